@@ -1,8 +1,8 @@
-"""The commands that read a study without torch, one file each; nothing here imports the protocol.
+"""The commands that read a study without torch, one file each; they do not import the protocol.
 
 In a notebook `analysis.study(folder)` is a judged study with its lanes as a data frame, and
-`analysis.compare(frame)` compares arms of any scores. Neither is loaded before it is asked for: what runs
-cells imports the rules, and no statistics with them.
+`analysis.compare(frame)` compares arms of any scores. Both are imported lazily: the code that runs cells
+imports the rules, and no statistics with them.
 
 May import: analysis; numpy, pandas, scipy.
 """
@@ -17,7 +17,7 @@ __all__ = ["compare", "study"]
 
 
 def study(folder: "Path | str") -> "Study":
-    """A judged registration: its lock, and `.lanes`, one row for every lane that it registered.
+    """Return a judged registration: its lock, and `.lanes`, one row for every registered lane.
 
     Raises RecordError without a verdict: nothing is derived from held-out records while a study runs.
     """
@@ -27,7 +27,7 @@ def study(folder: "Path | str") -> "Study":
 
 
 def __getattr__(name: str) -> Any:
-    """analysis.compare: the module, which can be called."""
+    """Return analysis.compare, a callable module."""
     if name != "compare":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import analysis.compare as module

@@ -65,7 +65,7 @@ class Claim(NamedTuple):
     arm: str
     parent: str
     says: str
-    margin: float | None  # accuracy points; of "same" alone
+    margin: float | None  # accuracy points; only for "same"
 
 
 class Effect(NamedTuple):
@@ -74,35 +74,36 @@ class Effect(NamedTuple):
     difference: float
     low: float  # simultaneous: at the Bonferroni level of the family
     high: float
-    p: float  # two-sided; of "same", that of a difference of the margin or more
+    p: float  # two-sided; for "same", the p of a difference of the margin or more
     p_corrected: float  # Bonferroni
-    p_claim: float  # that what is claimed is false here: p, and 1 on the other side of zero
+    p_claim: float  # null: the claim is false in this cell; 1 on the other side of zero
     cache_ratio: float
     matched: bool
 
 
 class Levels(NamedTuple):
-    """Of the two errors that a family of claims can make, each at most alpha for all of them together."""
+    """The levels of the two kinds of errors of a family of claims, each at most alpha for the family."""
 
-    claim: float  # alpha over the claims: what supports one of them has to hold in every cell
-    contrast: float  # alpha over all their contrasts: one cell contradicts
+    claim: float  # alpha over the number of claims: support has to hold in every cell
+    contrast: float  # alpha over the number of contrasts: one cell contradicts
 
 
 class Cell(NamedTuple):
-    """What one model, task and budget says of a claim."""
+    """The result of a claim in one model, task and budget."""
 
     model: str
     task: str
     budget: str
     n: int
-    effect: Effect | None  # None for fewer than two problems that were measured
+    effect: Effect | None  # None for fewer than two measured problems
     outcome: str
-    needs: int | None  # problems or, of a task with clusters, clusters, of an undecided cell
-    why: str  # there is no such number; else empty
+    needs: int | None  # problems (or clusters) that an undecided cell needs
+    why: str  # the reason if there is no such number, else empty
 
 
 def audit(folder: Path) -> dict[str, Any]:
-    """What is printed of FOLDER. Raises RecordError without a verdict or for records that cannot be read."""
+    """Return the report of FOLDER. Raises RecordError without a verdict or for records that cannot be read.
+    """
     judged = verdict(Path(folder))
     study = read(Path(folder))
     content = study.lock["protocol"]["content"]
@@ -149,8 +150,9 @@ def audit(folder: Path) -> dict[str, Any]:
 
 
 def outcome(claim: Claim, p: float, level: float, interval: Comparison) -> str:
-    """p: of the claim in a cell, which supports it at `level`. interval: of arm minus parent, two-sided, at
-    the level of one contrast; it contradicts where it lies on the wrong side of zero or of the margin.
+    """Return the outcome of a claim in a cell. p supports the claim at `level`. interval: of arm minus
+    parent, two-sided, at the level of one contrast; it contradicts on the wrong side of zero or of the
+    margin.
     """
     if p <= level:
         return SUPPORTED
@@ -175,8 +177,8 @@ def _registered(content: Mapping[str, Any]) -> list[Claim]:
 def _implied(
     study: Study, judged: Mapping[str, Any], settings: Mapping[str, Mapping[str, str]] | None
 ) -> list[Claim]:
-    """Of every arm that differs from the subject in one component it is implied that it is worse. Where the
-    lock does not hold the structure, of every arm whose policy has the subject's name and more, or less.
+    """Return the implied claims: every arm that differs from the subject in one component is worse. If the
+    lock does not have the structure, arms whose policy name extends the subject's, or the reverse.
     """
     subject = study.lock["protocol"]["content"]["decision"]["subject"]
     names = _policies(study.lock, judged)
@@ -197,7 +199,7 @@ def _evicting(study: Study) -> list[str]:
 
 
 def _policies(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, str]:
-    """The policy of each arm; of a swept subject, the winner's."""
+    """Return the policy name of each arm; for a swept subject, the winner's."""
     content = lock["protocol"]["content"]
     named = {arm: runs(one) for arm, one in content["arms"].items()}
     if "selected" in judged:
@@ -206,7 +208,7 @@ def _policies(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, s
 
 
 def _settings(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, Mapping[str, str]] | None:
-    """The settings of each arm's policy, None where the lock does not hold them."""
+    """Return the settings of each arm's policy; None if the lock does not have them."""
     if "policies" not in lock:
         return None
     held = dict(lock["policies"])
@@ -224,13 +226,13 @@ def _cell(
     levels: Levels,
     open_lanes: set[tuple[str, ...]],
 ) -> Cell:
-    """Draws the stream of (decision.seed, index), and is charged for memory, as a contrast of the verdict."""
+    """Judge a claim in one cell, with the draws and the memory charge of a contrast of the verdict."""
     place, decision = (pairing.model, pairing.task, pairing.budget), lock["protocol"]["content"]["decision"]
     n = len(pairing.own)
     if len(pairing.memory()[0]) < 2 or pairing.units < 2:
         return Cell(*place, n, None, UNDECIDED, None, "too few problems")
     difference = pairing.difference
-    # These contrasts are another family than that of the rule.
+    # These contrasts are not part of the rule's family.
     (times, seed), method = draws(decision), decision["method"]
 
     def rng() -> np.random.Generator:
@@ -254,7 +256,7 @@ def _cell(
             rng=rng(),
         )
         p = max(equivalent.p_worse, equivalent.p_better)
-    # The side is that of the exact sum over lanes.
+    # The sign is that of the exact sum over lanes.
     ahead = {"worse": -1, "same": 0, "better": 1}[claim.says]
     p_claim = p if ahead == np.sign(np.round(difference.sum(), 9)) * abs(ahead) else 1.0
     cache = held.matched
@@ -278,7 +280,7 @@ def _cell(
 def _row(
     claim: Claim, cells: Sequence[Cell], settings: Mapping[str, Mapping[str, str]] | None, *, full: bool
 ) -> dict[str, Any]:
-    """full: the parent never evicts, so that there are no parts to compare."""
+    """Return the row of a claim. full: the parent is the full cache and has no settings to compare."""
     if not cells:
         raise ValueError(f"claims.{claim.name}: no cell was compared; every cell of none would support it")
     outcomes = {cell.outcome for cell in cells}
@@ -299,7 +301,7 @@ def _row(
 
 
 def _open(cell: Cell) -> bool:
-    """Whether lanes, memory or the gate leave it open, whatever its p."""
+    """Return whether lanes, memory or the gate leave the cell undecided, whatever its p."""
     return cell.why in (UNGRADED, UNMATCHED, UNSAVED, UNABLE)
 
 

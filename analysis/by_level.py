@@ -27,7 +27,8 @@ HEAD = ("model", "task", "budget", "subject", "against", "level")
 
 
 def found(folder: Path) -> dict[str, Any]:
-    """What is printed of FOLDER. Raises RecordError without a verdict, without levels, or as `read` does."""
+    """Return the report of FOLDER. Raises RecordError without a verdict or levels, or as `read_study` does.
+    """
     folder = Path(folder)
     verdict(folder)
     study = read(folder)

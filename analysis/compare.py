@@ -21,7 +21,7 @@ from analysis.output import phases
 from analysis.output.command import named, said
 from analysis.output.phases import phase
 from analysis.output.printed import dumps
-from analysis.output.shown import print_bytes, put
+from protocol.evidence.bytes.shown import print_bytes, put
 from analysis.output.told import plain
 from analysis.results import comparison, forest, reading
 from analysis.results.rows import Wanted
@@ -89,10 +89,10 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 class _Callable(ModuleType):
-    """So that `analysis.compare` is one thing, a function, whoever imported this module first."""
+    """Makes `analysis.compare` callable, whoever imported this module first."""
 
     def __call__(self, frame: Any, **options: Any) -> comparison.Comparison:
-        """See `analysis.results.comparison.of_frame`."""
+        """See `analysis.compare.comparison.of_frame`."""
         return comparison.of_frame(frame, **options)
 
 

@@ -34,7 +34,7 @@ from analysis.studies.study_files import LANE, RecordError, document, read
 
 __all__ = ["diagnosed", "measured"]
 
-DRAWS = 10_000  # of the intervals at equal memory
+DRAWS = 10_000  # draws for the intervals at equal memory
 MODES = {
     "iso_cache": "memory matched at the end of the prefill only",
     "small_sample": "fifty problems would have said something else",
@@ -45,7 +45,8 @@ MODES = {
 
 
 def diagnosed(folder: Path) -> dict[str, Any]:
-    """What is printed of FOLDER. Raises RecordError without a verdict or for records that cannot be read."""
+    """Return the report of FOLDER. Raises RecordError without a verdict or for records that cannot be read.
+    """
     folder = Path(folder)
     judged, study = verdict(folder), read(folder)
     content = study.lock["protocol"]["content"]
@@ -83,8 +84,8 @@ def diagnosed(folder: Path) -> dict[str, Any]:
 
 
 def measured(folder: Path) -> pd.DataFrame:
-    """Of each confirm record of FOLDER that ended well: LANE, `prefill_end` (slots), `peak_bytes`, and
-    `seconds` from joining its batch to leaving it. Raises RecordError.
+    """Return LANE_COLUMNS, `prefill_end` (slots), `peak_bytes`, and `seconds` from joining to leaving the
+    batch of each successful confirm record of FOLDER. Raises RecordError.
     """
     rows = []
     for name, number, line in plain_files.lines(folder / "records"):
@@ -105,7 +106,7 @@ def measured(folder: Path) -> pd.DataFrame:
 
 
 def _development(folder: Path, content: Mapping[str, Any], pairs: Sequence[Pairing]) -> list[Development]:
-    """What the winner of a sweep gained over its baseline on development problems, and here."""
+    """Return the differences of a sweep's winner to its baseline on development and held-out problems."""
     if "sweep" not in content:
         return []
     selected = document(folder / "selection.json")[1]["selected"]
@@ -122,12 +123,13 @@ def _development(folder: Path, content: Mapping[str, Any], pairs: Sequence[Pairi
 
 
 def _shared(lock: Mapping[str, Any]) -> bool:
-    """Whether lanes of several arms decoded together; locks of before 2026-11-21 do not say, and they did."""
+    """Return whether lanes of several arms were batched; locks from before 2026-11-21 lack it, and they were.
+    """
     return "batch" not in lock or max(lock["batch"]["lanes"].values()) > 1
 
 
 def _held(place: tuple[str, ...], lanes: pd.DataFrame) -> dict[str, Any]:
-    """Slots per KV head and layer, and bytes: means over lanes, and the most of any lane."""
+    """Return slots per KV head and layer, and bytes: means over lanes, and peaks of any lane."""
     return {
         **dict(zip(("model", "task", "budget", "arm"), place, strict=True)),
         "prefill_end": float(lanes["prefill_end"].mean()),
@@ -191,7 +193,7 @@ def _extraction_collapse(row: Row) -> tuple[str, ...]:
     return (*_place(row), row["arm"], *wrong, *cut)
 
 
-# by mode: the head of its table, and the cells of a row
+# by mode: table headings, and the function that makes the cells of a row
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[Row], tuple[str, ...]]]] = {
     "iso_cache": (
         (*PLACE, "against", "prefill end", "mean", "peak", "bytes", "at equal memory", "between"),

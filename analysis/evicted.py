@@ -28,8 +28,8 @@ PLACE = ("model", "task", "budget", "arm")
 
 
 def found(folder: Path) -> dict[str, Any]:
-    """What is printed of FOLDER. Raises RecordError where `study_files.read` or, without a verdict,
-    `study_files.development` does.
+    """Return the report of FOLDER. Raises RecordError as `study_files.read_study` does or, without a verdict,
+    `study_files.read_development`.
     """
     folder = Path(folder)
     held_out = (folder / "verdict.json").exists()
@@ -48,7 +48,7 @@ def found(folder: Path) -> dict[str, Any]:
 
 
 def _decimals(value: Any) -> Any:
-    """Fractions as floats, which `told.plain` prints as decimals."""
+    """Convert fractions to floats, which are printed as decimals."""
     if isinstance(value, Mapping):
         return {name: _decimals(one) for name, one in value.items()}
     return float(value) if isinstance(value, Fraction) else value

@@ -26,11 +26,11 @@ from analysis.studies.study_files import AGAIN, EXCLUDED, RecordError, Study, pr
 
 __all__ = ["Cell", "Choice", "choose", "select", "selected"]
 
-DRAWS = 10_000  # of the exploratory intervals
+DRAWS = 10_000  # draws for the exploratory intervals
 
 
 class Choice(NamedTuple):
-    """winner, best: places among the candidates; they differ where a tie went to an earlier candidate."""
+    """winner, best: indices of candidates; they differ if a tie went to an earlier candidate."""
 
     winner: int
     best: int
@@ -46,15 +46,15 @@ class Cell(NamedTuple):
     candidate: str
     problems: int
     difference: Fraction
-    low: float  # exploratory 95 % bootstrap interval over problems or clusters; it has no part in the rule
+    low: float  # exploratory 95 % bootstrap interval over problems or clusters, not used by the rule
     high: float
 
 
 def choose(differences: Sequence[Sequence[Fraction]], tolerance: Fraction) -> Choice:
-    """The candidate with the largest mean difference; of those within `tolerance` of it, the earliest.
+    """Return the candidate with the largest mean difference; of those within `tolerance` of it, the earliest.
 
     differences: [candidate][cell], paired differences of accuracy, candidate minus baseline; every cell
-    weighs the same. Fractions, so that a tie is a tie. Raises ValueError unless all candidates have the same
+    has equal weight. Fractions make ties exact. Raises ValueError unless all candidates have the same
     cells, at least one.
     """
     if not differences or len({len(each) for each in differences}) != 1 or not differences[0]:
@@ -66,14 +66,14 @@ def choose(differences: Sequence[Sequence[Fraction]], tolerance: Fraction) -> Ch
 
 
 def select(folder: Path) -> dict[str, Any]:
-    """The selection of FOLDER. Raises RecordError when any lane of the probe has no grade: a mean over what
-    happened to finish is not what was registered, and records are not rewritten.
+    """Return the selection of FOLDER. Raises RecordError if any lane of the probe has no grade: a mean over
+    the finished lanes is not what was registered, and records are not rewritten.
     """
     return selected(Path(folder), probe(Path(folder)))
 
 
 def selected(folder: Path, study: Study) -> dict[str, Any]:
-    """The selection of probed lanes that were read; raises as `select` does. folder: for refusals."""
+    """Return the selection of a probe; raises as `select` does. folder: for messages."""
     if not study.missing.empty:
         first = study.missing.iloc[0]
         what = first["grade"] if first["state"] == "ok" else first["state"]
@@ -105,7 +105,7 @@ def selected(folder: Path, study: Study) -> dict[str, Any]:
 
 
 def _cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Cell]:
-    """By models, tasks, budgets, candidates: a cell's place seeds its draws."""
+    """Return the cells by models, tasks, budgets, candidates; a cell's index seeds its draws."""
     content = study.lock["protocol"]["content"]
     arms = study.by_arm()
     tasks = [task["name"] for task in content["tasks"]]
@@ -117,7 +117,7 @@ def _cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Cell]:
             for arm in (candidate, sweep["baseline"])
         )
         every = own.to_numpy() - base.loc[own.index].to_numpy()
-        left = ~np.isnan(every).any(axis=1)  # nothing is missing, so NaN is a problem left out
+        left = ~np.isnan(every).any(axis=1)  # no lane is missing, so NaN marks an excluded problem
         paired, clusters = every[left], clusters_of(study.lock, task, list(own.index[left]))
         if not len(paired):
             raise RecordError(f"probe: every problem of {task} on {model} is excluded; nothing is selected")
@@ -134,7 +134,7 @@ def _cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Cell]:
 
 
 def _again(lanes: pd.DataFrame, baseline: str) -> dict[str, int]:
-    """How often the baseline and the baseline again disagree: what varies without any change of policy."""
+    """Count how often the baseline and its rerun disagree: the variation without any change of policy."""
     key = ["model", "task", "budget", "seed", "problem"]
     first, second = (
         lanes[lanes["arm"] == arm].set_index(key)[["grade", "correct"]]

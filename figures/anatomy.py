@@ -41,7 +41,7 @@ def draw(
 def drawings(
     one: Told, model: str | None = None, problem: str | None = None, budget: str | None = None
 ) -> list[tuple[Any, ...]]:
-    """Each drawing that applies, with its data. Raises RecordError for a trace or budget that is none."""
+    """Return each applicable drawing with its data. Raises RecordError for an unknown trace or budget."""
     made: list[tuple[Any, ...]] = []
     if blocks := mapped(one):
         made.append((anatomy_map, one, blocks))

@@ -41,7 +41,7 @@ def draw(folder: Path) -> tuple[Path, ...]:
 def drawings(
     found: Sequence[Measured], judged: Mapping[str, Any] | None = None, study: Any = None
 ) -> list[tuple[Any, ...]]:
-    """Each drawing that applies, with its data. study: as `study_files.read` has it, of a judged one."""
+    """Return each applicable drawing with its data. study: from `study_files.read_study`, if judged."""
     made: list[tuple[Any, ...]] = [(cost_throughput, found)]
     if any(row.seconds is not None for row in chosen(found).rows):
         made += [(cost_concurrency, found), (cost_prefill, found), (cost_memory, found)]

@@ -54,7 +54,7 @@ FOLDED = {
     "provenance": "Provenance",
     "protocol": "The protocol as registered",
 }
-LINKS = {  # as the list of sections calls them
+LINKS = {  # titles in the list of sections
     "contrasts": "Contrasts",
     "curve": "Accuracy against memory",
     "tested": "How it was tested",
@@ -67,19 +67,19 @@ LINKS = {  # as the list of sections calls them
     "protocol": "Protocol",
 }
 CURVE = "budget_curve"
-ANATOMY = "anatomy_"  # how the names of its drawings begin
-OWN = ("forest", "forest-narrow")  # drawings that the page has rows of its own for
-LARGEST = 1_000_000  # bytes of a page, for a mailbox; drawings that would pass it are left out
+ANATOMY = "anatomy_"  # prefix of the drawings of an anatomy
+OWN = ("forest", "forest-narrow")  # drawings that the page replaces by rows
+LARGEST = 1_000_000  # bytes of a page that can be mailed; drawings beyond it are left out
 OUT = "Left out of this page, for its size"
-LANES = 200  # gained and lost answers of all contrasts, about
+LANES = 200  # approximate number of gained and lost answers over all contrasts
 
 
 def report(folder: Path, *, witness: str = numbers.WITNESS, to: Path | None = None) -> Path:
     """Write FOLDER/report.html, and the drawings in it to FOLDER/figures.
 
-    to: a folder that takes both in place of FOLDER. witness: who outside vouches for the study, as
-    `page.judged` takes it.
-    Raises NoVerdict and `analysis.studies.study_files.RecordError`; then there is no new report.
+    to: a folder to write both to instead of FOLDER. witness: the external witness of the study, as for
+    `page.judged`.
+    Raises NoVerdict and `analysis.judgement.study_files.RecordError`; no report is written then.
     """
     folder = Path(folder)
     parts = _read(folder, witness)
@@ -91,7 +91,7 @@ def report(folder: Path, *, witness: str = numbers.WITNESS, to: Path | None = No
 
 
 def index(folder: Path) -> Path:
-    """Write FOLDER/index.html over the registrations in FOLDER. Raises RecordError where there is none."""
+    """Write FOLDER/index.html, an index of the registrations in FOLDER. Raises RecordError without any."""
     entries = report_index.entries(folder) if folder.is_dir() else []
     if not entries:
         raise RecordError(f"{folder}: holds no registration; name one, or the folder that holds them")
@@ -111,7 +111,7 @@ def _read(folder: Path, witness: str) -> dict[str, Html]:
 
 
 def _parts(files: Finished) -> dict[str, Html]:
-    """Title, heading and sections of the page, without its drawings."""
+    """Return title, heading and sections of the page, without drawings."""
     judged, lanes = files.judged, files.study.lanes
     attempts = [act["event"] for act in files.acts].count("attempt")
     correction = numbers.correction(judged["method"], judged)
@@ -139,14 +139,14 @@ def _parts(files: Finished) -> dict[str, Html]:
 
 
 def _behind(files: Finished) -> list[list[Behind]]:
-    """Of each contrast, the first answers gained and lost: the more contrasts, the fewer of each."""
+    """Return the first gained and lost answers of each contrast; fewer of each with more contrasts."""
     contrasts = files.judged["contrasts"]
     most = max(1, min(4, LANES // (2 * len(contrasts))))
     return [broken.behind(files, contrast, most) for contrast in contrasts]
 
 
 def _fitted(parts: Mapping[str, Html], drawings: Mapping[str, Html]) -> str:
-    """The page with as many drawings as fit, smaller ones behind larger ones too."""
+    """Return the page with the drawings that fit; a smaller drawing may follow one that was left out."""
     about = sentences(glossary.ABOUT["cells"])
     room = LARGEST - len(_page({**parts, "cells": about + parts["cells"]}).encode()) - 1_000
     held: dict[str, list[Html]] = {"cells": [], "anatomy": []}
@@ -196,7 +196,7 @@ def _page(parts: Mapping[str, str]) -> str:
 
 
 def _write(path: Path, text: str) -> Path:
-    """Whole or not at all."""
+    """Write the file atomically."""
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, "utf-8", newline="\n")
     os.replace(new, path)

@@ -46,9 +46,9 @@ __all__ = ["draw"]
 def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -> tuple[Path, ...]:
     """Draw FOLDER/verdict.json and FOLDER/records into FOLDER/figures, or into `to`/figures.
 
-    witness: as `page.judged` takes it.
+    witness: as for `page.judged`.
 
-    Raises NoVerdict and `analysis.studies.study_files.RecordError`, before anything is written.
+    Raises NoVerdict and `analysis.judgement.study_files.RecordError`, before anything is written.
     """
     folder = Path(folder)
     judged, study = page.judged(folder, witness), read(folder)

@@ -20,7 +20,7 @@ from figures.html.answer import answer
 __all__ = ["verdict_table"]
 
 WIDTH = 110
-# What is printed, as it is explained in the help.
+# Terms of the table that the help explains.
 WORDS = (
     *(
         "CONFIRMED",
@@ -35,18 +35,18 @@ WORDS = (
     *("UNANCHORED", "uninformative", "n", "pp", "95 % interval", "p", "Bonferroni", "cache", "charged"),
     *("matched", "better, worse", "accuracy", "slot", "peak", "no answer", "truncated", "failed lane"),
 )
-NAME = 24  # columns of the longest name that is printed whole, if a row has room for it
+NAME = 24  # longest name, in columns, that is not shortened if a row has room
 
 
 def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> str:
-    """Verdict, answer, contrasts, arms, and what the study proves and does not prove.
+    """Format verdict, answer, contrasts, arms, and what the study proves and does not prove.
 
-    witness: who outside vouches for it, as `protocol.evidence.outside.anchors.word` says after verifying.
+    witness: the external witness of the study, from `protocol.evidence.external.anchors` after verification.
     """
     alone = len({one["subject"] for one in judged["contrasts"]}) == 1
     heads = [head if alone or head != "against" else "arms" for head in CONTRASTS]
     rows, charges = [_contrast(one, alone) for one in judged["contrasts"]], _charges(judged)
-    if numbers.matched_by(judged["contrasts"]) != "slots":  # bytes decide, and slots are told beside
+    if numbers.matched_by(judged["contrasts"]) != "slots":  # bytes decide, and slots are printed too
         heads[-2:] = ["bytes", "slots", ""]
         rows = [(*row[:-1], _slots(one), row[-1]) for row, one in zip(rows, judged["contrasts"], strict=True)]
     if any(charges):
@@ -89,7 +89,7 @@ ARMS = (
 
 
 def _contrast(one: Mapping[str, Any], alone: bool) -> tuple[str, ...]:
-    """alone: there is one subject, which stands in the line of the rule."""
+    """Return the cells of a contrast. has_one_subject: the line of the rule names it."""
     where = (
         *place(one),
         one["against"] if alone else f"{one['subject']}, {one['against']}",
@@ -109,7 +109,7 @@ def _contrast(one: Mapping[str, Any], alone: bool) -> tuple[str, ...]:
 
 
 def _slots(one: Mapping[str, Any]) -> str:
-    """The ratio of mean slots."""
+    """Format the ratio of mean slots."""
     found = (one.get("memory") or {"ratios": {}})["ratios"].get("slots")
     return "" if found is None else f"{float(found):.3f}"
 
@@ -126,7 +126,7 @@ def _arm(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Words to the left, numbers to the right; the first four are shortened where a row would be too wide."""
+    """Align text left and numbers right; the first four columns are shortened if a row is too wide."""
     for name in range(NAME, 1, -1):
         table = [[*(_short(cell, name) for cell in row[:4]), *row[4:]] for row in (head, *rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -141,7 +141,7 @@ def _set(cell: str, width: int, word: bool) -> str:
 
 
 def _short(name: str, longest: int) -> str:
-    """Both ends of a longer name, for it may differ from others at either."""
+    """Shorten a long name in the middle, since names may differ at either end."""
     end = (longest - 1) // 2
     return name if len(name) <= longest else f"{name[: longest - 1 - end]}…{name[len(name) - end :]}"
 

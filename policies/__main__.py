@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 
@@ -35,7 +34,8 @@ from policies.contract import (
     UnknownPolicy,
 )
 from policies.described import DESCRIBED, FAMILIES
-from policies.mistakes import OneLine, hint
+from protocol.evidence.bytes.shown import put
+from protocol.evidence.mistakes import OneLine, hint
 from policies.policy import Policy
 from policies.structure import structure
 
@@ -67,14 +67,14 @@ def main(argv: list[str] | None = None) -> int:
         else:
             raise UnknownPolicy(f"no family named {args.family!r}; {hint(args.family, FAMILIES)}")
     except ValueError as refused:
-        _put(f"{type(refused).__name__}: {' '.join(str(refused).split())}\n", sys.stderr)
+        put(f"{type(refused).__name__}: {' '.join(str(refused).split())}", sys.stderr)
         return 2
-    _put("".join(f"{line}\n" for line in lines), sys.stdout)
+    put("\n".join(lines), sys.stdout)
     return 0
 
 
 def _listed(family: str | None) -> list[str]:
-    """Every policy, or those of a family, two lines each."""
+    """Format every policy, or those of one family, two lines each."""
     every, lines = names(), []
     for one, about in FAMILIES.items():
         own = [name for name, described in DESCRIBED.items() if described.family == one and name in every]
@@ -117,7 +117,7 @@ def _of_one(name: str) -> list[str]:
 
 
 def _facts(name: str) -> str:
-    """Whose method it is, what is measured for it, when it evicts and whether it protects any slot."""
+    """Return the source, the measured signals, when the policy evicts and whether it protects any slot."""
     source = [DESCRIBED[name].source] if name in DESCRIBED else []
     try:
         policy = get(name)
@@ -141,7 +141,7 @@ def _events(policy: Policy) -> str:
 
 
 def _protects(policy: Policy) -> str:
-    """Asked of its protection: after a prompt of 64 slots and after 32 more, under a budget of 48."""
+    """Call the protection after a prompt of 64 slots and after 32 more, under a budget of 48."""
     prompt, later = (torch.ones(1, 1, slots, dtype=torch.bool) for slots in (64, 96))
     first = policy.protect.slots(prompt, 48, decoding=False)
     then = policy.protect.slots(later, 48, decoding=True, prompt=torch.arange(96).view(1, 1, -1) < 64)
@@ -149,7 +149,7 @@ def _protects(policy: Policy) -> str:
 
 
 def _documented(name: str, policy: Policy) -> str:
-    """What is written on the factory of a policy or, of a variant without one, on what it starts from."""
+    """Return the docstring of the factory of a policy or, for a variant without one, of its parent."""
     made = _factories()
     for factory in made.values():
         if _makes(factory, policy):
@@ -167,7 +167,7 @@ def _makes(factory: Callable[..., Any], policy: Policy) -> bool:
 
 
 def _factories() -> dict[str, Callable[..., Any]]:
-    """Functions of this package that make a policy, by name."""
+    """Return the functions of this package that build a policy, by name."""
     modules = [module for name, module in sys.modules.items() if name.startswith("policies.")]
     return {
         function.__name__: function
@@ -176,21 +176,6 @@ def _factories() -> dict[str, Callable[..., Any]]:
         if inspect.isfunction(function) and function.__annotations__.get("return") == "Policy"
     }
 
-
-def _put(text: str, stream: TextIO) -> None:
-    """What a terminal would obey or hide is shown, and what its encoding lacks is escaped. Where the reader
-    has gone (`| head`), the rest goes nowhere.
-    """
-    seen = "".join(
-        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode() for one in text
-    )
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    try:
-        stream.write(seen.encode(encoding, "backslashreplace").decode(encoding))
-        stream.flush()
-    except BrokenPipeError:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), stream.fileno())
 
 
 if __name__ == "__main__":

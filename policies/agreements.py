@@ -1,7 +1,7 @@
-"""What registrations measured of a policy's agreement with what answers needed, from agreements.toml.
+"""Measured agreement of a policy's retained tokens with the tokens that answers needed, from agreements.toml.
 
-The file is generated (docs/generate.py): this package knows nothing of studies. docs/anatomy.md says what the
-numbers may be taken for.
+The file is generated (docs/generate.py), because this package does not read studies. docs/anatomy.md explains
+how to read the numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FILE = Path(__file__).with_name("agreements.toml")
 
 
 def told(policy: str, file: Path | None = None) -> list[str]:
-    """Lines about a policy, one a study, model, task and budget; none where nothing was measured."""
+    """Format the agreement of a policy, per study, model, task and budget; empty if nothing was measured."""
     file = file or FILE
     if not file.exists():
         return []

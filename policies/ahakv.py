@@ -1,4 +1,4 @@
-"""AhaKV: recent attention under a softmax as sharp as the budget, times the size of the values.
+"""AhaKV: recent attention, sharpened to the budget, times the norm of the values.
 
 arXiv:2506.03762.
 """
@@ -23,20 +23,20 @@ __all__ = ["Holistic", "RecentLogits", "ValuePrior", "ahakv", "gain", "recent_at
 
 
 def gain(seen: Tensor, budget: int) -> Tensor:
-    """What multiplies the scaled logits of rows that see `seen` [row] tokens: sqrt(2 log(i / k)).
+    """Return the factor for scaled logits of rows with `token_counts` [row] tokens: sqrt(2 log(i / k)).
 
     The entropy of a softmax over i logits of normally distributed queries and keys of d entries, times
-    lambda, is log i - lambda^2 d / 2 on average. It is log k, that of an even spread over the budget, for
-    lambda = sqrt(2 log(i / k) / d); the logits of a row have been divided by sqrt(d) already. 0, which is an
-    even spread, where the row sees no more than the budget (ours: the formula ends there).
+    lambda, is log i - lambda^2 d / 2 on average. It equals log k, the entropy of a uniform distribution over
+    the budget, for lambda = sqrt(2 log(i / k) / d); the logits are already divided by sqrt(d). The factor is
+    0 (uniform attention) if the row has no more tokens than the budget (ours; the formula is undefined).
     """
     return (2 * (seen.double() / budget).log().clamp(min=0)).sqrt()
 
 
 def recent_attention(logits: Tensor, seen: Tensor, budget: int) -> Tensor:
-    """S: logits [q_head, row, slot], -inf where a row sees nothing -> [q_head, slot], summed over the rows.
+    """Return S: logits [q_head, row, slot], -inf where masked -> [q_head, slot], summed over the rows.
 
-    seen [row]: how many tokens came up to each row, kept or not.
+    token_counts [row]: the number of tokens up to each row, evicted ones included.
     """
     unseen = logits == -torch.inf
     sharpened = (logits * gain(seen, budget).to(logits.dtype)[:, None]).masked_fill(unseen, -torch.inf)
@@ -44,9 +44,10 @@ def recent_attention(logits: Tensor, seen: Tensor, budget: int) -> Tensor:
 
 
 def value_prior(values: Tensor, filled: Tensor, kernel: int) -> Tensor:
-    """gamma: values [kv_head, n, d], filled [kv_head, n] -> [kv_head, n] between 0 and 1.
+    """Return gamma: values [kv_head, n, d], filled [kv_head, n] -> [kv_head, n] between 0 and 1.
 
-    Squared Euclidean norms, averaged over `kernel` neighbours that are there, by the largest of the head.
+    Squared Euclidean norms, averaged over the filled slots among `kernel` neighbours, divided by the largest
+    of the head.
     """
     there = filled.to(wide(values).dtype)
     squares = wide(values).square().sum(-1).masked_fill(~filled, 0)
@@ -58,10 +59,10 @@ def value_prior(values: Tensor, filled: Tensor, kernel: int) -> Tensor:
 
 @dataclass(frozen=True)
 class RecentLogits(EveryLayer):
-    """Logits of the last `window` queries, of which a shorter text has fewer: [q_head, row, n] of each layer.
+    """Logits of the last `window` queries (fewer if the text is shorter): [q_head, row, n] of each layer.
 
-    Kept as they are, for the budget decides how they are sharpened: 4 * window * q_heads * n bytes a layer,
-    for the time of an event.
+    They are stored unscaled, because the budget determines the sharpening: 4 * window * q_heads * n bytes
+    per layer, during an eviction step.
     """
 
     window: int
@@ -88,7 +89,7 @@ class ValuePrior:
 
 @dataclass(frozen=True)
 class Holistic:
-    """gamma * S, S being the mean over the query heads of a group."""
+    """The score gamma * S, where S is the mean over the query heads of a group."""
 
     window: int = 32
     kernel: int = 5
@@ -117,17 +118,18 @@ class Holistic:
 def ahakv(window: int = 32, kernel: int = 5) -> Policy:
     """Keep the last `window` slots and, of the others, the largest prior times recent attention.
 
-    No code is public, and of the paper only the abstract was at hand; the formulas are those of two published
-    notes on it, which agree: attention summed over the last r rows in place of all (its `Recent
+    No code is public, and only the abstract of the paper was available. The formulas are those of two
+    published notes on it, which agree: attention summed over the last r rows instead of all (`Recent
     Accumulation`, r = 32), logits times lambda = sqrt(2 log(i / k) / d) for i tokens and a budget of k (`Step
-    Gain Softmax`), and the pooled squared norm of the values, by its largest (`value prior`; one of the notes
-    has no pooling). Ours: lambda takes the place of 1 / sqrt(d); i counts the tokens up to the query, whether
-    or not they are still there; an even spread where i is no more than k; kernel 5, ends averaged over what
-    there is; the mean over a group; each KV head of a layer chooses for itself; the last r are kept.
+    Gain Softmax`), and the pooled squared norm of the values, divided by its maximum (`value prior`; one of
+    the notes has no pooling). Ours: lambda replaces 1 / sqrt(d); i counts the tokens up to the query, evicted
+    ones included; attention is uniform where i is at most k; the kernel is 5, with ends averaged over the
+    slots that exist; scores are averaged over a group; each KV head of a layer selects its own slots; the
+    last r are kept.
 
-    The authors score after the prefill and at every token. Here an event is where the registered interval
-    puts it, and its sum is over the last r queries, which are carried: an interval changes when tokens are
-    evicted and not by what.
+    The authors score after the prefill and at every token. Here the registered interval sets the eviction
+    steps, and the sum runs over the last r queries, which are carried: an interval changes when tokens are
+    evicted, not by which score.
     """
     return Policy(
         scoring=Holistic(window, kernel), routing=PerHead(), protect=Protect(sinks=0, recent=window)

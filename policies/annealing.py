@@ -1,9 +1,8 @@
-"""ThinKV's annealing: what a transition of thought makes of the segments before it (arXiv:2510.01290).
+"""ThinKV's annealing: each transition segment shrinks the budgets of earlier segments (arXiv:2510.01290).
 
-When a segment of transition closes, ThinKV takes every earlier segment one step down the ladder of 64, 32,
-16, 8 and 4 slots, and keeps of it the slots nearest to the centres of so many clusters of its keys, as they
-lie in the cache. It published no code. `thinkv` leaves this out, as EpiKV does; `thinkv-annealed` is `thinkv`
-with it.
+When a transition segment closes, ThinKV moves every earlier segment one step down the ladder of 64, 32, 16, 8
+and 4 slots. It clusters the cached keys of the segment into that many clusters and keeps the slots nearest to
+their centres. It published no code. `thinkv` omits annealing, as EpiKV does; `thinkv-annealed` adds it.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from policies.thinkv import TRANSITION, Thoughts, thinkv
 __all__ = ["AnnealedThoughts", "annealed", "ladder", "medoids", "thinkv_annealed"]
 
 ROUNDS = 10
-"""Of Lloyd's algorithm, at most; ours."""
+"""Maximum number of iterations of Lloyd's algorithm; ours."""
 ROUNDING = 1e-9
-"""Squared distances that differ by no more than this part of the longest key are equal."""
+"""Squared distances are equal if they differ by at most this fraction of the largest squared key norm."""
 
 
 def annealed(budgets: Tensor, kinds: Tensor, least: int) -> Tensor:
     """budgets, kinds [closed segment], oldest first -> int64 [closed segment], the slots that each may keep.
 
-    Halved for every segment of transition that closed after it, down to `least`.
+    A budget is halved for every transition segment that closed later, down to `least`.
     """
     later = (kinds == TRANSITION).long().flip(0).cumsum(0).flip(0) - (kinds == TRANSITION).long()
     halved = budgets.div(2**later, rounding_mode="floor")
@@ -37,7 +36,7 @@ def annealed(budgets: Tensor, kinds: Tensor, least: int) -> Tensor:
 
 
 def ladder(most: int, least: int) -> tuple[int, ...]:
-    """Half of `most`, half of that, and so on, down to `least`, after `most` itself."""
+    """Return `most`, half of it, half of that, and so on, down to `least`."""
     sizes = [most]
     while sizes[-1] > max(1, least):
         sizes.append(max(1, least, sizes[-1] // 2))
@@ -45,13 +44,14 @@ def ladder(most: int, least: int) -> tuple[int, ...]:
 
 
 def medoids(keys: Tensor, members: Tensor, count: int) -> Tensor:
-    """keys [row, m, d], members bool [row, m] -> bool [row, m]: of each of `count` clusters of the members
-    the one that is nearest to its centre; all of them where they are no more.
+    """Cluster the members and mark the one nearest to each centre; all members if there are at most `count`.
 
-    K-means by Lloyd's algorithm, by the Euclidean distance. What ThinKV leaves open is ours: it begins with
-    members at equal distances in the text, so that nothing is drawn; a cluster that loses its last member
-    keeps its centre and may win others; of equally near ones the first counts. Fewer than `count` where keys
-    repeat.
+    keys [row, m, d], members bool [row, m] -> bool [row, m].
+
+    K-means by Lloyd's algorithm with the Euclidean distance. What ThinKV leaves open is ours: the initial
+    centres are members at equal distances in the text, so nothing is random; a cluster that loses its last
+    member keeps its centre and may gain others; ties go to the first member. The result has fewer than
+    `count` members if keys repeat.
     """
     held = members.sum(-1, keepdim=True)
     if (held <= count).all():
@@ -75,7 +75,7 @@ def medoids(keys: Tensor, members: Tensor, count: int) -> Tensor:
     nearest = away.argmin(-1)
     own = members[..., None] & (nearest[..., None] == torch.arange(count, device=keys.device))
     away = away.masked_fill(~own, torch.inf)
-    # Of two members both are equally near to their mean, whatever rounding makes of it.
+    # Two members of one cluster are equally near to their mean, up to rounding.
     near = own & (
         away <= away.amin(1, keepdim=True) + ROUNDING * keys.square().sum(-1).amax(1)[:, None, None]
     )
@@ -84,21 +84,21 @@ def medoids(keys: Tensor, members: Tensor, count: int) -> Tensor:
 
 
 def distances(keys: Tensor, centres: Tensor) -> Tensor:
-    """[row, m, count], squared; without a tensor of all differences."""
+    """Return the squared distances [row, m, count] without forming a tensor of all differences."""
     lengths = keys.square().sum(-1)[..., None] + centres.square().sum(-1)[:, None]
     return lengths - 2 * keys @ centres.mT
 
 
 @dataclass(frozen=True)
 class AnnealedThoughts(Thoughts):
-    """As `Thoughts`, with budgets that fall at every transition, and slots that stay by clusters of their
-    keys.
+    """`Thoughts` with budgets that fall at every transition, and slots selected by clusters of their keys.
 
     A segment's budget is that of its kind when it closes (ThinKV begins with 64 for all kinds; the budgets of
     EpiKV are the parent's) and is halved by every later transition, down to `least`. Slots of a closed
-    segment rank by how far down the ladder they are still medoids: those of 64 clusters, of these the ones of
-    32, and so on to `least`; where that leaves room, and in the prompt and the open segment, by the scores of
-    `base`. So a slot that stays at a low step has stayed at every one before, whatever budget asks for it.
+    segment rank by how far down the ladder they remain medoids: first the medoids of 64 clusters, among these
+    the medoids of 32, and so on to `least`. The scores of `base` rank the remaining slots, and all slots of
+    the prompt and the open segment. A slot that is a medoid at a low step is one at every earlier step, so
+    the ranking is nested across budgets.
     """
 
     @property
@@ -115,7 +115,7 @@ class AnnealedThoughts(Thoughts):
         return Scores(scores, segments=segments)
 
     def steps(self, view: View, segments: Segments) -> Tensor:
-        """[layer, kv_head, n], on how many steps of the ladder each slot of a closed segment is a medoid."""
+        """Return [layer, kv_head, n]: at how many ladder steps a slot of a closed segment is a medoid."""
         keys = torch.stack(of_all_layers(view, Keys()))
         of = segments.of.masked_fill(~view.filled, -1).expand(keys.shape[:-1])
         steps = torch.zeros(keys.shape[:-1], dtype=torch.float64, device=keys.device)
@@ -133,7 +133,7 @@ class AnnealedThoughts(Thoughts):
 
 
 def thinkv_annealed() -> Policy:
-    """`thinkv`, whose closed segments shrink at every transition, to the medoids of their keys."""
+    """`thinkv` with annealing: closed segments shrink at every transition, to the medoids of their keys."""
     parent = thinkv()
     scoring = parent.scoring
     assert isinstance(scoring, Thoughts)

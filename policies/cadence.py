@@ -1,4 +1,4 @@
-"""When an event fires, and how many slots it leaves."""
+"""The eviction schedule: when an eviction step fires, and how many slots it leaves."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ NEVER = sys.maxsize
 
 @dataclass(frozen=True)
 class Cadence:
-    """at_prefill: one event after the last token of the context; without it no event ever fires.
+    """The eviction schedule of a policy.
 
-    interval: decode steps between events, None for no event while decoding.
-    slack: an event fires once the lane holds budget + interval slots (TriAttention's and R-KV's buffer, so
-        that a lane holds more than its budget between events); without slack it fires every `interval`
-        steps, whenever the lane holds more than its budget.
+    at_prefill: evict after the last token of the context; without it no eviction step ever fires.
+    interval: decode steps between eviction steps, None for no eviction while decoding.
+    slack: evict once the lane holds budget + interval slots (the buffer of TriAttention and R-KV, so a lane
+        holds more than its budget between eviction steps); without slack, evict every `interval` steps if
+        the lane holds more than its budget.
     """
 
     at_prefill: bool = True
@@ -27,7 +28,7 @@ class Cadence:
     slack: bool = True
 
     in_blocks: ClassVar[bool] = False
-    """Whether events fire before the last token of the context too."""
+    """Whether eviction steps also fire before the last token of the context."""
 
     def __post_init__(self) -> None:
         if self.interval is not None and self.interval < 1:
@@ -40,38 +41,38 @@ class Cadence:
         return cls(at_prefill=False)
 
     def budgets(self, budget: int) -> tuple[int, ...]:
-        """What of the registered budget the events of each round may leave, in order. A round is `interval`
-        steps, and the last one lasts. Their mean is at most `budget`: the engine fails a lane that is granted
-        more, or anything else than this.
+        """Return the slots that the eviction steps of each round may leave, in order. A round is `interval`
+        steps; the last round is unlimited. The mean is at most the registered `budget`: the engine fails a
+        lane that is granted more, or any other number.
         """
         return (budget,)
 
     def budget(self, budget: int, step: int) -> int:
-        """What an event may leave once `step` new tokens have been fed."""
+        """Return the slots that an eviction step may leave once `step` new tokens have been fed."""
         rounds = self.budgets(budget)
         return rounds[0 if self.interval is None else min(step // self.interval, len(rounds) - 1)]
 
     def most(self, budget: int) -> int:
-        """The largest of these."""
+        """Return the largest of `budgets`."""
         return max(self.budgets(budget))
 
     def least(self, budget: int) -> int:
-        """The smallest of these."""
+        """Return the smallest of `budgets`."""
         return min(self.budgets(budget))
 
     def due(self, step: int, held: float, budget: int) -> bool:
-        """Whether an event fires when `step` new tokens have been fed and a head holds `held` on average.
+        """Whether to evict after `step` new tokens if heads hold `slots_per_head` slots on average.
 
-        budget: what the event may leave.
+        budget: the slots that the eviction step may leave.
         """
         if self.interval is None or held <= budget:
             return False
         return held >= budget + self.interval if self.slack else step % self.interval == 0
 
     def next_due(self, step: int, held: float, budget: int) -> int:
-        """A step before which no event fires, for a lane whose heads hold `held` at `step` and one slot more
-        each step. budget: the registered one. A class that fires otherwise says this anew, or is asked at
-        every step.
+        """Return a step before which no eviction fires, for a lane whose heads hold `slots_per_head` slots at
+        `step` and gain one slot per step. budget: the registered one. A subclass that changes `due` overrides
+        this too.
         """
         if self.interval is None:
             return NEVER
@@ -82,22 +83,22 @@ class Cadence:
 
 @dataclass(frozen=True)
 class Schedule(Cadence):
-    """Budgets that change from round to round, a round being `interval` steps, around the registered one.
+    """Budgets that vary around the registered one from round to round; a round is `interval` steps.
 
     The gate `schedule` of Sun and Harn, which they describe by "front-loaded", "back-loaded" and "a
     budget-step inversion test". Our readings, for budget b and A = amplitude * b:
         front     b + A in the first round, falling by equal steps to b - A in the last
         back      the other way round
         inverted  one step, the low half first: b - A, and b + A from the middle round on
-    Budgets are rounded down, so that their mean may fall short of b, by less than one slot: for b = 64 it is
-    63.6 (front, back) and 64 (inverted). The last round lasts until the answer ends. An event fires at the
-    end of every round in which a head holds more than the budget of the next: with slack, an event that falls
-    below the one before would be followed by all of the remaining ones at once. Rounds in which nothing is
-    evicted count. Without an interval there are no rounds, and the budget is b. The mean that counts is the
-    measured one: a lane never gets back what an early low budget has evicted.
+    Budgets are rounded down, so their mean may be below b by less than one slot: for b = 64 it is 63.6
+    (front, back) and 64 (inverted). The last round lasts until the answer ends. An eviction step fires at the
+    end of every round if a head holds more than the budget of the next round, without slack: with slack, one
+    step to a lower budget would trigger all remaining ones at once. Rounds without an eviction count. Without
+    an interval there are no rounds, and the budget is b. Memory is compared as measured: a lane never
+    recovers what an early low budget has evicted.
 
-    amplitude: of the budget, more than 0 and less than 1. rounds: how many events the answers are expected to
-    have, an even number; 8 is ours.
+    amplitude: a fraction of the budget, more than 0 and less than 1. rounds: the expected number of eviction
+    steps of an answer, an even number; 8 is ours.
     """
 
     load: Load = "front"
@@ -120,7 +121,7 @@ class Schedule(Cadence):
         return tuple(max(1, int(budget + self.amplitude * budget * tilt)) for tilt in tilts)
 
     def _tilt(self, place: int) -> float:
-        """Of a round: how far it lies from the registered budget, -1 to 1 of the amplitude."""
+        """Return the deviation of a round from the registered budget, -1 to 1 of the amplitude."""
         if self.load == "inverted":
             return -1 if 2 * place < self.rounds else 1
         front = 1 - 2 * place / (self.rounds - 1)

@@ -1,4 +1,4 @@
-"""What a calibration run says of a model: a value of one of several kinds, under a name."""
+"""Results of a calibration run on a model: named values of several types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Bases", "Calibrated", "Routes", "Statistics", "Thresholds"]
 
 
 class Statistics(NamedTuple):
-    """What a calibration run says of a model: its queries before RoPE, its values, its rotation.
+    """Calibrated statistics of a model: its queries before RoPE, its values, its rotation.
 
     Pairs are those of the half layout: entry i and entry i + d/2 of a head are one complex number.
     """
@@ -25,20 +25,20 @@ class Statistics(NamedTuple):
     frequencies: Tensor
     """[d/2] float64, the angle by which RoPE turns each pair from one position to the next."""
     scaling: float
-    """Square of what the model's rotary embedding multiplies queries and keys with."""
+    """Square of the factor by which the model's rotary embedding scales queries and keys."""
 
 
 class Thresholds(NamedTuple):
-    """Which thought a segment of an answer is, by how sparse its attention is (ThinKV, arXiv:2510.01290).
+    """Sparsity thresholds that classify the segments of an answer (ThinKV, arXiv:2510.01290).
 
     Execution below `low`, transition from `high` on, reasoning between the two.
     """
 
     layers: tuple[int, ...]
-    """The layers whose sparsity counts, ascending; its mean over them is compared."""
+    """The layers over which the sparsity is averaged, ascending."""
     low: float
     high: float
-    """Shares of the attended slots, 0 to 1."""
+    """Fractions of the attended slots, 0 to 1."""
 
 
 class Bases(NamedTuple):
@@ -51,7 +51,7 @@ class Bases(NamedTuple):
 
 
 class Routes(NamedTuple):
-    """Which heads keep what their own scores rank first; the others keep slots at even distances."""
+    """The heads that keep their highest scores; the other heads keep evenly spaced slots."""
 
     attention: Tensor
     """[layer, kv_head] bool."""
@@ -59,7 +59,7 @@ class Routes(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What a calibration run says of the model under this name; a View holds a value of this `kind`."""
+    """A signal: the calibration result of the model under this name; a View holds a value of this `kind`."""
 
     name: str
     kind: type[Any] = Statistics

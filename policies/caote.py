@@ -1,4 +1,4 @@
-"""CAOTE: keep the tokens without which the output of attention would change most (arXiv:2504.14051)."""
+"""CAOTE: keep the tokens whose removal would change the attention output most (arXiv:2504.14051)."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from policies.signals import AttentionSums, Values, group_mean, of_all_layers
 __all__ = ["OutputError", "caote", "output_errors"]
 
 LEFT = 1e-12
-"""Of the attention of a query. What a difference from 1 says below it is rounding, in float64 too."""
+"""Attention share below which 1 - share is dominated by rounding, even in float64."""
 
 
 def output_errors(attention: Tensor, values: Tensor) -> Tensor:
-    """c: attention [q_head, n], 0 or more, values [kv_head, n, d] -> [q_head, n] float64.
+    """Return c: attention [q_head, n], 0 or more, values [kv_head, n, d] -> [q_head, n] float64.
 
-    alpha / (1 - alpha) * ||X - v||, where alpha are the shares of the attention, which sum to 1 in a head,
-    and X is the mean of the values by them. This is how far the output of the head moves, in Euclidean norm,
-    where one slot is taken away and the others share its attention by what they have.
+    alpha / (1 - alpha) * ||X - v||, where alpha is the attention normalised to sum to 1 per head, and X is
+    the mean of the values weighted by alpha. This is the Euclidean distance by which the output of the head
+    moves if one slot is removed and its attention is redistributed in proportion.
 
-    float64 throughout: of an attention sink, whose share is 1 in float32, the small shares of the others
-    still tell what would be left. Where all of them together have less than LEFT, the output is taken to
-    become 0, and the change is ||v|| (ours: the formula ends there).
+    Computed in float64: the share of an attention sink can round to 1 in float32. If the other slots together
+    have less than MIN_REST, the output without the slot counts as 0, and the change is ||v|| (ours: the
+    formula is undefined there).
     """
     heads, n = attention.shape
     values = values.double()
     shares = attention.double()
     shares = shares / shares.sum(-1, keepdim=True).clamp(min=torch.finfo(shares.dtype).tiny)
     grouped = shares.view(len(values), -1, n)
-    # Without the matrices of the fast product, whose rounding is that of the squares of the values.
+    # The fast mode of cdist computes squared norms and loses precision.
     exact = "donot_use_mm_for_euclid_dist"
     apart = torch.cdist(grouped @ values, values, compute_mode=exact).view(heads, n)
     rest = 1 - shares
@@ -48,9 +48,9 @@ def output_errors(attention: Tensor, values: Tensor) -> Tensor:
 class OutputError:
     """`output_errors`, mean over the query heads of a group.
 
-    window: how many queries, counted from the last, the attention is summed over; None for all of them. The
-    paper takes the attention of the method that it is put on: with 1 that of TOVA, with 32 that of SnapKV
-    before it pools, with None that of H2O. What such a method protects is for the policy to protect.
+    window: the number of last queries over which the attention is summed; None for all queries. The paper
+    uses the attention of its base method: 1 is that of TOVA, 32 that of SnapKV before pooling, None that of
+    H2O. The policy has to protect the slots that the base method protects.
     """
 
     window: int | None = 1
@@ -74,14 +74,14 @@ class OutputError:
 def caote(window: int | None = 1) -> Policy:
     """Keep, of each layer and KV head, the slots whose removal would change the last token's output most.
 
-    No code is public, and of the paper published notes were at hand; they and Eq. 7 of the CrystalCache paper
-    have one formula, of which the latter leaves out that the shares sum to 1, and of what. Ours: TOVA's
-    attention, that of the last query; the mean of the group, since values are shared and attention is not; a
-    set for each KV head; nothing is protected, as in TOVA. Many slots go at once, each weighed as if it went
-    alone, as in the paper. Departs from it: one event at the end of the prefill, where it evicts after every
-    block of 128 tokens (`caote-blocks`).
+    No code is public, and only published notes on the paper were available. They agree with Eq. 7 of the
+    CrystalCache paper, which does not state that the shares sum to 1. Ours: TOVA's attention, that of the
+    last query; the mean over a group, since its heads share values but not attention; a set for each KV head;
+    nothing is protected, as in TOVA. Many slots are removed at once, each scored as if it were removed alone,
+    as in the paper. Departs from it: one eviction step at the end of the prefill, where the paper evicts
+    after every block of 128 tokens (`caote-blocks`).
 
-    The authors evict while decoding too. With an interval, every event weighs what is left by the last query,
-    which is carried: an interval changes when slots go, and no sum goes on.
+    The authors evict while decoding too. With an interval, every eviction step scores the remaining slots by
+    the last query, which is carried; no sums accumulate between steps.
     """
     return Policy(scoring=OutputError(window), routing=PerHead(), protect=Protect(sinks=0, recent=0))

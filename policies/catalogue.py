@@ -1,4 +1,4 @@
-"""Policies by name. A name that a registration cites keeps its meaning: a changed setting is a new name."""
+"""The catalogue of policies by name. A name keeps its meaning: a changed setting gets a new name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from policies.known_as import KNOWN_AS
 from policies.kvzip import kvzip
 from policies.lagkv import lagkv
 from policies.longflow import longflow
-from policies.mistakes import hint
+from protocol.evidence.mistakes import hint
 from policies.policy import Policy
 from policies.pyramidkv import pyramidkv
 from policies.r_kv import r_kv_variants
@@ -103,18 +103,18 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
 )
 
 GROUP = "kv_prereg.policies"
-"""Entry-point group of other distributions; each entry point is the name and a Policy value."""
+"""Entry-point group for other distributions; each entry point names a Policy value."""
 
 COMPONENTS = tuple(field.name for field in fields(Policy))
 
 
 def get(name: str, settings: Mapping[str, Any] | None = None, /, **overrides: Any) -> Policy:
-    """The policy of this name, with settings changed by their paths: get("snapkv", {"scoring.window": 64}).
+    """Return the policy, with settings changed by their paths: get("snapkv", {"scoring.window": 64}).
 
-    Before that whole components are replaced: get("snapkv", selection=TopK()).
+    Overrides replace components and are applied first: get("snapkv", selection=TopK()).
 
-    Raises UnknownPolicy, with the nearest name, and ValueError for an override that is no component and as
-    `with_settings` does.
+    Raises UnknownPolicy with the nearest name, and ValueError for an override that is no component and
+    whenever `with_settings` does.
     """
     unknown = sorted(overrides.keys() - set(COMPONENTS))
     if unknown:
@@ -124,12 +124,12 @@ def get(name: str, settings: Mapping[str, Any] | None = None, /, **overrides: An
 
 
 def names() -> tuple[str, ...]:
-    """Every name: the catalogue in its order, then those of other distributions, sorted."""
+    """Return every name: the catalogue in its order, then those of other distributions, sorted."""
     return (*CATALOGUE, *sorted(installed(tuple(sys.path))))
 
 
 def diff(a: Policy, b: Policy) -> dict[str, tuple[Any, Any]]:
-    """The components in which two policies differ: {component: (in a, in b)}."""
+    """Return the components in which two policies differ: {component: (in a, in b)}."""
     pairs = {name: (getattr(a, name), getattr(b, name)) for name in COMPONENTS}
     return {name: (one, other) for name, (one, other) in pairs.items() if one != other}
 
@@ -143,7 +143,7 @@ def find(name: str) -> Policy:
         raise UnknownPolicy(f"no policy named {name!r}; {fix}")
     try:
         policy = others[name].load()
-    except Exception as error:  # whatever a stranger's module does when it is imported
+    except Exception as error:  # importing an untrusted module can raise anything
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(f"entry point {name} of {GROUP} cannot be loaded ({said}); mend it") from None
     if type(policy) is not Policy:
@@ -160,7 +160,7 @@ def find(name: str) -> Policy:
 
 
 def unlocked(value: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-    """The paths of what a lock cannot hold of a part: whatever is no frozen dataclass and no plain value."""
+    """Yield the paths and values that a lock cannot record: neither frozen dataclasses nor plain values."""
     for field in fields(value):
         path, inner = f"{above}{field.name}", getattr(value, field.name)
         if is_dataclass(inner) and not isinstance(inner, type):
@@ -173,16 +173,16 @@ def unlocked(value: Any, above: str = "") -> Iterator[tuple[str, Any]]:
         except TypeError:
             yield path, inner
             continue
-        # What is known by its place in memory alone is another one in each process.
+        # An object that hashes by its identity differs in each process.
         if inner is not None and not isinstance(inner, type) and _by_place(type(inner)):
             yield path, inner
 
 
-@cache  # a look at every distribution takes a hundred times as long as all else that `get` does
+@cache  # scanning all distributions takes a hundred times as long as the rest of `get`
 def installed(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """Entry points by name of the distributions on `path`, which is sys.path.
+    """Return the entry points by name of the distributions on `path`, which is sys.path.
 
-    A name that is taken is refused: it would change what a registration means.
+    Raises ValueError for a name that is already taken: it would change the meaning of a registration.
     """
     points: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):

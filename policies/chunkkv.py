@@ -14,14 +14,14 @@ __all__ = ["chunkkv"]
 def chunkkv(size: int = 10, window: int = 32) -> Policy:
     """Keep the last `window` slots and the chunks that they attend to most, one set for the heads of a layer.
 
-    10 is the paper's chunk, 20 that of ChunkKVPress (NVIDIA/kvpress 0.5.5); the window is that of `snapkv`.
-    Departs from the paper: chunks rank by the mean of their slots instead of the sum, which differs for a
-    chunk that the window cuts short only; the last chunk taken is cut so that the budget is met exactly; no
-    layer reuses the set of another. Departs from ChunkKVPress: scores are not pooled, and the window is
-    outside the chunks instead of raising those that it overlaps.
+    The paper's chunk size is 10, that of ChunkKVPress (NVIDIA/kvpress 0.5.5) is 20; the window is that of
+    `snapkv`. Departs from the paper: chunks rank by the mean of their slots instead of the sum, which differs
+    only for a chunk that the window cuts short; the last selected chunk is cut so that the budget is met
+    exactly; no layer reuses the set of another. Departs from ChunkKVPress: scores are not pooled, and the
+    window is outside the chunks instead of raising the chunks that it overlaps.
 
-    The CrystalCache paper calls another policy ChunkKV: its Eq. 6 sums the attention from all queries, which
-    do not favour the question at the end of the prompt.
+    The CrystalCache paper calls another policy ChunkKV: its Eq. 6 sums the attention from all queries, not
+    only from the question at the end of the prompt.
     """
     return Policy(
         scoring=WindowAttention(window, kernel=1),

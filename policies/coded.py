@@ -1,4 +1,4 @@
-"""What becomes of slots and of their values where a state does not keep them as computed."""
+"""How a state merges slots and encodes values that it does not store as computed."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ __all__ = ["Codec", "Merging"]
 
 
 class Merging(NamedTuple):
-    """Slots that go on in others, as a state has it. All [layer, kv_head, n]."""
+    """The slots that a state merges into others. All tensors are [layer, kv_head, n]."""
 
     kept: Tensor
-    """bool, the slots that are there afterwards, in each head as many as the selection kept, or fewer. A
-    merged slot stands in the place, and at the position, of one of its own.
+    """bool, the slots that remain, in each head at most as many as the selection kept. A merged slot has the
+    index and position of one of its members.
     """
     into: Tensor
-    """int64, the kept slot in which each slot goes on: its own number where it stays as it is, -1 where it is
-    dropped and where no slot is.
+    """int64, the retained slot into which each slot is merged: its own index if it stays unchanged, -1 if it
+    is dropped or empty.
     """
     shares: Tensor
-    """float32 or better, the part of each slot in the mean of the one that it goes on in: those that go on in
-    one sum to 1.
+    """float32 or better, the weight of each slot in the mean of its target: the weights of one target sum to
+    1.
     """
 
 
 class Codec(Protocol):
-    """How values are stored, of one model. Keys are stored as computed."""
+    """The encoding of stored values for one model. Keys are stored as computed."""
 
     @property
     def width(self) -> int:
-        """Numbers of a stored value."""
+        """Number of entries of a stored value."""
         ...
 
     def encode(self, layer: int, values: Tensor) -> Tensor:
@@ -39,11 +39,11 @@ class Codec(Protocol):
         ...
 
     def decode(self, layer: int, stored: Tensor) -> Tensor:
-        """[..., kv_head, t, width] -> [..., kv_head, t, d]: the value that attention sees."""
+        """[..., kv_head, t, width] -> [..., kv_head, t, d]: the values that attention uses."""
         ...
 
     def expand(self, layer: int, attended: Tensor) -> Tensor:
-        """[..., q_head, t, width] -> [..., q_head, t, d]: means of stored values, by weights that sum to 1,
-        as the means of their decoded ones.
+        """[..., q_head, t, width] -> [..., q_head, t, d]: decode weighted means of stored values, whose
+        weights sum to 1, into the same means of decoded values.
         """
         ...

@@ -1,8 +1,8 @@
-"""What every part of a policy is given and what it owes: the values, the seams, the refusals.
+"""The interfaces of a policy's parts: their input and output values, protocols and errors.
 
 ValueError
-  BudgetError      a budget that cannot hold what the policy protects
-  UnknownPolicy    a name that the catalogue does not hold
+  BudgetError      a budget below the protected slots of the policy
+  UnknownPolicy    a name that is not in the catalogue
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ __all__ = [
 
 
 class BudgetError(ValueError):
-    """The budget is below the protected set. It is never enlarged, nor the set emptied, to make it fit."""
+    """The budget is below the protected set. Neither the budget nor the set is changed to make it fit."""
 
 
 class UnknownPolicy(ValueError):
@@ -83,71 +83,73 @@ class UnknownPolicy(ValueError):
 
 
 class Several(NamedTuple):
-    """What lanes that are asked together do not share, each [lane, 1, 1, 1] int64."""
+    """Token counts of the lanes of a batch, each [lane, 1, 1, 1] int64."""
 
     seen: Tensor
-    """Tokens that each has seen."""
+    """Tokens fed to each lane."""
     prompt: Tensor
-    """How many of these are its prompt's."""
+    """How many of these belong to the prompt."""
 
 
 @runtime_checkable
 class Stacks(Protocol, metaclass=Kind):
-    """A part of a policy, or a signal, that works on several lanes at once: every tensor that it is given has
-    a leading axis for the lanes, and so has what it returns, which is for each lane what it would be alone,
-    bit for bit. Optional: where one part of a policy is none, each lane is asked alone.
+    """A part of a policy, or a signal, that can process a batch of lanes: its input and output tensors have a
+    leading axis for the lanes, and the result for each lane equals the result without batching, bit for bit.
+    Optional: a policy with a part that is not Batchable processes each lane separately.
 
-    It draws nothing, since lanes have seeds of their own, and reads of the tokens their number alone
-    (`View.seen`). In `Rows`, start and total are those of one of the lanes; their difference is that of all.
+    It must not draw random numbers, since each lane has its own seed, and may use only the number of tokens
+    (`View.token_count`), not their ids. In `AttentionRows`, start and total are those of one lane; their
+    difference is the same for all lanes.
     """
 
     @property
     def stacks(self) -> bool:
-        """Counts where the class says it itself: one that inherits may do otherwise (`together.stacks`)."""
+        """Has to be defined by the class itself: a subclass does not inherit it (`batched.is_batchable`)."""
         ...
 
 
 class View(NamedTuple):
-    """What a policy may see at an event. All tensors lie on one device."""
+    """The input of a policy at an eviction step. All tensors are on one device."""
 
     token_ids: Tensor
-    """[t] int64, every token seen; of several lanes [lane, 0]."""
+    """[t] int64, every token fed; [lane, 0] for a batch."""
     layers: int
     kv_heads: int
     sentence_ends: frozenset[int]
     """Token ids that end a sentence."""
     seed: int
-    """Stream key of this lane and event, for policies that draw."""
+    """Random seed of this lane and eviction step."""
     signals: Mapping[Signal, Any]
-    """By signal that the policy needs: one entry per layer (None of a layer that it does not read), or the
-    value of a Calibrated.
+    """For each signal that the policy needs: one entry per layer (None for a layer that it does not read), or
+    the value of a Calibrated.
     """
     stored: Tensor | None = None
-    """[layer | 1, kv_head | 1, n] int64, the position of each slot, ascending; -1 beyond the slots of a head
-    that holds fewer than another. None at the end of a prefill, where every token has its slot.
+    """[layer | 1, kv_head | 1, n] int64, the position of each slot, ascending; -1 is padding in a head that
+    holds fewer slots than another. None at the end of a prefill, where every token has a slot.
     """
     memory: Remembered | None = None
-    """What the scoring remembers of the last event; None at the first."""
+    """The memory of the scoring after the last eviction step; None at the first."""
     prompt: int = 0
-    """How many of the tokens seen are the prompt's; the others the answer's. Of several lanes 0, as seed."""
+    """How many of the tokens belong to the prompt; the others to the answer. 0 for a batch, as seed."""
     routed: Any = None
-    """What the routing carried from the last event; None at the first."""
+    """The state of the routing after the last eviction step; None at the first."""
     budget: int | None = None
-    """Slots per KV head and layer that the event may leave, of which a `Policy` tells its parts."""
+    """Slots per KV head and layer that the eviction step may leave; set by `Policy` for its parts."""
     rotation: Rotation | None = None
-    """Of the model; None where it does not turn every pair of a head."""
+    """The rotary embedding of the model; None if it does not rotate every pair of a head."""
     weights: Tensor | None = None
-    """[layer | 1, kv_head | 1, n] float32, how many tokens each slot stands for; None where each is one."""
+    """[layer | 1, kv_head | 1, n] float32, the number of tokens that each slot represents; None if all are 1.
+    """
     lines: Mapping[Mark, tuple[range, ...]] = MappingProxyType({})
-    """By mark that the policy looks for: positions of the marked stretches of the answer, oldest first and
-    disjoint; the last one may be unfinished.
+    """For each mark of the policy: positions of the marked spans of the answer, oldest first and disjoint;
+    the last one may be unfinished.
     """
     several: Several | None = None
-    """Not None in a view of several lanes at once, which only parts that take them get (`Stacks`)."""
+    """The counts of a batch of lanes, which only Batchable parts receive; None for a single lane."""
 
     @property
     def seen(self) -> int | Tensor:
-        """Tokens seen; of several lanes [lane, 1, 1, 1]."""
+        """The number of tokens fed; [lane, 1, 1, 1] for a batch."""
         return len(self.token_ids) if self.several is None else self.several.seen
 
     @property
@@ -159,25 +161,25 @@ class View(NamedTuple):
 
     @property
     def filled(self) -> Tensor:
-        """[layer | 1, kv_head | 1, n] bool, where a slot is."""
+        """[layer | 1, kv_head | 1, n] bool, False for padding."""
         return self.positions >= 0
 
     @property
     def slots(self) -> int:
-        """n: the slots of the fullest head."""
+        """n: the number of slots of the fullest head."""
         return len(self.token_ids) if self.stored is None else self.stored.shape[-1]
 
 
 @runtime_checkable
 class Remembered(Protocol, metaclass=Kind):
-    """What a scoring knows of the slots from one event to the next, in the order of the slots."""
+    """The state of a scoring between eviction steps, in the order of the slots."""
 
     def after(self, kept: Tensor) -> Remembered:
-        """What is left of it when of the slots only kept [layer, kv_head, n] stay."""
+        """Return the memory of the retained slots, bool [layer, kv_head, n]."""
         ...
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """All that it holds, for the count of bytes."""
+        """Return all tensors of the memory, for the count of bytes."""
         ...
 
 
@@ -193,33 +195,33 @@ class Trunks(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """Stretches of the text within which slots compete, oldest first: the prompt, segments of the answer that
-    are closed, and the one that is open.
+    """Spans of the text within which slots compete, oldest first: the prompt, the closed segments of the
+    answer, and the open one.
     """
 
     of: Tensor
-    """[layer | 1, kv_head | 1, n] int64, the segment of each slot; any where no slot is."""
+    """[layer | 1, kv_head | 1, n] int64, the segment of each slot; undefined for padding."""
     budgets: Tensor
-    """[closed segment] int64, the slots that it may keep beside the protected ones."""
+    """[closed segment] int64, the slots that it may keep in addition to the protected ones."""
     least: int
-    """Slots that a closed segment keeps beside the protected ones as long as others have more."""
+    """Slots that a closed segment keeps in addition to the protected ones as long as others have more."""
 
 
 class Scores(NamedTuple):
-    """How much every slot is worth."""
+    """The output of a scoring."""
 
     slots: Tensor
-    """[layer | 1, kv_head | 1, n], float32 or better, finite where a slot is; higher is kept."""
+    """[layer | 1, kv_head | 1, n], float32 or better, finite for filled slots; higher scores are kept."""
     trunks: Trunks | None = None
     """Units for a selection that keeps more than single slots."""
     memory: Remembered | None = None
-    """What the scoring wants back at the next event, should there be one."""
+    """The memory that the scoring receives at the next eviction step."""
     segments: Segments | None = None
-    """For a routing and a selection that keep a number of slots of each."""
+    """Segments, for a routing and a selection that keep a number of slots of each."""
 
 
 class Scoring(Protocol):
-    """Which signals, and a score for every slot."""
+    """Compute a score for every slot from the signals that it needs."""
 
     @property
     def needs(self) -> frozenset[Signal]: ...
@@ -229,29 +231,29 @@ class Scoring(Protocol):
 
 @runtime_checkable
 class InBands(Protocol, metaclass=Kind):
-    """A scoring that sets layers of a model against others."""
+    """A scoring that compares bands of layers."""
 
     def refuse_depth(self, layers: int) -> None:
-        """ValueError where a model of so many layers has no such layers, or the same ones twice."""
+        """Raise ValueError if the bands are missing or overlap in a model of `layers` layers."""
         ...
 
 
 @runtime_checkable
 class InUnits(Protocol, metaclass=Kind):
-    """A scoring whose scores come with units of several slots, such as trunks."""
+    """A scoring that groups slots into units, such as trunks."""
 
     @property
     def longest(self) -> int:
-        """The most slots that a unit can have, whatever the text says."""
+        """The maximum number of slots of a unit, for any text."""
         ...
 
 
 class Selection(Protocol):
-    """Scores and an allocation to kept slots."""
+    """Select the retained slots by scores and an allocation."""
 
     @property
     def needs(self) -> frozenset[Signal]:
-        """What it reads beside the scores."""
+        """The signals that it reads in addition to the scores."""
         ...
 
     @property
@@ -260,10 +262,10 @@ class Selection(Protocol):
         ...
 
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
-        """Kept slots, bool [layer, kv_head, n].
+        """Return the retained slots, bool [layer, kv_head, n].
 
         view holds the signals of `needs`. scores.slots [layer, kv_head, n] and allocation [layer, kv_head]
-        have one row for each keep set; scores are -inf where no slot is.
+        have one row for each keep set; scores are -inf for padding.
         protected [layer | 1, kv_head | 1, n].
         """
         ...
@@ -271,65 +273,65 @@ class Selection(Protocol):
 
 @runtime_checkable
 class WholeUnits(Protocol, metaclass=Kind):
-    """A selection that keeps whole the unit of every protected slot."""
+    """A selection that keeps the complete unit of every protected slot."""
 
     @property
     def exceeds(self) -> bool:
-        """Whether it keeps these units also where they are more than the allocation; else it refuses that."""
+        """Whether it keeps these units even if they exceed the allocation; otherwise it raises."""
         ...
 
 
 class Allocation(NamedTuple):
-    """How many slots each keep set gets."""
+    """The number of slots of each keep set."""
 
     counts: Tensor
-    """int64 [layer | 1, kv_head | 1], none more than the set holds."""
+    """int64 [layer | 1, kv_head | 1], at most the filled slots of the set."""
     carried: Any = None
-    """What the routing wants back at the next event, should there be one: tensors, in tuples or alone, which
-    no event evicts from.
+    """The state that the routing receives at the next eviction step: a tensor or a tuple of tensors, which
+    eviction does not change.
     """
 
 
 class Routing(Protocol):
-    """Who shares a keep set, and how the budget is split over those who do not."""
+    """Decide which heads share a keep set, and allocate the budget to the sets."""
 
     @property
     def bounds(self) -> bool:
-        """Whether the budget is an upper bound of the mean of its counts, in place of that mean exactly."""
+        """Whether the mean of its counts may be below the budget; otherwise it equals the budget."""
         ...
 
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
-        """Scores with one row for each keep set: [layer | 1, kv_head | 1, n]."""
+        """Return scores with one row for each keep set: [layer | 1, kv_head | 1, n]."""
         ...
 
     def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
-        """view, scores, protected: as a selection gets them. `view.routed` is what it carried."""
+        """Allocate the budget. view, scores, protected: as in `Selection.select`."""
         ...
 
 
 @runtime_checkable
 class Rescores(Protocol, metaclass=Kind):
-    """A routing that scores some heads otherwise than the policy's scoring does."""
+    """A routing that replaces the scores of some heads."""
 
     @property
     def needs(self) -> frozenset[Signal]: ...
 
     def rescored(self, view: View, scores: Scores) -> Scores:
-        """The scores that are routed, [layer | 1, kv_head | 1, n], in the place of those of the scoring."""
+        """Return the scores [layer | 1, kv_head | 1, n] that replace those of the scoring."""
         ...
 
 
 class State(Protocol):
-    """What a slot stores."""
+    """The storage of slots: verbatim, encoded or merged."""
 
     @property
     def needs(self) -> frozenset[Signal]:
-        """What it reads at an event, and what was calibrated for it."""
+        """The signals and calibration results that it reads at an eviction step."""
         ...
 
     @property
     def merges(self) -> bool:
-        """Whether slots may stand for several tokens; then their number is stored with each, in float32."""
+        """Whether a slot may represent several tokens; their number is then stored per slot in float32."""
         ...
 
     @property
@@ -338,39 +340,39 @@ class State(Protocol):
         ...
 
     def merge(self, view: View, scores: Scores, protected: Tensor, kept: Tensor) -> Merging | None:
-        """What becomes of the slots, given those that the selection kept; None where they are all there is.
+        """Return how slots are merged, given the retained ones; None if all others are dropped.
 
-        scores, protected: as a selection gets them; kept bool [layer, kv_head, n].
+        scores, protected: as in `Selection.select`; retained bool [layer, kv_head, n].
         """
         ...
 
     def codec(self, statistics: Mapping[str, Any]) -> Codec | None:
-        """How values are stored; None where as computed. statistics: what was calibrated of the model, by
-        name. ValueError for what does not fit.
+        """Return the codec of the values; None if they are stored as computed. statistics: calibration
+        results of the model by name. Raises ValueError if they do not fit.
         """
         ...
 
     def slot_bytes(self, width: int, itemsize: int) -> int:
-        """Bytes of one slot of one head in one layer, of keys and values of `width` numbers each."""
+        """Return the bytes of one slot of one head in one layer, for keys and values of width `width`."""
         ...
 
 
 class Decoding(Protocol):
-    """What the model is asked, and how text is emitted given that the cache is compressed."""
+    """The extra prompt of the model, and the spans of its answer that are pinned in the cache."""
 
     @property
     def asks(self) -> str:
-        """What is said to the model after the question; empty for nothing."""
+        """The text that is appended to the question; may be empty."""
         ...
 
     @property
     def mark(self) -> Mark | None:
-        """What it looks for in the answer (`View.lines`); None for nothing, and then it pins nothing."""
+        """The mark that it looks for in the answer (`View.lines`); None if it pins nothing."""
         ...
 
     def pins(self, view: View, budget: int) -> Tensor:
-        """[layer | 1, kv_head | 1, n] bool, slots that no selection may drop, beside the protected ones: at
-        most `budget` of each head, which is what these leave.
+        """Return bool [layer | 1, kv_head | 1, n], the slots that no selection may drop in addition to the
+        protected ones: at most `budget` of each head, the budget that the protected ones leave.
         """
         ...
 
@@ -379,21 +381,21 @@ class Protection(Protocol):
     """Slots that no selection may drop."""
 
     def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
-        """[layer | 1, kv_head | 1, n] bool, as `filled`; True is kept whatever its score.
+        """Return bool [layer | 1, kv_head | 1, n], shaped like `filled`; True slots are kept at any score.
 
-        decoding: at an event after the first, which is the end of the prefill.
-        prompt: the filled slots that are the prompt's, as `filled`; None where all of them are.
+        decoding: whether the eviction step comes after the first one, at the end of the prefill.
+        prompt: the filled slots of the prompt, shaped like `filled`; None if all slots are.
         """
         ...
 
 
 @runtime_checkable
 class Sees(Protection, Protocol, metaclass=Kind):
-    """A protection that looks at the text."""
+    """A protection that depends on the text."""
 
     @property
     def mark(self) -> Mark: ...
 
     def seen(self, view: View, budget: int) -> Tensor:
-        """As `Protection.slots`, in its place."""
+        """Return the protected slots; called instead of `Protection.slots`."""
         ...

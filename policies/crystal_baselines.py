@@ -1,8 +1,8 @@
-"""The baselines that the CrystalCache paper compares itself with, as it defines them (Po-Ting Lin).
+"""The baselines of the CrystalCache paper, as the paper defines them (Po-Ting Lin).
 
-It reimplements them "from their published descriptions" (its section 4.3), and its descriptions are other
-policies than the published ones. Each differs from ours of that name in the scoring alone. What they protect
-the paper does not say but for H2O ("a most-recent window"): they protect what their parents do.
+It reimplements them "from their published descriptions" (its section 4.3), but its descriptions differ from
+the published policies. Each differs from our policy of that name in the scoring alone. The paper states what
+is protected only for H2O ("a most-recent window"); here each baseline protects what its parent protects.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["WindowSums", "crystal_baselines"]
 class WindowSums:
     """Attention received from the last `window` queries, or all of a shorter text, mean over a group.
 
-    As `AccumulatedAttention`, but for how far back it looks: neither pooled nor cut off at the window, as
-    `WindowAttention` is.
+    Equals `AccumulatedAttention` restricted to the window; unlike `WindowAttention`, it is neither pooled nor
+    zero for the slots of the window.
     """
 
     window: int = 128
@@ -52,20 +52,20 @@ def crystal_baselines() -> Mapping[str, Policy]:
 
     `chunkkv-cumulative`: its Eq. 6, the sum over the slots of a chunk of 10 of the attention from every query
     that sees them; ChunkKV itself sums over a window at the end of the prompt. `Chunks` ranks by the mean of
-    a chunk, which is the same order for whole ones, and cuts the last chunk taken to the budget, as in
-    `chunkkv`.
+    a chunk, which is the same order for complete chunks, and cuts the last selected chunk to the budget, as
+    in `chunkkv`.
 
     `pyramidkv-cumulative`: its section 4.3, "layer-wise budget allocation (more KV in early layers, less in
-    late layers) on top of cumulative-attention scoring"; PyramidKV itself scores as SnapKV does. How budgets
-    fall it does not say: as in `pyramidkv`.
+    late layers) on top of cumulative-attention scoring"; PyramidKV itself scores as SnapKV does. The paper
+    does not specify how budgets fall: they fall as in `pyramidkv`.
 
     `h2o-window`: what its section 2.2 calls Scissorhands, "an H2O variant scored over a windowed rather than
-    cumulative observation horizon"; Scissorhands itself counts how often a slot is below average. How long
-    the window is it does not say: 128, the only length of a window that the paper has (Table 14), is ours,
-    and no more than half of the prompts that it asks about. It runs no such policy.
+    cumulative observation horizon"; Scissorhands itself counts how often a slot is below average. The paper
+    does not specify the window length: 128 is ours, the only window length in the paper (Table 14), and at
+    most half of its prompts. The paper does not run this policy.
 
-    An event while decoding adds nothing of its own: sums over all queries go on from event to event, those of
-    a window are formed anew from the last queries, which are carried.
+    While decoding, sums over all queries continue from one eviction step to the next; sums over a window are
+    recomputed from the last queries, which are carried.
     """
     return {
         "chunkkv-cumulative": replace(chunkkv(), scoring=AccumulatedAttention()),

@@ -32,31 +32,31 @@ __all__ = [
 ]
 
 ERROR = 1e-6
-"""Share of p by which a sum of attention may fall short of it: what float32 leaves of an exact sum."""
+"""Relative tolerance for sums of attention compared with p: the rounding error of float32."""
 
 
 class Recalled(NamedTuple):
-    """What a row of attention leaves of the references to some slots, [..., n] each."""
+    """The references of some slots after a row of attention, [..., n] each."""
 
     crf: Tensor
     """Combined recency and frequency at the time of the last reference."""
     last: Tensor
     """Time of the last reference."""
     effective: Tensor
-    """Combined recency and frequency at the time of the row: what slots are ranked by."""
+    """Combined recency and frequency at the time of the row; slots are ranked by it."""
 
 
 def hits(scores: Tensor, p: float) -> Tensor:
-    """Bool [..., n]: the fewest of the highest scores whose sum is p or more, the lower slot of equal ones.
+    """Return bool [..., n]: the fewest highest scores whose sum is at least p; ties go to the lower slot.
 
-    scores [..., n], which sum to 1. "Exceed" p, as the text of section 5.2 has it, would differ at equality
-    alone. Of a row that is not finite everything is hit.
+    scores [..., n] sum to 1. Section 5.2 says "exceed" p, which differs only at equality. In a row that is
+    not finite every slot is hit.
     """
     return ~misses(scores, p)
 
 
 def misses(scores: Tensor, p: float) -> Tensor:
-    """What `hits` leaves: the higher scores reach p without it."""
+    """Return the complement of `hits`: the higher scores reach p without the slot."""
     ordered, order = wide(scores).sort(dim=-1, stable=True, descending=True)
     sums = running_sums(ordered)
     enough = sums[..., -1:].clamp(max=p * (1 - ERROR))  # where rounding leaves all of them below p
@@ -68,29 +68,29 @@ def lrfu(scores: Tensor, crf: Tensor, last: Tensor, t: int, p: float, decay: flo
     """One row of attention under "Least Recently Frequently Used": Algorithm 1, lines 3 to 12.
 
     scores [..., n]: attention of one head at time t. crf, last [..., n]: combined recency and frequency of
-    each slot at its last reference, and the time of that. A hit decays up to t, gains 1 and is recorded; a
-    miss decays for the ranking alone. So crf is the sum of decay^(last - t_j) over the references t_j.
-    decay 1 counts references (LFU). At decay 0 a hit is worth 1 and every miss 0: not LRU, which the paper
-    calls it, since misses tie. What is hit by a row that is not finite is not finite either.
+    each slot at its last reference, and the time of that reference. A hit decays crf up to t, adds 1 and is
+    stored; a miss decays crf for the ranking only. So crf is the sum of decay^(last - t_j) over the
+    references t_j. decay 1 counts references (LFU). At decay 0 a hit counts 1 and every miss 0: the paper
+    calls this LRU, but misses tie. A row that is not finite makes crf of its hits not finite.
     """
     missed = misses(scores, p)
     faded = crf * decay ** (t - last).to(crf.dtype)
-    reward = scores / scores  # 1, as what is hit has a score; nan where that is not finite
+    reward = scores / scores  # 1 for hits, whose scores are positive; nan if the score is not finite
     crf = torch.where(missed, crf, faded + reward.to(crf.dtype))
     return Recalled(crf, torch.where(missed, last, t), torch.where(missed, faded, crf))
 
 
 def adaptive_budget(crf: Tensor, budget: Tensor, total: int) -> Tensor:
-    """Algorithm 2: the budget of every head, float64 [layer, head], whose sum is `total` slots.
+    """Algorithm 2: return the budget of every head, float64 [layer, head], with sum `total`.
 
-    crf, budget [layer, head]: the combined recency and frequency of all slots of a head, and its slots until
-    now. A layer gets its part of the total, and a head its part of that of its layer, in proportion to their
-    utilisation: crf over budget, of a layer sum over sum. Without any crf nothing tells heads apart, and the
-    budgets stay as they are. A head without a budget has no crf either, and gets none.
+    crf, budget [layer, head]: the summed combined recency and frequency of a head's slots, and its current
+    budget. The total is split over layers, and a layer's part over its heads, in proportion to utilisation:
+    crf / budget, or the ratio of the sums for a layer. If all crf are 0, the budgets do not change. A head
+    without a budget has no crf either, and gets none.
 
-    The literal map is a feedback without damping. Where crf does not follow the budget, two applications
-    give back the first budgets, up to a factor for each layer: it alternates and does not converge to its
-    fixed point, budgets in proportion to the square root of crf.
+    The map is a feedback without damping. If crf does not depend on the budget, two applications return the
+    first budgets, up to a factor for each layer: it alternates and does not converge to its fixed point,
+    budgets in proportion to the square root of crf.
     """
     crf, budget = crf.double(), budget.double()
     if ((budget <= 0) & (crf > 0)).any():
@@ -103,16 +103,16 @@ def adaptive_budget(crf: Tensor, budget: Tensor, total: int) -> Tensor:
 
 
 def shares(crf: Tensor, budget: Tensor) -> Tensor:
-    """[..., entry]: parts of one in proportion to crf / budget; nothing where there is no crf."""
+    """Return [..., entry]: fractions of 1 in proportion to crf / budget; 0 where crf is 0."""
     utilisation = crf / budget.masked_fill(crf == 0, 1)
     return utilisation / utilisation.sum(-1, keepdim=True).clamp(min=torch.finfo(crf.dtype).tiny)
 
 
 def whole_budgets(budget: Tensor, total: int, least: Tensor) -> Tensor:
-    """Whole numbers in proportion to `budget` [layer, head], none below `least` [layer, head]; sum `total`.
+    """Return integers in proportion to `budget` [layer, head], at least `least` [layer, head]; sum `total`.
 
-    What lifts an entry to its least is taken from the others in proportion; then by largest remainder, equal
-    ones to the lower layer and head. least: whole numbers, whose sum is at most the total.
+    Raising an entry to its minimum reduces the others in proportion; rounding is by largest remainder, and
+    ties go to the lower layer and head. least: integers, whose sum is at most the total.
     """
     if not budget.any():
         raise ValueError("budget must be above 0 for some head: in proportion to nothing there is no split")
@@ -130,26 +130,26 @@ def whole_budgets(budget: Tensor, total: int, least: Tensor) -> Tensor:
 
 
 class Reference(NamedTuple):
-    """State of References: of each slot, [..., kv_head, n]."""
+    """State of References, [..., kv_head, n] each."""
 
     crf: Tensor
-    """float32, combined recency and frequency at the last reference: 1 or more; 0 where no slot is."""
+    """float32, combined recency and frequency at the last reference: 1 or more; 0 for padding."""
     last: Tensor
     """int32, time of the last reference."""
 
     def begin(self, at: Tensor, t: int) -> Reference:
-        """Slots `at` [..., kv_head, new] begin with one reference at time t."""
+        """Start `slots` [..., kv_head, new] with one reference at time t."""
         return Reference(self.crf.scatter(-1, at, 1), self.last.scatter(-1, at, t))
 
 
 @dataclass(frozen=True)
 class References(EveryLayer):
-    """When and how often attention came to each slot of a KV head, measured at every step whatever the
-    interval of events: a Reference of [kv_head, n] of each layer.
+    """When and how often attention referred to each slot of a KV head, measured at every step regardless of
+    the eviction interval: a Reference of [kv_head, n] of each layer.
 
     A row of a head is the mean of the softmax rows of its query heads, which sums to 1. Time is the number of
-    tokens seen, so that a token that is fed at position i arrives at time i + 1.
-    p: share of the attention of a row that hits take. decay: of what a reference is worth, each time.
+    tokens fed, so a token at position i arrives at time i + 1.
+    p: fraction of a row's attention that hits cover. decay: factor on a reference per unit of time.
     """
 
     p: float
@@ -164,14 +164,15 @@ class References(EveryLayer):
             for row in range(count):
                 before = self.refer(rows, row, before, 1, rows.start + row + 1)
             return before
-        if end < rows.total:  # of the rows of a prompt only the last one refers to slots
+        if end < rows.total:  # only the last row of a prompt counts as a reference
             return before
         return self.refer(rows, count - 1, before, n if before is None else count, end)
 
     def refer(self, rows: Rows, row: int, before: Reference | None, new: int, t: int) -> Reference:
-        """After one row, whose own slot is the last of the `new` ones and begins at its time t.
+        """Return the state after one row at time t, whose token is the last of the `new` slots.
 
-        The others of them began just before; a row's reference to its own slot is not counted beside that.
+        The new slot of the row starts with one reference at t, which replaces the row's attention to itself;
+        the other new slots start at t - 1.
         """
         of_queries = rows.attention[..., row, :]
         *leading, _, n = of_queries.shape
@@ -181,7 +182,7 @@ class References(EveryLayer):
             state = Reference(crf, crf.int())
         else:
             state = Reference(*(pad(part, (0, n - part.shape[-1])) for part in before))
-        own = (state.crf > 0).sum(-1, keepdim=True)  # in each head, after the slots that it holds
+        own = (state.crf > 0).sum(-1, keepdim=True)  # the first free slot of each head
         if new > 1:
             others = own + torch.arange(new - 1, device=own.device)
             state, own = state.begin(others, t - 1), own + (new - 1)
@@ -190,11 +191,11 @@ class References(EveryLayer):
 
 
 def log_crf(crf: Tensor, last: Tensor, t: int, decay: float) -> Tensor:
-    """Logarithm of combined recency and frequency at time t, float64: log(crf) - (t - last) log(1 / decay).
+    """Return the logarithm of crf at time t, float64: log(crf) - (t - last) log(1 / decay).
 
-    A float32 of decay^150 is 0 from a decay of 0.5 down, so that slots which attention left long ago would
-    tie; their logarithms do not. Finite: the lowest number where the value is 0, which at decay 0 is every
-    slot that was not referred to at t.
+    decay^150 underflows float32 for a decay of 0.5 or less, so slots with old references would tie; their
+    logarithms do not. The result is finite: the lowest number if crf is 0, which at decay 0 is every slot
+    without a reference at t.
     """
     value = crf.double().log() + torch.xlogy((t - last).double(), decay)  # 0 log 0 is 0
     return value.clamp(min=torch.finfo(torch.float64).min)
@@ -202,7 +203,7 @@ def log_crf(crf: Tensor, last: Tensor, t: int, decay: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Recency:
-    """The logarithm of the combined recency and frequency of a slot, at the time of the event."""
+    """The logarithm of the combined recency and frequency of a slot at the eviction step."""
 
     p: float = 0.9
     decay: float = 0.6
@@ -224,26 +225,26 @@ class Recency:
 
 
 class Budgets(NamedTuple):
-    """What Utilised carries from event to event."""
+    """The state of Utilised between eviction steps."""
 
     slots: Tensor
     """int64 [layer, kv_head]"""
     since: Tensor
-    """int64, time at which they were given: the number of tokens seen."""
+    """int64, time of the allocation: the number of tokens fed."""
 
 
 @dataclass(frozen=True)
 class Utilised(PerHead):
     """A set for each layer and KV head, with budgets that follow utilisation: `adaptive_budget`.
 
-    Equal budgets at the first event; new ones at the first event after `period` tokens. Their mean is the
-    budget at every event. A head that is given less evicts at once; one that is given more has that room for
-    tokens to come, so that the mean of what is kept is at most the budget. Reads scores as logarithms of crf,
-    as `Recency` forms them; the crf of a head is the sum over the slots that it holds when the event fires.
+    Budgets are equal at the first eviction step and change at the first step after `period` tokens. Their
+    mean is always the budget. A head with a smaller budget evicts at once; a head with a larger one has room
+    for later tokens, so the mean number of retained slots is at most the budget. Scores must be logarithms of
+    crf, as `Recency` computes them; the crf of a head is the sum over its slots at the eviction step.
 
-    period: tokens; the paper says "periodically", 128 is ours. least: no head gets fewer slots, nor fewer
-    than it protects, as long as the budget allows that; 16 is ours, the paper has no floor, and without
-    one a head that nothing was given would never be given anything again.
+    period: in tokens; the paper says "periodically", 128 is ours. least: the minimum slots of a head, which
+    is never below its protected slots, if the budget allows it; 16 is ours. The paper has no minimum, and
+    without one a head with budget 0 would never get slots again.
     """
 
     bounds: ClassVar[bool] = True
@@ -267,36 +268,36 @@ class Utilised(PerHead):
 
 
 def crystal_kv_lite(p: float = 0.9, decay: float = 0.6) -> Policy:
-    """Keep, in each layer and KV head, the slots that attention came back to most and last.
+    """Keep, in each layer and KV head, the slots with the most frequent and most recent attention.
 
-    Follows Algorithm 1 of the paper: each row of attention hits the fewest slots that take p of it; slots are
-    ranked by their combined recency and frequency, the sum of decay^(age) over their hits. Nothing is
-    protected, the prompt competes. p 0.9 is the paper's; it recommends decays from 0.5 to 0.7. No code is
-    public. For decays from above 0 to 0.5 the order of evictions is one and the same, up to rounding: the
-    time of the last hit decides, then that of the one before it, and so on.
+    Follows Algorithm 1 of the paper: each row of attention hits the fewest slots that cover p of it; slots
+    are ranked by their combined recency and frequency, the sum of decay^(age) over their hits. Nothing is
+    protected; the prompt competes. p 0.9 is the paper's; it recommends decays from 0.5 to 0.7. No code is
+    public. All decays above 0 and up to 0.5 give the same order of evictions, up to rounding: the time of the
+    last hit decides, then that of the previous one, and so on.
 
-    Readings of what is open: attention is scaled as the model scales it; the query heads of a group share
-    the mean of their rows; a sum of exactly p is enough; time is counted in tokens; arriving counts as one
-    hit, since a token at 0 would be evicted at once; so it does for the tokens of a prompt, just before its
-    last row, which hits like the row of a decoded token. Departs from Algorithm 1: hits are counted from the
-    end of the prompt on, and not only once a head is full (its line 1), which would leave the first slots
-    without a history.
+    Where the paper is silent: attention is scaled as the model scales it; the query heads of a group share
+    the mean of their rows; a sum of exactly p is enough; time is counted in tokens; a token's arrival counts
+    as one hit, since a token at 0 would be evicted at once; tokens of the prompt arrive just before its last
+    row, which hits like the row of a decoded token. Departs from Algorithm 1: hits are counted from the end
+    of the prompt on, not only once a head is full (its line 1), which would leave the first slots without a
+    history.
 
-    The paper evicts at every step and while the model thinks. Hits are counted at every step here too, but
-    slots are evicted at the end of the prefill and, with an interval, every so many tokens; with
-    `[generation] think_only` not after the mark that ends thinking. The paper samples at temperature 0.6 with
-    top-p 0.95 (`[generation] top_p`), which is not the p of the hits.
+    The paper evicts at every step while the model thinks. Here hits are counted at every step too, but slots
+    are evicted at the end of the prefill and, with an interval, every `interval` tokens; with `[generation]
+    think_only`, not after the end of thinking. The paper samples at temperature 0.6 with top-p 0.95
+    (`[generation] top_p`), which is unrelated to the p of the hits.
     """
     return Policy(scoring=Recency(p, decay), routing=PerHead(), protect=Protect(sinks=0, recent=0))
 
 
 def crystal_kv(p: float = 0.9, decay: float = 0.6, period: int = 128) -> Policy:
-    """`crystal-kv-lite` with budgets that move to the layers and heads which use theirs most.
+    """`crystal-kv-lite` with budgets that move to the layers and heads with the highest utilisation.
 
-    Follows Algorithm 2 of the paper, literally: it has no damping and may alternate (`adaptive_budget`).
-    Readings of what is open are in `Utilised`. Budgets change only at events: with an interval, at the first
-    one after `period` tokens; without, never. An event fires when the mean over heads is above the budget,
-    so that until then a head may grow beyond its own. What a lane holds is summed over heads that hold
-    different numbers of slots, in memory that has no room for what they do not hold.
+    Follows Algorithm 2 of the paper literally: it has no damping and may alternate (`adaptive_budget`).
+    `Utilised` documents the choices where the paper is silent. Budgets change only at eviction steps: with an
+    interval, at the first one after `period` tokens; without, never. An eviction step fires when the mean
+    over heads is above the budget, so until then a head may grow beyond its own budget. The memory of a lane
+    is the sum over its heads, without padding for heads with fewer slots.
     """
     return Policy(scoring=Recency(p, decay), routing=Utilised(period), protect=Protect(sinks=0, recent=0))

@@ -1,4 +1,4 @@
-"""What the prompt asks for, and how text is emitted given that the cache is compressed."""
+"""The decoding part of a policy: extra prompts, and spans of the answer that are pinned in the cache."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ class Plain:
 
 @dataclass(frozen=True)
 class StateLines:
-    """Short lines that begin with `line` are asked for and, once written, pinned: the gate `state_emit`.
+    """Ask the model for short lines that begin with `line` and pin them: the rejected variant `state_emit`.
 
     Sun and Harn, "Minimal-Intervention KV Retention via Set-Conditioned Diversity", say in Table 1:
     'Prompted compact "State:" anchor lines give the eviction scorer dense pinnable tokens', and in section
-    3.2 that they "crowd reasoning content out of the cache at b=128". All else is ours: the wording; that
-    lines are looked for in the text of the answer alone, since the wording itself names them; that a line is
-    pinned as soon as its mark is written; that pinned lines take at most `share` of the budget, rounded down,
-    and the oldest whole line is let go first; that the last `recent` slots are pinned while the model
-    answers, so that a line which is just beginning is not cut before its mark is there.
+    3.2 that they "crowd reasoning content out of the cache at b=128". The rest is ours: the wording; lines
+    are searched only in the answer, since the wording itself names them; a line is pinned as soon as its mark
+    is written; pinned lines take at most `share` of the budget, rounded down, and the oldest complete line is
+    released first; the last `recent` slots are pinned while the model answers, so that a line which is just
+    beginning is not cut before its mark is complete.
 
-    What is asked changes what is said, whatever is pinned. So `state_ask` asks and pins nothing: the control.
+    The extra prompt changes the answer even if nothing is pinned. The control `state_ask` asks and pins
+    nothing.
 
-    line, end, within: a stretch from `line` to `end`, as `contract.Mark` has it. wording: with "{line}" where
-    the line is named. asked, pinned: whether it asks, and whether it pins.
+    line, end, within: a span from `line` to `end`, see `contract.Mark`. wording: with "{line}" as the
+    placeholder of the line. asked, pinned: whether the model is asked, and whether lines are pinned.
     """
 
     line: str = "State:"
@@ -81,7 +82,7 @@ class StateLines:
         return Mark(self.line, self.end, self.within) if self.pinned else None
 
     def pins(self, view: View, budget: int) -> Tensor:
-        """Nothing before the answer begins. The last slots go before the lines where both do not fit."""
+        """Pin nothing before the answer begins. The recent slots have priority over the lines."""
         answers = self.mark is not None and len(view.token_ids) > view.prompt
         if self.mark is None or not answers:
             return torch.zeros_like(view.filled)
@@ -92,5 +93,5 @@ class StateLines:
 
 
 def state_lines() -> Mapping[str, StateLines]:
-    """By name of the policy: the control, and the gate, which differs from it in what it pins."""
+    """Return by policy name the control and the rejected variant, which differs only in what it pins."""
     return MappingProxyType({"state_ask": StateLines(pinned=False), "state_emit": StateLines()})

@@ -1,4 +1,4 @@
-"""DefensiveKV: keep what some query may need, not what queries need on average (arXiv:2510.13334)."""
+"""DefensiveKV: score slots by their maximum attention, not by the average (arXiv:2510.13334)."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ __all__ = [
 Divisor: TypeAlias = Literal["heads", "tokens", "plain"]
 
 MASS = 0.9
-"""Of the attention to the past: what the slots of the first stage together have, less a bias."""
+"""Share of the attention to the past that the slots of the first stage cover, before a bias is subtracted."""
 TOKENS = 512
-"""Whose outputs are formed at once: [TOKENS, width] of one query head is the largest tensor of a norm."""
+"""Tokens whose outputs are computed at once: the largest tensor is [TOKEN_BLOCK, width] of one query head."""
 
 
 class Observed(NamedTuple):
-    """What the last queries attend to, of the slots before them: each [kv_head, n], 0 elsewhere."""
+    """Attention of the last queries to the slots before them: each [kv_head, n], 0 elsewhere."""
 
     peak: Tensor
-    """The largest of all rows and query heads of a group, each row pooled."""
+    """The maximum over rows and query heads of a group, after each row is pooled."""
     mean: Tensor
-    """Sum over the rows of the mean over the group, not pooled."""
+    """The sum over rows of the mean over the group, not pooled."""
 
 
 def observed(attention: Tensor, past: Tensor, kernel: int) -> Observed:
-    """attention [kv_head, group, row, n], past [kv_head, n]: the slots that compete.
+    """Summarise attention [kv_head, group, row, n] to the competing slots, past [kv_head, n].
 
-    A row is averaged over `kernel` neighbours, what is no past counting as 0 among them, and scaled back to
-    what it gave to the past before.
+    A row is averaged over `kernel` neighbours, where other slots count as 0, and rescaled to its total
+    attention to the past before pooling.
     """
     own = attention * past[:, None, None].to(attention.dtype)
     pooled = avg_pool1d(own.flatten(0, 1), kernel, stride=1, padding=kernel // 2).view(own.shape)
@@ -63,16 +63,16 @@ def observed(attention: Tensor, past: Tensor, kernel: int) -> Observed:
 
 
 def worst_case(peak: Tensor, past: Tensor) -> Tensor:
-    """R: no slot is worth less than the mean of its head. peak, past [..., n] -> [..., n]; 0 beyond past."""
+    """Return R: the peak, at least the mean of the head. peak, past [..., n] -> [..., n]; 0 beyond past."""
     mean = peak.sum(-1, keepdim=True) / past.sum(-1, keepdim=True).clamp(min=1)
     return peak.maximum(mean).masked_fill(~past, 0)
 
 
 def certain(mean: Tensor, threshold: Tensor, past: Tensor, most: Tensor) -> Tensor:
-    """The slots of the first stage (CriticalKV's), bool as `mean` [..., n], which is 0 where no past is.
+    """Return the slots of the first stage (of CriticalKV), bool, shaped like `mean` [..., n].
 
-    In the order of their mean attention, those with which the share of it is still below the threshold, and
-    no more than `most` of a head. threshold and most [..., 1].
+    In descending order of their mean attention, the slots up to which the cumulative share stays below the
+    threshold, and at most `most` of a head. threshold and most [..., 1].
     """
     ranked = mean.masked_fill(~past, -1).sort(stable=True, dim=-1, descending=True)
     shares = ranked.values.clamp(min=0)
@@ -82,9 +82,9 @@ def certain(mean: Tensor, threshold: Tensor, past: Tensor, most: Tensor) -> Tens
 
 
 def output_norms(values: Tensor, output: Tensor) -> Tensor:
-    """nu: values [kv_head, n, d], output [q_head, d, width] -> [kv_head, n].
+    """Return nu: values [kv_head, n, d], output [q_head, d, width] -> [kv_head, n].
 
-    ||v W||_1, W being the slice of the output projection of a query head; mean over the heads of a group.
+    ||v W||_1, where W is the slice of the output projection of a query head; mean over the heads of a group.
     """
     values, output = wide(values), wide(output)
     group = len(output) // len(values)
@@ -98,7 +98,7 @@ def output_norms(values: Tensor, output: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class WindowPeaks(EveryLayer):
-    """`observed` of the last `window` queries, of every layer. Past are the slots before those."""
+    """`summarise_window` of the last `window` queries, of every layer. Slots before these are the past."""
 
     window: int
     kernel: int
@@ -109,7 +109,7 @@ class WindowPeaks(EveryLayer):
         first = max(0, rows.total - self.window - rows.start)
         attention = rows.attention[..., first:, :]
         count, n = attention.shape[-2:]
-        # Where a head holds fewer slots than another, only logits tell a slot that is not there.
+        # Only logits distinguish padding in a head that holds fewer slots than another.
         there = (rows.logits[:, -1] != -torch.inf).view(rows.kv_heads, -1, n)[:, 0]
         held = there.sum(-1, keepdim=True) + rows.total - rows.start - rows.attention.shape[-2]
         past = torch.arange(n, device=attention.device) < held - self.window
@@ -130,18 +130,17 @@ class OutputNorms:
 
 @dataclass(frozen=True)
 class Defensive:
-    """R of the last `window` queries times the norms of what values become, and the first stage above all.
+    """R of the last `window` queries times the norms of projected values; the first stage ranks above all.
 
-    norms: what ||v W|| is divided by. "heads": its sum over the KV heads of a layer, as in the authors' code
-        of both methods; where some of them do not hold the token, as many times its mean over those that do
-        (ours). "tokens": its sum over the slots of the head that are not of the window, the paper's
-        Layer-DefensiveKV. "plain": nothing, the paper's DefensiveKV.
+    norms: the divisor of ||v W||. "heads": its sum over the KV heads of a layer, as in the authors' code of
+        both methods; for a token that some heads do not hold, the number of heads times its mean over those
+        that do (ours). "tokens": its sum over the slots of the head outside the window, the paper's
+        Layer-DefensiveKV. "plain": none, the paper's DefensiveKV.
 
-    The slots of the first stage score as the highest of their layer. As in the authors' code, their threshold
-    is 0.9 less what the window gives to the last `window` slots before it, where its own share was surely
-    meant; and they are at most the window less than the part of the budget that falls to the past by its
-    length, (n - window) / n, where the whole of it was. The window itself scores 0: it is for the policy to
-    protect.
+    The slots of the first stage get the highest score of their layer. Two oddities are those of the authors'
+    code: their threshold is 0.9 minus the attention to the last `window` slots before the window, where the
+    window's own share was probably intended; and their number is at most budget * (n - window) / n - window,
+    where the complete budget was probably intended. The window itself scores 0: the policy has to protect it.
     """
 
     window: int = 32
@@ -177,7 +176,7 @@ class Defensive:
         return Scores(torch.where(sure, worth.amax((1, 2), keepdim=True), worth))
 
     def share(self, view: View, norms: Tensor, past: Tensor) -> Tensor:
-        """norms [layer, kv_head, n], 0 where no slot is."""
+        """Divide norms [layer, kv_head, n], 0 for padding, by the divisor."""
         least = torch.finfo(norms.dtype).tiny
         if self.norms == "plain":
             return norms
@@ -187,12 +186,12 @@ class Defensive:
 
 
 def of_token(view: View, norms: Tensor) -> Tensor:
-    """The number of KV heads times the mean over those that hold the token of a slot: as `norms`."""
+    """Return the number of KV heads times the mean norm over those that hold the token; as `norms`."""
     if view.positions.shape[:2] == (1, 1):
         return norms.sum(1, keepdim=True).expand(norms.shape)
     positions = view.positions.expand(norms.shape)
     seen = len(view.token_ids)
-    place = torch.where(positions >= 0, positions, seen)  # what is no slot: a column of its own
+    place = torch.where(positions >= 0, positions, seen)  # padding has a separate column
     empty = norms.new_zeros(*norms.shape[:2], seen + 1)
     total = empty.scatter(-1, place, norms).sum(1, keepdim=True)
     holders = empty.scatter(-1, place, torch.ones_like(norms)).sum(1, keepdim=True).clamp(min=1)
@@ -202,9 +201,9 @@ def of_token(view: View, norms: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class AcrossLayers(PerHead):
-    """A set for each layer and KV head, of the highest scores of all layers and heads together.
+    """A set for each layer and KV head, allocated by the highest scores of all layers and heads together.
 
-    Protected slots are counted first, of every head: none can lose them to another.
+    Protected slots of every head are counted first, so no head loses them to another.
     """
 
     def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
@@ -215,19 +214,19 @@ class AcrossLayers(PerHead):
 
 
 def defensivekv(window: int = 32, kernel: int = 5, norms: Divisor = "heads") -> Policy:
-    """Keep the last `window` slots and, over the heads of a layer together, what was ever needed most.
+    """Keep the last `window` slots and, over the heads of a layer together, those with the highest peak.
 
-    The aggregation is the largest attention of any of the last queries, with the mean of the head as the
-    least that a slot is worth; Eq. 8 of the CrystalCache paper, which takes a multiple of a risk off, is
-    another formula. Follows EfficientDefensiveKVPress of FFY0/DefensiveKV @ 9251b95. Departs from it: the
-    window is protected, and not by a score that others may tie with; of equal scores the lower head and slot
-    stays; a budget below the window is refused, where that code marks nearly every slot; float32 where it
-    rounds attention to the dtype of the model.
+    The aggregation is the largest attention of any of the last queries, with the mean of the head as a lower
+    bound; Eq. 8 of the CrystalCache paper, which subtracts a multiple of a risk, is another formula. Follows
+    EfficientDefensiveKVPress of FFY0/DefensiveKV @ 9251b95. Departs from it: the window is protected, instead
+    of getting a score that others may tie with; of equal scores the lower head and slot stays; a budget below
+    the window is refused, where that code marks nearly every slot; attention is float32, where that code
+    rounds it to the dtype of the model.
 
-    Heads of a layer hold different numbers of slots, whose mean is the budget. One event; the authors evict
-    nothing while decoding. With an interval every event scores what is left by the last `window` queries,
-    which are carried; of a token that some heads have evicted, the norm is shared out as if they had what the
-    others have on average.
+    Heads of a layer hold different numbers of slots, whose mean is the budget. One eviction step; the authors
+    evict nothing while decoding. With an interval, every eviction step scores the remaining slots by the last
+    `window` queries, which are carried; if some heads have evicted a token, its norm is divided as if they
+    had the average norm of the others.
     """
     return Policy(
         scoring=Defensive(window, kernel, norms),
@@ -240,9 +239,9 @@ def layer_defensivekv(window: int = 32, kernel: int = 5, norms: Divisor = "heads
     """As `defensivekv`, over the heads of all layers together.
 
     Follows EfficientLayerDefensiveKVPress of FFY0/DefensiveKV @ 9251b95. Departs from it as `defensivekv`
-    does; there a layer of low scores may be left with fewer slots than its window and its first stage have,
-    of which some are then cut. Layers hold different numbers of slots, whose mean is the budget: nothing can
-    be evicted before the last layer has been read, so that at its peak the cache is whole.
+    does; in that code a layer with low scores may get fewer slots than its window and first stage have, and
+    loses some of them. Layers hold different numbers of slots, whose mean is the budget. Nothing can be
+    evicted before the last layer has been processed, so the peak memory is that of the full cache.
     """
     return Policy(
         scoring=Defensive(window, kernel, norms),

@@ -1,4 +1,4 @@
-"""Every policy of the catalogue in one line: its family, what it keeps, and whose method it is."""
+"""One-line descriptions of the policies of the catalogue: family, what it keeps, and source."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["DESCRIBED", "FAMILIES", "Described"]
 class Described(NamedTuple):
     family: str
     line: str
-    """What it keeps, in at most 90 characters."""
+    """What the policy keeps, in at most 90 characters."""
     source: str
-    """The paper, by its arXiv number or its author and title; "ours" where there is none."""
+    """The paper, by its arXiv number or its author and title; "ours" if there is none."""
 
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
@@ -30,7 +30,7 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "epikv": "EpiKV: how much a token changed the model's state, and what it compares with",
     }
 )
-"""Families by name, in the order in which they are listed."""
+"""Families of policies by name, in the order of the listing."""
 
 CRYSTALCACHE = "Po-Ting Lin, CrystalCache"
 BLOG = "Po-Ting Lin, CrystalCache (blog post)"

@@ -1,4 +1,4 @@
-"""EpiCache: a cache for each episode of the text, of which one answers (arXiv:2509.17396)."""
+"""EpiCache: one cache for each episode of the text; the best one answers (arXiv:2509.17396)."""
 
 from __future__ import annotations
 
@@ -31,43 +31,43 @@ __all__ = [
 ]
 
 WINDOW = 4
-"""Sentences of a window, as the authors have utterances."""
+"""Sentences per window; the authors use utterances."""
 ROUNDS = 100
-"""Of k-means, at most."""
+"""Maximum number of k-means iterations."""
 
 
 class Episodes(NamedTuple):
-    """What is asked of each cache, and which of them answers."""
+    """The prompt of each cache, and the index of the cache that answers."""
 
     prompts: tuple[tuple[int, ...], ...]
-    """Token ids, one prompt an episode."""
+    """Token ids, one prompt per episode."""
     chosen: int
 
 
 @runtime_checkable
 class AsksAbout(Protocol, metaclass=Kind):
-    """A scoring that asks with a prompt of an episode."""
+    """A scoring that can use the prompt of an episode."""
 
     def about(self, prompt: tuple[int, ...]) -> Scoring: ...
 
 
 @dataclass(frozen=True)
 class Episodic(Blockwise):
-    """The context is read in blocks once for each of its episodes, into a cache of its own under the budget;
-    the question chooses the cache that answers, and the others are parked.
+    """Read the context in blocks once for each of its episodes, into a separate cache under the budget; the
+    question selects the cache that answers, and the others are parked.
 
     Windows of `window` sentences are embedded as the mean of the model's input embeddings and clustered into
-    `episodes` groups; an episode's prompt is its `medoids` windows nearest to its centroid, in the order of
-    the text. The question is what is fed after the context or, where nothing is, the last window.
+    `episodes` groups; an episode's prompt consists of the `medoids` windows nearest to its centroid, in the
+    order of the text. The question is the text after the context or, if there is none, the last window.
 
-    shared: whether the budget is that of all caches together, so that each holds 1 / episodes of it, rounded
-        down; else each holds the budget and the lane, with what it parks, `episodes` times as much. Parked
-        slots count as state bytes either way. A context that one cache may hold is one cache, and nothing is
-        dropped; shared, one cache is a part of the budget.
+    shared: whether all caches share the budget, so that each holds 1 / episodes of it, rounded down;
+        otherwise each holds the full budget, and the lane with its parked caches `episodes` times as much.
+        Parked slots count as state bytes either way. A context that fits into one cache is read into one
+        cache, and nothing is dropped; if shared, the size of one cache is its part of the budget.
 
-    Departs from the authors' code: sentences for utterances, since a document has no turns; their embedder
-    "llm" (their scripts load another model for it); k-means from the farthest points in place of ten random
-    starts; the question is known before the answer, so that no cache is ever changed for another.
+    Departs from the authors' code: sentences instead of utterances, since a document has no turns; their
+    embedder "llm" (their scripts load another model for it); k-means starts from the farthest points instead
+    of ten random starts; the question is known before the answer, so the cache never changes while answering.
     """
 
     block: int = 2048
@@ -93,8 +93,10 @@ class Episodic(Blockwise):
     def plan(
         self, token_ids: Tensor, embedded: Tensor, question: Tensor | None, sentence_ends: Set[int]
     ) -> Episodes:
-        """token_ids [n]; embedded [n, width], their input embeddings; question [t, width], those of what is
-        fed after the context.
+        """Cluster the context into episodes and select the one nearest to the question.
+
+        token_ids [n]; embedded [n, width], their input embeddings; question [t, width], the embeddings of the
+        text after the context.
         """
         spans = windows(token_ids, sentence_ends, self.window)
         points = torch.stack([direction(embedded[span.start : span.stop]) for span in spans])
@@ -111,7 +113,7 @@ class Episodic(Blockwise):
 
 
 def windows(token_ids: Tensor, sentence_ends: Set[int], size: int) -> list[range]:
-    """Spans of `size` consecutive sentences each, the last one of what is left."""
+    """Return spans of `size` consecutive sentences; the last span holds the remaining ones."""
     parts = sentences(token_ids, sentence_ends)
     return [
         range(parts[at].start, parts[min(at + size, len(parts)) - 1].stop)
@@ -120,16 +122,16 @@ def windows(token_ids: Tensor, sentence_ends: Set[int], size: int) -> list[range
 
 
 def direction(embedded: Tensor) -> Tensor:
-    """embedded [t, width] -> [width] of unit length, float64 on the host: where the mean of it points."""
+    """embedded [t, width] -> the normalised mean [width], float64 on the host."""
     return torch.nn.functional.normalize(embedded.cpu().double().mean(0), dim=0)
 
 
 def clusters(points: Tensor, count: int) -> Tensor:
     """points [point, width] -> the cluster of each, [point] int64: 0, 1, ..., at most `count` of them.
 
-    k-means (Lloyd) with squared distances. It starts from the point nearest to the mean and then, one after
-    the other, from the one farthest from those; equal points make no two clusters. Ties: the lower point and
-    the lower cluster.
+    k-means (Lloyd) with squared distances. The first centre is the point nearest to the mean; each further
+    one is the point farthest from the previous centres; equal points share a cluster. Ties go to the lower
+    point and the lower cluster.
     """
     starts = [int(distances(points, points.mean(0)[None])[:, 0].argmin())]
     while len(starts) < count:
@@ -151,16 +153,16 @@ def clusters(points: Tensor, count: int) -> Tensor:
 
 
 def distances(points: Tensor, centres: Tensor) -> Tensor:
-    """[point, centre], squared; rounded, so that equal ones are equal whatever the order of summation."""
+    """Return squared distances [point, centre], rounded so that ties do not depend on the summation order."""
     return (points[:, None] - centres).square().sum(-1).round(decimals=12)
 
 
 @dataclass(frozen=True)
 class PromptAttention:
-    """The most attention that each slot receives from any token of a prompt that is fed behind the text:
-    [kv_head, n], over the query heads of a group too. The softmax runs over the slots alone.
+    """The maximum attention that each slot receives from the tokens of a prompt fed after the text:
+    [kv_head, n], also over the query heads of a group. The softmax runs over the slots alone.
 
-    prompt: token ids; where there are none, the last window of the text.
+    prompt: token ids; if empty, the last window of the text.
     """
 
     prompt: tuple[int, ...] = ()
@@ -182,7 +184,7 @@ class PromptAttention:
 
 @dataclass(frozen=True)
 class PatchedPrompt:
-    """What a prompt looks at. The engine gives each cache the prompt of its episode."""
+    """The attention from a prompt. The engine sets the prompt of the episode for each cache."""
 
     prompt: tuple[int, ...] = ()
 
@@ -198,15 +200,15 @@ class PatchedPrompt:
 
 
 def epicache(*, shared: bool = False) -> Policy:
-    """Keep what the windows of the question's episode look at; heads of a layer share its budget by their
-    scores, without a floor, and nothing is protected.
+    """Keep the slots that the windows of the question's episode attend to; heads of a layer share its budget
+    by their scores, without a floor, and nothing is protected.
 
     Defaults are those of apple/ml-epicache @ b742661: blocks of 2048, windows of 4, 4 episodes, 4 medoids,
-    the level "pair", no budgets by layer (their power 0). shared: see `Episodic`; the authors mean the slots
-    of one cache when they say budget, and so does `epicache`. Ours: no fixed instruction stands before the
-    windows, since a policy sees no tokenizer; the prompt stands behind the text, where theirs overlaps the
-    last block by one position; float32 or better, where theirs is in the model's precision. Without
-    `Episodic` there are no episodes, and the end of the text asks.
+    the level "pair", no budgets by layer (their power 0). shared: see `Episodic`; by budget the authors mean
+    the slots of one cache, and so does `epicache`. Ours: no fixed instruction precedes the windows, since a
+    policy has no tokenizer; the prompt follows the text, where theirs overlaps the last block by one
+    position; float32 or better, where theirs is in the model's precision. Without `Episodic` there are no
+    episodes, and the last window of the text is the prompt.
     """
     return Policy(
         scoring=PatchedPrompt(),

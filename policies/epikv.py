@@ -1,16 +1,15 @@
-"""EpiKV: keep the tokens at which the residual stream turned (Kolawole and Smith, arXiv:2606.26472).
+"""EpiKV: keep the tokens at which the residual stream changed most (Kolawole and Smith, arXiv:2606.26472).
 
-A token is worth how much it changed the hidden state in one band of layers, less how much in another. Its
-score is a function of what was fed up to it, so that it is settled when the token is generated, and never
-changes (section 3.3; by section 4.4 "the raw key-variance and lag-key variants recompute scores over the
-whole cache each step": we read the former, for every method). What an interval does: a token is scored as it
-would be at every step, and evicted later.
+The score of a token is the change of the hidden state in one band of layers minus the change in another. It
+depends only on the tokens up to it, so it is fixed when the token is generated (section 3.3; section 4.4 says
+that "the raw key-variance and lag-key variants recompute scores over the whole cache each step": we follow
+section 3.3 for every method). An interval does not change scores; it only delays evictions.
 
-Readings that every method of the paper shares here (`family`), and
-docs/decisions/epikv-where-it-is-silent.md: windows begin anew at the first token of the answer, whose change
-is that from the last token of the prompt; tokens of the prompt are scored by the same formula among
-themselves, which decides nothing where the prompt is preserved; one score a token is one keep set for all
-layers and heads; layers are counted in a model of `depth` layers, as those of the paper are in one of 32.
+Choices that all methods of the paper share here, see docs/decisions/epikv-where-it-is-silent.md: windows
+restart at the first token of the answer, whose change is relative to the last token of the prompt; tokens of
+the prompt are scored by the same formula among themselves, which has no effect if the prompt is preserved;
+one score per token means one keep set for all layers and heads; layer numbers refer to a model of `depth`
+layers, 32 in the paper.
 """
 
 from __future__ import annotations
@@ -48,28 +47,25 @@ __all__ = [
 ]
 
 EPSILON = 1e-6
-"""Of Eq. 3, which leaves it open; ours."""
+"""The epsilon of Eq. 3, whose value the paper does not give; ours."""
 
 
 def changes(hidden: Tensor) -> Tensor:
-    """hidden [..., t, width] -> [..., t], g(t) = ||h(t) - h(t-1)|| (Eq. 1); the first token has changed by
-    0.
-    """
+    """hidden [..., t, width] -> [..., t], g(t) = ||h(t) - h(t-1)|| (Eq. 1); 0 for the first token."""
     return functional.pad(wide(hidden).diff(dim=-2).norm(dim=-1), (1, 0))
 
 
 def rolling_mean(values: Tensor, window: int) -> Tensor:
-    """values [..., t] -> [..., t] float64, the mean over the last `window` entries, the own one included;
-    over all there are at the start.
+    """values [..., t] -> [..., t] float64, the mean over the last `window` entries up to each, fewer at the
+    start.
     """
     return trailing(values, window)[1]
 
 
 def rolling_z(values: Tensor, window: int) -> Tensor:
-    """values [..., t] -> [..., t] float64, Eq. 3: how far an entry lies from the mean of its window, in
-    deviations.
+    """values [..., t] -> [..., t] float64, Eq. 3: the z-score of each entry within its window.
 
-    The window is that of `rolling_mean`, the deviation is the population's, EPSILON is added to it: none
+    The window is that of `rolling_mean`; EPSILON is added to the population's standard deviation. No z-score
     exceeds sqrt(window - 1), and the first is 0.
     """
     rows, mean, held = trailing(values, window)
@@ -79,8 +75,9 @@ def rolling_z(values: Tensor, window: int) -> Tensor:
 
 
 def trailing(values: Tensor, window: int) -> tuple[Tensor, Tensor, Tensor]:
-    """values [..., t] -> the last `window` entries of each, 0 before the first [..., t, window]; their mean
-    [..., t]; and how many there are [t]. A view of float64 and no copy, so that nothing cancels.
+    """values [..., t] -> the last `window` entries up to each, padded with 0 [..., t, window]; their mean
+    [..., t]; and their count [t]. The windows are a float64 view, not differences of cumulative sums, so no
+    precision is lost.
     """
     t = values.shape[-1]
     rows = functional.pad(values.double(), (window, 0)).unfold(-1, window, 1)[..., 1:, :]
@@ -89,26 +86,25 @@ def trailing(values: Tensor, window: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def channel_variance(vectors: Tensor) -> Tensor:
-    """vectors [..., t, d] -> [..., t], the population's variance over the channels of each: what KV-key and
-    KV-val take the rolling mean of (section 3.3).
+    """vectors [..., t, d] -> [..., t], the population's variance over channels, which KV-key and KV-val
+    average over a rolling window (section 3.3).
     """
     return wide(vectors).var(-1, correction=0)
 
 
 def lag_relative(vectors: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """vectors [..., t, d], low and high [..., d] of another chunk -> [..., t], the variance over the
-    channels once each is normalised by the range that it has in that chunk (section 3.3, after LagKV,
-    arXiv:2504.04704).
+    """vectors [..., t, d], low and high [..., d] of another chunk -> [..., t], the variance over the channels
+    after each is normalised by its range in that chunk (section 3.3, after LagKV, arXiv:2504.04704).
 
-    A range below EPSILON counts as EPSILON. The population's variance, as said, where LagKV takes the
-    deviation and a softmax over the chunk, after which scores of two chunks would not compare.
+    A range below EPSILON counts as EPSILON. It is the population's variance, where LagKV uses the standard
+    deviation and a softmax over the chunk, which makes scores of different chunks incomparable.
     """
     low, high = (wide(end)[..., None, :] for end in (low, high))
     return channel_variance((wide(vectors) - low) / (high - low).clamp(min=EPSILON))
 
 
 def standardised(values: Tensor) -> Tensor:
-    """values [..., n] -> [..., n], Eq. 3 over all of them at once."""
+    """values [..., n] -> [..., n], Eq. 3 over all values at once."""
     centred = values - values.mean(-1, keepdim=True)
     return centred / (centred.square().mean(-1, keepdim=True).sqrt() + EPSILON)
 
@@ -117,40 +113,38 @@ def epiphany(
     hidden: Tensor, band_a: int | tuple[int, ...], band_b: int | tuple[int, ...], window: int = 64
 ) -> Tensor:
     """hidden [layer, t, width] -> [t] float64, z_A - z_B (section 3.2): the mean of `rolling_z` over the
-    changes in the layers of band A, less that over band B. The methods call what it is made of; this is the
-    formula.
+    changes in the layers of band A minus that over band B. A reference formula; the policies call its parts.
     """
     refuse_window(window)
     of_bands = [[band] if isinstance(band, int) else list(band) for band in (band_a, band_b)]
     for band in of_bands:
-        HiddenChange(tuple(band), None).layers_in(len(hidden))  # refuses what is no band of these layers
+        HiddenChange(tuple(band), None).layers_in(len(hidden))  # raises for an invalid band
     high, low = (rolling_z(changes(hidden[band]), window).mean(0) for band in of_bands)
     return high - low
 
 
 def in_parts(values: Tensor, prompt: int, score: Callable[[Tensor], Tensor]) -> Tensor:
-    """values [..., t] -> [..., t], the score of the prompt's tokens among themselves, and of the answer's."""
+    """values [..., t] -> [..., t]: apply `score` separately to the tokens of the prompt and of the answer."""
     return torch.cat([score(values[..., :prompt]), score(values[..., prompt:])], -1)
 
 
 def of_slots(view: View, tokens: Tensor) -> Tensor:
-    """tokens [t] -> [1, 1, n], those that still have a slot; heads must hold the same ones."""
+    """tokens [t] -> [1, 1, n], the entries of the stored tokens; all heads must hold the same ones."""
     refuse_separate(view)
     return tokens[view.positions[:1, :1]]
 
 
 def in_band(view: View, band: HiddenChange) -> list[Tensor]:
-    """The changes [t] in every layer of the band."""
+    """Return the changes [t] in every layer of the band."""
     return [trace.changes for trace in of_all_layers(view, band) if trace is not None]
 
 
 @dataclass(frozen=True)
 class BandDifference:
-    """How much the hidden state changes in band A less how much in band B, over the last `window` tokens.
+    """The change of the hidden state in band A minus that in band B, over the last `window` tokens.
 
-    band_a, band_b: layers as counted, from 0, in a model of `depth` layers; HiddenChange says which these
-    are in
-        a model of another depth. None: the layers themselves.
+    band_a, band_b: layer numbers from 0 in a model of `depth` layers; HiddenChange maps them to a model of
+        another depth. With depth None they are the layers of the model itself.
     window: in tokens.
     """
 
@@ -162,7 +156,7 @@ class BandDifference:
     def __post_init__(self) -> None:
         refuse_window(self.window)
         for band in (self.band_a, self.band_b):
-            HiddenChange(band, self.depth)  # refuses what is no band
+            HiddenChange(band, self.depth)  # raises for an invalid band
 
     @property
     def high(self) -> HiddenChange:
@@ -177,7 +171,7 @@ class BandDifference:
         return frozenset({self.high, self.low})
 
     def refuse_depth(self, layers: int) -> None:
-        """ValueError where a layer of a model of so many is in both bands: what it says would cancel."""
+        """Raise ValueError if, in a model of `layers` layers, one layer is in both bands and would cancel."""
         if both := sorted(set(self.high.layers_in(layers)) & set(self.low.layers_in(layers))):
             raise ValueError(
                 f"scoring.band_a {self.band_a} and scoring.band_b {self.band_b}, counted in "
@@ -186,7 +180,7 @@ class BandDifference:
             )
 
     def worth(self, changes: Tensor) -> Tensor:
-        """changes [t] in one layer -> [t], what a band takes the mean of."""
+        """changes [t] in one layer -> scores [t], which a band averages over its layers."""
         raise NotImplementedError
 
     def score(self, view: View) -> Scores:
@@ -200,8 +194,8 @@ class BandDifference:
 
 @dataclass(frozen=True)
 class HiddenMean(BandDifference):
-    """s(t) of Eq. 2: the mean change in layer 10 less that in layer 21. "Variance" in the method's name
-    only.
+    """s(t) of Eq. 2: the mean change in layer 10 minus that in layer 21. It is no variance, despite the name
+    of the method.
     """
 
     def worth(self, changes: Tensor) -> Tensor:
@@ -210,8 +204,8 @@ class HiddenMean(BandDifference):
 
 @dataclass(frozen=True)
 class Epiphany(BandDifference):
-    """z_10(t) - z_21(t) of Eq. 3, which takes out of Eq. 2 what drifts with the position; of whole bands, the
-    difference of their means.
+    """z_10(t) - z_21(t) of Eq. 3, which removes from Eq. 2 the drift with the position; for bands of several
+    layers, the difference of their means.
     """
 
     def worth(self, changes: Tensor) -> Tensor:
@@ -220,15 +214,14 @@ class Epiphany(BandDifference):
 
 @dataclass(frozen=True)
 class Heard:
-    """Attention received so far plus z_10(t): "cumul. attn + z10" of Table 1, for all that it is named x.
+    """Attention received so far plus z_10(t): "cumul. attn + z10" of Table 1; it is a sum, despite the x.
 
-    The attention is what all queries so far gave the slot, in the mean over heads and layers (AttentionSums,
-    as in H2O); it goes on after the token, z does not. Its scale is that of the answer's length, and would
-    be another with sums over heads: it is standardised by Eq. 3 over the slots of the answer, as the
-    prompt's among themselves, so that the two weigh alike (ours). The literal sum would be a weighting by
-    the number of tokens.
+    The attention is summed over all queries so far and averaged over heads and layers (AttentionSums, as in
+    H2O); it keeps growing after the token, z does not. Its scale grows with the answer's length. So that both
+    terms have equal weight, it is standardised by Eq. 3, separately over the slots of the answer and of the
+    prompt (ours). The literal sum would weight the terms by the number of tokens.
 
-    layer: as `BandDifference` counts; window in tokens.
+    layer: numbered as in `BandDifference`; window: in tokens.
     """
 
     layer: int = 10
@@ -261,19 +254,21 @@ def refuse_window(window: int) -> None:
 
 
 def preserving(scoring: Scoring) -> Policy:
-    """What the methods of the paper share: the prompt and the last min(128, K/4) slots stay (section 3.3,
-    appendix D), and the highest scores of the others, one set for all layers and heads.
+    """Build a policy of the paper: keep the prompt and the last min(128, K/4) slots (section 3.3, appendix
+    D), and the highest scores of the others, one set for all layers and heads.
 
     K is the size of the cache, prompt and recent slots included: section 3.1 "caps the cache at a budget of K
-    tokens", against section 3.3, where a method "applies its budget to the remaining positions". A registered
-    `preserve` replaces what is protected here. The paper evicts at every step; an interval is for the
-    cadence.
+    tokens", while in section 3.3 a method "applies its budget to the remaining positions". A registered
+    `preserve` replaces the protection set here. The paper evicts at every step; here the cadence sets the
+    interval.
     """
     return Policy(scoring=scoring, protect=Preserve(prompt=True, recent="min(128, K/4)"))
 
 
 def hidden_states() -> Mapping[str, Policy]:
-    """By name: Table 1's methods that read hidden states. Each differs from `epikv` in its scoring alone."""
+    """Return by name the methods of Table 1 that read hidden states. Each differs from `epikv` in its scoring
+    alone.
+    """
     return MappingProxyType(
         {
             "epikv": epikv(),
@@ -285,22 +280,22 @@ def hidden_states() -> Mapping[str, Policy]:
 
 
 def epikv() -> Policy:
-    """EpiKV, z_10 - z_21 over 64 tokens (section 3.2, Eq. 3): keep the tokens that turned the residual
-    stream.
+    """EpiKV, z_10 - z_21 over 64 tokens (section 3.2, Eq. 3): keep the tokens that changed the residual
+    stream most.
     """
     return preserving(Epiphany())
 
 
 def hs_variance() -> Policy:
-    """HS-variance (section 3.2, Eq. 2): EpiKV by rolling means, with the drift that Eq. 3 takes out."""
+    """HS-variance (section 3.2, Eq. 2): EpiKV with rolling means, without the detrending of Eq. 3."""
     return preserving(HiddenMean())
 
 
 def band_adaptive() -> Policy:
-    """Band-adaptive (Table 1, "Band A/B layers"): the mean z over layers 7-13 less that over layers 18-25.
+    """Band-adaptive (Table 1, "Band A/B layers"): the mean z over layers 7-13 minus that over layers 18-25.
 
-    All that is said of it. What adapts is not: a choice of one layer of each band a trace would be as good a
-    reading. Ours adapts nothing, and has no setting that the paper would have to give.
+    The paper says no more about it, nor what adapts: choosing one layer of each band per trace is an equally
+    good reading. Ours adapts nothing, and needs no setting that the paper does not give.
     """
     return preserving(Epiphany(band_a=tuple(range(7, 14)), band_b=tuple(range(18, 26))))
 

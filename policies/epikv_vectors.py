@@ -32,7 +32,7 @@ Part: TypeAlias = Literal["keys", "values"]
 class ChannelVariances:
     """Variance over the channels of the key or the value of every token fed, mean over the KV heads: [t].
 
-    Keys have their RoPE rotation; without it next to nothing changes (appendix E).
+    Keys have their RoPE rotation; removing it changes almost nothing (appendix E).
     """
 
     part: Part
@@ -55,10 +55,10 @@ class ChannelVariances:
 
 @dataclass(frozen=True)
 class MeanVariance:
-    """The rolling mean of `ChannelVariances`, mean over the layers; the higher is kept.
+    """The rolling mean of `ChannelVariances`, mean over the layers; higher scores are kept.
 
-    So for values too, of which no sign is given; that of keys is the one of competition mathematics, and
-    turns on easier problems (section 4.5). Layers and heads: ours.
+    The paper gives no sign for values; for keys the sign is that of competition mathematics, which reverses
+    on easier problems (section 4.5). The aggregation over layers and heads is ours.
     """
 
     part: Part
@@ -79,23 +79,23 @@ class MeanVariance:
 
 
 class Lags(NamedTuple):
-    """State of LagVariances. Keys lie before values on the axis of heads: `row` has twice the KV heads."""
+    """State of LagVariances. The axis `row` holds the keys of all KV heads, then their values."""
 
     scores: Tensor
-    """[..., t], of every token fed."""
+    """[..., t], for every token fed."""
     past: tuple[Tensor, Tensor]
-    """[..., row, d] each: the least and the most of the chunk before, channel by channel."""
+    """[..., row, d] each: minimum and maximum of the previous chunk, channel by channel."""
     own: tuple[Tensor, Tensor]
-    """Those of the chunk that is being fed."""
+    """Minimum and maximum of the current chunk."""
 
 
 @dataclass(frozen=True)
 class LagVariances:
-    """`lag_relative` of the key plus that of the value of every token fed, by the chunk before: [t].
+    """`lag_relative` of the key plus that of the value of every token, relative to the previous chunk: [t].
 
-    Chunks of `lag` tokens begin with the answer, and go back from there over the prompt, whose last `lag`
-    tokens (or what there is of them) are thus the reference of the first chunk of the answer. The first
-    chunk of the prompt has none before it, and is worth 0. Mean over the KV heads.
+    Chunks of `lag` tokens are aligned with the start of the answer, so the last `lag` tokens of the prompt
+    (or fewer) are the reference of the first chunk of the answer. The first chunk of the prompt has no
+    reference and scores 0. Mean over the KV heads.
     """
 
     lag: int = 64
@@ -132,7 +132,7 @@ class LagVariances:
 
 
 def ranges(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """rows [..., t, d] -> the least and the most of each channel, [..., d] each."""
+    """rows [..., t, d] -> minimum and maximum of each channel, [..., d] each."""
     return rows.amin(-2), rows.amax(-2)
 
 
@@ -142,7 +142,9 @@ def joint(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Ten
 
 @dataclass(frozen=True)
 class LagVariance:
-    """`LagVariances`, mean over the layers; the higher is kept. The chunk of 64 is ours: no size is given."""
+    """`LagVariances`, mean over the layers; higher scores are kept. The paper gives no chunk size; 64 is
+    ours.
+    """
 
     lag: int = 64
 
@@ -156,7 +158,7 @@ class LagVariance:
 
 
 def vectors() -> Mapping[str, Policy]:
-    """By name: each differs from `epikv` in its scoring alone."""
+    """Return the policies by name: each differs from `epikv` in its scoring alone."""
     return MappingProxyType({"kv-key": kv_key(), "kv-val": kv_val(), "lagkv-causal": lagkv_causal()})
 
 

@@ -1,4 +1,4 @@
-"""Expected Attention: keep what the queries to come are expected to attend to (arXiv:2510.00636)."""
+"""Expected Attention: keep the slots that future queries are expected to attend to (arXiv:2510.00636)."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ __all__ = [
 ]
 
 FURTHEST = 2**20
-"""Positions ahead that are averaged over, at most; each takes an angle of every pair."""
+"""Maximum number of future positions in the average; each needs one angle per pair."""
 
 
 class Moments(NamedTuple):
-    """Of the queries of a layer before RoPE; while decoding, each has a leading axis for the layers."""
+    """Moments of the queries of a layer before RoPE; while decoding, with a leading axis for the layers."""
 
     mean: Tensor
     """[q_head, d]."""
     covariance: Tensor
-    """[q_head, d, d], by the number of queries, not by one less."""
+    """[q_head, d, d], divided by the number of queries, not by one less."""
     tokens: Tensor
-    """[1], how many queries these are."""
+    """[1], the number of queries."""
 
 
 def turns(rotation: Rotation, start: int, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine [count, d/2] of what the model turns queries by at positions from `start` on.
+    """Return cosine and sine [count, d/2] of the model's rotation at positions from `start` on.
 
-    In float32, as transformers forms them whatever the dtype of the model: what is undone is what was done.
+    In float32, as transformers computes them for every dtype of the model, so that the inverse is exact.
     """
     position = torch.arange(start, start + count, device=like.device, dtype=torch.float32)
     angle = position[:, None] * rotation.frequencies.to(like.device, torch.float32)
@@ -52,10 +52,10 @@ def turns(rotation: Rotation, start: int, count: int, like: Tensor) -> tuple[Ten
 
 
 def unrotated(queries: Tensor, rotation: Rotation, start: int) -> Tensor:
-    """Queries [..., t, d] at positions from `start` on, as they were before RoPE; float32 or better."""
+    """Return the queries [..., t, d] at positions from `start` on before RoPE; float32 or better."""
     queries = wide(queries)
     cosine, sine = (part.to(queries.dtype) for part in turns(rotation, start, queries.shape[-2], queries))
-    # In float32 the two are not quite on the unit circle, so that turning also scales a little.
+    # In float32, cosine and sine are not exactly on the unit circle, so the rotation also scales slightly.
     length = rotation.scaling * (cosine.square() + sine.square())
     cosine, sine = cosine / length, sine / length
     one, other = queries.chunk(2, -1)
@@ -63,7 +63,7 @@ def unrotated(queries: Tensor, rotation: Rotation, start: int) -> Tensor:
 
 
 def mean_rotation(rotation: Rotation, start: int, count: int, like: Tensor) -> Tensor:
-    """R: the mean of the matrices [d, d] by which RoPE turns at positions start .. start + count - 1."""
+    """Return R: the mean of the RoPE matrices [d, d] at positions start .. start + count - 1."""
     cosine, sine = (
         rotation.scaling * part.mean(0).to(like.dtype) for part in turns(rotation, start, count, like)
     )
@@ -72,10 +72,10 @@ def mean_rotation(rotation: Rotation, start: int, count: int, like: Tensor) -> T
 
 
 def expected_logits(moments: Moments, turned: Tensor, keys: Tensor) -> Tensor:
-    """The logarithm of the expected exp(logit) of normally distributed queries: [q_head, n].
+    """Return the logarithm of the expected exp(logit) of normally distributed queries: [q_head, n].
 
     mu . k / sqrt(d) + k' Sigma k / (2 d), where mu and Sigma are the mean and the covariance of the queries
-    turned by `turned` [d, d]; keys [kv_head, n, d] with their RoPE rotation.
+    rotated by `turn` [d, d]; keys [kv_head, n, d] with their RoPE rotation.
     """
     keys = wide(keys)
     dim = keys.shape[-1]
@@ -93,9 +93,8 @@ def expected_logits(moments: Moments, turned: Tensor, keys: Tensor) -> Tensor:
 class QueryMoments:
     """`Moments` of the queries of all tokens but the first `sinks`: mean and covariance before RoPE.
 
-    Folded over the tokens as they are fed, block by block (Chan, Golub and LeVeque 1979, update formula 2.1),
-    so that no sum of squares is set off against the square of a mean. Nothing where the model turns queries
-    by no fixed rotation: then there is no query before it.
+    Updated block by block as tokens are fed (Chan, Golub and LeVeque 1979, update formula 2.1), which avoids
+    the cancellation of a sum of squares minus a squared mean. None if the model has no fixed rotation.
     """
 
     sinks: int
@@ -121,7 +120,7 @@ class QueryMoments:
 
 
 def joined(one: Moments, other: Moments) -> Moments:
-    """Of the queries of both."""
+    """Return the moments of the queries of both."""
     total = one.tokens + other.tokens
     share = (other.tokens / total.clamp(min=1))[..., None]  # [..., 1, 1]
     apart = other.mean - one.mean
@@ -134,11 +133,11 @@ def joined(one: Moments, other: Moments) -> Moments:
 @dataclass(frozen=True)
 class ExpectedAttention:
     """(p + epsilon) * ||v||: p is the softmax of `expected_logits` over the slots after the first `sinks`,
-    mean over the query heads of a group; v is the value of the slot. Sinks score 0: they are for the policy
-    to protect.
+    mean over the query heads of a group; v is the value of the slot. Sinks score 0: the policy has to protect
+    them.
 
-    future: over how many positions, from the next on, the rotation is averaged. R Sigma R' is that of the
-    mean rotation, and not the mean of what the rotations make of Sigma (as in the authors' code).
+    future: the number of next positions over which the rotation is averaged. As in the authors' code, R is
+    the mean rotation in R Sigma R', instead of averaging R Sigma R' over the rotations.
     """
 
     future: int = 512
@@ -184,20 +183,20 @@ class ExpectedAttention:
 
 
 def expected_attention(future: int = 512, sinks: int = 4) -> Policy:
-    """Keep the first `sinks` slots and, of each layer and KV head, those that the queries to come are
-    expected to attend to, weighed by the size of their values.
+    """Keep the first `sinks` slots and, of each layer and KV head, those that future queries are expected to
+    attend to, weighted by the norm of their values.
 
-    Formulas and numbers are those of ExpectedAttentionPress (NVIDIA/kvpress 0.5.5), the authors' own code:
-    queries are taken to be normally distributed, with the mean and the covariance that those of the prompt
-    have before RoPE, and to stand at any of the next 512 positions. Departs from the paper as that code does:
-    values by their own norm, and not by that of what the output projection makes of them. The entry of that
-    name on kvpress' leaderboard is another policy: heads that compete, and epsilon 0.01.
+    Formulas and numbers are those of ExpectedAttentionPress (NVIDIA/kvpress 0.5.5), by the authors: queries
+    are assumed normally distributed, with the mean and covariance of the prompt's queries before RoPE, at any
+    of the next 512 positions. Departs from the paper as that code does: it uses the norm of the value itself,
+    not of the value after the output projection. The entry of that name on kvpress' leaderboard is another
+    policy: heads compete, and epsilon is 0.01.
 
-    Computed on its way instead of from stored hidden states: the queries are turned back as they are fed, and
-    a mean and a covariance stay of them. With an interval, moments go on over the tokens of the answer, and
-    what is kept is scored anew at every event, from there on; DecodingPress of kvpress takes the moments of
-    the last 256 tokens alone, and drops many slots at a time. They are carried: d (d + 1) numbers a query
-    head, whatever the length, which is more than the slots of a short answer have.
+    Moments are accumulated as tokens are fed, by undoing the rotation of the queries, instead of from stored
+    hidden states. With an interval, moments continue over the tokens of the answer, and the remaining slots
+    are scored again at every eviction step; DecodingPress of kvpress uses the moments of the last 256 tokens
+    only, and drops many slots at a time. The moments are carried: d (d + 1) numbers per query head at any
+    length, which is more than the slots of a short answer take.
     """
     return Policy(
         scoring=ExpectedAttention(future, sinks),

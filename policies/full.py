@@ -17,7 +17,7 @@ __all__ = ["Equal", "full"]
 
 @dataclass(frozen=True)
 class Equal:
-    """Every slot is worth the same."""
+    """The same score for every slot."""
 
     needs: ClassVar[frozenset[Signal]] = frozenset()
 

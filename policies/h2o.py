@@ -20,9 +20,9 @@ __all__ = ["AccumulatedAttention", "h2o"]
 class AccumulatedAttention:
     """Attention received from all queries so far, mean over the query heads of a group.
 
-    Those of the prompt and, at an event while decoding, of the tokens generated since: sums go on from event
-    to event, and what a kept slot received from queries whose own slots were evicted stays in them. Not
-    divided by the number of queries that see a key: early slots are favoured, as published.
+    The queries are those of the prompt and of the tokens generated since: sums continue across eviction
+    steps, and include queries whose own slots were evicted. They are not divided by the number of queries
+    that see a key: early slots are favoured, as published.
     """
 
     needs: ClassVar[frozenset[Signal]] = frozenset({AttentionSums()})
@@ -36,9 +36,9 @@ class AccumulatedAttention:
 def h2o() -> Policy:
     """Keep the last budget // 2 slots and, of the others, those with the largest accumulated attention.
 
-    Follows H2OKVCache_LayerWise of FMInference/H2O at the end of prefill. Departs from it: an event at the
-    end of the prefill and, with an interval, every so many tokens instead of at every decode step; query
-    heads of a group share their mean (the authors' code works for one query head per KV head only); half of
+    Follows H2OKVCache_LayerWise of FMInference/H2O at the end of prefill. Departs from it: eviction at the
+    end of the prefill and, with an interval, every `interval` tokens instead of at every decode step; query
+    heads of a group share their mean (the authors' code works only for one query head per KV head); half of
     the budget is recent instead of an absolute number.
     """
     return Policy(scoring=AccumulatedAttention(), routing=PerHead(), protect=RecentHalf())

@@ -30,13 +30,13 @@ class MeanKeyCosine:
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
         keys = wide(keys)
         unit = functional.normalize(keys, dim=-1).masked_fill(~filled[..., None], 0)
-        # The sum, since no length changes a cosine: a head that holds no slot has no mean.
+        # The sum gives the same cosine as the mean, and is defined for a head without slots.
         return functional.cosine_similarity(keys, unit.sum(-2, keepdim=True), dim=-1)
 
 
 @dataclass(frozen=True)
 class Dissimilarity:
-    """The less a key points along the mean key, the higher."""
+    """The negative cosine of a key to the mean key."""
 
     needs: ClassVar[frozenset[Signal]] = frozenset({MeanKeyCosine()})
     stacks: ClassVar[bool] = True
@@ -48,7 +48,8 @@ class Dissimilarity:
 def keydiff() -> Policy:
     """Keep the slots whose keys are least like the mean key, of each layer and KV head; nothing is protected.
 
-    Departs from the paper, which evicts after every block of a prefill and so measures the survivors and the
-    new block only: one event, at the end of prefill, over all keys (KeyDiffPress of NVIDIA/kvpress 0.5.5).
+    The paper evicts after every block of a prefill, and so compares only the survivors and the new block.
+    Here there is one eviction step, at the end of prefill, over all keys (as in KeyDiffPress of
+    NVIDIA/kvpress 0.5.5).
     """
     return Policy(scoring=Dissimilarity(), routing=PerHead(), protect=Protect(sinks=0, recent=0))

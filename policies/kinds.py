@@ -1,4 +1,4 @@
-"""Protocols that are asked for at every event of every lane."""
+"""A metaclass for runtime protocols that caches isinstance checks, which run at every eviction step."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from weakref import WeakKeyDictionary
 __all__ = ["Kind"]
 
 ANSWERS: WeakKeyDictionary[type, dict[type, bool]] = WeakKeyDictionary()
-"""By class of the value and kind: a cache."""
+"""Cached results by class of the value and protocol."""
 
 
 class Kind(type(Protocol)):  # type: ignore[misc]  # typing does not export its class
-    """Metaclass of a runtime protocol that is asked of each class once, by its first value: values of a class
-    have the same attributes. Before Python 3.12 `isinstance` collects what the protocol asks for every time,
-    for a sixth of what decoding takes.
+    """Metaclass of a runtime protocol that checks each class once, by its first instance: instances of a
+    class have the same attributes. Before Python 3.12, `isinstance` collects the protocol members on every
+    call, which takes a sixth of the decoding time.
     """
 
     def __instancecheck__(cls, instance: Any) -> bool:

@@ -18,7 +18,7 @@ __all__ = ["SmallKeys", "knorm"]
 
 @dataclass(frozen=True)
 class SmallKeys:
-    """The smaller the norm of the key, the higher."""
+    """The negative norm of the key."""
 
     needs: ClassVar[frozenset[Signal]] = frozenset({Norms()})
     stacks: ClassVar[bool] = True
@@ -31,7 +31,7 @@ def knorm() -> Policy:
     """Keep the slots with the smallest keys, of each layer and KV head; nothing is protected.
 
     Departs from the authors' code (l2_compress of alessiodevoto/l2compress @ f93d6ca): layers 0 and 1, which
-    their README leaves whole, are cut like the others, so that every layer holds the budget; short prompts
-    are cut as well; norms are taken in float32 or better, whatever the cache.
+    their README leaves uncompressed, are evicted from like the others, so that every layer holds the budget;
+    short prompts are evicted from as well; norms are computed in float32 or better for any cache dtype.
     """
     return Policy(scoring=SmallKeys(), routing=PerHead(), protect=Protect(sinks=0, recent=0))

@@ -1,4 +1,4 @@
-"""Names by which papers and other libraries call a policy of the catalogue, or what there is in its place."""
+"""Aliases: names that papers and other libraries use for policies of the catalogue, with hints."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

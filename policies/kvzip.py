@@ -1,4 +1,4 @@
-"""KVzip: keep what the model looks at while it repeats the text (arXiv:2505.23416)."""
+"""KVzip: keep the slots that the model attends to while it repeats the text (arXiv:2505.23416)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Reconstruction", "RepeatAttention", "kvzip", "largest_of_group"]
 
 @dataclass(frozen=True)
 class RepeatAttention:
-    """The most attention that each slot receives from any token while the text is fed once more behind
-    itself: [kv_head, n], over the query heads of a group too.
+    """The maximum attention that each slot receives while the text is fed again after itself: [kv_head, n],
+    over all tokens and the query heads of a group.
 
-    chunk: tokens that are repeated at once, behind the last `overlap` tokens of the chunk before.
+    chunk: tokens that are repeated at once, after the last `overlap` tokens of the previous chunk.
     """
 
     chunk: int = 2048
@@ -46,14 +46,14 @@ class RepeatAttention:
 
 
 def largest_of_group(attention: Tensor, kv_heads: int) -> Tensor:
-    """attention [q_head, row, n] -> [kv_head, n], the largest over the rows and the heads of a group."""
+    """attention [q_head, row, n] -> [kv_head, n], the maximum over the rows and the heads of a group."""
     largest = attention.amax(-2)
     return largest.view(kv_heads, -1, largest.shape[-1]).amax(1)
 
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """What the repeated text looks at."""
+    """The maximum attention from the repeated text."""
 
     chunk: int = 2048
     overlap: int = 8
@@ -67,15 +67,15 @@ class Reconstruction:
 
 
 def kvzip(chunk: int = 2048) -> Policy:
-    """Keep the first four slots and, of all others in the model, those that a repetition of the text looks at
-    most. The text is fed once more for it, so that it costs a second prefill.
+    """Keep the first four slots and, of all others in the model, those that a repetition of the text attends
+    to most. The repetition costs a second prefill.
 
     chunk, sinks, the overlap and the maximum over rows and heads are those of KVzipPress of NVIDIA/kvpress
-    0.5.5, and so are the slots that are kept of a text of one chunk that is repeated with the same tokens.
-    Ours: the words "Repeat the previous context exactly." and the turn of the chat are left out, since a
-    policy sees no tokenizer: the text itself stands behind the text. Of a longer text all slots compete in
-    the softmax of every chunk, as in the model, where the press gives a chunk to its own slots, the sinks and
-    the repetition alone; a slot keeps the largest from any chunk. An event of an answer repeats all that has
-    been said, over the slots of then.
+    0.5.5; for a text of one chunk, repeated with the same tokens, the retained slots are equal too. Ours: the
+    instruction "Repeat the previous context exactly." and the chat turn are omitted, since a policy has no
+    tokenizer: the text directly follows itself. In a longer text all slots compete in the softmax of every
+    chunk, as in the model, where the press includes only the chunk's own slots, the sinks and the repetition;
+    the score of a slot is its maximum over chunks. An eviction step while decoding repeats prompt and answer,
+    over the slots stored at that time.
     """
     return Policy(scoring=Reconstruction(chunk), routing=AcrossLayers(), protect=Protect(sinks=4, recent=0))

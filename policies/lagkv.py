@@ -18,11 +18,11 @@ __all__ = ["LagRelative", "LagScores", "lag_scores", "lagkv", "relative"]
 
 
 def relative(states: Tensor) -> Tensor:
-    """How much each token stands out: states [kv_head, chunk, lag, d] -> [kv_head, chunk - 1, lag].
+    """Score how much each token stands out: states [kv_head, chunk, lag, d] -> [kv_head, chunk - 1, lag].
 
-    Every channel is scaled to the range that it has in the next chunk; the standard deviation over the
-    channels, as a softmax over the tokens of the chunk. A range below 1e-6 counts as 1e-6 (ours: the authors
-    divide by it, whatever it is).
+    Every channel is scaled to its range in the next chunk; the score is the standard deviation over the
+    channels, after a softmax over the tokens of the chunk. A range below 1e-6 counts as 1e-6 (ours: the
+    authors divide by any range).
     """
     own, following = states[:, :-1], states[:, 1:]
     least, most = following.amin(2, keepdim=True), following.amax(2, keepdim=True)
@@ -32,9 +32,9 @@ def relative(states: Tensor) -> Tensor:
 def lag_scores(keys: Tensor, values: Tensor, sinks: int = 4, lag: int = 128) -> Tensor:
     """keys and values [kv_head, n, d], the keys with RoPE -> [kv_head, n].
 
-    After the first `sinks` tokens come chunks of `lag`. Every chunk but the last is ranked by the mean of
-    what its keys and values have `relative` to the next one: 0 to below 1. The last chunk and what is left
-    after it score above 1, the later the higher; the sinks highest of all.
+    The tokens after the first `sinks` form chunks of `lag`. Every chunk but the last is ranked by the mean of
+    `relative_spread` of its keys and values: scores from 0 to below 1. The last chunk and the tokens after it
+    score above 1, later tokens higher; the sinks score highest.
     """
     heads, n, _ = keys.shape
     chunks = max(0, n - sinks) // lag
@@ -47,7 +47,7 @@ def lag_scores(keys: Tensor, values: Tensor, sinks: int = 4, lag: int = 128) -> 
         key, value = (relative(part.reshape(heads, chunks, lag, -1)) for part in parts)
         worth = (key + value) / 2
         place = worth.argsort(stable=True, descending=True).argsort()
-        # What is no number has no rank.
+        # A nan score stays nan instead of getting a rank.
         rank = ((lag - 1 - place) / lag).masked_fill(worth.isnan(), torch.nan)
         scores[:, sinks : sinks + ranked] = rank.flatten(1)
     return scores
@@ -72,7 +72,7 @@ class LagScores:
 
 @dataclass(frozen=True)
 class LagRelative:
-    """The score of `lag_scores`."""
+    """A scoring by `lag_scores`."""
 
     sinks: int = 4
     lag: int = 128
@@ -92,15 +92,15 @@ class LagRelative:
 
 
 def lagkv(sinks: int = 4, lag: int = 128) -> Policy:
-    """Keep the sinks, the latest tokens from the last whole chunk on, and the best ranked of each chunk.
+    """Keep the sinks, the latest tokens from the last complete chunk on, and the best ranked of each chunk.
 
     Numbers and rule are those of LagKVPress of NVIDIA/kvpress 0.5.5, which ranks within each chunk of a
-    layer and KV head: with a budget that leaves every chunk equally many, the slots are the same. Ours: of
-    equal ranks in two chunks the lower slot stays; a budget below the last chunk keeps the latest of it.
+    layer and KV head: if the budget leaves every chunk equally many slots, the slots are the same. Ours: of
+    equal ranks in two chunks the lower slot stays; a budget below the last chunk keeps its latest slots.
     Departs from the authors' code (AI-Lab-China-Merchants-Bank/LagKV @ 2a9d19e: 16 sinks, a lag of 1024, 128
-    in the README), which keeps a share of every chunk once and never looks at it again, so that its cache
-    grows with the text: a budget asks for another rule. Here every event ranks all slots anew, in chunks of
-    what is left; two events of 64 tokens each are therefore not one of 128. No attention is read and nothing
-    is carried. For the form that compares with the chunk before, see `lagkv-causal`.
+    in the README), which keeps a fraction of every chunk once and never ranks it again, so that its cache
+    grows with the text; a budget needs another rule. Here every eviction step ranks all slots again, in
+    chunks of the remaining slots; two steps of 64 tokens each therefore differ from one of 128. No attention
+    is read and nothing is carried. `lagkv-causal` compares with the previous chunk instead.
     """
     return Policy(scoring=LagRelative(sinks, lag), routing=PerHead(), protect=Protect(sinks=sinks, recent=0))

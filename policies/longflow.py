@@ -18,10 +18,10 @@ __all__ = ["Contribution", "MeanMagnitude", "importance", "longflow"]
 
 
 def importance(attention: Tensor, magnitude: Tensor) -> Tensor:
-    """attention [..., q_head, n] of one row, magnitude [..., kv_head, n] of values -> [..., n], one a layer.
+    """attention [..., q_head, n] of one row, magnitude [..., kv_head, n] of values -> [..., n] per layer.
 
-    Mean over query heads and channels of |attention * value|: how much of the output of this token a slot
-    makes up, entry by entry.
+    Mean over query heads and channels of |attention * value|: the elementwise contribution of a slot to the
+    output of this token.
     """
     grouped = attention.reshape(*magnitude.shape[:-1], -1, attention.shape[-1]).sum(-2)
     mean: Tensor = (grouped * magnitude).sum(-2) / attention.shape[-2]
@@ -30,7 +30,7 @@ def importance(attention: Tensor, magnitude: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class MeanMagnitude:
-    """Mean over the channels of |value|, which is its L1 norm by d: [kv_head, n], float32 or better."""
+    """Mean over the channels of |value|, the L1 norm divided by d: [kv_head, n], float32 or better."""
 
     stacks: ClassVar[bool] = True
 
@@ -53,19 +53,19 @@ class Contribution:
 
 
 def longflow() -> Policy:
-    """Keep, in each layer, the slots that make up most of the last token's output; nothing is protected.
+    """Keep, in each layer, the slots that contribute most to the last token's output; nothing is protected.
 
-    Formula, and one choice for all heads of a layer, of yisunlp/LongFLow @ 89a68d3, whose kernel forms it
-    while it attends. Their buffer of b slots holds the token that attends: the slot that adds least to its
-    output is overwritten by the next token. Here the token is appended first and evicted down to the budget
-    afterwards, so that a budget of b is a buffer of b + 1, and what each token attends to is the same.
-    Departs from their code: a prompt above the budget is cut by the same rule as an answer, where they keep
-    its last 32 tokens and those with the largest attention from these, pooled over 5 (carrying 32 queries for
-    a rule that is used once would count as state in every lane); the cache stays in the order of positions;
-    float32 throughout, where they round attention to the dtype of the model.
+    The formula, and one keep set for all heads of a layer, follow yisunlp/LongFLow @ 89a68d3, whose kernel
+    computes it during attention. Their buffer of b slots includes the current token: the next token
+    overwrites the slot that contributes least. Here the token is appended first and slots are evicted down to
+    the budget afterwards, so a budget of b corresponds to a buffer of b + 1, and each token attends to the
+    same slots. Departs from their code: a prompt above the budget is evicted by the same rule as an answer,
+    where they keep its last 32 tokens and those with the largest attention from these, pooled over 5
+    (carrying 32 queries for a rule that is used once would count as state in every lane); the cache stays in
+    the order of positions; float32 throughout, where they round attention to the dtype of the model.
 
-    The authors evict at every token, each time by the query that has just attended. With an interval that
-    many slots go at once, by the query of the event alone: a slot that matters only to the others is lost.
-    The query of the last token is carried.
+    The authors evict at every token, by the query that has just attended. With an interval, several slots are
+    removed at once by the last query alone: a slot that matters only to earlier queries is lost. The query of
+    the last token is carried.
     """
     return Policy(scoring=Contribution(), routing=PerLayer(), protect=Protect(sinks=0, recent=0))

@@ -1,4 +1,4 @@
-"""What the engine measures on the way for policies: the kinds of signals, and what each is shown."""
+"""The protocols of signals, which the engine measures for policies, and the data that each receives."""
 
 from __future__ import annotations
 
@@ -29,49 +29,47 @@ __all__ = [
 
 
 class Mark(NamedTuple):
-    """A stretch of the answer's text: from `text` to `end`, both in it."""
+    """A span of the answer's text, from `text` to `end`, both included."""
 
     text: str
     end: str = "\n"
     within: bool = False
-    """Whether `text` may stand anywhere; else it begins the answer or a line of it, spaces aside."""
+    """Whether `text` may occur anywhere; otherwise it must begin the answer or a line, after spaces."""
 
 
 class Rows(NamedTuple):
-    """Consecutive rows of causal attention, as the engine forms them."""
+    """Consecutive rows of causal attention, as the engine computes them."""
 
     attention: Tensor
-    """[..., q_head, row, slot], float32 or better; 0 where a row may not see a slot. A row sums to 1, or to
-    less in a model with attention sinks (`OfWhole`). In a prefill the slots
-    are those up to the last row; while decoding there is one row, and a leading axis for the layers. The
-    next block overlays this one: a signal keeps sums or copies, never a view.
+    """[..., q_head, row, slot], float32 or better; 0 where masked. A row sums to 1, or to less in a model
+    with attention sinks (`NormalisedRows`). In a prefill the slots are those up to the last row; while
+    decoding there is one row, and a leading axis for the layers. The next block reuses this memory: a signal
+    has to store sums or copies, never a view.
     """
     layer: int
-    """Layer of the rows in a prefill; the first of the stacked layers while decoding."""
+    """The layer of the rows in a prefill; the first of the stacked layers while decoding."""
     start: int
     """Number of rows before the first of these."""
     total: int
-    """Rows there are in all: the length of the prompt, or as many as have been seen while decoding."""
+    """Total number of rows: the length of the prompt, or the tokens fed so far while decoding."""
     kv_heads: int
-    """Of the layer: query head h reads KV head h // (query heads / KV heads)."""
+    """KV heads of the layer: query head h reads KV head h // (query heads / KV heads)."""
     decoded: bool = False
-    """Whether they are rows of tokens of the answer, and not of the prompt."""
+    """Whether the rows belong to tokens of the answer, not of the prompt."""
     logits: Tensor | None = None
-    """As `attention`, before the softmax, without a sink: -inf where a row may not see a slot; for a signal
-    that is `raw`.
-    """
+    """The logits of `attention` before the softmax, without a sink, -inf where masked; for `raw` signals."""
 
 
 @runtime_checkable
 class AttentionSignal(Protocol, metaclass=Kind):
-    """What attention says of the slots, folded over blocks of rows, so that no [n, n] is ever held.
+    """A statistic of attention per slot, accumulated over blocks of rows, so that no [n, n] is ever stored.
 
-    Signals are frozen, hashable values: equal signals are measured once, whoever needs them.
+    Signals are frozen, hashable values: equal signals are measured once for all policies.
     """
 
     @property
     def window(self) -> int | None:
-        """How many rows, counted from the last, it reads; None for all of them."""
+        """The number of last rows that it reads; None for all of them."""
         ...
 
     @property
@@ -79,45 +77,46 @@ class AttentionSignal(Protocol, metaclass=Kind):
         """Whether it can be measured while decoding.
 
         Without a window its state is then part of the policy's per-slot memory: every tensor in it has the
-        axes [layer, head, slot], and the engine keeps the columns of the kept slots at an event. It has as
-        many heads as the queries, or the keys, or one, where all heads of a layer hold the same slots.
+        axes [layer, head, slot], and the engine keeps the columns of the retained slots at an eviction step.
+        The head axis has the size of the query heads, of the KV heads, or 1 if all heads of a layer hold the
+        same slots.
         """
         ...
 
     @property
     def afresh(self) -> bool:
-        """Whether it begins anew after each event, in place of being carried over it.
+        """Whether its state restarts after each eviction step.
 
-        It then reads one layer, and what outlives an event is in the memory of the scoring.
+        It then reads one layer, and the memory of the scoring holds the state that persists.
         """
         ...
 
     @property
     def raw(self) -> bool:
-        """Whether it reads `Rows.logits`."""
+        """Whether it reads `AttentionRows.logits`."""
         ...
 
     @property
     def of_tokens(self) -> bool:
-        """Whether its state is of the tokens that were fed, one entry each on the last axis, and not of the
-        slots: then no event evicts from it.
+        """Whether its state has one entry per token fed on its last axis, instead of one per slot: then
+        eviction does not change it.
         """
         ...
 
     def reads(self, layer: int) -> bool: ...
 
     def attend(self, rows: Rows, before: Any | None) -> Any:
-        """The state after these rows, given the state before them (None at the first)."""
+        """Return the state after these rows, given the state before them (None at the first)."""
         ...
 
     def result(self, state: Any) -> Any:
-        """What a View holds, out of the state after the last row; the state stays as it is."""
+        """Return the value for the View from the state after the last row, without changing the state."""
         ...
 
 
 @runtime_checkable
 class Additive(Protocol, metaclass=Kind):
-    """An attention signal whose state of a merged slot is the sum of those of its members."""
+    """An attention signal whose state for a merged slot is the sum of the states of its members."""
 
     @property
     def additive(self) -> bool: ...
@@ -125,98 +124,100 @@ class Additive(Protocol, metaclass=Kind):
 
 @runtime_checkable
 class CacheSignal(Protocol, metaclass=Kind):
-    """What the stored keys and values say of the slots, measured at every event."""
+    """A statistic of the stored keys and values per slot, measured at every eviction step."""
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Any:
-        """keys and values [kv_head, n, d] with their RoPE rotation, filled [kv_head, n]: where a slot is."""
+        """Measure keys and values [kv_head, n, d] with RoPE; filled [kv_head, n] is False for padding."""
         ...
 
 
 class Rotation(NamedTuple):
-    """How the model's rotary embedding turns queries and keys; pairs are those of the half layout."""
+    """The model's rotary embedding of queries and keys; pairs are those of the half layout."""
 
     frequencies: Tensor
-    """[d/2] float64, the angle by which each pair is turned from one position to the next."""
+    """[d/2] float64, the rotation angle of each pair from one position to the next."""
     scaling: float
-    """What queries and keys are multiplied with when they are turned."""
+    """The factor by which the rotation scales queries and keys."""
 
 
 class Fed(NamedTuple):
-    """What a forward shows of the tokens that it fed."""
+    """The tokens of a forward pass: their keys, values and queries."""
 
     keys: Tensor
     """[..., kv_head, t, d] with their RoPE rotation; while decoding, a leading axis for the layers."""
     values: Tensor
-    """As `keys`."""
+    """Shaped like `keys`."""
     start: int
-    """Position of the first."""
+    """Position of the first token."""
     prompt: int
-    """How many tokens the prompt has."""
+    """Number of tokens of the prompt."""
     queries: Tensor | None = None
-    """[..., q_head, t, d] with their RoPE rotation; the engine always brings them."""
+    """[..., q_head, t, d] with their RoPE rotation; the engine always sets them."""
     rotation: Rotation | None = None
-    """Of the model; None where it does not turn every pair of a head."""
+    """The rotary embedding of the model; None if it does not rotate every pair of a head."""
 
 
 @runtime_checkable
 class OutputSignal(Protocol, metaclass=Kind):
-    """What the stored keys and values say of the slots through the model's output projection, measured at
-    every event.
+    """A statistic of the stored keys and values per slot that uses the model's output projection, measured at
+    every eviction step.
     """
 
     def project(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor, output: Tensor) -> Any:
-        """As `CacheSignal.summarise`; output [q_head, d, width], the slice of the projection that each query
-        head's attended values go through.
+        """As `CacheSignal.summarise`; output [q_head, d, width] is the slice of the output projection of each
+        query head.
         """
         ...
 
 
 @runtime_checkable
 class AskedSignal(Protocol, metaclass=Kind):
-    """What the attention of tokens that are fed beside the text, and stored nowhere, says of the slots.
+    """A statistic of the attention of an extra prompt per slot; the prompt's tokens are not stored.
 
-    Measured at every event, by a forward of its own over the slots of then.
+    Measured at every eviction step, by a separate forward pass over the stored slots.
     """
 
     def passages(self, token_ids: Tensor, sentence_ends: frozenset[int]) -> tuple[Tensor, ...]:
-        """What is fed, each passage on its own behind all slots: token ids [t]. token_ids: all seen."""
+        """Return the passages, token ids [t] each, which are fed separately after all slots. token_ids: all
+        tokens fed so far.
+        """
         ...
 
     def attend(self, rows: Rows, before: Any | None) -> Any:
-        """The state after these rows of a passage, whose slots are the stored ones alone: what a row gives to
-        the tokens of its own passage is left out of it. `before`: the state after the passages before.
+        """Return the state after these rows of a passage. Their slots are the stored ones only, without the
+        tokens of the passage. `before`: the state after the previous rows.
         """
         ...
 
     def result(self, state: Any) -> Any:
-        """What a View holds, out of the state after the last passage."""
+        """Return the value for the View from the state after the last passage."""
         ...
 
 
 @runtime_checkable
 class FedSignal(Protocol, metaclass=Kind):
-    """What keys and values say of the tokens, folded over the tokens as they are fed.
+    """A statistic of keys and values per token, accumulated as tokens are fed.
 
-    Its state is of tokens and not of slots: no event evicts from it.
+    Its state is per token, not per slot: eviction does not change it.
     """
 
     def reads(self, layer: int) -> bool: ...
 
     def fold(self, fed: Fed, before: Any | None) -> Any:
-        """The state after these tokens, however many at a time they are fed. In every tensor of it a leading
-        axis for the layers while decoding, and none in the prefill.
+        """Return the state after these tokens; it must not depend on how many are fed at a time. Its tensors
+        have a leading axis for the layers while decoding, and none in the prefill.
         """
         ...
 
     def result(self, state: Any) -> Any:
-        """What a View holds, out of the state after the last token; the state stays as it is."""
+        """Return the value for the View from the state after the last token, without changing the state."""
         ...
 
 
 @runtime_checkable
 class Turning(Protocol, metaclass=Kind):
-    """A signal, of whatever kind, that takes queries or keys back to before their rotation. A model whose
-    rotation is not known is refused for a policy that needs it.
+    """A signal that undoes the rotation of queries or keys. A policy that needs it is refused for a model
+    whose rotation is unknown.
     """
 
     turns: ClassVar[bool]
@@ -224,8 +225,8 @@ class Turning(Protocol, metaclass=Kind):
 
 @runtime_checkable
 class OfWhole(Protocol, metaclass=Kind):
-    """A signal, or a part of a policy, that takes a row of attention for shares that sum to 1. In a model
-    with attention sinks rows sum to less, the rest going to no slot: there it is refused.
+    """A signal, or a part of a policy, that assumes attention rows sum to 1. It is refused for a model with
+    attention sinks, whose rows sum to less.
     """
 
     of_whole: ClassVar[bool]
@@ -233,21 +234,23 @@ class OfWhole(Protocol, metaclass=Kind):
 
 @runtime_checkable
 class HiddenSignal(Protocol, metaclass=Kind):
-    """What the output of some decoder layers says of the tokens, folded over the tokens as they are fed."""
+    """A statistic of the output of some decoder layers per token, accumulated as tokens are fed."""
 
     def layers_in(self, layers: int) -> tuple[int, ...]:
-        """The layers that it reads in a model of so many, ascending. ValueError where it finds none."""
+        """Return the layers that it reads in a model of `layers` layers, ascending. Raises ValueError if
+        there are none.
+        """
         ...
 
     def change(self, hidden: Tensor, before: Any | None) -> Any:
-        """hidden [t, width] of the next t tokens in one layer; the state after them, however many at a time
-        they are fed. It is never evicted from.
+        """Return the state after hidden [t, width] of the next t tokens in one layer; it must not depend on
+        how many are fed at a time. Eviction does not change it.
         """
         ...
 
 
 Measured: TypeAlias = AttentionSignal | CacheSignal | FedSignal | HiddenSignal | OutputSignal | AskedSignal
-"""What the engine measures on the way."""
+"""A signal that the engine measures."""
 
 Signal: TypeAlias = Measured | Calibrated
-"""What a policy may ask for."""
+"""A signal that a policy may need."""

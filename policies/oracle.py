@@ -1,4 +1,4 @@
-"""Scores that were given beforehand: what is kept is decided outside, with knowledge that no policy has."""
+"""An oracle policy with fixed scores, computed in advance with knowledge that no policy has."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["Given", "given"]
 
 @dataclass(frozen=True)
 class Given:
-    """The score of every token that is fed before the event, in their order.
+    """The score of every token fed before the eviction step, in order.
 
-    What they are worth may have been found by asking the model itself with and without them, so that a lane
-    under it is an experiment and no competitor: no catalogue holds it.
+    Scores may come from running the model with and without each token. The policy is therefore an experiment,
+    not a competitor, and is not in the catalogue.
     """
 
     scores: tuple[float, ...]
     needs: ClassVar[frozenset[Signal]] = frozenset()
 
     def score(self, view: View) -> Scores:
-        """Raises ValueError where there are more tokens, or fewer, than scores."""
+        """Raise ValueError if the number of tokens differs from the number of scores."""
         if len(self.scores) != len(view.token_ids):
             raise ValueError(
                 f"scores: {len(self.scores)} given, and the event sees {len(view.token_ids)} tokens; give "

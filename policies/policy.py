@@ -45,16 +45,16 @@ __all__ = ["Event", "Policy", "pinned", "refuse_non_finite"]
 
 
 class Event(NamedTuple):
-    """One compression."""
+    """The result of one eviction step."""
 
     kept: Tensor
-    """bool [layer, kv_head, n], in memory of its own."""
+    """bool [layer, kv_head, n], not a view of other memory."""
     memory: Remembered | None
-    """What the scoring remembers of the kept slots."""
+    """The memory of the scoring for the retained slots."""
     routed: Any = None
-    """What the routing carries to the next event."""
+    """The state of the routing for the next eviction step."""
     merging: Merging | None = None
-    """Which slots go on in the kept ones; None where those are all there is."""
+    """Which slots are merged into the retained ones; None if all others are dropped."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Policy:
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """What it looks for in the answer."""
+        """The marks that it looks for in the answer."""
         if not self.evicts:
             return ()
         looking = (self.decoding, self.protect) if isinstance(self.protect, Sees) else (self.decoding,)
@@ -113,14 +113,14 @@ class Policy:
 
     @property
     def exceeds(self) -> bool:
-        """Whether an event may leave more than its budget, where what is protected does not fit into it."""
+        """Whether an eviction step may exceed its budget if the protected slots do not fit into it."""
         return isinstance(self.selection, WholeUnits) and self.selection.exceeds
 
     def reach(self, protected: Tensor) -> int:
-        """The most slots that the `protected` ones [n] can make it keep, whatever the text says.
+        """Return the maximum number of slots that the `protected` ones [n] can force it to keep.
 
-        More than their own number where units are kept whole: a unit of `longest` slots that holds a
-        protected one ends at most longest - 1 slots away from it.
+        This is more than their own number if complete units are kept: a unit of `longest` slots that contains
+        a protected one ends at most longest - 1 slots away from it.
         """
         if not (isinstance(self.selection, WholeUnits) and isinstance(self.scoring, InUnits)):
             return int(protected.sum())
@@ -129,7 +129,7 @@ class Policy:
         return int(functional.max_pool1d(flags, 2 * away + 1, stride=1, padding=away).sum())
 
     def refuse_depth(self, layers: int) -> None:
-        """ValueError where a model of so many layers lacks one that is read, or cannot tell bands apart."""
+        """Raise ValueError if a model of `layers` layers lacks a layer that is read, or if bands overlap."""
         for signal in sorted(self.needs, key=repr):
             if isinstance(signal, HiddenSignal):
                 signal.layers_in(layers)
@@ -137,25 +137,25 @@ class Policy:
             self.scoring.refuse_depth(layers)
 
     def refuse_width(self, width: int) -> None:
-        """ValueError where the state does not fit heads of this width."""
+        """Raise ValueError if the state does not fit heads of this width."""
         if isinstance(self.state, OfWidth):
             self.state.refuse_width(width)
 
     def keep(self, view: View, budget: int) -> Tensor:
-        """Kept slots, bool [layer, kv_head, n]: those of `event`."""
+        """Return the retained slots of `evict`, bool [layer, kv_head, n]."""
         return self.event(view, budget).kept
 
     def event(self, view: View, budget: int) -> Event:
-        """Which slots stay, and what the scoring remembers of them.
+        """Select the retained slots, and return them with the memory of the scoring.
 
-        budget: slots per KV head per layer, protected ones included. Kept slots summed over layers and
-        heads are layers * kv_heads * budget, less at most `selection.unused` in each head; at most these with
-        a routing that `bounds`. A budget of n or more, unless the routing bounds, and a policy that never
-        evicts keep everything. One that `exceeds` keeps as many slots as the units of protected slots have,
-        where these are more.
+        budget: slots per KV head per layer, protected ones included. Retained slots summed over layers and
+        heads are layers * kv_heads * budget, minus at most `selection.unused` in each head; with a routing
+        that `bounds`, this is an upper bound. A budget of n or more, unless the routing bounds, and a policy
+        that never evicts keep everything. A policy that `exceeds` keeps the complete units of protected slots
+        even if they are larger than the budget.
 
         Raises BudgetError for a budget below the protected set, ValueError for a score that is not finite and
-        for a part that breaks its promise.
+        for a part that violates its contract.
         """
         fits = not self.evicts or (budget >= view.slots and not self.routing.bounds)
         carries = self.evicts and self.cadence.interval is not None
@@ -176,14 +176,14 @@ class Policy:
         return event._replace(memory=None if scores.memory is None else scores.memory.after(event.kept))
 
     def protected(self, view: View, budget: int) -> Tensor:
-        """[layer | 1, kv_head | 1, n] bool, what no selection may drop: protected slots and pinned ones."""
+        """Return the protected and pinned slots, bool [layer | 1, kv_head | 1, n]."""
         own = protected_by(self.protect, view, budget)
         if self.decoding.mark is None:
             return own
         return own | self.decoding.pins(view, max(0, budget - int(own.sum(-1).max())))
 
     def choose(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Event:
-        """An event that drops some slots, but for the memory of the scoring.
+        """Evict some slots; the result does not yet have the memory of the scoring.
 
         protected [layer | 1, kv_head | 1, n].
         """
@@ -211,7 +211,7 @@ class Policy:
 
 
 def pinned(policy: Policy) -> Policy:
-    """The policy with its prompt pinned: no token of it is ever evicted, and budgets below it are refused."""
+    """Return the policy with a pinned prompt, which is never evicted; budgets below it are refused."""
     if not policy.evicts or isinstance(policy.protect, Pinned):
         return policy
     protect = policy.protect
@@ -231,7 +231,7 @@ def refuse_below(budget: int, least: int, protect: Protection) -> None:
 
 
 def refuse_non_finite(slots: Tensor, filled: Tensor) -> None:
-    """slots [layer, kv_head, n]. A NaN would rank above every score and be kept without a word."""
+    """Refuse scores [layer, kv_head, n] that are not finite: a NaN would silently rank above every score."""
     faulty = ~slots.isfinite() & filled
     if faulty.any():
         layer, head, slot = faulty.nonzero()[0].tolist()
@@ -240,7 +240,7 @@ def refuse_non_finite(slots: Tensor, filled: Tensor) -> None:
 
 
 def refuse_unmergeable(policy: Policy) -> None:
-    """A state that merges slots, beside parts that know single tokens, or that keep units of slots whole."""
+    """Refuse a state that merges slots together with parts that need single tokens or complete units."""
     state = type(policy.state).__name__
     for signal in sorted(policy.needs, key=repr):
         name = type(signal).__name__
@@ -266,7 +266,7 @@ def refuse_unmergeable(policy: Policy) -> None:
 
 
 def refuse_units(scores: Scores) -> None:
-    """Scores that come with more than a number of each slot, where slots are merged."""
+    """Refuse scores with trunks, memory or segments if slots are merged."""
     for name in ("trunks", "memory", "segments"):
         if getattr(scores, name) is not None:
             raise ValueError(
@@ -276,9 +276,9 @@ def refuse_units(scores: Scores) -> None:
 
 
 def refuse_mismerged(merging: Merging, filled: Tensor, *, merges: bool) -> None:
-    """All [layer, kv_head, n]. Raises ValueError for a merging that breaks what `Merging` promises.
+    """Raise ValueError for a merging that violates the contract of `Merging`. All [layer, kv_head, n].
 
-    merges: whether the state says that slots may stand for several tokens.
+    merges: whether the state declares that slots may represent several tokens.
     """
     kept, into, shares = merging
     filled = filled.expand(kept.shape)
@@ -297,7 +297,7 @@ def refuse_mismerged(merging: Merging, filled: Tensor, *, merges: bool) -> None:
 
 
 def refuse_overspent(counts: Tensor, budget: int, *, bounds: bool) -> None:
-    """counts [layer, kv_head]. bounds: whether they may sum to less than the budget."""
+    """Refuse counts [layer, kv_head] whose mean is not the budget. bounds: whether it may be lower."""
     total, whole = int(counts.sum()), budget * counts.numel()
     if total > whole or (total < whole and not bounds):
         side = "above" if bounds else "not"
@@ -307,7 +307,7 @@ def refuse_overspent(counts: Tensor, budget: int, *, bounds: bool) -> None:
 def faulty(
     kept: Tensor, filled: Tensor, protected: Tensor, allocation: Tensor, unused: int, exceeding: int = 0
 ) -> bool:
-    """Whether `refuse_broken` has something to say of a mask of the right shape: one answer to wait for."""
+    """Whether `refuse_broken` would refuse a mask of the right shape; needs a single device sync."""
     counts = kept.sum(-1)
     wrong = (counts > allocation.clamp(min=exceeding)) | (counts < allocation - unused)
     return bool((wrong.any() | ((kept & ~filled) | (protected & ~kept)).any()).item())
@@ -321,9 +321,9 @@ def refuse_broken(
     unused: int,
     exceeding: int = 0,
 ) -> None:
-    """kept, filled and protected [layer, kv_head, n] against the allocation [layer, kv_head].
+    """Check retained, filled and protected [layer, kv_head, n] against the allocation [layer, kv_head].
 
-    exceeding: slots that a head may keep also where it was allocated fewer.
+    exceeding: slots that a head may keep even if its allocation is lower.
     """
     expected = (*allocation.shape, filled.shape[-1])
     if kept.dtype != torch.bool or kept.shape != expected:

@@ -16,7 +16,7 @@ from policies.contract import Mark, Protection, Sees, View
 __all__ = ["Marked", "Pinned", "Preserve", "Protect", "RecentHalf"]
 
 OF_BUDGET = re.compile(r"K/([1-9][0-9]{0,5})|min\(([0-9]{1,7}), ?K/([1-9][0-9]{0,5})\)")
-"""A share of the budget K, alone or with the most that it may be."""
+"""A fraction of the budget K, optionally with a maximum."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Protect:
 
     Attention sinks: StreamingLLM, arXiv:2309.17453. The defaults are those of CrystalCache, Table 14.
 
-    always: at every event; False at the end of the prefill only.
+    always: protect at every eviction step; if False, only at the end of the prefill.
     """
 
     sinks: int = 4
@@ -55,7 +55,7 @@ class RecentHalf:
 
 @dataclass(frozen=True)
 class Pinned:
-    """Every slot of the prompt, and what `inner` protects with the budget that the prompt leaves."""
+    """Protect every slot of the prompt, and what `inner` protects with the remaining budget."""
 
     inner: Protection
 
@@ -67,7 +67,7 @@ class Pinned:
 
 @dataclass(frozen=True)
 class PinnedSeen(Pinned):
-    """As Pinned, of a protection that looks at the text."""
+    """`Pinned` around a protection that depends on the text."""
 
     inner: Sees
 
@@ -84,14 +84,14 @@ class PinnedSeen(Pinned):
 class Preserve:
     """Every slot of the prompt, and the last `recent` slots of each head, both inside the budget.
 
-    The defaults are what EpiKV keeps besides its scores: section 3.3 ("preserves the prompt (prefill) tokens
-    and a trailing recency window") and Appendix D ("Recency is min(128, K/4) throughout"). Its budget is said
-    to cap the cache (section 3.1) and to hold for the remaining positions (section 3.3): we read the first,
-    as everywhere in this package.
+    The defaults are those of EpiKV: section 3.3 ("preserves the prompt (prefill) tokens and a trailing
+    recency window") and Appendix D ("Recency is min(128, K/4) throughout"). Its budget caps the cache in
+    section 3.1 and applies to the remaining positions in section 3.3: we follow the former, as everywhere in
+    this package.
 
-    prompt: whether the slots of the prompt are protected; at the end of the prefill they are all there is.
-    recent: a number of slots, "K/4" or "min(128, K/4)", where K is the budget of the event; shares are
-        rounded down.
+    prompt: whether the slots of the prompt are protected; at the end of the prefill these are all slots.
+    recent: a number of slots, "K/4" or "min(128, K/4)", where K is the budget of the eviction step; fractions
+        are rounded down.
     """
 
     prompt: bool = True
@@ -110,10 +110,10 @@ class Preserve:
 
 @dataclass(frozen=True)
 class Marked:
-    """What `inner` protects, and the lines of the answer that begin with `line`: a protection that sees.
+    """Protect what `inner` protects, and the lines of the answer that begin with `line`.
 
-    They take what inner leaves, and at most `share` of the budget, rounded down; the oldest line is let go
-    first, and a line is protected whole or not at all.
+    Lines take at most the budget that inner leaves, and at most `share` of the budget, rounded down; the
+    oldest line is released first, and a line is protected completely or not at all.
     """
 
     inner: Protection
@@ -142,7 +142,7 @@ class Marked:
 
 
 def protected_by(protect: Protection, view: View, budget: int) -> Tensor:
-    """[layer | 1, kv_head | 1, n] bool, what a protection holds at an event."""
+    """Return the slots that a protection holds at an eviction step, bool [layer | 1, kv_head | 1, n]."""
     if isinstance(protect, Sees):
         return protect.seen(view, budget)
     filled, decoding = view.filled, view.stored is not None
@@ -153,7 +153,7 @@ def protected_by(protect: Protection, view: View, budget: int) -> Tensor:
 
 
 def newest(lines: Sequence[range], most: int) -> list[range]:
-    """The last of the lines, oldest first, as many as have at most `most` tokens together."""
+    """Return the newest lines with at most `most` tokens in total, oldest first."""
     kept: list[range] = []
     for line in reversed(lines):
         most -= len(line)
@@ -164,9 +164,9 @@ def newest(lines: Sequence[range], most: int) -> list[range]:
 
 
 def marked(view: View, mark: Mark, most: int) -> Tensor:
-    """[layer | 1, kv_head | 1, n] bool, slots of the newest marked lines, of at most `most` tokens together.
+    """Return the slots of the newest marked lines of at most `most` tokens, bool [layer | 1, kv_head | 1, n].
 
-    Tokens are counted, also those that no slot is left of: all heads let go of the same lines, and for good.
+    Evicted tokens count too, so that all heads release the same lines, permanently.
     """
     told = torch.zeros(len(view.token_ids), dtype=torch.bool, device=view.token_ids.device)
     for line in newest(view.lines.get(mark, ()), most):
@@ -175,12 +175,12 @@ def marked(view: View, mark: Mark, most: int) -> Tensor:
 
 
 def share_of(share: float, budget: int) -> int:
-    """Rounded down, of the number as it is written."""
+    """Return share * budget rounded down, using the decimal value of `share`, not its binary float."""
     return int(Fraction(repr(share)) * budget)
 
 
 def recent_of(recent: int | str, budget: int) -> int:
-    """Slots that `recent` asks for where K is `budget`. Raises ValueError for what is no such rule."""
+    """Return the number of slots that `recent` means if K is `budget`. Raises ValueError if invalid."""
     if isinstance(recent, str) and (found := OF_BUDGET.fullmatch(recent)):
         share, most, of = found.groups()
         return budget // int(share) if share else min(int(most), budget // int(of))
@@ -190,10 +190,10 @@ def recent_of(recent: int | str, budget: int) -> int:
 
 
 def from_first(filled: Tensor) -> Tensor:
-    """filled [..., n] -> [n], the place of each slot of its head: 0, 1, 2, ..."""
+    """filled [..., n] -> [n], the index of each slot in its head: 0, 1, 2, ..."""
     return torch.arange(filled.shape[-1], device=filled.device)
 
 
 def from_last(filled: Tensor) -> Tensor:
-    """filled [..., n] -> [..., n], slots of the head that come after; negative beyond the last."""
+    """filled [..., n] -> [..., n], the number of later slots in the head; negative for padding."""
     return filled.sum(-1, keepdim=True) - 1 - from_first(filled)

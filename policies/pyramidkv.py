@@ -11,7 +11,7 @@ __all__ = ["pyramidkv"]
 
 
 def pyramidkv(window: int = 32, kernel: int = 5, beta: float = 20) -> Policy:
-    """SnapKV's slots, budgets falling by equal steps from layer to layer; the mean over layers is the budget.
+    """SnapKV with budgets that fall by equal steps from layer to layer; the mean over layers is the budget.
 
     Window, kernel and beta are the `init_pyramidkv` defaults of Zefan-Cai/KVCache-Factory @ c97f9d7. Departs
     from that code: budgets are rounded by largest remainder (its integer steps overrun the budget, by 11 %
@@ -19,8 +19,8 @@ def pyramidkv(window: int = 32, kernel: int = 5, beta: float = 20) -> Policy:
     query heads of a group share their mean, as in `snapkv`. kvpress' PyramidKVPress counts the window
     in the base of the pyramid and falls back to equal budgets when the last layer would get less than it.
 
-    The CrystalCache paper calls another policy PyramidKV: falling budgets on top of the attention from all
-    queries (its section 4.3).
+    The CrystalCache paper calls another policy PyramidKV: falling budgets with scores from the attention of
+    all queries (its section 4.3).
     """
     return Policy(
         scoring=WindowAttention(window, kernel),

@@ -1,4 +1,4 @@
-"""R-KV and the baselines of its repository: importance, less redundancy (arXiv:2505.24133)."""
+"""R-KV and the baselines of its repository: importance minus redundancy (arXiv:2505.24133)."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ __all__ = [
 
 
 def importance(logits: Tensor, kv_heads: int) -> Tensor:
-    """I before pooling: logits [q_head, row, past] of the last queries -> [kv_head, past], summed over rows.
+    """Return I before pooling: logits [q_head, row, past] of the last queries -> [kv_head, past], summed over
+    rows.
 
-    The maximum over the query heads of a group comes before the softmax (`compute_attention_scores`), where a
-    note of the authors wants it after. A row that sees none of these slots adds nothing.
+    The maximum over the query heads of a group is taken before the softmax (`compute_attention_scores`),
+    where a note of the authors takes it after. A row that sees none of these slots adds nothing.
     """
     grouped = logits.reshape(kv_heads, len(logits) // kv_heads, *logits.shape[1:]).amax(1)
     blind = (grouped == -torch.inf).all(-1, keepdim=True)
@@ -45,12 +46,12 @@ def importance(logits: Tensor, kv_heads: int) -> Tensor:
 
 
 def redundancy(keys: Tensor, filled: Tensor, threshold: float = 0.5) -> Tensor:
-    """R: keys [kv_head, n, d] with RoPE, filled [kv_head, n] bool -> [kv_head, n], a softmax over the slots.
+    """Return R: keys [kv_head, n, d] with RoPE, filled bool [kv_head, n] -> softmax over slots [kv_head, n].
 
-    S holds the cosines of the keys, 0 on its diagonal. Of every row the entry of the last slot above
-    `threshold` is set to 0, and where no slot is above it that of slot 0: an artefact of the authors' code
-    (`cal_similarity`), which favours slot 0, kept here. A slot's redundancy is the mean of its column.
-    Rows are formed BLOCK at a time: [kv_head, BLOCK, n] is the most that is held.
+    S holds the cosines of the keys, 0 on its diagonal. In every row the entry of the last slot above
+    `threshold` is set to 0, or that of slot 0 if no slot is above it: an artefact of the authors' code
+    (`cal_similarity`), which favours slot 0, reproduced here. A slot's redundancy is the mean of its column.
+    Rows are computed in blocks: the largest tensor is [kv_head, BLOCK, n].
     """
     heads, n, _ = keys.shape
     unit = wide(keys)
@@ -69,7 +70,7 @@ def redundancy(keys: Tensor, filled: Tensor, threshold: float = 0.5) -> Tensor:
 
 
 def joint(importance: Tensor, redundancy: Tensor, weight: float) -> Tensor:
-    """Z = weight * I - (1 - weight) * R, elementwise; the authors' lambda is the weight."""
+    """Return Z = weight * I - (1 - weight) * R, elementwise; the authors call the weight lambda."""
     return weight * importance - (1 - weight) * redundancy
 
 
@@ -77,7 +78,7 @@ def joint(importance: Tensor, redundancy: Tensor, weight: float) -> Tensor:
 class GroupMaxAttention(EveryLayer):
     """`importance` of the last `window` queries for the slots before the last `window`: [kv_head, n].
 
-    The mean over the queries; 0 in the window. A text with fewer queries has no slot before them.
+    The mean over the queries; 0 in the window. A text with fewer queries has no earlier slots.
     """
 
     window: int
@@ -108,8 +109,8 @@ class KeyRedundancy:
 class Importance:
     """I', the importance, max-pooled over `kernel` neighbours before the window.
 
-    The slots of the window score 2, more than any other can: they are kept first where the policy protects
-    fewer of them.
+    The slots of the window score 2, above all others: they are kept first even if the policy does not protect
+    all of them.
     """
 
     window: int = 8
@@ -124,7 +125,7 @@ class Importance:
 
     def score(self, view: View) -> Scores:
         received = torch.stack(of_all_layers(view, GroupMaxAttention(self.window)))
-        outside = from_last(view.filled) < self.window  # the window, and what is beyond a shorter head
+        outside = from_last(view.filled) < self.window  # the window, and padding of a shorter head
         past = received.masked_fill(outside, -torch.inf)
         pooled = functional.max_pool1d(past, self.kernel, stride=1, padding=self.kernel // 2)
         return Scores(pooled.masked_fill(outside, 2))
@@ -132,7 +133,7 @@ class Importance:
 
 @dataclass(frozen=True)
 class Joint(Importance):
-    """Z, the importance less the redundancy."""
+    """Z, the importance minus the redundancy."""
 
     weight: float = 0.1
     threshold: float = 0.5
@@ -156,17 +157,17 @@ class Joint(Importance):
 def r_kv(window: int = 8, kernel: int = 7, weight: float = 0.1, threshold: float = 0.5) -> Policy:
     """Keep the last `window` slots and, of the others, the important ones that no later key resembles.
 
-    Follows `R1KV` of Zefan-Cai/R-KV @ d15c976, per layer and KV head, the window inside the budget, the
-    prompt competing. Its numbers contradict each other: lambda is 0.07 in the class and on the command line,
-    0.1 in the README and in later code; the window is 8 in the class and unset on the command line; budget
-    and buffer are 128, the kernel is 7. `retain_ratio` does nothing there and is not a setting here; nor does
-    the README's beta, which the code fixes at one retained neighbour a row.
+    Follows `R1KV` of Zefan-Cai/R-KV @ d15c976, per layer and KV head, with the window inside the budget and
+    the prompt competing. Its numbers contradict each other: lambda is 0.07 in the class and on the command
+    line, 0.1 in the README and in later code; the window is 8 in the class and unset on the command line;
+    budget and buffer are 128, the kernel is 7. `retain_ratio` has no effect there and is no setting here,
+    and neither is the README's beta, which the code fixes at one retained neighbour per row.
     Departs from their code: slots are stored in the order of their positions, where theirs stay in the order
-    of their scores, so that neighbours and "the last similar key" are those of the text from the second event
-    on too; importance stays in float32.
-    They compress at every 128th token that a process has fed, whatever the sample; here the registered
-    interval says when, for every policy alike. Everything since the last event is then judged by the last
-    `window` queries alone, whose queries are carried: window * q_heads * d numbers a layer.
+    of their scores, so neighbours and "the last similar key" are those of the text also after the first
+    eviction; importance stays in float32.
+    They compress at every 128th token that a process has fed, across samples; here the registered interval
+    applies to every policy alike. All slots since the last eviction step are scored by the last `window`
+    queries alone, which are carried: window * q_heads * d numbers per layer.
     """
     return Policy(
         scoring=Joint(window, kernel, weight, threshold),
@@ -178,9 +179,9 @@ def r_kv(window: int = 8, kernel: int = 7, weight: float = 0.1, threshold: float
 def snapkv_rkv(window: int = 8, kernel: int = 7) -> Policy:
     """Keep the last `window` slots and, of the others, those that they attend to: R-KV without redundancy.
 
-    Follows `SnapKV` of Zefan-Cai/R-KV @ d15c976, which is not the published one (`snapkv`): the maximum over
-    a group before the softmax, a softmax over the slots before the window, and maximum pooling. Departures,
-    and what an interval does, as for `r_kv`.
+    Follows `SnapKV` of Zefan-Cai/R-KV @ d15c976, which differs from the published one (`snapkv`): the maximum
+    over a group before the softmax, a softmax over the slots before the window, and maximum pooling.
+    Departures and the effect of an interval are those of `r_kv`.
     """
     return Policy(
         scoring=Importance(window, kernel), routing=PerHead(), protect=Protect(sinks=0, recent=window)
@@ -190,9 +191,9 @@ def snapkv_rkv(window: int = 8, kernel: int = 7) -> Policy:
 def streamingllm_rkv() -> Policy:
     """Keep the first 4 slots, which are those of the prompt, and the last budget - 4.
 
-    Follows `StreamingLLM` of Zefan-Cai/R-KV @ d15c976, which keeps original positions: `streaming` by the
-    name under which that repository compares with it. It has no scores and carries nothing, so that an
-    interval changes only how long a token outlives its turn.
+    Follows `StreamingLLM` of Zefan-Cai/R-KV @ d15c976, which keeps original positions: it is `streaming`
+    under the name of that repository's baseline. It has no scores and carries nothing, so an interval only
+    delays evictions.
     """
     return streaming(sinks=4)
 

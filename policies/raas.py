@@ -1,4 +1,4 @@
-"""RaaS: forget what no query has looked at for longest (arXiv:2502.11147)."""
+"""RaaS: evict the slots that no query has attended to for the longest time (arXiv:2502.11147)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["LastLooked", "Stamps", "raas", "stamps"]
 
 
 def stamps(attention: Tensor, before: Tensor | None, start: int, threshold: float) -> Tensor:
-    """When each slot was last looked at: int32 [..., 1, slot], one for all heads of a layer.
+    """Return the time at which each slot was last attended to: int32 [..., 1, slot] for all heads of a layer.
 
     attention [..., q_head, row, slot] of consecutive rows, the first at time `start`; before [..., 1, m], the
-    stamps before them, slots m and later being new. A row stamps the slots to which some head gives
-    `threshold` of its attention or more, and its own; a new slot carries the time at which it came.
+    previous stamps, slots m and later being new. A row stamps the slots to which some head gives at least
+    `threshold` of its attention, and its own slot; a new slot starts with its time of arrival.
     """
     rows, n = attention.shape[-2:]
     looked = attention.amax(-3, keepdim=True) >= threshold
@@ -37,7 +37,7 @@ def stamps(attention: Tensor, before: Tensor | None, start: int, threshold: floa
 
 @dataclass(frozen=True)
 class Stamps(EveryLayer):
-    """`stamps`, carried on from row to row. Time is the position of the query."""
+    """`update_stamps`, accumulated from row to row. Time is the position of the query."""
 
     threshold: float = 1e-4
     window: ClassVar[None] = None
@@ -53,7 +53,7 @@ class Stamps(EveryLayer):
 
 @dataclass(frozen=True)
 class LastLooked:
-    """The later a slot was last looked at, the higher; of equal stamps, the later slot."""
+    """The stamp of a slot; of equal stamps, the later slot scores higher."""
 
     threshold: float = 1e-4
     stacks: ClassVar[bool] = True
@@ -68,20 +68,20 @@ class LastLooked:
 
 
 def raas(threshold: float = 1e-4) -> Policy:
-    """Keep the prompt and, of the answer, the tokens that some head looked at most recently.
+    """Keep the prompt and, of the answer, the tokens that some head attended to most recently.
 
-    The abstract and summaries of the paper name stamps that attention renews, the eviction of the oldest, and
-    a prompt that is kept whole; its text was not at hand, and the threshold of 1e-4 is as others report it
-    (they also report, instead of a threshold, the upper half of the cache). Ours: a slot is a token, where
-    the authors work on pages of 16; one stamp for all heads of a layer, renewed as soon as one query head
-    gives the slot its share; of equal stamps the later token stays; the last token cannot be evicted.
-    The authors' repository (DerekHJH/RaaS) is another policy in the state that is public: each query head
-    stamps the better half of the pages that a step may read, by a bound on their logits, the last page is
-    spared, and pages are masked and never given back.
+    The abstract and summaries of the paper describe stamps that attention renews, eviction of the oldest
+    stamps, and a prompt that is kept completely; its text was not available, and the threshold of 1e-4 is as
+    others report it (they also report, instead of a threshold, the upper half of the cache). Ours: a slot is
+    a token, where the authors use pages of 16; one stamp for all heads of a layer, renewed as soon as one
+    query head exceeds the threshold; of equal stamps the later token stays; the last token is never evicted.
+    The public code of the authors (DerekHJH/RaaS) is another policy: each query head stamps the better half
+    of the pages that a step may read, by a bound on their logits, the last page is spared, and pages are
+    masked but never freed.
 
-    The budget counts the prompt, of which the paper says nothing: a budget below the prompt is refused.
-    Stamps are renewed at every token, whatever the interval; an interval lets the cache grow by as many
-    tokens between two evictions, where the authors evict at every token. State: one int32 a slot and layer.
+    The budget includes the prompt, which the paper does not specify: a budget below the prompt is refused.
+    Stamps are renewed at every token for any interval; with an interval the cache grows by that many tokens
+    between evictions, where the authors evict at every token. State: one int32 per slot and layer.
     """
     return Policy(
         scoring=LastLooked(threshold), routing=PerLayer(), protect=Pinned(Protect(sinks=0, recent=1))

@@ -1,4 +1,4 @@
-"""Who shares a keep set, and how the budget is split."""
+"""Head budgets: which heads share a keep set, and how the budget is allocated."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PerLayer(Equal):
 
 @dataclass(frozen=True)
 class PerHead(Equal):
-    """Each layer and KV head keeps a set of its own; all of one size."""
+    """A separate keep set for each layer and KV head, all of one size."""
 
     stacks: ClassVar[bool] = True
 
@@ -57,9 +57,9 @@ class PerHead(Equal):
 class Pyramid(PerHead):
     """A set for each layer and KV head, smaller by equal steps from the first layer to the last.
 
-    Beside the protected slots, which every layer holds, the last layer gets 1 / beta of the mean and the
-    first as much above the mean as the last is below it (PyramidKV, arXiv:2406.02069); where the first would
-    get more than there is, the steps shrink until it gets all.
+    In addition to the protected slots, which every layer holds, the last layer gets 1 / beta of the mean and
+    the first layer as much above the mean as the last is below it (PyramidKV, arXiv:2406.02069); if the first
+    layer would get more slots than it has, the steps shrink until it gets all of them.
     """
 
     beta: float = 20
@@ -86,8 +86,8 @@ class Pyramid(PerHead):
 class Adaptive(PerHead):
     """A set for each layer and KV head; the heads of a layer share its budget by their scores.
 
-    A head gets `floor` of an equal split and, of the rest, its part of the layer's highest scores (Ada-KV,
-    arXiv:2407.11550), protected slots first.
+    A head gets `floor` of an equal split; the rest is split by its number of the layer's highest scores
+    (Ada-KV, arXiv:2407.11550), protected slots first.
     """
 
     floor: float = 0.2
@@ -101,7 +101,7 @@ class Adaptive(PerHead):
 
     def counts(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
         kv_heads = slots.shape[1]
-        # The heads of a layer as one row, for a choice among all of them.
+        # The heads of a layer form one row, so that they compete.
         row, kept = slots.flatten(1)[:, None], protected.expand(slots.shape).flatten(1)[:, None]
         joint = highest(row, kept, uniform(row, kv_heads * budget)).view(slots.shape).sum(-1)
         return rounded((1 - self.floor) * joint.double() + self.floor * budget, held(slots))
@@ -113,19 +113,19 @@ def expanded(slots: Tensor, layers: int, kv_heads: int) -> Tensor:
 
 
 def uniform(slots: Tensor, budget: int) -> Tensor:
-    """slots [..., layer, kv_head, n] -> the budget for each [..., layer, kv_head]."""
+    """slots [..., layer, kv_head, n] -> the same budget for each set [..., layer, kv_head]."""
     return torch.full(slots.shape[:-1], budget, device=slots.device)
 
 
 def held(slots: Tensor) -> Tensor:
-    """slots [layer, kv_head, n], -inf where no slot is -> how many each [layer, kv_head] holds."""
+    """slots [layer, kv_head, n], -inf for padding -> the number of filled slots [layer, kv_head]."""
     return (slots > -torch.inf).sum(-1)
 
 
 def rounded(shares: Tensor, most: Tensor) -> Tensor:
-    """Whole numbers with the sum of `shares` [..., entry], by largest remainder, none above `most`.
+    """Round `shares` [..., entry] to integers of the same sum, by largest remainder, none above `most`.
 
-    What an entry cannot take goes in equal parts to those that have room. Equal remainders: the lower entry.
+    The excess of an entry goes in equal parts to those that have room. Equal remainders: the lower entry.
     """
     total = shares.sum(-1, keepdim=True).round()
     while (shares > most).any():
@@ -134,7 +134,7 @@ def rounded(shares: Tensor, most: Tensor) -> Tensor:
         left = total - shares.sum(-1, keepdim=True)
         shares = shares + room * left / room.sum(-1, keepdim=True).clamp(min=1)
     whole = shares.floor()
-    # Rounded, so that equal remainders are equal whatever the order of summation.
+    # Rounded, so that ties do not depend on the order of summation.
     remainder = (shares - whole).round(decimals=6)
     place = remainder.argsort(dim=-1, stable=True, descending=True).argsort(dim=-1)
     return (whole + (place < total - whole.sum(-1, keepdim=True))).long()

@@ -1,4 +1,4 @@
-"""Scissorhands: drop what recent queries pass over most often (arXiv:2305.17118)."""
+"""Scissorhands: evict the slots that recent queries attend to least often (arXiv:2305.17118)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Neglect", "NeglectCounts", "Passed", "scissorhands"]
 
 
 class Passed(NamedTuple):
-    """State of NeglectCounts, of one layer."""
+    """State of NeglectCounts for one layer."""
 
     low: Tensor
-    """[q_head, n], rows that give the slot less than the average of the slots they see."""
+    """[q_head, n], the number of rows that give the slot less than their average attention."""
     received: Tensor
     """[q_head, n], attention summed over the rows."""
 
@@ -30,9 +30,9 @@ class Passed(NamedTuple):
 class NeglectCounts(EveryLayer):
     """How often each slot is below average among the last `window` rows, or all of a shorter prompt.
 
-    Row i sees i + 1 slots, whose average is 1 / (i + 1); a slot that it may not see is not counted. Not
-    measured while decoding: after an eviction a slot's number is not its position, so that what a row sees
-    cannot be told from the row.
+    Row i sees i + 1 slots, whose average is 1 / (i + 1); masked slots are not counted. Not measured while
+    decoding: after an eviction the index of a slot is not its position, so the number of visible slots is
+    unknown.
     """
 
     window: int
@@ -58,7 +58,7 @@ class NeglectCounts(EveryLayer):
 
 @dataclass(frozen=True)
 class Neglect:
-    """The fewer rows of a group pass a slot over, the higher; then, the more attention it receives."""
+    """The negative count of rows below average, mean over a group; ties are ranked by received attention."""
 
     window: int
 
@@ -78,12 +78,12 @@ class Neglect:
 def scissorhands(window: int = 400, recent: int = 10) -> Policy:
     """Keep the last `recent` slots and, of the others, those least often below average in the last rows.
 
-    The counter of low scores with w = 400 and r = 10 is the paper's as others report it; its text was not at
-    hand. Readings of what is open: the counter is the mean of the query heads of
-    a group, and equal counts rank by the attention received in the window. Departs from the paper: one event
-    at the end of prefill, down to the budget, instead of dropping a batch whenever the cache is full; equal
-    budgets in all layers. The authors' code (lzcemma/Scissorhands @ d0bf444) is another policy, without a
-    budget: it masks the slots that were in no recent row's highest tenth.
+    The counter of low scores with w = 400 and r = 10 is the paper's as others report it; its text was not
+    available. Ours: the counter is the mean over the query heads of a group, and equal counts rank by the
+    attention received in the window. Departs from the paper: one eviction step at the end of prefill, down to
+    the budget, instead of dropping a batch whenever the cache is full; equal budgets in all layers. The
+    authors' code (lzcemma/Scissorhands @ d0bf444) is another policy, without a budget: it masks the slots
+    that were in no recent row's highest tenth.
 
     The CrystalCache paper calls another policy Scissorhands: H2O with its sum over a sliding window (section
     2.2 of that paper, which does not run it).

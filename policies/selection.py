@@ -1,4 +1,4 @@
-"""Scores and an allocation to kept slots. Ties are decided here, once: the lower position is kept."""
+"""Selection of the retained slots by scores and allocation. Ties keep the lower position."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from policies.signals import MeanValues, of_all_layers, wide
 __all__ = ["Chunks", "Diverse", "TopK", "diverse", "highest", "signature"]
 
 WINDOW = 512
-"""Candidates among which `diverse` picks before it looks at the others again."""
+"""Candidates among which `select_diverse` picks before it updates the others."""
 HEAVIEST = 1e6
-"""Above it float32 has little left of a score beside its penalty, and in the end no number at all."""
+"""Largest penalty weight: above it float32 loses the score next to its penalty, and finally overflows."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class TopK:
 class Chunks:
     """The protected slots, then chunks of `size` neighbouring slots, the highest mean score first.
 
-    Chunks are counted from the first slot of a head. Only slots that compete count in the mean, so a chunk
-    that the protected slots or the end cut short is weighed like a whole one. The last chunk taken is cut to
-    its highest scores: no slot of the allocation stays unused.
+    Chunks are counted from the first slot of a head. Only competing slots count in the mean, so a chunk that
+    is shortened by protected slots or by the end competes like a complete one. The last selected chunk is cut
+    to its highest scores, so the allocation is used completely.
     """
 
     size: int
@@ -63,11 +63,11 @@ class Chunks:
         return first(by_score.gather(-1, by_order), allocation)
 
     def within(self, slots: Tensor) -> int:
-        """Slots of a chunk, of which a longer one than the cache has no more."""
+        """Return the chunk size, at most the number of slots."""
         return min(self.size, slots.shape[-1])
 
     def means(self, slots: Tensor, compete: Tensor) -> Tensor:
-        """[..., layer, kv_head, chunk]; 0 of a chunk in which no slot competes."""
+        """Return the mean scores [..., layer, kv_head, chunk]; 0 for a chunk without competing slots."""
         size = self.within(slots)
         short = -slots.shape[-1] % size
 
@@ -80,13 +80,13 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Diverse:
-    """The protected slots, then one after the other the slot that adds most to those already kept.
+    """The protected slots, then greedily the slot that adds most to those already selected.
 
     Algorithm 1 of Sun and Harn, "Minimal-Intervention KV Retention via Set-Conditioned Diversity": a slot
-    adds its score less `weight` times its largest cosine to a kept slot, if that is positive; `diverse`. The
-    protected slots, of which the paper has none, are kept before the first pick and count in the cosines.
-    weight: in units of the score; 0 is TopK, slot for slot. A head that holds other slots than the rest of
-    its model has no signatures of its own, so all of them must share one keep set.
+    adds its score minus `weight` times its largest cosine to a selected slot, if that is positive; see
+    `select_diverse`. Protected slots, which the paper does not have, are selected before the first pick and
+    count in the cosines. weight: in units of the score; 0 equals TopK, slot for slot. Signatures average over
+    layers and heads, so all heads must share one keep set.
     """
 
     weight: float = 0.5
@@ -116,18 +116,18 @@ class Diverse:
         return kept.scatter_(-1, picks, value=True)[..., None, None, :].expand(slots.shape)
 
     def weight_at(self, view: View) -> float:
-        """Of this event."""
+        """Return the weight of this eviction step."""
         return self.weight
 
     def signatures(self, view: View) -> Tensor:
-        """[n, d] of unit length, whose products are the cosines."""
+        """Return the signatures [n, d] of unit length, whose products are the cosines."""
         return signature(torch.stack(of_all_layers(view, MeanValues()), -3)[..., None, :, :])
 
 
 def signature(values: Tensor) -> Tensor:
-    """values [..., layer, kv_head, n, d] -> [..., n, d] of unit length: where the values of a slot point.
+    """values [..., layer, kv_head, n, d] -> [..., n, d] of unit length, the direction of the mean value.
 
-    Equation 1 of Sun and Harn, with 1e-8 as the epsilon that they leave open; float32 or better.
+    Equation 1 of Sun and Harn, with epsilon 1e-8, which they do not specify; float32 or better.
     """
     mean = wide(values).mean((-4, -3))
     unit: Tensor = mean / (mean.norm(dim=-1, keepdim=True) + 1e-8)
@@ -137,18 +137,18 @@ def signature(values: Tensor) -> Tensor:
 def diverse(
     scores: Tensor, signatures: Tensor, k: int, weight: float, *, held: Tensor | None = None
 ) -> Tensor:
-    """The k slots that Algorithm 1 of Sun and Harn keeps, ascending, on the device of the scores: [k], or all
-    where they are fewer.
+    """Return the k slots that Algorithm 1 of Sun and Harn selects, ascending, on the device of the scores:
+    [k], or all if there are fewer.
 
-    scores [n]; signatures [n, d] of unit length; weight, 0 or more, of the penalty. held [n] bool: slots that
-    are kept before the first pick and count among the k; none in the paper. Ties: the lowest slot. All three
-    may have a leading axis for lanes, whose picks are made side by side.
+    scores [n]; signatures [n, d] of unit length; weight of the penalty, 0 or more. preselected [n] bool:
+    slots that are selected before the first pick and count among the k; none in the paper. Ties: the lowest
+    slot. All three tensors may have a leading axis for lanes, which are processed side by side.
 
-    Without the matrix of all cosines: what a slot adds only falls as others are kept, so an old value bounds
-    it from above. Picks are made among WINDOW candidates, whose cosines are all known, until the best of them
-    adds no more than the bound of a slot outside; then all are brought up to date and the window is chosen
-    anew. Works on the host. Cosines are formed in float64 and rounded to the dtype of the scores (float32 or
-    better), so that equal signatures are equally near whatever the order of summation.
+    The matrix of all cosines is never formed. The gain of a slot only falls as others are selected, so an old
+    gain is an upper bound. Picks are made among WINDOW candidates, whose mutual cosines are known, until the
+    best of them gains no more than the bound of a slot outside; then all gains are updated and a new window
+    is chosen. Works on the host. Cosines are computed in float64 and rounded to the dtype of the scores
+    (float32 or better), so that ties do not depend on the order of summation.
     """
     n, device = scores.shape[-1], scores.device
     if k >= n:
@@ -189,14 +189,14 @@ def diverse(
 
 
 def diverse_each(scores: Tensor, signatures: Tensor, k: int, weight: float, held: Tensor | None) -> Tensor:
-    """`diverse` of several lanes: int64 [lane, k]."""
+    """`select_diverse` for a batch of lanes: int64 [lane, k]."""
     lanes, n = scores.shape
     if weight == 0 or n > WINDOW or (held is not None and held.any()):
         owns = [None] * lanes if held is None else held.expand(scores.shape)
         each = zip(scores, signatures, owns, strict=True)
         return torch.stack([diverse(own, unit, k, weight, held=taken) for own, unit, taken in each])
     gains, units = wide(scores).cpu().clone(), signatures.cpu().double()
-    # Formed lane by lane, as `product` has it.
+    # Computed lane by lane, like `lane_matmul`.
     after = torch.stack([penalties(*own, own[1], weight) for own in zip(gains, units, strict=True)])
     after.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)  # a slot is not picked twice
     rows, first = after.flatten(0, 1), torch.arange(lanes) * n
@@ -209,24 +209,24 @@ def diverse_each(scores: Tensor, signatures: Tensor, k: int, weight: float, held
 
 
 def penalties(worth: Tensor, unit: Tensor, kept: Tensor, weight: float) -> Tensor:
-    """worth [n], unit [n, d], kept [m, d] -> [m, n], what each slot would add beside each kept one alone."""
+    """worth [n], unit [n, d], retained [m, d] -> [m, n], the gain of each slot given one retained slot."""
     return worth - weight * (kept @ unit.T).to(worth.dtype).clamp(min=0)
 
 
 def penalised(worth: Tensor, unit: Tensor, kept: Tensor, weight: float) -> Tensor:
-    """[n], what each slot would add beside all of the kept ones."""
+    """Return the gains [n] of each slot given all retained ones."""
     nearest = (kept @ unit.T).amax(0).to(worth.dtype).clamp(min=0)
     return worth - weight * nearest
 
 
 def highest(slots: Tensor, protected: Tensor, allocation: Tensor) -> Tensor:
-    """Mask of the protected slots, then the highest scores; the arguments as `TopK.select` gets them."""
-    # Scores are finite by now, so infinity puts the protected slots above every other.
+    """Return a mask of the protected slots, then the highest scores; arguments as in `TopK.select`."""
+    # Scores are finite here, so infinity ranks the protected slots above all others.
     return first(slots.masked_fill(protected, torch.inf).argsort(stable=True, descending=True), allocation)
 
 
 def first(ranked: Tensor, allocation: Tensor) -> Tensor:
-    """Mask of the first `allocation` [..., kv_head] slots of those `ranked` [..., kv_head, n]."""
+    """Return a mask of the first `allocation` [..., kv_head] slots of `ranked` [..., kv_head, n]."""
     place = torch.arange(ranked.shape[-1], device=ranked.device)
     within = place < allocation[..., None]
     return torch.zeros_like(within).scatter(-1, ranked, within)

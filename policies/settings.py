@@ -1,7 +1,7 @@
-"""A policy with some of its settings changed, by their paths, e.g. {"scoring.window": 64}.
+"""Change settings of a policy by their paths, e.g. {"scoring.window": 64}.
 
-Paths are those that `structure` prints. A setting is a number, text, true or false, or a list of these: what
-is a part of the policy (a class) is no setting, and is replaced as a whole by an override of `policies.get`.
+Paths are those that `structure` returns. A setting is a number, text, true or false, or a list of these. A
+part of the policy (a class) is no setting; `policies.get` can override it completely.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from decimal import Decimal
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from policies.mistakes import near
+from protocol.evidence.mistakes import near
 from policies.policy import Policy
 
 __all__ = ["changed", "paths", "with_settings"]
 
 T = TypeVar("T")
-MOST = 8  # paths that a refusal names
+MOST = 8  # paths that an error lists
 
 
 def with_settings(policy: Policy, settings: Mapping[str, Any]) -> Policy:
-    """The policy with each setting in the place that its path names.
+    """Return the policy with each setting changed at its path.
 
-    A value is taken as the field declares it: a number with a point may be given as an int or a Decimal too,
-    a tuple as a list. Settings of one part are changed at once, so that its own rules see them together; the
-    signals that it then needs are made once, so that theirs do. Raises ValueError, one line that begins with
-    the path: for a path that there is not, with the nearest one, for a value of another type, and for one
-    that a part or a signal refuses.
+    A value is converted to the declared type of its field: a float may be given as an int or a Decimal too, a
+    tuple as a list. All settings of one part change at once, so that the part validates them together; the
+    signals that it then needs are constructed once, so that they validate them too. Raises ValueError, one
+    line that begins with the path, for an unknown path (with the nearest one), for a value of another type,
+    and for a value that a part or a signal refuses.
     """
     new = changed(policy, settings)
     try:
@@ -40,12 +40,12 @@ def with_settings(policy: Policy, settings: Mapping[str, Any]) -> Policy:
 
 
 def changed(value: T, settings: Mapping[str, Any]) -> T:
-    """Any frozen dataclass with some of its settings changed, as `with_settings` does it."""
+    """Return any frozen dataclass with some of its settings changed, like `with_settings`."""
     return _changed(value, settings, "", list(paths(value)))
 
 
 def paths(value: Any, above: str = "") -> Iterator[str]:
-    """The path of every setting in a frozen dataclass, in the order of its fields."""
+    """Yield the path of every setting in a frozen dataclass, in the order of its fields."""
     for name, hint in _fields(value).items():
         inner = getattr(value, name)
         if any(kind is not NoneType and _words(kind) for kind in _kinds(hint)):
@@ -78,17 +78,17 @@ def _changed(value: T, settings: Mapping[str, Any], above: str, known: list[str]
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """The declared type of every field that can be set, by name; of one that cannot be read, its value's."""
+    """Return the declared type of every settable field by name; its value's type if unresolvable."""
     names = [field.name for field in fields(value) if field.init]
     try:
         hints = get_type_hints(type(value))
-    except (NameError, TypeError):  # of a class of another distribution, whose names are not there
+    except (NameError, TypeError):  # a class of another distribution with unresolvable annotations
         hints = {}
     return {name: hints.get(name, type(getattr(value, name))) for name in names}
 
 
 def _taken(given: Any, hint: Any, now: Any, path: str, known: list[str]) -> Any:
-    """`given` as the field declares it; what the field holds now, where that is the same number."""
+    """Convert `setting` to the declared type; return the current value if it is the same number."""
     kinds = _kinds(hint)
     for kind in kinds:
         try:
@@ -96,7 +96,7 @@ def _taken(given: Any, hint: Any, now: Any, path: str, known: list[str]) -> Any:
         except TypeError:
             continue
         if kind is float and Decimal(repr(taken)) != Decimal(str(given)):
-            # What is locked is what was written, and what runs has to be that number.
+            # The lock records the number as written, and the run has to use exactly that number.
             raise ValueError(f"{path}: {_shown(given)} has more digits than a float; write {taken!r}")
         return now if type(now) is int and kind is float and now == taken else taken
     words = [said for kind in kinds if (said := _words(kind))]
@@ -113,7 +113,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def _words(kind: Any) -> str:
-    """What a person writes for a value of this type; "" for a part."""
+    """Describe what a person writes for a value of this type; "" for a part."""
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     if get_origin(kind) is tuple:
@@ -124,7 +124,7 @@ def _words(kind: Any) -> str:
 
 
 def _read(given: Any, kind: Any) -> Any:
-    """Raises TypeError for a value of another type."""
+    """Convert `setting` to one type; raises TypeError for a value of another type."""
     if get_origin(kind) is Literal and any(
         type(one) is type(given) and one == given for one in get_args(kind)
     ):
@@ -142,7 +142,7 @@ def _read(given: Any, kind: Any) -> Any:
 
 
 def _unknown(path: str, known: list[str]) -> str:
-    """The nearest path is the one whose last name is nearest, rather in the part that was named."""
+    """Suggest the path whose last name is nearest, preferring the part that was named."""
     part, _, last = path.rpartition(".")
     for other in near(last, [one.rpartition(".")[2] for one in known])[:1]:
         same = sorted(

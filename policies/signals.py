@@ -1,4 +1,4 @@
-"""What policies measure: in the prefill in blocks of query rows, and while decoding row by row."""
+"""Signals of policies, measured in blocks of query rows in the prefill and row by row while decoding."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 Kind = TypeVar("Kind")
 
 BLOCK = 128
-"""Query rows worked on at once: [q_head, BLOCK, n] is the largest block of attention ever held."""
+"""Query rows processed at once: [q_head, BLOCK, n] is the largest block of attention in memory."""
 
 
 def attention_rows(
@@ -49,9 +49,10 @@ def attention_rows(
     workspace: Tensor | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Causal softmax of t query rows over the keys they may see, as `attention_logits`: [q_head, t, n].
+    """Return the causal softmax of t query rows over their visible keys: [q_head, t, n]. Arguments as in
+    `attention_logits`.
 
-    sinks: of a model that has attention sinks, [q_head].
+    sinks: the sink logits [q_head] of a model with attention sinks.
     """
     logits = attention_logits(queries, keys, scale, first, workspace)
     if sinks is not None:
@@ -60,9 +61,10 @@ def attention_rows(
 
 
 def shares(logits: Tensor, sinks: Tensor | None) -> Tensor:
-    """Softmax of logits [..., n] over n slots and one sink, whose share is left out: rows sum to less than 1.
+    """Return the softmax of logits [..., n] over n slots and one sink, without the sink: rows sum to below 1.
 
-    sinks: as logits with one slot, or what is spread to that; None of a model without (gpt-oss has them).
+    sinks: shaped like logits with one slot, or broadcastable to that; None for a model without attention
+    sinks (gpt-oss has them).
     """
     if sinks is None:
         return logits.softmax(-1)
@@ -75,16 +77,16 @@ def shares(logits: Tensor, sinks: Tensor | None) -> Tensor:
 def attention_logits(
     queries: Tensor, keys: Tensor, scale: float, first: int, workspace: Tensor | None = None
 ) -> Tensor:
-    """Logits of t query rows over the keys they may see, -inf at the others: [q_head, t, n].
+    """Return the logits of t query rows over their visible keys, -inf at the others: [q_head, t, n].
 
-    queries [q_head, t, d] and keys [kv_head, n, d], both with RoPE; query head h reads KV head h // group. Of
-    keys that hold each head c times, c dividing group * t, each copy takes its share of the group's rows.
-    Row i sees keys 0..first+i. float32 or better, whatever the inputs. workspace: flat, at least as many
-    numbers, which the result overlays; fresh memory for every block costs more than the product.
+    queries [q_head, t, d] and keys [kv_head, n, d], both with RoPE; query head h reads KV head h // group. If
+    keys repeat each head c times, c dividing group * t, each copy serves its part of the group's rows. Row i
+    sees keys 0..first+i. float32 or better for any inputs. workspace: a flat tensor of at least the result's
+    size, in which the result is stored; allocating memory for every block costs more than the product.
     """
     heads, n, dim = keys.shape
     rows = queries.shape[1]
-    # The query heads of a group are rows of their KV head, so that no key is repeated.
+    # The query heads of a group become rows of their KV head, so that no key is repeated.
     packed = wide(queries).mul(scale).reshape(heads, -1, dim)
     shape = (heads, packed.shape[1], n)
     out = None if workspace is None else workspace[: math.prod(shape)].view(shape)
@@ -97,17 +99,17 @@ def attention_logits(
 
 
 def running_sums(values: Tensor) -> Tensor:
-    """[..., n], of the values up to each. Formed on the CPU: CUDA has no deterministic order for floats."""
+    """Return the running sums [..., n], on the CPU: CUDA's order of summation is not deterministic."""
     return values.cpu().cumsum(-1).to(values.device)
 
 
 def joined(sums: Tensor, before: Tensor | None) -> Tensor:
-    """sums [..., n] of the new rows, and those of the rows before them, which saw fewer slots."""
+    """Add to the sums [..., n] of the new rows those of the earlier rows, which saw fewer slots."""
     return sums if before is None else sums + functional.pad(before, (0, sums.shape[-1] - before.shape[-1]))
 
 
 class EveryLayer:
-    """An attention signal that reads every layer, whose state is its result; most are carried on decoding."""
+    """Base of attention signals that read every layer and whose state is the result; carried by default."""
 
     carried: ClassVar[bool] = True
     afresh: ClassVar[bool] = False
@@ -125,8 +127,8 @@ class EveryLayer:
 class AttentionSums(EveryLayer):
     """Attention that each slot receives, summed over query rows: [q_head, n] of every layer.
 
-    window: how many query rows, counted from the last (SnapKV); None sums all of them (H2O), which is n - i
-    addends for slot i.
+    window: the number of last query rows (SnapKV); None sums all of them (H2O), which is n - i addends for
+    slot i.
     """
 
     window: int | None = None
@@ -138,7 +140,7 @@ class AttentionSums(EveryLayer):
         return self.add(rows.attention[..., skipped:, :].sum(-2), before)
 
     def add(self, sums: Tensor, before: Tensor | None) -> Tensor:
-        """sums: [q_head, n] of further rows."""
+        """Add the sums [q_head, n] of further rows."""
         return joined(sums, before)
 
 
@@ -146,8 +148,8 @@ class AttentionSums(EveryLayer):
 class PastAttention(EveryLayer):
     """Attention of the last `window` queries to the slots before them, summed over queries: [q_head, n].
 
-    A softmax over those slots alone, so a query that looks at nothing but the window still counts in full;
-    formed by dividing by what the slots before the window receive. 0 in the window.
+    The softmax runs over those slots alone, so a query that attends mostly to the window has full weight; it
+    is computed by dividing by the attention to the slots before the window. 0 in the window.
     """
 
     window: int
@@ -155,7 +157,7 @@ class PastAttention(EveryLayer):
 
     def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
         count, n = rows.attention.shape[-2:]
-        slots = n + rows.total - rows.start - count  # once the last row is there
+        slots = n + rows.total - rows.start - count  # after the last row
         past = rows.attention[..., max(0, rows.total - self.window - rows.start) :, :].clone()
         past[..., max(0, slots - self.window) :] = 0
         least = torch.finfo(past.dtype).tiny
@@ -175,7 +177,7 @@ class Norms:
 
 @dataclass(frozen=True)
 class Keys:
-    """The stored keys themselves: [kv_head, n, d] with their rotation, for the time of the event only."""
+    """The stored keys: [kv_head, n, d] with their rotation, available during the eviction step only."""
 
     stacks: ClassVar[bool] = True
 
@@ -185,7 +187,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Values:
-    """The stored values themselves: [kv_head, n, d], for the time of the event only."""
+    """The stored values: [kv_head, n, d], available during the eviction step only."""
 
     stacks: ClassVar[bool] = True
 
@@ -212,20 +214,20 @@ class Trace(NamedTuple):
     """State of a HiddenChange."""
 
     changes: Tensor
-    """[t], one entry per token fed; the first token has changed by 0."""
+    """[t], one entry per token fed; 0 for the first token."""
     last: Tensor
     """[width], hidden state of the last token fed."""
 
 
 @dataclass(frozen=True)
 class HiddenChange:
-    """||h(t) - h(t-1)|| of the output of a decoder layer, for every token seen: a Trace of each layer.
+    """||h(t) - h(t-1)|| of the output of a decoder layer, for every token fed: a Trace of each layer.
 
     EpiKV (arXiv:2606.26472), Eq. 1.
 
-    layers: as counted, from 0, in a model of `depth` layers. depth: one of L layers reads layer
-        l (L - 1) / (depth - 1), halves up, in place of layer l, so that the first and the last one stay what
-        they are; None reads layer l itself.
+    layers: layer numbers from 0 in a model of `depth` layers. depth: a model of L layers reads layer
+        l (L - 1) / (depth - 1), halves rounded up, instead of layer l, so that the first and last layers
+        correspond; None reads layer l itself.
     """
 
     layers: tuple[int, ...]
@@ -258,7 +260,7 @@ class HiddenChange:
 
 
 def of_all_layers(view: View, signal: Signal) -> tuple[Any, ...]:
-    """One entry per layer; a signal that the engine did not bring is refused by name."""
+    """Return one entry per layer; raises ValueError for a signal that is missing in the view."""
     entries: tuple[Any, ...] = view.signals.get(signal, ())
     if len(entries) != view.layers:
         raise ValueError(f"view.signals must hold {signal} with one entry for each of {view.layers} layers")
@@ -266,7 +268,7 @@ def of_all_layers(view: View, signal: Signal) -> tuple[Any, ...]:
 
 
 def calibrated(view: View, name: str, kind: type[Kind]) -> Kind:
-    """What was calibrated of the model under this name; refused by name where the engine did not bring it."""
+    """Return the calibration result of the model under this name; raises ValueError if it is missing."""
     value = view.signals.get(Calibrated(name, kind))
     if not isinstance(value, kind):
         raise ValueError(
@@ -277,15 +279,15 @@ def calibrated(view: View, name: str, kind: type[Kind]) -> Kind:
 
 
 def refuse_separate(view: View) -> None:
-    """Refuse a score of tokens, not of slots, where heads hold different tokens."""
+    """Refuse heads that hold different tokens, for a scoring that has one score per token."""
     positions = view.positions
     if (positions != positions[..., :1, :1, :]).any():
         raise ValueError("heads hold different slots, but this scoring has one score per token: route Shared")
 
 
 def product(one: Tensor, other: Tensor, axes: int) -> Tensor:
-    """one @ other, matrices with `axes` axes of their own before them, lane by lane where there is one more:
-    how a library rounds a product may depend on how many it is given.
+    """Return a @ b, matrices with `axes` leading axes; with one more axis, lane by lane, because the rounding
+    of a matrix product may depend on the batch size.
     """
     if one.dim() == axes + 2:
         return one @ other
@@ -293,10 +295,10 @@ def product(one: Tensor, other: Tensor, axes: int) -> Tensor:
 
 
 def group_mean(values: Tensor, kv_heads: int) -> Tensor:
-    """[..., q_head, n] -> [..., kv_head, n], the mean over the query heads that share a KV head."""
+    """[..., q_head, n] -> [..., kv_head, n], the mean over the query heads of a group."""
     return values.reshape(*values.shape[:-2], kv_heads, -1, values.shape[-1]).mean(-2)
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """The tensor in float32 or better."""
+    """Return the tensor in float32 or better."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

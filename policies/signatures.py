@@ -1,5 +1,5 @@
-"""The set-conditioned selector of `1d_div` where its authors did not take it: inside the budgets of Ada-KV
-and PyramidKV, which Sun and Harn (section 6) name as untested, and with other signatures and weights.
+"""Variants of the set-conditioned selector of `1d_div`: within the budgets of Ada-KV and PyramidKV, which Sun
+and Harn (section 6) list as untested, and with other signatures and weights.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class UnitValues:
-    """Where each stored value points: [kv_head, n, d] of unit length, in float32 or better.
+    """The direction of each stored value: [kv_head, n, d] of unit length, in float32 or better.
 
-    0 where no slot is. The epsilon of Equation 1 of Sun and Harn is 1e-8, as in `selection.signature`.
+    0 for padding. The epsilon of Equation 1 of Sun and Harn is 1e-8, as in `selection.signature`.
     """
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
@@ -43,10 +43,10 @@ class UnitValues:
 
 @dataclass(frozen=True)
 class DiverseEach(Diverse):
-    """`Diverse` in each layer and KV head by itself: its own slots, its own budget, its own signatures.
+    """`Diverse` applied separately to each layer and KV head, with separate budgets and signatures.
 
-    The signature of a slot is where its one value points: nothing is averaged. So heads may hold different
-    slots, and different numbers of them. The weight is in units of that head's score.
+    The signature of a slot is the direction of its value, without averaging. Heads may hold different slots,
+    and different numbers of them. The weight is in units of that head's score.
     """
 
     needs: ClassVar[frozenset[Signal]] = frozenset({UnitValues()})
@@ -55,13 +55,13 @@ class DiverseEach(Diverse):
         weight = self.weight_at(view)
         if weight == 0:
             return highest(scores.slots, protected, allocation)
-        # On the host, where picks are made one after the other.
+        # On the host, because picks are sequential.
         slots, counts = scores.slots.cpu(), allocation.cpu()
         protected = protected.expand(slots.shape).cpu()
         kept = torch.zeros_like(protected)
         for layer, values in enumerate(of_all_layers(view, UnitValues())):
             for head, own in enumerate(values.cpu()):
-                # A head that holds fewer slots than another has them first.
+                # Padding of a head comes after its slots.
                 at, held = (layer, head), int((slots[layer, head] > -torch.inf).sum())
                 picks = diverse(
                     slots[at][:held], own[:held], int(counts[at]), weight, held=protected[at][:held]
@@ -74,8 +74,8 @@ class DiverseEach(Diverse):
 class DiverseByLayer(Diverse):
     """`Diverse` whose cosine of two slots is the mean over the layers of the cosines of their mean values.
 
-    Equation 1 of Sun and Harn averages the values first, so that layers whose values are long, or point the
-    same way for every token, decide. A signature is as wide as the values of all layers together.
+    Equation 1 of Sun and Harn averages the values first, so layers dominate whose values are long or have the
+    same direction for every token. A signature is the concatenation of the values of all layers.
     """
 
     def signatures(self, view: View) -> Tensor:
@@ -84,9 +84,10 @@ class DiverseByLayer(Diverse):
 
 @dataclass(frozen=True)
 class DiverseByHead(Diverse):
-    """`Diverse` whose cosine of two slots is the mean over layers and KV heads of those of their values.
+    """`Diverse` whose cosine of two slots is the mean of the cosines of their values over layers and KV
+    heads.
 
-    A signature is as wide as the values of all heads together.
+    A signature is the concatenation of the values of all heads.
     """
 
     needs: ClassVar[frozenset[Signal]] = frozenset({UnitValues()})
@@ -97,10 +98,10 @@ class DiverseByHead(Diverse):
 
 @dataclass(frozen=True)
 class DiverseScheduled(Diverse):
-    """`Diverse` whose weight goes by equal steps from `weight` to `last` over the first `over` tokens of the
-    answer, and stays there.
+    """`Diverse` whose weight changes linearly from `weight` to `last` over the first `over` tokens of the
+    answer, and then stays constant.
 
-    At the end of a prefill it is `weight`. An event at which it is 0 is TopK, slot for slot.
+    At the end of a prefill it is `weight`. With weight 0 an eviction step equals TopK, slot for slot.
     """
 
     weight: float = 1.0
@@ -121,26 +122,26 @@ class DiverseScheduled(Diverse):
 
 
 def unit(values: Tensor) -> Tensor:
-    """values [..., d] -> of unit length."""
+    """Scale values [..., d] to unit length."""
     of_length: Tensor = values / (values.norm(dim=-1, keepdim=True) + 1e-8)
     return of_length
 
 
 def side_by_side(parts: Tensor) -> Tensor:
-    """parts [part, n, d] of unit length -> [n, part * d] of unit length, whose products are the mean over the
-    parts of theirs.
+    """parts [part, n, d] of unit length -> [n, part * d] of unit length, whose products are the mean of the
+    products of the parts.
     """
     joined: Tensor = parts.transpose(0, 1).flatten(1) / len(parts) ** 0.5
     return joined
 
 
 def modes() -> Mapping[str, Policy]:
-    """TriAttention's modes of more than one set, and `1d_div` in other rooms. All of these compositions,
-    their weights and the schedule are ours.
+    """TriAttention's modes with several keep sets, and variants of `1d_div`. All of these compositions, their
+    weights and the schedule are ours.
 
-    `ada-1d` and `pyramid-1d` are `1d-per-head` with another routing; the `_div` ones differ from these, and
-    the others from `1d_div`, in the selection alone. A standard score says how far a slot stands out in its
-    own head, so the heads that `ada-1d` gives more are those with more outliers.
+    `ada-1d` and `pyramid-1d` are `1d-per-head` with another routing; the `_div` policies differ from these,
+    and the others from `1d_div`, in the selection alone. Standard scores are relative to a head, so `ada-1d`
+    gives more slots to heads with more outliers.
     """
     own, shared = per_head(), replace(triattention(), selection=Diverse(0.5))
     ada, pyramid = replace(own, routing=Adaptive()), replace(own, routing=Pyramid())

@@ -17,16 +17,16 @@ from policies.signals import AttentionSums, group_mean, of_all_layers
 __all__ = ["WindowAttention", "refuse_window", "snapkv"]
 
 WIDEST = 4095
-"""Slots that are pooled into one, at most: torch's pooling takes no kernel of any size."""
+"""Maximum pooling kernel: torch's pooling does not accept larger ones."""
 
 
 @dataclass(frozen=True)
 class WindowAttention:
     """Attention from the last `window` queries: mean of the group, average-pooled along the sequence.
 
-    Pooling sees the slots before the window only and counts its zero padding, so both ends are divided by
-    `kernel` too. The slots of the window itself score 0: they are for the policy to protect. So does every
-    slot where there are no more than the window.
+    Pooling covers only the slots before the window and includes its zero padding, so both ends are divided by
+    `kernel` too. The slots of the window itself score 0: the policy has to protect them. If there are no
+    slots before the window, all score 0.
     """
 
     window: int = 32
@@ -43,7 +43,7 @@ class WindowAttention:
     def score(self, view: View) -> Scores:
         layers = of_all_layers(view, AttentionSums(window=self.window))
         sums = torch.stack([group_mean(sums, view.kv_heads) for sums in layers], -3)
-        outside = from_last(view.filled) < self.window  # the window, and what is beyond a shorter head
+        outside = from_last(view.filled) < self.window  # the window, and padding of a shorter head
         past = sums.masked_fill(outside, 0)
         rows = past.flatten(0, -3) if past.dim() > 3 else past
         pooled = functional.avg_pool1d(rows, self.kernel, stride=1, padding=self.kernel // 2)
@@ -61,7 +61,7 @@ def snapkv(window: int = 32, kernel: int = 5) -> Policy:
     """Keep the last `window` slots and, of the others, those with the largest pooled window attention.
 
     Window and kernel are the authors' `init_snapkv` defaults (FasterDecoding/SnapKV). Departs from their
-    code: query heads of a group share their mean instead of each storing a cache of its own.
+    code: query heads of a group share their mean instead of storing a cache per query head.
     """
     return Policy(
         scoring=WindowAttention(window, kernel), routing=PerHead(), protect=Protect(sinks=0, recent=window)

@@ -19,9 +19,10 @@ __all__ = ["WindowFirst", "snapkv_with_window"]
 
 @dataclass(frozen=True)
 class WindowFirst:
-    """The last `window` slots above all others, the latest first; the others by `PastAttention`.
+    """The last `window` slots rank above all others, the latest first; the others rank by `PastAttention`.
 
-    Its mean over all layers and heads, max-pooled over `kernel` neighbours before the window.
+    `PastAttention` is averaged over all layers and heads and max-pooled over `kernel` neighbours before the
+    window.
     """
 
     window: int = 8
@@ -50,10 +51,10 @@ class WindowFirst:
 def snapkv_with_window(window: int = 8, kernel: int = 7) -> Policy:
     """Keep the last `window` slots and those that they attend to, one set for all layers and heads.
 
-    The comparator `snapkv_with_window` of Sun and Harn (appendix B), of which they give the name alone ("no
-    exact parity claimed"). Window, kernel and maximum pooling are those of R-KV's SnapKV (Zefan-Cai/R-KV @
-    d15c976). Ours: softmax before the mean over heads, and one set for all heads, so that routing and all
-    else is that of `1d`; the window is kept by its scores and not by protection for the same reason, so that
-    a budget below the window keeps its latest slots.
+    The comparator `snapkv_with_window` of Sun and Harn (appendix B), who give only its name ("no exact parity
+    claimed"). Window, kernel and maximum pooling are those of R-KV's SnapKV (Zefan-Cai/R-KV @ d15c976). Ours:
+    softmax before the mean over heads, and one set for all heads, so that only the scoring differs from `1d`;
+    for the same reason the window is kept by its scores, not by protection, so a budget below the window
+    keeps its latest slots.
     """
     return Policy(scoring=WindowFirst(window, kernel), protect=Protect(sinks=0, recent=0))

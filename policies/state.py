@@ -1,4 +1,4 @@
-"""What a slot stores."""
+"""The state part of a policy: what a slot stores."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["OfWidth", "Verbatim"]
 
 @runtime_checkable
 class OfWidth(Protocol, metaclass=Kind):
-    """A state that stores another number of numbers than a head is wide."""
+    """A state whose stored values have another width than the head."""
 
     def refuse_width(self, width: int) -> None:
-        """ValueError where it does not fit heads of this width."""
+        """Raise ValueError if it does not fit heads of this width."""
         ...
 
 

@@ -1,4 +1,6 @@
-"""The gate `static_route`: each head uniform or attention-scored, by an offline table (arXiv:2605.14292)."""
+"""The rejected variant `static_route`: an offline table selects uniform or attention scores for each head
+(arXiv:2605.14292).
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ __all__ = ["StaticRoute", "evenly", "static_route"]
 
 @dataclass(frozen=True)
 class StaticRoute(PerHead):
-    """A set of equal size for each layer and KV head: its highest scores, or slots at even distances.
+    """A set of equal size for each layer and KV head: its highest scores, or evenly spaced slots.
 
-    routes: the name under which the table was calibrated that says which.
+    routes: the name under which the table of choices was calibrated.
     """
 
     routes: str = "routes"
@@ -44,12 +46,12 @@ class StaticRoute(PerHead):
 
 
 def evenly(filled: Tensor, count: int) -> Tensor:
-    """filled [..., n] -> [..., n] float64, more than 0 at `count` slots at even distances, and 0 elsewhere.
+    """filled [..., n] -> [..., n] float64, above 0 at `count` evenly spaced slots, and 0 elsewhere.
 
-    Of the m filled slots of a row these are the round(i (m - 1) / (count - 1)), i = 0..count-1, halves up, so
-    the first and the last are among them; of a single one, the first. All of them where there are fewer.
-    Should others be kept in their place, those with the least here go first: the places i have the values of
-    a van der Corput sequence, so that what is left is still spread out.
+    Of the m filled slots of a row these are round(i (m - 1) / (count - 1)), i = 0..count-1, halves rounded
+    up, so they include the first and the last; for a count of 1, the first; all slots if there are fewer.
+    Slot i scores the i-th value of a van der Corput sequence, so that if fewer slots are kept (some places
+    may go to protected slots), the highest scores are still spread out.
     """
     held = filled.sum(-1, keepdim=True)
     place = torch.arange(count, device=filled.device)
@@ -57,7 +59,7 @@ def evenly(filled: Tensor, count: int) -> Tensor:
     steps = 2 * (wanted - 1).clamp(min=1)
     rank = (2 * place * (held - 1) + steps // 2) // steps
     worth = torch.zeros(*filled.shape[:-1], filled.shape[-1] + 1, dtype=torch.float64, device=filled.device)
-    # Places that a row has no slot for go behind its end.
+    # Indices without a slot in a row point past its end.
     rank = rank.masked_fill(place >= wanted, filled.shape[-1])
     worth.scatter_(-1, rank, spread(count, filled.device).expand(rank.shape))
     own = (filled.cumsum(-1) - 1).clamp(min=0)
@@ -65,7 +67,7 @@ def evenly(filled: Tensor, count: int) -> Tensor:
 
 
 def spread(count: int, device: torch.device) -> Tensor:
-    """[count] float64 from (0, 1], all different: any of the highest lie far apart."""
+    """Return [count] distinct float64 values from (0, 1], whose highest values are spread out."""
     place = torch.arange(count, device=device)
     turned = torch.zeros(count, dtype=torch.float64, device=device)
     for bit in range(max(1, (count - 1).bit_length())):
@@ -74,11 +76,11 @@ def spread(count: int, device: torch.device) -> Tensor:
 
 
 def static_route() -> Policy:
-    """`1d-per-head`, but for heads that a table sends to slots at even distances.
+    """`1d-per-head`, with evenly spaced slots in the heads that a table selects.
 
-    The paper describes the gate by one line: "an offline-calibrated per-head choice between uniform and
-    attention scoring". Ours: uniform is `evenly`, over what a head holds; attention is the score of
-    `1d-per-head`; the table is the choice that captures more of the attention of the model's own answers to
-    calibration problems (`kv-prereg calibrate MODEL routes`); every head keeps the same number.
+    The paper describes this rejected variant in one line: "an offline-calibrated per-head choice between
+    uniform and attention scoring". Ours: uniform is `even_scores` over the slots of a head; attention is the
+    score of `1d-per-head`; the table holds the choice that captures more of the attention in the model's own
+    answers to calibration problems (`kv-prereg calibrate MODEL routes`); every head keeps the same number.
     """
     return replace(per_head(), routing=StaticRoute())

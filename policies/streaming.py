@@ -14,7 +14,7 @@ __all__ = ["Recency", "streaming"]
 
 @dataclass(frozen=True)
 class Recency:
-    """The later, the higher."""
+    """The position of the slot: later slots score higher."""
 
     needs: ClassVar[frozenset[Signal]] = frozenset()
     stacks: ClassVar[bool] = True
@@ -26,9 +26,8 @@ class Recency:
 def streaming(sinks: int = 4) -> Policy:
     """Keep slots 0..sinks-1 and the last budget - sinks.
 
-    Departs from the authors' code (mit-han-lab/streaming-llm, StartRecentKVCache): an event at the end of the
-    prefill and, with an interval, every so many tokens instead of at every token, and keys keep their
-    original RoPE positions instead of being rotated anew by cache slot at every step. A budget below the
-    sinks is refused.
+    Departs from the authors' code (mit-han-lab/streaming-llm, StartRecentKVCache): eviction at the end of the
+    prefill and, with an interval, every `interval` tokens instead of at every token; keys keep their original
+    RoPE positions instead of being rotated by cache slot at every step. A budget below the sinks is refused.
     """
     return Policy(scoring=Recency(), protect=Protect(sinks=sinks, recent=0))

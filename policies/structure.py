@@ -1,4 +1,4 @@
-"""Every setting of a policy by its path, as text: what a lock holds of it."""
+"""The settings of a policy by path, as text: the form in which a lock records them."""
 
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -8,14 +8,14 @@ from policies.policy import Policy
 __all__ = ["structure"]
 
 MOVED = {"policies.snapkv_with_window.WindowFirst": "policies.snapkv.WindowFirst"}
-"""What a lock calls a class that has moved: its first path, so that no two locks differ by the move."""
+"""Original paths of moved classes, which locks keep using, so that locks do not differ by the move."""
 GONE = {"policies.crystal.coattention.CoAttention()": {"sketch": "None"}}
-"""Settings that a class no longer has, at the one value that every policy gave them: locks hold them."""
+"""Removed settings of a class with the only value that policies ever used; locks still record them."""
 
 
 def structure(policy: Policy) -> dict[str, str]:
-    """E.g. {"selection": "policies.selection.Diverse()", "selection.weight": "0.5"}: a part is its class and
-    "()", then what is in it; a value is its repr.
+    """Return e.g. {"selection": "policies.selection.Diverse()", "selection.weight": "0.5"}: a part is written
+    as its class and "()", followed by its settings; a value is written as its repr.
     """
     settings: dict[str, str] = {}
 

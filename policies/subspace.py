@@ -1,8 +1,8 @@
-"""Values in a subspace: the gate `subspace` of Sun and Harn (arXiv:2605.14292), which they rejected.
+"""Values in a subspace: the variant `subspace` of Sun and Harn (arXiv:2605.14292), which they rejected.
 
-Their words: "Per-head V is low-rank; a rank-32 PCA basis holds quality at ~1.6x memory saving" (Table 1), and
-"per-head V is compressed via a low-rank PCA basis" (section 2). 1.6 is (128 + 128) / (128 + 32): heads of 128
-numbers whose keys are stored whole.
+They write: "Per-head V is low-rank; a rank-32 PCA basis holds quality at ~1.6x memory saving" (Table 1), and
+"per-head V is compressed via a low-rank PCA basis" (section 2). 1.6 is (128 + 128) / (128 + 32): heads of
+width 128 whose keys are stored uncompressed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = ["Coefficients", "Subspace", "coefficients", "expanded", "subspaces"]
 def coefficients(values: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
     """values [..., kv_head, t, d], mean [kv_head, d], basis [kv_head, d, rank] -> [..., kv_head, t, rank].
 
-    (v - mean) B: where a value lies along each direction. Formed in float32 or better, of the values' dtype.
+    (v - mean) B: the coordinate of a value along each direction. Computed in float32 or better; the result
+    has the dtype of the values.
     """
     exact = wide(values)
     centred = exact - mean.to(exact)[:, None]
@@ -38,8 +39,9 @@ def coefficients(values: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
 def expanded(stored: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
     """stored [..., head, t, rank] -> [..., head, t, d]; head is a KV head, or a query head of one.
 
-    mean + c B': the value with these coefficients. Since weights of attention sum to 1, also the mean of the
-    values with the mean of their coefficients. Formed in float32 or better, in the dtype of what is stored.
+    mean + c B': the value with these coefficients. Since attention weights sum to 1, a weighted mean of
+    coefficients expands to the same mean of values. Computed in float32 or better; the result has the dtype
+    of the stored coefficients.
     """
     exact = wide(stored)
     kv_heads, width = mean.shape
@@ -74,13 +76,13 @@ class Coefficients:
 
 @dataclass(frozen=True)
 class Subspace:
-    """Keys as computed; of each value its coefficients of the `rank` directions in which values of its layer
-    and KV head vary most, around their mean.
+    """Store keys as computed and, of each value, its coefficients along the `rank` directions in which values
+    of its layer and KV head vary most, around their mean.
 
-    Attention adds up coefficients, and what comes out is expanded once. Not in the paper, so ours: a mean is
-    subtracted, bases are measured beforehand on the model's own answers (a live one would cost what it
-    saves), coefficients have the dtype of the model. Its name for the gate, "subspace_moekv", hints at
-    several bases and a choice among them, of which it says nothing: there is one.
+    Attention averages coefficients, and the result is expanded once. Not in the paper, so ours: a mean is
+    subtracted, bases are calibrated in advance on the model's own answers (computing them at run time would
+    cost what they save), coefficients have the dtype of the model. The paper's name for the variant,
+    "subspace_moekv", suggests a choice among several bases, which it does not describe; here there is one.
 
     statistics: the name under which the bases were calibrated.
     """
@@ -99,7 +101,7 @@ class Subspace:
         return frozenset({Calibrated(self.statistics, Bases)})
 
     def merge(self, view: View, scores: Scores, protected: Tensor, kept: Tensor) -> Merging | None:
-        calibrated(view, self.statistics, Bases)  # without them nothing of what is kept could be stored
+        calibrated(view, self.statistics, Bases)  # raises if the bases are missing
         return None
 
     def codec(self, statistics: Mapping[str, Any]) -> Codec:
@@ -133,10 +135,10 @@ class Subspace:
 
 
 def subspaces() -> Mapping[str, Policy]:
-    """By name: the gate, which differs from `1d` in its state alone, and what the coding alone costs, without
-    any eviction.
+    """Return by name the rejected variant, which differs from `1d` in its state alone, and the full cache
+    with the same encoding, which measures the cost of the encoding alone.
 
-    At equal bytes it holds more slots: 102 in place of 64 at a width of 128.
+    At equal bytes it holds more slots: 102 instead of 64 at a width of 128.
     """
     return MappingProxyType(
         {

@@ -1,21 +1,21 @@
 """Synthetic slots: the family `syn_mem` of Sun and Harn (arXiv:2605.14292), which they rejected as a family.
 
-All that the paper says: "Span-mean 'synthetic' slots plus a log(N) mass bias beat per-token retention at
-extreme budgets" (Table 1), and its four sub-attempts, "span-mean prefill states, bounded variant, and two
+The paper says only: "Span-mean 'synthetic' slots plus a log(N) mass bias beat per-token retention at extreme
+budgets" (Table 1), and lists four sub-attempts, "span-mean prefill states, bounded variant, and two
 static/dynamic sel_hybrid formulations". A span of N tokens becomes one slot, with the mean of their keys and
-the mean of their values, and log N is added to its attention logit: exact where the keys of the span are
-equal, since N equal terms of a softmax are one with log N added. How long a span is, what is bounded, and
-what is static or dynamic is ours, and said where it is decided. What holds for all four, and is ours:
+the mean of their values, and log N is added to its attention logit: this is exact if the keys of the span are
+equal, since N equal terms of a softmax are one with log N added. The length of spans, the bound, and the
+meaning of static and dynamic are ours, and documented at each class. Common to all four, and ours:
 
-- A budget counts slots, of one token or of many. So a merged slot takes the place of a single one, and an
-  event leaves as many slots as its policy without this state would.
-- A merged slot stands at the position of one of its members, the one nearest to the mean position of its
-  tokens. Keys are averaged after they were turned there: the mean of keys as they lie would fade, for eight
-  neighbours to a fifth of its length in the fastest pairs.
-- A merged slot competes at later events as any other, by the score of its mean key, and merges again with the
-  weight of its tokens. Whatever is not kept is merged, so that no token is dropped, but for spans of the
-  prompt alone (`PromptSpans`).
-- Protected slots stay as they are.
+- A budget counts slots, of one token or of many. A merged slot counts as one, and an eviction step leaves as
+  many slots as its policy without this state.
+- A merged slot has the position of one of its members, the one nearest to the mean position of its tokens.
+  Keys are averaged after they are rotated to that position: the mean of the stored keys would shrink, for
+  eight neighbours to a fifth of its length in the fastest pairs.
+- A merged slot competes at later eviction steps like any other, by the score of its mean key, and merges
+  again with the weight of its tokens. All evicted slots are merged, so no token is dropped, except in
+  `PromptSpans`.
+- Protected slots do not change.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ __all__ = [
 
 Mean: TypeAlias = Literal["uniform", "attention"]
 WINDOW = 32
-"""Queries whose attention weighs the members of a span, counted from the last: SnapKV's window."""
+"""Number of last queries whose attention weights the members of a span: SnapKV's window."""
 WEIGHT = 4
-"""Bytes of the number of tokens of a slot, float32."""
+"""Bytes of the token count of a slot, float32."""
 
 
 class Slots(NamedTuple):
-    """What becomes of the slots. Both [layer, kv_head, n], one row for each keep set."""
+    """The assignment of slots to spans. Both [layer, kv_head, n], one row for each keep set."""
 
     stay: Tensor
-    """bool, those that stay as they are."""
+    """bool, the slots that do not change."""
     span: Tensor
-    """int64, the span that a slot goes on in, counted from 0; -1 where it stays or is dropped."""
+    """int64, the span into which a slot is merged, counted from 0; -1 if it stays or is dropped."""
 
 
 def cut(members: Tensor, counts: Tensor) -> Tensor:
     """members, bool [..., n] -> int64 [..., n], which of `counts` [...] spans each is in; -1 for no member.
 
-    Spans follow the order of the slots, as equal in slots as possible; between two members of one there may
-    be slots that stay. Without a span for them the members are dropped.
+    Spans follow the order of the slots and have sizes as equal as possible; slots that stay may lie between
+    two members of a span. If the count is 0, the members are dropped.
     """
     place = members.cumsum(-1) - 1
     total = members.sum(-1, keepdim=True).clamp(min=1)
@@ -76,16 +76,16 @@ def cut(members: Tensor, counts: Tensor) -> Tensor:
 
 
 def runs(slots: Tensor) -> Tensor:
-    """slots, bool [..., n] -> int64 [...], how many runs of neighbours there are."""
+    """slots, bool [..., n] -> int64 [...], the number of runs of neighbouring slots."""
     before = torch.cat([torch.zeros_like(slots[..., :1]), slots[..., :-1]], -1)
     return (slots & ~before).sum(-1)
 
 
 def halved(units: Tensor, counts: Tensor, most: Tensor) -> Tensor:
-    """units, int64 [..., n], numbered from the oldest on, of which there are `counts` [...] -> their numbers
-    once there are at most `most` [...], which is 1 or more.
+    """Merge the oldest units until at most `most` [...] remain, which is 1 or more, and renumber them.
 
-    The oldest two become one, then the next two, and so on, as far as is needed; then again from the oldest.
+    units: int64 [..., n], numbered from the oldest on; counts [...]: their number. The oldest two become one,
+    then the next two, and so on, as far as needed; then again from the oldest.
     """
     while (counts > most).any():
         pairs = (counts - most).clamp(min=0).minimum(counts // 2)
@@ -95,11 +95,11 @@ def halved(units: Tensor, counts: Tensor, most: Tensor) -> Tensor:
 
 
 def merged(positions: Tensor, weights: Tensor, slots: Slots, attention: Tensor | None = None) -> Merging:
-    """positions int64, weights (tokens of each slot) and `slots` [layer, kv_head, n].
+    """Merge the spans of `slots`; positions int64 and weights (tokens per slot) are [layer, kv_head, n].
 
-    A span stands at the member that is nearest to the mean position of its tokens; of two, at the first. The
-    shares of its members are their tokens or, with attention [layer, kv_head, n], what they receive of it,
-    for the tokens where that is nothing.
+    A span is stored at the member nearest to the mean position of its tokens, the first of two. Its members
+    are weighted by their token counts or, with attention [layer, kv_head, n], by the attention received; by
+    token counts if that is 0.
     """
     n = positions.shape[-1]
     member, index = slots.span >= 0, slots.span.clamp(min=0)
@@ -110,7 +110,7 @@ def merged(positions: Tensor, weights: Tensor, slots: Slots, attention: Tensor |
         return torch.zeros_like(values).scatter_add(-1, into, values).gather(-1, into)
 
     def least(values: Tensor, none: float) -> Tensor:
-        """Of each span, at each of its members."""
+        """Return the minimum of each span at each of its members."""
         lowest = torch.full_like(values, none).scatter_reduce(-1, index, values, "amin")
         return lowest.gather(-1, index)
 
@@ -131,11 +131,12 @@ def merged(positions: Tensor, weights: Tensor, slots: Slots, attention: Tensor |
 
 @dataclass(frozen=True)
 class Synthetic:
-    """What the four have in common. Slots carry the number of their tokens, 4 bytes each.
+    """Common base of the four variants. Slots store the number of their tokens, 4 bytes each.
 
-    mean: how the members of a span weigh in its key and value. "uniform": every token alike. "attention": as
-        the last 32 queries attended to the slots, mean of the query heads of a group. No n x n is formed, and
-        32 queries of each head are carried. The paper has "span-mean" only; which attention is ours.
+    mean: how the members of a span are weighted in its key and value. "uniform": every token equally.
+        "attention": by the attention of the last 32 queries, mean of the query heads of a group. No n x n is
+        formed, and 32 queries of each head are carried. The paper says "span-mean" only; the attention
+        weighting is ours.
     mass: whether log N is added to the logit of a slot of N tokens.
     """
 
@@ -153,7 +154,7 @@ class Synthetic:
 
     def merge(self, view: View, scores: Scores, protected: Tensor, kept: Tensor) -> Merging | None:
         layers, kv_heads, _ = kept.shape
-        # Heads that share a set hold the same slots, and of each the same tokens.
+        # Heads that share a set hold the same slots with the same tokens.
         positions = view.positions[:layers, :kv_heads].expand(kept.shape)
         weights = torch.ones_like(positions)
         if view.weights is not None:
@@ -170,7 +171,7 @@ class Synthetic:
     def slots(
         self, view: View, scores: Scores, protected: Tensor, kept: Tensor, weights: Tensor
     ) -> Slots | None:
-        """What becomes of the slots; None where what is not kept is dropped. All [layer, kv_head, n]."""
+        """Assign slots to spans; None if all evicted slots are dropped. All [layer, kv_head, n]."""
         raise NotImplementedError
 
     def codec(self, statistics: Mapping[str, Any]) -> Codec | None:
@@ -182,11 +183,11 @@ class Synthetic:
 
 @dataclass(frozen=True)
 class PromptSpans(Synthetic):
-    """`syn_mem-1`, "span-mean prefill": spans of the prompt take its place, once.
+    """`syn_mem-1`, "span-mean prefill": spans replace the prompt, once.
 
-    At the end of the prefill the whole prompt, but for protected slots, is cut into as many spans as the
-    budget has slots, as equal as possible; scores do not count there. Later events keep what the selection
-    keeps, and what it drops is dropped: an interval makes spans compete with tokens, and lets whole ones go.
+    At the end of the prefill the prompt, except for protected slots, is cut into as many spans as the budget
+    has slots, of sizes as equal as possible; scores are not used. Later eviction steps drop what the
+    selection does not keep: with an interval, spans compete with tokens and may be dropped completely.
     """
 
     def slots(
@@ -200,14 +201,14 @@ class PromptSpans(Synthetic):
 
 @dataclass(frozen=True)
 class BoundedSpans(Synthetic):
-    """`syn_mem-2`, "bounded": spans at every event, in a bounded number of slots, of which the oldest merge.
+    """`syn_mem-2`, "bounded": spans at every eviction step, in a bounded number of slots; the oldest merge.
 
-    `share` of the slots, rounded down, hold spans and are no candidates of the selection; the others hold the
-    best single tokens. What an event drops is cut into spans of at most `length` slots, shorter ones where
-    places are free, and joins the spans of before, in the order of their mean positions. Where there are too
-    many, the oldest two become one, then the next two (`halved`): the longer ago, the longer a span.
-    Departs from `syn_mem-1` already at the end of the prefill, where most slots hold single tokens. The paper
-    says "bounded" alone.
+    `share` of the slots, rounded down, hold spans and do not compete in the selection; the others hold the
+    best single tokens. Evicted slots are cut into spans of at most `length` slots, shorter ones if span slots
+    are free, which join the existing spans in the order of their mean positions. If there are too many, the
+    oldest two become one, then the next two (`merge_oldest`): older spans are longer. Differs from
+    `syn_mem-1` already at the end of the prefill, where most slots hold single tokens. The paper says only
+    "bounded".
     """
 
     share: float = 0.25
@@ -225,7 +226,7 @@ class BoundedSpans(Synthetic):
         filled, held = there(scores), kept.sum(-1)
         old = filled & (weights > 1) & ~protected
         places = part(self.share, held).minimum(held - protected.sum(-1))
-        # Single tokens that the selection kept, the other ones, and only then spans.
+        # Order: single tokens that the selection kept, the other single tokens, then spans.
         rank = old.int() + (old | ~kept).int() + (~filled).int()
         rank = rank.masked_fill(protected, -1)
         order = scores.slots.argsort(stable=True, descending=True)
@@ -234,7 +235,7 @@ class BoundedSpans(Synthetic):
         return Slots(stay, self.spans(view, filled & ~stay, old & ~stay, weights, places))
 
     def spans(self, view: View, members: Tensor, old: Tensor, weights: Tensor, places: Tensor) -> Tensor:
-        """The span of each of the members, of which some are `old` spans; at most `places` of them."""
+        """Return the span of each member, some of which are `old` spans; at most `span_counts` spans."""
         layers, kv_heads, _ = members.shape
         new, before = members & ~old, old.sum(-1)
         singles = new.sum(-1)
@@ -242,7 +243,7 @@ class BoundedSpans(Synthetic):
         counts = least.maximum(places - before).minimum(singles)
         unit = cut(new, counts)
         unit = torch.where(old, counts[..., None] + old.cumsum(-1) - 1, unit)
-        # Their numbers in the order of their mean positions; those beyond the last unit have none.
+        # Number the units in the order of their mean positions; indices beyond the last unit are unused.
         index, tokens = unit.clamp(min=0), weights.double().masked_fill(unit < 0, 0)
         positions = view.positions[:layers, :kv_heads].expand(members.shape)
         zeros = torch.zeros_like(tokens)
@@ -256,11 +257,11 @@ class BoundedSpans(Synthetic):
 
 @dataclass(frozen=True)
 class StaticHybrid(Synthetic):
-    """`syn_mem-3`, "sel_hybrid static": a fixed share of the slots hold spans of what is dropped.
+    """`syn_mem-3`, "sel_hybrid static": a fixed share of the slots hold spans of the evicted slots.
 
-    At every event the lowest `share` of the slots that were kept, rounded down, give their places. They and
-    all that the selection drops, spans of before among them, are cut into as many spans, as equal as
-    possible. `share` is ours: of a budget below 4 slots nothing is merged.
+    At every eviction step the lowest `share` of the retained slots, rounded down, become span slots. They and
+    all evicted slots, earlier spans included, are cut into that many spans, of sizes as equal as possible.
+    `share` is ours: with a budget below 4 slots nothing is merged.
     """
 
     share: float = 0.25
@@ -278,12 +279,11 @@ class StaticHybrid(Synthetic):
 
 @dataclass(frozen=True)
 class DynamicHybrid(Synthetic):
-    """`syn_mem-4`, "sel_hybrid dynamic": as many slots hold spans as there are gaps in what is kept.
+    """`syn_mem-4`, "sel_hybrid dynamic": the number of spans is the number of gaps between retained slots.
 
-    As `syn_mem-3`, with the number of spans taken from the event: that of runs of neighbouring slots that the
-    selection drops, at most `share` of the slots. Both are ours. Slots that give their places change the
-    runs, so spans are cut as equal as possible here too, and one of them may lie on both sides of a kept
-    slot.
+    As `syn_mem-3`, but the number of spans is the number of runs of neighbouring evicted slots, at most
+    `share` of the slots. Both are ours. Retained slots that become span slots change the runs, so spans are
+    cut into equal sizes here too, and a span may lie on both sides of a retained slot.
     """
 
     share: float = 0.5
@@ -300,8 +300,8 @@ class DynamicHybrid(Synthetic):
 
 
 def hybrid(scores: Scores, protected: Tensor, kept: Tensor, places: Tensor) -> Slots:
-    """The lowest `places` [layer, kv_head] of the kept slots, at most the unprotected ones, and all that is
-    dropped as so many spans.
+    """Cut the lowest `span_counts` [layer, kv_head] of the retained slots (unprotected ones only) and all
+    evicted slots into that many spans.
     """
     held = kept.sum(-1)
     places = places.minimum(held - protected.sum(-1))
@@ -310,12 +310,12 @@ def hybrid(scores: Scores, protected: Tensor, kept: Tensor, places: Tensor) -> S
 
 
 def there(scores: Scores) -> Tensor:
-    """bool [layer, kv_head, n], where a slot is."""
+    """Return bool [layer, kv_head, n], False for padding."""
     return scores.slots > -torch.inf
 
 
 def part(share: float, held: Tensor) -> Tensor:
-    """Of so many slots, rounded down."""
+    """Return the share of the slot counts, rounded down."""
     return (share * held.double()).long()
 
 
@@ -325,10 +325,10 @@ def refuse_share(share: float) -> None:
 
 
 def synthetic() -> Mapping[str, Policy]:
-    """By name: each differs from `1d` in its state alone.
+    """Return the policies by name: each differs from `1d` in its state alone.
 
-    `syn_mem-1` to `-4` are the paper's four sub-attempts in its order; `syn_mem` is the family's name for the
-    third, `sel_hybrid` static, and the last three are that with another mean, without log N, or both.
+    `syn_mem-1` to `-4` are the paper's four sub-attempts in its order; `syn_mem` is the third, `sel_hybrid`
+    static, and the last three are that one with another mean, without log N, or both.
     """
     states = {
         "syn_mem": StaticHybrid(),

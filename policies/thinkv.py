@@ -1,8 +1,8 @@
-"""ThinKV's eviction: segments of an answer keep as many slots as the kind of thought that they are.
+"""ThinKV's eviction: the type of thought of a segment determines how many slots the segment keeps.
 
 Ramachandran et al., "ThinKV: Thought-Adaptive KV Cache Compression for Efficient Reasoning Models"
 (arXiv:2510.01290), which published no code, in the form in which EpiKV (arXiv:2606.26472, section 2 and
-Appendix D) compares with it: budgets of 64, 32 and 8 slots, and of what ThinKV joins, its eviction alone.
+Appendix D) compares with it: budgets of 64, 32 and 8 slots, and only the eviction of ThinKV.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ __all__ = [
 ]
 
 SEGMENT = 128
-"""Tokens of a segment: the steps from one look at the sparsity to the next, tau of ThinKV."""
+"""Tokens of a segment: the interval between classifications by sparsity, tau of ThinKV."""
 EXECUTION, REASONING, TRANSITION = range(3)
-"""Kinds of thought, from the least sparse to the sparsest."""
+"""Types of thought, from the least to the most sparse."""
 
 
 @dataclass(frozen=True)
 class Sparsity(EveryLayer):
-    """How sparse the attention of each token fed is: [1, t] of every layer, the mean of its query heads.
+    """The attention sparsity of each token fed: [1, t] of every layer, the mean of its query heads.
 
-    The layers that count are known to the calibrated thresholds alone, so that all of them are read: 4 bytes
-    a layer and token. The heads of a layer must hold the same number of slots.
+    Only the calibrated thresholds specify which layers count, so all layers are read: 4 bytes per layer and
+    token. The heads of a layer must hold the same number of slots.
     """
 
     window: ClassVar[None] = None
@@ -75,8 +75,8 @@ class Sparsity(EveryLayer):
 
 
 def sparsity(attention: Tensor, share: float = 0.01) -> Tensor:
-    """[..., row, slot], causal, 0 where a row may not see a slot -> [..., row]: of the slots that a row sees,
-    the share that it gives less than `share` of its largest weight (ThinKV, section 4.1).
+    """attention [..., row, slot], causal, 0 where masked -> [..., row]: the fraction of a row's visible slots
+    with less than `share` of its largest weight (ThinKV, section 4.1).
     """
     rows, slots = attention.shape[-2:]
     seen = torch.arange(slots - rows + 1, slots + 1, device=attention.device)
@@ -86,7 +86,7 @@ def sparsity(attention: Tensor, share: float = 0.01) -> Tensor:
 
 
 def segment_means(values: Tensor, size: int) -> Tensor:
-    """values [..., t] of the tokens of an answer -> [..., t // size], the mean of each whole segment."""
+    """values [..., t] of the tokens of an answer -> [..., t // size], the mean of each complete segment."""
     whole = values.shape[-1] // size
     return values[..., : whole * size].reshape(*values.shape[:-1], whole, size).mean(-1)
 
@@ -100,12 +100,13 @@ def thoughts(sparse: Tensor, low: float, high: float) -> Tensor:
 class Thoughts:
     """The scores of `base`, and the segments within which slots compete.
 
-    A segment is `size` tokens of the answer, counted from its first. It is classified once it is whole, by
-    the mean of its tokens' sparsity over the calibrated layers, for all layers and heads alike. Sparsity is
-    of the slots that are there when a token is fed, thresholds are of the full cache.
+    A segment is `size` tokens of the answer, counted from its first token. It is classified once it is
+    complete, by the mean sparsity of its tokens over the calibrated layers, for all layers and heads alike.
+    Sparsity is measured over the slots stored when a token is fed; thresholds come from the full cache.
 
-    reasoning, execution, transition: slots that such a segment keeps in each head, beside the protected ones.
-    least: where the budget asks for less, a segment goes down to so many before the open one loses any.
+    reasoning, execution, transition: slots that a segment of this type keeps in each head, in addition to the
+        protected ones.
+    least: if the budget requires fewer, a segment is reduced to this number before the open one loses any.
     statistics: the name under which the thresholds were calibrated.
     """
 
@@ -131,7 +132,7 @@ class Thoughts:
             self.base.refuse_depth(layers)
 
     def kinds(self, view: View) -> Tensor:
-        """int64 [closed segment], the kind of thought of each, oldest first."""
+        """Return the type of thought of each closed segment, int64, oldest first."""
         known = calibrated(view, self.statistics, Thresholds)
         layers = of_all_layers(view, Sparsity())
         sparse = torch.cat([layers[layer] for layer in known.layers])[:, view.prompt :].mean(0)
@@ -149,16 +150,17 @@ class Thoughts:
 
 
 def shares(held: Tensor, protected: Tensor, segments: Segments, total: Tensor | int) -> Tensor:
-    """How many slots a head keeps of the prompt, of each closed segment and of the open one, int64.
+    """Return how many slots a head keeps of the prompt, of each closed segment and of the open one, int64.
 
-    held, protected [..., segment]: how many it holds of each, and how many of these are protected. total
-    [...] or a number: the most that it keeps, at least the protected ones.
+    segment_slots, protected [..., segment]: how many it holds of each, and how many of these are protected.
+    total [...] or a number: the maximum that it keeps, at least the protected ones.
 
-    Protected slots stay. Beside them a closed segment keeps its budget, the prompt and the open segment all
-    that they have. Where that is more than `total`, what competes is halved: of the prompt, then of the
-    closed segments from the oldest on, then again, none to fewer than `least`, and the last only as far as
-    it takes. Then the open segment gives, at last the others give all, oldest first. ThinKV names the ladder
-    64, 32, 16, 8, 4 and that the oldest go first; the rounds, the prompt's place and the last step are ours.
+    Protected slots stay. In addition, a closed segment keeps its budget, and the prompt and the open segment
+    keep all their slots. If that exceeds `total`, competing slots are halved: those of the prompt, then of
+    the closed segments from the oldest on, in repeated rounds, none to fewer than `least`, and the last only
+    as far as needed. Then the open segment is reduced, and finally the others to 0, oldest first. ThinKV
+    specifies the ladder 64, 32, 16, 8, 4 and that the oldest are reduced first; the rounds, the order of the
+    prompt and the last step are ours.
     """
     asked = held - protected
     asked[..., 1:-1] = asked[..., 1:-1].minimum(segments.budgets)
@@ -172,27 +174,27 @@ def shares(held: Tensor, protected: Tensor, segments: Segments, total: Tensor | 
 
 
 def taken(most: Tensor, over: Tensor) -> Tensor:
-    """What each segment gives of `most` [..., segment], from the first on, until `over` [...] is made up."""
+    """Take `excess` [...] slots from the first segments, at most `available` [..., segment] from each."""
     most = most.clamp(min=0)
     before = most.cumsum(-1) - most
     return most.minimum((over[..., None] - before).clamp(min=0))
 
 
 def counted(slots: Tensor, segments: Segments) -> Tensor:
-    """slots, bool [layer, kv_head, n] -> int64 [layer, kv_head, segment], how many of them each has."""
+    """slots, bool [layer, kv_head, n] -> int64 [layer, kv_head, segment], the number in each segment."""
     counts = torch.zeros(*slots.shape[:2], len(segments.budgets) + 2, dtype=torch.int64, device=slots.device)
     place = of_sets(slots, segments).clamp(0, counts.shape[-1] - 1)
     return counts.scatter_add(-1, place, slots.long())
 
 
 def of_sets(slots: Tensor, segments: Segments) -> Tensor:
-    """The segment of each of the slots [layer, kv_head, n]. Heads that share a set hold the same ones."""
+    """Return the segment of each slot [layer, kv_head, n]. Heads that share a set hold the same slots."""
     layers, kv_heads, _ = slots.shape
     return segments.of[:layers, :kv_heads].expand(slots.shape)
 
 
 def shares_of(scores: Scores, protected: Tensor, total: Tensor | int) -> tuple[Tensor, Tensor]:
-    """Slots that each [layer, kv_head, segment] holds, and `shares` of them. As a selection is given both."""
+    """Return the slots of each [layer, kv_head, segment], and how many of them to keep (`segment_shares`)."""
     if scores.segments is None:
         raise ValueError("scores have no segments: choose a scoring that has, such as Thoughts")
     there = scores.slots > -torch.inf
@@ -201,7 +203,7 @@ def shares_of(scores: Scores, protected: Tensor, total: Tensor | int) -> tuple[T
 
 
 class Segmented:
-    """A keep set gets as many slots as the shares of its segments come to."""
+    """Allocate to each keep set the sum of the shares of its segments."""
 
     bounds: ClassVar[bool] = True
 
@@ -211,7 +213,7 @@ class Segmented:
 
 @dataclass(frozen=True)
 class SegmentsPerHead(Segmented, PerHead):
-    """Each layer and KV head keeps a set of its own."""
+    """A separate keep set for each layer and KV head."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ class SegmentsShared(Segmented, Shared):
 
 @dataclass(frozen=True)
 class WithinSegments:
-    """The protected slots and, of each segment, the highest scores that its share leaves room for."""
+    """The protected slots and, of each segment, the highest scores up to its share."""
 
     needs: ClassVar[frozenset[Signal]] = frozenset()
     unused: ClassVar[int] = 0
@@ -244,7 +246,7 @@ class WithinSegments:
 
 @dataclass(frozen=True)
 class Whenever(Cadence):
-    """An event every `interval` steps, also where no more than the budget is held."""
+    """Evict every `interval` steps, even if the cache does not exceed the budget."""
 
     interval: int | None = SEGMENT
 
@@ -253,7 +255,7 @@ class Whenever(Cadence):
 
 
 def by_thoughts(base: Scoring, routing: Routing, *, prompt: bool) -> Policy:
-    """prompt: whether it is preserved."""
+    """Build a policy with thought segments. prompt: whether the prompt is preserved."""
     return Policy(
         scoring=Thoughts(base),
         selection=WithinSegments(),
@@ -264,31 +266,31 @@ def by_thoughts(base: Scoring, routing: Routing, *, prompt: bool) -> Policy:
 
 
 def thinkv() -> Policy:
-    """Keep of each segment of 128 tokens 64, 32 or 8 slots, as it is reasoning, execution or transition:
-    those with the largest accumulated attention. The last min(128, K/4) slots stay besides.
+    """Keep 64, 32 or 8 slots of each segment of 128 tokens, for reasoning, execution or transition: those
+    with the largest accumulated attention. The last min(128, K/4) slots also stay.
 
-    That may be far less than the budget K, and is never more. As in EpiKV's comparison nothing of the prompt
-    is protected. Since ThinKV evicts from what is generated, and its formula of memory counts the prompt in
-    full, the whole prompt stays as long as K holds; where K does not, it gives first (`shares`): ours. Also
-    ours: sparsity is the mean over query heads, and each KV head ranks its slots by the attention that they
-    received since their token was fed, where ThinKV clusters keys. Departs from ThinKV: the budgets are those
-    of EpiKV in place of one ladder for all kinds, a transition does not shrink the segments before it, and
-    nothing is quantised. Events come every 128 steps, whatever the registered interval; between two of them a
-    lane grows by as many slots.
+    That may be far less than the budget K, and is never more. As in EpiKV's comparison, the prompt is not
+    protected. Since ThinKV evicts only generated tokens, and its memory formula counts the full prompt, the
+    complete prompt stays if K allows it; otherwise it is reduced first (`segment_shares`): ours. Also ours:
+    sparsity is the mean over query heads, and each KV head ranks its slots by the attention received since
+    their token was fed, where ThinKV clusters keys. Departs from ThinKV: the budgets are those of EpiKV
+    instead of one ladder for all types, a transition does not shrink earlier segments, and nothing is
+    quantised. Eviction happens every 128 steps for any registered interval; between two steps a lane grows by
+    as many slots.
     """
     return by_thoughts(AccumulatedAttention(), SegmentsPerHead(), prompt=False)
 
 
 def segment_hs() -> Policy:
-    """Segment-HS (EpiKV, Table 1: "ThinKV seg. + HS rank"): the segments and budgets of `thinkv`; within them
-    the tokens stay that turned the residual stream most, by the score of `epikv`.
+    """Segment-HS (EpiKV, Table 1: "ThinKV seg. + HS rank"): the segments and budgets of `thinkv`, with slots
+    ranked by the score of `epikv`, the change of the residual stream.
 
-    Which score "HS rank" is, and what is protected, is not said. Ours: z_10 - z_21, and the prompt as in the
-    methods of that paper.
+    The paper specifies neither the score of "HS rank" nor the protection. Ours: z_10 - z_21, and a protected
+    prompt as in the methods of that paper.
     """
     return by_thoughts(Epiphany(), SegmentsShared(), prompt=True)
 
 
 def thought_variants() -> Mapping[str, Policy]:
-    """By name."""
+    """Return the policies by name."""
     return MappingProxyType({"thinkv": thinkv(), "segment-hs": segment_hs()})

@@ -1,6 +1,6 @@
-"""Several lanes that are asked at once: one policy, one number of slots in every head, one tensor operation.
+"""Batched eviction steps: one policy on several lanes at once, with equal numbers of slots in every head.
 
-A law over the catalogue holds what is found here equal, bit for bit, to what each lane finds alone.
+A test over the catalogue checks that results equal those of each lane alone, bit for bit.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["Asunder", "kept", "measurable", "one_for_all_seeds", "stacks", "toge
 
 
 class Asunder(Exception):
-    """What was found for several lanes breaks a promise of a part, or may: each of them is asked alone."""
+    """A part violates, or may violate, its contract in a batch of lanes: process each lane separately."""
 
 
 def stacks(part: object) -> bool:
-    """Whether the very class of a part, or of a signal, says that it `Stacks`: a subclass that overrides what
-    it inherits says it again. Lanes are taken for alike where their parts are equal, so that one with a field
-    that equality passes over, or without a hash, stacks with none.
+    """Whether the class of a part, or of a signal, itself declares that it is `Batchable`; a subclass has to
+    declare it again. Lanes share a batch if their parts are equal, so a part with a field that equality
+    ignores, or without a hash, is not batchable.
     """
     if not ("stacks" in vars(type(part)) and isinstance(part, Stacks) and part.stacks):
         return False
@@ -34,8 +34,8 @@ def stacks(part: object) -> bool:
 
 
 def measurable(signal: Signal) -> bool:
-    """Whether it is measured for several lanes at once. A state of tokens, or one that begins afresh after
-    each event, is no tensor with a column for each slot.
+    """Whether a signal can be measured for a batch of lanes. A state per token, or one that restarts after
+    each eviction step, is no tensor with a column for each slot.
     """
     if isinstance(signal, Calibrated):
         return True
@@ -45,8 +45,8 @@ def measurable(signal: Signal) -> bool:
 
 
 def together(policy: Policy) -> bool:
-    """Whether its lanes may be asked together: it is a Policy and no class of its own, looks at no text, and
-    every part of it stacks but for its protection, which is asked lane by lane where it does not.
+    """Whether lanes of the policy can be batched: it is a Policy and no subclass, does not depend on the
+    text, and all its parts are batchable. Its protection need not be: it can be called lane by lane.
     """
     parts = (policy.scoring, policy.routing, policy.selection, policy.state)
     if type(policy) is not Policy or not all(map(stacks, parts)) or not all(map(measurable, policy.needs)):
@@ -57,16 +57,17 @@ def together(policy: Policy) -> bool:
 
 
 def one_for_all_seeds(policy: Policy) -> bool:
-    """Whether lanes that differ in their seeds alone keep the same slots: no part of it draws."""
+    """Whether lanes that differ only in their seeds keep the same slots: no part draws random numbers."""
     return together(policy) and stacks(policy.protect)
 
 
 def kept(policy: Policy, view: View, budget: int) -> Tensor:
-    """bool [lane, layer, kv_head, n]: what `Policy.event` keeps of each of several lanes that decode.
+    """Return the retained slots of `Policy.evict` for a batch of decoding lanes: bool [lane, layer, kv_head,
+    n].
 
-    view: of all of them; every head of theirs holds n slots, more than the budget. The policy is asked
-    `together`. Raises Asunder where some lane might be refused, and for whatever else a part raises: asked
-    alone, each lane is refused in the words that are its own. What the machine lacks is nobody's fault.
+    view: the view of the batch; every head holds n slots, more than the budget. Requires `can_batch(policy)`.
+    Raises NotBatchable if some lane might be refused, and for any other error of a part: processed
+    separately, each lane raises its own error. Out-of-memory errors are not converted.
     """
     try:
         return found(policy, view, budget)
@@ -77,7 +78,7 @@ def kept(policy: Policy, view: View, budget: int) -> Tensor:
 
 
 def found(policy: Policy, view: View, budget: int) -> Tensor:
-    """`kept`, as far as no part is broken."""
+    """`select_batch` without converting errors of the parts."""
     several = view.several
     if several is None or budget >= view.slots:
         raise Asunder
@@ -108,17 +109,17 @@ def found(policy: Policy, view: View, budget: int) -> Tensor:
 
 
 def of_lanes(slots: Tensor, lanes: int) -> bool:
-    """Whether it is [lane, layer | 1, kv_head | 1, n]: what lacks lanes would be spread over all of them."""
+    """Whether it is [lane, layer | 1, kv_head | 1, n]; without the lane axis it would be broadcast."""
     return slots.dim() == 4 and len(slots) == lanes
 
 
 def protected_slots(protect: Protection, view: View, several: Several, budget: int) -> Tensor:
-    """[lane, layer | 1, kv_head | 1, n], at an event while decoding."""
+    """Return the protected slots [lane, layer | 1, kv_head | 1, n] at an eviction step while decoding."""
     filled = view.filled
     prompt = filled & (view.positions < several.prompt)
     if stacks(protect):
         return protect.slots(filled, budget, decoding=True, prompt=prompt)
-    # Of every head, as it is given them alone: it may tell them apart.
+    # Expand to all heads, as for a single lane: the protection may depend on the head.
     whole = (part.expand(-1, view.layers, view.kv_heads, -1) for part in (filled, prompt))
     each = zip(*whole, strict=True)
     return torch.stack([protect.slots(own, budget, decoding=True, prompt=its) for own, its in each])

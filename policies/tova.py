@@ -1,4 +1,4 @@
-"""TOVA: keep what the last token attends to (arXiv:2401.06104)."""
+"""TOVA: keep the slots that the last token attends to (arXiv:2401.06104)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tova() -> Policy:
     """Keep, in each layer, the slots with the largest attention from the last query, mean over all heads.
 
     Nothing is protected, not even the last slot. Follows TOVACache.reduce of schwartz-lab-NLP/TOVA @ 9c7d09b
-    at the end of prefill. Departs from it: an event at the end of the prefill and, with an interval, every so
-    many tokens instead of at every decode step.
+    at the end of prefill. Departs from it: eviction at the end of the prefill and, with an interval, every
+    `interval` tokens instead of at every decode step.
     """
     return Policy(scoring=LastRow(), routing=PerLayer(), protect=Protect(sinks=0, recent=0))

@@ -1,7 +1,8 @@
-"""TriAttention's global mode, "1d": how strongly the queries of the model would see a key (arXiv:2604.04921).
+"""TriAttention's global mode, "1d": score a key by the expected logit of the model's mean query
+(arXiv:2604.04921).
 
-Also its modes of a set per layer and per head, and the gates of Sun and Harn, "Minimal-Intervention KV
-Retention via Set-Conditioned Diversity", that start from it and change one component each.
+Also its modes with a set per layer and per head, and the variants of Sun and Harn, "Minimal-Intervention KV
+Retention via Set-Conditioned Diversity", which change one component of it each.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ __all__ = [
 ]
 
 OFFSETS = tuple(2**power for power in range(17))
-"""How many tokens ahead the queries stand for which a key is scored: 1, 2, 4, ..., 65536."""
+"""Distances in tokens of the future queries for which a key is scored: 1, 2, 4, ..., 65536."""
 
 
 @dataclass(frozen=True)
 class QueryStatistics:
-    """One score per token: the largest over all layers and query heads of its standardised attention logit,
-    as the mean query of the head would give it, averaged over `offsets`.
+    """One score per token: the maximum, over all layers and query heads, of the standardised logit that the
+    mean query of the head gives it, averaged over `offsets`.
 
     statistics: the name under which the query statistics were calibrated.
     """
@@ -67,7 +68,7 @@ class QueryStatistics:
         return Scores(one_dimensional(self.logits(view).flatten(-3, -2))[..., None, None, :])
 
     def logits(self, view: View) -> Tensor:
-        """[layer, q_head, n], that the mean query of each head gives; anything where no slot is."""
+        """Return the logits of the mean query of each head, [layer, q_head, n]; undefined for padding."""
         keys = torch.stack(of_all_layers(view, Keys()), -4)
         statistics = calibrated(view, self.statistics, Statistics)
         return trigonometric(keys, statistics, view.seen, self.offsets)
@@ -75,10 +76,10 @@ class QueryStatistics:
 
 @dataclass(frozen=True)
 class HeadStatistics(QueryStatistics):
-    """A score per layer and KV head: the largest standardised logit of the query heads that read it.
+    """A score per layer and KV head: the maximum standardised logit of the query heads that read it.
 
-    Standardised over the slots that the head holds, so heads may hold different ones, and their scores can be
-    set against each other. Keys keep their rotation, so nothing is asked of their positions.
+    Standardised over the slots of the head, so heads may hold different slots, and their scores are
+    comparable. Keys keep their rotation, so positions are not needed.
     """
 
     stacks: ClassVar[bool] = True
@@ -91,8 +92,8 @@ class HeadStatistics(QueryStatistics):
 
 @dataclass(frozen=True)
 class LayerStatistics(QueryStatistics):
-    """A score per layer, [layer, 1, n]: the largest standardised logit of all query heads of the layer, which
-    hold the same slots.
+    """A score per layer, [layer, 1, n]: the maximum standardised logit of all query heads of the layer, which
+    must hold the same slots.
     """
 
     stacks: ClassVar[bool] = True
@@ -108,11 +109,11 @@ class LayerStatistics(QueryStatistics):
 
 @dataclass(frozen=True)
 class ValuePrior:
-    """A score and `weight` times the cosine of a token's value to where values point on average.
+    """A score plus `weight` times the cosine of a token's value to the average direction of values.
 
-    The gate `variant_b`, of which the paper says "+ lambda cos(V, dir)" and no more. Our readings: the mean
-    value over layers and heads (`selection.signature`), and the direction that was calibrated under the name
-    `statistics`, the unit mean of the values of the model's own answers.
+    The rejected variant `variant_b`, which the paper describes only as "+ lambda cos(V, dir)". Ours: V is the
+    mean value over layers and heads (`selection.signature`), and dir is the direction calibrated under the
+    name `statistics`, the unit mean of the values of the model's own answers.
     """
 
     base: QueryStatistics
@@ -134,13 +135,13 @@ class ValuePrior:
 
 
 def trigonometric(keys: Tensor, statistics: Statistics, t: int | Tensor, offsets: tuple[int, ...]) -> Tensor:
-    """keys [layer, kv_head, n, d] with RoPE -> [layer, q_head, n], the logit that each key may expect.
+    """keys [layer, kv_head, n, d] with RoPE -> [layer, q_head, n], the expected logit of each key.
 
-    t: tokens seen, so the position of the next; of several lanes [lane, 1, 1, 1], as all tensors have an axis
-    for them. The mean over `offsets` of what the mean query would give at t + offset, and the norm term for
-    what of the queries' magnitude the mean query does not hold. Written for rotated keys, so that no position
-    is needed: the angle between the two is (t + offset) times the frequency wherever the key stands. Angles
-    are float64, since at 70,000 tokens those of float32 are off by 4e-3. float32 or better.
+    t: tokens fed, which is the next position; [lane, 1, 1, 1] for a batch, whose tensors all have a lane
+    axis. The result is the mean over `offsets` of the logits of the mean query at t + offset, plus a norm
+    term for the part of the queries' magnitude that the mean query lacks. It uses rotated keys, so positions
+    are not needed: the mean query is rotated by (t + offset) times the frequency for every key. Angles are
+    float64, since float32 angles have errors of 4e-3 at 70,000 tokens. float32 or better.
     """
     keys = wide(keys)
     heads = keys.shape[-3]
@@ -162,16 +163,16 @@ def trigonometric(keys: Tensor, statistics: Statistics, t: int | Tensor, offsets
 
 
 def turned(t: int, statistics: Statistics, offsets: tuple[int, ...], device: torch.device) -> Tensor:
-    """[d/2] complex128, the mean over the offsets of the turn up to t + offset."""
+    """Return [d/2] complex128, the mean over the offsets of the rotation to position t + offset."""
     ahead = torch.tensor(offsets, dtype=torch.float64, device=device) + t
     angles = ahead[:, None] * statistics.frequencies
     return torch.complex(angles.cos(), angles.sin()).mean(0)
 
 
 def one_dimensional(raw: Tensor) -> Tensor:
-    """raw [..., head, n], a row for each head of each layer -> [..., n], the largest of its standard scores.
+    """raw [..., head, n], one row per head and layer -> [..., n], the maximum standard score over the rows.
 
-    Standardised by the mean and the population's deviation of the row, which is at least 1e-6.
+    Standardised by the mean and the population's standard deviation of the row, at least 1e-6.
     """
     centred = raw - raw.mean(-1, keepdim=True)
     deviation = centred.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-6)
@@ -179,9 +180,9 @@ def one_dimensional(raw: Tensor) -> Tensor:
 
 
 def standard_scores(raw: Tensor, filled: Tensor) -> Tensor:
-    """raw [..., n] less the mean of its row, over the deviation, both over the `filled` slots; 0 elsewhere.
+    """Standardise raw [..., n] per row over the `filled` slots; 0 elsewhere.
 
-    filled: bool, and broadcasts with raw. The deviation is the population's, at least 1e-6.
+    filled: bool, broadcastable with raw. The standard deviation is the population's, at least 1e-6.
     """
     count = filled.sum(-1, keepdim=True).clamp(min=1)
     raw = raw.masked_fill(~filled, 0)
@@ -194,10 +195,10 @@ def triattention(statistics: str = "text") -> Policy:
     """Keep the highest scores of `QueryStatistics`, one set for all layers and heads; nothing is protected.
 
     Follows WeianMao/triattention @ c3744ee with per_head_pruning off, normalisation on and
-    allow_prefill_compression on: the "1d" of Sun and Harn (its own default keeps a set for each KV head).
-    The union of every head's best k, out of which that code takes the best k, is left out: it changes
-    nothing. Departs from it: no noise of 1e-6 against ties; angles in float64; query statistics after q_norm,
-    where the model has one; when events fire and how far a lane grows between them is for the cadence.
+    allow_prefill_compression on: the "1d" of Sun and Harn (the code's default keeps a set for each KV head).
+    That code takes the best k of the union of every head's best k; the union is omitted here, since it does
+    not change the result. Departs from it: no noise of 1e-6 against ties; angles in float64; query statistics
+    after q_norm, if the model has one; the cadence determines when to evict.
     """
     return Policy(scoring=QueryStatistics(statistics), protect=Protect(sinks=0, recent=0))
 
@@ -205,8 +206,8 @@ def triattention(statistics: str = "text") -> Policy:
 def per_head(statistics: str = "text") -> Policy:
     """Keep the highest scores of `HeadStatistics`, a set of equal size for each layer and KV head.
 
-    The mode per_layer_perhead_pruning of WeianMao/triattention @ c3744ee, with its default of the largest
-    over a group (mean is its other one) and the departures of `triattention`.
+    The mode per_layer_perhead_pruning of WeianMao/triattention @ c3744ee, with its default of the maximum
+    over a group (the alternative is the mean) and the departures of `triattention`.
     """
     return Policy(scoring=HeadStatistics(statistics), routing=PerHead(), protect=Protect(sinks=0, recent=0))
 
@@ -214,16 +215,16 @@ def per_head(statistics: str = "text") -> Policy:
 def per_layer(statistics: str = "text") -> Policy:
     """Keep the highest scores of `LayerStatistics`, one set for the heads of a layer.
 
-    The mode "per_layer" of that code's runtime for vLLM (selector_hf.py): there the largest over the heads,
-    in its older core the mean over them. What is standardised is every query head's row, as in `per_head`.
+    The mode "per_layer" of that code's runtime for vLLM (selector_hf.py), which takes the maximum over the
+    heads; its older core takes the mean. Every query head's row is standardised, as in `per_head`.
     """
     return Policy(scoring=LayerStatistics(statistics), routing=PerLayer(), protect=Protect(sinks=0, recent=0))
 
 
 def gates() -> Mapping[str, Policy]:
-    """By name: each differs from `1d` in exactly one component.
+    """Return the policies by name: each differs from `1d` in exactly one component.
 
-    `1d_div` is the method of Sun and Harn with the three weights of their sweep; the others are gates that
+    `1d_div` is the method of Sun and Harn with the three weights of their sweep; the others are variants that
     they rejected.
     """
     parent = triattention()

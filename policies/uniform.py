@@ -19,7 +19,7 @@ __all__ = ["Draws", "random"]
 
 @dataclass(frozen=True)
 class Draws:
-    """Uniform numbers from a stream of its own for each (seed, layer, KV head).
+    """Uniform random numbers from a separate stream for each (seed, layer, KV head).
 
     Drawn on the host and then moved, so that every device keeps the same slots.
     """
@@ -35,7 +35,7 @@ class Draws:
 
 
 def stream(seed: int, layer: int, head: int, n: int) -> Tensor:
-    """[n] uniform in [0, 1). The key is hashed: neighbouring seeds, layers and heads share nothing."""
+    """Return [n] uniform in [0, 1). The key is hashed, so streams of neighbouring seeds are independent."""
     digest = hashlib.blake2b(f"{seed}/{layer}/{head}".encode(), digest_size=8).digest()
     generator = torch.Generator("cpu").manual_seed(int.from_bytes(digest, "big") >> 1)
     return torch.rand(n, generator=generator, device="cpu")
@@ -44,8 +44,8 @@ def stream(seed: int, layer: int, head: int, n: int) -> Tensor:
 def random(sinks: int = 4, recent: int = 128) -> Policy:
     """Keep the protected slots and a random choice of the others, drawn for each layer and KV head.
 
-    Sinks and recent slots are those of `crystal`: without the sinks any model breaks, and a scoring earns no
-    credit for what every method protects, so chance rules only the part of the cache that is scored.
-    Departs from kvpress' RandomPress, which protects nothing and, when seeded, draws one mask for all layers.
+    Sinks and recent slots are those of `crystal`: any model fails without the sinks, and a scoring should get
+    no credit for slots that every method protects, so only the scored part of the cache is random. Departs
+    from kvpress' RandomPress, which protects nothing and, when seeded, draws one mask for all layers.
     """
     return Policy(scoring=Draws(), routing=PerHead(), protect=Protect(sinks=sinks, recent=recent))

@@ -1,4 +1,4 @@
-"""A policy that is watched: it keeps what it would, and each of its events is told."""
+"""Observe a policy: pass each of its eviction steps to a callback without changing them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from policies.policy import Event, Policy
 __all__ = ["Told", "watched"]
 
 Told: TypeAlias = Callable[[View, int, Event], None]
-"""Of an event: what the lane saw, the slots per KV head and layer that might be left, and what was kept."""
+"""Called after an eviction step with the view, the budget per KV head and layer, and the eviction."""
 
 
 @dataclass(frozen=True)
 class Watched(Policy):
-    """The parts of `inner`, whose events it is asked for. Each lane is asked alone, with its own view."""
+    """A policy with the parts of `inner`, to which it delegates evictions. Lanes are not batched."""
 
     inner: Policy = field(kw_only=True)
     told: Told = field(kw_only=True, compare=False)
@@ -29,6 +29,6 @@ class Watched(Policy):
 
 
 def watched(policy: Policy, told: Told) -> Policy:
-    """The policy, which tells of each event after it has decided. Equal whoever is told."""
+    """Return the policy with a callback after each eviction step. Equality ignores the callback."""
     parts = {part.name: getattr(policy, part.name) for part in fields(Policy)}
     return Watched(**parts, inner=policy, told=told)

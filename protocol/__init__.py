@@ -1,11 +1,11 @@
-"""The commands, one file each, and what they share; every room below is for them.
+"""The commands, one file each, and the packages that they share.
 
 May import: protocol, policies, splits, analysis, figures; torch, transformers.
 """
 
 import sys
 
-if sys.argv[:1] == ["-m"]:  # Python is on its way to a command that was typed as `python -m protocol...`
+if sys.argv[:1] == ["-m"]:  # Python is starting a command typed as `python -m protocol...`
     from protocol.evidence.bytes.shown import put
     from protocol.evidence.lock import shadowed
 

@@ -27,7 +27,7 @@ try:
     from protocol.evidence.outside.repository import Repository
     from protocol.evidence.refusals import BadInput
     from protocol.texts.menu import MENU, ORDER, PROGRAM, STATUSES, meant
-except KeyboardInterrupt:  # nothing has begun, and a traceback would say nothing
+except KeyboardInterrupt:  # nothing has started, so a traceback would not help
     sys.exit(QUIT)
 
 __all__ = ["main"]
@@ -37,7 +37,7 @@ VERSION = ("--version", "-V")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: that of the command (docs/exit-statuses.md); 2 where there is no such command."""
+    """Return the exit status of the command (docs/exit-statuses.md), or 2 if there is no such command."""
     words = [*(sys.argv[1:] if argv is None else argv)]
     _forget_folder_of_scripts()
     if line := shadowed.found():
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(name: str, arguments: Sequence[str]) -> int:
-    """Go on as `python -m` with the module of a command does; that module ends the process."""
+    """Run the module of a command as `python -m` does; that module ends the process."""
     before = sys.argv
     sys.argv = [f"{PROGRAM} {name}", *arguments]
     try:
@@ -70,12 +70,12 @@ def run(name: str, arguments: Sequence[str]) -> int:
         return QUIT
     finally:
         sys.argv = before
-        hush()  # before Python finds, as it ends, that the reader has gone
+        hush()  # before Python notices at exit that the reader is gone
     return 0
 
 
 def _load(module: str) -> None:
-    """What judges and draws imports scipy and matplotlib for seconds before it can say so itself."""
+    """Import a module of analysis or figures and show progress: scipy and matplotlib take seconds to load."""
     if module.partition(".")[0] not in ("analysis", "figures"):
         return
     with showing(), phase("loading the libraries that judge"):
@@ -85,7 +85,7 @@ def _load(module: str) -> None:
 
 
 def overview() -> str:
-    """The help of the whole: the usual order of work first."""
+    """Return the help for all commands, those of the usual workflow first."""
     wide = 2 + max(map(len, MENU))
     groups: dict[str, list[str]] = {}
     for name, entry in MENU.items():
@@ -99,7 +99,7 @@ def overview() -> str:
 
 
 def version() -> str:
-    """Of the package, of the sources where they are a clone, and of Python."""
+    """Return the version of the package, the commit if this is a clone, and the version of Python."""
     try:
         parts = [f"{PROGRAM} {metadata.version(PROGRAM)}"]
     except metadata.PackageNotFoundError:
@@ -135,7 +135,7 @@ def _refuse(line: str) -> int:
 
 
 def _forget_folder_of_scripts() -> None:
-    """Python searches the folder of an installed script first, and no lock covers it (see locked.imports)."""
+    """Remove the folder of the installed script from sys.path: no lock covers it (workspace.imports)."""
     script = os.path.realpath(sys.argv[0])
     if sys.path and sys.path[0] in (script, os.path.dirname(script)):
         del sys.path[0]

@@ -26,7 +26,7 @@ from protocol.locked import imports
 
 
 def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
-    """typed: see `protocol.register`."""
+    """is_typed: see `protocol.register`."""
     parser = command.parser("protocol.amend", __doc__)
     parser.add_argument("old", type=Path, help="the registration to amend, e.g. registrations/001-mine")
     parser.add_argument("new", type=Path, help="a folder beside it")

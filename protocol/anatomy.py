@@ -42,7 +42,7 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
         beforehand.anatomy(study)
         if enter:
             tree.enter(study, "protocol.anatomy")
-    # With torch, which --help and every refusal above do without.
+    # Imported late: torch is slow, and --help and the refusals above do not need it.
     with phase(tree.words("loading torch", "loading torch, compiled anew")):
         from protocol.acts import anatomy
         from protocol.locked.study import open_study
@@ -52,7 +52,7 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
 
 
 def _done(study: Registration) -> bool:
-    """Whether its verdict is entered: then it is told and nothing is run."""
+    """Return whether the ledger has its verdict; the verdict is then printed and nothing is run."""
     return anatomies.registered(study.lock.content) is not None and bool(study.count("anatomy-judged"))
 
 
@@ -70,7 +70,7 @@ def _say(study: Registration, as_json: bool) -> int:
 
 
 def words(pair: Mapping[str, Any]) -> str:
-    """One model and task: what was chosen, and what the testing half says of it."""
+    """Format one model and task: the chosen signal, and its result on the test half."""
     told = f"{pair['model']}  {pair['task']:<22} {pair['word']}"
     if pair["signal"] is None:
         return f"{told}: nothing was chosen"

@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def act() -> int:
         study = Registration(args.folder)
-        _ = study.lock  # refuses what is not a registration
+        _ = study.lock  # raises for a folder that is no registration
         believed = command.trusted(args)
         named = documents(study, args.documents)
         calendars = OpenTimestamps(calendars=tuple(args.calendar or CALENDARS))
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def documents(study: Registration, named: Iterable[str]) -> list[str]:
-    """Those `named`, in the order of their making; without names all that the study has."""
+    """Return the documents in `names`, in the order of their creation; without names all that exist."""
     present, wanted = anchors.existing(study), set(named)
     for name in wanted:
         if name not in anchors.DOCUMENTS:

@@ -28,7 +28,7 @@ from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import Registration
 from protocol.texts import audited as texts
 
-# What this command prints, as it is explained in its help.
+# Words of the output that the help explains.
 WORDS = ("held", "failed", "unfinished", "cannot tell", "not run", "INVALID", "ANCHORED", "UNANCHORED")
 
 
@@ -74,7 +74,7 @@ def act(args: Options) -> int:
         raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
     if args.nonce and not args.replay:
         raise BadInput("--nonce: chooses among the lanes that are decoded again; add --replay N")
-    # With scipy, which --help and the refusals above do without.
+    # Imported late: scipy is slow, and --help and the refusals above do not need it.
     with phase("loading the libraries that judge"):
         from protocol.acts import audit
     asked = audit.Asked(

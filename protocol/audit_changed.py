@@ -36,11 +36,11 @@ ENDS = "or moved without all of its ledger: a study ends judged or withdrawn"
 
 
 class Told(NamedTuple):
-    """What is said of one registration."""
+    """The result for one registration, and its text."""
 
-    stands: str  # a word of STANDS, "not locked" or "gone"
+    stands: str  # one of STATUS_NAMES, "not locked" or "gone"
     line: str
-    page: list[str]  # what an audit prints, where it failed
+    page: list[str]  # the output of the audit if it failed
     audited: Audited | None = None
 
 
@@ -76,7 +76,7 @@ def tell(found: Changed) -> list[Told]:
 
 
 def one(folder: Path) -> Told:
-    """An audit that refuses has failed: what it refuses is a file of the change."""
+    """Audit one folder. A refusal counts as a failure, since it is about a file of the change."""
     command.tell(f"auditing {folder}")
     study = Registration(folder)
     if folder.is_symlink():
@@ -101,13 +101,13 @@ def counts(told: list[Told]) -> str:
 
 
 def markdown(told: list[Told]) -> str:
-    """The same for a page: nothing that a study says stands outside of a fence, or can end one."""
+    """Format the results as Markdown. All text of a study is inside a code fence that it cannot close."""
     parts = [f"### Audit of changed registrations: {counts(told)}", *(_fenced(block(one)) for one in told)]
     return "\n\n".join(parts) + "\n\n"
 
 
 def block(one: Told) -> list[str]:
-    """Of a study that was judged again here, that judgement as a forest plot; no picture of its author's."""
+    """Format one result. If the study was judged again here, draw that judgement as a text forest plot."""
     if one.audited is None or one.audited.judged is None:
         return [one.line, *one.page]
     from figures.canvas import numbers
@@ -130,7 +130,7 @@ def _fenced(lines: list[str]) -> str:
 
 
 def _runs(text: str) -> list[str]:
-    """Unbroken rows of backticks."""
+    """Return the runs of consecutive backticks."""
     return "".join(letter if letter == "`" else " " for letter in text).split()
 
 

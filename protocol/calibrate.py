@@ -29,7 +29,7 @@ from protocol import command, tasks
 from protocol.evidence.refusals import BadInput, of_system
 from protocol.models import paths, sources, stored
 
-DTYPES = ("float32", "bfloat16", "float16")  # of `protocol.models.load`, which imports torch
+DTYPES = ("float32", "bfloat16", "float16")  # those of `protocol.models.load`, which imports torch
 
 
 class Options(argparse.Namespace):
@@ -71,10 +71,10 @@ def act(args: Options) -> int:
     path = paths.statistics_paths(args.model, sources.home())[args.name]
     if path.exists():
         raise BadInput(f"{path}: exists and is written once; {anew(args.model)}")
-    sources.locate(args.model, sources.home())  # BadInput for one that is not here
+    sources.locate(args.model, sources.home())  # raises BadInput if the model is not fetched
     if args.dtype not in DTYPES:
         raise BadInput(f"dtype {args.dtype!r}: not one of {', '.join(DTYPES)}")
-    # With torch, which --help and every refusal above do without.
+    # Imported late: torch is slow, and --help and the refusals above do not need it.
     with phase("loading torch"):
         from protocol.acts import calibrate
 
@@ -94,13 +94,13 @@ def act(args: Options) -> int:
 
 
 def anew(source: str) -> str:
-    """What to do about statistics that are there; also after a kill between writing them and their sums."""
+    """Return how to measure statistics again that exist, including after a run killed before their sums."""
     listed = f" and its line in {stored.SUMS} out" if sources.embedded(source) else ""
     return f"move it away{listed} to measure anew"
 
 
 def problems(task: str, split: str) -> Sequence[str]:
-    """Ids that may be looked at."""
+    """Return the ids of problems that may be used: calibration or development, never held-out ones."""
     known = tasks.get(task)
     if split == "dev":
         return splits.load(task).dev

@@ -56,7 +56,7 @@ def act(args: Options, enter: bool) -> int:
             anchors.require(anchors.verified(study, believed), ["lock"])
         if enter:
             tree.enter(study, "protocol.confirm")
-    # With torch and numpy, which --help and every refusal above do without.
+    # Imported late: torch is slow, and --help and the refusals above do not need it.
     with phase(tree.words("loading torch", "loading torch, compiled anew")):
         from figures.canvas import numbers
         from figures.table import verdict_table

@@ -39,7 +39,7 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
         beforehand.cost(study)
         if enter:
             tree.enter(study, "protocol.cost")
-    # With torch, which --help and every refusal above do without.
+    # Imported late: torch is slow, and --help and the refusals above do not need it.
     with phase(tree.words("loading torch", "loading torch, compiled anew")):
         from protocol.acts import cost
         from protocol.locked.study import open_study
@@ -49,7 +49,7 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
 
 
 def _done(study: Registration) -> bool:
-    """Whether nothing is measured any more and something was: then it is told and nothing is run."""
+    """Return whether the study is claimed and has measurements, which are then printed without a run."""
     return study.has(CLAIM) and any(one.bodies for one in costs.read(study))
 
 

@@ -48,8 +48,8 @@ FORMATS: Mapping[str, Callable[[Registration], str]] = MappingProxyType(
 
 
 def exported(study: Registration, form: str) -> str:
-    """A study as a name of FORMATS has it. Raises Tampered unless its ledger begins with its lock, and its
-    files have the fields that are needed.
+    """Return a study in one of FORMATS. Raises Tampered if its ledger does not begin with its lock, or if
+    its files lack a field that the format needs.
     """
     locked = study.lock
     if [entry.body for entry in study.entries[:1]] != [{"lock": locked.digest}]:

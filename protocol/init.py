@@ -21,7 +21,7 @@ from protocol.acts import init
 from protocol.acts.init import TEMPLATES
 
 SHELF = Path("registrations")
-SEEDS = 1 << 53  # below it JSON holds whole numbers exactly
+SEEDS = 1 << 53  # JSON represents integers below this exactly
 NEXT = {
     "rehearse": "would it run? a few problems; nothing is kept",
     "register": "checks it and freezes it; once",

@@ -44,7 +44,7 @@ def act(args: Options, enter: bool) -> int:
         beforehand.probe(study)
         if enter:
             tree.enter(study, "protocol.probe")
-    # With torch, which --help and every refusal above do without.
+    # Imported late: torch is slow, and --help and the refusals above do not need it.
     with phase(tree.words("loading torch", "loading torch, compiled anew")):
         from protocol.acts import development, probe, select
         from protocol.locked.study import open_study

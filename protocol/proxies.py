@@ -49,7 +49,7 @@ def act(args: Options) -> int:
     if args.limit < 1:
         raise BadInput("--limit: write a whole number of at least 1")
     study = open_study(Registration(args.folder), sources.home())
-    # With torch and scipy, which --help and every refusal above do without.
+    # Imported late: torch and scipy are slow, and --help and the refusals above do not need them.
     with phase("loading torch"):
         from protocol.acts import proxies
 

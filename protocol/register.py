@@ -24,7 +24,7 @@ from protocol.locked import imports
 from protocol.models import sources
 from protocol.texts import slots
 
-# What this command prints, as it is explained in its help.
+# Words of the output that the help explains.
 WORDS = (
     "lock",
     "opened before",
@@ -39,7 +39,7 @@ WORDS = (
 
 
 def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
-    """typed: as a command of its own, so that what Python imports is what confirm will allow."""
+    """is_typed: run from a shell; then refuse import paths that `confirm` would refuse."""
     parser = command.parser("protocol.register", __doc__)
     parser.epilog = terms.told(*WORDS)
     command.folder(parser)
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
         if typed:
             imports.refuse_uncovered()
         locked = register(args.folder, sources.home(), key=args.sign)
-        # With scipy, which --help and every refusal above do without.
+        # Imported late: scipy is slow, and --help and the refusals above do not need it.
         from analysis.trial import power_words
 
         checks, decision = locked.content["checks"], locked.content["protocol"]["content"]["decision"]
@@ -82,7 +82,7 @@ def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
 
 
 def errors(checks: dict[str, Any]) -> list[str]:
-    """How often the whole decision errs where nothing differs."""
+    """Format how often the whole decision is wrong when no arms differ."""
     shares = checks["decision_errors"]
     confirmed, refuted = (float(shares[word]["share"]) for word in ("confirmed", "refuted"))
     return [
@@ -92,7 +92,7 @@ def errors(checks: dict[str, Any]) -> list[str]:
 
 
 def scored(checks: dict[str, Any]) -> list[str]:
-    """What error rates and power do not know of answers with scores."""
+    """Note the tasks with scores, which the simulated error rates and power do not cover."""
     tasks = checks.get("scored", [])
     return [
         f"errors and power are of right and wrong answers; those of {', '.join(tasks)} have scores"

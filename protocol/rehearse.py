@@ -95,7 +95,7 @@ def act_on(args: Options) -> int:
         if tokens is not None and not 1 <= tokens <= 1 << 24:
             raise BadInput(f"{name} {tokens}: write 1 to {1 << 24}")
     if args.on.strip() != machines.HERE:
-        machines.machine(args.on)  # refused before torch is loaded
+        machines.machine(args.on)  # raises BadInput before torch is loaded
     with phase(f"reading {PROTOCOL} and its policies"):
         _, protocol = read_protocol(args.folder)
     shapes = {model: Path(file) for model, file in (_pair(each, protocol, "--shape") for each in args.shape)}
@@ -119,11 +119,11 @@ def act(args: Options) -> int:
         raise BadInput(f"--out {args.out}: is not empty; name a new folder")
     with phase(f"reading {PROTOCOL} and its policies"):
         _, protocol = read_protocol(args.folder)
-    if not Registration(args.folder).has(lock.NAME):  # a lock of before there were gates keeps its protocol
+    if not Registration(args.folder).has(lock.NAME):  # locks older than gates keep their protocol
         checks.require_gate(protocol, args.folder / PROTOCOL)
         checks.require_memory(protocol, args.folder / PROTOCOL)
     models = stand_ins(protocol, args.stand_in)
-    # With scipy and torch, which --help and every refusal above do without.
+    # Imported late: torch and scipy are slow, and --help and the refusals above do not need them.
     with phase("loading torch"):
         from analysis.trial import power_words
         from policies.structure import structure
@@ -153,7 +153,7 @@ def act(args: Options) -> int:
 
 
 def stand_ins(protocol: Design, named: Sequence[str]) -> dict[str, str]:
-    """The model to load for each registered one, from texts "registered=stand-in"; itself by default."""
+    """Return the model to load for each registered one: its stand-in from "MODEL=STAND-IN", else itself."""
     given = dict(_pair(text, protocol, "--stand-in") for text in named)
     return {model: given.get(model, model) for model in protocol.models}
 
@@ -194,7 +194,7 @@ def summary(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def cells(bodies: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, ...], dict[str, int]]:
-    """What `development.counted` counts, by PLACE, seeds together, in running order."""
+    """Return the counts of `development` for each cell, seeds pooled, in running order; keys: CELL_FIELDS."""
     from protocol.acts import development
 
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
@@ -247,7 +247,7 @@ def text(
 
 
 def traced(trace: dict[str, Any] | None) -> list[str]:
-    """The one trace that [anatomy] would label, as lines; none without one."""
+    """Format the one trace that [anatomy] would label; no lines without one."""
     if trace is None:
         return []
     why = f" ({trace['reason']})" if trace["reason"] else ""

@@ -53,10 +53,10 @@ def act(args: Options, enter: bool) -> int:
         executors.refuse(settings, parent.registered["generation"]["device"])
         untold = (
             [] if tree.held() else gaps(parent, args.headers)
-        )  # in the locked tree it was audited already
+        )  # in the locked tree the audit has already run
     for item in untold:
         command.tell(f"{parent.folder}: {item} could not be told; going on")
-    # With torch and numpy, which --help and every refusal above do without.
+    # Imported late: torch is slow, and --help and the refusals above do not need it.
     with phase(tree.words("loading torch", "loading torch, compiled anew")):
         from figures.table import verdict_table
         from protocol.acts import judge, replicate
@@ -77,8 +77,8 @@ def act(args: Options, enter: bool) -> int:
 
 
 def gaps(parent: Registration, headers: Path | None) -> list[str]:
-    """Items of the parent's audit that could not be told here. Raises Tampered where any fails."""
-    from protocol.acts import audit  # with scipy
+    """Return the audit items of the parent that cannot be checked here. Raises Tampered if one fails."""
+    from protocol.acts import audit  # imports scipy
 
     audited = audit.audit(parent, witnesses.trusted(parent, headers=headers), audit.Asked(headers=headers))
     if audited.broken:

@@ -31,7 +31,7 @@ from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import Registration
 from protocol.models import sources
 
-MOST = 20  # problems that are listed
+MOST = 20  # problems in the list
 
 
 class Options(command.Options):
@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def number(text: str) -> int | Literal["last"]:
-    """An event, for the parser."""
+    """Parse the number of an eviction, or "last"."""
     if text == "last":
         return "last"
     if not text.isdecimal() or not int(text):
@@ -89,7 +89,7 @@ def act(args: Options) -> int:
 
 
 def refuse(args: Options) -> None:
-    """Raises BadInput for options that say nothing together."""
+    """Raise BadInput for options that contradict each other or need another one."""
     if args.problem is None:
         for name in ("kept", "html", "event"):
             if getattr(args, name):
@@ -138,7 +138,7 @@ def looked_at(args: Options, study: Registration, name: str, asked: Asked) -> in
 
     seen = show.problem(study, sources.home(), name, asked, command.tell)
     if args.html is not None:
-        from figures.html import problem_page  # with matplotlib
+        from figures.html import problem_page  # imports matplotlib
 
         problem_page.write(args.html, seen)
     if args.json:
@@ -153,7 +153,7 @@ def looked_at(args: Options, study: Registration, name: str, asked: Asked) -> in
 
 
 def plain(encoding: str) -> bool:
-    """Whether an encoding lacks the characters of our own."""
+    """Return whether an encoding lacks the block characters of the view."""
     try:
         "▁█░»".encode(encoding)
     except UnicodeEncodeError:

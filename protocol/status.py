@@ -24,7 +24,7 @@ from protocol.evidence.outside import anchors
 from protocol.evidence.outside.history import Gone
 
 WIDTH = 110
-# What this command prints, as it is explained in its help.
+# Words of the output that the help explains.
 WORDS = (
     *(
         "written",
@@ -74,7 +74,7 @@ def text(
 
 
 def block(one: Line, margin: int) -> list[str]:
-    """The lines of one registration: what it is, what else to know of it, what to do next."""
+    """Format one registration: its state, remarks and the next step."""
     lines = textwrap.wrap(headline(one), WIDTH - margin, break_long_words=False)
     for remark in remarks(one):
         lines += textwrap.wrap(remark, WIDTH - margin, break_long_words=False)
@@ -83,7 +83,7 @@ def block(one: Line, margin: int) -> list[str]:
 
 
 def headline(one: Line) -> str:
-    """Its state, its attempts, its ledger."""
+    """Format the state, the attempts and the ledger of a registration."""
     at = one.at
     parts = [state(one)]
     if at.probes:
@@ -139,7 +139,7 @@ def remarks(one: Line) -> list[str]:
 
 
 def absent(gone: Gone | None) -> list[str]:
-    """Registrations of which only git still knows."""
+    """Format the registrations that exist only in the git history."""
     if gone is None:
         return []
     lines = [f"gone, and git has the lock: {', '.join(gone.names)}"] if gone.names else []

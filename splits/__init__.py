@@ -1,4 +1,4 @@
-"""Which problems are for development and which are held out: a frozen, recomputable fact about their ids.
+"""Splits of problems into development and held-out ones, computed from their ids and frozen.
 
 May import: nothing.
 """

@@ -1,4 +1,4 @@
-"""The split by hash: an id falls into the same bucket everywhere, whatever the data around it."""
+"""The split by hash: the bucket of an id depends on the id alone."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ CONFIRM = frozenset({2, 3, 4})
 
 
 def bucket(unique_id: str, buckets: int = BUCKETS) -> int:
-    """MD5 of the id's UTF-8 bytes, read as one hexadecimal number, modulo `buckets`."""
+    """Return the MD5 of the id's UTF-8 bytes, as a hexadecimal number, modulo `buckets`."""
     return _number(unique_id) % buckets
 
 
 def first(ids: Sequence[str], count: int) -> tuple[str, ...]:
-    """The `count` ids with the smallest MD5, as a number, in their own order: those of a smaller count are
-    among those of a larger one, and which they are does not depend on where they stand.
+    """Return the `count` ids with the smallest MD5, in the given order. A smaller sample is a subset of a
+    larger one, and the sample does not depend on the order of the ids.
     """
     chosen = set(sorted(ids, key=_number)[:count])
     return tuple(unique_id for unique_id in ids if unique_id in chosen)

@@ -31,8 +31,8 @@ def write(name: str, ids: Iterable[str], source: str, folder: Path = HERE) -> Pa
 
 
 def read_ids(path: Path) -> list[str]:
-    """The unique_id of every line. Raises SplitError naming the line that is no JSON object with one, says
-    NaN, or has a key twice.
+    """Return the unique_id of every line. Raises SplitError, naming the line, if it is not a JSON object with
+    a unique_id, contains NaN, or has a key twice.
     """
     ids = []
     for number, line in enumerate(path.read_bytes().removesuffix(b"\n").split(b"\n"), start=1):
@@ -48,7 +48,7 @@ def read_ids(path: Path) -> list[str]:
 
 
 class _Ambiguous(Exception):
-    """JSON that two readers may read differently."""
+    """JSON that parsers may interpret differently."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses a command line in one line."""
+    """An argument parser that reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; --help shows an example\n")

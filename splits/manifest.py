@@ -4,8 +4,8 @@
      "counts": {"buckets": [94, 107, 98, 97, 104], "dev": 201, "confirm": 299},
      "ids": [["test/precalculus/807.json", 1], ...], "digest": "<sha256>"}
 
-ids: every id with its bucket, in the order of the source. source: SHA-256 of what the ids were taken from (a
-file's bytes, or a generated task's settings). digest: SHA-256 of the canonical JSON of the other fields.
+ids: every id with its bucket, in the order of the source. source: SHA-256 of the source of the ids (a file's
+bytes, or a generated task's settings). digest: SHA-256 of the canonical JSON of the other fields.
 """
 
 import hashlib
@@ -28,7 +28,9 @@ class SplitError(ValueError):
 
 
 class Manifest(NamedTuple):
-    """ids: all of them, in the order of the source; dev and confirm: the same ids by split, in that order."""
+    """A split. ids: all ids in the order of the source; dev and confirm: the same ids by split, in that
+    order.
+    """
 
     name: str
     source: str
@@ -52,7 +54,7 @@ def load(name: str, folder: Path = HERE) -> Manifest:
 
 
 def read(name: str, data: bytes, where: object) -> Manifest:
-    """The manifest of the task `name` in `data`. Raises SplitError as `load` does."""
+    """Parse the manifest of the task `name` from `data`. Raises SplitError as `load` does."""
     try:
         found = json.loads(data)
         ids = tuple(pair[0] for pair in found["ids"])
@@ -69,13 +71,13 @@ def read(name: str, data: bytes, where: object) -> Manifest:
 
 
 def made(name: str, ids: Iterable[str], source: str) -> Manifest:
-    """The manifest of ids that no file keeps. Raises SplitError as `content` does."""
+    """Return the manifest of ids without a file. Raises SplitError as `build_content` does."""
     return _manifest(content(name, ids, source))
 
 
 def content(name: str, ids: Iterable[str], source: str) -> dict[str, Any]:
-    """The manifest of these ids. Raises SplitError for a repeated id, one that is not text in NFC, or none,
-    and for a source that is no digest.
+    """Return the fields of the manifest of these ids. Raises SplitError for a repeated id, an id that is not
+    text in NFC, no ids, and a source that is no digest.
     """
     if not (isinstance(source, str) and re.fullmatch("[0-9a-f]{64}", source)):
         raise SplitError(f"{name}: source {source!r} is not a SHA-256 in lower-case hex")

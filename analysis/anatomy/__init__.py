@@ -1,7 +1,8 @@
-"""The anatomy: which tokens an answer needs, which signals know it, and what that says of policies.
+"""Occlusion attribution: which tokens an answer needs, which signals rank them, and what follows for
+policies.
 
-`choose(folder)` and `judge(folder)` are what anatomy/chosen.json and anatomy/verdict.json hold. Neither loads
-statistics before it is called.
+`choose(folder)` and `judge(folder)` compute the content of anatomy/chosen.json and anatomy/verdict.json. The
+statistics are imported on the first call.
 
 May import: analysis.output, analysis.rules, analysis.stats, analysis.studies; numpy, scipy, statsmodels.
 """
@@ -13,11 +14,12 @@ __all__ = ["choose", "judge"]
 
 
 def choose(folder: "Path | str") -> dict[str, Any]:
-    """The (signal, layer) of every (model, task), by the traces of the choosing half alone: chosen.json.
+    """Return the content of chosen.json: the (signal, layer) of every (model, task), from the choosing half
+    alone.
 
-    Fields: see `judging.choose`; decimals are text with six digits. The same bytes wherever it is computed.
-    Raises RecordError (of `analysis.studies.plain_files`) for a folder that registers no [anatomy], whose
-    choosing half is not all there, or whose files are not of the documented format.
+    Fields: see `registered_test.choose`; decimals are text with six digits. The bytes do not depend on the
+    machine. Raises RecordError (of `analysis.studies.plain_files`) for a folder that registers no [anatomy],
+    for an incomplete choosing half, and for files that do not follow the documented format.
     """
     from analysis.anatomy import judging
 
@@ -25,10 +27,10 @@ def choose(folder: "Path | str") -> dict[str, Any]:
 
 
 def judge(folder: "Path | str") -> dict[str, Any]:
-    """What the testing half says of the chosen (signal, layer), and nothing else: verdict.json.
+    """Return the content of verdict.json: the test of the chosen (signal, layer) on the testing half.
 
-    Fields: see `judging.judge`. Raises RecordError as `choose`, and where chosen.json is missing, is not what
-    the choosing half gives, or the testing half is not all there.
+    Fields: see `registered_test.judge`. Raises RecordError as `choose` does, for an incomplete testing half,
+    and for a chosen.json that is missing or differs from what the choosing half gives.
     """
     from analysis.anatomy import judging
 

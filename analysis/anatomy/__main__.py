@@ -23,7 +23,7 @@ from analysis.studies import plain_files
 
 
 def found(folder: Path) -> dict[str, Any]:
-    """What is printed: `explored`, and the verdict where there is one."""
+    """Return the printed data: `explore_anatomy`, and the verdict if there is one."""
     made = explored(folder)
     path = Path(folder) / FOLDER / VERDICT
     return {**made, "verdict": json.loads(plain_files.read(path)) if path.exists() else None}

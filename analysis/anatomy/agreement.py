@@ -1,15 +1,15 @@
-"""How far each signal agrees with the labels, trace by trace.
+"""Agreement of each signal with the labels, trace by trace.
 
-Within a trace: Spearman's rho of a signal with the label over the tokens that may be occluded. Traces in
-which every token has one label have no rho, and are counted. Pooling the tokens of all traces, as EpiKV
-prints it (arXiv:2606.26472, section 4.2), mixes in how traces differ: a trace of which more is needed, or
-whose hidden states move more, correlates with nothing inside it.
+The measure within a trace is Spearman's rho of a signal with the label over the tokens that may be occluded.
+Traces in which every token has one label have no rho and are counted. EpiKV pools the tokens of all traces
+(arXiv:2606.26472, section 4.2), which mixes in how traces differ: a trace that needs more of its tokens, or
+whose hidden states move more, adds correlation that no single trace has.
 
-*Given position* (`partial`): the ranks of the position, and of the number of windows that cover a token, are
-held. A signal with a trend agrees with labels that have one (EpiKV, section 3.2, "the temporal-trend
-correction"); and a token at an end of the span is covered by fewer windows, so that it is needed less often
-whatever it says. Only what is straight in these ranks is held. Where the prompt is needed and what was
-written is not, that is a step, and a signal that tells no more than one from the other passes: `given_part`.
+*Given position* (`partial`) controls for the ranks of the position and of the number of windows that cover a
+token. A signal with a trend agrees with labels that have one (EpiKV, section 3.2, "the temporal-trend
+correction"); and fewer windows cover a token at an end of the span, so it is labelled needed less often. The
+control is linear in these ranks. If the prompt is needed and the written text is not, the label is a step,
+and a signal that only separates the two passes: see `partial_within_parts`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,13 +25,14 @@ from analysis.stats import correlations
 __all__ = ["POSITION", "Agreement", "agreement", "by_class", "given_part", "pooled", "varying"]
 
 Floats = NDArray[np.float64]
-POSITION: Signal = ("position", None)  # a row of every trace, and no candidate
-LEAST_TOKENS = 8  # of a class in a trace, of fewer no rho is taken
+POSITION: Signal = ("position", None)  # a signal of every trace that cannot be chosen
+LEAST_TOKENS = 8  # of a class in a trace; no rho is taken of fewer
 
 
 class Agreement(NamedTuple):
-    """Of one (model, task), its traces with varying labels. rho, partial, auc: [trace, signal], NaN where a
-    signal is constant there or has no value.
+    """The agreement of signals and labels for one (model, task), over its traces with varying labels.
+
+    rho, partial, auc: [trace, signal], NaN where a signal is constant or has no value.
     """
 
     signals: tuple[Signal, ...]
@@ -42,27 +43,27 @@ class Agreement(NamedTuple):
     auc: Floats
 
     def units(self, table: Floats) -> Floats:
-        """[unit, signal] of one of the tables."""
+        """Return [unit, signal] of one of the tables; a unit is a trace or a cluster."""
         return over_traces.units(table, self.clusters)
 
     @property
     def number(self) -> int:
-        """Of units."""
+        """The number of units."""
         return len(set(self.clusters))
 
     @property
     def candidates(self) -> NDArray[np.bool_]:
-        """[signal]: what may be chosen."""
+        """[signal]: whether the signal may be chosen."""
         return np.array([signal != POSITION for signal in self.signals], dtype=bool)
 
 
 def varying(traces: Iterable[Trace], reading: str) -> list[Trace]:
-    """Those that were labelled and have tokens of both labels in this reading."""
+    """Return the labelled traces that have tokens of both labels in this reading."""
     return [one for one in traces if one.windows and 0 < one.labels(reading).mean() < 1]
 
 
 def agreement(anatomy: Anatomy, pair: Pair, half: str | None, reading: str | None = None) -> Agreement:
-    """half: one of them, or None for both. reading: the registered one without it."""
+    """Measure the agreement on one half, or on both for None; reading: the registered one by default."""
     reading = reading or anatomy.reading
     traces = varying(anatomy.of(pair, half), reading)
     signals = tuple(dict.fromkeys(signal for one in traces for signal in one.signals))
@@ -74,15 +75,16 @@ def agreement(anatomy: Anatomy, pair: Pair, half: str | None, reading: str | Non
         held = np.stack([np.arange(len(label)), one.covered(reading)])
         found = correlations.rows(own, label, held)
         rho[at, columns], partial[at, columns], auc[at, columns] = found.rho, found.partial, found.auc
-    # Rounded, so that sums in another order choose alike.
+    # Rounded, so that sums in another order give the same choice.
     problems, clusters = tuple(one.problem for one in traces), tuple(one.cluster for one in traces)
     return Agreement(signals, problems, clusters, *(np.round(each, 12) for each in (rho, partial, auc)))
 
 
 def given_part(anatomy: Anatomy, pair: Pair, found: Agreement, reading: str | None = None) -> Floats:
-    """[trace, signal] of `found`, the agreement of both halves: as its `partial`, with a level and a slope of
-    the position held in the prompt and in what the model wrote, each by themselves. Where a span lies in one
-    of the two it is `partial`.
+    """Return [trace, signal]: the partial rho with separate controls for the prompt and the written text.
+
+    agreement: that of both halves. The controls are a level and a slope of the position in each of the two
+    parts. If the span lies in one of them the value is that of `partial`.
     """
     reading = reading or anatomy.reading
     place, table = {signal: at for at, signal in enumerate(found.signals)}, found.partial.copy()
@@ -99,7 +101,9 @@ def given_part(anatomy: Anatomy, pair: Pair, found: Agreement, reading: str | No
 
 
 def by_class(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> dict[str, Agreement]:
-    """Within the tokens of one class alone, traces with at least 8 of them and both labels among these."""
+    """Measure the agreement within the tokens of one class, by class name. A trace counts if it has at least
+    8 tokens of the class with both labels among them.
+    """
     reading = reading or anatomy.reading
     traces = varying(anatomy.of(pair), reading)
     signals = tuple(dict.fromkeys(signal for one in traces for signal in one.signals))
@@ -134,8 +138,9 @@ def _stacked(
 def pooled(
     anatomy: Anatomy, pair: Pair, half: str | None, signal: Signal, reading: str | None = None
 ) -> Iterator[tuple[str, Floats, NDArray[np.int8]]]:
-    """Of every trace that has the signal: its cluster, its values in the span, and its labels; tokens without
-    a value are left out. Traces whose labels do not vary are in, as in the paper's pool.
+    """Yield the cluster, the values in the span, and the labels of every trace that has the signal.
+
+    Tokens without a value are left out. Traces whose labels do not vary are included, as in the paper's pool.
     """
     reading = reading or anatomy.reading
     for one in anatomy.of(pair, half):

@@ -1,4 +1,4 @@
-"""How often the anatomy errs where nothing is planted, and finds what is, in studies made up whole."""
+"""Error rates and power of the registered test, from simulated studies with a known truth."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ __all__ = ["Found", "Size", "studied"]
 
 
 class Size(NamedTuple):
-    """Of a study: traces of each half, (signal, layer) rows, and (model, task) pairs."""
+    """The size of a study: traces of each half, (signal, layer) rows, and (model, task) pairs."""
 
     traces: int = 16
     signals: int = 24
@@ -27,9 +27,12 @@ class Size(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Of one study, whether any pair AGREES; also beyond position; whether any row of any pair survives the
-    correction of the exploratory table, of rho and of the partial rho; whether the planted row of the first
-    pair was chosen and AGREES; and the mean and spread of its rho over the traces of the testing half.
+    """The outcome of one simulated study.
+
+    agrees: whether any pair AGREES; beyond: also beyond position. survives, partial_survives: whether any row
+    of any pair survives the correction of the exploratory table, for rho and for the partial rho. right:
+    whether the planted row of the first pair was chosen and AGREES. mean, sd: of its rho over the traces of
+    the testing half.
     """
 
     agrees: bool
@@ -42,7 +45,7 @@ class Found(NamedTuple):
 
 
 def studied(nature: Nature, size: Size, rng: np.random.Generator) -> Found:
-    """One study. What is planted, if anything, is row 0 of the first pair."""
+    """Simulate and judge one study. A planted signal is row 0 of the first pair."""
     level = corrected(size.alpha, size.pairs)
     agrees = beyond = survives = partial_survives = right = False
     mean = sd = float("nan")

@@ -1,7 +1,7 @@
-"""All that the traces of both halves show, beside the registered test: nothing of it decides anything.
+"""Exploratory results from the traces of both halves; none of them decides anything.
 
-Rows that survive are corrected for all rows of a (model, task) together, by flipped signs of whole traces,
-and for the number of (model, task) pairs (Bonferroni). Intervals are of each row by itself.
+p values are corrected for all rows of a (model, task) together, by flipping signs of whole traces, and for
+the number of (model, task) pairs (Bonferroni). Intervals are uncorrected, one for each row.
 """
 
 import math
@@ -22,24 +22,25 @@ __all__ = ["corrected_p", "explored", "label_shares"]
 
 Floats = NDArray[np.float64]
 TENTHS = 10
-TOGETHER = 64  # rows that are ranked at once
+TOGETHER = 64  # rows that are ranked at a time
 
 
 def explored(folder: Path) -> dict[str, Any]:
-    """registration, reading, alpha, level (alpha over the pairs), draws, seed, and pairs; of each:
+    """Return registration, reading, alpha, level (alpha over the pairs), draws, seed, and pairs. Each pair
+    has:
 
     model, task; states: by half; varying, units: of both halves; shares: as `label_shares`;
-    rows: of each (signal, layer): units; rho, sd: of the traces' own; interval: 95 %, studentised bootstrap
-        over units; fisher: 95 %, of n = units as EpiKV counts; p: two-sided, corrected, null of fewer than 8
-        units and of the position, which is no candidate; survives: p at most alpha; partial, partial_p,
+    rows: of each (signal, layer): units; rho, sd: over the traces' own; interval: 95 %, studentised bootstrap
+        over units; fisher: 95 %, of n = units as EpiKV counts; p: two-sided, corrected, null for fewer than 8
+        units and for the position, which is no candidate; survives: p at most alpha; partial, partial_p,
         partial_survives: the same given position; part, part_p, part_survives: the same given position within
-        the prompt and within what was written, each by itself; auc: mean over traces; pooled: rho of all
+        the prompt and within the written text, each by itself; auc: mean over traces; pooled: rho of all
         tokens together;
-        other: rho in the reading that is not registered; classes: rho and traces within each token class;
-    needed: as in verdict.json, with the median spread of all rows; screening: `screening.over_problems`,
-        policies and held_out of its functions of these names, and without: traces of which nothing is needed.
+        other: rho in the other reading; classes: rho and traces within each token class;
+    needed: as in verdict.json, with the median spread of all rows; screening: results of the functions in
+        `screening` (problems, policies, held_out), and without: traces in which no token is needed.
 
-    Raises RecordError as `reading.read`. An anatomy that is not complete is told as far as it is.
+    Raises RecordError as `read_anatomy` does. An incomplete anatomy is reported as far as it goes.
     """
     folder = Path(folder)
     anatomy = read(folder)
@@ -89,10 +90,12 @@ def _of_pair(folder: Path, anatomy: Anatomy, pair: Pair, level: float, number: i
 
 
 def corrected_p(anatomy: Anatomy, found: Agreement, table: Floats, stream: tuple[int, str]) -> Floats:
-    """[signal] of table[unit, signal]: two-sided, corrected for all rows together and for the number of
-    (model, task) pairs; NaN of the position, which is no candidate. stream: the number of the pair, and what
-    the table holds ("rho", "partial", "part", or "other": rho in the reading that is not registered); each
-    has draws of its own, so that whoever asks gets the same.
+    """Return [signal]: two-sided p of table[unit, signal], corrected for all rows and for all (model, task)
+    pairs.
+
+    NaN for the position, which is no candidate. stream: the number of the pair and the name of the table
+    ("rho", "partial", "part", or "other": rho in the other reading); each name has its own draws, so that
+    every caller gets the same values.
     """
     p = np.full(len(found.signals), np.nan)
     number, name = stream
@@ -158,7 +161,7 @@ def _rows(
 
 
 def _pooled(anatomy: Anatomy, pair: Pair, found: Agreement) -> Floats:
-    """[signal]: Spearman's rho of the tokens of all labelled or unmoved traces together."""
+    """Return [signal]: Spearman's rho of the tokens of all labelled or unmoved traces together."""
     traces = [one for one in anatomy.of(pair) if one.windows]
     label = np.concatenate([one.labels(anatomy.reading) for one in traces])
     ends = np.cumsum([0, *(one.span[1] - one.span[0] for one in traces)])
@@ -172,8 +175,10 @@ def _pooled(anatomy: Anatomy, pair: Pair, found: Agreement) -> Floats:
 
 
 def label_shares(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> dict[str, Any]:
-    """The share of needed tokens in labelled and unmoved traces, the mean over traces: in all; tenths: by
-    tenth of the span; classes: by token class, with the traces that have the class; traces.
+    """Return the share of needed tokens in labelled and unmoved traces, mean over traces.
+
+    all: over the span; tenths: by tenth of the span; classes: by token class, with the traces that have the
+    class; traces: their number.
     """
     reading = reading or anatomy.reading
     traces = [one for one in anatomy.of(pair) if one.windows]

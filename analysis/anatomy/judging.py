@@ -1,11 +1,10 @@
-"""The registered form: a signal and layer chosen on one half of the development problems, tested once on the
-other.
+"""The registered test: a signal and layer are chosen on one half of the development problems, and tested once
+on the other.
 
-The null that is tested of a (model, task): over traces, the mean of the within-trace rank correlations of the
-chosen signal with the labels is zero, or has the other sign. It is true where the signal says nothing of what
-an answer needs, whatever trend the signal has along the text. It is false where both signal and labels have a
-trend: then they do correlate, through the position, and *beyond position* says whether more than that is
-shown.
+The null hypothesis for a (model, task): over traces, the mean of the within-trace rank correlations of the
+chosen signal with the labels is zero or has the other sign. It is true if the signal says nothing about what
+an answer needs, whatever trend the signal has along the text. It is false if both signal and labels have a
+trend: then they correlate through the position, and *beyond position* says whether more than that is shown.
 """
 
 import json
@@ -33,11 +32,11 @@ __all__ = ["AGREES", "CHOSEN", "FEW", "NOT_ASKED", "NOT_SHOWN", "VERDICT", "choo
 Floats = NDArray[np.float64]
 CHOSEN, VERDICT = "chosen.json", "verdict.json"
 AGREES, NOT_SHOWN, FEW = "AGREES", "NOT SHOWN", "TOO FEW TRACES"
-NOT_ASKED = "NOT ASKED"  # beyond position, where nothing is shown before
+NOT_ASKED = "NOT ASKED"  # beyond position, if the first test does not AGREE
 
 
 class Choice(NamedTuple):
-    """sign: 1 or -1, of the mean rho on the choosing half."""
+    """The chosen signal and layer. sign: 1 or -1, of the mean rho on the choosing half."""
 
     signal: str
     layer: int | None
@@ -48,7 +47,7 @@ class Choice(NamedTuple):
 
 
 def choose(folder: Path) -> dict[str, Any]:
-    """chosen.json:
+    """Return the content of chosen.json:
 
     registration: digest of the lock. reading: the registered one. half: "choose".
     pairs: one of each registered (model, task), in order:
@@ -58,7 +57,7 @@ def choose(folder: Path) -> dict[str, Any]:
         chosen: null, or signal, layer (null where a row has none), sign (1, -1), mean and sd of rho over
         units, units. It is the candidate with the largest |mean rho|, the first of equal ones.
 
-    Raises RecordError as `reading.read`, and while traces of the choosing half are missing.
+    Raises RecordError as `read_anatomy` does, and while traces of the choosing half are missing.
     """
     anatomy = read(folder)
     return _chosen(folder, anatomy)
@@ -91,7 +90,9 @@ def _of_pair(anatomy: Anatomy, pair: Pair) -> dict[str, Any]:
 
 
 def best(found: Agreement) -> Choice | None:
-    """The candidate with the largest |mean rho|, the first of equal ones; None: none has enough units."""
+    """Return the candidate with the largest |mean rho|, the first of equal ones; None if none has enough
+    units.
+    """
     if found.number < over_traces.FEWEST:
         return None
     of = over_traces.means(found.units(found.rho))
@@ -105,28 +106,28 @@ def best(found: Agreement) -> Choice | None:
 
 
 def judge(folder: Path) -> dict[str, Any]:
-    """verdict.json:
+    """Return the content of verdict.json:
 
     registration, reading; alpha; level: alpha over the registered pairs (Bonferroni); coverage: 1 - 2 level,
     of every interval below; draws, seed: of the bootstraps.
     states: of all traces of both halves, how many ended in each state.
     pairs: one of each registered (model, task), in order:
         model, task; states, varying, units: as in chosen.json, of the testing half;
-        signal, layer, sign, chosen_mean: as chosen, null where nothing was;
-        word: AGREES where the one-sided p is at most the level, NOT SHOWN, or TOO FEW TRACES (in either
+        signal, layer, sign, chosen_mean: as chosen, null if nothing was;
+        word: AGREES if the one-sided p is at most the level, NOT SHOWN, or TOO FEW TRACES (in either
         half); rho: mean, sd, units, p (one-sided, Student), interval (Student), bootstrap (studentised, whole
              units), fisher (of n = units, as EpiKV counts); beyond_position: the same of the partial
-             correlation, and its own word: asked at the same level after AGREES alone, else NOT ASKED;
+             correlation, with its own word: tested at the same level after AGREES alone, else NOT ASKED;
         auc: mean over traces; pooled: rho of the tokens of all labelled or unmoved traces together, tokens,
              traces, fisher, bootstrap (percentiles, whole units, ranked anew in each draw);
         position: mean rho of the position itself;
         needed: for a mean rho of 0.1, 0.2 and 0.3 and power 0.8: fisher (traces as EpiKV counts, two-sided
-             .05), testing and each_half, as `power.Needed` says, at this level with the spread, and among as
-             many candidates, as the choosing half has.
+             .05), testing and each_half, as in `power.TracesNeeded`, at this level, with the spread of the
+             choosing half and its number of candidates.
       rho to needed are null without a test.
 
-    Raises RecordError as `choose`, while the testing half is not all there, and where chosen.json is missing
-    or is not what the choosing half gives.
+    Raises RecordError as `choose` does, for an incomplete testing half, and for a chosen.json that is missing
+    or differs from what the choosing half gives.
     """
     anatomy = read(folder)
     held = _held(folder)
@@ -220,7 +221,7 @@ def _tested(
 
 
 def _mean(column: Floats, sign: int, level: float, draws: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Of one column [unit, 1]."""
+    """Test the mean of one column [unit, 1]."""
     of, coverage = over_traces.means(column), 1 - 2 * level
     mean, n = float(of.mean[0]), int(of.units[0])
     return {
@@ -254,9 +255,10 @@ def pooled_rho(
     draws: int,
     rng: np.random.Generator,
 ) -> dict[str, Any] | None:
-    """What EpiKV prints: rho of all tokens together. None where no trace has the signal, or it is constant.
+    """Return the pooled rho of all tokens, as EpiKV prints it; None if no trace has the signal or it is
+    constant.
 
-    fisher: of n = units. bootstrap: percentiles over draws of whole units, tokens ranked anew in each.
+    fisher: of n = units. bootstrap: percentiles over draws of whole units, tokens ranked anew in each draw.
     """
     held = list(pooled(anatomy, pair, half, signal))
     if not held:
@@ -281,7 +283,7 @@ def pooled_rho(
     }
 
 
-BLOCK = 1 << 22  # weights held at a time
+BLOCK = 1 << 22  # weights in memory at a time
 
 
 def _resampled(

@@ -1,4 +1,4 @@
-"""How far what each policy kept agrees with what answers needed, where a registration measured it."""
+"""Agreement of the slots that each policy retains with the tokens that answers need, from registrations."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -20,12 +20,12 @@ LEVEL = 0.95
 
 class Agreed(NamedTuple):
     """One arm at one budget of one (model, task), over the traces of both halves in which some token was
-    needed and it did not fail.
+    needed and the arm did not fail.
 
-    kept: mean share of the needed tokens that it kept. auc: mean over traces in which labels vary, of what it
-    kept with the labels, .5 where it keeps needed tokens as often as others; low, high: 95 %, Student over
-    traces or clusters, None of fewer than two. accuracy: of its answers at the cut. policy: empty of a press;
-    changed: what the arm sets of its policy.
+    kept: mean share of the needed tokens that the arm retained. auc: mean over traces with varying labels, of
+    the retained shares with the labels; .5 if needed tokens are retained as often as others. low, high: 95 %,
+    Student over traces or clusters, None for fewer than two. accuracy: of its answers at the cut. policy:
+    empty for a press; changed: the settings that the arm changes in its policy.
     """
 
     study: str
@@ -45,7 +45,9 @@ class Agreed(NamedTuple):
 
 
 def agreed(lock: Mapping[str, Any], anatomy: Anatomy) -> list[Agreed]:
-    """In registered order. Raises RecordError for a side file that is missing or damaged."""
+    """Return the agreements in registered order. Raises RecordError for a side file that is missing or
+    damaged.
+    """
     specs, found = lock["protocol"]["content"]["arms"], []
     for pair in anatomy.pairs:
         of = answers(anatomy, pair)
@@ -85,7 +87,7 @@ def _number(value: float) -> float | None:
 
 
 def in_registrations(folders: Iterable[Path]) -> list[Agreed]:
-    """Of those that labelled traces."""
+    """Return the agreements of the registrations that labelled traces."""
     found = []
     for folder in folders:
         try:
@@ -96,7 +98,11 @@ def in_registrations(folders: Iterable[Path]) -> list[Agreed]:
 
 
 def toml(rows: Iterable[Agreed]) -> str:
-    """As `kv-prereg policies` reads it, which knows nothing of studies: numbers as they are printed."""
+    """Format the agreements as the TOML file that `kv-prereg policies` reads, with numbers as they are
+    printed.
+
+    The reader knows nothing of studies.
+    """
     lines = [
         "# How far what each policy kept agrees with what answers needed: written by docs/generate.py from",
         "# registrations/*/anatomy. No lock holds this file, and nothing that runs a policy reads it.",
@@ -117,5 +123,5 @@ def _told(one: Agreed) -> list[tuple[str, str | int]]:
 
 
 def _value(value: str | int) -> str:
-    """A string of TOML that any name survives in: JSON's escapes are its own."""
+    """Return a TOML value. Strings use the escapes of JSON, which TOML shares."""
     return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""Means over traces of one value a trace and column: their spread, one-sided p, intervals, and the p of a
-family.
+"""Statistics over traces of one value for each trace and column: means, one-sided p, intervals, and
+family-wise p.
 
-A trace is the unit: tokens of one trace share a problem, an answer and windows, and add no trace. Where the
-task names clusters of problems these are the unit, by the values of `analysis.stats.clusters`.
+A trace is the unit: tokens of one trace share a problem, an answer and windows, so they are not independent.
+If the task names clusters of problems, clusters are the units, by the values of `analysis.stats.clusters`.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,13 @@ __all__ = ["FEWEST", "Means", "bootstrap_t", "family_p", "limits", "means", "one
 
 Floats = NDArray[np.float64]
 FEWEST = 8  # units below which nothing is chosen, tested or marked: 2^-8 is the least p that signs can give
-SPREAD = 1e-9  # of a column, below which its units are taken to be equal
-BLOCK = 1 << 24  # numbers held at a time
+SPREAD = 1e-9  # standard deviation below which the units of a column count as equal
+BLOCK = 1 << 24  # numbers in memory at a time
 
 
 class Means(NamedTuple):
-    """[column]. units: that have a value; mean and sd are NaN of none and of one."""
+    """Statistics by [column]. units: how many have a value; mean is NaN without units, sd for fewer than two.
+    """
 
     mean: Floats
     sd: Floats
@@ -29,11 +30,12 @@ class Means(NamedTuple):
 
 
 def units(table: Floats, clusters: Sequence[str]) -> Floats:
-    """[unit, column] of table[trace, column], NaN where a trace or cluster has no value.
+    """Return [unit, column] of table[trace, column], NaN where a trace or cluster has no value.
 
-    clusters: of each trace. Where every trace is its own the table is returned. Else z[c] = mean + (G / n) *
-    (sum over its traces of value - mean): the mean of z is that of the traces, and its standard error the
-    cluster-robust one (Liang & Zeger 1986), G clusters and n traces having a value in that column.
+    clusters: of each trace. If every trace is its own cluster the table is returned. Else z[c] = mean + (G /
+    n) * (sum over its traces of value - mean): the mean of z is that of the traces, and its standard error
+    the cluster-robust one (Liang & Zeger 1986), with G clusters and n traces that have a value in that
+    column.
     """
     names = list(dict.fromkeys(clusters))
     if len(names) == len(table):
@@ -52,7 +54,7 @@ def units(table: Floats, clusters: Sequence[str]) -> Floats:
 
 
 def means(table: Floats) -> Means:
-    """table: [unit, column]."""
+    """Return the mean, spread and number of units of each column of table[unit, column]."""
     known = np.isfinite(table)
     count = known.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -63,8 +65,10 @@ def means(table: Floats) -> Means:
 
 
 def one_sided(of: Means, sign: int) -> Floats:
-    """[column]: Student's p of a mean on the side of `sign`. Units that are all equal have no spread to
-    measure it by; theirs is the sign test's 2^-n, and 1 on the other side or at zero.
+    """Return [column]: Student's one-sided p of a mean on the side of `sign`.
+
+    Units that are all equal have no spread; their p is the sign test's 2^-n, and 1 on the other side or at
+    zero.
     """
     found = np.full(len(of.mean), np.nan)
     for column, (mean, sd, n) in enumerate(zip(*of, strict=True)):
@@ -78,18 +82,18 @@ def one_sided(of: Means, sign: int) -> Floats:
 
 
 def limits(of: Means, level: float) -> tuple[Floats, Floats]:
-    """Two-sided, by Student's t, cut at -1 and 1; without limits for fewer than two units."""
+    """Return two-sided limits by Student's t, cut at -1 and 1; NaN for fewer than two units."""
     with np.errstate(invalid="ignore", divide="ignore"):
         reach = stats.t.ppf((1 + level) / 2, np.maximum(of.units - 1, 1)) * of.sd / np.sqrt(of.units)
     return np.maximum(-1.0, of.mean - reach), np.minimum(1.0, of.mean + reach)
 
 
 def bootstrap_t(table: Floats, level: float, draws: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Two-sided limits [column] by resampling whole units of table[unit, column], studentised (Efron &
+    """Return two-sided limits [column] by resampling whole units of table[unit, column], studentised (Efron &
     Tibshirani 1993, section 12.5), cut at -1 and 1.
 
-    A resample without spread in a column has no t and is left out of it; a column of fewer than two units, or
-    of equal ones, has no limits (NaN).
+    A resample without spread in a column has no t and is left out of that column. A column of fewer than two
+    units, or of equal ones, has no limits (NaN).
     """
     count, width = table.shape
     low, high = np.full(width, np.nan), np.full(width, np.nan)
@@ -118,12 +122,12 @@ def bootstrap_t(table: Floats, level: float, draws: int, rng: np.random.Generato
 
 
 def family_p(table: Floats, draws: int, rng: np.random.Generator) -> Floats:
-    """Two-sided p [column], adjusted for all columns of table[unit, column]: whole units flip their signs in
-    all columns together, and each column is held against the largest |t| of all (Westfall & Young 1993,
-    section 2.3), as `analysis.stats.max_t`, here with values that are missing.
+    """Return two-sided p [column], adjusted for all columns of table[unit, column].
 
-    Exact where a unit's values are as likely as their opposites, right in the limit of many units where only
-    their means are zero. A column of fewer than FEWEST units takes no part: NaN.
+    Whole units flip their signs in all columns together, and each column is compared with the largest |t| of
+    all (Westfall & Young 1993, section 2.3), as in `analysis.stats.max_t`, but with missing values. Exact if
+    a unit's values are as likely as their opposites, and right in the limit of many units if only their means
+    are zero. A column of fewer than FEWEST units is NaN.
     """
     found = np.full(table.shape[1], np.nan)
     known = np.isfinite(table)

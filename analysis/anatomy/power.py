@@ -1,9 +1,9 @@
-"""How many traces a correlation needs, counted two ways.
+"""How many traces a correlation needs, counted in two ways.
 
-As EpiKV counts (arXiv:2606.26472, Appendix G), each trace is one pair of a correlation, and Fisher's z gives
-the number. What is tested here is another thing: the mean of the traces' own correlations, whose error is
-their spread over the root of their number. Where traces agree with one another that takes far fewer of them;
-where they contradict one another, more. And the row must be chosen first, from among many.
+EpiKV (arXiv:2606.26472, Appendix G) counts each trace as one pair of a correlation, and Fisher's z gives the
+number. The test here is another one: the mean of the traces' own correlations, whose error is their spread
+over the root of their number. It takes far fewer traces if they agree with one another, and more if they
+contradict one another. And the row must first be chosen from among many.
 """
 
 import math
@@ -21,14 +21,16 @@ __all__ = ["POWER", "RHO", "Needed", "chosen_with", "found_with", "needed", "tab
 
 RHO = (0.1, 0.2, 0.3)
 POWER = 0.8
-REACH, STEPS = 9.0, 4001  # standard errors on either side, and points, that are summed over
-MOST = 1_000_000  # traces; beyond it none is enough
+REACH, STEPS = 9.0, 4001  # integration: standard errors on either side, and points
+MOST = 1_000_000  # traces; None beyond it
 
 
 class Needed(NamedTuple):
-    """For a true correlation `rho`: traces as EpiKV counts, each a pair (two-sided .05); traces of a testing
-    half with varying labels, where the right row was chosen; and traces of each half, choosing counted in.
-    None where not even a million are enough, or the spread is not known.
+    """The traces that a true correlation `rho` needs.
+
+    fisher: as EpiKV counts, each trace a pair (two-sided .05). testing: traces of a testing half with varying
+    labels, if the right row was chosen. each_half: traces of each half, with the choice taken into account.
+    None if a million are not enough, or if the spread is not known.
     """
 
     rho: float
@@ -38,7 +40,10 @@ class Needed(NamedTuple):
 
 
 def table(sd: float, level: float, rows: int, power: float = POWER) -> list[Needed]:
-    """sd: of the traces' own correlations. level: of the one-sided test, corrected. rows: to choose from."""
+    """Return the needed traces for each rho in RHO.
+
+    sd: of the traces' own correlations. level: of the one-sided test, corrected. rows: to choose from.
+    """
 
     def both(traces: int, rho: float) -> float:
         return chosen_with(traces, rho, sd, rows) * found_with(traces, rho, sd, level)
@@ -53,7 +58,7 @@ def table(sd: float, level: float, rows: int, power: float = POWER) -> list[Need
 
 
 def needed(sd: float, level: float, rows: int) -> dict[str, dict[str, int | None]]:
-    """`table` as verdict.json has it."""
+    """Return `power_table` in the form of verdict.json."""
     return {
         f"{one.rho:.1f}": {"fisher": one.fisher, "testing": one.testing, "each_half": one.each_half}
         for one in table(sd, level, rows)
@@ -61,23 +66,25 @@ def needed(sd: float, level: float, rows: int) -> dict[str, dict[str, int | None
 
 
 def found_with(traces: int, rho: float, sd: float, level: float) -> float:
-    """The power of the one-sided t test of a mean `rho` of so many traces."""
+    """Return the power of the one-sided t test of a mean `rho` over this number of traces."""
     return float(TTestPower().power(rho / sd, traces, level, alternative="larger"))
 
 
 def chosen_with(traces: int, rho: float, sd: float, rows: int) -> float:
-    """The chance that a row with the mean `rho` has, over so many traces, the largest |mean| of all `rows`,
-    and the right sign, where the others have none and each errs by itself: real rows err alike, and then the
-    chance is larger.
+    """Return the probability that choosing picks the right row: over this number of traces, a row with the
+    mean `rho` has the largest |mean| of all `rows`, and the right sign.
+
+    The other rows have mean 0 and independent errors. Real rows have correlated errors, and then the
+    probability is larger.
     """
-    z = rho * np.sqrt(traces) / sd  # of the planted mean
+    z = rho * np.sqrt(traces) / sd  # of the true mean
     mean = np.linspace(max(0.0, z - REACH), max(0.0, z) + REACH, STEPS)
     largest = stats.norm.pdf(mean - z) * (2 * stats.norm.cdf(mean) - 1) ** (rows - 1)
     return float(integrate.simpson(largest, x=mean))
 
 
 def _least(found: Callable[[int, float], float], rho: float, power: float, sd: float) -> int | None:
-    """The fewest traces, at least 8, with that power, which rises with them."""
+    """Return the fewest traces, at least 8, with this power, which rises with them."""
     if math.isnan(sd):
         return None
     if sd <= 0 or found(FEWEST, rho) >= power:

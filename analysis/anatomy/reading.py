@@ -1,7 +1,7 @@
-"""anatomy/traces.jsonl and its side files as arrays, read by their documented format (docs/records.md).
+"""Reads anatomy/traces.jsonl and its side files into arrays, by their documented format (docs/records.md).
 
-Whether digests and chains hold, kv-prereg audit says. Here a file is refused where it cannot be read as what
-it says that it is; every trace counts, whatever its state.
+kv-prereg audit verifies digests and chains. This module refuses a file only if it cannot be read in its
+format; every trace counts, whatever its state.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ CHOOSE, TEST = HALVES = ("choose", "test")
 READINGS = ("padded", "dropped")
 MEASURED = ("labelled", "unmoved")  # states of a trace that has windows and values
 STATES = (*MEASURED, "wrong", "short", "unreproduced", "failed")
-ORACLE = "oracle-occlusion"  # keeps what the labels need: no policy, and unreachable
+ORACLE = "oracle-occlusion"  # retains the tokens that the labels mark: an upper bound, and no policy
 CORRECT = "correct"
 MOST_VALUES = 1 << 30  # bytes of an inflated side file
 Pair: TypeAlias = tuple[str, str]  # model, task
@@ -51,12 +51,13 @@ Signal: TypeAlias = tuple[str, int | None]  # name, layer
 
 
 class NothingLabelled(RecordError):
-    """A study without a trace, and what to do about it."""
+    """A study without any labelled trace; the message says what to do about it."""
 
 
 class Kept(NamedTuple):
-    """What one arm kept at the cut, and how it went on. correct: None where it failed. slots: granted to each
-    KV head and layer; None where it failed before.
+    """The outcome of one arm on a trace: its continuation after the eviction at the cut.
+
+    correct: None if it failed. slots: granted to each KV head and layer; None if it failed before that.
     """
 
     arm: str
@@ -66,15 +67,16 @@ class Kept(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """One line. span, windows: positions [start, stop). windows: by reading, whether the grade changed.
+    """One line of traces.jsonl. span, windows: positions [start, stop). windows: by reading, whether the
+    grade changed.
 
-    A trace that is neither labelled nor unmoved has no windows, no signals and nothing kept.
+    A trace that is neither labelled nor unmoved has no windows, no signals and no outcomes.
     """
 
     model: str
     task: str
     problem: str
-    cluster: str  # the problem itself where its task names none
+    cluster: str  # the problem itself if its task names no clusters
     half: str
     state: str
     span: tuple[int, int]
@@ -83,7 +85,7 @@ class Trace(NamedTuple):
     signals: tuple[Signal, ...]
     kept: tuple[Kept, ...]
     side: Path | None
-    prompt: int = 0  # tokens; where those that the model wrote begin
+    prompt: int = 0  # tokens of the prompt; the written text begins there
 
     @property
     def pair(self) -> Pair:
@@ -93,7 +95,7 @@ class Trace(NamedTuple):
         return labels(self.windows[reading], self.span)
 
     def covered(self, reading: str) -> NDArray[np.int64]:
-        """[token of the span]: how many windows cover it."""
+        """Return [token of the span]: the number of windows that cover it."""
         start, stop = self.span
         found = np.zeros(stop - start, dtype=np.int64)
         for first, last, _ in self.windows[reading]:
@@ -101,13 +103,14 @@ class Trace(NamedTuple):
         return found
 
     def values(self) -> "Values":
-        """Of all n tokens. Raises RecordError for a side file that is missing or damaged."""
+        """Return the values of all n tokens. Raises RecordError for a side file that is missing or damaged.
+        """
         return _values(self)
 
 
 class Values(NamedTuple):
-    """signals: [signal, token], NaN where there is no value; kept: [kept, token], the share of (layer, KV
-    head) pairs that kept it.
+    """signals: [signal, token], NaN where there is no value; retained: [outcome, token], the share of (layer,
+    KV head) pairs that retained the token.
     """
 
     signals: NDArray[np.float32]
@@ -115,15 +118,15 @@ class Values(NamedTuple):
 
 
 class Anatomy(NamedTuple):
-    """traces: in the order of the file. pairs: the registered (model, task), in order; their number divides
-    alpha whether or not they have traces.
+    """The labelled traces of a study. traces: in the order of the file. pairs: the registered (model, task),
+    in order; alpha is divided by their number whether or not they have traces.
     """
 
     registration: str  # digest of the lock
     settings: Mapping[str, Any]  # [anatomy] of the protocol
     pairs: tuple[Pair, ...]
     due: Mapping[Pair, tuple[str, ...]]  # problems of both halves
-    clusters: Mapping[str, Mapping[str, str]]  # by task, of its problems; empty where it names none
+    clusters: Mapping[str, Mapping[str, str]]  # by task, the cluster of each problem; empty if it names none
     arms: tuple[str, ...]
     traces: tuple[Trace, ...]
 
@@ -135,12 +138,12 @@ class Anatomy(NamedTuple):
         return [one for one in self.traces if one.pair == pair and half in (None, one.half)]
 
     def states(self, pair: Pair, half: str | None = None) -> dict[str, int]:
-        """How many traces ended in each state; all states, none left out."""
+        """Return how many traces ended in each state, for all states."""
         counted = Counter(one.state for one in self.of(pair, half))
         return {state: counted[state] for state in STATES}
 
     def missing(self, pair: Pair, half: str) -> list[str]:
-        """Problems of this half without a trace."""
+        """Return the problems of this half that have no trace."""
         there = {one.problem for one in self.of(pair, half)}
         return [
             one
@@ -150,14 +153,15 @@ class Anatomy(NamedTuple):
 
 
 def half_of(name: str) -> str:
-    """By the MD5 of the name of a cluster or, in a task without clusters, of the id, modulo 2; the split into
-    development and held out asks modulo 5.
+    """Return the half: the MD5 of the name of a cluster or, in a task without clusters, of the id, modulo 2.
+
+    The split into development and held-out problems uses modulo 5.
     """
     return HALVES[int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) % 2]
 
 
 def labels(windows: Sequence[tuple[int, int, bool]], span: tuple[int, int]) -> NDArray[np.int8]:
-    """[token of the span]: 1 where any window that covers it changed the grade, else 0 (EpiKV,
+    """Return [token of the span]: 1 if any window that covers the token changed the grade, else 0 (EpiKV,
     arXiv:2606.26472, Appendix C). A token that no window covers has 0.
     """
     start, stop = span
@@ -169,8 +173,10 @@ def labels(windows: Sequence[tuple[int, int, bool]], span: tuple[int, int]) -> N
 
 
 def read(folder: Path) -> Anatomy:
-    """FOLDER/lock.json and FOLDER/anatomy. Raises RecordError for a lock without [anatomy], no trace at all,
-    a trace of no registered (model, task, development problem) or of one twice, and another format.
+    """Read FOLDER/lock.json and FOLDER/anatomy.
+
+    Raises RecordError for a lock without [anatomy], for no trace at all, for a trace of an unregistered
+    (model, task, development problem), for a second trace of one problem, and for another format.
     """
     folder = Path(folder)
     plain_files.refuse_other(folder)
@@ -194,7 +200,7 @@ def read(folder: Path) -> Anatomy:
     for name, number, line in plain_files.lines(folder / FOLDER, TRACES):
         where = f"{folder}: {FOLDER}/{name}:{number}"
         if not line.endswith(b"\n"):
-            continue  # begun, and not recorded: the audit says so
+            continue  # an incomplete last line: the audit reports it
         try:
             body = json.loads(line)["body"]
             one = _trace(body, folder, items)
@@ -212,7 +218,7 @@ def read(folder: Path) -> Anatomy:
             raise RecordError(f"{where}: a second trace of {one.problem}; each is recorded once")
     if not traces:
         raise NothingLabelled(f"{folder}: no trace was labelled yet; run: kv-prereg anatomy {folder}")
-    digest = hashlib.sha256(lock_bytes.removesuffix(b"\n")).hexdigest()  # as everything cites it
+    digest = hashlib.sha256(lock_bytes.removesuffix(b"\n")).hexdigest()  # the digest that records cite
     return Anatomy(digest, settings, pairs, due, clusters, arms, tuple(traces.values()))
 
 
@@ -263,7 +269,7 @@ def _trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]) -> T
 
 
 def _hexadecimal(digest: str) -> str:
-    """A file name, and no path to another place."""
+    """Return the digest as a file name. Raises RecordError for anything else, such as a path."""
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
         raise RecordError("values.sha256: is no SHA-256")
     return digest

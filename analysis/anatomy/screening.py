@@ -1,20 +1,20 @@
-"""Does what an arm keeps of the needed tokens say whether it answers right? Over problems, and over policies.
+"""Whether the share of needed tokens that an arm retains predicts a right answer, over problems and over
+policies.
 
-Agreement of an arm on a trace is the share of the needed tokens that it kept, the mean over layers and KV
-heads. Traces of which no token is needed have none and are counted. The oracle is built from the labels and
-left out.
+The agreement of an arm on a trace is the share of the needed tokens that it retained, mean over layers and KV
+heads. Traces in which no token is needed have no agreement and are counted. The oracle is built from the
+labels and left out.
 
-Over problems. Answers are right or wrong and several are of one trace, so the model is a logistic one by
+Over problems. Answers are right or wrong and several belong to one trace, so the model is logistic, fitted by
 generalised estimating equations (Liang & Zeger 1986), exchangeable within a trace, with the bias-reduced
 sandwich of Mancl and DeRouen (2001), since traces are few. A linear mixed model would give probabilities
-beyond 0 and 1, and statsmodels fits logistic ones with random effects by variational Bayes or a Laplace
-approximation alone, whose spreads are known to be too small. Agreement is parted: how far an arm lies above
-the mean of all arms at the same trace and budget (`within`, what is asked), and that mean (`between`, that
-some traces are easier to keep). Where it does not converge, or separates, that is said, and the linear slope
-beside it, which exists whenever agreement varies, is all there is.
+outside [0, 1], and statsmodels fits logistic ones with random effects only by variational Bayes or a Laplace
+approximation, whose spreads are known to be too small. Agreement is split: how far an arm lies above the mean
+of all arms at the same trace and budget (`within`, the quantity of interest), and that mean (`between`: some
+traces are easier to retain). If the fit does not converge, or the answers separate, the state says so, and
+only the linear slope is reported, which exists whenever agreement varies.
 
-Over policies. Spearman's rho of mean agreement and accuracy, arms being what they are: only traces are
-resampled.
+Over policies. Spearman's rho of mean agreement and accuracy. The arms are fixed: only traces are resampled.
 """
 
 import math
@@ -39,12 +39,14 @@ from analysis.studies import study_files
 __all__ = ["Answers", "answers", "held_out", "over_policies", "over_problems"]
 
 Floats = NDArray[np.float64]
-SEPARATED = 50.0  # log odds per whole share, above which a fit runs away
+SEPARATED = 50.0  # log odds per whole share; a larger estimate means that the fit diverges
 
 
 class Answers(NamedTuple):
-    """[trace, arm, budget], NaN where an arm failed. kept: of the needed tokens. auc: of what was kept with
-    the labels. right: 1 or 0. without: traces of which no token is needed.
+    """Arrays [trace, arm, budget], NaN where an arm failed.
+
+    kept: share of the needed tokens that were retained. auc: of the retained shares with the labels. right: 1
+    or 0. without: number of traces in which no token is needed.
     """
 
     arms: tuple[str, ...]
@@ -57,7 +59,9 @@ class Answers(NamedTuple):
 
 
 def answers(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> Answers:
-    """Of both halves; every trace with a needed token, in the registered reading without another."""
+    """Collect the answers of both halves, over traces with a needed token; reading: the registered one by
+    default.
+    """
     reading = reading or anatomy.reading
     measured = [one for one in anatomy.of(pair) if one.windows]
     traces = [one for one in measured if one.labels(reading).any()]
@@ -80,10 +84,13 @@ def answers(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> Answers
 
 
 def over_problems(of: Answers, draws: int, rng: np.random.Generator) -> dict[str, Any]:
-    """state: "fitted", or in words why not. within, between: log odds of a right answer for each tenth of the
-    needed tokens more that are kept, with error, 95 % limits (Student, clusters less parameters) and p; null
-    where not fitted. slope: change of the chance of a right answer for a tenth more, among arms at the same
-    trace and budget, with the 95 % limits of a bootstrap over traces; null where agreement does not vary.
+    """Return the fit over problems.
+
+    state: "fitted", or the reason why not. within, between: log odds of a right answer for each additional
+    tenth of the needed tokens retained, with error, 95 % limits (Student, clusters less parameters) and p;
+    null if not fitted. slope: change of the probability of a right answer for an additional tenth, among arms
+    at the same trace and budget, with the 95 % limits of a bootstrap over traces; null if agreement does not
+    vary.
     """
     known = np.isfinite(of.right) & np.isfinite(of.kept)
     trace, _, budget = np.nonzero(known)
@@ -187,10 +194,12 @@ def _percentiles(drawn: Floats) -> tuple[float, float] | None:
 
 
 def over_policies(of: Answers, draws: int, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Of each budget: every arm's mean share of needed tokens kept, AUC, accuracy and traces; rho of the
-    shares with the accuracies, and of the AUCs with them; 95 % percentile limits over traces or clusters.
-    Null of fewer than five arms, and where a side is constant; a resample in which it is constant counts for
-    nothing.
+    """Return for each budget: every arm's mean share of needed tokens retained, AUC, accuracy and traces; rho
+    of the shares with the accuracies, and of the AUCs with them; 95 % percentile limits over traces or
+    clusters.
+
+    rho is null for fewer than five arms, and if one side is constant. Resamples with a constant side are left
+    out.
     """
     names = list(dict.fromkeys(of.clusters))
     belongs = np.array([[one == name for one in of.clusters] for name in names], dtype=float)
@@ -226,7 +235,7 @@ def over_policies(of: Answers, draws: int, rng: np.random.Generator) -> list[dic
 
 
 def _weighted(side: Floats, weights: Floats) -> Floats:
-    """[draw, arm]: means over traces of side[trace, arm]."""
+    """Return [draw, arm]: weighted means over traces of side[trace, arm]."""
     known = np.isfinite(side)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean: Floats = (weights @ np.where(known, side, 0)) / (weights @ known)
@@ -235,13 +244,15 @@ def _weighted(side: Floats, weights: Floats) -> Floats:
 
 def _rho(one: Floats, other: Floats) -> float:
     known = np.isfinite(one) & np.isfinite(other)
-    # Rounded: means of the same answers in another order are equal.
+    # Rounded, so that means of the same answers in another order are equal.
     return spearman(np.round(one[known], 9), np.round(other[known], 9)) if known.sum() >= LEAST else math.nan
 
 
 def held_out(folder: Path, pair: Pair, policies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """Of each budget, rho of every arm's mean share of needed tokens kept on development problems with its
-    accuracy in the sealed confirmation; None of a study that has none. policies: what `over_policies` gives.
+    """Return for each budget rho of every arm's mean share of needed tokens retained, on development
+    problems, with its accuracy in the sealed confirmation; None if the study is not sealed.
+
+    policies: the result of `correlate_over_policies`.
     """
     if not (folder / "seal.json").exists():
         return None

@@ -1,9 +1,9 @@
-"""Traces made up with known truth: what the registered form is tried on, and how often it errs.
+"""Simulated traces with a known truth, on which the registered test is tried.
 
-Labels come as occlusion makes them: a few tokens are needed, a window is needed if it covers one, a token if
-a window over it is. So they hang together over tens of tokens, as signals do that are rolling means. Signals
-have trends along the text, alike in all traces, and an autocorrelation; a planted one has, besides, a share
-of the label.
+Labels have the structure that occlusion gives them: a few tokens are needed, a window is needed if it covers
+one of them, and a token is labelled if a window over it is needed. So labels are correlated over tens of
+tokens, like signals that are rolling means. Signals have trends along the text, the same in all traces, and
+an autocorrelation; a planted signal also contains a share of the label.
 """
 
 from typing import NamedTuple
@@ -16,13 +16,13 @@ __all__ = ["Made", "Nature", "made_up", "windows"]
 
 
 class Nature(NamedTuple):
-    """What made-up traces are like.
+    """Parameters of simulated traces.
 
-    sites: tokens needed, on average. autocorrelation: of signals from token to token. trend: what a signal
-    gains from the first token to the last, in standard deviations, at most; of each signal another, positive
-    or negative, alike in all traces. late: how much later in the span sites lie, 0 (anywhere) to 1: a trend
-    of the labels. strength: what a planted signal gains where it is needed, in standard deviations; varied:
-    the standard deviation of that over traces.
+    sites: tokens needed, on average. autocorrelation: of signals from token to token. trend: the most that a
+    signal gains from the first token to the last, in standard deviations; each signal has its own trend,
+    positive or negative, the same in all traces. late: how much later in the span sites lie, 0 (anywhere) to
+    1: a trend of the labels. strength: what a planted signal gains where it is needed, in standard
+    deviations; varied: the standard deviation of that over traces.
     """
 
     tokens: int = 200
@@ -37,7 +37,7 @@ class Nature(NamedTuple):
 
 
 class Made(NamedTuple):
-    """windows: start, stop, whether the grade changed; signals: [signal, token]."""
+    """A simulated trace. windows: start, stop, whether the grade changed; signals: [signal, token]."""
 
     windows: list[tuple[int, int, bool]]
     label: NDArray[np.int8]
@@ -45,7 +45,7 @@ class Made(NamedTuple):
 
 
 def windows(tokens: int, window: int, stride: int) -> list[tuple[int, int]]:
-    """Every `stride` tokens while a whole window fits, and one more at the end where tokens are left."""
+    """Return a window every `stride` tokens while it fits, and one more at the end if tokens are left."""
     starts = list(range(0, tokens - window + 1, stride))
     if starts[-1] + window < tokens:
         starts.append(tokens - window)
@@ -58,7 +58,7 @@ def made_up(
     planted: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> Made:
-    """One trace. trends: [signal], alike for all traces of a study; planted: [signal], those that know."""
+    """Simulate one trace. trends: [signal], the same for all traces of a study; planted: [signal], a mask."""
     n = nature.tokens
     count = 1 + rng.poisson(max(0.0, nature.sites - 1))
     where = rng.random(count)
@@ -75,7 +75,7 @@ def made_up(
             label[start:stop] = 1
     rho = nature.autocorrelation
     noise = rng.normal(size=(len(trends), n + 100)) * np.sqrt(1 - rho**2)
-    # The first hundred values are run in, so that the series has the same spread throughout.
+    # The first hundred values are a warm-up, so that the series has the same spread throughout.
     series = filters.lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 100:]
     along = np.linspace(-0.5, 0.5, n)
     gain = rng.normal(nature.strength, nature.varied) if nature.varied else nature.strength

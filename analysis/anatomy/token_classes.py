@@ -1,4 +1,4 @@
-"""What kind of token a decoded piece is: number, word, punctuation, space, or special."""
+"""The class of a decoded token: number, word, punctuation, space, or special."""
 
 import re
 
@@ -9,8 +9,8 @@ SPECIAL = re.compile("<[|\uff5c]?[^<>\\s]+[|\uff5c]?>|\\[[A-Z]{3,}\\]")  # <|im_
 
 
 def class_of(piece: str) -> str:
-    """By what the piece holds: an empty one or a marker is special; white space alone is space; any digit
-    makes it a number, else any letter a word; else it is punctuation.
+    """Return the class of a piece. An empty piece or a marker is special; white space alone is space; any
+    digit makes it a number, else any letter a word; else it is punctuation.
     """
     if not piece or SPECIAL.fullmatch(piece.strip()):
         return "special"

@@ -1,4 +1,4 @@
-"""An anatomy in words and columns."""
+"""The report of an anatomy as text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 
 
 def lines(made: Row) -> Iterator[str]:
-    """Of `__main__.found`, decimals as text."""
+    """Yield the lines for `__main__.read_findings`, whose decimals are text."""
     yield from _registered(made)
     for pair in made["pairs"]:
         yield from ("", f"{pair['model']}, {pair['task']}: exploratory, both halves")

@@ -1,8 +1,9 @@
-"""Audit published claims from printed numbers: pure checks, a strict format, a level and a verdict a claim.
+"""Audits published claims from printed numbers: pure checks, a strict format, a level and a verdict for each
+claim.
 
     kv-prereg claims analysis/published/*.toml
 
-Each check is a function of numbers to a NamedTuple or a number, so that other audits can use it.
+Each check is a function from numbers to a NamedTuple or a number, so that other audits can use it.
 
 May import: analysis.rules, analysis.stats, analysis.output, analysis.selection; numpy, scipy, statsmodels.
 """

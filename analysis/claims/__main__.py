@@ -21,7 +21,7 @@ from analysis.output import phases
 from analysis.output.command import named, said
 from analysis.output.phases import phase
 from analysis.output.printed import dumps
-from analysis.output.shown import print_bytes, put
+from protocol.evidence.bytes.shown import print_bytes, put
 
 __all__ = ["main"]
 

@@ -16,7 +16,7 @@ Statistics    paired(a, b)       p of McNemar's test, over all pairings (a range
 Printing      agree(effect, low, high, p)   the p follows from the interval
               answerable(a, n)   n single answers, or differences of n pairs, can give a
 Rules         branch([(role, delta, p), ...]), choose([[delta, ...], ...], tolerance)
-              unprinted(what)    cannot be told: the paper does not print it
+              unprinted(what)    undecided: the paper does not print it
 """
 
 import ast
@@ -39,17 +39,17 @@ COMPARISON = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt:
 
 
 class ExpressionError(ValueError):
-    """A checkable form that does not follow this notation, or names a cell that is not in the file."""
+    """A checkable form that does not follow this notation, or names a cell that the file does not have."""
 
 
 class Cells(Protocol):
-    """The printed cells of one file. A cell is a number or a word; None when it is not printed."""
+    """The printed cells of one file. A cell is a number or a word; None if it is not printed."""
 
     def cell(self, table: str, name: str) -> Quantity | str | None: ...
 
 
 def decide(form: str, cells: Cells, names: Mapping[str, str | tuple[str, ...]]) -> Answer:
-    """Whether `form` holds. names: lists of words, or forms such as "lambda m: v('5', m)", by name.
+    """Return whether `form` holds. names: lists of words, or forms such as "lambda m: v('5', m)", by name.
 
     Raises ExpressionError.
     """
@@ -119,7 +119,7 @@ class _Reading:
         raise ExpressionError(f"{ast.get_source_segment(self.source, node)!r} is not in this notation")
 
     def _literal(self, node: ast.expr) -> Quantity:
-        """Exact, except that it equals whatever rounds to it."""
+        """Return an exact number that nevertheless equals whatever rounds to it."""
         text = (ast.get_source_segment(self.source, node) or "").replace("_", "")
         ends = rounding("0" + text if text.startswith(".") else text)
         exact = (ends.low + ends.high) / 2
@@ -178,7 +178,7 @@ class _Reading:
 
 
 def _reached(result: Any, name: str, given: list[Any]) -> Any:
-    """The result of a function, with the level that its arguments and the function give it."""
+    """Return the result of a function with the level that its arguments and the function imply."""
     if name in LOGIC:
         return result
     level = computed_from(given, Level.INFERENCE if name in INFERENTIAL else Level.ARITHMETIC)

@@ -17,8 +17,8 @@ from analysis.stats import interval
 __all__ = ["FUNCTIONS", "INFERENTIAL", "LOGIC"]
 
 INFERENTIAL = frozenset({"apart", "corrected", "correlated", "gap", "lucky", "paired", "passing", "unpaired"})
-LOGIC = frozenset({"all", "any", "unprinted"})  # their answers carry the level of what they join
-STEPS = 10_000  # a rate that takes longer decays nothing in practice
+LOGIC = frozenset({"all", "any", "unprinted"})  # their answers have the level of their arguments
+STEPS = 10_000  # a rate that takes longer counts as no decay
 
 
 def _sum(values: list[Quantity]) -> Quantity:
@@ -59,7 +59,7 @@ def _distinct(values: list[Any]) -> Quantity:
 
 
 def _through(function: Callable[[float], float]) -> Callable[[Quantity], Quantity]:
-    """A rising function of a number."""
+    """Lift an increasing function of a number to quantities."""
 
     def applied(value: Quantity) -> Quantity:
         printed, counted = (
@@ -89,7 +89,7 @@ def _paired(first: Quantity, second: Quantity) -> Quantity:
 
 
 def _corrected(p: Quantity, comparisons: Quantity) -> Quantity:
-    """Bonferroni's p, which decides one member of a family by itself."""
+    """Return Bonferroni's p, which decides one member of a family by itself."""
     m = comparisons.middle
     low, high = (min(Fraction(1), m * end) for end in p.counted)
     shown = f"{float(low):.2g}" + (f" to {float(high):.2g}" if low < high else "")
@@ -150,7 +150,9 @@ def _answerable(value: Quantity, answers: Quantity) -> Answer:
 
 
 def _halving(start: Quantity, rate: Callable[[Quantity], Quantity]) -> Quantity:
-    """A plain loop over the printed digits: how long a value lives that shrinks by its own rate each step."""
+    """Count the steps until a value that shrinks by its own rate is halved, by a loop over the printed
+    digits.
+    """
     value = first = float(start.middle)
     for step in range(STEPS):
         if value <= first / 2:

@@ -1,4 +1,5 @@
-"""Can this printed mean come from this many answers? (GRIM: Brown & Heathers 2017, for k draws a problem.)"""
+"""Tests whether a printed mean can come from n answers (GRIM: Brown & Heathers 2017, for k draws a problem).
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ __all__ = ["Fit", "chance", "counts", "fit"]
 
 
 class Fit(NamedTuple):
-    """impossible: places of the values that no count gives. draws: the numbers of draws a problem, up to the
+    """impossible: indices of the values that no count gives. draws: the numbers of draws a problem, up to the
     limit, at which every value is possible. passing: the share of all values with this many decimals that
     would pass by chance; near 1 the check says nothing.
     """
@@ -22,7 +23,7 @@ class Fit(NamedTuple):
 
 
 def counts(mean: Range, answers: int) -> range:
-    """The numbers of correct ones of `answers` whose mean lies in `mean`; negative ones for a difference."""
+    """Return the counts of correct `answers` whose mean lies in `mean`; negative ones for a difference."""
     if answers < 1:
         raise ValueError(f"answers: {answers} have no mean; give at least one")
     return range(math.ceil(mean.low * answers), math.floor(mean.high * answers) + 1)
@@ -38,7 +39,7 @@ def fit(means: Sequence[Range], problems: int, draws: int = 1, *, limit: int = 6
 
 
 def chance(unit: Fraction, answers: int) -> Fraction:
-    """Share of the multiples of `unit` in [0, 1] that some count rounds to."""
+    """Return the share of the multiples of `unit` in [0, 1] that some count rounds to."""
     if unit == 0:
         return Fraction(1)
     steps = math.floor(1 / unit)

@@ -1,9 +1,9 @@
-"""How far the check of a claim reaches: a copied number, arithmetic on printed numbers, or a test beyond.
+"""The level of a check: a copied number, arithmetic on printed numbers, or a statistical test.
 
-The level is derived from the numbers that a form compares and the functions that they went through, so that a
-file cannot state it. A printed cell is transcribed; a number computed from one, or an order of two, is
-arithmetic; what went through a test or an interval is inference. Numbers that only the form names are none of
-them, whatever is computed from them.
+The level is derived from the numbers that a form compares and the functions that it applies, so that a file
+cannot state it. A printed cell is transcribed; a number computed from one, or an order of two, is arithmetic;
+the result of a test or an interval is inference. Numbers that only the form names are literals, and so is
+whatever is computed from them alone.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ __all__ = ["Level", "Word", "computed_from", "level_of"]
 
 
 class Level(IntEnum):
-    """The name in lower case is the word of every table and JSON; LITERAL is refused there."""
+    """The name in lower case is printed in every table and in JSON; LITERAL is refused there."""
 
     LITERAL = 0
     TRANSCRIBED = 1
@@ -23,7 +23,7 @@ class Level(IntEnum):
 
 
 class Word(str):
-    """A printed word, or a word that a registered rule gives."""
+    """A printed word, or a word that a registered rule returns."""
 
     level: Level
 
@@ -34,7 +34,7 @@ class Word(str):
 
 
 def level_of(value: Any) -> Level:
-    """The highest level of a value, or of anything in a list of values."""
+    """Return the highest level of a value, or of anything in a list of values."""
     if isinstance(value, list | tuple) and not hasattr(value, "level"):
         return max(map(level_of, value), default=Level.LITERAL)
     found: Level = getattr(value, "level", Level.LITERAL)
@@ -42,6 +42,6 @@ def level_of(value: Any) -> Level:
 
 
 def computed_from(values: Iterable[Any], least: Level = Level.ARITHMETIC) -> Level:
-    """The level of what was computed from `values`: at least `least` if one of them is printed."""
+    """Return the level of what was computed from `values`: at least `least` if one of them is printed."""
     highest = level_of(list(values))
     return max(highest, least) if highest else Level.LITERAL

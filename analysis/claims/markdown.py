@@ -1,4 +1,4 @@
-"""The outcome of an audit of published claims as one Markdown document: docs/published_claims.md."""
+"""Formats an audit of published claims as one Markdown document: docs/published_claims.md."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ Result = tuple[Paper, list[TableFinding], list[Finding]]
 
 
 def document(papers: Sequence[Paper]) -> str:
-    """Raises ClaimError for a form that cannot be evaluated."""
+    """Format the audit of all papers. Raises ClaimError for a form that cannot be evaluated."""
     results = [(paper, table_findings(paper), findings(paper)) for paper in papers]
     parts = [OPENING, _totals(results), _contradicted(results), METHOD]
     parts += [_paper(paper, tables, claims) for paper, tables, claims in results]
@@ -30,7 +30,7 @@ def document(papers: Sequence[Paper]) -> str:
 
 
 def _totals(results: Sequence[Result]) -> str:
-    """By level, then by paper; no count joins two levels."""
+    """Count claims by level, then by paper; no count adds up two levels."""
     claims = [found for _, _, each in results for found in each]
     number = Counter(found.verdict for found in claims)
     levels = [
@@ -59,7 +59,7 @@ def _totals(results: Sequence[Result]) -> str:
 
 
 def _cells(number: Mapping[str, int], verdicts: Mapping[bool | None, str]) -> list[str]:
-    """How many have the yes, the no and the open verdict of a level, with the word."""
+    """Return the counts of the yes, no and open verdicts of a level, each with its word."""
     return [f"{number[verdicts[t]]} {verdicts[t]}" if t in verdicts else "-" for t in (True, False, None)]
 
 
@@ -114,7 +114,7 @@ def _paper(paper: Paper, tables: Sequence[TableFinding], claims: Sequence[Findin
 
 
 def _undecided(results: Iterable[Result]) -> str:
-    """Claims by the reason that leaves them open."""
+    """List the undecided claims by the reason why they are open."""
     kinds = {
         "not printed": "What they are about is not printed",
         "undecidable": "They depend on who solved what",

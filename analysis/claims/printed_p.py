@@ -1,4 +1,4 @@
-"""Does a printed p follow from the effect, the interval or the correlation printed beside it?"""
+"""Tests whether a printed p follows from the effect, the interval or the correlation printed next to it."""
 
 from math import atanh, sqrt
 from typing import NamedTuple
@@ -9,13 +9,13 @@ from analysis.claims.rounding import Range
 
 __all__ = ["FACTOR", "Agreement", "agreement", "correlation_p", "correlations_apart_p"]
 
-FACTOR = 2  # a resampled p may leave the normal one by as much; more is called a disagreement
+FACTOR = 2  # allowed ratio of a resampled p to the normal one; more is a disagreement
 
 
 class Agreement(NamedTuple):
     """low, high: the two-sided p that a normal estimate with this interval would have, over all values that
-    round to what is printed. decision: whether p and interval can agree on zero. size:
-    whether the printed p lies within a factor FACTOR of [low, high].
+    round to the printed ones. decision: whether p and interval can agree on zero. size: whether the printed p
+    lies within a factor FACTOR of [low, high].
     """
 
     low: float
@@ -25,7 +25,7 @@ class Agreement(NamedTuple):
 
 
 def agreement(effect: Range, low: Range, high: Range, p: Range, level: float = 0.95) -> Agreement:
-    """Check a printed p against a printed effect and its interval; rounding is given the benefit."""
+    """Check a printed p against a printed effect and its interval, with the benefit of rounding."""
     if low.low > high.high:
         raise ValueError("interval: its lower end lies above its upper end")
     z = float(stats.norm.ppf((1 + level) / 2))
@@ -43,7 +43,7 @@ def agreement(effect: Range, low: Range, high: Range, p: Range, level: float = 0
 
 
 def correlation_p(correlation: float, observations: int) -> float:
-    """Two-sided normal p of Fisher's z of a correlation, also a rank correlation."""
+    """Return the two-sided normal p of Fisher's z of a correlation, also of a rank correlation."""
     if observations < 4 or not -1 < correlation < 1:
         raise ValueError(
             f"correlation: {correlation} of {observations} observations has no test; give 4 or more"
@@ -52,7 +52,8 @@ def correlation_p(correlation: float, observations: int) -> float:
 
 
 def correlations_apart_p(first: float, observations: int, second: float, others: int) -> float:
-    """Two-sided normal p that two correlations of different observations are equal, by Fisher's z."""
+    """Return the two-sided normal p that two correlations of different observations are equal, by Fisher's z.
+    """
     for correlation, number in ((first, observations), (second, others)):
         if number < 4 or not -1 < correlation < 1:
             raise ValueError(

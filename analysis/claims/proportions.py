@@ -1,4 +1,4 @@
-"""Two shares of right answers: exact tests when only the margins are printed."""
+"""Exact tests for two shares of right answers of which only the margins are printed."""
 
 from fractions import Fraction
 from math import comb
@@ -10,7 +10,7 @@ __all__ = ["Bounds", "boschloo", "fisher", "paired_bounds"]
 
 
 class Bounds(NamedTuple):
-    """Smallest and largest p over all pairings, and the discordant problems at which they occur."""
+    """The smallest and largest p over all pairings, and the discordant problems at which they occur."""
 
     low: Fraction
     high: Fraction
@@ -19,11 +19,11 @@ class Bounds(NamedTuple):
 
 
 def paired_bounds(first: int, second: int, problems: int) -> Bounds:
-    """Two-sided exact McNemar test of two arms that solved `first` and `second` of the same problems.
+    """Bound the two-sided exact McNemar p of two arms that solved `first` and `second` of the same problems.
 
-    A table prints the margins, not who solved what. The discordant problems are at least |first - second| and
-    at most as many as the margins allow; the test is made for each possible number. Right for one answer a
-    problem. Raises ValueError for counts outside 0 to `problems`.
+    A table prints the margins, not which problems each arm solved. The number of discordant problems is at
+    least |first - second| and at most what the margins allow; the test is made for each possible number.
+    Valid for one answer a problem. Raises ValueError for counts outside 0 to `problems`.
     """
     _check(first, problems)
     _check(second, problems)
@@ -35,8 +35,10 @@ def paired_bounds(first: int, second: int, problems: int) -> Bounds:
 
 
 def fisher(first: int, of_first: int, second: int, of_second: int) -> Fraction:
-    """Two-sided Fisher exact p, the reference for answers that are not paired: the probability of all tables
-    with these margins that are at most as probable as the printed one. It is conservative.
+    """Return the two-sided Fisher exact p, the reference for answers that are not paired.
+
+    It is the probability of all tables with these margins that are at most as probable as the printed one.
+    The test is conservative.
     """
     _check(first, of_first)
     _check(second, of_second)
@@ -46,8 +48,8 @@ def fisher(first: int, of_first: int, second: int, of_second: int) -> Fraction:
 
 
 def boschloo(first: int, of_first: int, second: int, of_second: int) -> float:
-    """Two-sided p of Boschloo's exact test (1970): Fisher's p as the statistic, over all values of the common
-    share. Fisher's test itself is conservative, and an author should not lose a claim to that.
+    """Return the two-sided p of Boschloo's exact test (1970): Fisher's p as the statistic, over all values of
+    the common share. It is used since Fisher's test is conservative, which would count against the authors.
     """
     _check(first, of_first)
     _check(second, of_second)

@@ -1,4 +1,4 @@
-"""The words around the tables of docs/published_claims.md: what it is, how to read it, the format."""
+"""The text around the tables of docs/published_claims.md: introduction, method, and the file format."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,6 @@
-"""Numbers known only as printed, and what can be said of them: yes, no, or the rounding hides it."""
+"""Arithmetic and comparison of numbers that are known only as printed; rounding may leave an answer
+undecided.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,16 @@ __all__ = ["Answer", "Quantity", "absolute", "combine", "compare", "computed", "
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number and two ranges for it. `counted` is the narrower: where n and the draws are known, a share of
-    answers is a count, often a single one. Order is decided on `counted`; equality on `printed`, since
-    authors also compute with rounded numbers.
+    """A number and two ranges for it.
 
-    name: as printed, or what it is; empty for a result of ours, which is shown as its range. answers: (right,
-    of) where exactly one count gives the printed number. paired: the problems were answered once each, so
-    that McNemar's test applies. scale: 100 for percent and pp, else 1. level: what it was made from.
+    `counted` is the narrower range: if n and the draws are known, a share of answers is a count, often a
+    single one. Order is decided on `counted`; equality on `printed`, since authors also compute with rounded
+    numbers.
+
+    name: as printed, or a description; empty for a computed result, which is printed as its range. answers:
+    (right, of) if exactly one count gives the printed number. paired: the problems were answered once each,
+    so that McNemar's test applies. scale: 100 for percent and pp, else 1. level: of the numbers that it was
+    computed from.
     """
 
     printed: Range
@@ -42,7 +47,7 @@ class Quantity:
 
 
 class Answer(NamedTuple):
-    """truth: True, False, or None where it cannot be told. reasons: the comparisons that decide it. level: of
+    """truth: True, False, or None if it cannot be decided. reasons: the comparisons that decide it. level: of
     those comparisons.
     """
 
@@ -52,13 +57,13 @@ class Answer(NamedTuple):
 
 
 def computed(value: float | Fraction, upper: float | Fraction | None = None, name: str = "") -> Quantity:
-    """A number of our own, exact or anywhere up to `upper`."""
+    """Return a computed number, exact or anywhere up to `upper`."""
     ends = Range(Fraction(value), Fraction(value if upper is None else upper))
     return Quantity(ends, ends, name)
 
 
 def combine(symbol: str, left: Quantity, right: Quantity) -> Quantity:
-    """Interval arithmetic. Raises ZeroDivisionError when the divisor may be zero."""
+    """Combine two quantities by interval arithmetic. Raises ZeroDivisionError if the divisor may be zero."""
     printed = _combined(symbol, left.printed, right.printed)
     counted = _combined(symbol, left.counted, right.counted)
     return Quantity(printed, counted, level=computed_from((left, right)))
@@ -73,7 +78,10 @@ def absolute(value: Quantity) -> Quantity:
 
 
 def compare(symbol: str, left: Quantity, right: Quantity) -> Answer:
-    """symbol: ==, !=, <, <=, > or >=. Equal means equal within rounding; an order is arithmetic."""
+    """Compare two quantities. symbol: ==, !=, <, <=, > or >=.
+
+    Equal means equal within rounding; an order is arithmetic.
+    """
     a, b = left.counted, right.counted
     if symbol in ("==", "!="):
         truth: bool | None = _meet(left.printed, right.printed) == (symbol == "==")
@@ -92,7 +100,8 @@ def compare(symbol: str, left: Quantity, right: Quantity) -> Answer:
 
 
 def every(answers: Iterable[Answer]) -> Answer:
-    """All of them (Kleene's logic): the reasons are those that fail, else those unknown, else all."""
+    """Return whether all answers are true (Kleene's logic); reasons: those false, else those open, else all.
+    """
     return _joined(tuple(answers), decisive=False)
 
 
@@ -106,8 +115,8 @@ def negated(answer: Answer) -> Answer:
 
 
 def _joined(answers: Sequence[Answer], *, decisive: bool) -> Answer:
-    """One decisive answer is enough, so the lowest level among those decides. Otherwise all are needed, and
-    one that compares only literals leaves none.
+    """Join answers. One decisive answer is enough, so the lowest level among the decisive ones counts.
+    Otherwise all are needed, and one that compares only literals makes the result a literal.
     """
     level = level_of(answers)
     if any(answer.level is Level.LITERAL and answer.truth is not None for answer in answers):
@@ -125,7 +134,8 @@ def _reasons(answers: Iterable[Answer]) -> tuple[str, ...]:
 
 
 def _meet(a: Range, b: Range) -> bool:
-    """Neighbours such as 0.255 and 0.256 touch, but one rule of rounding prints a number in one way only."""
+    """Return whether two ranges overlap. Neighbours such as 0.255 and 0.256 touch and do not count as equal.
+    """
     if a.low == a.high or b.low == b.high:
         return a.low <= b.high and b.low <= a.high
     return a.low < b.high and b.low < a.high

@@ -1,4 +1,4 @@
-"""Read a file of published numbers and claims, strictly: docs/published_claims.md says what it may hold."""
+"""Reads a file of published numbers and claims, strictly; docs/published_claims.md documents the format."""
 
 import tomllib
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from analysis.claims.granularity import counts
 from analysis.claims.levels import Level
 from analysis.claims.quantity import Quantity
 from analysis.claims.rounding import Range, rounding
-from analysis.output.mistakes import of_system
+from protocol.evidence.mistakes import of_system
 
 __all__ = ["Claim", "ClaimError", "Equation", "Paper", "Table", "read"]
 
@@ -22,16 +22,17 @@ UNKNOWN = "unknown"
 
 
 class ClaimError(ValueError):
-    """A file of claims that cannot be read; names the file, the key and the fix."""
+    """A file of claims that cannot be read. The message names the file, the key and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Printed cells of one kind. answers: means of right-or-wrong answers; differences: of two such means;
-    scores: means of anything in [0, 1]; counts: exact, counts and settings; measures: seconds, bytes, ratios.
+    """The printed cells of one kind. answers: means of right-or-wrong answers; differences: of two such
+    means; scores: means of anything in [0, 1]; counts: exact counts and settings; measures: seconds, bytes,
+    ratios.
 
-    values: the text of each cell. n: problems of each cell, None where it is unknown or has no meaning.
-    draws: answers to each problem, None where unknown.
+    values: the text of each cell. n: problems of each cell, None if unknown or without a meaning. draws:
+    answers to each problem, None if unknown.
     """
 
     id: str
@@ -44,7 +45,7 @@ class Table:
     note: str
 
     def ends(self, name: str) -> Range | None:
-        """In the printed unit; None for a word."""
+        """Return the range of a cell in the printed unit; None for a word."""
         text = self.values[name]
         try:
             ends = rounding(text)
@@ -59,7 +60,7 @@ class Table:
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A sentence of the paper. holds: its checkable form. carried: the test or interval that says whether the
-    numbers carry it at this n, "" where nothing is inferred beyond them. cannot: why no table decides it, or
+    numbers support it at this n, "" if nothing is inferred beyond them. cannot: why no table decides it, or
     "".
     """
 
@@ -74,7 +75,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """An equation of the paper. printed: as it stands there. form: a lambda that claims call by the id."""
+    """An equation of the paper. printed: its text there. form: a lambda that claims call by the id."""
 
     id: str
     where: str
@@ -96,7 +97,9 @@ class Paper:
     claims: tuple[Claim, ...]
 
     def cell(self, table: str, name: str) -> Quantity | str | None:
-        """Raises ClaimError for a table that is not in the file."""
+        """Return a printed cell, None if there is none. Raises ClaimError for a table that the file does not
+        have.
+        """
         if table not in self.tables:
             raise ClaimError(f"{self.key}: a form names table {table!r}; the file has no such table")
         found = self.tables[table]
@@ -107,7 +110,7 @@ class Paper:
 
 
 def read(path: Path) -> Paper:
-    """Raises ClaimError for a file that is missing, is no TOML, or departs from the format in any key."""
+    """Read a file. Raises ClaimError if it is missing, is no TOML, or departs from the format in any key."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -175,7 +178,7 @@ class _Keys:
         return value
 
     def size(self, key: str) -> int | None:
-        """A positive integer, or None for "unknown"."""
+        """Return a positive integer, or None for "unknown"."""
         if key not in self.content:
             raise ClaimError(f'{self.where(key)}: is missing; write a positive integer or "{UNKNOWN}"')
         value = self.content[key]
@@ -240,7 +243,7 @@ def _table(path: Path, index: int, content: Any) -> Table:
 
 
 def _cell(keys: _Keys, name: str, kind: str, n: int | None) -> tuple[str, int | None]:
-    """Text, or {value = text, n = its own number of problems}."""
+    """Return the text and n of a cell, which is a text or {value = text, n = its own number of problems}."""
     printed = keys.content[name]
     if isinstance(printed, str):
         return keys.take(name, str), n

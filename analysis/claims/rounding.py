@@ -1,4 +1,4 @@
-"""What a printed decimal says: the closed range of exact values that round to it."""
+"""The range of a printed decimal: the closed range of exact values that round to it."""
 
 import re
 from fractions import Fraction
@@ -11,16 +11,16 @@ BELOW = re.compile(r"<([0-9]+(\.[0-9]+)?)")
 
 
 class Range(NamedTuple):
-    """Both ends belong to it."""
+    """A closed range."""
 
     low: Fraction
     high: Fraction
 
 
 def rounding(text: str) -> Range:
-    """All values within half a unit of the last printed digit, both ends included, so that rounding half up
-    and half to even are both allowed. "<0.01" is [0, 0.01].
+    """Return all values within half a unit of the last printed digit.
 
+    Both ends are included, so that rounding half up and half to even are both allowed. "<0.01" is [0, 0.01].
     Raises ValueError for anything else, also for nan, inf and exponents.
     """
     below = BELOW.fullmatch(text)

@@ -1,4 +1,4 @@
-"""What looking at several results does: families of tests, and the best of several candidates."""
+"""The effect of looking at several results: families of tests, and the best of several candidates."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -13,8 +13,8 @@ __all__ = ["Best", "best_of", "passing"]
 
 
 class Best(NamedTuple):
-    """chance: that the best of the candidates has at least this many right when none is better than the
-    other arm. expected: its mean share right, the winner's curse, above the true one.
+    """chance: that the best of the candidates has at least this many right if none is better than the other
+    arm. expected: its mean share right, which exceeds the true one (the winner's curse).
     """
 
     chance: float
@@ -22,9 +22,11 @@ class Best(NamedTuple):
 
 
 def best_of(candidates: int, right: int, problems: int, share: Fraction) -> Best:
-    """The best of independent candidates that each solve a problem with probability `share`, a number printed
-    for the other arm and taken as the truth. Candidates that share problems are correlated, and the chance is
-    then smaller than this, though never smaller than that of one candidate.
+    """Return the distribution of the best of independent candidates that each solve a problem with
+    probability `share`.
+
+    `share` is printed for the other arm and taken as the truth. Candidates that share problems are
+    correlated, and the chance is then smaller than this, though never smaller than that of one candidate.
     """
     if candidates < 1 or not 0 <= right <= problems or not 0 <= share <= 1:
         raise ValueError(f"best_of: {candidates} candidates, {right} of {problems} at {share} is impossible")
@@ -35,7 +37,9 @@ def best_of(candidates: int, right: int, problems: int, share: Fraction) -> Best
 
 
 def passing(p: Sequence[float], method: str, alpha: float = 0.05) -> int:
-    """How many of a family pass at `alpha`, by "bonferroni", "holm" or "bh" (Benjamini & Hochberg 1995)."""
+    """Count how many of a family pass at `alpha`, by "bonferroni", "holm" or "bh" (Benjamini & Hochberg
+    1995).
+    """
     adjusted = multiplicity.adjust(p)
     if method == "bh":
         return int((multipletests(p, method="fdr_bh")[1] <= alpha).sum())

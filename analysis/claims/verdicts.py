@@ -1,6 +1,4 @@
-"""From a file of published numbers to its verdicts: the level and verdict of each claim, and what each table
-can be.
-"""
+"""The level and verdict of each claim of a file, and whether the values of each table are possible."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -15,8 +13,8 @@ from analysis.claims.rounding import Range
 
 __all__ = ["CONTRADICTED", "UNCHECKED", "VERDICTS", "Finding", "TableFinding", "findings", "table_findings"]
 
-SHOWN = 3  # comparisons printed for a claim
-LIMIT = 64  # draws a problem that are tried
+SHOWN = 3  # comparisons that are printed for a claim
+LIMIT = 64  # draws a problem up to which all are tried
 
 VERDICTS: Mapping[Level, Mapping[bool | None, str]] = MappingProxyType(
     {
@@ -42,8 +40,9 @@ SENTENCES = {
 
 
 class Finding(NamedTuple):
-    """level: "transcribed", "arithmetic", "inference", or "none" for what no printed number decides. verdict:
-    one of VERDICTS or UNCHECKED. numbers: the comparisons that decide. because: one sentence.
+    """The verdict on one claim. level: "transcribed", "arithmetic", "inference", or "none" if no printed
+    number decides it. verdict: one of VERDICTS or UNCHECKED. numbers: the comparisons that decide. because:
+    one sentence.
     """
 
     claim: Claim
@@ -54,7 +53,7 @@ class Finding(NamedTuple):
 
 
 class TableFinding(NamedTuple):
-    """impossible: the cells that no count of answers gives. because: one sentence."""
+    """The check of one table. impossible: the cells that no count of answers gives. because: one sentence."""
 
     table: Table
     impossible: tuple[str, ...]
@@ -62,7 +61,7 @@ class TableFinding(NamedTuple):
 
 
 def findings(paper: Paper) -> list[Finding]:
-    """Raises ClaimError for a form that cannot be evaluated, naming the claim."""
+    """Judge every claim. Raises ClaimError for a form that cannot be evaluated, naming the claim."""
     return [_finding(paper, claim) for claim in paper.claims]
 
 
@@ -90,7 +89,7 @@ def _finding(paper: Paper, claim: Claim) -> Finding:
 
 
 def _refuse(paper: Paper, claim: Claim, holds: Answer, carried: Answer) -> None:
-    """No claim stands on literals, and none is carried beyond its numbers without a test."""
+    """Refuse a claim that compares only literals, and one that is `carried` without a test."""
     where = f"{paper.key}: claim {claim.id}: "
     if holds.level is Level.LITERAL and holds.truth is not None:
         raise ClaimError(f"{where}holds compares no printed number; transcribe what it compares into a table")
@@ -125,7 +124,7 @@ def _table(table: Table) -> TableFinding:
 
 def _share(table: Table, name: str) -> Range:
     printed, scale = table.ends(name), UNITS[table.unit]
-    assert printed is not None  # the reader refuses words in such a table
+    assert printed is not None  # the parser refuses words in such a table
     return Range(printed.low / scale, printed.high / scale)
 
 
@@ -156,7 +155,7 @@ def _unknown_draws(table: Table, ends: dict[str, Range]) -> str:
 
 
 def _fitting(ends: dict[str, Range], table: Table) -> list[int]:
-    """Draws a problem at which all these values are possible."""
+    """Return the draws a problem at which all these values are possible."""
     return [
         draws
         for draws in range(1, LIMIT + 1)

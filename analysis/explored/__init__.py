@@ -1,4 +1,4 @@
-"""What can be read off a finished study beside its judgement; none of it decides anything.
+"""Exploratory results of a finished study, reported next to its judgement; none of them decides anything.
 
 May import: analysis.output, analysis.rules, analysis.stats, analysis.studies; numpy.
 """

@@ -1,8 +1,8 @@
 """Each registered contrast by level: the length of a prompt, the depth of a fact, a difficulty.
 
-A pooled difference can be one that a single length makes. Levels are those that the lock names beforehand, by
-id of a problem; tasks without have no row. Everything here is exploratory: a level has a part of the
-problems, intervals are of one contrast at one level, and no level was registered as a question.
+A pooled difference can come from a single length. The lock names the levels in advance, by id of a problem;
+tasks without levels have no row. Everything here is exploratory: a level has a part of the problems,
+intervals are of one contrast at one level, and no level was registered as a question.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,15 +19,16 @@ from analysis.studies.study_files import Study
 __all__ = ["METHODS", "by_level", "ordered"]
 
 LEVEL = 0.95
-METHODS = ("auto", "t")  # of answers that are right or wrong each for itself, and of scores and clusters
-DRAWS = 1  # neither method draws
+METHODS = ("auto", "t")  # for independent right-or-wrong answers, and for scores and clusters
+DRAWS = 1  # neither method resamples
 
 
 def by_level(study: Study) -> list[dict[str, Any]]:
-    """A row for each contrast and level, contrasts in the judge's order and levels ascending: problems `n`,
-    those that only one of the two got right (of scores: more of), accuracies of both, their difference and
-    its 95 % interval; None of fewer than two problems or clusters. Differences are as measured, whatever
-    memory the two arms held.
+    """Return a row for each contrast and level, contrasts in the judge's order and levels ascending.
+
+    Fields: problems `n`; those that only one of the two got right (of scores: more of); accuracies of both;
+    their difference and its 95 % interval, None for fewer than two problems or clusters. Differences are as
+    measured, whatever memory the two arms used.
     """
     content, items = study.lock["protocol"]["content"], study.lock["items"]
     if not any("levels" in items[task["name"]] for task in content["tasks"]):
@@ -43,7 +44,7 @@ def by_level(study: Study) -> list[dict[str, Any]]:
 
 
 def ordered(levels: Any) -> list[str]:
-    """Numbers ascending where all are numbers, else as they come; each once."""
+    """Return the distinct levels: ascending if all are numbers, else in the given order."""
     each = list(dict.fromkeys(levels))
     try:
         return sorted(each, key=Decimal)

@@ -1,7 +1,7 @@
-"""Measured time and memory, told: rates, ratios to the full cache, peaks, the most lanes that fit.
+"""Measured time and memory as tables: rates, ratios to the full cache, peaks, the largest batch that fits.
 
-Reads cost/*.jsonl by their documented format (docs/cost.md); kv-prereg audit says whether they hold. Nothing
-here knows of an accuracy, and nothing here is a verdict.
+Reads cost/*.jsonl by their documented format (docs/cost.md); kv-prereg audit verifies them. This module knows
+no accuracies and gives no verdict.
 """
 
 import json
@@ -33,16 +33,16 @@ __all__ = [
 ]
 
 FOLDER = "cost"
-BUSY = 0.5  # of the load average above the threads that the study has: somebody else ran
+BUSY = 0.5  # load average above the threads of the study that means that something else ran
 PREFILL, DECODE = "prefill", "decode"
 
 
 class NothingMeasured(RecordError):
-    """A study that has no measured time and memory, and what to do about it."""
+    """A study without measured time and memory; the message says what to do about it."""
 
 
 class Place(NamedTuple):
-    """What was run. budget: "full" of an arm that never evicts."""
+    """The setting of a measurement. budget: "full" for an arm that never evicts."""
 
     model: str
     prompt_tokens: int
@@ -52,12 +52,12 @@ class Place(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One place over its repetitions; levels are None where none ended well.
+    """The measurements of one point over its repetitions; levels are None if no repetition succeeded.
 
     seconds, rates: of prefill and decode; rates are tokens a second. ratio: of the rate to that of the full
-    cache at the same length and lanes, within repetitions; None of the full cache itself and without one.
-    peaks: bytes, by phase and then as `cost/*.jsonl` names them, the most of all repetitions.
-    memory: fields of the same name, of the first repetition that ended well.
+    cache at the same length and lanes, within repetitions; None for the full cache itself and without one.
+    peaks: bytes, by phase and then as `cost/*.jsonl` names them, maximum over repetitions. memory: fields of
+    the same name, from the first repetition that succeeded.
     """
 
     place: Place
@@ -74,8 +74,8 @@ class Row(NamedTuple):
 
 
 class Largest(NamedTuple):
-    """The most of the registered lanes that fit, and decoding there; ratio: to the full cache at its own most
-    lanes. lanes: None where none fits.
+    """The largest registered number of lanes that fits, and its decoding rate; ratio: to the full cache at
+    its own largest number. lanes: None if none fits.
     """
 
     model: str
@@ -83,13 +83,13 @@ class Largest(NamedTuple):
     arm: str
     budget: str
     lanes: int | None
-    of: int  # the most that were registered
+    of: int  # the largest registered number
     rate: Level | None
     ratio: Level | None
 
 
 class Measured(NamedTuple):
-    """What one machine measured."""
+    """The measurements of one machine."""
 
     name: str
     machine: Mapping[str, Any]
@@ -102,7 +102,7 @@ class Measured(NamedTuple):
 
 
 def protocol_of(folder: Path) -> dict[str, Any]:
-    """The protocol's content in the lock. Raises RecordError."""
+    """Return the protocol's content in the lock. Raises RecordError."""
     try:
         found: dict[str, Any] = json.loads(read(folder / "lock.json"))["protocol"]["content"]
     except (OSError, ValueError, KeyError, TypeError) as problem:
@@ -111,7 +111,7 @@ def protocol_of(folder: Path) -> dict[str, Any]:
 
 
 def measured(folder: Path) -> list[Measured]:
-    """By machine. Raises RecordError where nothing was measured, and for a file that is none of ours."""
+    """Read the costs by machine. Raises RecordError if nothing was measured, and for an unknown format."""
     folder = Path(folder)
     refuse_other(folder)
     protocol = protocol_of(folder)
@@ -172,8 +172,8 @@ def _due(protocol: Mapping[str, Any], whole: set[str]) -> int:
 
 
 def busy(body: Mapping[str, Any], machine: Mapping[str, Any]) -> bool:
-    """Whether something else ran before this repetition: our own threads are in the load of all but the
-    first.
+    """Return whether something else ran before this repetition. The load average includes our own threads in
+    all repetitions but the first.
     """
     return "load" in body and float(body["load"]["before"]) > machine["threads"] + BUSY
 
@@ -207,8 +207,8 @@ def _row(place: Place, by_place: Mapping[Place, Mapping[int, Any]], limit: int |
 
 
 def peak(peaks: Mapping[str, Mapping[str, int]], memory: Mapping[str, int]) -> int:
-    """What is held against `fits_in`: on CUDA the most that was reserved, on a CPU what keys and values took
-    at most.
+    """Return the bytes that are compared with `fits_in`: on CUDA the peak reserved memory, on a CPU the peak
+    of keys and values.
     """
     reserved = [own["reserved_peak"] for own in peaks.values() if "reserved_peak" in own]
     return max(reserved, default=memory["room_peak"])
@@ -224,7 +224,9 @@ def _peaks(phase: str, bodies: Any) -> dict[str, int]:
 
 
 def _whole(place: Place, by_place: Mapping[Place, Mapping[int, Any]]) -> dict[int, Any]:
-    """Repetitions of the full cache beside it, that ended well; none of itself."""
+    """Return the successful repetitions of the full cache at the same setting; none for the full cache
+    itself.
+    """
     if place.budget == FULL:
         return {}
     for other, bodies in by_place.items():
@@ -282,7 +284,7 @@ def _lanes(row: Row) -> int:
 
 
 def lines(found: Sequence[Measured]) -> list[str]:
-    """For people, machine by machine."""
+    """Format the costs as lines, machine by machine."""
     said: list[str] = []
     for one in found:
         said += [*_heading(one), "", *_table(one), *_fitting(one), ""]

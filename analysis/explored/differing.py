@@ -1,4 +1,4 @@
-"""Problems whose lanes are graded otherwise than the full cache's: where to look first."""
+"""Problems whose lanes are graded differently from the full cache's: candidates for a closer look."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -9,12 +9,12 @@ from analysis.rules.rule import FULL
 
 __all__ = ["Body", "Differing", "beside", "differing", "evicts", "references"]
 
-Body: TypeAlias = Mapping[str, Any]  # of a record, see docs/records.md
+Body: TypeAlias = Mapping[str, Any]  # the body of a record, see docs/records.md
 
 
 class Differing(NamedTuple):
-    """A problem on which `lost` and `gained` of `lanes` are worth less and more than the reference; and the
-    model, budget and seed at which most of them are.
+    """A problem on which `lost` and `gained` of `lanes` have a lower and a higher grade than the reference;
+    and the model, budget and seed at which most of them do.
     """
 
     problem: str
@@ -30,8 +30,9 @@ class Differing(NamedTuple):
 def differing(
     bodies: Iterable[Body], content: Mapping[str, Any], chosen: Callable[[Body], bool] = lambda body: True
 ) -> list[Differing]:
-    """The problems with such lanes, those with the most of them first. content: of the protocol, as the lock
-    has it. chosen: which lanes count; any may be a reference.
+    """Return the problems with such lanes, those with the most of them first.
+
+    content: of the protocol in the lock. chosen: whether a lane is counted; any lane may be a reference.
     """
     by_problem: dict[tuple[str, str], list[Body]] = {}
     for body in bodies:
@@ -56,8 +57,10 @@ def differing(
 
 
 def references(content: Mapping[str, Any], bodies: Iterable[Body]) -> Callable[[Body], Body | None]:
-    """What finds the lane of the same problem that one is held against: of the full cache, with the same seed
-    if there is one; where none ran, of the first comparator at the same budget. None without any.
+    """Return a function that finds the reference of a lane.
+
+    The reference is the full cache's lane of the same problem, with the same seed if there is one; without a
+    full cache, the first comparator's at the same budget; None without either.
     """
     comparator = _comparator(content)
     whole: dict[tuple[Any, ...], Body] = {}
@@ -81,7 +84,7 @@ def references(content: Mapping[str, Any], bodies: Iterable[Body]) -> Callable[[
 
 
 def beside(content: Mapping[str, Any], bodies: Iterable[Body]) -> str:
-    """What lanes are held against, in words."""
+    """Return the name of the reference that lanes are compared with."""
     return _comparator(content) if all(map(evicts, bodies)) else "the full cache"
 
 
@@ -90,5 +93,5 @@ def evicts(body: Body) -> bool:
 
 
 def _comparator(content: Mapping[str, Any]) -> str:
-    """The arm that others are held against where no full cache ran."""
+    """Return the reference arm for studies without a full cache."""
     return str((content.get("sweep") or {}).get("baseline", content["decision"]["against"][0]))

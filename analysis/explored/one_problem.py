@@ -1,6 +1,6 @@
-"""One problem as its arms answered it, and where an answer leaves another one: for whoever shows them.
+"""The answers of all arms to one problem, and where an answer departs from another one.
 
-Texts are the model's, to the character: whoever prints them escapes them.
+Texts are the model's, character by character. A caller that prints them must escape them.
 """
 
 import re
@@ -23,12 +23,12 @@ __all__ = [
 ]
 
 _WORD = re.compile(r"\S+")
-LONGEST = 40  # characters of a word that is marked whole; in a longer one the very character is
-LEVELS = ("none", "up to a third", "up to two thirds", "more", "all")  # of heads that keep a token
+LONGEST = 40  # characters of a word that is marked as one; in a longer word only the character is
+LEVELS = ("none", "up to a third", "up to two thirds", "more", "all")  # of heads that retain a token
 
 
 class Parting(NamedTuple):
-    """The first difference of two texts: the word at which they part, counted from 1, and the character,
+    """The first difference of two texts: the word at which they diverge, counted from 1, and the character,
     from 0, at which that word begins in both.
     """
 
@@ -40,19 +40,20 @@ class Parting(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The text of a token, and the share of (layer, KV head) pairs in which a slot stands for it."""
+    """The text of a token, and the share of (layer, KV head) pairs in which a slot stores it."""
 
     text: str
     share: float
 
 
 class Kept(NamedTuple):
-    """What a lane kept, decoded again. same: whether it gave its record; said: that, in words.
+    """The tokens that a lane retained, from decoding it again. same: whether that reproduced its record;
+    said: that, as text.
 
-    event: after which event, from 1, of how many; step: new tokens fed by then; before: whether it is the
-    last one before the lane's text parts from the reference's. pieces: every token seen by then, of which the
-    first `prompt` are the prompt's. after: the answer that was written later. remark: what the shares do not
-    show.
+    event: after which eviction step, from 1, of how many; step: new tokens fed by then; before: whether it is
+    the last one before the lane's text diverges from the reference's. pieces: every token fed by then, of
+    which the first `prompt` are the prompt's. after: the answer that was written later. remark: what the
+    shares do not show.
     """
 
     same: bool
@@ -68,18 +69,18 @@ class Kept(NamedTuple):
 
     @property
     def when(self) -> str:
-        """The event in words."""
+        """The eviction step as text."""
         fed = f"{self.step} new tokens" if self.step else "the prompt"
         before = ", the last one before the two texts part" if self.before else ""
         return f"event {self.event} of {self.events}, after {fed}{before}"
 
 
 class Answer(NamedTuple):
-    """One lane. budget: as registered; slots: what that is here, None where nothing is evicted.
+    """One lane. budget: as registered; slots: the resolved number, None if nothing is evicted.
 
-    held: slots per KV head and layer, at the end of the prefill and after each token that was fed. events:
-    of its record. parts: where its text leaves the reference's; None where it does not, and for that itself.
-    unkept: why there is no `kept`; "" where that was not asked for.
+    held: slots per KV head and layer, at the end of the prefill and after each fed token. events: of its
+    record. parts: where its text diverges from the reference's; None if it does not, and for the reference.
+    unkept: why `kept` is None; "" if it was not requested.
     """
 
     arm: str
@@ -105,12 +106,12 @@ class Answer(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Slots per KV head and layer, over all moments; of a lane that ended well."""
+        """Slots per KV head and layer, mean over all steps; of a lane that succeeded."""
         return sum(self.held) / len(self.held)
 
     @property
     def evicting(self) -> int:
-        """Events that left fewer slots than they found."""
+        """The number of eviction steps that reduced the slots."""
         return sum(before > after for _, before, after in self.events)
 
     @property
@@ -119,11 +120,11 @@ class Answer(NamedTuple):
 
 
 class OneProblem(NamedTuple):
-    """What a study has of a problem, of one model and seed.
+    """The lanes of a study for a problem, one model and one seed.
 
-    prompt: as text, with what the answer begins with; None for the reason in `unbuilt`. gold: the right
-    answers, none where the problem could not be built. reference: what the others are held against, the full
-    cache's lane where one was recorded. others: options that show more of the records.
+    prompt: as text, with the prefix of the answer; None for the reason in `unbuilt`. gold: the right answers,
+    empty if the problem could not be built. reference: the lane that others are compared with, the full
+    cache's if it was recorded. others: options that show more of the records.
     """
 
     folder: str
@@ -144,17 +145,17 @@ class OneProblem(NamedTuple):
 
     @property
     def beside(self) -> str:
-        """What the reference is called."""
+        """The name of the reference."""
         if self.reference is None:
             return "nothing"
         return "the full cache" if self.full else self.reference.arm
 
     def content(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the content as JSON values."""
         return {name: _content(each) for name, each in self._asdict().items()}
 
     def lost(self) -> list[Answer]:
-        """Answers that are worth less than the reference's."""
+        """Return the answers with a lower score than the reference's."""
         return [one for one in self.answers if _change(one, self.reference) < 0]
 
     def gained(self) -> list[Answer]:
@@ -174,15 +175,15 @@ def _change(one: Answer, reference: Answer | None) -> float:
 
 
 def worth(body: Mapping[str, Any]) -> float | None:
-    """What a judgement counts for the body of a record: None for a lane without a grade."""
+    """Return the score that a judgement counts for the body of a record: None for a lane without a grade."""
     if body["state"] != "ok" or body["grade"] == "error":
         return None
     return float(body["score"]) if body["grade"] == "scored" else float(body["grade"] == "correct")
 
 
 def parting(one: str, other: str) -> Parting | None:
-    """Where two texts part, None where they are the same: at the beginning of a word that is not the same in
-    both, or where one of them ends or has another white space.
+    """Return where two texts diverge, None if they are equal: at the beginning of the first word that
+    differs, or where one of them ends or has another white space.
     """
     if one == other:
         return None
@@ -198,19 +199,19 @@ def parting(one: str, other: str) -> Parting | None:
 
 
 def _between(text: str, place: int) -> bool:
-    """Whether no word goes on there."""
+    """Return whether the position is at the end of a word."""
     return place == len(text) or text[place].isspace()
 
 
 def level(share: float) -> int:
-    """Which of LEVELS a share is."""
+    """Return the index into LEVELS of a share."""
     if share <= 0 or share >= 1:
         return int(share >= 1) * (len(LEVELS) - 1)
     return 1 + (share > 1 / 3) + (share > 2 / 3)
 
 
 def marked(text: str, place: int) -> int:
-    """How many characters from a `Parting` on are marked: a word, or what is there in place of one."""
+    """Return how many characters to mark from a `Divergence` on: a word, or one white space instead of it."""
     if text[place : place + 1].isspace():
         return 1
     word = _WORD.match(text, place)
@@ -218,7 +219,7 @@ def marked(text: str, place: int) -> int:
 
 
 def runs(pieces: Sequence[Piece]) -> list[tuple[str, int]]:
-    """Neighbouring pieces of one level as one text."""
+    """Merge neighbouring pieces of one level into one text."""
     levels = [level(piece.share) for piece in pieces]
     ends = [at for at, (a, b) in enumerate(pairwise(levels), 1) if a != b]
     starts = [0, *ends] if pieces else []

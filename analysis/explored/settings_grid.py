@@ -1,4 +1,4 @@
-"""Arms that differ in two settings alone, as a grid: the setting of either side, the arm in each place."""
+"""A grid of arms that differ in two settings alone: the setting of each axis, and the arm in each cell."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,16 +7,17 @@ from typing import NamedTuple
 
 __all__ = ["Grid", "NoGrid", "grid"]
 
-Settings = Mapping[str, str]  # of a policy: the value of each path, as locks hold it
+Settings = Mapping[str, str]  # of a policy: the value of each path, as in locks
 
 
 class NoGrid(ValueError):
-    """The arms of a study do not form a grid over two settings; one line says what varies."""
+    """The arms of a study do not form a grid over two settings; the message says what varies."""
 
 
 class Grid(NamedTuple):
-    """rows, columns: paths. down, across: their values, numbers ascending and others as registered. arms: by
-    a value of each, of two with the same settings the first. beside: the other arms.
+    """rows, columns: paths of the settings. down, across: their values, numbers ascending and others as
+    registered. arms: by a value of each, the first of two with the same settings. other_arms: the arms
+    outside the grid.
     """
 
     rows: str
@@ -28,11 +29,11 @@ class Grid(NamedTuple):
 
 
 def grid(held: Mapping[str, Settings], rows: str | None = None, columns: str | None = None) -> Grid:
-    """The arms of one make, that is of the same parts and paths, of which two settings vary; every value of
+    """Build the grid of the arms that have the same parts and paths and vary in two settings; every value of
     one occurs with every value of the other.
 
-    held: the settings of each arm that evicts. Without `rows` and `columns` these are what varies, and more
-    values stand in the columns. Raises NoGrid, which names what varies instead.
+    settings_of: the settings of each arm that evicts. Without `rows` and `columns` the two settings that vary
+    are used, the one with more values in the columns. Raises NoGrid, which names what varies instead.
     """
     for path in (rows, columns):
         if path is not None and not any(path in settings for settings in held.values()):
@@ -60,7 +61,7 @@ def grid(held: Mapping[str, Settings], rows: str | None = None, columns: str | N
 
 
 def _laid(held: Mapping[str, Settings], make: Sequence[str], rows: str | None, columns: str | None) -> Grid:
-    """The arms of a make in which two settings vary, whether there is one for every pair of values or not."""
+    """Lay out the arms of a group in which two settings vary, even if a pair of values has no arm."""
     values = {path: _values(held[arm][path] for arm in make) for path in _varying(held, make)}
     fewest, most = sorted(values, key=lambda path: len(values[path]))
     down = rows or (most if columns == fewest else fewest)
@@ -73,7 +74,8 @@ def _laid(held: Mapping[str, Settings], make: Sequence[str], rows: str | None, c
 
 
 def _makes(held: Mapping[str, Settings]) -> list[list[str]]:
-    """Arms with the same paths and, where a path is a part, the same class; those of several arms."""
+    """Group the arms by their paths and, if a path is a part, by its class; groups of one arm are left out.
+    """
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for arm, settings in held.items():
         make = tuple(

@@ -1,4 +1,4 @@
-"""What each policy was to show, and what registrations said of it: plain data and the documents of studies.
+"""The hypothesis of each policy, and what registrations say of it: plain data and the documents of studies.
 
 May import: analysis.output, analysis.rules, analysis.studies.
 """

@@ -1,7 +1,7 @@
-"""Of every policy: the one it starts from, the component in which it differs, and what it was to show.
+"""The hypothesis of every policy: its parent, the component in which it differs, and what it was to show.
 
-Names and components are those of the package policies, which no analysis imports: a test holds each row to
-the difference of the two values, and that no policy of the catalogue is left out.
+Names and components are those of the package policies, which no analysis imports: a test compares each row
+with the difference of the two values, and checks that no policy of the catalogue is left out.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ __all__ = [
 
 class Declared(NamedTuple):
     hypothesis: str
-    """What is claimed by making it, in one sentence."""
+    """The claim of the policy, in one sentence."""
     parent: str = ""
-    """The policy from which it differs in one component; empty of a method of its own."""
+    """The policy from which it differs in one component; empty for an independent method."""
     component: str = ""
-    """In which; empty where there is no parent, and where it is the parent under another name."""
+    """The component that differs; empty without a parent, and for an alias of the parent."""
 
 
 SURFACES: Mapping[str, str] = MappingProxyType(
@@ -42,12 +42,12 @@ SURFACES: Mapping[str, str] = MappingProxyType(
 )
 """Component -> family of intervention (Sun and Harn, Figure 1), in the order of the paper's Table 1.
 
-Their scoring asks which tokens are kept under a fixed budget, so it is two components here: scores, and the
-selection that reads them.
+Their scoring decides which tokens are retained under a fixed budget, so it is two components here: scores,
+and the selection that reads them.
 """
 
 ROOT = "1d"
-"""The policy that the paper holds every gate against: TriAttention's global mode."""
+"""The policy that the paper compares every gate with: TriAttention's global mode."""
 
 STARTS: Mapping[str, Declared] = MappingProxyType(
     {
@@ -56,7 +56,7 @@ STARTS: Mapping[str, Declared] = MappingProxyType(
         "1d-per-head": Declared("As 1d; heads want scores and sets of their own."),
     }
 )
-"""TriAttention's three modes: scoring and routing differ at once, so that none is a gate of another."""
+"""TriAttention's three modes. They differ in both scoring and routing, so that none is a gate of another."""
 
 _GATES: Mapping[str, Declared] = {
     "subspace": Declared(
@@ -171,7 +171,7 @@ _GATES: Mapping[str, Declared] = {
         "selection",
     ),
 }
-"""What starts from a mode of TriAttention and is to be better."""
+"""The policies that start from a mode of TriAttention and are to be better than it."""
 
 _BESIDE: Mapping[str, Declared] = {
     "state_ask": Declared(
@@ -185,7 +185,7 @@ _BESIDE: Mapping[str, Declared] = {
         "scoring",
     ),
 }
-"""What starts from `1d` to be compared with: a control, and the comparator of appendix B. No attempts."""
+"""The policies that start from `1d` as comparators, not attempts: a control, and that of appendix B."""
 
 _METHODS: Mapping[str, Declared] = {
     "full": Declared("Nothing is evicted: what the task costs without any saving."),
@@ -310,12 +310,13 @@ DECLARED: Mapping[str, Declared] = MappingProxyType({**_GATES, **_BESIDE, **STAR
 
 
 def surface(name: str) -> str:
-    """The family of intervention; empty of a policy with no parent and of another name for its parent."""
+    """Return the family of intervention; empty for a policy without a parent and for an alias of its parent.
+    """
     return SURFACES.get(DECLARED[name].component, "")
 
 
 def ancestors(name: str) -> list[str]:
-    """Its parent, the parent of that, and so on."""
+    """Return the parent of a policy, the parent of that, and so on."""
     found: list[str] = []
     while parent := DECLARED[found[-1] if found else name].parent:
         found.append(parent)
@@ -323,7 +324,7 @@ def ancestors(name: str) -> list[str]:
 
 
 def held_against(name: str) -> list[str]:
-    """What a gate is tested against: its ancestors that differ from it in its own family alone."""
+    """Return the comparators of a gate: its ancestors that differ from it only in its own family."""
     found: list[str] = []
     at = name
     while (row := DECLARED[at]).parent and (not row.component or surface(at) == surface(name)):
@@ -332,7 +333,9 @@ def held_against(name: str) -> list[str]:
 
 
 def gates() -> list[str]:
-    """Those that start from a mode of TriAttention to be better, each once, in the order of Table 1."""
+    """Return the policies that start from a mode of TriAttention to be better, each once, in the order of
+    Table 1.
+    """
     order = list(dict.fromkeys(SURFACES.values()))
     own = [name for name in _GATES if DECLARED[name].component]
     return sorted(own, key=lambda name: order.index(surface(name)))

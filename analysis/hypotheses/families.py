@@ -1,6 +1,6 @@
 """The family rule: a family of interventions is closed when every attempt in it has failed, and not before.
 
-That rule is the paper's (section 3.2, family-level bundling). When an attempt has failed is ours, and
+The rule is the paper's (section 3.2, family-level bundling). The definition of a failed attempt is ours, and
 stricter than its "Killed", which a gate that is not better gets too.
 """
 
@@ -34,17 +34,17 @@ STATE = "state"
 class Family(NamedTuple):
     name: str
     standing: str
-    """Open, closed, or not tested: no registered contrast compares an attempt with `1d` or its parents."""
+    """Open, closed, or not tested: no registered contrast compares an attempt with `1d` or its ancestors."""
     attempts: Mapping[str, str]
-    """Gate -> its fate."""
+    """Gate -> its verdict."""
 
 
 def fate(name: str, records: Iterable[Record]) -> str:
-    """What became of a gate, by its registered contrasts with the policies that it starts from.
+    """Return the verdict on a gate, by its registered contrasts with the policies that it starts from.
 
-    It failed in a study that decides (its rule confirmed or refuted), has two models or more and 200 problems
-    in every contrast, where on each model it is worse in some cell and better in none. It survived where it
-    is better in some and worse in none. Where studies disagree, and everywhere else, it is undecided.
+    It failed if a study that decides (its rule confirmed or refuted) has two models or more and 200 problems
+    in every contrast, and on each model it is worse in some cell and better in none. It survived if it is
+    better in some and worse in none. If studies disagree, and in all other cases, it is undecided.
     """
     own = list(_kindred(name, records))
     if not own:
@@ -54,18 +54,18 @@ def fate(name: str, records: Iterable[Record]) -> str:
 
 
 def why(name: str, records: Iterable[Record]) -> list[str]:
-    """Why no study that compared a gate tells anything about it; nothing where one may."""
+    """Return why no study that compared a gate says anything about it; empty if one may."""
     reasons = [tells(name, one) for one in _kindred(name, records)]
     return list(dict.fromkeys(reasons)) if all(reasons) else []
 
 
 def fates(records: Sequence[Record]) -> dict[str, str]:
-    """Of every gate."""
+    """Return the verdict on every gate."""
     return {name: fate(name, records) for name in gates()}
 
 
 def died_of(name: str, records: Iterable[Record]) -> list[str]:
-    """The failure modes that the studies show in which a gate failed; nothing unless it failed."""
+    """Return the failure modes of the studies in which a gate failed; empty unless it failed."""
     own = list(_kindred(name, records))
     if fate(name, own) != FAILED:
         return []
@@ -86,7 +86,7 @@ def _family(name: str, found: Mapping[str, str]) -> Family:
 
 
 def _kindred(name: str, records: Iterable[Record]) -> Iterator[Record]:
-    """Of the gate, those of studies that compare it with `1d` or anything else that it starts from."""
+    """Yield the records of the gate in studies that compare it with `1d` or another ancestor."""
     kin = {ROOT, *map(canonical, ancestors(name))}
     for record in records:
         if record.policy == canonical(name) and any(one.policy in kin for one in record.against):
@@ -94,11 +94,11 @@ def _kindred(name: str, records: Iterable[Record]) -> Iterator[Record]:
 
 
 def tells(name: str, record: Record) -> str:
-    """Why a study tells nothing about a gate that it compared; empty where it may.
+    """Return why a study says nothing about a gate that it compared; empty if it may.
 
-    What differs from the gate in more than its own component, or has other settings, is another experiment;
-    so is an arm that kept the slots of what it starts from, and a state at equal slots, since it is to free
-    memory.
+    A comparator that differs from the gate in more than its own component, or other settings, make another
+    experiment. So does an arm that retained the same slots as its ancestor. A state is to free memory, so
+    that a comparison at equal slots does not test it.
     """
     if record.changed:
         return "run with other settings"

@@ -1,4 +1,5 @@
-"""What registrations said of policies, read off locks, ledgers and verdicts; nothing is judged again."""
+"""The results of policies in registrations, read from locks, ledgers and verdicts; nothing is judged again.
+"""
 
 import hashlib
 import json
@@ -19,43 +20,43 @@ from analysis.studies.study_files import document
 __all__ = ["FEW", "SLOTS", "Against", "Record", "Study", "canonical", "compared", "read", "studies"]
 
 FEW = 200  # problems; below, a study screens ("Minimal-Intervention KV Retention", section 6)
-COLLAPSE, WRONG = 0.44, 20  # share of wrong answers without one that the paper reports, of that many or more
+COLLAPSE, WRONG = 0.44, 20  # of at least 20 wrong answers, the share without an answer that the paper reports
 DEADLY = ("iso-cache underperformance", "proxy-to-runtime drift")
 ENDED = {"withdraw": "withdrawn", "amended": "amended"}
-SLOTS = "slots"  # what memory is counted in where a decision does not say
+SLOTS = "slots"  # the unit of memory if a decision does not name one
 UNJUDGED, UNINFORMATIVE = "not judged yet", "uninformative"
 Place: TypeAlias = tuple[str, str, str]  # model, task, budget
 
 
 class Study(NamedTuple):
-    """A registration, as its files show it without being verified."""
+    """A registration, from its files without verification."""
 
     name: str
     when: str
-    """Date of its verdict; of a study without one, of the last line of its ledger."""
+    """Date of its verdict; without one, of the last line of its ledger."""
     title: str
     said: str
-    """The verdict as it is printed; of a study without one, why there is none."""
+    """The verdict as it is printed; without one, the reason."""
     decides: bool
-    """Whether its rule confirmed or refuted: a screening, an uninformative study, one that deviated, was
-    amended or withdrawn, one that could not tell, and the replication of another decide nothing.
+    """Whether its rule confirmed or refuted. A study that is a screening, uninformative, deviated, amended,
+    withdrawn, inconclusive or a replication decides nothing.
     """
     order: str
-    """What studies are put in order of time by."""
+    """The time by which studies are sorted."""
     judged: bool
     memory: str
-    """What is equal where memory matched: "slots", "bytes" or "total"."""
+    """The unit in which memory is matched: "slots", "bytes" or "total"."""
     replicates: str
-    """The study of which it is the same problems run again; else empty."""
+    """The study whose problems it runs again; else empty."""
 
 
 class Against(NamedTuple):
-    """The registered contrasts of a policy with another, seen from the policy. Better and worse are at the
-    level that the rule corrects to; where memory did not match, neither counts.
+    """The registered contrasts of a policy with another one, from the policy's side. Better and worse are at
+    the corrected level of the rule; if memory did not match, neither counts.
     """
 
     policy: str
-    """With what it sets, which makes it another policy."""
+    """The name with its changed settings, which make it another policy."""
     cells: int
     better: tuple[str, ...]
     """The model of each cell in which it is better."""
@@ -67,24 +68,24 @@ class Against(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A policy in a study."""
+    """The result of a policy in a study."""
 
     policy: str
     arm: str
-    """What it ran as where that says more: a setting that was changed."""
+    """The policy with its changed settings; empty without any."""
     study: Study
     role: str
     against: tuple[Against, ...]
     notes: tuple[str, ...]
-    """What the documents show, with its numbers: failure modes, and what the contrasts cannot tell."""
+    """Notes with numbers: failure modes, and what the contrasts leave undetermined."""
     changed: bool = False
-    """Whether it ran with a setting that is not the policy's."""
+    """Whether it ran with a changed setting."""
     alike: tuple[str, ...] = ()
-    """The policies, with what they set, that kept the same slots when the study was locked."""
+    """The policies, with changed settings, that retained the same slots when the study was locked."""
 
     @property
     def modes(self) -> list[str]:
-        """Those of them that say why a policy failed, by name."""
+        """The notes that say why a policy failed, by name."""
         named = (note.partition(": ")[0] for note in self.notes)
         return [mode for mode in named if mode in DEADLY]
 
@@ -94,7 +95,7 @@ class Seen(NamedTuple):
 
     other: str
     row: Mapping[str, Any]
-    sign: int  # of its difference
+    sign: int  # of its difference, from this side
 
     @property
     def counts(self) -> bool:
@@ -111,20 +112,20 @@ class Seen(NamedTuple):
 
 
 def canonical(policy: str) -> str:
-    """The first name of a policy that has two."""
+    """Return the first name of a policy that has two."""
     row = DECLARED.get(policy)
     return row.parent if row is not None and row.parent and not row.component else policy
 
 
 def studies(folder: Path) -> list[Path]:
-    """The registrations in FOLDER that were locked, by name."""
+    """Return the locked registrations in FOLDER, by name."""
     return sorted(path.parent for path in folder.glob("*/lock.json"))
 
 
 def read(folder: Path) -> list[Record]:
-    """What a registration says of each policy that it ran; presses and the full cache are left out.
+    """Read the results of each policy that a registration ran; presses and the full cache are left out.
 
-    Raises RecordError for files that are not of the documented format.
+    Raises RecordError for files that do not follow the documented format.
     """
     try:
         plain_files.refuse_other(folder)
@@ -140,7 +141,7 @@ def read(folder: Path) -> list[Record]:
 
 
 def compared(records: Iterable[Record]) -> list[Record]:
-    """Those with a registered contrast, oldest study first."""
+    """Return the records with a registered contrast, oldest study first."""
     return sorted((one for one in records if one.against), key=lambda one: one.study.order)
 
 
@@ -177,7 +178,7 @@ def _study(folder: Path, lock: Mapping[str, Any], judged: Mapping[str, Any] | No
 
 
 def _acts(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a ledger, of which there is one."""
+    """Return the complete lines of a ledger, at least one."""
     try:
         lines = [dict(json.loads(line)) for line in plain_files.read(path).split(b"\n")[:-1]]
         return [lines[0], *lines[1:]]
@@ -186,7 +187,7 @@ def _acts(path: Path) -> list[dict[str, Any]]:
 
 
 def _development(folder: Path) -> dict[Place, float]:
-    """Subject minus baseline of a sweep on development problems, where there was one."""
+    """Return subject minus baseline on development problems for a sweep; empty without one."""
     if not (folder / "selection.json").exists():
         return {}
     _, selection = document(folder / "selection.json")
@@ -204,7 +205,9 @@ def _records(
     judged: Mapping[str, Any] | None,
     development: Mapping[Place, float],
 ) -> Iterator[Record]:
-    """An arm each. Of a sweep the winner is the subject, under the name that contrasts have for it."""
+    """Yield a record for each arm. The winner of a sweep is the subject, under the name that contrasts use
+    for it.
+    """
     content = lock["protocol"]["content"]
     arms, sweep = dict(content["arms"]), content.get("sweep")
     chosen = (judged or {}).get("selected")
@@ -238,7 +241,7 @@ def _records(
 
 
 def _alike(lock: Mapping[str, Any], arms: set[str]) -> bool:
-    """Whether two arms kept the same slots when the study was locked."""
+    """Return whether two arms retained the same slots when the study was locked."""
     found = (lock.get("checks") or {}).get("same_kept") or {"pairs": []}
     return len(arms) > 1 and any({*pair["arms"]} == arms for pair in found["pairs"])
 
@@ -250,7 +253,7 @@ def _confounded(
     rows: Iterable[Seen],
     label: Mapping[str, str],
 ) -> Iterator[str]:
-    """Of those that the model was asked something else for: the difference is not of the caches alone."""
+    """Yield a note on opponents whose prompt differed: the difference is not due to the caches alone."""
     asked: Mapping[str, str] = lock.get("asked", {})
     own = asked.get(candidate.get(arm, arm), "")
     others = [one for one in _by_other(rows) if asked.get(candidate.get(one, one), "") != own]
@@ -308,8 +311,9 @@ def _notes(
     rows: list[Seen],
     development: Mapping[Place, float],
 ) -> Iterator[str]:
-    """The failure modes of section 3.2 as far as a judgement shows them. Of an arm that the full cache
-    alone was compared with, memory is unequal on purpose.
+    """Yield the failure modes of section 3.2 as far as a judgement shows them.
+
+    If the full cache is the only opponent of an arm, memory is unequal on purpose.
     """
     told = [one for one in rows if one.counts and one.other != FULL]
     if (lost := sum(one.worse for one in told)) and study.decides:
@@ -345,7 +349,8 @@ def _drifted(rows: Iterable[Seen], development: Mapping[Place, float]) -> Iterat
 
 
 def _collapsed(arm: str, judged: Mapping[str, Any]) -> Iterator[str]:
-    """The budgets at which 44 % or more of at least 20 wrong answers of the arm are none at all."""
+    """Yield the budgets at which 44 % or more of at least 20 wrong answers of the arm are no answer at all.
+    """
     seeds = judged["contrasts"][0]["seeds"]
     if any("scored" in one for one in judged["contrasts"]):
         return

@@ -1,6 +1,7 @@
-"""Table 1 of "Minimal-Intervention KV Retention via Set-Conditioned Diversity", quoted; symbols spelled out.
+"""Table 1 of "Minimal-Intervention KV Retention via Set-Conditioned Diversity", quoted, with symbols spelled
+out.
 
-By Sun, Harn, He and Qin, arXiv:2605.14292. Nothing of this was found here.
+By Sun, Harn, He and Qin, arXiv:2605.14292. None of it is a result of this project.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ class Said(NamedTuple):
     verdict: str
     mode: str
     ours: tuple[str, ...]
-    """The policies that are this gate here."""
+    """The policies of this project that implement the gate."""
 
 
 SAID: tuple[Said, ...] = (
@@ -97,9 +98,9 @@ MODES: Mapping[str, str] = MappingProxyType(
         "extraction collapse": "a caveat: most wrong answers are no answer at all",
     }
 )
-"""The five failure modes of section 3.2 and its caveat, in a few words of ours."""
+"""The five failure modes of section 3.2 and its caveat, paraphrased."""
 
 
 def said(name: str) -> Said | None:
-    """What the paper says of the gate that this policy is; None of any other."""
+    """Return what the paper says of the gate that this policy implements; None for any other."""
     return next((one for one in SAID if name in one.ours), None)

@@ -89,13 +89,13 @@ SAID: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-"""What is to be known to read each table."""
+"""The explanation of each table."""
 MODES = tuple(paper.MODES.items())
-MANY = 3  # names in a cell
+MANY = 3  # names in a cell, at most
 
 
 def families_of(records: Sequence[Record]) -> list[list[str]]:
-    """A row for each family of intervention, in the paper's order."""
+    """Return a row for each family of intervention, in the paper's order."""
     rows = []
     for family in families.families(records):
         words = list(family.attempts.values())
@@ -105,7 +105,7 @@ def families_of(records: Sequence[Record]) -> list[list[str]]:
 
 
 def attempts(records: Sequence[Record]) -> list[list[str]]:
-    """A row for each gate."""
+    """Return a row for each gate."""
     found, rows = families.fates(records), []
     for name in gates():
         row, theirs = DECLARED[name], paper.said(name)
@@ -118,7 +118,7 @@ def attempts(records: Sequence[Record]) -> list[list[str]]:
 
 
 def methods(names: Iterable[str], records: Sequence[Record]) -> list[list[str]]:
-    """A row for each of these policies that is no gate."""
+    """Return a row for each of these policies that is no gate."""
     own, rows = set(gates()), []
     for name in names:
         if name in own:
@@ -132,18 +132,18 @@ def methods(names: Iterable[str], records: Sequence[Record]) -> list[list[str]]:
 
 
 def registered(records: Iterable[Record]) -> list[list[str]]:
-    """A row for each policy in each study that compared it, oldest study first."""
+    """Return a row for each policy in each study that compared it, oldest study first."""
     return [_registered(record) for record in compared(records)]
 
 
 def unjudged(records: Iterable[Record]) -> list[str]:
-    """A sentence for each registration without a verdict."""
+    """Return a sentence for each registration without a verdict."""
     studies = {record.study for record in records if not record.study.judged}
     return [f"{one.name} ({one.when}): {one.said}." for one in sorted(studies, key=lambda one: one.order)]
 
 
 def quoted() -> list[list[str]]:
-    """Table 1 of the paper."""
+    """Return Table 1 of the paper."""
     return [[*one[:-1], ", ".join(one.ours)] for one in paper.SAID]
 
 

@@ -1,4 +1,4 @@
-"""How findings are told: canonical JSON for programs, columns for people, and the command around them.
+"""Output of results: canonical JSON for programs, text tables for people, and the command line around them.
 
 May import: nothing.
 """

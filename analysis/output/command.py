@@ -1,4 +1,4 @@
-"""The command line of whatever reads finished studies: paths in, what was found or written out."""
+"""The command line of programs that read finished studies: it takes paths and prints results or refusals."""
 
 import argparse
 import sys
@@ -8,27 +8,27 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from analysis.output import phases
-from analysis.output.mistakes import OneLine, of_system
+from protocol.evidence.mistakes import OneLine, of_system
 from analysis.output.printed import dumps
-from analysis.output.shown import print_bytes, put
+from protocol.evidence.bytes.shown import print_bytes, put
 from analysis.output.told import plain
 
 __all__ = ["UNREADABLE", "command", "named", "said"]
 
 Refusals: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 Made = TypeVar("Made")
-UNREADABLE: Refusals = (ValueError, OSError)  # what a folder that is no study raises
+UNREADABLE: Refusals = (ValueError, OSError)  # raised for a folder that is no study
 
 
 class Parser(OneLine):
-    """Its messages repeat what was typed, or what a pattern of the shell found, and are shown as all text."""
+    """A parser whose messages repeat what was typed, with control characters escaped."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         put(message, file or sys.stderr)
 
 
 def named(name: str, doc: str | None) -> argparse.ArgumentParser:
-    """The parser of what is typed as kv-prereg `name`; its help is `doc`."""
+    """Build the parser of the command kv-prereg `name`; its help is `doc`."""
     return Parser(
         prog=f"kv-prereg {name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -50,12 +50,12 @@ def command(
     text: Callable[[Mapping[str, Any]], Iterable[str]] | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """`kv-prereg <name> PATH...`: prints what act(**paths, **options) makes, as `show` says it.
+    """Run `kv-prereg <name> PATH...`: print the result of read(**paths, **options), formatted by `show`.
 
-    paths, options: what each is, by name; an option that is not given is None. text: lines for people, of a
-    finding as `plain` has it; with --json it is printed as canonical JSON.
-    Exit status: 0 printed; 2 for one of `refusals`, for what the system refuses and for a document that is
-    none of ours, in one line. Control characters are shown, not sent.
+    paths, options: the help of each, by name; an option that is not given is None. text: formats the result
+    of `to_plain` as lines for people; with --json it is printed as canonical JSON. Exit status: 0 printed; 2
+    for one of `refusals`, for an error of the system and for a document of another format, in one line.
+    Control characters are escaped.
     """
     parser = named(name, doc)
     for path, what in paths.items():
@@ -78,7 +78,7 @@ def command(
     except refused as refusal:
         return _refuse(f"{type(refusal).__name__}: {said(refusal)}")
     except Exception as fault:
-        # A document that parses and is none of ours, or a fault of this program: nothing here can tell which.
+        # A document of another format or a fault of this program: the two look the same at this point.
         if sys.flags.dev_mode:
             raise
         where = " ".join(str(one) for one in given.values() if one is not None)
@@ -97,7 +97,7 @@ def command(
 
 
 def said(refusal: Exception) -> str:
-    """What is said of a refusal, of ours or of the system."""
+    """Return the message of a refusal of ours or of the system, in one line."""
     return " ".join((of_system(refusal) if isinstance(refusal, OSError) else str(refusal)).split())
 
 

@@ -1,11 +1,11 @@
-"""What became of all that was registered, as one line counts it."""
+"""The counts of all registrations by verdict and state, as one line."""
 
 from collections.abc import Mapping
 
 __all__ = ["RARE", "SAID", "total"]
 
 SAID, RARE = ("CONFIRMED", "REFUTED", "INCONCLUSIVE"), ("SCREENED", "DEVIATED")
-# What is registered and has no verdict, as it is counted.
+# The states of registrations without a verdict, with their labels.
 OPEN = {
     "locked": "locked, not run",
     "unfinished": "claimed, unfinished",
@@ -17,10 +17,11 @@ OPEN = {
 
 
 def total(counts: Mapping[str, int]) -> str:
-    """Of the three words of a rule also those that nobody got; of the others those that somebody has.
+    """Format the counts. The three verdicts of a rule appear even if zero; other words only if their count is
+    not.
 
-    counts: of "registered" and "judged", of every word and state, and in "one_model" those CONFIRMED ones for
-    which one model ran.
+    counts: of "registered" and "judged", of every verdict and state, and in "one_model" the CONFIRMED ones
+    with one model.
     """
     said = [f"{counts[word]} {word}" for word in SAID] + _some(counts, {word: word for word in RARE})
     if counts["one_model"]:
@@ -31,5 +32,5 @@ def total(counts: Mapping[str, int]) -> str:
 
 
 def _some(counts: Mapping[str, int], words: Mapping[str, str]) -> list[str]:
-    """Those of which there are any, in words."""
+    """Return the counts that are not zero, each with its label."""
     return [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]

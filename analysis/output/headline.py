@@ -1,4 +1,4 @@
-"""The words of a verdict line: what was decided, or that nothing was, and for which model."""
+"""The verdict line of a study: what was decided, or that nothing was, and for which model."""
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
@@ -6,18 +6,18 @@ from typing import Any
 
 __all__ = ["SCREENED", "alone", "fewest", "line", "says", "word"]
 
-SCREENED = "SCREENED"  # the word of a study with a contrast below 200 problems
+SCREENED = "SCREENED"  # the verdict of a study with a contrast below 200 problems
 
 
 def says(judged: Mapping[str, Any]) -> str:
-    """What the rule says, whatever the word of the study is."""
+    """Return the verdict of the rule, even if the study only screens."""
     return str(judged.get("rule_says", judged["verdict"]))
 
 
 def word(judged: Mapping[str, Any], letters: str = "") -> str:
-    """The verdict as it is printed. letters: what the rule tells finer, after a space.
+    """Format the verdict of a study. letters: a finer result of the rule, after a space.
 
-    A verdict of before there was the word SCREENED is printed as it was given.
+    Verdicts from before the word SCREENED existed are printed as they were given.
     """
     verdict = str(judged["verdict"])
     if verdict != SCREENED:
@@ -27,9 +27,10 @@ def word(judged: Mapping[str, Any], letters: str = "") -> str:
 
 
 def fewest(contrasts: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
-    """The smallest number of problems of a contrast, or of clusters where its task has some; and in words.
+    """Return the smallest number of problems of a contrast, or of clusters if its task has some, and its
+    text.
 
-    Clusters of unequal sizes count as so many of one size as weigh alike (`stats.methods.effective`).
+    Clusters of unequal sizes count as their effective number (`stats.methods.effective`).
     """
     return min((_size(one) for one in contrasts), key=itemgetter(0))
 
@@ -43,12 +44,12 @@ def _size(contrast: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def alone(judged: Mapping[str, Any]) -> str:
-    """ "for MODEL alone" where one model ran; else nothing."""
+    """Return "for MODEL alone" if one model ran; else ""."""
     models = {str(one["model"]) for one in judged.get("contrasts", [])}
     return f"for {models.pop()} alone" if len(models) == 1 else ""
 
 
 def line(judged: Mapping[str, Any], fault: str = "", letters: str = "") -> str:
-    """The verdict as it is printed: its word, the one model that it is about, and a `fault` of the gate."""
+    """Format the verdict line: the verdict, its only model if there is one, and a `fault` of the gate."""
     said = f"{word(judged, letters)} {alone(judged)}".rstrip()
     return f"{said}, {fault}" if fault else said

@@ -1,12 +1,12 @@
-"""What a command says of itself while it works: its phases, how long it has run, and how far it is.
+"""Progress display of a command: its phases, the elapsed time, and how far each phase is.
 
-    with phases.showing():                     around all that a command does
-        with phase("hashing the weights"):     says nothing where no command shows it, as in a notebook
+    with phases.show_phases():                 around all that a command does
+        with phase("hashing the weights"):     prints nothing if no command shows it, as in a notebook
             ...
 
-On standard error, so that output can be piped. A phase that lasts is one line, with the time since the
-command began; what ends soon says nothing. In a terminal a row below the lines moves, and vanishes with its
-phase. No library is needed, since auditing and judging have to do without those of running.
+Lines go to standard error, so that output can be piped. A phase that lasts is one line, with the time since
+the command began; a short phase prints nothing. In a terminal a live row below the lines moves, and vanishes
+with its phase. No library is needed, since auditing and judging must work without those of running.
 """
 
 import os
@@ -22,23 +22,23 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from typing import NamedTuple, TextIO, TypeAlias
 
-from analysis.output.shown import shown
+from protocol.evidence.bytes.shown import shown
 
 __all__ = ["At", "Display", "Tell", "lasting", "note", "phase", "showing"]
 
-LASTS = 0.7  # seconds after which a phase is said, so that a command says something within one
-EVERY = 15.0  # seconds between two lines of one phase at least
-SHARE = 0.02  # and of the phase's own time, so that a run of a day has hundreds of lines and not thousands
-AGAIN = 5.0  # seconds without a line of a phase after which its end is one
+LASTS = 0.7  # seconds before a phase gets a line, so that a command prints something within one
+EVERY = 15.0  # seconds between two lines of one phase, at least
+SHARE = 0.02  # interval as a share of the phase's time: a run of a day has hundreds of lines, not thousands
+AGAIN = 5.0  # seconds since the last line of a phase after which its end gets a line
 TICK = 0.1
 BAR = 20  # characters
 QUIT = 130  # the exit status of a command that was interrupted
-TERMINATED = 143  # and of one that a batch system, or a shutdown, ended
+TERMINATED = 143  # the exit status after SIGTERM, from a batch system or a shutdown
 
 
 class At(NamedTuple):
-    """How far a phase is. total: 0 where nothing is counted. left: seconds, None where nothing tells, and of
-    what. more: what may be cut off. heading: what is done now, where the phase has parts that come again.
+    """The progress of a phase. total: 0 if nothing is counted. left: seconds, None if unknown; of: what they
+    are left of. more: text that may be cut off. heading: the current part of a phase with repeating parts.
     """
 
     words: str
@@ -54,18 +54,18 @@ Tell: TypeAlias = Callable[[At], None]
 
 
 class Phase:
-    """One that has begun."""
+    """A phase that has begun."""
 
     def __init__(self, words: str, now: float) -> None:
         self.words = words
-        self.since = now  # when it began, or went on after a phase within it
+        self.since = now  # when it began, or continued after a phase within it
         self.at: At | None = None
-        self.told = now  # when `at` was set
-        self.turned = now  # when it got its heading
-        self.headings = {""}  # of lines
-        self.line: str | None = None  # the last one of it
-        self.last = now  # when that was
-        self.due = 0.0  # when the next one is
+        self.told = now  # when `progress` was set
+        self.turned = now  # when its heading was set
+        self.headings = {""}  # headings that have a line
+        self.line: str | None = None  # its last line
+        self.last = now  # the time of that line
+        self.due = 0.0  # the time of the next line
 
     def said(self, now: float, bar: str = "") -> str:
         if self.at is None:
@@ -109,12 +109,12 @@ class Display:
             own.at, own.told = at, now
 
     def note(self, line: str) -> None:
-        """Said at once."""
+        """Print a line at once."""
         with self._lock:
             self._say(self._clock(), line)
 
     def tick(self) -> None:
-        """Say what is due."""
+        """Print the line that is due."""
         with self._lock:
             now = self._clock()
             own = self._phases[-1] if self._phases else None
@@ -129,7 +129,7 @@ class Display:
                 self._say(own.since if own.at is None else now, own.line)
 
     def stopping(self) -> None:
-        """Ctrl-C was pressed, and what runs has not noticed yet."""
+        """Print that Ctrl-C was pressed, while the running code has not noticed it yet."""
         with self._lock:
             if not self._stopping:
                 self._stopping = True
@@ -141,16 +141,18 @@ class Display:
             self._erase()
 
     def _lasts(self, own: Phase, now: float) -> bool:
-        """Whether it has gone on for long enough to be worth a line, or the command has without any."""
+        """Return whether the phase is long enough for a line, or the command has run for long without any."""
         return now - own.since >= LASTS or (self._quiet and now - self._began >= LASTS)
 
     def _new(self, own: Phase, now: float) -> bool:
-        """Whether it has a heading that no line of it has, and has had it for long enough."""
+        """Return whether the phase has a heading without a line that is old enough for one."""
         return own.at is not None and own.at.heading not in own.headings and now - own.turned >= LASTS
 
     def _leave(self) -> None:
-        """The phase ends, or one within it begins: in a terminal it becomes a line now, elsewhere the last
-        that was told of it does.
+        """Print the last line of a phase that ends, or that is interrupted by one within it.
+
+        In a terminal every lasting phase gets the line; elsewhere only if progress was reported since its
+        last line.
         """
         self._erase()
         if not self._phases:
@@ -176,7 +178,7 @@ class Display:
             f"{clock(now - own.since)}  {shown(own.said(now, bar))}", shutil.get_terminal_size().columns
         )
         self._row = True
-        # The cursor waits at the start of the row: whatever else is printed takes its place.
+        # The cursor stays at the start of the row, so that other output overwrites it.
         self._write(f"\r\x1b[2K{row}\r")
 
     def _erase(self) -> None:
@@ -185,7 +187,7 @@ class Display:
             self._write("\r\x1b[2K")  # a terminal shows ^C where the cursor is
 
     def _write(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # whoever read it has gone, or it was closed
+        with suppress(OSError, ValueError):  # the reader has gone, or the stream is closed
             encoding = getattr(self._stream, "encoding", None) or "utf-8"
             self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
             self._stream.flush()
@@ -196,7 +198,9 @@ _SHOWN: ContextVar[Display | None] = ContextVar("display", default=None)
 
 @contextmanager
 def phase(words: str) -> Iterator[Tell]:
-    """What is done inside, as "hashing the weights"; gives what takes how far it is."""
+    """Show a phase, such as "hashing the weights", while the body runs; yields a function that reports
+    progress.
+    """
     display = _SHOWN.get()
     if display is None:
         yield lambda at: None
@@ -209,16 +213,17 @@ def phase(words: str) -> Iterator[Tell]:
 
 
 def note(line: str) -> None:
-    """Say a line at once, where a command shows its phases."""
+    """Print a line at once, if a command shows its phases."""
     if (display := _SHOWN.get()) is not None:
         display.note(line)
 
 
 @contextmanager
 def showing() -> Iterator[None]:
-    """Show the phases of what is done inside on standard error; the outermost does. Ctrl-C raises
-    KeyboardInterrupt as ever, and pressed again ends the process at once, whatever it is doing. SIGTERM
-    raises SystemExit, so that what was unpacked is removed; a second one ends the process at once.
+    """Show the phases of the body on standard error; nested calls do nothing.
+
+    Ctrl-C raises KeyboardInterrupt as usual; a second one ends the process at once, whatever it is doing.
+    SIGTERM raises SystemExit, so that unpacked files are removed; a second one ends the process at once.
     """
     stream = sys.stderr
     if stream is None or _SHOWN.get() is not None:
@@ -243,7 +248,9 @@ def showing() -> Iterator[None]:
 
 
 def _tick(display: Display, ends: threading.Event, pressed: int | None) -> None:
-    """pressed: a byte can be read from it for every signal, whatever the main thread is busy with."""
+    """Update the display. pressed: a descriptor that yields a byte for every signal, even if the main thread
+    is busy.
+    """
     first: float | None = None
     while not ends.wait(TICK):
         while pressed is not None and select.select([pressed], [], [], 0)[0]:
@@ -264,9 +271,11 @@ def _quit(display: Display) -> None:
 
 @contextmanager
 def _interrupts(display: Display) -> Iterator[int | None]:
-    """A descriptor from which the number of every signal can be read that Python handles, Ctrl-C among them;
-    None where this thread, or this system, has none. The second Ctrl-C is then answered by whoever sees it
-    first: this thread, or the one that reads, while this one is in a long computation.
+    """Yield a descriptor from which the number of every signal that Python handles can be read, Ctrl-C among
+    them; None if this thread or this system has none.
+
+    The second Ctrl-C is handled by the thread that sees it first: this one, or the reading thread while this
+    one is in a long computation.
     """
     before = signal.getsignal(signal.SIGINT)
     own = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
@@ -297,7 +306,7 @@ def _interrupts(display: Display) -> Iterator[int | None]:
 
 @contextmanager
 def _terminates(display: Display) -> Iterator[None]:
-    """SIGTERM raises SystemExit, where it would have ended this process."""
+    """Raise SystemExit on SIGTERM, if SIGTERM would have ended this process."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -316,8 +325,10 @@ def _terminates(display: Display) -> Iterator[None]:
 
 
 def _began() -> float:
-    """When this process began, where it runs a command of ours: one that goes on as another program, in the
-    locked sources, counts from when it was typed. Else now: in a notebook, and where no system says it.
+    """Return the start time of this process, if it runs a command of ours; else the current time.
+
+    A command that continues as another program, in the locked sources, counts from when it was typed. The
+    current time is also used in a notebook, and if the system does not report the start.
     """
     now = time.monotonic()
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
@@ -331,14 +342,14 @@ def _began() -> float:
 
 
 def clock(seconds: float) -> str:
-    """0:07, 12:07 or 3:12:07."""
+    """Format a duration as 0:07, 12:07 or 3:12:07."""
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
 def lasting(seconds: float) -> str:
-    """In words, as coarse as an estimate is: 40 s, 12 min, 3 h 20 min."""
+    """Format an estimated duration in coarse units: 40 s, 12 min, 3 h 20 min."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
@@ -349,7 +360,7 @@ def lasting(seconds: float) -> str:
 
 
 def cut(text: str, columns: int) -> str:
-    """As much of `text` as fits into a line that does not wrap: of East Asian text a character takes two."""
+    """Cut `text` to a line that does not wrap; a character of East Asian text takes two columns."""
     room = columns - 1
     for place, character in enumerate(text):
         room -= 2 if unicodedata.east_asian_width(character) in "WF" else 1

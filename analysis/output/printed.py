@@ -1,4 +1,4 @@
-"""How what is derived from a study is printed: canonical JSON, the same bytes wherever it is computed."""
+"""Derived values as canonical JSON: the same bytes on every machine."""
 
 import json
 import math
@@ -9,7 +9,7 @@ __all__ = ["decimal", "dumps"]
 
 
 def decimal(value: SupportsFloat) -> str | None:
-    """Six digits, never -0; None for a mean of nothing."""
+    """Format a number with six digits, never -0; None for NaN."""
     if math.isnan(float(value)):
         return None
     text = f"{float(value):.6f}"

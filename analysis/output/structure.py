@@ -1,4 +1,4 @@
-"""In which settings two policies differ, from the texts of their settings that a lock holds."""
+"""The settings in which two policies differ, from the texts of their settings in a lock."""
 
 from collections.abc import Mapping
 
@@ -6,13 +6,13 @@ __all__ = ["differing"]
 
 
 def differing(arm: Mapping[str, str], parent: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """The topmost settings in which two policies differ: {path: (in the parent, in the arm)}.
+    """Return the topmost settings in which two policies differ: {path: (in the parent, in the arm)}.
 
     arm, parent: the text of each setting by its path, e.g. {"selection": "policies.selection.Diverse()",
-    "selection.weight": "0.5"}. A part is its class and "()". None where one of them has no such setting.
+    "selection.weight": "0.5"}. A part is its class and "()". None if a policy has no such setting.
     """
     found: dict[str, tuple[str | None, str | None]] = {}
-    for path in sorted(arm.keys() | parent.keys()):  # a part before what is in it
+    for path in sorted(arm.keys() | parent.keys()):  # a part sorts before its own settings
         above = any(path.startswith(f"{other}.") for other in found)
         if arm.get(path) != parent.get(path) and not above:
             found[path] = _spoken(parent, path), _spoken(arm, path)
@@ -20,7 +20,7 @@ def differing(arm: Mapping[str, str], parent: Mapping[str, str]) -> dict[str, tu
 
 
 def _spoken(settings: Mapping[str, str], path: str) -> str | None:
-    """A setting with what is in it: Diverse(weight=0.5)."""
+    """Format a setting with its parts: Diverse(weight=0.5)."""
     if path not in settings:
         return None
     value, inner = settings[path], f"{path}."

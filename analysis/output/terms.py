@@ -1,6 +1,6 @@
-"""The words that commands, reports and documents print, each said once.
+"""The terms that commands, reports and documents print, each defined once.
 
-docs/glossary.md is written from here, and so are the ends of `--help` and the sentences of a report.
+docs/glossary.md, the ends of `--help` and sentences of a report are written from this file.
 """
 
 import textwrap
@@ -172,7 +172,7 @@ TERMS: Mapping[str, str] = MappingProxyType(
 
 
 def told(*terms: str) -> str:
-    """The terms with their meanings in two columns, for the end of a help text."""
+    """Format the terms and their meanings in two columns, for the end of a help text."""
     margin = 2 + max(map(len, terms))
     lines = []
     for term in terms:

@@ -1,4 +1,4 @@
-"""How a derived finding is told: to people in aligned columns, to programs as canonical JSON."""
+"""Derived results as output: aligned columns for people, plain values for canonical JSON."""
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ WIDTH = 110
 
 
 def plain(value: Any) -> Any:
-    """What `dumps` prints: decimals as text, named tuples as objects, None for a NaN."""
+    """Return JSON values: decimals as text, named tuples as objects, None for a NaN."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
@@ -23,13 +23,13 @@ def plain(value: Any) -> Any:
 
 
 def points(value: float) -> str:
-    """Accuracy points as signed percentage points, one digit; zero has no sign."""
+    """Format accuracy points as signed percentage points with one digit; zero has no sign."""
     text = f"{100 * value:+.1f}"
     return "0.0" if float(text) == 0 else text
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """One line a row under the head, every column as wide as its widest cell."""
+    """Format rows under a head, one line each, every column as wide as its widest cell."""
     cells = [tuple(head), *(tuple(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]

@@ -1,4 +1,5 @@
-"""Finished result files, ours and other people's: read, paired by problem, compared; nothing was registered.
+"""Comparison of finished result files, of this and other projects: read, paired by problem, compared. Nothing
+was registered.
 
 May import: analysis.output, analysis.rules, analysis.stats, analysis.studies; matplotlib, numpy, pandas,
 zstandard.

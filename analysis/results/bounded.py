@@ -1,4 +1,4 @@
-"""Bytes of a stranger's result file: plain files alone, each within its bounds; JSON and zip files."""
+"""Reads untrusted result files within bounds on type and size; parses JSON and zip files."""
 
 import io
 import json
@@ -16,13 +16,15 @@ from analysis.studies.plain_files import MOST_INFLATED, memory
 __all__ = ["data", "members", "parsed", "text"]
 
 ENTRIES = 1_000_000  # of a zip file
-ZSTD = 93  # the method of zip files that logs of inspect_ai are packed with
+ZSTD = 93  # the compression method of zip files that inspect_ai uses
 _HEADER = 30  # bytes of a local header before the name
 _PLAINLY = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def data(path: Path) -> bytes:
-    """Raises ResultError for a link, a pipe, a device, and more than an eighth of this machine's memory."""
+    """Read a file. Raises ResultError for a link, a pipe, a device, and more than an eighth of this machine's
+    memory.
+    """
     if path.is_symlink():
         raise ResultError(f"{path}: is a link; name the file itself")
     with open(os.open(path, _PLAINLY), "rb") as file:
@@ -42,7 +44,7 @@ def text(read: bytes, where: str) -> str:
 
 
 def parsed(read: bytes, where: str) -> Any:
-    """JSON; NaN and infinity are read, and refused where one is a score."""
+    """Parse JSON; NaN and infinity are accepted here, and refused as scores."""
     try:
         return json.loads(read)
     except RecursionError:
@@ -52,8 +54,9 @@ def parsed(read: bytes, where: str) -> Any:
 
 
 def members(read: bytes, where: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of every wanted file in a zip file, in its order. Raises ResultError for what is none,
-    is damaged, or holds more than fits.
+    """Yield name and bytes of every wanted file in a zip file, in its order.
+
+    Raises ResultError for another format, a damaged file, and one that is too large.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(read)) as packed:
@@ -79,8 +82,10 @@ def members(read: bytes, where: str, wanted: Callable[[str], bool]) -> Iterator[
 
 
 def _zstd(read: bytes, entry: zipfile.ZipInfo, most: int, inside: str) -> bytes:
-    """A member that the standard library cannot read before Python 3.14: its bytes begin after its local
-    header, whose two last fields are the lengths of its name and of its extra field.
+    """Read a member that the standard library cannot read before Python 3.14.
+
+    Its bytes begin after its local header, whose two last fields are the lengths of its name and of its extra
+    field.
     """
     try:
         import zstandard

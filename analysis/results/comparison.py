@@ -1,4 +1,6 @@
-"""A comparison of result files as a value: its contrasts, its arms, and that nothing was registered."""
+"""A comparison of result files as a value: its contrasts, its arms, and the label that nothing was
+registered.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,14 +14,14 @@ from analysis.results.tables import number
 
 __all__ = ["LABEL", "Comparison", "compare", "of_frame", "text"]
 
-COLUMNS = "id", "arm", "score", "task", "seed", "cluster"  # of a frame
+COLUMNS = "id", "arm", "score", "task", "seed", "cluster"  # columns of a frame
 LABEL = "exploratory: nothing was registered"
-FEW = 40  # clusters, of one size, below which intervals hold less often than they say
-SCREENED = 200  # problems below which a study of ours decides nothing either
+FEW = 40  # effective clusters below which intervals cover less often than their level
+SCREENED = 200  # problems below which a registered study only screens
 
 
 class Comparison(NamedTuple):
-    """said: what was left out, and what could not be checked. alpha: of the whole family."""
+    """notes: what was left out, and what could not be checked. alpha: of the whole family."""
 
     label: str
     method: str
@@ -30,7 +32,7 @@ class Comparison(NamedTuple):
 
     @property
     def contrasts(self) -> pd.DataFrame:
-        """One row a contrast, columns as `contrasts.Contrast` explains them."""
+        """One row for each contrast; `contrasts.Contrast` documents the columns."""
         return pd.DataFrame(self.every, columns=contrasts.Contrast._fields)
 
     @property
@@ -42,7 +44,7 @@ class Comparison(NamedTuple):
         return "\n".join(text(self))
 
     def data(self) -> dict[str, Any]:
-        """As JSON prints it."""
+        """Return the JSON values."""
         tables = {"contrasts": self.every, "arms": self.of}
         return {"label": self.label, "method": self.method, "alpha": self.alpha, "said": self.said} | tables
 
@@ -59,8 +61,10 @@ def compare(
     prompts_differ: bool = False,
     said: Sequence[str] = (),
 ) -> Comparison:
-    """The subject, by default the first arm, against every other arm in every task. Raises ResultError for
-    what cannot be paired or compared: see `pairs.paired` and `contrasts.compared`.
+    """Compare the subject, by default the first arm, with every other arm in every task.
+
+    Raises ResultError for rows that cannot be paired or compared: see `pairs.pair_arms` and
+    `contrasts.compare_pairs`.
     """
     found = pairs.paired(rows, subject, common=common, prompts=prompts_differ)
     done = contrasts.compared(found.pairs, method, alpha=alpha, draws=draws, seed=seed)
@@ -82,9 +86,10 @@ def _corrected(family: int) -> str:
 
 
 def of_frame(frame: pd.DataFrame, **options: Any) -> Comparison:
-    """`compare` of a data frame: columns id, arm and score; task, seed and cluster where there are any.
+    """Compare the arms of a data frame with the columns id, arm and score, and optionally task, seed and
+    cluster.
 
-    Raises ResultError, with the row, for what `tables.read` would refuse in a CSV file.
+    Raises ResultError, with the row, for what `csv_tables.read_table` would refuse in a CSV file.
     """
     if not isinstance(frame, pd.DataFrame):
         raise ResultError(f"frame: is no pandas.DataFrame but {type(frame).__name__}; pass id, arm and score")
@@ -117,7 +122,7 @@ def of_frame(frame: pd.DataFrame, **options: Any) -> Comparison:
 
 
 def text(found: Comparison) -> list[str]:
-    """Lines for people; the first says what this is not."""
+    """Format a comparison as lines for people; the first line is the label."""
     head = [
         "task",
         "contrast",
@@ -187,7 +192,7 @@ def _row(one: contrasts.Contrast) -> list[str]:
 
 
 def _flat(name: str) -> str:
-    """On one line of a table, whatever a stranger's file calls it."""
+    """Return a name on one line, whatever white space it contains."""
     return " ".join(name.split())
 
 

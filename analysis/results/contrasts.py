@@ -1,5 +1,5 @@
-"""Pairs of arms by the registered methods, as a study has them: of each pair a difference, its intervals, its
-p alone and in the family, and the smallest difference that so many problems could have shown.
+"""Contrasts of pairs of arms by the registered methods: a difference, its intervals, its p alone and in the
+family, and the smallest detectable difference.
 """
 
 import itertools
@@ -20,8 +20,9 @@ __all__ = ["Compared", "Contrast", "compared"]
 
 LEVEL = 0.95  # coverage of the nominal interval
 MOST_DRAWS = 10_000_000
-# Problems or clusters below which the percentile bootstrap of scores holds 91 % and less of nominal 95 %, of
-# five 84, of three 71: with right and wrong answers its ends are moved out to the exact ones, here to none.
+# Problems or clusters below which the percentile bootstrap of scores covers 91 % or less of nominal 95 %
+# (84 % for five, 71 % for three). For right-or-wrong answers its ends are widened to the exact ones; scores
+# have no exact ends.
 RESAMPLED = 40
 
 
@@ -29,11 +30,11 @@ class Contrast(NamedTuple):
     """The subject minus one comparator in one task, in points (-1 to 1).
 
     low, high: the nominal 95 % interval. low_simultaneous, high_simultaneous: at the Bonferroni level, or of
-    max-t. p_holm, p_max_t: adjusted for all contrasts. detectable: the true difference that so many problems
-    with this spread find with a power of 80 % at the Bonferroni level, above 1 where none is; NaN without any
-    spread. clusters: how many are resampled instead of problems, effective_clusters: how many of one size
-    weigh as much; None without any. gains, losses: problems and seeds that the subject has a higher, a lower
-    score in.
+    max-t. p_holm, p_max_t: adjusted for all contrasts. detectable: the true difference that this number of
+    problems with this spread finds with a power of 80 % at the Bonferroni level, above 1 if there is none;
+    NaN without any spread. clusters: how many are resampled instead of problems, effective_clusters: how many
+    of one size have the same weight; None without any. gains, losses: problems and seeds in which the subject
+    has a higher, a lower score.
     """
 
     task: str
@@ -70,11 +71,11 @@ def compared(
     draws: int = 10_000,
     seed: int = 0,
 ) -> Compared:
-    """Every pair by one method: `auto` where all scores are 0 or 1 and nothing is in clusters, else `t`,
-    unless another is named. A pair draws the stream (seed, its place), as a registered contrast does.
+    """Compare every pair by one method: `auto` if all scores are 0 or 1 and there are no clusters, else `t`,
+    unless another is named. A pair uses the random stream (seed, its index), as a registered contrast does.
 
-    Raises ResultError for a method that cannot take scores or clusters, or so few of them, for clusters that
-    weigh as fewer than `LEAST`, and for fewer than two problems.
+    Raises ResultError for a method that cannot take scores or clusters, or this few of them, for an effective
+    number of clusters below `LEAST`, and for fewer than two problems.
     """
     plain = all(pair.clusters is None and _whole(pair) for pair in pairs)
     name = method or ("auto" if plain else "t")
@@ -146,7 +147,9 @@ def _difference(pair: Pair) -> NDArray[np.float64]:
 
 
 def _together(pairs: Sequence[Pair], alpha: float, draws: int, seed: int) -> list[Comparison]:
-    """max-t over all pairs: those of the same problems are flipped together, others taken for independent."""
+    """Compare all pairs by max-t: pairs of the same problems are flipped together, others count as
+    independent.
+    """
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, pair in enumerate(pairs):
         groups.setdefault((pair.task, pair.problems, pair.clusters), []).append(place)

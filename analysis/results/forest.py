@@ -1,4 +1,5 @@
-"""The contrasts of a comparison as a forest plot, labelled as exploratory; alike for the same data."""
+"""A forest plot of the contrasts of a comparison, labelled as exploratory; deterministic for the same data.
+"""
 
 from pathlib import Path
 
@@ -12,21 +13,23 @@ __all__ = ["forest", "write"]
 
 INK, PALE = "#1a1a1a", "#6b6b6b"
 STYLE = {"font.family": "DejaVu Sans", "font.size": 8.5, "svg.fonttype": "path", "svg.hashsalt": "kv-prereg"}
-ROW, AROUND = 0.3, 1.45  # inches: a contrast; title and axis together
+ROW, AROUND = 0.3, 1.45  # inches: of a contrast; of title and axis together
 SHORTEN = 60  # characters of a label
 
 
 def write(path: Path, found: Comparison) -> None:
-    """Raises ResultError for a name that does not end in .svg or .png."""
+    """Write the plot. Raises ResultError for a name that does not end in .svg or .png."""
     if path.suffix not in (".svg", ".png"):
         raise ResultError(f"--plot: {path}: ends neither in .svg nor in .png; name one of these")
     plain = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
-    with style.context(["default", STYLE, {"text.parse_math": False}]):  # nothing of the user's matplotlibrc
+    with style.context(["default", STYLE, {"text.parse_math": False}]):  # ignores the user's matplotlibrc
         forest(found).savefig(path, metadata=plain, dpi=200)
 
 
 def forest(found: Comparison) -> Figure:
-    """One line a contrast, the first on top. Thick: the 95 % interval. Thin: the simultaneous one."""
+    """Draw one line for each contrast, the first on top. Thick: the 95 % interval. Thin: the simultaneous
+    one.
+    """
     rows = found.every
     labels = [_short(f"{one.task}  {one.subject} \N{MINUS SIGN} {one.against}".strip()) for one in rows]
     height = AROUND + ROW * len(rows)

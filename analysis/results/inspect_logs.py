@@ -1,4 +1,6 @@
-"""Logs of inspect_ai: a JSON document, or a zip file of its header and of one document a sample (.eval)."""
+"""Reads logs of inspect_ai: a JSON document, or a zip file of its header and one document for each sample
+(.eval).
+"""
 
 import math
 from collections import Counter
@@ -13,12 +15,12 @@ __all__ = ["read", "read_zip"]
 
 KIND = "inspect_ai log"
 HEADER = "header.json"
-# As inspect_ai reads them (scorer/_metric.py, value_to_float); any other text is no score here.
+# As in inspect_ai (scorer/_metric.py, value_to_float); any other text is refused as a score.
 WORDS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 
 
 def read_zip(path: Path, data: bytes, wanted: Wanted) -> Found:
-    """Of an .eval file. Raises ResultError."""
+    """Read an .eval file. Raises ResultError."""
     header, samples = None, []
     for name, member in bounded.members(data, str(path), _read):
         read = bounded.parsed(member, f"{path}: {name}")
@@ -38,7 +40,7 @@ def _read(name: str) -> bool:
 
 
 def read(path: Path, log: Mapping[str, Any], wanted: Wanted) -> Found:
-    """Of a log in JSON. Raises ResultError."""
+    """Read a log in JSON. Raises ResultError."""
     samples = log.get("samples")
     if not isinstance(samples, list):
         raise ResultError(f"{path}: samples: are missing; a header alone has no scores to pair")
@@ -97,7 +99,9 @@ def _row(task: str, where: str, sample: Mapping[str, Any], metric: str, wanted: 
 
 
 def _scores(sample: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """By scorer, and by scorer/key where it gives several values. None of a sample that ended in an error."""
+    """Return values by scorer, and by scorer/key if it gives several; none for a sample that ended in an
+    error.
+    """
     if sample.get("error") is not None:
         return {}
     found: dict[str, Any] = {}
@@ -115,7 +119,7 @@ def _number(value: Any, name: str, where: str) -> float:
 
 
 def _said(given: Any) -> Any:
-    """The input without the ids that each run gives to its messages."""
+    """Return the input without the ids that each run gives to its messages."""
     if isinstance(given, list):
         return list(map(_said, given))
     if isinstance(given, Mapping):

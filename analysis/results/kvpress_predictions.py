@@ -1,9 +1,9 @@
-"""Predictions of kvpress's evaluation: predictions.csv without scores, metrics.json with their mean alone.
+"""Reads predictions of kvpress's evaluation: predictions.csv has no scores, metrics.json only their mean.
 
 The scores of the problems are computed here as its evaluation computes them (NVIDIA/kvpress 8bb29b9,
-evaluation/benchmarks/*/calculate_metrics.py), for the benchmarks whose scorers need no other package, and
-refused where their mean is not the one in metrics.json beside the file. A row has no name: it is the problem
-of its place, and has to ask for the same answer as that of another file.
+evaluation/benchmarks/*/calculate_metrics.py), for the benchmarks whose scorers need no other package. They
+are refused if their mean differs from the one in metrics.json. A row has no id: its number identifies the
+problem, and its reference answer must equal that of the same row in another file.
 """
 
 import ast
@@ -27,8 +27,8 @@ _DATASET = re.compile(r"^dataset: *['\"]?([\w-]+)['\"]? *$", re.MULTILINE)
 
 
 def string_match(predicted: str, row: Mapping[str, str], where: str) -> float:
-    """RULER: the share of the references that the answer contains, whatever their case; of tasks `qa` whether
-    it contains any.
+    """Return RULER's score: the share of the references that the answer contains, ignoring case; for tasks
+    `qa` whether it contains any.
     """
     text = _CONTROLS.sub("", predicted.strip()).strip().lower()
     found = [one.lower() in text for one in several(row["answer"], where)]
@@ -36,20 +36,20 @@ def string_match(predicted: str, row: Mapping[str, str], where: str) -> float:
 
 
 def boxed(predicted: str, row: Mapping[str, str], where: str) -> float:
-    """aime25: whether the text after the last `boxed{`, up to the first brace, is the answer. Without such a
-    box the whole text is compared.
+    """Return aime25's score: whether the text after the last `boxed{`, up to the first brace, is the answer.
+    Without such a box the whole text is compared.
     """
     return float(predicted.split("boxed{")[-1].split("}")[0] == row["answer"])
 
 
 def first_boxed(predicted: str, row: Mapping[str, str], where: str) -> float:
-    """math500: as aime25, after the first `boxed{`; wrong without one."""
+    """Return math500's score: as aime25, after the first `boxed{`; wrong without one."""
     parts = predicted.split("boxed{")
     return float(len(parts) > 1 and parts[1].split("}")[0] == row["answer"])
 
 
 def letter(predicted: str, row: Mapping[str, str], where: str) -> float:
-    """longbenchv2: whether the sentence that it asks for stands in the answer, stars left out."""
+    """Return longbenchv2's score: whether the answer contains the requested sentence, ignoring asterisks."""
     text, answer = predicted.replace("*", ""), row["answer"]
     return float(any(f"The correct answer is {one}" in text for one in (f"({answer})", answer)))
 
@@ -67,7 +67,9 @@ def read(
     beside: Callable[[str], bytes | None],
     wanted: Wanted,
 ) -> Found:
-    """The rows after the header. beside: the bytes of a file in the same folder; None without one."""
+    """Read the rows after the header. read_sibling: returns the bytes of a file in the same folder, None
+    without one.
+    """
     config = beside("config.yaml")
     named = _DATASET.search(bounded.text(config, f"{path.parent}: config.yaml")) if config else None
     dataset = named[1] if named else "ruler"
@@ -106,9 +108,9 @@ def read(
 
 
 def several(text: str, where: str) -> list[str]:
-    """The texts of a list as pandas prints it: commas between them, or as numpy has it none.
+    """Parse the texts of a list as pandas prints it, with commas between them, or as numpy does, without.
 
-    Read one by one: of two literals without a comma Python would make one.
+    Texts are parsed one by one: Python would join two literals without a comma.
     """
     inner = text.strip()
     left = _TEXT.sub("", inner)
@@ -121,7 +123,7 @@ def several(text: str, where: str) -> list[str]:
 
 
 def _check(path: Path, dataset: str, rows: list[Row], metrics: Any) -> None:
-    """Raises ResultError where kvpress's own mean, in percent with two digits or a share, is another one."""
+    """Raise ResultError if kvpress's own mean, in percent with two digits or as a share, is different."""
     means = {}
     if dataset == "ruler":
         by_task: dict[str, list[float]] = defaultdict(list)

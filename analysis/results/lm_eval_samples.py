@@ -1,7 +1,7 @@
-"""Samples of lm-eval (`--log_samples`): one JSON object a line, a problem and a filter each.
+"""Reads samples of lm-eval (`--log_samples`): one JSON object a line, for a problem and a filter.
 
-Read: lm-eval 0.4.0 (a JSON list, no filter, no hashes) to 0.4.13. A task of RULER scores each of its lengths
-under a metric of its own, -1 for problems of another length; these are no answers and are left out.
+Supports lm-eval 0.4.0 (a JSON list, no filter, no hashes) to 0.4.13. A task of RULER scores each of its
+lengths under its own metric, with -1 for problems of another length; these rows are left out.
 """
 
 import re
@@ -15,20 +15,20 @@ from analysis.results.rows import Found, ResultError, Row, Wanted, at, chosen, d
 __all__ = ["read", "task_of"]
 
 KIND = "lm-eval samples"
-# What stands in a line beside its metrics.
+# The fields of a line that are no metrics.
 FIELDS = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics", "doc_hash"}
 FIELDS |= {"prompt_hash", "target_hash", "task_name", "prompt", "logit_0", "truth"}
 _NAME = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.-]+)?\.jsonl?$")
 
 
 def task_of(path: Path) -> str:
-    """The task that the name of the file says; "" of another name."""
+    """Return the task in the name of the file; "" for another name."""
     named = _NAME.match(path.name)
     return named[1] if named else ""
 
 
 def read(path: Path, data: bytes, wanted: Wanted) -> Found:
-    """Every problem under the chosen metric and filter. Raises ResultError."""
+    """Read every problem under the chosen metric and filter. Raises ResultError."""
     records = list(_records(path, data))
     metrics = dict.fromkeys(name for _, record in records for name in _metrics(record))
     metric = chosen(wanted.metric, metrics, "metric", str(path))
@@ -102,7 +102,7 @@ def _row(path: Path, where: str, record: Mapping[str, Any], value: float, wanted
 
 
 def _prompt(record: Mapping[str, Any]) -> str | None:
-    """What identifies the text that the model was given: its hash, of older files the arguments."""
+    """Return what identifies the prompt: its hash, or for older files the digest of the arguments."""
     if isinstance(known := record.get("prompt_hash"), str):
         return known
     return digest(record["arguments"]) if "arguments" in record else None

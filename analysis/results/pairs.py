@@ -1,4 +1,4 @@
-"""Arms of result files paired by problem: nothing that cannot be paired is left out in silence."""
+"""Pairs the arms of result files by problem; whatever cannot be paired is refused or counted."""
 
 import math
 from collections import defaultdict
@@ -16,10 +16,10 @@ SHOWN = 3  # ids in a refusal
 
 
 class Pair(NamedTuple):
-    """One subject and one comparator on the problems of a task that both have whole. Axes [problem, seed].
+    """One subject and one comparator on the problems of a task that both have in full. Axes [problem, seed].
 
-    clusters: of each problem, in their order; None where there are none. left_out: problems, of those that
-    either arm has, that are not among them.
+    clusters: of each problem, in their order; None without clusters. left_out: problems of either arm that
+    are not paired.
     """
 
     task: str
@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """An arm in a task. score: mean over its problems of the mean of their seeds that have one."""
+    """An arm in a task. score: mean over its problems of the mean over their seeds with a score."""
 
     task: str
     arm: str
@@ -52,12 +52,12 @@ class Paired(NamedTuple):
 def paired(
     rows: Sequence[Row], subject: str | None = None, *, common: bool = False, prompts: bool = False
 ) -> Paired:
-    """The subject, by default the first arm, against every other arm in every task.
+    """Pair the subject, by default the first arm, with every other arm in every task.
 
-    common: leave out, and count, the problems that one arm lacks, has without a score or with other seeds;
-    without it they are refused. prompts: let the arms have been given different texts.
+    common: leave out, and count, the problems that one arm lacks, has without a score or with other seeds; by
+    default they are refused. prompts: allow different prompts of the arms.
 
-    Raises ResultError, always for a row that is there twice and for one id that names two questions.
+    Raises ResultError, always for a duplicate row and for one id that names two questions.
     """
     arms = list(dict.fromkeys(row.arm for row in rows))
     own = arms[0] if subject is None and arms else subject
@@ -88,13 +88,13 @@ def paired(
     return found
 
 
-Seeds = Mapping[str, Row]  # of a problem
+Seeds = Mapping[str, Row]  # of a problem, by seed
 Table = Mapping[str, Seeds]  # of an arm in a task, by problem
 Both = tuple[Seeds, Seeds]  # a problem of two arms
 
 
 def _one_task(rows: Sequence[Row]) -> Sequence[Row]:
-    """Rows whose file does not say its task take that of the others, where there is one."""
+    """Fill in the task of rows whose file does not name it, if all other rows have the same one."""
     named = {row.task for row in rows if row.task}
     return [row._replace(task=row.task or next(iter(named))) for row in rows] if len(named) == 1 else rows
 
@@ -171,7 +171,7 @@ def _pair(
 
 
 def _left_out(task: str, names: tuple[str, str], tables: tuple[Table, Table]) -> list[str]:
-    """What keeps the two arms from being paired whole, each with its number and the first ids."""
+    """Describe what keeps the two arms from being paired in full, each with its number and the first ids."""
     own, other = tables
     where = f" of {task!r}" if task else ""
     said = []
@@ -198,13 +198,15 @@ def _whole(own: Mapping[str, Row], other: Mapping[str, Row]) -> bool:
 
 
 def _seed(name: str) -> tuple[int, str]:
-    """Numbers by their value, before any other text."""
+    """Return a sort key: numbers by their value, before any other text."""
     return (int(name), "") if name.isdecimal() else (1 << 62, name)
 
 
 def _check(names: tuple[str, str], both: Sequence[Both], prompts: bool) -> list[str]:
-    """Raises ResultError where one id names two questions, and unless `prompts` where it was asked in other
-    words. What could not be looked at, and what was let pass, is said.
+    """Check that paired rows have the same question and prompt.
+
+    Raises ResultError if one id names two questions and, unless `prompts`, for different prompts. Returns
+    notes on what could not be checked, and on differences that were allowed.
     """
     said, unknown, other_words = [], set(), set()
     for one, two in ((own[seed], other[seed]) for own, other in both for seed in own):
@@ -234,7 +236,7 @@ def _check(names: tuple[str, str], both: Sequence[Both], prompts: bool) -> list[
 
 
 def _one_measure(one: Row, two: Row) -> None:
-    """Raises ResultError where two scores are known to be of different metrics or filters."""
+    """Raise ResultError if two scores are known to be of different metrics or filters."""
     other = dict(two.measure)
     for what, name in one.measure:
         if other.get(what, name) != name:
@@ -245,7 +247,7 @@ def _one_measure(one: Row, two: Row) -> None:
 
 
 def _clusters(both: Sequence[Both]) -> tuple[str, ...] | None:
-    """Raises ResultError where some problems have no cluster, or one problem has two."""
+    """Return the cluster of each problem. Raises ResultError if some have no cluster, or one has two."""
     labels = []
     for own, other in both:
         rows = (*own.values(), *other.values())

@@ -1,4 +1,4 @@
-"""Which kind of result file a path is, and its rows by arm."""
+"""Recognises the kind of a result file and reads its rows by arm."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,16 +16,16 @@ KNOWN = (
 
 
 class Read(NamedTuple):
-    rows: list[Row]  # each with the name of its arm
+    rows: list[Row]  # every row has the name of its arm
     said: list[str]
-    subject: str | None  # the arm that a registered study is about
+    subject: str | None  # the subject of a registered study
 
 
 def read(named: Iterable[str], wanted: Wanted) -> Read:
-    """Rows of every path, each "PATH" or "NAME=PATH". A file without arms of its own is an arm, by the name
-    that was given or by the shortest part of its path that tells the files apart.
+    """Read the rows of every path, each "PATH" or "NAME=PATH".
 
-    Raises ResultError, and OSError.
+    A file without arms is one arm. Its name is the given one, or the shortest part of its path that
+    distinguishes the files. Raises ResultError, and OSError.
     """
     given = [_named(one) for one in named]
     names = _short([path for _, path in given])
@@ -50,7 +50,7 @@ def read(named: Iterable[str], wanted: Wanted) -> Read:
 
 
 def _named(given: str) -> tuple[str | None, Path]:
-    """NAME=PATH, but for a path that has "=" in it and is there."""
+    """Split NAME=PATH, unless the whole argument is an existing path that contains "="."""
     name, equals, path = given.partition("=")
     if equals and name and not Path(given).exists():
         return name, Path(path)
@@ -58,7 +58,7 @@ def _named(given: str) -> tuple[str | None, Path]:
 
 
 def _short(paths: list[Path]) -> list[str]:
-    """Stem, else the folder, else the whole path, whichever first tells all of them apart."""
+    """Return the stems, else the folder names, else the whole paths: the first that are distinct."""
     for names in ([path.stem for path in paths], [path.absolute().parent.name for path in paths]):
         if len(set(names)) == len(names):
             return names
@@ -66,7 +66,7 @@ def _short(paths: list[Path]) -> list[str]:
 
 
 def _files(path: Path) -> list[Path]:
-    """The result files of a path: itself, or of a folder what a run of a harness leaves there."""
+    """Return the result files of a path: the file itself, or those that a harness leaves in a folder."""
     if not path.is_dir():
         return [path]
     if (path / "lock.json").exists():
@@ -106,7 +106,7 @@ def _one(path: Path, wanted: Wanted) -> Found:
 
 
 def _json(path: Path, data: bytes, wanted: Wanted) -> Found:
-    """One document, or one a line: what a first line holds tells a log, spread or not, from samples."""
+    """Read one document, or one a line; the first line distinguishes a log, indented or not, from samples."""
     if path.suffix != ".jsonl" and data.lstrip()[:1] == b"{":
         log = bounded.parsed(data, str(path))
         if isinstance(log, Mapping) and "eval" in log:

@@ -1,4 +1,4 @@
-"""A judged study of ours as scores: every registered lane, by its rule for lanes without a grade."""
+"""The scores of a judged study of ours: every registered lane, by its rule for lanes without a grade."""
 
 import math
 from pathlib import Path
@@ -15,15 +15,17 @@ KIND = "registered study"
 
 
 def judged(folder: Path) -> Study:
-    """The lanes of FOLDER. Raises RecordError without a verdict: nothing is derived from held-out records
-    while a study runs.
+    """Read the lanes of FOLDER. Raises RecordError without a verdict: nothing is derived from held-out
+    records while a study runs.
     """
     contrasts.verdict(folder)
     return read(folder)
 
 
 def rows(folder: Path) -> Found:
-    """Every model, task and budget is a task of its own; what never evicts stands in each budget."""
+    """Return the scores. Every (model, task, budget) becomes a task; arms that never evict appear in each
+    budget.
+    """
     study = contrasts.counted(judged(folder)).study
     content = study.lock["protocol"]["content"]
     several = len(content["models"]) * len(content["budgets"]) > 1

@@ -1,4 +1,4 @@
-"""One scored answer of a result file, and what a person chose of a file that holds several readings."""
+"""A scored answer of a result file, and the options for files with several metrics, filters or clusters."""
 
 import hashlib
 import json
@@ -10,23 +10,24 @@ from analysis.studies.plain_files import RecordError
 
 __all__ = ["Found", "ResultError", "Row", "Wanted", "at", "chosen", "digest", "errors", "score"]
 
-# Metrics of which less is better.
+# Metrics for which less is better.
 ERRORS = {"wer", "cer", "ter", "mer", "brier", "perplexity", "word_perplexity", "byte_perplexity"}
 ERRORS |= {"bits_per_byte", "loss", "nll", "error", "error_rate", "ece", "edit_distance", "levenshtein"}
-NAMES = 12  # of a list of names in a refusal
+NAMES = 12  # names in a refusal, at most
 
 
 class ResultError(RecordError):
-    """A result file that cannot be compared; one line names the file, line, field and what to do."""
+    """A result file that cannot be compared; one line names the file, line, field and the fix."""
 
 
 class Row(NamedTuple):
-    """arm: "" where the file is one arm. score: in [0, 1]; NaN where the file says that there is none.
+    """A scored answer. arm: "" if the file is one arm. score: in [0, 1]; NaN if the file says that there is
+    none.
 
-    question, prompt: (what was digested, digest) of what identifies the question, and of the text that the
-    model was given; None where the file does not tell. Of two rows they are compared where the first parts
-    are alike. where: file and line. measure: what the score is, by kind, as far as the file tells: two arms
-    are compared under one.
+    question, prompt: (what was digested, digest) of what identifies the question, and of the prompt; None if
+    the file does not contain them. Two rows are compared only if the first parts are equal. where: file and
+    line. measure: what the score measures, by kind, as far as the file says; two arms are compared only under
+    one.
     """
 
     arm: str
@@ -42,8 +43,8 @@ class Row(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a file holds. kind: of file, in words. said: what a reader of numbers has to know of it.
-    subject: the arm that a registered study is about.
+    """The content of a result file. kind: of file, as text. notes: what a reader of the numbers must know
+    about it. subject: of a registered study.
     """
 
     kind: str
@@ -53,8 +54,8 @@ class Found(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """metric, filter: of files with several. cluster: the field that names clusters. common: whether what is
-    not whole may be left out.
+    """Options of reading. metric, filter: for files with several. cluster: the field that names clusters.
+    common: whether incomplete problems may be left out.
     """
 
     metric: str | None = None
@@ -64,7 +65,7 @@ class Wanted(NamedTuple):
 
 
 def score(value: Any, name: str, where: str) -> float:
-    """Raises ResultError for what is no number in [0, 1]."""
+    """Return a score. Raises ResultError for anything but a number in [0, 1]."""
     if not isinstance(value, bool | int | float):
         raise ResultError(
             f"{where}: {name}: {_short(value)} is no number; choose another metric: --metric NAME"
@@ -79,18 +80,18 @@ def score(value: Any, name: str, where: str) -> float:
         )
     if not 0 <= number <= 1:
         raise ResultError(f"{where}: {name}: {number:.12g} lies outside [0, 1]; divide percentages by 100")
-    return number + 0.0  # of -0.0 the zero
+    return number + 0.0  # turns -0.0 into 0.0
 
 
 def errors(metric: str) -> list[str]:
-    """What has to be said of a metric that counts errors, by its usual names."""
+    """Return a note for a metric that counts errors, recognised by its usual names."""
     if metric.lower().rsplit("/", 1)[-1].removesuffix("_score") not in ERRORS:
         return []
     return [f"{metric}: less of it is better: where the first arm has more, it is the worse one"]
 
 
 def chosen(name: str | None, names: Iterable[str], option: str, where: str) -> str:
-    """The one of `names` that is there or that was asked for; else a refusal that offers them."""
+    """Return the requested or only one of `names`. Raises ResultError, which lists them, otherwise."""
     there = list(dict.fromkeys(names))
     if name is None and len(there) == 1:
         return there[0]
@@ -105,7 +106,9 @@ def chosen(name: str | None, names: Iterable[str], option: str, where: str) -> s
 
 
 def at(record: Mapping[str, Any], path: str, where: str) -> str:
-    """The text of a field, of fields in it where the path has dots. Raises ResultError, with the names."""
+    """Return the text of a field, or of a nested field if the path has dots. Raises ResultError, with the
+    names.
+    """
     value: Any = record
     if path in record:
         return _label(record[path], path, where)
@@ -118,7 +121,7 @@ def at(record: Mapping[str, Any], path: str, where: str) -> str:
 
 
 def digest(*values: Any) -> str:
-    """SHA-256 of JSON values."""
+    """Return the SHA-256 of JSON values."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

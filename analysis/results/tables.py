@@ -1,4 +1,4 @@
-"""Tables of scores in CSV: columns `id` and `score`; `arm`, `task`, `cluster`, `seed` where there are any.
+"""Reads tables of scores in CSV: columns `id` and `score`; optionally `arm`, `task`, `cluster`, `seed`.
 
 The predictions of kvpress are such a table without scores: see `kvpress_predictions`.
 """
@@ -18,7 +18,8 @@ KIND = "table"
 
 
 def lines(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, str]]]:
-    """Every row with its place, by the names of the header; the first is the header's own, {name: name}."""
+    """Yield every row with its location, by the names of the header; the first is the header, {name: name}.
+    """
     reader = csv.reader(io.StringIO(bounded.text(data, str(path)), newline=""), strict=True)
     try:
         header = next(reader, [])
@@ -39,7 +40,7 @@ def lines(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def read(path: Path, rows: Iterator[tuple[str, Mapping[str, str]]], wanted: Wanted) -> Found:
-    """The rows after the header. Raises ResultError."""
+    """Read the rows after the header. Raises ResultError."""
     metric = wanted.metric or "score"
     found = []
     for where, row in rows:
@@ -66,7 +67,7 @@ def read(path: Path, rows: Iterator[tuple[str, Mapping[str, str]]], wanted: Want
 
 
 def number(text: str, name: str, where: str) -> float:
-    """A score as it is written; NaN for an empty cell."""
+    """Parse a score; NaN for an empty cell."""
     if not text.strip():
         return math.nan
     try:

@@ -1,6 +1,6 @@
-"""The committed rules, one file each: its registered fields, its verdict, its gates and its sentences.
+"""The committed rules, one file each, with their registered fields, verdict, self-test cases and sentences.
 
-A new rule is a new file and a line below. Importing this loads no statistics.
+A new rule is a new file and a line below. This package imports no statistics.
 
 May import: analysis.rules, analysis.stats.comparison, analysis.stats.methods.
 """

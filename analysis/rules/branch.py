@@ -1,5 +1,5 @@
 """Branch: the three-way rule of "Minimal-Intervention KV Retention via Set-Conditioned Diversity", section
-4.2, and a verdict for each of its letters. It looks at one model and guards what it finds by another.
+4.2, and a verdict for each of its letters. It tests on one model and checks for harm on another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,22 +21,22 @@ FIELDS = (
 
 
 class Cell(NamedTuple):
-    """What the letters see of a contrast. role: "primary" or "transfer", the part its model plays."""
+    """The part of a contrast that decides the letter. role: of its model, "primary" or "transfer"."""
 
     role: str
-    delta: Fraction  # so that a mean of zero is zero
+    delta: Fraction  # exact, so that a mean of zero is zero
     p: float
 
 
 def letter(cells: Sequence[Cell], *, symmetric: bool = False, alpha: float = 0.05) -> str:
-    """Branch "A", "B" or "C", as the paper registers it.
+    """Return branch "A", "B" or "C", as the paper registers it.
 
     A  some primary cell has delta > 0 at p < alpha, the mean delta of the transfer cells is positive, and
        no transfer cell is significantly negative
     B  the primary condition holds and a transfer condition fails
     C  no primary cell qualifies
 
-    alpha is the level of one cell. `symmetric` is the stricter guard that the paper reports beside its rule:
+    alpha is the level of one cell. `symmetric` is the stricter guard that the paper reports as well:
     a significantly negative cell on either model rules A out. Raises ValueError without a cell of each role.
     """
     primary = [cell for cell in cells if cell.role == "primary"]
@@ -51,8 +51,8 @@ def letter(cells: Sequence[Cell], *, symmetric: bool = False, alpha: float = 0.0
 
 
 def cells(contrasts: Sequence[Contrast], decision: Decision) -> list[Cell]:
-    """The contrasts with the roles of their models; a third model raises in `letter`. A win is one at equal
-    memory, and a loss counts as it is.
+    """Return the contrasts with the roles of their models; `branch_letter` refuses a third model. Wins are
+    charged for memory, losses are not.
     """
     roles = {decision["primary_model"]: "primary", decision["transfer_model"]: "transfer"}
     return [
@@ -62,7 +62,7 @@ def cells(contrasts: Sequence[Contrast], decision: Decision) -> list[Cell]:
 
 
 def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
-    """The verdict of a branch.
+    """Return the verdict of a branch.
 
     branch   and                                        verdict
     A        no significantly negative primary cell,
@@ -71,12 +71,12 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     C        a significantly negative primary cell      REFUTED
     any      otherwise                                  INCONCLUSIVE
 
-    A cell that keeps a study from CONFIRMED is negative at p < alpha, which is the symmetric form of the
-    guard: the paper's letter does not look at a primary cell that is lost while another is won. A cell that
-    refutes is negative at p < alpha / (contrasts of its model), matched in memory, and by more than a
-    shortfall of it may have cost. The letters are the
-    paper's, at the level of one cell; this verdict is ours, and at that level a loss would refute another
-    5 % of studies in which nothing differs (6.6 to 7.8 % decided in all, 4.9 % at the corrected level).
+    A cell that prevents CONFIRMED is negative at p < alpha, which is the symmetric form of the guard: the
+    paper's letter ignores a primary cell that is lost while another is won. A cell that refutes is negative
+    at p < alpha / (contrasts of its model), matched in memory, and by more than a shortfall of memory may
+    have cost. The letters are the paper's, at the level of one cell; this verdict is ours. At the level of
+    one cell a loss would refute another 5 % of studies in which nothing differs (6.6 to 7.8 % decided in all,
+    4.9 % at the corrected level).
     """
     alpha = float(decision["alpha"])
     seen = cells(contrasts, decision)
@@ -171,8 +171,8 @@ def _hypothesis(decision: Decision, checks: Mapping[str, Any]) -> str:
 
 def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
     primary, transfer, alpha = (decision[name] for name in ("primary_model", "transfer_model", "alpha"))
-    # Older locks do not say how often the decision errs; their rule takes alpha itself for a loss, and looks
-    # at no loss on the primary model beside a win.
+    # Older locks have no error rates of the decision; their rule tests a loss at alpha itself and ignores a
+    # loss on the primary model if another contrast is won.
     by_model = "decision_errors" in checks
     loss = "alpha divided by the number of contrasts on that model" if by_model else alpha
     return [

@@ -1,4 +1,4 @@
-"""Equivalent: does the subject nowhere differ from a comparator by the registered margin, either way?"""
+"""The rule "equivalent": no contrast differs by the registered margin in either direction."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ __all__ = ["RULE"]
 
 
 def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
-    """As `non_inferior.verdict`, on both sides: limits above the margin refute as well, and p_better has to
-    be at most alpha as well.
+    """Return the verdict of `non_inferior.verdict` on both sides: limits above the margin refute too, and
+    CONFIRMED also needs p_better at most alpha.
     """
     margin, alpha = float(decision["margin"]), float(decision["alpha"])
     if any(contrast.matched and limits(contrast).low > margin for contrast in contrasts):

@@ -1,7 +1,7 @@
-"""The gate: what the full cache must reach before any rule may speak.
+"""The gate: the accuracy that the full cache must reach before any rule may decide.
 
-Where the model cannot do the task with its whole cache, policies that evict fail alike, and a rule would find
-them equal. Shares are compared as whole numbers of lanes, exactly.
+If the model cannot do the task with its full cache, all policies fail alike and a rule would call them equal.
+Shares are compared exactly, as counts of lanes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,25 +12,25 @@ __all__ = ["Answers", "Needed", "answers", "fault", "needed", "shortfalls", "wor
 
 
 class Answers(NamedTuple):
-    """The lanes of one arm, of one model and task, that were not excluded. A lane that has no grade is not
-    correct.
+    """Counts of the lanes of one arm in one model and task, without excluded ones. A lane without a grade
+    is not correct.
     """
 
     lanes: int
-    correct: Fraction | int  # of scored answers, the sum of their scores
+    correct: Fraction | int  # for scored answers, the sum of the scores
     truncated: int  # stopped by max_new_tokens
-    cut: int  # of these, without a correct answer; of scored ones, those that score nothing
+    cut: int  # truncated lanes that are not correct; for scored answers, those that score 0
     no_answer: int
     ungraded: int
 
     @property
     def accuracy(self) -> Fraction:
-        """Of all lanes; 0 of none."""
+        """The share of correct lanes; 0 without any lane."""
         return Fraction(self.correct, self.lanes or 1)
 
 
 class Needed(NamedTuple):
-    """What is registered for one model and task."""
+    """The registered gate of one model and task."""
 
     accuracy: Fraction
     truncated: Fraction
@@ -39,17 +39,17 @@ class Needed(NamedTuple):
 
     @property
     def low(self) -> Fraction:
-        """The least accuracy that passes."""
+        """The lowest accuracy that passes."""
         return self.accuracy if self.published is None else max(self.accuracy, self.published - self.margin)
 
     @property
     def high(self) -> Fraction:
-        """The largest accuracy that passes."""
+        """The highest accuracy that passes."""
         return Fraction(1) if self.published is None else min(Fraction(1), self.published + self.margin)
 
     @property
     def words(self) -> str:
-        """In a few words, as it is registered."""
+        """A short description of the registered gate."""
         asked = f"at least {_short(self.accuracy)}, at most {_short(self.truncated)} cut"
         if self.published is None:
             return asked
@@ -57,8 +57,8 @@ class Needed(NamedTuple):
 
 
 def answers(lanes: Iterable[tuple[str, str | None, str | None, object]]) -> Answers:
-    """Counted from (state, grade, stop, score) of each lane, as records have them; excluded ones are left
-    out. A score is read beside the grade "scored" alone.
+    """Count the lanes, each (state, grade, stop, score) as in records; excluded ones are left out. A score
+    is read only with the grade "scored".
     """
     counted = [lane for lane in lanes if lane[0] != "excluded"]
     grades = [grade if state == "ok" else None for state, grade, _, _ in counted]
@@ -79,7 +79,7 @@ def _worth(grade: str | None, score: object) -> Fraction | int:
 
 
 def needed(gate: Mapping[str, Any], model: str, task: str) -> Needed:
-    """gate: as a lock holds it, decimals as text."""
+    """Return the gate of one model and task. gate: as in a lock, decimals as text."""
     places: Iterable[Mapping[str, Any]] = gate.get("places", ())
     here = next((one for one in places if (one["model"], one["task"]) == (model, task)), None) or {}
     accuracy, truncated = (Fraction(here.get(name, gate[name])) for name in ("accuracy", "truncated"))
@@ -89,7 +89,7 @@ def needed(gate: Mapping[str, Any], model: str, task: str) -> Needed:
 
 
 def shortfalls(seen: Answers, asked: Needed) -> list[str]:
-    """Why the gate is not passed, with the numbers; nothing where it is."""
+    """Return the reasons why the gate fails, with the numbers; empty if it passes."""
     if not seen.lanes:
         return ["the full cache has no lane here"]
     found = []
@@ -110,14 +110,14 @@ def shortfalls(seen: Answers, asked: Needed) -> list[str]:
 
 
 def _reached(seen: Answers) -> str:
-    """Scores have a sum, which is no number of answers; one that is whole has to be said, too."""
+    """Describe the accuracy; the sum of scores is a Fraction and not a count, even if it is an integer."""
     if isinstance(seen.correct, int):
         return f"answers {seen.correct} of {seen.lanes}"
     return f"scores {float(seen.accuracy):.3f} on {seen.lanes} lanes"
 
 
 def word(judged: Mapping[str, Any]) -> str:
-    """Of a judgement: empty where its gate is passed."""
+    """Describe the gate of a judgement; empty if it passed."""
     gate = judged.get("gate")
     if gate is None:
         return "no gate: nothing here says that the full cache can do the task"
@@ -133,11 +133,11 @@ def word(judged: Mapping[str, Any]) -> str:
 
 
 def fault(judged: Mapping[str, Any]) -> str:
-    """The same, but nothing of a judgement of before there were gates."""
+    """Return `describe_gate`, but empty for a judgement from before gates existed."""
     return word(judged) if "gate" in judged else ""
 
 
 def _short(share: Fraction) -> str:
-    """Two digits or as many as are registered."""
+    """Format with two digits, or with as many as are registered."""
     number = float(share)
     return f"{number:.2f}" if round(number, 2) == number else f"{number:g}"

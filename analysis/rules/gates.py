@@ -1,4 +1,4 @@
-"""What a rule is tried on before it is locked: made-up studies, and the verdict that is due of each."""
+"""Self-test cases of a rule: simulated studies, each with the verdict that the rule has to give."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -29,7 +29,7 @@ WON, EVEN, LOST = "what the rule asks for is won", "nothing differs", "every con
 
 
 class Vacuous(ValueError):
-    """A rule that cannot say a verdict at the planned size, or that says one whatever happened."""
+    """A rule that cannot reach some verdict at the planned size, or that reaches one whatever the data."""
 
 
 class PlannedContrast(NamedTuple):
@@ -44,8 +44,7 @@ class PlannedContrast(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """In how many problems the subject alone is correct, with all its seeds, and in how many it alone is
-    not.
+    """The number of problems that only the subject solves, with all its seeds, and that only it fails.
     """
 
     gained: int = 0
@@ -53,7 +52,7 @@ class Outcome(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The first lanes of one side of a contrast, problem by problem, end without a grade."""
+    """The first lanes of one arm of a contrast, in problem order, that end without a grade."""
 
     contrast: int
     subject: bool
@@ -62,57 +61,56 @@ class Ended(NamedTuple):
 
 
 class Unable(NamedTuple):
-    """A model and task where the full cache does not pass the registered gate."""
+    """A model and task in which the full cache fails the registered gate."""
 
     model: str
     task: str
-    how: str  # "wrong": in every lane; "cut": in more lanes than may be cut
+    how: str  # "wrong": every lane is wrong; "cut": more lanes are truncated than the gate allows
 
 
 class Truth(NamedTuple):
-    """What a made-up study shows. Contrasts are named by their place in the family."""
+    """The outcome of a simulated study. Contrasts are given by their index in the family."""
 
-    outcomes: Mapping[int, Outcome]  # no difference in all others
-    # Whose comparator holds more memory than the tolerance allows; of the full cache, whose subject does.
+    outcomes: Mapping[int, Outcome]  # all other contrasts show no difference
+    # Contrasts whose comparator exceeds the memory tolerance (against the full cache: whose subject does).
     unmatched: frozenset[int] = frozenset()
     ended: Ended | None = None
-    unable: Unable | None = None  # the full cache passes every other gate
-    fuller: frozenset[int] = frozenset()  # whose subject holds as much more as the tolerance lets through
+    unable: Unable | None = None  # the full cache passes all other gates
+    fuller: frozenset[int] = frozenset()  # subjects with the largest allowed excess
 
 
 class Gate(NamedTuple):
     truth: Truth
-    verdict: str  # that is due
+    verdict: str  # the verdict that the rule has to give
 
 
 class Family(Protocol):
-    """The planned contrasts, and the outcomes that have a wanted p at their size."""
+    """The planned contrasts, with outcomes of a requested p at their size."""
 
     decision: Mapping[str, Any]
     seeds: int
     contrasts: list[PlannedContrast]
     alpha: float
-    corrected: float  # alpha of one contrast
+    corrected: float  # the level of one contrast
 
     def at(self, model: str) -> list[int]: ...
 
     def whole(self, index: int) -> Outcome:
-        """The largest win there is: every problem."""
+        """Return the largest possible win: every problem."""
 
     def best(self, index: int) -> float:
-        """p of the largest win there is, 1 for too few problems to compare."""
+        """Return the p of the largest possible win; 1 for too few problems to compare."""
 
     def between(self, index: int, low: float, high: float) -> Outcome | None:
-        """A win whose p lies well between two levels, with as few losses as possible; None where there is no
-        such number of problems.
+        """Return a win whose p lies clearly between two levels, with as few losses as possible, or None.
         """
 
     def equal(self, margin: float) -> tuple[int, float]:
-        """The fewest problems of a contrast, and p of a margin where all their answers are equal."""
+        """Return the fewest problems of a contrast, and the p of a margin test if all answers are equal."""
 
 
 def due(verdict: str, outcomes: Mapping[int, Outcome], *unmatched: int) -> Gate:
-    """The verdict of these outcomes, where the caches of the contrasts `unmatched` do not match."""
+    """Return the case of these outcomes in which the contrasts `unmatched` do not match in memory."""
     return Gate(Truth(outcomes, frozenset(unmatched)), verdict)
 
 
@@ -125,7 +123,7 @@ def all_lost(family: Family, indices: Iterable[int]) -> dict[int, Outcome]:
 
 
 def ordinary(family: Family) -> dict[str, Gate]:
-    """Of rules that ask for wins."""
+    """Return the cases that all rules that require wins share."""
     return {
         EVEN: due(INCONCLUSIVE, {}),
         LOST: due(REFUTED, all_lost(family, range(len(family.contrasts)))),
@@ -133,7 +131,9 @@ def ordinary(family: Family) -> dict[str, Gate]:
 
 
 def ungraded(family: Family, won: Mapping[int, Outcome], index: int) -> dict[str, Gate]:
-    """One lane of the subject, in a contrast that is won; what it does is `decision.missing`."""
+    """Return cases in which a lane of the subject has no grade in a contrast that is won; `decision.missing`
+    says what follows.
+    """
 
     def gate(how: str) -> Gate:
         return Gate(Truth(won, ended=Ended(index, True, how)), INCONCLUSIVE)
@@ -147,7 +147,7 @@ def ungraded(family: Family, won: Mapping[int, Outcome], index: int) -> dict[str
 
 
 def unseen(family: Family, indices: Sequence[int], needed: int, level: float) -> Vacuous:
-    """The refusal of a rule that cannot confirm: the largest win is not seen."""
+    """Return the refusal of a rule that cannot confirm: even the largest win is not significant."""
     worst = max(indices, key=family.best)
     p, contrast = family.best(worst), family.contrasts[worst]
     return Vacuous(

@@ -1,4 +1,4 @@
-"""What rules about a registered margin share: its field, their limits, their gates and their sentences."""
+"""The common part of rules about a registered margin: field, limits, self-test cases and sentences."""
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -25,19 +25,19 @@ MARGIN = Field(
 
 
 class Side(NamedTuple):
-    """How a rule speaks of its margin."""
+    """The phrases in which a rule describes its margin."""
 
     differs: str  # "the accuracy of the subject ... by less than"
     differed: str
-    wins: str  # the verdict where every contrast is won
-    both: bool  # whether the margin holds above as well
-    open: str  # what a CONFIRMED leaves open beside small differences
+    wins: str  # the verdict if every contrast is won
+    both: bool  # whether the margin applies above too
+    open: str  # what CONFIRMED leaves open besides small differences
     line: str  # "{subject} ... {margin} pp in all contrasts"
     meaning: str
 
 
 class Gates(NamedTuple):
-    """How the gates of memory are called."""
+    """The names of the self-test cases about memory."""
 
     lost: str
     one: str
@@ -57,7 +57,7 @@ SAVES = Gates(
 
 
 def fair(decision: Decision) -> str:
-    """What is asked of memory, as a clause."""
+    """Return the requirement on memory as a clause."""
     if not against_full(decision):
         return "both arms held the same memory"
     return (
@@ -100,11 +100,11 @@ def refusal(decision: Decision, family: int) -> Refusal | None:
 
 
 def _gates(side: Side, family: Family) -> dict[str, Gate]:
-    """CONFIRMED comes first: it is what these rules say of equal answers."""
+    """Return the cases, CONFIRMED first: these rules confirm equal answers."""
     margin, every = float(family.decision["margin"]), range(len(family.contrasts))
     equal_or_vacuous(family, family.alpha)
     last, names = every[-1], SAVES if against_full(family.decision) else MATCHES
-    some = Outcome(lost=int(margin * family.contrasts[last].problems))  # one or more, or p was above
+    some = Outcome(lost=int(margin * family.contrasts[last].problems))  # at least one, else p exceeds alpha
     lost, won = all_lost(family, every), {index: family.whole(index) for index in every}
     return {
         EVEN: due(CONFIRMED, {}),
@@ -120,7 +120,7 @@ def _gates(side: Side, family: Family) -> dict[str, Gate]:
 
 
 def equal_or_vacuous(family: Family, level: float) -> None:
-    """Raises Vacuous where not even equal answers pass the test of the margin."""
+    """Raise Vacuous if not even equal answers pass the margin test."""
     margin = float(family.decision["margin"])
     least, p = family.equal(margin)
     if p > level:

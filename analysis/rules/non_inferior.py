@@ -1,4 +1,4 @@
-"""Non-inferior: is the subject nowhere worse than a comparator by the registered margin?"""
+"""The rule "non-inferior": no contrast is worse by the registered margin."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ __all__ = ["RULE", "verdict"]
 
 
 def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
-    """Of contrasts with limits about the margin.
+    """Return the verdict of contrasts with margin limits.
 
-    REFUTED       some contrast is worse by more than the margin: its simultaneous limits lie below it
+    REFUTED       some contrast is worse by more than the margin: its simultaneous limits are below -margin
     CONFIRMED     every contrast has p_worse at most alpha, and all are matched in memory
     INCONCLUSIVE  otherwise
 
-    Every contrast has to hold for CONFIRMED, so that its p needs no correction (Berger 1982); one is enough
-    for REFUTED, so that limits are those at alpha / m. Unmatched contrasts do not refute.
+    CONFIRMED requires every contrast, so that p needs no correction (Berger 1982); one contrast suffices for
+    REFUTED, so that limits are at alpha / m. Unmatched contrasts do not refute.
     """
     margin, alpha = float(decision["margin"]), float(decision["alpha"])
     if any(contrast.matched and limits(contrast).high < -margin for contrast in whole(contrasts)):

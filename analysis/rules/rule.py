@@ -1,9 +1,9 @@
-"""What a rule is: from the contrasts of a family to one word, with all that is registered and said of it.
+"""The interface of a rule: it maps the contrasts of a family to a verdict, and declares fields and texts.
 
-A contrast whose arms did not hold the same measured memory says nothing about the policies: it is never won
-and never lost, and while one is in the family no rule confirms. Against the full cache memory is unequal on
-purpose; there a subject that holds no less says nothing, since it evicted nothing. How often each rule errs
-is simulated in `benchmarks/validity.py`.
+A contrast whose arms did not use the same measured memory is not evidence about the policies: it is never won
+or lost, and no rule confirms a family that has one. Against the full cache memory is unequal on purpose; a
+subject that uses no less memory evicted nothing, and its contrast is no evidence either. The error rates of
+each rule are simulated in `benchmarks/validity.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,13 +37,13 @@ __all__ = [
     "worse",
 ]
 
-FULL = "full"  # the arm that never evicts where it is a comparator, and the budget of its cells
-OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds on average
+FULL = "full"  # the comparator that never evicts, and the budget of its cells
+OF_FULL = " of full"  # suffix of a budget that is a share of the full cache's mean use
 AS_COMPUTED = ("policies.state.Verbatim()", "protocol.presses.pressed.AsThePress()")
-"""As a lock names the states that store slots as the model computed them."""
-BYTES_OF = "bytes of "  # begins a budget that is the bytes of so many slots as computed
+"""The states, as named in a lock, that store slots as the model computed them."""
+BYTES_OF = "bytes of "  # prefix of a budget that is the bytes of that many slots as computed
 UNITS: Mapping[str, int] = MappingProxyType({"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30})
-"""Of a budget in bytes, after its number and a space."""
+"""Units of a budget in bytes, which follow its number and a space."""
 
 Decision: TypeAlias = Mapping[str, Any]  # the registered decision table: decimals are text
 
@@ -51,7 +51,7 @@ Decision: TypeAlias = Mapping[str, Any]  # the registered decision table: decima
 class Contrast(NamedTuple):
     """Subject minus comparator in one (model, task, budget), by the registered method.
 
-    A sign or a tie is decided on `net`, which is exact, and never on `delta`, which is a rounded mean.
+    Signs and ties are decided by `net`, which is exact, and never by `delta`, which is a rounded mean.
     """
 
     model: str
@@ -62,101 +62,101 @@ class Contrast(NamedTuple):
     delta: float
     high: float  # upper end of the simultaneous interval
     p: float  # of this contrast alone
-    adjusted: float  # p that holds for the whole family: min(1, m p), or that of max-t
-    # The memory of both arms is as a fair comparison asks: equal, or below that of the full cache.
+    adjusted: float  # p adjusted for the family: min(1, m p), or that of max-t
+    # Memory is fair: equal in both arms, or below that of the full cache.
     matched: bool
-    # Lanes that the subject alone solves, less those that the comparator alone solves; of scores, the sum of
-    # their differences.
+    # Lanes that only the subject solves minus those that only the comparator solves; for scores, the sum of
+    # the differences.
     net: int | Fraction
     lanes: int  # problems x seeds
-    margins: Margins | None = None  # at alpha / m, where a margin is registered
+    margins: Margins | None = None  # at alpha / m, if a margin is registered
     memory: float = 1.0  # measured memory of the subject over that of the comparator
-    charge: float = 0.0  # points that an excess of it may have bought; below 0: a shortfall cost
-    plain: float | None = None  # p of no difference, whatever memory may have done; None: as p
+    charge: float = 0.0  # accuracy points that excess memory may explain; below 0 for a shortfall
+    plain: float | None = None  # p of no difference, without the memory charge; None if equal to p
 
 
 class Field(NamedTuple):
-    """A field of the decision that a rule asks for. Other rules refuse it."""
+    """A field of the decision that a rule requires. Other rules refuse it."""
 
     name: str
-    kind: str  # "whole" (a whole number), "decimal" (one with a point), "model" or "arms" (registered ones)
+    kind: str  # "whole" (an integer), "decimal" (with a point), "model" or "arms" (registered names)
     meaning: str
     example: Any
-    low: int | Decimal = 0  # the smallest and largest number; of a model nothing
+    low: int | Decimal = 0  # smallest and largest number; unused for a model
     high: int | Decimal = 0
-    without: str | None = None  # what holds where it is left out; None: it must be there
+    without: str | None = None  # the meaning of a missing field; None if it is required
 
 
 class Refusal(NamedTuple):
     """Why a decision cannot be registered."""
 
     field: str
-    says: str  # with the fix
+    says: str  # with the fix, in one clause
 
 
 class Words(NamedTuple):
-    """What is said of a rule. checks: those of a lock; judged: a judgement."""
+    """Functions that describe a rule. checks: of a lock; judged: a judgement."""
 
-    hypothesis: Callable[[Decision, Mapping[str, Any]], str]  # registered, in a sentence
-    criteria: Callable[[Decision, Mapping[str, Any]], list[str]]  # when it says CONFIRMED and REFUTED
-    proves: Callable[[Mapping[str, Any]], list[str]]  # of a judgement that is CONFIRMED or REFUTED
-    meaning: str  # of the three words, without numbers
-    line: Callable[[Mapping[str, Any]], str]  # of a judgement, in a few words with its numbers
-    limits: Callable[[Mapping[str, Any]], list[str]] = lambda judged: []  # not proved by a CONFIRMED
+    hypothesis: Callable[[Decision, Mapping[str, Any]], str]  # the registered hypothesis, one sentence
+    criteria: Callable[[Decision, Mapping[str, Any]], list[str]]  # when the verdict is CONFIRMED or REFUTED
+    proves: Callable[[Mapping[str, Any]], list[str]]  # what a CONFIRMED or REFUTED judgement proves
+    meaning: str  # the meaning of the three verdicts, without numbers
+    line: Callable[[Mapping[str, Any]], str]  # one short line about a judgement, with its numbers
+    limits: Callable[[Mapping[str, Any]], list[str]] = lambda judged: []  # what CONFIRMED does not prove
     letters: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda judged: ()  # finer than the verdict
 
 
 def fewest(planned: Sequence[PlannedContrast]) -> int:
-    """The place of a contrast with the fewest problems."""
+    """Return the index of a contrast with the fewest problems."""
     return min(range(len(planned)), key=lambda index: planned[index].problems)
 
 
 class Rule(NamedTuple):
     fields: tuple[Field, ...]
-    refusal: Callable[[Decision, int], Refusal | None]  # of a decision and the size of its family
+    refusal: Callable[[Decision, int], Refusal | None]  # takes a decision and the size of its family
     verdict: Callable[[Sequence[Contrast], Decision], str]
-    gates: Callable[[Family], dict[str, Gate]]  # the first three are the three verdicts
+    gates: Callable[[Family], dict[str, Gate]]  # the first three cases cover the three verdicts
     words: Words
-    # What a judgement holds of a complete study beside the verdict, by name.
+    # Further fields of the judgement of a complete study, by name.
     report: Callable[[Sequence[Contrast], Decision], dict[str, Any]] = lambda contrasts, decision: {}
     full: str = "refused"  # whether the full cache may be the comparator: "refused", "allowed" or "asked"
-    ordered: bool = False  # asks for two budgets or more, all of one kind
-    # The places of contrasts that make CONFIRMED wrong once the subject is worse there by the margin.
+    ordered: bool = False  # requires two or more budgets of one kind
+    # Indices of contrasts that make CONFIRMED wrong if the subject is worse by the margin in them.
     lossy: Callable[[Sequence[PlannedContrast]], list[int]] = lambda planned: [fewest(planned)]
 
     @property
     def source(self) -> str:
-        """The file whose bytes a lock cites."""
+        """The path of the source file whose digest a lock records."""
         return self.verdict.__module__.replace(".", "/") + ".py"
 
 
 def amount(budget: str) -> Decimal:
-    """Of a registered budget, as text: what puts those of one kind in order."""
+    """Return the size of a registered budget, given as text; it orders budgets of one kind."""
     number, _, unit = budget.removesuffix(OF_FULL).removeprefix(BYTES_OF).partition(" ")
     return Decimal(number) * UNITS.get(unit, 1)
 
 
 def against_full(decision: Decision) -> bool:
-    """Whether the one comparator is the full cache: memory is then unequal on purpose."""
+    """Return whether the only comparator is the full cache; memory is then unequal on purpose."""
     return list(decision["against"]) == [FULL]
 
 
 def sides(decision: Decision) -> list[tuple[str, str]]:
-    """Every two arms that the rule compares, in each model, task and budget."""
+    """Return the (subject, comparator) pairs that the rule compares in each model, task and budget."""
     arms = [decision["subject"], *(decision.get("others") or ())]
     return [(arm, other) for arm in arms for other in decision["against"]]
 
 
 def whole(contrasts: Sequence[Contrast]) -> Sequence[Contrast]:
-    """The same. Raises ValueError for none: what is asked of every contrast would hold of an empty family."""
+    """Return the contrasts. Raises ValueError for an empty family, in which every contrast would pass."""
     if not contrasts:
         raise ValueError("contrasts: an empty family has no verdict; pass at least one contrast")
     return contrasts
 
 
 def gain(contrast: Contrast) -> Fraction:
-    """The mean difference, whole lanes over lanes, of a win without what more memory may have bought. A loss
-    counts as it is: that less memory may have caused it refutes no policy, and is no gain either.
+    """Return the exact mean difference; a win is reduced by what excess memory may have bought. A loss is not
+    changed: that less memory may have caused it refutes no policy, and is no gain either.
     """
     found = Fraction(contrast.net, contrast.lanes)
     if contrast.charge > 0 and found > 0:
@@ -165,8 +165,8 @@ def gain(contrast: Contrast) -> Fraction:
 
 
 def harmed(contrast: Contrast) -> float:
-    """p of a contrast where it may keep a rule from CONFIRMED: of a loss as it is, since a subject that was
-    given less memory where it loses would else be called harmless.
+    """Return the p by which a loss may prevent CONFIRMED. A loss is not charged for memory, since a subject
+    that was given less memory would otherwise be called harmless.
     """
     return contrast.p if contrast.plain is None or contrast.net >= 0 else contrast.plain
 

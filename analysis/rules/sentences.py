@@ -1,4 +1,4 @@
-"""Pieces of sentences that several rules say, and what differences from zero prove."""
+"""Parts of sentences that several rules use, and sentences about significant differences."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ __all__ = ["contrast", "listed", "more_right", "short", "significant"]
 
 
 def significant(judged: Mapping[str, Any]) -> list[str]:
-    """Which contrasts differ from zero."""
+    """Return sentences that list the contrasts that differ significantly from zero."""
     contrasts, subject = judged["contrasts"], judged["contrasts"][0]["subject"]
     how = f"{judged['method']}, level {short(judged['alpha'])}"
     how += ", simultaneous" if METHODS[judged["method"]].family else ", Bonferroni"
@@ -31,7 +31,7 @@ def contrast(row: Mapping[str, Any]) -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """The first four and how many more there are."""
+    """Join the first four items and say how many more there are."""
     named = list(words)
     return "; ".join(named[:4]) + (f"; and {len(named) - 4} more" if len(named) > 4 else "")
 
@@ -41,8 +41,8 @@ def short(decimal: str) -> str:
 
 
 def more_right(decision: Mapping[str, Any], checks: Mapping[str, Any]) -> str:
-    """What a rule asks of the subject beside its comparators, as a clause. checks: of the lock, which names
-    the tasks whose answers have scores.
+    """Return the clause that the subject is more accurate than its comparators. checks: of the lock, which
+    lists the tasks whose answers have scores.
     """
     others = ", ".join(decision["against"])
     if checks.get("scored"):

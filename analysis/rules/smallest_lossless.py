@@ -1,10 +1,10 @@
-"""Smallest lossless: how small may the cache be, and the subject still no worse than the full cache?
+"""The rule "smallest lossless": the smallest budget at which the subject is non-inferior to the full cache.
 
-Budgets are tested from the largest down, and the first that fails ends the sequence: a hypothesis is only
-tested once all before it were rejected, so that each may take the whole level (a fixed sequence: Maurer,
-Hothorn & Lehmacher 1995; Westfall & Krishen 2001). At one budget every model and task has to hold, so that no
-p of them needs a correction either (an intersection-union test: Berger 1982). Several arms share the level by
-Bonferroni.
+Budgets are tested from the largest down, and the first that fails ends the sequence: a hypothesis is tested
+only after all previous ones were rejected, so that each may use the full level (a fixed sequence: Maurer,
+Hothorn & Lehmacher 1995; Westfall & Krishen 2001). A budget passes only if every model and task passes, so
+that these p need no correction either (an intersection-union test: Berger 1982). Several arms share the level
+by Bonferroni.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,15 +47,15 @@ class Step(NamedTuple):
 
     budget: str
     passed: bool
-    worst: Contrast  # of all models and tasks, the one with the largest p
-    saves: bool  # in every model and task the arm holds less than the full cache
-    memory: float  # the largest share of the full cache's memory that the arm holds
+    worst: Contrast  # the contrast with the largest p over models and tasks
+    saves: bool  # whether the arm uses less memory than the full cache in every model and task
+    memory: float  # the arm's largest memory as a share of the full cache's
 
 
 def sequence(contrasts: Sequence[Contrast], level: float) -> list[Step]:
-    """The budgets of one arm that are tested at `level`: from the largest down to the first that fails.
+    """Return the tested budgets of one arm at `level`, from the largest down to the first that fails.
 
-    contrasts: of one arm against the full cache, with limits about the margin. Raises ValueError for none.
+    contrasts: of one arm against the full cache, with margin limits. Raises ValueError for none.
     """
     steps: list[Step] = []
     for budget in _downwards({contrast.budget for contrast in whole(contrasts)}):
@@ -76,14 +76,14 @@ def sequence(contrasts: Sequence[Contrast], level: float) -> list[Step]:
 
 
 def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
-    """Of the subject; what `others` reach is reported and decides nothing.
+    """Return the verdict of the subject; results of `others` are reported and decide nothing.
 
     CONFIRMED     some budget at which it saves memory is reached and passed
     REFUTED       at the largest budget at which it saves memory in every model and task, its simultaneous
-                  limits lie below the margin in one of them
+                  limits are below -margin in one of them
     INCONCLUSIVE  otherwise
 
-    A budget at which it holds as much as the full cache is passed through, and is never an answer.
+    A budget at which it uses as much memory as the full cache may pass, but is never the answer.
     """
     own = [contrast for contrast in whole(contrasts) if contrast.subject == decision["subject"]]
     if _smallest(sequence(own, _level(decision))):
@@ -129,7 +129,7 @@ def _printed(step: Step) -> dict[str, Any]:
 
 
 def _decimal(value: float) -> str:
-    """As judgements print what is never negative."""
+    """Format a value that is never negative as judgements print it."""
     return f"{value:.6f}"
 
 
@@ -146,13 +146,13 @@ def _level(decision: Decision) -> float:
 
 
 def _downwards(budgets: set[str]) -> list[str]:
-    """All of them are of one kind, such as slots or shares of the prompt."""
+    """Sort budgets of one kind, such as slots or shares of the prompt, from the largest down."""
     return sorted(budgets, key=amount, reverse=True)
 
 
 def lossy(planned: Sequence[PlannedContrast]) -> list[int]:
-    """At every budget of every arm the model and task with the fewest problems: where the subject is worse by
-    the margin in these, no budget of it is lossless, and no more of them can be missed at once.
+    """Return, for every arm and budget, the contrast with the fewest problems: if the subject is worse by the
+    margin in these, none of its budgets is lossless, and CONFIRMED is wrong as often as possible.
     """
     cells: dict[tuple[str, str], list[int]] = {}
     for index, one in enumerate(planned):
@@ -161,7 +161,7 @@ def lossy(planned: Sequence[PlannedContrast]) -> list[int]:
 
 
 def gates(family: Family) -> dict[str, Gate]:
-    """CONFIRMED comes first: it is what this rule says of equal answers."""
+    """Return the cases, CONFIRMED first: this rule confirms equal answers."""
     margin, level = float(family.decision["margin"]), _level(family.decision)
     equal_or_vacuous(family, level)
     of = list(enumerate(family.contrasts))
@@ -221,7 +221,7 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
 
 
 def _found(judged: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Nothing of a study that was not complete."""
+    """Return the results by arm; empty for an incomplete study."""
     return list(judged.get("smallest_lossless", ()))
 
 

@@ -1,4 +1,4 @@
-"""Superior: is the subject better in at least k contrasts ("superior in k cells"), and worse in none?"""
+"""The rule "superior": the subject is better in at least k contrasts, and worse in none."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,20 +15,20 @@ FIELDS = (Field("at_least", "whole", "Contrasts of the family that have to be be
 
 
 def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
-    """Of m contrasts, k of which (`at_least`) have to be won.
+    """Return the verdict of m contrasts, at least k (`at_least`) of which have to be won.
 
     REFUTED       some contrast is significantly worse, or fewer than k contrasts have a simultaneous interval
-                  that reaches zero: so many wins are no longer possible
+                  that reaches zero, so that k wins are no longer possible
     CONFIRMED     at least k are significantly better, none is significantly worse at the uncorrected alpha,
                   and all are matched in memory
     INCONCLUSIVE  otherwise
 
-    Significant: the p that is adjusted for the family is at most alpha (by Bonferroni, p at most alpha / m).
+    Significant: the p adjusted for the family is at most alpha (by Bonferroni, p at most alpha / m).
 
-    What a shortfall of memory may have cost keeps a loss from refuting, and does not make it harmless.
+    A loss that a shortfall of memory may explain does not refute, but it is not harmless either.
 
-    Unmatched contrasts neither refute nor count as won, and any of them rules CONFIRMED out. An interval that
-    ends at zero reaches it: with few discordant problems a percentile interval ends there on no evidence.
+    Unmatched contrasts neither refute nor count as won, and any of them prevents CONFIRMED. An interval that
+    ends at zero reaches it: with few discordant problems a percentile interval ends there without evidence.
     """
     needed, alpha = decision["at_least"], float(decision["alpha"])
     losing = any(worse(contrast, alpha) for contrast in whole(contrasts))
@@ -49,8 +49,8 @@ def refusal(decision: Decision, family: int) -> Refusal | None:
 
 
 def gates(family: Family) -> dict[str, Gate]:
-    """Winners come first in the family, so that the last contrast may lose while they win, where there is one
-    to spare.
+    """Return the cases. Winners are the first contrasts of the family, so that the last one may lose while
+    they win, if there is one to spare.
     """
     every, needed = range(len(family.contrasts)), family.decision["at_least"]
     alpha, corrected = family.alpha, family.corrected
@@ -73,7 +73,7 @@ def gates(family: Family) -> dict[str, Gate]:
         found["a contrast that is not won has unmatched caches"] = due(INCONCLUSIVE, won, other)
     if just := family.between(last, corrected / 8, corrected):
         found["a win just reaches the corrected level"] = due(CONFIRMED, won | {last: just})
-    # Contrasts without a difference cost max-t nothing, and made-up ones have none: p has to be above alpha.
+    # Simulated contrasts without a difference cost max-t nothing, so p has to exceed alpha.
     alone = len(every) == 1 or METHODS[family.decision["method"]].family
     if short := family.between(last, *((alpha, 4 * alpha) if alone else (corrected, alpha))):
         found["a win falls short of the corrected level"] = due(INCONCLUSIVE, won | {last: short})

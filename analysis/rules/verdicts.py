@@ -1,4 +1,4 @@
-"""The three words that a rule says of a study, and it says no other."""
+"""The three verdicts of a rule."""
 
 __all__ = ["CONFIRMED", "INCONCLUSIVE", "REFUTED"]
 

@@ -1,4 +1,4 @@
-"""Statistics: arrays and a passed generator in, NamedTuple out. No study, no file and no rule is known here.
+"""Statistics: functions take arrays and a generator and return NamedTuples. They know no study, file or rule.
 
 May import: numpy, scipy, statsmodels.
 """

@@ -1,7 +1,7 @@
-"""Paired bootstrap over problems, drawn and exact, with percentile intervals.
+"""The paired bootstrap over problems, by random draws or exactly, with percentile intervals.
 
-Efron & Tibshirani 1993, chapter 13. The seeds of a problem are averaged first, so a problem is drawn with all
-of them.
+Efron & Tibshirani 1993, chapter 13. The seeds of a problem are averaged first, so that each draw takes a
+problem with all its seeds.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from analysis.stats.interval import problem_means, without_spread
 
 __all__ = ["Limits", "exact", "exact_limits", "paired", "paired_at", "resampled_means"]
 
-BLOCK = 1 << 20  # indices held at a time
+BLOCK = 1 << 20  # indices in memory at a time
 
 
 class Limits(NamedTuple):
-    """Of many studies, [study] each, as in `Comparison`."""
+    """Interval ends and p of many studies, [study] each, as in `Comparison`."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -35,15 +35,16 @@ def paired(
     null: float = 0.0,
     rng: np.random.Generator,
 ) -> Comparison:
-    """The mean difference with its interval, resampling whole problems, and the two-sided p of `null`.
+    """Return the mean difference, its interval by resampling whole problems, and the two-sided p of `null`.
 
     difference: [problem, seed], subject minus comparator, in accuracy points.
     p: twice the smaller share of resampled means on either side of `null` (`null` counts on both), with the
-        +1 correction: it is never 0.
+        +1 correction, so that it is never 0.
 
-    Without any spread between problems `interval.without_spread` answers instead.
+    Problems without any spread are left to `interval.compare_constant`.
 
-    Sound from about 200 problems; below that `analysis.trial.type_one` tells how far off it is.
+    The interval is sound from about 200 problems; `analysis.simulation.type_one_error` measures its error
+    below that.
     Raises DegenerateDifference (a ValueError) for fewer than two problems or a difference that is not finite.
     """
     return paired_at(difference, [level], reps=reps, null=null, rng=rng)[0]
@@ -52,7 +53,7 @@ def paired(
 def paired_at(
     difference: ArrayLike, levels: Sequence[float], *, reps: int, null: float = 0.0, rng: np.random.Generator
 ) -> list[Comparison]:
-    """`paired` at several levels, of the same draws."""
+    """Return `paired` at several levels, all computed from the same draws."""
     means = problem_means(difference)
     flat = [without_spread(means, level, null) for level in levels]
     if all(flat):
@@ -66,11 +67,11 @@ def paired_at(
 
 
 def exact(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Comparison:
-    """What `paired` tends to as its draws grow: every resample with its own weight, no seed.
+    """Return the limit of `paired` for many draws, computed from every resample by its weight.
 
-    difference: [problem, seed], -1, 0 or 1 in every seed. An end is the first resampled mean at which the
-    cumulative weight reaches its share. p has no correction, but is never below the sign test's 2^(1-n).
-    Raises DegenerateDifference, also for a difference that is not whole.
+    difference: [problem, seed], -1, 0 or 1 for every seed. An interval end is the first resampled mean at
+    which the cumulative weight reaches its share. p is not corrected, but at least the sign test's 2^(1-n).
+    Raises DegenerateDifference, also for a difference that is not an integer.
     """
     means = problem_means(difference)
     if flat := without_spread(means, level, null):
@@ -80,14 +81,16 @@ def exact(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> C
 
 
 def exact_limits(counts: NDArray[np.int64], *, level: float = 0.95, null: float = 0.0) -> Limits:
-    """`exact` for many studies at once. counts: [study, 2k + 1], problems whose seeds sum to -k, ..., k;
-    the same number of problems in each. A study without spread has low = high and p = 1 here.
+    """Return `exact` for many studies at once.
+
+    counts: [study, 2k + 1], the number of problems whose seeds sum to -k, ..., k; all studies have equally
+    many problems. A study without spread has low = high and p = 1 here.
     """
     problems, k = int(counts[0].sum()), counts.shape[1] // 2
-    # entry s: weight of sums of at most s - k problems
+    # entry s is the weight of all sums up to s - k problems
     below = np.cumsum(exact_resampling.resampled(counts), axis=1)
     middle = k * problems
-    at = round(null * middle, 9)  # in sums, whole where a sum of so much can be observed
+    at = round(null * middle, 9)  # as a sum; an integer where such a sum can be observed
     most, least = middle + int(np.floor(at)), middle + int(np.ceil(at))
     upper = 1 - below[:, least - 1] if least else np.ones(len(below))
     tails = np.stack([below[:, most], upper], axis=1)
@@ -99,10 +102,12 @@ def exact_limits(counts: NDArray[np.int64], *, level: float = 0.95, null: float 
 
 
 def resampled_means(means: NDArray[np.float64], reps: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """[reps]. Blocks continue one stream: the draws equal `rng.integers(0, n, (reps, n))`, as in scipy."""
+    """Return resampled means [reps]. Blocks continue one stream, so the draws equal scipy's
+    `rng.integers(0, n, (reps, n))`.
+    """
     problems = len(means)
     rows = max(1, BLOCK // problems)
     starts = range(0, reps, rows)
     blocks = (rng.integers(0, problems, (min(rows, reps - start), problems)) for start in starts)
-    # No index is outside, so that nothing is clipped: numpy is faster where it need not ask.
+    # All indices are in range, so that nothing is clipped; numpy then skips its bounds check.
     return np.concatenate([np.take(means, block, mode="clip").mean(axis=1) for block in blocks])

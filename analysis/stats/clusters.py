@@ -1,7 +1,7 @@
-"""Problems that hang together: what a method that resamples problems resamples where they come in clusters.
+"""Cluster values: what a method resamples in place of problems where problems come in clusters.
 
 The problems of one template, document or subject are not independent. The estimand stays the mean over
-problems, whatever the sizes of the clusters; only its error is that of clusters (Liang & Zeger 1986,
+problems, whatever the cluster sizes; only its standard error is cluster-robust (Liang & Zeger 1986,
 Biometrika 73:13; for evaluations Miller 2024, arXiv:2411.00640).
 """
 
@@ -16,17 +16,16 @@ __all__ = ["clustered"]
 
 
 def clustered(values: ArrayLike, clusters: Sequence[str]) -> NDArray[np.float64]:
-    """One value a cluster, in the order in which clusters first appear, to be given to a method as if each
-    were a problem.
+    """Return one value per cluster, in order of first appearance, which a method treats as a problem.
 
-    values: d[i] of n problems, their seeds averaged. clusters: that of each problem, G different ones.
+    values: d[i] of n problems, averaged over seeds. clusters: the cluster of each problem, G distinct ones.
     z[c] = mean(d) + (G/n) * (sum of d[i] - mean(d) over the problems i of c): the mean of z is that of d, and
-    its standard error, s(z)/sqrt(G), is the cluster-robust one with the factor G/(G-1). Where all clusters
-    have one size, z[c] is the mean of the cluster; clusters of one problem give back `values`. With unequal
+    its standard error, s(z)/sqrt(G), is the cluster-robust one with the factor G/(G-1). If all
+    clusters have one size, z[c] is the cluster mean; clusters of one problem return `values`. With unequal
     sizes a z may lie outside the range of the values.
 
-    Rounded to twelve decimals, as `interval.problem_means`. Raises DegenerateDifference for another shape, a
-    label too many or too few, or a single cluster.
+    Values are rounded to twelve decimals, as in `interval.problem_means`. Raises DegenerateDifference for
+    another shape, a wrong number of labels, or a single cluster.
     """
     each = np.asarray(values, dtype=np.float64)
     if each.ndim != 1 or len(each) != len(clusters):

@@ -1,4 +1,4 @@
-"""What comparing two arms gives: plain values, so that a rule reads them without loading any statistics."""
+"""Results of comparing two arms: plain values that a rule can read without importing statistics."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,8 @@ __all__ = ["Comparison", "Margins"]
 
 
 class Comparison(NamedTuple):
-    """Mean difference in accuracy points (-1 to 1), its two-sided interval, and the two-sided p of zero or of
-    the null that was asked about.
+    """Mean difference in accuracy points (-1 to 1), its two-sided interval, and the two-sided p of the null
+    hypothesis (a difference of zero unless the caller passed another).
     """
 
     mean: float
@@ -22,5 +22,5 @@ class Margins(NamedTuple):
     mean: float
     low: float
     high: float
-    p_worse: float  # of a mean at the lower margin or below: small for a subject that is not inferior
-    p_better: float  # of a mean at the upper margin or above; the larger of the two is that of equivalence
+    p_worse: float  # null: the mean is at the lower margin or below; small if the subject is not inferior
+    p_better: float  # null: the mean is at the upper margin or above; the larger p is that of equivalence

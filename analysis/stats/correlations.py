@@ -1,5 +1,4 @@
-"""Rank correlation of many rows with one label at once, also with other rows held, and the area under the
-curve.
+"""Rank correlation and partial rank correlation of many rows with one label, and the area under the curve.
 
 Spearman's rho is Pearson's correlation of mid-ranks. With a binary label it is the area under the curve,
 shifted and scaled: rho = (2 AUC - 1) sqrt(3 n1 n0 / (n^2 - 1)) where no values tie. The area is the share of
@@ -17,29 +16,29 @@ from scipy import stats
 __all__ = ["FLAT", "Rows", "fisher", "pairs_needed", "rows", "weighted_rho"]
 
 Floats = NDArray[np.float64]
-FLAT = 1e-9  # share of a row's spread that held rows leave, below which nothing of it is left to correlate
+FLAT = 1e-9  # a row has no residual if control rows explain all but this share of its spread
 
 
 class Rows(NamedTuple):
-    """Of each row [row]; NaN where the row, or the label beside its values, has a single value.
+    """Correlations of each row, [row]; NaN if the row or the label has a single value on the row's tokens.
 
-    partial: of what is left of both ranks after least squares on the ranks of what is held; with one row held
-    it is (r_xy - r_xh r_yh) / sqrt((1 - r_xh^2) (1 - r_yh^2)). It holds what is straight in ranks, and
-    nothing else; NaN too where a row or the label is a straight function of what is held.
+    partial: the correlation of the residuals of both ranks after least squares on the ranks of the control
+    rows; with one control row it is (r_xy - r_xh r_yh) / sqrt((1 - r_xh^2) (1 - r_yh^2)). It removes linear
+    relations between ranks only. NaN also if a row or the label is a linear function of the controls.
     """
 
     rho: Floats
     partial: Floats
-    auc: Floats  # NaN too where the label has other values than 0 and 1
-    tokens: NDArray[np.int64]  # that have a value
+    auc: Floats  # NaN also if the label has values other than 0 and 1
+    tokens: NDArray[np.int64]  # number of tokens that have a value
 
 
 def rows(values: ArrayLike, label: ArrayLike, held: ArrayLike | None = None) -> Rows:
-    """Spearman's rho, its partial and the area under the curve of each row with the label.
+    """Return Spearman's rho, the partial rho and the area under the curve of each row with the label.
 
     values: [row, token]; a token whose value is not finite is left out of its row. label: [token], finite.
-    held: [other, token], finite; without it `partial` is rho. Raises ValueError for other shapes and for a
-    label or a held row that is not finite.
+    controls: [control, token], finite; without them `partial` is rho. Raises ValueError for other shapes and
+    for a label or a control row that is not finite.
     """
     table, of = np.asarray(values, dtype=np.float64), np.asarray(label, dtype=np.float64)
     if table.ndim != 2 or of.shape != table.shape[1:]:
@@ -70,8 +69,8 @@ def rows(values: ArrayLike, label: ArrayLike, held: ArrayLike | None = None) -> 
 
 
 def fisher(rho: float, n: int, level: float = 0.95) -> tuple[float, float] | None:
-    """Two-sided limits of a correlation of n pairs drawn by chance: tanh(atanh(rho) -+ z / sqrt(n - 3))
-    (Fisher 1921; EpiKV, arXiv:2606.26472, Appendix G, with n the traces). None of fewer than four pairs.
+    """Return two-sided limits of a correlation of n random pairs: tanh(atanh(rho) -+ z / sqrt(n - 3))
+    (Fisher 1921; EpiKV, arXiv:2606.26472, Appendix G, with n the traces). None for fewer than four pairs.
     """
     if n < 4 or math.isnan(rho):
         return None
@@ -81,10 +80,10 @@ def fisher(rho: float, n: int, level: float = 0.95) -> tuple[float, float] | Non
 
 
 def pairs_needed(rho: float, alpha: float, power: float, *, sides: int = 2) -> int:
-    """Pairs with which Fisher's z finds a true correlation: ((z_alpha + z_power) / atanh rho)^2 + 3, rounded
-    up.
+    """Return how many pairs Fisher's z needs to detect a true correlation:
+    ((z_alpha + z_power) / atanh rho)^2 + 3, rounded up.
 
-    Raises ValueError for a correlation that is 0 or no correlation.
+    Raises ValueError unless 0 < abs(rho) < 1.
     """
     if not 0 < abs(rho) < 1:
         raise ValueError(f"rho: {rho}; pass a correlation between 0 and 1, the ends excluded")
@@ -93,9 +92,9 @@ def pairs_needed(rho: float, alpha: float, power: float, *, sides: int = 2) -> i
 
 
 def weighted_rho(values: Floats, label: Floats, weights: Floats) -> Floats:
-    """[draw]: Spearman's rho of tokens of which draw d holds weights[d, token] copies, as if they were
-    written out: a bootstrap of whole traces gives all tokens of a trace one weight. NaN where a side is
-    constant.
+    """Return Spearman's rho for each draw, [draw], where draw d has weights[d, token] copies of a token.
+
+    A bootstrap of whole traces gives all tokens of a trace one weight. NaN if a side is constant.
 
     values, label: [token], finite.
     """
@@ -109,7 +108,7 @@ def weighted_rho(values: Floats, label: Floats, weights: Floats) -> Floats:
 
 
 def _weighted_ranks(values: Floats, weights: Floats) -> Floats:
-    """[draw, token]: the mid-rank of each token among all copies."""
+    """Return the mid-rank of each token among all copies, [draw, token]."""
     distinct, place = np.unique(values, return_inverse=True)
     held = np.zeros((len(weights), len(distinct)))
     order = np.argsort(place, kind="stable")
@@ -121,7 +120,7 @@ def _weighted_ranks(values: Floats, weights: Floats) -> Floats:
 
 
 def _alike(known: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
-    """Rows that have values for the same tokens, together."""
+    """Group rows that have values for the same tokens: (row indices, token mask) of each group."""
     if known.all():
         return [(np.arange(len(known)), np.ones(known.shape[1], dtype=bool))] if known.size else []
     patterns, place = np.unique(known, axis=0, return_inverse=True)
@@ -134,7 +133,7 @@ def _centred(ranks: Floats) -> Floats:
 
 
 def _pearson(table: Floats, other: Floats) -> Floats:
-    """Of centred rows [row, token] with one centred row [1, token]."""
+    """Return Pearson's correlation of centred rows [row, token] with one centred row [1, token]."""
     spread = np.sqrt((table**2).sum(axis=1) * (other**2).sum())
     with np.errstate(invalid="ignore", divide="ignore"):
         found: Floats = np.where(spread > 0, (table @ other[0]) / spread, np.nan)
@@ -142,14 +141,14 @@ def _pearson(table: Floats, other: Floats) -> Floats:
 
 
 def _basis(design: Floats) -> Floats:
-    """Orthonormal columns of what is held [token, column], without those that the others give."""
+    """Return orthonormal columns that span the controls [token, column], without dependent ones."""
     left, sizes, _ = np.linalg.svd(design, full_matrices=False)
     basis: Floats = left[:, sizes > FLAT * max(1.0, float(sizes.max(initial=0.0)))]
     return basis
 
 
 def _left(table: Floats, basis: Floats) -> Floats:
-    """What is left of centred rows; zero where next to nothing is."""
+    """Return the residuals of centred rows; zero where they are negligible."""
     rest = table - (table @ basis) @ basis.T
     gone = (rest**2).sum(axis=1) <= FLAT * (table**2).sum(axis=1)
     rest[gone] = 0.0

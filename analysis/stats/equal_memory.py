@@ -1,10 +1,10 @@
-"""What unequal memory could have bought: the charge that a subject pays for what it held more.
+"""The charge for unequal memory: how much accuracy the subject's excess or shortfall may explain.
 
-More memory must not buy a win, nor less a loss. So "better" is tested against the accuracy that the subject's
-excess may have bought, and "worse" against what its shortfall may have cost: the other way round memory
-explains nothing, and nothing is charged. The price is an upper bound, which holds where accuracy rises by at
-most 1.5 points a slot of 64 to 256 (benchmarks/memory_matching.py); an honest excess is a tenth of a percent,
-so that a bound that is too high costs little.
+A policy must not win because it uses more memory, nor lose because it uses less. So "better" is tested
+against the accuracy that an excess may have bought, and "worse" against what a shortfall may have cost. In
+the opposite direction memory explains nothing, and nothing is charged. The price is an upper bound, which
+holds where accuracy rises by at most 1.5 points per slot between 64 and 256 slots
+(benchmarks/memory_matching.py); an honest excess is a tenth of a percent, so a loose bound costs little.
 """
 
 import math
@@ -19,26 +19,26 @@ from analysis.stats.comparison import Comparison, Margins
 
 __all__ = ["LEAST", "Charge", "Point", "charge", "margins", "null", "widened"]
 
-STEEPER = 2.0  # how much steeper the curve may be than the chords that were measured
-LEAST = 2.0  # accuracy for twice the memory: twice the chord from an empty cache to one that is always right
-FARTHEST = 0.999  # a margin that a difference of accuracies can still lie beyond
-APART = 0.05  # a chord between caches that differ by less is noise
+STEEPER = 2.0  # the curve may be this much steeper than the measured chords
+LEAST = 2.0  # accuracy points for 100 % more memory: twice the chord from an empty cache to a perfect one
+FARTHEST = 0.999  # the largest margin that a difference of accuracies can still exceed
+APART = 0.05  # chords between caches that differ by less are noise
 
 
 class Point(NamedTuple):
-    """Of a curve: mean memory, in one unit throughout, and the mean accuracy there (0 to 1)."""
+    """A point of the accuracy curve: mean memory, in one unit throughout, and mean accuracy (0 to 1)."""
 
     memory: float
     accuracy: float
 
 
 class Charge(NamedTuple):
-    """What an excess may have bought (above 0), or a shortfall cost (below 0).
+    """Accuracy that an excess of memory may have bought (above 0) or a shortfall may have cost (below 0).
 
-    excess: memory of the subject over that of the comparator, less 1. slope: of the steepest measured chord,
-    accuracy for each unit of memory; None where nothing was measured. nearest: the memory of the nearest
-    other measurement over that of the comparator here; None without one. points: accuracy points (-1 to 1;
-    infinite where no slope was measured).
+    excess: memory of the subject over that of the comparator, minus 1. slope: of the steepest measured chord,
+    accuracy per unit of memory; None if no chord was measured. nearest: memory of the nearest other
+    measurement over that of the comparator at this budget; None without one. points: accuracy points (-1 to
+    1; infinite if no slope was measured).
     """
 
     excess: float
@@ -48,13 +48,13 @@ class Charge(NamedTuple):
 
 
 def charge(held: float, here: Point, curve: Sequence[Point]) -> Charge:
-    """The charge of a subject that held `held` on average.
+    """Return the charge of a subject whose mean memory is `memory`.
 
-    here: the comparator at the same budget. curve: it at its other budgets, and the full cache.
+    comparator: its point at the same budget. curve: its points at other budgets, and the full cache.
 
-    The price of 100 % more memory is STEEPER times the steepest chord from `here` to its neighbours on the
-    curve, above and below, and at least LEAST. Where the comparator was measured nowhere else, and the full
-    cache was not either, a price is not known, and whatever the excess it may have bought everything.
+    The price of 100 % more memory is SLOPE_FACTOR times the steepest chord from `comparator` to its
+    neighbours on the curve, above and below, and at least MIN_PRICE. If neither the comparator at another
+    budget nor the full cache was measured, the price is unknown and any excess may explain any difference.
     """
     excess = held / here.memory - 1
     above = [point for point in curve if point.memory > here.memory * (1 + APART)]
@@ -70,8 +70,8 @@ def charge(held: float, here: Point, curve: Sequence[Point]) -> Charge:
 
 
 def null(mean: float, points: float) -> float | None:
-    """The mean difference to be tested where `points` are charged: the one nearest to `mean` of those that
-    memory alone may explain; None where it may explain `mean` itself.
+    """Return the mean difference to test when `points` are charged: of the differences that memory alone may
+    explain, the one nearest to `mean`; None if memory may explain `mean` itself.
     """
     low, high = min(points, 0.0), max(points, 0.0)
     if low < high and low <= mean <= high:
@@ -80,7 +80,9 @@ def null(mean: float, points: float) -> float | None:
 
 
 def widened(comparison: Comparison, points: float) -> Comparison:
-    """With the interval of the difference at equal memory: it excludes zero where the test of `null` does."""
+    """Return the comparison with the interval at equal memory: it excludes zero exactly where the test of
+    `nearest_null` rejects.
+    """
     low, high = comparison.low - max(points, 0.0), comparison.high - min(points, 0.0)
     return comparison._replace(low=max(-1.0, low), high=min(1.0, high))
 
@@ -95,8 +97,8 @@ def margins(
     draws: int = 10_000,
     rng: np.random.Generator | None = None,
 ) -> Margins:
-    """`equivalence.margins` of the difference at equal memory: the limits are widened, and each margin is
-    moved by what memory may have done for the subject on that side. Moved past any difference it has p = 1.
+    """Return `equivalence.tost` of the difference at equal memory: the limits are widened, and each margin is
+    moved by what memory may explain on that side. A margin moved beyond any difference has p = 1.
     """
     lower, upper = max(points, 0.0) - margin, margin + min(points, 0.0)
     inside = min(lower, FARTHEST), max(upper, -FARTHEST)

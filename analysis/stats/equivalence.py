@@ -1,12 +1,12 @@
-"""As good as, or no worse than: claims of "lossless" need a margin that was registered, not a p above 0.05.
+"""Equivalence and non-inferiority: a claim of "lossless" needs a registered margin, not a p above 0.05.
 
-Two one-sided tests on problem means (Schuirmann 1987), and the one of them that non-inferiority needs. Their
-interval has the coverage 1 - 2 alpha: a claim holds only where it lies on the right side of the margin.
+Two one-sided tests (TOST) on problem means (Schuirmann 1987); non-inferiority uses one of them. Their
+interval has the coverage 1 - 2 alpha: a claim is supported only if it lies on the right side of the margin.
 
-With few problems that differ both tests are too sure: one loss in 201, t says p = 0.08 at a margin of one
-point, though a share of 1 % lost shows no more than one loss in two of five studies. So p is never below the
-exact chance of `at_the_margin`. Where many problems differ that costs some power: 3 instead of 5 % pass on
-the margin with 150 problems of which a quarter differ, at a margin of 6 points.
+With few problems that differ both tests are anti-conservative: with one loss in 201, t gives p = 0.08 at a
+margin of one point, although with a true loss of 1 % two of five studies show at most one loss. So p is
+never below that of `exact_margin_p`. Where many problems differ this costs some power: at a margin of 6
+points, 3 instead of 5 % of studies pass on the margin with 150 problems of which a quarter differ.
 """
 
 import numpy as np
@@ -32,18 +32,20 @@ def margins(
     draws: int = 10_000,
     rng: np.random.Generator | None = None,
 ) -> Margins:
-    """Both one-sided tests of the mean of difference[problem, seed]: against -margin and margin, or against
-    the two of margin = (low, high), points anywhere in (-1, 1).
+    """Test the mean of difference[problem, seed] against -margin and margin, or against margin = (low, high),
+    points in (-1, 1), by two one-sided tests.
 
-    p_worse is of a mean at the lower margin or below, p_better of one at the upper margin or above.
-    method: "t" on problem means, or "bootstrap", the share of resampled means at the margin or beyond it
-        with the +1 correction, which needs `rng`, or "restricted-likelihood", for differences of -1, 0 and 1,
-        or "auto", which is that below `FEW` problems that differ and t from there on.
+    The null of p_worse is a mean at the lower margin or below, that of p_better one at the upper margin or
+    above.
+    method: "t" on problem means; "bootstrap", the share of resampled means at or beyond the margin with the
+        +1 correction, which needs `rng`; "restricted-likelihood", for differences of -1, 0 and 1; or "auto",
+        which is the latter below `EXACT_BELOW` differing problems and t from there on.
 
-    Not inferior at alpha: p_worse <= alpha, which takes a limit above the lower margin. Equivalent: both
-    p <= alpha. Where seeds are scored 0 or 1, p is the larger of the method's and that of `at_the_margin`;
-    the limits are the method's. Problems that all differ alike, most often by nothing, bound only the share
-    u of other ones: none in n has the chance (1 - u)^n, and others may differ by anything in [-1, 1].
+    Non-inferior at alpha: p_worse <= alpha, which requires a limit above the lower margin. Equivalent: both
+    p <= alpha. If seeds are scored 0 or 1, p is the larger of the method's and that of `exact_margin_p`; the
+    limits are the method's. If all problems have the same difference, most often zero, they bound only the
+    share u of other problems: n problems show none with probability (1 - u)^n, and others may differ by
+    anything in [-1, 1].
 
     Raises DegenerateDifference as `interval.problem_means` does, and ValueError for a margin outside (0,
     1], an alpha outside (0, 0.5), an unknown method, or a bootstrap without a generator.
@@ -83,13 +85,14 @@ def _symmetric(margin: float) -> float:
 
 
 def at_the_margin(counts: NDArray[np.int64], margin: float) -> NDArray[np.float64]:
-    """[study]: the chance of a sum at least as large as that of counts[study, 2k + 1] (problems whose seeds
-    sum to -k, ..., k; the same number in every study) where the truth is -margin: a share w of problems is
-    lost with every seed and the others are those observed, w = (margin + mean) / (1 + mean). 1 for a mean at
-    or below -margin.
+    """Return, [study], the probability of a sum at least as large as the observed one if the mean is -margin.
 
-    With losses alone, all seeds agreeing, it is the binomial tail: no more than so many of n at a share of
-    `margin`; without a loss (1 - margin)^n. Where many problems differ it lies a little above t's p.
+    counts: [study, 2k + 1], the number of problems whose seeds sum to -k, ..., k; equally many problems in
+    every study. Under the null a share w = (margin + mean) / (1 + mean) of problems is lost with every seed
+    and the others are distributed as observed. 1 for a mean at or below -margin.
+
+    With losses only, all seeds agreeing, it is the binomial tail of at most so many of n at a share of
+    `margin`; without a loss it is (1 - margin)^n. Where many problems differ it is slightly above t's p.
     """
     problems, k = int(counts[0].sum()), counts.shape[1] // 2
     sums = counts @ np.arange(-k, k + 1)
@@ -103,8 +106,8 @@ def at_the_margin(counts: NDArray[np.int64], margin: float) -> NDArray[np.float6
 
 
 def simulated(counts: NDArray[np.int64], margin: float, alpha: float) -> NDArray[np.float64]:
-    """[study, 5]: `margins` by t of many studies, columns as in `Margins`. counts as in `at_the_margin`;
-    studies without any spread have their mean as limits here.
+    """Return `tost` by t for many studies, [study, 5], columns as in `Margins`. counts: as in
+    `exact_margin_p`. Studies without spread have their mean as limits here.
     """
     distinct, place = np.unique(counts, axis=0, return_inverse=True)
     problems, k = int(counts[0].sum()), counts.shape[1] // 2
@@ -124,7 +127,7 @@ def _student(
     margins: tuple[float, float],
     alpha: float,
 ) -> list[NDArray[np.float64]]:
-    """The fields of `Margins`, of one study or of many."""
+    """Return the fields of `Margins` for one study or for many."""
     freedom = problems - 1
     reach = stats.t.ppf(1 - alpha, freedom) * error
     lower, upper = margins
@@ -146,7 +149,7 @@ def _bootstrap(
 def _without_spread(value: float, problems: int, margins: tuple[float, float], alpha: float) -> Margins:
     other = 1 - alpha ** (1 / problems)
     centre = (1 - other) * value
-    # The share of other problems, all at -1 or all at 1, that would put the mean on the margin.
+    # The share of other problems, all at -1 or all at 1, at which the mean equals the margin.
     lower, upper = margins
     sides = (value, -lower), (-value, upper)
     shares = [(away + at) / (1 + at) if at > -1 else 0.0 for at, away in sides]

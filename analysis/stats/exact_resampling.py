@@ -1,9 +1,9 @@
-"""Sums of problems as whole numbers: what resampling every possible way would give, by convolution.
+"""Exact resampling distributions: sums of problems are integers, and their distribution is a convolution.
 
-Seeds are scored 0 or 1, so a problem's difference over k seeds is one of -k, ..., k, and a study is its
-counts of problems at each of them. The sum of n problems drawn with replacement is then a sum of n
-independent draws from these shares: the n-fold convolution, one Fourier transform, with the weight of all
-n^n resamples and no seed.
+Seeds are scored 0 or 1, so a problem's difference over k seeds is one of -k, ..., k, and a study is described
+by its counts of problems at each of them. The sum of n problems drawn with replacement is a sum of n
+independent draws from these shares: an n-fold convolution, computed by one Fourier transform, which covers
+all n^n resamples and needs no seed.
 """
 
 import numpy as np
@@ -15,9 +15,9 @@ __all__ = ["convolved", "counted", "raised", "resampled", "width"]
 
 
 def counted(difference: ArrayLike) -> NDArray[np.int64]:
-    """[2k + 1]: how many problems have the sums -k, ..., k over their seeds.
+    """Return how many problems have the sums -k, ..., k over their seeds, [2k + 1].
 
-    difference: [problem, seed], whole numbers. Raises DegenerateDifference for others.
+    difference: [problem, seed], integers. Raises DegenerateDifference for others.
     """
     problem_means(difference)
     values = np.asarray(difference, dtype=np.float64)
@@ -29,7 +29,7 @@ def counted(difference: ArrayLike) -> NDArray[np.int64]:
 
 
 def resampled(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """[study, 2kn + 1]: the chance that n problems drawn with replacement sum to -kn, ..., kn.
+    """Return the probabilities that n problems drawn with replacement sum to -kn, ..., kn, [study, 2kn + 1].
 
     counts: [study, 2k + 1], the same n in every study.
     """
@@ -38,22 +38,22 @@ def resampled(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def convolved(chances: NDArray[np.float64], times: int) -> NDArray[np.float64]:
-    """[study, 2k times + 1]: of a sum of so many independent values, each -k, ..., k with the
-    chances[study, 2k + 1].
+    """Return the distribution of a sum of `times` independent values, [study, 2k times + 1]; each value is
+    -k, ..., k with the probabilities chances[study, 2k + 1].
     """
     size = times * (chances.shape[1] - 1) + 1
     waves = np.fft.rfft(chances, width(size), axis=1)
     sums: NDArray[np.float64] = np.fft.irfft(raised(waves, times), width(size), axis=1)[:, :size]
-    return np.maximum(sums, 0.0)  # rounding leaves 1e-17 on either side of zero
+    return np.maximum(sums, 0.0)  # rounding errors are about 1e-17 around zero
 
 
 def width(least: int) -> int:
-    """Of a transform of at least so many numbers: a power of two."""
+    """Return the smallest power of two that is at least `size`, as the width of a transform."""
     return 1 << (least - 1).bit_length()
 
 
 def raised(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
-    """By squaring: a general complex power costs ten times as much."""
+    """Return `base` to an integer power by squaring; a general complex power takes ten times as long."""
     power = np.ones_like(base)
     while exponent:
         if exponent & 1:

@@ -1,4 +1,4 @@
-"""The differences that no method can resample, and the limits of a share."""
+"""Limits of proportions, checks of differences, and the comparison where all problems agree."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,12 +18,12 @@ __all__ = [
 
 
 class DegenerateDifference(ValueError):
-    """Differences that carry no information about a mean: too few problems, or a value that is not finite."""
+    """Differences from which no mean can be estimated: too few problems, or a value that is not finite."""
 
 
 def exact(count: int, of: int, level: float = 0.95) -> tuple[float, float]:
-    """Two-sided limits of a share (Clopper & Pearson 1934): at each of them, a count at least as extreme as
-    this one has the probability (1 - level) / 2.
+    """Return two-sided limits of a proportion (Clopper & Pearson 1934): at each limit a count at least as
+    extreme as this one has probability (1 - level) / 2.
     """
     check_count(count, of)
     limits = stats.binomtest(count, of).proportion_ci(level)
@@ -33,7 +33,7 @@ def exact(count: int, of: int, level: float = 0.95) -> tuple[float, float]:
 def newcombe(
     count: int, of: int, count_other: int, of_other: int, level: float = 0.95
 ) -> tuple[float, float]:
-    """Limits of the difference of two shares of different problems (Newcombe 1998, Statistics in Medicine
+    """Return limits of the difference of two independent proportions (Newcombe 1998, Statistics in Medicine
     17:873, method 10).
     """
     check_count(count, of)
@@ -45,7 +45,7 @@ def newcombe(
 
 
 def check_count(count: int, of: int) -> None:
-    """Raises DegenerateDifference for what is no number of `of` problems."""
+    """Raise DegenerateDifference unless `count` is an integer from 0 to `total`."""
     if of < 1:
         raise DegenerateDifference(f"of: {of} problems; a share needs at least one")
     if not 0 <= count <= of or count != int(count):
@@ -53,9 +53,10 @@ def check_count(count: int, of: int) -> None:
 
 
 def problem_means(difference: ArrayLike) -> NDArray[np.float64]:
-    """One value per problem from difference[problem, seed]; seeds of one problem are not independent.
+    """Return the mean over seeds of each problem; the seeds of one problem are not independent.
 
-    Rounded to twelve decimals, so that seeds which cancel give exactly zero.
+    difference: [problem, seed]. Means are rounded to twelve decimals, so that seeds that cancel give exactly
+    zero.
     Raises DegenerateDifference for another shape, fewer than two problems, or a value that is not finite.
     """
     values = np.asarray(difference, dtype=np.float64)
@@ -75,14 +76,15 @@ def problem_means(difference: ArrayLike) -> NDArray[np.float64]:
 
 
 def without_spread(means: NDArray[np.float64], level: float, null: float = 0.0) -> Comparison | None:
-    """The answer when all problems have the same mean difference c; None when they do not.
+    """Return the comparison if all problems have the same mean difference c, else None.
 
-    No discordance at all is not evidence of equality: n problems that agree leave a share u = 1 - a^(1/n) of
-    other problems possible (a = 1 - level for c = 0, the exact form of the rule of three, 3/n at 95 %; a = (1
-    - level)/2 otherwise, since the sign is then open too). These may differ by anything in [-1, 1]: [(1-u)c -
-    u, (1-u)c + u]. p is the chance (1-u)^n of no other problem where a share u of them, all at the end of
-    [-1, 1] on the side of `null`, puts the mean there; twice that unless c = 0. It is 1 for c = null, and the
-    exact sign test's 2^(1-n) for c = -1 or 1 and null = 0.
+    Agreement of all problems is not evidence of equality: n problems that agree are compatible with a share
+    u = 1 - a^(1/n) of other problems (a = 1 - level for c = 0, the exact form of the rule of three, 3/n at
+    95 %; a = (1 - level)/2 otherwise, since the sign is then unknown too). These may differ by anything in
+    [-1, 1], so the interval is [(1-u)c - u, (1-u)c + u]. p is the probability (1-u)^n of no other problem
+    if a share u of them, all at the end of [-1, 1] on the side of `null`, makes the mean equal to `null`;
+    twice that unless c = 0. It is 1 for c = null, and the exact sign test's 2^(1-n) for c = -1 or 1 and
+    null = 0.
     """
     value = float(means[0])
     if np.any(means != value):
@@ -94,5 +96,5 @@ def without_spread(means: NDArray[np.float64], level: float, null: float = 0.0) 
 
 
 def _share_of_others(value: float, mean: float) -> float:
-    """Of problems at -1 or 1, among problems at `value`, that put the mean of all of them at `mean`."""
+    """Return the share of problems at -1 or 1, the others being at `value`, at which the mean is `mean`."""
     return 0.0 if value == mean else abs(mean - value) / (1 + (-value if mean > value else value))

@@ -1,6 +1,6 @@
-"""Did both arms hold the same memory? Judged on what was measured, never on the nominal budget.
+"""Whether two arms used the same memory, by measurement and not by the nominal budget.
 
-What an excess within the tolerance may have bought is `equal_memory`'s question.
+`memory_charge` says what an excess within the tolerance may have bought.
 """
 
 import itertools
@@ -26,49 +26,49 @@ __all__ = [
     "saved",
 ]
 
-BLOCK = 1 << 20  # numbers drawn at a time
+BLOCK = 1 << 20  # numbers in memory at a time
 
 
 class Matched(NamedTuple):
-    """Memory of the subject over that of the comparator, and whether that is a fair comparison."""
+    """Memory of the subject relative to the comparator, and whether the comparison is fair."""
 
     ratio: float  # mean over problems of the subject / mean over problems of the comparator
-    worst: float  # the same ratio of the one problem that is furthest from 1; of `saved`, the largest
+    worst: float  # the ratio of the problem furthest from 1; in `match_savings`, the largest ratio
     apart: float  # mean over problems of |subject - comparator| / mean over problems of the comparator
     matched: bool
 
 
 class PerProblem(NamedTuple):
-    """The share of the problems that match on their own; reported, never deciding."""
+    """How many problems match individually; reported only, it decides nothing."""
 
     ratio: float  # mean over problems of the ratio of slots
-    within: float  # share of problems on which neither arm exceeds the other by more than the tolerance
+    within: float  # share of problems on which the arms differ by at most the tolerance
 
 
 class Reference(NamedTuple):
-    """The comparator at one fixed budget. Axes [problem, seed], 1.0 correct, else 0.0."""
+    """The comparator at one fixed budget; axes [problem, seed]; 1.0 is correct, 0.0 is not."""
 
     correct: NDArray[np.float64]
-    slots: NDArray[np.float64]  # or bytes, where these are the registered memory
+    slots: NDArray[np.float64]  # or bytes, if memory is registered in bytes
 
 
 class Interpolated(NamedTuple):
-    """The comparator at the memory of the subject, between two of its references."""
+    """The difference to the comparator at the subject's memory, interpolated between two references."""
 
-    difference: NDArray[np.float64]  # [problem], accuracy of the subject minus that of the comparator there
-    below: int  # place of the reference that holds less, among those given
+    difference: NDArray[np.float64]  # [problem], accuracy of the subject minus the interpolated accuracy
+    below: int  # index of the reference with less memory
     above: int
     weight: float  # of `above`, 0 to 1
 
 
 def matched(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> Matched:
-    """Compare what was held on average over a whole generation, in slots or in bytes.
+    """Compare the mean memory over whole generations, in slots or in bytes.
 
     subject, comparator: [problem, seed], the same problems and seeds in the same order. Seeds are averaged
-    first. Matched when neither arm's mean exceeds the other's by more than `tolerance` (0.02 is 2 %), and
-    problem by problem they are not further apart than that on average: else half of the problems could have
-    twice the memory, and the other half none. The worst problem is reported and does not decide: the output
-    of one problem may end early in one arm. Raises ValueError for different shapes, no problem, or a memory
+    first. The arms match if neither mean exceeds the other by more than `tolerance` (0.02 is 2 %) and the
+    mean absolute difference per problem is at most that too: else half of the problems could have twice the
+    memory, and the other half none. The worst problem is reported and does not decide, since the output of
+    one problem may end early in one arm. Raises ValueError for different shapes, no problem, or a memory
     that is not positive and finite.
     """
     own, other = _problem_slots(subject, comparator)
@@ -81,8 +81,8 @@ def matched(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> M
 
 
 def saved(subject: ArrayLike, full: ArrayLike, *, tolerance: float) -> Matched:
-    """As `matched`, but against the full cache: fair where the mean of `full` exceeds the subject's by more
-    than `tolerance`. A subject that holds as much evicted nothing, or too little to say anything of eviction.
+    """Compare as `match_memory`, but with the full cache: fair if the mean of `full` exceeds the subject's by
+    more than `tolerance`. A subject with as much memory evicted nothing, or too little to judge eviction.
     """
     own, other = _problem_slots(subject, full)
     ratio = float(own.mean() / other.mean())
@@ -91,7 +91,7 @@ def saved(subject: ArrayLike, full: ArrayLike, *, tolerance: float) -> Matched:
 
 
 def per_problem(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> PerProblem:
-    """As `matched`, for every problem on its own."""
+    """Compare as `match_memory`, for every problem separately."""
     own, other = _problem_slots(subject, comparator)
     ratios = own / other
     fair = np.maximum(ratios, 1 / ratios) <= 1 + tolerance + 1e-12
@@ -101,13 +101,13 @@ def per_problem(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) 
 def interpolated(
     correct: ArrayLike, slots: ArrayLike, references: Sequence[Reference]
 ) -> Interpolated | None:
-    """Paired differences at equal memory, for arms that do not match: what the comparator would have got with
-    the subject's measured slots, linear between the two neighbouring references that bracket them.
+    """Return paired differences at equal memory, for arms that do not match: the comparator's accuracy at the
+    subject's measured slots is interpolated linearly between the two neighbouring references.
 
     correct, slots: [problem, seed] of the subject; the references have the same problems in the same order.
-    One weight holds for all problems, that of the arms' mean slots: a problem that ends before its first
-    eviction holds the same slots at every budget and could not be bracketed alone. None where no two
-    references bracket the subject's mean: there is no extrapolation.
+    All problems share one weight, computed from the arms' mean slots: a problem that ends before its first
+    eviction has the same slots at every budget and cannot be bracketed alone. None if no two references
+    bracket the subject's mean; there is no extrapolation.
     """
     own = np.asarray(correct, dtype=np.float64).mean(axis=1)
     target = float(np.asarray(slots, dtype=np.float64).mean(axis=1).mean())
@@ -132,15 +132,15 @@ def resampled(
     rng: np.random.Generator,
     clusters: Sequence[str] | None = None,
 ) -> Comparison:
-    """Percentile interval of the difference that `interpolated` found, and its two-sided p.
+    """Return the percentile interval and two-sided p of the difference from `interpolate_difference`.
 
-    The arguments of `interpolated`, and what it gave for them. A draw is of whole problems, with the slots
-    that they held: the weight is measured anew in each draw, between the same two references, so that the
-    interval holds its error too. A weight outside [0, 1] is cut there. clusters: of each problem; then whole
-    clusters are drawn, every column by its cluster values.
+    Takes the arguments of `interpolate_difference` and its result. A draw takes whole problems with their
+    slots and recomputes the weight between the same two references, so that the interval includes the error
+    of the weight. Weights are clipped to [0, 1]. clusters: of each problem; whole clusters are then drawn,
+    every column by its cluster values.
 
-    p: twice the smaller share of draws on either side of zero, with the +1 correction. Where no draw differs
-    `interval.without_spread` answers. Raises DegenerateDifference for fewer than two problems.
+    p: twice the smaller share of draws on either side of zero, with the +1 correction. If all draws are
+    equal, `interval.compare_constant` applies. Raises DegenerateDifference for fewer than two problems.
     """
     low, high = references[found.below], references[found.above]
     tables = (correct, low.correct, high.correct, slots, low.slots, high.slots)
@@ -162,7 +162,9 @@ def resampled(
 
 
 def _at_equal_memory(problems: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[draw] of [draw, problem, 6], the columns of `resampled`."""
+    """Return the difference of each draw, [draw], from [draw, problem, 6]: the columns of
+    `bootstrap_interpolated`.
+    """
     own, below, above, target, less, more = np.moveaxis(problems.mean(axis=1), -1, 0)
     gap = np.maximum(more - less, np.finfo(float).tiny)
     weight = np.clip((target - less) / gap, 0, 1)
@@ -173,7 +175,7 @@ def _at_equal_memory(problems: NDArray[np.float64]) -> NDArray[np.float64]:
 def _problem_slots(
     subject: ArrayLike, comparator: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean slots of each problem in both arms; refuses what was not measured."""
+    """Return the mean slots of each problem in both arms. Raises ValueError for unmeasured values."""
     held = [np.asarray(arm, dtype=np.float64) for arm in (subject, comparator)]
     if held[0].shape != held[1].shape or held[0].ndim != 2 or held[0].size == 0:
         raise ValueError(

@@ -1,14 +1,14 @@
-"""A whole family at once: intervals and p that hold together, and lose little where contrasts are correlated.
+"""Simultaneous intervals and p of a whole family by max-t, with little loss for correlated contrasts.
 
-Bonferroni pays for every contrast as if it were alone; contrasts that share a subject, problems or a budget
-are not. Here the signs of all contrasts of a problem are flipped together, so that their correlation is
-that of the data, and every contrast is measured against the largest |t| of the family (single-step max-t:
-Westfall & Young 1993, section 2.3; Romano & Wolf 2005).
+Bonferroni ignores correlation, but contrasts that share a subject, problems or a budget are correlated. Here
+the signs of all contrasts of a problem are flipped together, which preserves their correlation, and every
+contrast is compared with the largest |t| of the family (single-step max-t: Westfall & Young 1993, section
+2.3; Romano & Wolf 2005).
 
-Where a problem's differences in all contrasts are as likely as their opposites, the family-wise error is
-exact. Contrasts with one subject are not quite so even when no arm is better (a subject that alone is right
-wins all of them, one that alone is wrong loses all, and the two are equally likely at an accuracy of one
-half only); the error is then right in the limit of many problems.
+The family-wise error is exact if a problem's vector of differences is as likely as its negative. Contrasts
+with one subject do not satisfy this exactly even when no arm is better (a subject that alone is right wins
+all of them, one that alone is wrong loses all, and the two are equally likely only at an accuracy of one
+half); the error is then nominal in the limit of many problems.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from analysis.stats.outer_ends import moved_out
 
 __all__ = ["adjusted", "flipped_t", "max_t", "observed_t"]
 
-BLOCK = 1 << 21  # signs held at a time
+BLOCK = 1 << 21  # signs in memory at a time
 TOGETHER = 40  # simulated studies that share their flips
 
 
@@ -34,19 +34,19 @@ def max_t(
     rng: np.random.Generator,
     nulls: Sequence[Sequence[float]] | None = None,
 ) -> list[list[Comparison]]:
-    """One interval for each contrast; together they cover with probability `level`, p is adjusted for the
-    family.
+    """Return one comparison per contrast: the intervals cover jointly with probability `level`, and p is
+    adjusted for the family.
 
     differences: groups of contrasts that share their problems, each contrast [problem, seed] with the
         problems in one order. Groups are independent of one another (another task has other problems).
     draws: joint sign flips; p has the +1 correction and is never 0.
-    nulls: of every contrast the mean difference whose p is given, in the order of `differences`; zero in all
-        of them without it. Flipped are the signs of what differs from it.
+    nulls: the null mean difference of every contrast, in the order of `differences`; zero by default. The
+        signs of the deviations from it are flipped.
 
-    The interval is mean -+ c standard errors of problem means, c being the `level` quantile of the family's
-    largest |t|, cut at -1 and 1, and moved out to the exact ends at the Bonferroni level; it excludes the
-    null exactly when p <= 1 - level. A contrast without any spread takes part in no flip and is answered by
-    `interval.without_spread` at its Bonferroni level.
+    The interval is mean -+ c standard errors of problem means, where c is the `level` quantile of the
+    family's largest |t|, clipped to [-1, 1] and widened to the exact ends at the Bonferroni level; it
+    excludes the null exactly when p <= 1 - level. A contrast without spread is not flipped;
+    `interval.compare_constant` compares it at its Bonferroni level.
     Raises DegenerateDifference, also for an empty family or problems that are not shared.
     """
     groups = [[problem_means(one) for one in group] for group in differences]
@@ -65,7 +65,7 @@ def max_t(
             blocks = flipped_t(np.stack(moving, axis=1), draws, rng)
             np.maximum(largest, np.concatenate([block.max(axis=1) for block in blocks]), out=largest)
     largest.sort()
-    # The smallest bound that at most a share 1 - level of the draws, with the observed one, reaches.
+    # The smallest bound that at most a share 1 - level of the draws, the observed one included, reaches.
     kept = int(np.floor((draws + 1) * (1 - level) + 1e-9)) - 1
     critical = float(largest[-1 - kept]) if kept >= 0 else np.inf
     alone = 1 - (1 - level) / family
@@ -81,10 +81,10 @@ def max_t(
 def adjusted(
     groups: Sequence[NDArray[np.float64]], draws: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """[study, contrast]: the p of `max_t` in many simulated studies, contrasts in the order of the groups.
+    """Return the p of `max_t` for many simulated studies, [study, contrast], contrasts in group order.
 
-    groups: problem means [study, problem, contrast], problems alike in a group. A few studies at a time
-    share their flips.
+    groups: problem means [study, problem, contrast]; contrasts of a group share their problems. Blocks of
+    studies share their flips.
     """
     studies = len(groups[0])
     blocks = (slice(start, start + TOGETHER) for start in range(0, studies, TOGETHER))
@@ -110,8 +110,8 @@ def _adjusted(
 def flipped_t(
     means: NDArray[np.float64], draws: int, rng: np.random.Generator
 ) -> Iterator[NDArray[np.float64]]:
-    """Blocks of |t| [draw, contrast], `draws` in all, when the signs of whole problems of means[problem,
-    contrast] are flipped; 0 for a contrast that is zero throughout.
+    """Yield blocks of |t| [draw, contrast], `draws` in total, with the signs of whole problems of
+    means[problem, contrast] flipped; 0 for a contrast that is always zero.
     """
     problems = len(means)
     rows = max(1, BLOCK // max(means.shape))
@@ -123,8 +123,8 @@ def flipped_t(
 
 
 def observed_t(sums: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """|t| of sums[..., contrast]: whatever the signs, the sum of squares is that of means[problem, contrast].
-    Rounded, so that equal patterns tie.
+    """Return |t| of sums[..., contrast]; sign flips do not change the sum of squares of means[problem,
+    contrast]. Rounded, so that equal patterns tie.
     """
     problems = len(means)
     spread = np.maximum((means**2).sum(axis=0) - sums**2 / problems, 1e-12)
@@ -148,6 +148,6 @@ def _interval(
     t = float(observed_t(away.sum(keepdims=True), away[:, None])[0])
     p = (len(largest) - int(np.searchsorted(largest, t)) + 1) / (len(largest) + 1)
     reach = critical * float(means.std(ddof=1) / np.sqrt(len(means)))
-    # Rounded like t: an end that a tie of t and its bound puts at the null is the null.
+    # Rounded like t, so that an end equals the null if t ties with its bound.
     low, high = (null + round(end - null, 8) for end in (mean - reach, mean + reach))
     return Comparison(mean, max(-1.0, low), min(1.0, high), p)

@@ -1,4 +1,4 @@
-"""The registered methods by name: what a protocol has to say of each and what texts say; nothing is computed.
+"""The registered methods by name: which fields they need and how texts describe them. Computes nothing.
 
 `paired_tests.COMPARE` compares two arms by each of them.
 """
@@ -21,19 +21,19 @@ __all__ = [
     "together",
 ]
 
-FEW = 500  # differing problems below which `auto` is exact; benchmarks/validity has the simulation
+FEW = 500  # `auto` is exact below this many differing problems; simulated in benchmarks/validity
 
-# Clusters of one size, or that weigh as much, below which no interval holds: where one large cluster and many
-# small ones weigh as 3, 38 to 66 % of nominal 95 % intervals do (benchmarks.uneven_clusters).
+# No interval is valid below this effective number of clusters: if one large cluster and many small ones count
+# as 3, nominal 95 % intervals cover 38 to 66 % (benchmarks.uneven_clusters).
 LEAST = 5
 
 
 class Method(NamedTuple):
-    words: str  # of a registration text, to be filled with the registered decision
-    draws: bool = True  # decision.draws and decision.seed are registered; of t, for the p printed beside it
-    family: bool = False  # adjusts the p of a whole family; else Bonferroni does
+    words: str  # for a registration text, a format string for the registered decision
+    draws: bool = True  # needs decision.draws and decision.seed; t needs them for other printed p
+    family: bool = False  # adjusts p for the whole family itself; otherwise Bonferroni does
     counts: bool = (
-        False  # counts answers that are right or wrong, each problem for itself: no scores, no clusters
+        False  # needs counts of right and wrong answers of independent problems: no scores, no clusters
     )
 
 
@@ -76,17 +76,17 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 
 
 WITHOUT_COUNTS = tuple(name for name, method in METHODS.items() if not method.counts)
-MARGINS = ("t", "restricted-likelihood", "auto")  # that may be registered with a margin
+MARGINS = ("t", "restricted-likelihood", "auto")  # methods that may be registered with a margin
 
 
 def draws(decision: Mapping[str, Any]) -> tuple[int, int]:
-    """Draws and seed of a registered decision; what is drawn beside a method without any has 10,000 and 0."""
+    """Return draws and seed of a registered decision; 10,000 and 0 for a method that registers none."""
     return decision.get("draws", 10_000), decision.get("seed", 0)
 
 
 def resampled(item: Mapping[str, Any]) -> list[str]:
-    """The held-out problems of a task, as a lock holds them; of a task with clusters the first of each, of as
-    many as weigh alike (`effective`): so much is known.
+    """Return the held-out problems of a task, as in the lock; for a task with clusters the first problem of
+    each of the first clusters, as many as `effective_clusters` counts.
     """
     clusters = item.get("clusters")
     if clusters is None:
@@ -99,18 +99,18 @@ def resampled(item: Mapping[str, Any]) -> list[str]:
 
 
 def effective(clusters: Iterable[str]) -> int:
-    """Of the clusters of problems, how many of one size weigh as much: n^2 over the sum of the squared sizes,
-    rounded down (Kish 1965, section 11.7, where the weight of a cluster is its share of the problems).
+    """Return the effective number of clusters: n^2 over the sum of squared sizes, rounded down (Kish 1965,
+    section 11.7, with a cluster's share of the problems as its weight). clusters: of each problem.
 
-    It is G of G equal clusters, and 1 where one of them holds nearly all problems, however many others there
-    are: the error of the mean is then that of one cluster, of which nothing shows the spread.
+    It is G for G equal clusters, and 1 if one cluster has nearly all problems, however many others there are:
+    the error of the mean is then that of one cluster, whose spread cannot be estimated.
     """
     sizes = Counter(clusters).values()
     return sum(sizes) ** 2 // sum(size * size for size in sizes)
 
 
 def together(item: Mapping[str, Any]) -> str:
-    """How many clusters the held-out problems of a task come in, in words."""
+    """Describe how many clusters the held-out problems of a task form."""
     there = len({item["clusters"].get(problem, problem) for problem in item["confirm"]})
     weigh = len(resampled(item))
     alike = f", whose sizes differ so that they weigh as {weigh} of one size" if weigh < there else ""

@@ -1,5 +1,5 @@
-"""Several contrasts at once: Bonferroni decides, since it has matching intervals; Holm and
-Benjamini-Hochberg stand beside it.
+"""Corrections for several contrasts: Bonferroni decides, since it has matching intervals; Holm and
+Benjamini-Hochberg are reported.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ __all__ = ["Adjusted", "adjust", "corrected"]
 
 
 class Adjusted(NamedTuple):
-    """Adjusted p in the order given; a contrast passes at alpha when its adjusted p is at most alpha.
+    """Adjusted p in the order of the input; a contrast passes at alpha if its adjusted p is at most alpha.
 
-    The first two bound the chance of any false rejection, the last the expected share of false ones among the
+    The first two control the probability of any false rejection, the last the expected share of false
     rejections (for independent or positively dependent contrasts).
     """
 
@@ -25,14 +25,14 @@ class Adjusted(NamedTuple):
 
 
 def corrected(alpha: float, family: int) -> float:
-    """Bonferroni level of one of `family` contrasts; its simultaneous interval has the coverage 1 - this."""
+    """Return the Bonferroni level of one of `family` contrasts; simultaneous intervals cover 1 minus this."""
     if family < 1:
         raise ValueError(f"family: {family} contrasts; a family has at least one")
     return alpha / family
 
 
 def adjust(p: Sequence[float]) -> Adjusted:
-    """Adjust the whole registered family, one p a contrast. Raises ValueError outside [0, 1] or for none."""
+    """Adjust the p of the whole registered family. Raises ValueError for none, or one outside [0, 1]."""
     if not len(p) or not all(0 <= value <= 1 for value in p):
         raise ValueError(f"p: {list(p)} is not a family of probabilities; pass one in [0, 1] per contrast")
     bonferroni, hochberg = (
@@ -42,7 +42,7 @@ def adjust(p: Sequence[float]) -> Adjusted:
 
 
 def _holm(p: NDArray[np.float64]) -> list[float]:
-    """By hand: statsmodels 0.15 collects garbage in this method, which takes up to a second beside torch."""
+    """Return Holm's adjusted p. statsmodels 0.15 runs the garbage collector there: up to 1 s with torch."""
     order = np.argsort(p)
     adjusted = np.empty(len(p))
     adjusted[order] = np.maximum.accumulate(np.arange(len(p), 0, -1) * p[order])

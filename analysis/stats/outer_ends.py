@@ -1,8 +1,8 @@
-"""Intervals that hold near a ceiling: the ends of any method, moved out to those of the exact test.
+"""Intervals that stay valid near a ceiling: the ends of any method, widened to those of the exact test.
 
-Where 1 or 2 % of the problems are gained and none is lost, a mean and its errors cover in 44 to 93 % of
-studies what they claim for 95 %, and resampling cannot find a loss that was not seen. The interval of
-`restricted_likelihood` can; so an end that lies further in is moved out to it.
+Where 1 or 2 % of the problems are gained and none is lost, nominal 95 % intervals from a mean and its error
+cover in 44 to 93 % of studies, and resampling cannot draw a loss that was not observed. The interval of
+`restricted_likelihood` allows for it, so narrower ends are widened to it.
 """
 
 from typing import NamedTuple
@@ -15,22 +15,23 @@ from analysis.stats.comparison import Comparison
 
 __all__ = ["Ends", "moved_out", "outer"]
 
-SHORT = 1e-6  # of the null: the last digit that a judgement prints
+SHORT = 1e-6  # distance to the null: the last digit that a judgement prints
 
 
 class Ends(NamedTuple):
-    """Of many studies, [study] each."""
+    """Interval ends of many studies, [study] each."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
 
 def moved_out(found: Comparison, difference: ArrayLike, *, level: float, null: float = 0.0) -> Comparison:
-    """`found` of difference[problem, seed] with an interval at least as wide as the exact one at `level`.
+    """Return the comparison of difference[problem, seed] with an interval at least as wide as the exact one
+    at `level`.
 
-    An end that has left the null behind stops just short of it, so that the interval excludes the null
-    exactly where it did. Problems that all agree keep the rule of three, and differences that are not whole,
-    which the exact test cannot count, their interval.
+    An end that excluded the null stops just short of it, so that the interval excludes the null exactly where
+    it did before. The interval stays as it is if all problems agree (rule of three) or if differences are not
+    integers, which the exact test cannot count.
     """
     values = np.asarray(difference, dtype=np.float64)
     if np.ptp(values.mean(axis=1)) == 0 or np.any(values != np.round(values)):
@@ -42,7 +43,7 @@ def moved_out(found: Comparison, difference: ArrayLike, *, level: float, null: f
 
 
 def outer(ends: Ends, least: NDArray[np.float64], null: float = 0.0) -> Ends:
-    """The ends of many studies, moved out to least[study, 2], which `restricted_likelihood.limits` gives."""
+    """Widen the ends of many studies to exact_ends[study, 2] from `restricted_likelihood.limits`."""
     low = np.where(ends.low <= null, least[:, 0], np.maximum(least[:, 0], null + SHORT))
     high = np.where(ends.high >= null, least[:, 1], np.minimum(least[:, 1], null - SHORT))
     return Ends(np.minimum(ends.low, low), np.maximum(ends.high, high))

@@ -1,9 +1,9 @@
 """Ratios of positive measurements that were taken side by side, such as seconds within a repetition.
 
-What slows a machine down multiplies times and hits neighbours alike, so ratios are taken within a
-repetition and averaged as logarithms. Student's t and no bootstrap: of five values a percentile interval
-covers some 83 % and not 95 (tests/analysis/stats/test_paired_ratios.py counts it), while t is right for
-normal logarithms and near it for others. It speaks of repetitions on one machine in one session alone.
+Whatever slows a machine down multiplies times and affects neighbouring runs alike, so ratios are taken
+within a repetition and averaged as logarithms. Intervals are Student's t and not a bootstrap: for five values
+a percentile interval covers about 83 % instead of 95 (tests/analysis/stats/test_paired_ratios.py), while t is
+exact for normal logarithms and close for others. They describe repetitions on one machine in one session.
 """
 
 import math
@@ -15,11 +15,11 @@ from scipy import stats
 
 __all__ = ["FEWEST", "Level", "level_of", "ratio_of"]
 
-FEWEST = 3  # repetitions below which no interval is given: of two, nothing shows whether either strayed
+FEWEST = 3  # no interval is computed for fewer repetitions
 
 
 class Level(NamedTuple):
-    """A geometric mean, over so many repetitions, and its two-sided limits; None of too few."""
+    """A geometric mean over repetitions and its two-sided limits, None for too few repetitions."""
 
     mean: float
     low: float | None
@@ -28,7 +28,7 @@ class Level(NamedTuple):
 
 
 def level_of(values: ArrayLike, level: float = 0.95) -> Level:
-    """values: [repetition], each above 0. Raises ValueError for none, and for any that is not."""
+    """Return the geometric mean with its interval. values: [repetition], each above 0, else ValueError."""
     own = np.asarray(values, dtype=np.float64)
     if own.ndim != 1 or not len(own):
         raise ValueError(f"values: shape {own.shape}; pass one value a repetition, and at least one")
@@ -43,7 +43,7 @@ def level_of(values: ArrayLike, level: float = 0.95) -> Level:
 
 
 def ratio_of(values: ArrayLike, others: ArrayLike, level: float = 0.95) -> Level:
-    """The ratio values / others, paired by repetition: [repetition] of both, as `level_of` takes them."""
+    """Return the geometric mean of values / others, paired by repetition; both as in `geometric_mean`."""
     own, other = (np.asarray(each, dtype=np.float64) for each in (values, others))
     if own.shape != other.shape:
         raise ValueError(f"others: shape {other.shape}, values have {own.shape}; pair them by repetition")

@@ -1,4 +1,4 @@
-"""Tests of a paired difference that hold with few problems, and two arms compared by any method."""
+"""Tests of a paired difference that are valid with few problems, and the comparison by any method."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -16,13 +16,13 @@ from analysis.stats.outer_ends import moved_out
 
 __all__ = ["COMPARE", "Compare", "auto", "compare_at", "sign_flip", "sign_flip_at", "student"]
 
-BLOCK = 1 << 20  # signs held at a time
+BLOCK = 1 << 20  # signs in memory at a time
 
 
 class Compare(Protocol):
-    """difference[problem, seed] to a comparison; `draws` and `rng` are for the methods that draw.
+    """A method: compares difference[problem, seed]; methods that draw use `draws` and `rng`.
 
-    null: the mean difference, in points, whose p is given; the interval does not know it.
+    null: the null mean difference of p, in points; the interval does not depend on it.
     """
 
     def __call__(
@@ -37,10 +37,10 @@ class Compare(Protocol):
 
 
 def student(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Comparison:
-    """Student's t on the problem means of difference[problem, seed], and the p of a mean of `null`; its
-    interval is cut at -1 and 1.
+    """Compare by Student's t on the problem means of difference[problem, seed]; p is that of a mean of
+    `null`, and the interval is clipped to [-1, 1].
 
-    Without any spread between problems `interval.without_spread` answers. Raises DegenerateDifference.
+    Problems without spread are left to `interval.compare_constant`. Raises DegenerateDifference.
     """
     means = problem_means(difference)
     flat = without_spread(means, level, null)
@@ -54,8 +54,8 @@ def student(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) ->
 
 
 def auto(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Comparison:
-    """The restricted-likelihood test where fewer than `FEW` problems of difference[problem, seed] differ,
-    else Student's t. How many differ says nothing of who is ahead.
+    """Compare by the restricted-likelihood test if fewer than `EXACT_BELOW` problems of difference[problem,
+    seed] differ, else by Student's t. How many differ does not depend on which arm is ahead.
     """
     few = np.count_nonzero(problem_means(difference)) < FEW
     return (restricted_likelihood.compare if few else student)(difference, level=level, null=null)
@@ -69,21 +69,21 @@ def sign_flip(
     rng: np.random.Generator,
     null: float = 0.0,
 ) -> Comparison:
-    """Permutation of the signs of the problem means less `null`, exact when there are at most `draws`
-    of all 2^n signs.
+    """Compare by permuting the signs of the problem means minus `null`; exact if all 2^n sign vectors are
+    at most `draws`.
 
-    Flipping the problems of a subset A leaves a mean at least as large as the observed one exactly when the
-    sum over A is at most zero. So p needs the subsets' sums alone: twice the smaller tail, as in
+    Flipping the problems of a subset A gives a mean at least as large as the observed one exactly if the sum
+    over A is at most zero. So p needs only the subset sums: twice the smaller tail, as in
     scipy.stats.permutation_test, with the +1 correction for random signs. With one seed it is the exact
     McNemar test. It assumes only that differences are symmetric around `null` under the null.
 
-    The interval inverts this test: its ends are order statistics of the subsets' means (Hartigan 1969,
-    typical values), -1 or 1 where the draws cannot bound them. That assumes differences symmetric around any
-    shift, which few discordant problems among many equal ones are not, and is then too short; so each end is
-    moved out to Student's t where that reaches further, short of `null` if the test rejects it. The interval
+    The interval inverts this test: its ends are order statistics of the subset means (Hartigan 1969, typical
+    values), -1 or 1 if the draws cannot bound them. This assumes symmetry around any shift; a few discordant
+    problems among many equal ones violate it, and the interval is then too short. So each end is widened to
+    Student's t where that reaches further, but stops short of `null` if the test rejects it. The interval
     excludes `null` exactly when p <= 1 - level.
 
-    difference: [problem, seed]. Without any spread between problems `interval.without_spread` answers.
+    difference: [problem, seed]. Problems without spread are left to `interval.compare_constant`.
     Raises DegenerateDifference.
     """
     return sign_flip_at(difference, [level], draws=draws, rng=rng, null=null)[0]
@@ -92,22 +92,22 @@ def sign_flip(
 def sign_flip_at(
     difference: ArrayLike, levels: Sequence[float], *, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> list[Comparison]:
-    """`sign_flip` at several levels, of the same draws."""
+    """Return `sign_flip` at several levels, all computed from the same draws."""
     means = problem_means(difference)
     flat = [without_spread(means, level, null) for level in levels]
     if all(flat):
         return [each for each in flat if each]
     sums, sizes = _subsets(means - null, draws, rng)
     proper = sizes > 0
-    centres = np.sort(sums[proper] / sizes[proper])  # less `null`
+    centres = np.sort(sums[proper] / sizes[proper])  # minus `null`
     exact = 2 ** len(means) <= draws
-    # Empty subsets, and the observed signs, are always as extreme.
+    # Empty subsets and the observed signs always count as extreme.
     extreme = len(sums) - len(centres) + (0 if exact else 1)
     total = len(centres) + extreme
     tail = extreme + min(int((centres <= 0).sum()), int((centres >= 0).sum()))
     found = []
     for level in levels:
-        # An end is the first centre that the one-sided test at (1 - level) / 2 keeps.
+        # An end is the first centre that the one-sided test at (1 - level) / 2 does not reject.
         skipped = int(np.floor(total * (1 - level) / 2 + 1e-9)) - extreme
         bounded = skipped >= 0
         low, high = (null + centres[skipped], null + centres[-1 - skipped]) if bounded else (-1.0, 1.0)
@@ -123,7 +123,7 @@ def sign_flip_at(
 def _subsets(
     means: NDArray[np.float64], draws: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Sum and size of every subset of problems, or of `draws` random ones; [subset] each."""
+    """Return sum and size of every subset of problems, or of `draws` random ones; [subset] each."""
     problems = len(means)
     total = min(2**problems, draws)
     rows = max(1, BLOCK // problems)
@@ -134,7 +134,7 @@ def _subsets(
             chosen = np.arange(block.start, block.stop)[:, None] >> np.arange(problems) & 1
         else:
             chosen = rng.integers(0, 2, (block.stop - block.start, problems), dtype=np.int8)
-        sums[block] = chosen.astype(np.float64) @ means  # of two types numpy multiplies ten times as slowly
+        sums[block] = chosen.astype(np.float64) @ means  # numpy multiplies mixed types ten times as slowly
         sizes[block] = chosen.sum(axis=1)
     return sums.round(9), sizes  # sums of thirds that cancel give exactly zero
 
@@ -150,7 +150,7 @@ def _exact_bootstrap(
     difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
     found = bootstrap.exact(difference, level=level, null=null)
-    if found.p > 1 - level:  # of a few problems, which the sign test's bound on p keeps from any rejection
+    if found.p > 1 - level:  # with few problems the sign test's bound on p prevents any rejection
         found = found._replace(low=min(found.low, null), high=max(found.high, null))
     return moved_out(found, difference, level=level, null=null)
 
@@ -181,8 +181,8 @@ def _auto(
     return moved_out(auto(difference, level=level, null=null), difference, level=level, null=null)
 
 
-# by the names of `methods.METHODS`, with `moved_out` ends; max-t is for families, and has Student's t for a
-# contrast alone
+# by the names of `methods.METHODS`, with ends from `widen_to_exact`; max-t is for families, and a single
+# contrast uses Student's t
 COMPARE: Mapping[str, Compare] = MappingProxyType(
     {
         "bootstrap": _bootstrap,
@@ -205,8 +205,8 @@ def compare_at(
     rng: Callable[[], np.random.Generator],
     null: float = 0.0,
 ) -> list[Comparison]:
-    """`COMPARE` at several levels, each as with a generator of its own from `rng`; what is drawn is drawn
-    once.
+    """Return `COMPARE` at several levels; the result at each level is that of a new generator from `rng`, but
+    draws are shared.
     """
     match method:
         case "bootstrap":

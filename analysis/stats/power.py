@@ -1,9 +1,9 @@
-"""What a method can see at the planned size, and how often it errs there: known before a protocol is locked.
+"""Power and error of a method at the planned size, computed before a protocol is locked.
 
-Accuracy differences of k seeds are multiples of 1/k, so a simulated study is its counts of problems at each
-multiple. Resampling or sign-flipping n of them is an n-fold convolution on that lattice. One Fourier
-transform per study gives the tail that draws would estimate, and the finite draws are one binomial; thousands
-of studies take seconds.
+Accuracy differences of k seeds are multiples of 1/k, so a simulated study is described by its counts of
+problems at each multiple. Resampling or sign-flipping n of them is an n-fold convolution on that lattice. One
+Fourier transform per study gives the tail that draws would estimate, and finite draws are simulated by one
+binomial; thousands of studies take seconds.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 TAIL_DRAWS = 50  # draws expected in one tail at the level of a contrast
-BLOCK = 1 << 22  # numbers held at a time
+BLOCK = 1 << 22  # numbers in memory at a time
 EXACT = ("t", "exact-bootstrap", "restricted-likelihood", "auto")  # methods that draw nothing
 
 
@@ -37,10 +37,10 @@ def minimal_detectable_effect(
     draws: int = 10_000,
     rng: np.random.Generator,
 ) -> float | None:
-    """Smallest true difference (points) that `method` finds at `alpha` with this power, or None.
+    """Return the smallest true difference (points) that `method` detects with this power, or None.
 
-    A problem is discordant with probability `discordance`, and all its seeds agree: seeds that add
-    information only make the effect smaller. The largest possible difference is `discordance` itself.
+    A problem is discordant with probability `discordance`, and all its seeds agree; seeds that add
+    information only make the detectable effect smaller. The largest possible difference is `discordance`.
     Resolution 0.001.
     """
     check(method, problems)
@@ -60,16 +60,16 @@ def minimal_detectable_effect(
 
 
 def draws_needed(alpha: float) -> int:
-    """Draws that leave at least 50 expected in each tail; with fewer the verdict depends on the seed."""
+    """Return the draws with at least 50 expected in each tail; with fewer the seed affects verdicts."""
     return int(np.ceil(2 * TAIL_DRAWS / alpha - 1e-9))
 
 
 def draws_enough(method: str, draws: int, alpha: float, problems: int | None = None) -> bool:
-    """Whether `draws` can decide at `alpha`.
+    """Return whether `draws` suffice to decide at `alpha`.
 
-    `EXACT` methods draw nothing. The p of max-t is adjusted: pass the alpha of its family. Sign flips of few
-    enough problems are exact (2^problems <= draws): then the smallest attainable p, 2 / 2^problems, must
-    reach `alpha`. Everything else needs `draws_needed(alpha)`.
+    Methods in `WITHOUT_DRAWS` draw nothing. The p of max-t is adjusted, so pass the alpha of its family. Sign
+    flips of few problems are exact (2^problems <= draws): then the smallest attainable p, 2 / 2^problems,
+    must reach `alpha`. All other methods need `draws_needed(alpha)`.
     """
     if method in EXACT:
         return True
@@ -84,11 +84,11 @@ def draws_enough(method: str, draws: int, alpha: float, problems: int | None = N
 def p_values(
     method: str, counts: NDArray[np.int64], draws: int | None, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Two-sided p of many simulated studies, as `paired_tests.COMPARE` of that name gives it;
-    for max-t that of a contrast without a family, the sign-flip test.
+    """Return the two-sided p of many simulated studies, [study], as `paired_tests.COMPARE` computes it; for
+    max-t that of a single contrast, the sign-flip test.
 
-    counts: [study, 2k + 1], problems whose difference is -k/k, ..., k/k. Returns [study].
-    draws: None for what p tends to as they grow.
+    counts: [study, 2k + 1], the number of problems whose difference is -k/k, ..., k/k.
+    draws: None for the limit of p for many draws.
     """
     method = "sign-flip" if method == "max-t" else method
     distinct, place = np.unique(counts, axis=0, return_inverse=True)
@@ -109,15 +109,15 @@ def p_values(
             p = 2 * (rng.binomial(draws, np.clip(tail, 0, 1)) + 1) / (draws + 1)
         p = np.minimum(1.0, p)
         if method == "exact-bootstrap":
-            p = np.maximum(p, 2.0 ** (1 - problems))  # as `bootstrap.exact`
+            p = np.maximum(p, 2.0 ** (1 - problems))  # as in `bootstrap.exact`
     flat = counts.max(axis=1) == problems
     value = np.abs(counts @ steps) / (int(steps[-1]) * problems)
     alike = np.where(value == 0, 1.0, np.minimum(1.0, 2 * (1 + value) ** -float(problems)))
-    return np.where(flat, alike, p)  # as `interval.without_spread`
+    return np.where(flat, alike, p)  # as in `interval.compare_constant`
 
 
 def _of_counts(method: str, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of the methods that need nothing but the counts, all of them different."""
+    """Return p for the methods that need only counts; counts: distinct rows."""
     k = counts.shape[1] // 2
     few = counts.sum(axis=1) - counts[:, k] < (np.inf if method == "restricted-likelihood" else FEW)
     p = np.empty(len(counts))
@@ -138,33 +138,33 @@ def _student(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.
 
 
 def _bootstrap_tail(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Smaller share of resampled sums at or beyond zero: the observed distribution, convolved n times."""
+    """Return the smaller share of resampled sums at or beyond zero, by convolving the observed counts."""
     problems, k = int(counts[0].sum()), int(steps[-1])
     width = exact_resampling.width(2 * k * problems + 1)
     waves = np.exp(-2j * np.pi * np.outer(np.arange(2 * k + 1), np.arange(width // 2 + 1)) / width)
     shares = counts / problems
     resampled = exact_resampling.raised(shares @ waves.real + 1j * (shares @ waves.imag), problems)
-    # Two sums over the transform back, by Parseval; entry k * problems of it is the sum zero.
+    # Two sums over the inverse transform, by Parseval; its entry k * problems is the sum zero.
     tails = np.zeros((2, width))
     tails[0, : k * problems + 1] = tails[1, k * problems : 2 * k * problems + 1] = 1
     weights = np.fft.rfft(tails).conj() / width
-    weights[:, 1 : width // 2] *= 2  # the frequencies that a real transform leaves out
+    weights[:, 1 : width // 2] *= 2  # frequencies that a real transform omits
     sums = resampled.real @ weights.real.T - resampled.imag @ weights.imag.T
     smaller: NDArray[np.float64] = sums.min(axis=1)
     return smaller
 
 
 def _flipped_tail(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Share of sign flips whose sum is at least as large as the observed one."""
+    """Return the share of sign flips whose sum is at least as large as the observed one."""
     problems, k = int(counts[0].sum()), int(steps[-1])
     width = exact_resampling.width(2 * k * problems + 1)
     angles = 2 * np.pi * np.arange(width // 2 + 1) / width
-    cosine = np.cos(steps[k + 1 :, None] * angles)  # [step, frequency]: one problem's two signs
+    cosine = np.cos(steps[k + 1 :, None] * angles)  # [step, frequency]: both signs of one problem
     sizes = (counts[:, k + 1 :] + counts[:, k - 1 :: -1]).astype(np.float64)
-    # Their powers are multiplied as logarithms: one matrix product instead of a power for every study.
+    # Powers are multiplied as logarithms: one matrix product instead of one power per study.
     magnitude = np.exp(sizes @ np.log(np.maximum(np.abs(cosine), 1e-300)))
     transform = np.where(sizes @ (cosine < 0.0).astype(np.float64) % 2 == 1, -magnitude, magnitude)
-    flipped = np.fft.irfft(transform, width)  # entry s is the sum s, entry width - s the sum -s
+    flipped = np.fft.irfft(transform, width)  # entry s is the sum s, entry width - s is the sum -s
     largest = k * problems
     upper = np.cumsum(flipped[:, largest::-1], axis=1)[:, ::-1]  # entry s: share with a sum of at least s
     extreme: NDArray[np.float64] = np.take_along_axis(upper, np.abs(counts @ steps)[:, None], axis=1)[:, 0]
@@ -172,7 +172,7 @@ def _flipped_tail(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArra
 
 
 def counted(gained: NDArray[np.int64], seeds: int) -> NDArray[np.int64]:
-    """[study, problem] sums over seeds, -seeds to seeds, to the counts [study, 2 seeds + 1] of `p_values`."""
+    """Return the counts [study, 2 seeds + 1] for `p_values`, from sums over seeds [study, problem]."""
     studies, width = len(gained), 2 * seeds + 1
     flat = (gained + seeds) + width * np.arange(studies)[:, None]
     return np.bincount(flat.ravel(), minlength=studies * width).reshape(studies, width)

@@ -9,7 +9,7 @@ from scipy import stats
 
 __all__ = ["LEAST", "Ranked", "rank_correlation", "spearman"]
 
-LEAST = 5  # pairs; of fewer no limits are given: of four they reach from -1 to 1 but for a perfect order
+LEAST = 5  # no limits for fewer pairs: with four they span -1 to 1 unless the order is perfect
 
 
 class Ranked(NamedTuple):
@@ -20,8 +20,8 @@ class Ranked(NamedTuple):
 
 
 def spearman(one: ArrayLike, other: ArrayLike) -> float:
-    """Pearson's correlation of the ranks of pairs; equal values share their mean rank. NaN where all values
-    of one side are equal, and of fewer than two pairs.
+    """Return Pearson's correlation of the ranks of pairs; equal values share their mean rank. NaN if all
+    values of one side are equal, and for fewer than two pairs.
 
     Raises ValueError for sides of different length and for a value that is not finite.
     """
@@ -36,10 +36,10 @@ def spearman(one: ArrayLike, other: ArrayLike) -> float:
 
 
 def rank_correlation(one: ArrayLike, other: ArrayLike, level: float = 0.95) -> Ranked | None:
-    """Spearman's rho with two-sided limits; None of fewer than 5 pairs and where one side has a single value.
+    """Return Spearman's rho with two-sided limits; None for fewer than 5 pairs or a constant side.
 
     Limits: tanh of atanh(rho) -+ z sqrt((1 + rho^2 / 2) / (n - 3)) (Bonett and Wright 2000, Psychometrika
-    65:23). They take pairs to be drawn by chance.
+    65:23). They assume independent random pairs.
     """
     rho, n = spearman(one, other), len(np.asarray(one))
     if n < LEAST or math.isnan(rho):

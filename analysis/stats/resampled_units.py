@@ -1,8 +1,8 @@
-"""What a method resamples: problems, or whole clusters of problems where they come in clusters.
+"""Resampling units: problems, or whole clusters of problems where problems come in clusters.
 
-Every method is given one value a unit. The values of clusters of unequal sizes may lie outside [-1, 1], the
-range that methods take; they are divided by a power of two, which no rounding notices, and what is found is
-multiplied by it again: intervals, tests of signs and resampled means keep their scale.
+Every method gets one value per unit. The values of clusters of unequal sizes may lie outside [-1, 1], the
+range that methods accept; they are divided by a power of two, which is exact in floating point, and results
+are multiplied by it again.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,15 +18,15 @@ from analysis.stats.interval import problem_means
 
 __all__ = ["Clusters", "Units", "compare_at", "margins", "number", "simultaneous", "units"]
 
-Clusters = Sequence[str] | None  # of each problem; None where problems are independent
+Clusters = Sequence[str] | None  # the cluster of each problem; None if problems are independent
 
 
 class Units(NamedTuple):
-    values: NDArray[np.float64]  # [unit, seed], of clusters [unit, 1], in [-1, 1]
-    scale: float  # that they were divided by
+    values: NDArray[np.float64]  # [unit, seed], for clusters [unit, 1], in [-1, 1]
+    scale: float  # the divisor of the values
 
     def whole(self, found: Comparison) -> Comparison:
-        """What was found of `values`, of the differences themselves."""
+        """Return a comparison of `values` on the scale of the original differences."""
         if self.scale == 1:
             return found
         low, high = max(-1.0, found.low * self.scale), min(1.0, found.high * self.scale)
@@ -34,14 +34,14 @@ class Units(NamedTuple):
 
 
 def number(clusters: Clusters, problems: int) -> int:
-    """Of units."""
+    """Return the number of units."""
     return problems if clusters is None else len(set(clusters))
 
 
 def units(difference: ArrayLike, clusters: Clusters) -> Units:
-    """difference[problem, seed], points. Clusters of one problem each are these problems.
+    """Return the units of difference[problem, seed], points. Clusters of one problem each are problems.
 
-    Raises DegenerateDifference as `interval.problem_means` and `clusters.clustered` do.
+    Raises DegenerateDifference as `interval.problem_means` and `clusters.cluster_values` do.
     """
     values = np.asarray(difference, dtype=np.float64)
     if clusters is None or len(set(clusters)) == len(clusters) == len(values):
@@ -62,7 +62,7 @@ def compare_at(
     rng: Callable[[], np.random.Generator],
     null: float = 0.0,
 ) -> list[Comparison]:
-    """`paired_tests.compare_at` of units."""
+    """Return `paired_tests.compare_at_levels` of units."""
     of = units(difference, clusters)
     found = paired_tests.compare_at(method, of.values, levels, draws=draws, rng=rng, null=null / of.scale)
     return [of.whole(each) for each in found]
@@ -79,7 +79,7 @@ def margins(
     draws: int = 10_000,
     rng: np.random.Generator | None = None,
 ) -> Margins:
-    """`equal_memory.margins` of units."""
+    """Return `memory_charge.tost` of units."""
     of = units(difference, clusters)
     found = equal_memory.margins(
         of.values,
@@ -103,8 +103,8 @@ def simultaneous(
     draws: int,
     rng: np.random.Generator,
 ) -> list[list[Comparison]]:
-    """`max_t.max_t` of units: of each contrast its difference, clusters and null. Contrasts of a group share
-    their problems and clusters.
+    """Return `max_t.max_t` of units. groups: difference, clusters and null of each contrast; contrasts of a
+    group share their problems and clusters.
     """
     of = [[(units(difference, clusters), null) for difference, clusters, null in group] for group in groups]
     found = max_t.max_t(

@@ -1,16 +1,16 @@
-"""The restricted-likelihood test: exact on the lattice, under the likeliest shares that have the null's mean.
+"""The restricted-likelihood test: exact on the lattice, under the likeliest shares with the null's mean.
 
-Seeds are scored 0 or 1, so a problem's seeds sum to -k, ..., k and a study is its counts of problems at each.
-Of all shares of these sums whose mean is the null's, the likeliest ones given the counts are taken for the
-truth. p is the chance that n such problems sum to at least, or at most, what was observed: an estimated p, as
-Storer & Kim (1990) have it for two proportions and Lloyd (2008) in general. The likeliest shares are those of
-empirical likelihood (Owen 1988), but that sums which were not observed may have a share as well.
+Seeds are scored 0 or 1, so a problem's seeds sum to -k, ..., k and a study is described by its counts of
+problems at each sum. Of all distributions of these sums whose mean is the null's, the test takes the one
+that is likeliest given the counts. p is the probability that n such problems sum to at least, or at most, the
+observed sum: an estimated p, as in Storer & Kim (1990) for two proportions and Lloyd (2008) in general. The
+likeliest shares are those of empirical likelihood (Owen 1988), except that sums that were not observed may
+have a share too.
 
-Nothing is assumed of the form, so that few differences and skewed ones are answered by what they can show:
-gains of one seed alone are held against losses of all seeds that happened not to be seen. With one seed and
-no difference under the null, gains and losses get equal shares. Gains alone have the binomial tail, and the
-upper end of Clopper & Pearson (1934). Problems that all agree need no rule of their own: none in n has the
-chance (1 - u)^n where a share u has to differ.
+The test assumes no form of the distribution, so it is valid for few and for skewed differences: gains of one
+seed may be balanced by unobserved losses of all seeds. With one seed and no difference under the null, gains
+and losses get equal shares. Gains alone have the binomial tail and the upper end of Clopper & Pearson (1934).
+Problems that all agree need no special case: none in n differs with probability (1 - u)^n if a share u does.
 """
 
 from collections.abc import Callable
@@ -25,19 +25,19 @@ from analysis.stats.interval import problem_means
 
 __all__ = ["compare", "ends", "limits", "margins", "p_values", "shares", "tails"]
 
-HALVINGS = 54  # of the tilt: to the last bit
-PRINTED = 34  # of the tilt at an end of an interval: 1e-9
-ROUNDING = 1e-15  # of a transform: smaller tails are not told apart
-BLOCK = 1 << 22  # numbers held at a time
+HALVINGS = 54  # bisection steps for the tilt: to the last bit
+PRINTED = 34  # bisection steps for the tilt at an interval end: 1e-9
+ROUNDING = 1e-15  # rounding error of a transform: smaller tails are not distinguished
+BLOCK = 1 << 22  # numbers in memory at a time
 
 
 def compare(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Comparison:
-    """The mean of difference[problem, seed], -1, 0 or 1 in every seed, its interval, and the p of `null`:
-    twice the smaller tail.
+    """Return the mean of difference[problem, seed], -1, 0 or 1 for every seed, its interval, and the p of
+    `null`: twice the smaller tail.
 
-    The interval holds the nulls of which each tail is above (1 - level) / 2. Tails rise and fall with the
-    null (`shares` are ordered by it), so it excludes a null exactly when p <= 1 - level there.
-    Raises DegenerateDifference, also for a difference that is not whole.
+    The interval contains the nulls for which both tails are above (1 - level) / 2. Tails are monotone in the
+    null (`null_shares` are ordered by it), so it excludes a null exactly when p <= 1 - level there.
+    Raises DegenerateDifference, also for a difference that is not an integer.
     """
     counts = exact_resampling.counted(difference)
     mean = float(problem_means(difference).mean())
@@ -45,7 +45,7 @@ def compare(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) ->
 
 
 def margins(difference: ArrayLike, margin: tuple[float, float], *, alpha: float = 0.05) -> Margins:
-    """Both one-sided tests of margin = (low, high), with the limits that match them at `alpha`."""
+    """Test against margin = (low, high) by two one-sided tests; the limits match them at `alpha`."""
     counts = exact_resampling.counted(difference)
     mean = float(problem_means(difference).mean())
     worse, better = (float(tails(counts[None], at)[0, side]) for at, side in zip(margin, (1, 0), strict=True))
@@ -53,32 +53,33 @@ def margins(difference: ArrayLike, margin: tuple[float, float], *, alpha: float 
 
 
 def p_values(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float64]:
-    """[study]: the two-sided p of `null`, in points, one for all or [study].
+    """Return the two-sided p of `null`, [study]; null: in points, one value or [study].
 
-    counts: [study, 2k + 1], problems whose seeds sum to -k, ..., k; as many problems in every study.
+    counts: [study, 2k + 1], the number of problems whose seeds sum to -k, ..., k; equally many problems in
+    every study.
     """
     p: NDArray[np.float64] = np.minimum(1.0, 2 * tails(counts, null).min(axis=1))
     return p
 
 
 def tails(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float64]:
-    """[study, 2]: the chance of a sum at most, and of one at least, as large as the observed one under the
-    null. The second is p of a mean at `null` or below.
+    """Return the probabilities of a sum at most, and at least, as large as the observed one under the null,
+    [study, 2]. The second is the p of a mean at `null` or below.
     """
     return _in_blocks(lambda some, at: _tails(some, shares(some, at)), counts, null)
 
 
 def limits(counts: NDArray[np.int64], *, level: float) -> NDArray[np.float64]:
-    """[study, 2]: the lower and the upper end of the interval of `compare`."""
+    """Return the lower and upper end of the interval of `compare`, [study, 2]."""
     return _in_blocks(lambda some, aim: _limits(some, aim[0]), counts, (1 - level) / 2)
 
 
 def shares(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float64]:
-    """[study, 2k + 1]: the likeliest shares of the sums -k, ..., k whose mean is k x null, given the counts.
+    """Return the likeliest shares of the sums -k, ..., k with mean k x null, [study, 2k + 1].
 
-    They are proportional to c_x / (1 + t x / k), -1 <= t <= 1: the multiplier of the mean is the tilt t. At
-    t = 1 a sum of -k that was not observed costs no likelihood, and takes as much as the mean asks for; so
-    does k at -1. With the tilt every mean is reached once, and all shares are ordered by it.
+    They are proportional to c_x / (1 + t x / k), -1 <= t <= 1, where the tilt t is the multiplier of the
+    mean. At t = 1 an unobserved sum of -k costs no likelihood and takes the share that the mean requires; so
+    does k at -1. Every mean is reached at exactly one tilt, and shares are ordered by the tilt.
     """
     k = counts.shape[1] // 2
     aim = np.broadcast_to(k * np.asarray(null, dtype=np.float64), (len(counts),))
@@ -91,14 +92,14 @@ def shares(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float
 
 
 def tilted(counts: NDArray[np.int64], tilt: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[study, 2k + 1]: likeliest shares of one mean each, the lower the larger the tilt[study] in [-2, 2].
+    """Return the likeliest shares at tilt[study] in [-2, 2], [study, 2k + 1]; a larger tilt lowers the mean.
 
-    Beyond 1 the tilt less 1 is the share that -k takes unobserved, below -1 likewise for k.
+    Above 1, the tilt minus 1 is the share of an unobserved -k; below -1 likewise for k.
     """
     k = counts.shape[1] // 2
     inner = np.clip(tilt, -1, 1)[:, None]
     slope = 1 + inner * np.arange(-k, k + 1) / k
-    # At a slope of zero an observed sum has all of the weight.
+    # At a slope of zero an observed sum has all the weight.
     weights = np.where(counts > 0, counts / np.maximum(slope, 1e-300), 0)
     found: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
     more = np.abs(tilt) - 1
@@ -119,7 +120,7 @@ def _tails(counts: NDArray[np.int64], chances: NDArray[np.float64]) -> NDArray[n
 
 
 def _limits(counts: NDArray[np.int64], tail: float) -> NDArray[np.float64]:
-    """Both ends are halved together: a lower end is where the upper tail falls to `tail`."""
+    """Bisect both ends together; the lower end is where the upper tail falls to `tail`."""
     studies, k = len(counts), counts.shape[1] // 2
     twice, lower = np.concatenate([counts, counts]), np.repeat([True, False], studies)
 
@@ -134,7 +135,7 @@ def _limits(counts: NDArray[np.int64], tail: float) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=4096)
 def ends(counts: tuple[int, ...], level: float) -> tuple[float, float]:
-    """`limits` of one study. A verdict asks for the same ones several times, made-up studies all the time."""
+    """Return `limits` of one study, cached: verdicts and simulated studies request them repeatedly."""
     low, high = limits(np.array(counts)[None], level=level)[0].tolist()
     return low, high
 
@@ -142,7 +143,7 @@ def ends(counts: tuple[int, ...], level: float) -> tuple[float, float]:
 def _crossing(
     above: Callable[[NDArray[np.float64]], NDArray[np.bool_]], studies: int, halvings: int
 ) -> NDArray[np.float64]:
-    """[study]: the tilt in [-2, 2] from which on the mean is no longer `above`."""
+    """Return the tilt in [-2, 2] from which `is_above` no longer holds, [study], by bisection."""
     low, high = np.full(studies, -2.0), np.full(studies, 2.0)
     for _ in range(halvings):
         middle = (low + high) / 2

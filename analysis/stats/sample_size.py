@@ -1,4 +1,4 @@
-"""How many problems would decide a paired difference of a measured spread, and what so many can detect."""
+"""Sample size for a paired difference of known spread, and the difference that a sample size can detect."""
 
 import math
 
@@ -10,14 +10,14 @@ POWER = 0.8
 
 
 def needed(mean: float, spread: float, level: float, margin: float | None = None) -> int | None:
-    """Problems at which a paired difference would be decided at `level` with 80 % power.
+    """Return the number of problems that decide a paired difference at `level` with 80 % power.
 
-    mean, spread: of the problems' differences, the spread with n - 1. margin: None to tell the difference
-    from zero, two-sided; else to show that it lies within the margin (both one-sided tests) or, where the
-    measured one does not, beyond it. Normal approximation, sound for a result above thirty.
+    mean, spread: of the problems' differences; the spread is the standard deviation with n - 1. margin: None
+    to test the difference against zero, two-sided; else to show that it lies within the margin (both
+    one-sided tests) or, if the measured one does not, beyond it. Normal approximation, sound above thirty.
 
-    None where no number would do: no difference, one on the margin itself, or no spread to plan with. Where
-    all problems agree, as many as bound the share of others by the margin.
+    None if no number suffices: no difference, one on the margin itself, or no spread to plan with. If all
+    problems agree, the number that bounds the share of differing problems by the margin.
     """
     if spread == 0:
         if margin is None or mean != 0:
@@ -33,20 +33,20 @@ def needed(mean: float, spread: float, level: float, margin: float | None = None
     assert margin is not None
 
     def short(n: float) -> float:
-        """Of the power, by which both tests of the margin fall short of it at n problems."""
+        """Return by how much the power of both margin tests at n problems falls short of the target."""
         error = spread / math.sqrt(n)
         each = (stats.norm.cdf((margin + side * mean) / error - sure) for side in (-1, 1))
         return POWER + 1 - float(sum(each))
 
-    # One margin near and the other far: one test decides. Both as near: each has half of the misses.
+    # If one margin is near, one test decides; if both are equally near, each has half of the misses.
     return math.ceil(float(optimize.brentq(short, sizes[0] * 0.99, sizes[1] * 1.01)))
 
 
 def detectable(problems: int, spread: float, level: float) -> float:
-    """The smallest true difference (points) that so many problems tell from zero at `level`, two-sided, with
-    80 % power; NaN where no spread was measured to plan with. spread: of the problems' differences, with
-    n - 1. By the quantiles of Student's t, which of few problems or clusters are far wider than the normal
-    ones of `needed`. It may lie above 1: no difference is found then.
+    """Return the smallest true difference (points) that this many problems detect at `level`, two-sided, with
+    80 % power; NaN without a measured spread. spread: of the problems' differences, with n - 1. Uses
+    Student's t, whose quantiles for few problems or clusters are far wider than the normal ones of
+    `problems_needed`. The result may be above 1: no difference is detectable then.
     """
     if spread == 0:
         return math.nan

@@ -1,9 +1,9 @@
-"""Whether two judgements of the same records say the same: one that was written down, and today's own.
+"""Compare two judgements of the same records: a stored one and the one that today's code computes.
 
-What records determine has one value, whatever code computes it: words, counts, accuracies, memory. The bounds
-of intervals and p depend on how they are computed, which better methods have changed; of another version of
-this package they are alike where they decide the same and lie near each other. How a judgement says its grade
-and its limits in whole sentences, and what only later versions print, decides nothing.
+Words, counts, accuracies and memory are determined by the records, whatever code computes them. Interval ends
+and p depend on the method, which later versions improved; values from another version of this package agree
+if they decide the same and are close. The wording of the grade and of the limits, and fields that only later
+versions have, decide nothing.
 """
 
 import re
@@ -17,19 +17,19 @@ __all__ = ["Apart", "Unlike", "plain", "unlike"]
 
 LOW, HIGH = ("low", "low_simultaneous"), ("high", "high_simultaneous")
 CHANCES = ("p", "p_bootstrap", "p_t", "p_sign_flip", "p_holm", "p_adjusted")
-LABEL, LIMITS = "label", "does_not_prove"  # of the judgement itself, whose sentences may be others
-LATER = ("gate", "memory", "rule_says", "uneven")  # that judgements of before there were gates do not have
+LABEL, LIMITS = "label", "does_not_prove"  # top-level fields whose wording may differ
+LATER = ("gate", "memory", "rule_says", "uneven")  # fields that judgements from before gates existed lack
 LIMIT = re.compile(rf"\.{LIMITS}\[[0-9]+\]")
 DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{6}")
-NEAR = 0.5  # of the interval's width; of the studies shipped with this package the farthest is 0.42 away
-RATIO = 2.0  # of two p; of those studies the largest is 1.2
-SMALL = 1e-4  # two p below it are near each other
-LONGEST = 60  # characters of a value that are shown
+NEAR = 0.5  # share of the interval's width; the maximum among the shipped studies is 0.42
+RATIO = 2.0  # ratio of two p; the maximum among the shipped studies is 1.2
+SMALL = 1e-4  # two p below this count as close
+LONGEST = 60  # characters of a value to print
 NOTHING = "nothing"
 
 
 class Unlike(NamedTuple):
-    """A field in which two judgements differ, e.g. contrasts[3].low, and what they say there, to be shown."""
+    """A field in which two judgements differ, e.g. contrasts[3].low, with both values, safe to print."""
 
     path: str
     written: str
@@ -40,12 +40,12 @@ class Unlike(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """Where two judgements differ."""
+    """The differences between two judgements."""
 
-    decisive: list[Unlike]  # what cannot be a matter of how it is computed
-    computed: list[Unlike]  # bounds and p that are alike enough
+    decisive: list[Unlike]  # cannot be explained by another method of computation
+    computed: list[Unlike]  # interval ends and p that are close enough
     sentences: list[Unlike]
-    later: list[Unlike]  # what only today's has
+    later: list[Unlike]  # fields that only today's judgement has
 
     @property
     def all(self) -> list[Unlike]:
@@ -53,7 +53,7 @@ class Apart(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """Two values at one place. row: the object of today's judgement that `here` is in."""
+    """Two values of one field. row: the object of today's judgement that contains `recomputed`."""
 
     path: str
     name: str
@@ -63,8 +63,8 @@ class _Pair(NamedTuple):
 
 
 def unlike(written: Any, here: Mapping[str, Any]) -> Apart:
-    """written: a judgement as it was read, by whomever it was made and of any shape. here: today's own, or
-    today's own selection, as JSON gives it back.
+    """Return the differences between two judgements. written: a parsed judgement, untrusted and of any
+    shape. recomputed: today's judgement or selection, after a round trip through JSON.
     """
     found = Apart([], [], [], [])
     levels = [
@@ -87,7 +87,7 @@ def unlike(written: Any, here: Mapping[str, Any]) -> Apart:
 
 
 def _said(pair: _Pair) -> bool:
-    """Whether it is the same grade in other words, or other limits of what is proven where both name some."""
+    """Return whether the values are one grade, or non-empty limits, in different words."""
     if pair.path == f".{LABEL}":
         both = isinstance(pair.written, str) and isinstance(pair.here, str)
         return both and pair.written.split()[:1] == pair.here.split()[:1]
@@ -102,14 +102,14 @@ def _sentence(value: Any) -> bool:
 
 
 class _Absent:
-    """In place of a value where only the other judgement has the field."""
+    """Stands for a missing value if only the other judgement has the field."""
 
 
 _ABSENT = _Absent()
 
 
 def _pairs(path: str, name: str, written: Any, here: Any, row: Mapping[str, Any]) -> Iterator[_Pair]:
-    """Every place at which the two differ, as deep as both have the same shape."""
+    """Yield every field in which the two differ, as deep as their shapes agree."""
     if isinstance(written, Mapping) and isinstance(here, Mapping):
         for key in sorted({*written, *here}):
             one, other = written.get(key, _ABSENT), here.get(key, _ABSENT)
@@ -122,9 +122,9 @@ def _pairs(path: str, name: str, written: Any, here: Any, row: Mapping[str, Any]
 
 
 def _later(written: Any, here: Mapping[str, Any]) -> set[str]:
-    """The fields that this judgement need not have: none of one from when there were gates. A gate that was
-    registered is none of them; nor is what the rule says, unless SCREENED, which small studies once did not
-    have, stands for the word of a rule that decided nothing.
+    """Return the fields that the stored judgement may lack: none if it has a gate, or if a gate is
+    registered. `rule_says` is among them only if today's verdict is SCREENED, which small studies did not
+    have earlier, and the rule decided nothing.
     """
     if not isinstance(written, Mapping) or "gate" in written or here.get("gate") is not None:
         return set()
@@ -133,7 +133,7 @@ def _later(written: Any, here: Mapping[str, Any]) -> set[str]:
 
 
 def _near(pair: _Pair, levels: list[float]) -> bool:
-    """Whether both are bounds on the same side of zero, or p on the same side of every level, and near."""
+    """Return whether both are close: ends on one side of zero, or p on one side of every level."""
     one, other = _number(pair.written), _number(pair.here)
     if one is None or other is None:
         return False
@@ -151,7 +151,7 @@ def _near(pair: _Pair, levels: list[float]) -> bool:
 
 
 def _number(value: Any) -> float | None:
-    """Of a decimal as judgements write it; None for anything else."""
+    """Parse a decimal as judgements write it; None for anything else."""
     return float(value) if isinstance(value, str) and DECIMAL.fullmatch(value) else None
 
 
@@ -166,6 +166,6 @@ def _shown(value: Any) -> str:
 
 
 def plain(text: str, most: int = LONGEST) -> str:
-    """Short, and without a character that a terminal would obey."""
+    """Shorten text and escape characters that a terminal would interpret."""
     cut = text if len(text) <= most else f"{text[:most]}..."
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)

@@ -1,4 +1,4 @@
-"""An arm in words: its policy or press, what it sets of it, and what it says to the model."""
+"""Descriptions of arms: the policy or press, its settings, and its extra prompt."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,14 +9,14 @@ __all__ = ["apart", "asked", "presses", "runs", "unlike", "words"]
 
 
 def runs(arm: Mapping[str, Any]) -> str:
-    """The name of its policy or, of a press, that: "snapkv", "kvpress:SnapKVPress"."""
+    """Return the name of the arm's policy or press: "snapkv", "kvpress:SnapKVPress"."""
     named: str = arm["press"] if "press" in arm else arm["policy"]
     return named
 
 
 def presses(content: Mapping[str, Any]) -> frozenset[str]:
-    """The arms that run a press, and the subject of a sweep that may choose one. Such an arm may hold every
-    slot and yet not answer as the full cache does: kvpress masks in place what some presses evict.
+    """Return the arms that run a press, and the subject of a sweep that may choose one. Such an arm may
+    retain every slot and still not answer as the full cache does: kvpress masks in place for some presses.
     """
     found = {name for name, arm in content["arms"].items() if "press" in arm}
     sweep = content.get("sweep")
@@ -26,9 +26,8 @@ def presses(content: Mapping[str, Any]) -> frozenset[str]:
 
 
 def unlike(lock: Mapping[str, Any]) -> frozenset[str]:
-    """The arms that with nothing evicted are not the full cache under another name: their slots may be stored
-    otherwise than computed, or something was asked of them beside the problem. With them the subject of a
-    sweep that may choose one.
+    """Return the arms that differ from the full cache even if they evict nothing: their slots are not stored
+    as computed, or they have an extra prompt. Includes the subject of a sweep that may choose one.
     """
     policies: Mapping[str, Mapping[str, str]] = lock.get("policies", {})
     found = {arm for arm, own in policies.items() if own.get("state", AS_COMPUTED[0]) not in AS_COMPUTED}
@@ -40,7 +39,7 @@ def unlike(lock: Mapping[str, Any]) -> frozenset[str]:
 
 
 def words(arm: Mapping[str, Any]) -> str:
-    """E.g. "policy snapkv, scoring.window = 64". arm: as a lock has it, or what a sweep selected."""
+    """Describe an arm: "policy snapkv, scoring.window = 64". arm: from a lock or a selection."""
     own = (f"{path} = {_text(value)}" for path, value in arm.get("set", {}).items())
     return ", ".join([f"{'press' if 'press' in arm else 'policy'} {runs(arm)}", *own])
 
@@ -52,7 +51,7 @@ def _text(value: Any) -> str:
 
 
 def _asked(lock: Mapping[str, Any], arm: str, chosen: str | None = None) -> str:
-    """Of one arm; empty for nothing. chosen: the candidate that a sweep's name stands for."""
+    """Return the extra prompt of an arm, or "". chosen: the candidate that the sweep's name stands for."""
     texts: Mapping[str, str] = lock.get("asked", {})
     sweep = lock["protocol"]["content"].get("sweep") or {}
     named = (chosen or sweep["candidates"][0]) if arm == sweep.get("name") else arm
@@ -60,7 +59,7 @@ def _asked(lock: Mapping[str, Any], arm: str, chosen: str | None = None) -> str:
 
 
 def asked(lock: Mapping[str, Any]) -> list[str]:
-    """A sentence for each text that is asked, with its arms; none where no arm asks anything."""
+    """Return a sentence for each extra prompt, with its arms."""
     arms: dict[str, list[str]] = {}
     for arm, text in lock.get("asked", {}).items():
         arms.setdefault(text, []).append(arm)
@@ -68,8 +67,8 @@ def asked(lock: Mapping[str, Any]) -> list[str]:
 
 
 def apart(lock: Mapping[str, Any], chosen: str | None = None) -> list[str]:
-    """A sentence for each two arms that are compared, by the rule or beside it, and were asked different
-    things: they differ in more than their caches.
+    """Return a sentence for each two compared arms with different extra prompts: they differ in more than
+    their caches.
     """
     decision = lock["protocol"]["content"]["decision"]
     compared = [*sides(decision), *((decision["subject"], other) for other in decision.get("beside") or ())]
@@ -85,6 +84,6 @@ def apart(lock: Mapping[str, Any], chosen: str | None = None) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """On one line, with no character that a terminal acts on: a lock may come from anyone."""
+    """Quote text on one line, without terminal control characters: a lock is untrusted."""
     plain = "".join(one if one.isprintable() else "\ufffd" for one in " ".join(text.split()))
     return f'"{plain}"' if text else "nothing"

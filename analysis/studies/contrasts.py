@@ -1,4 +1,4 @@
-"""The two arms of a contrast on the same problems, as the rule for lanes without a grade leaves them."""
+"""Pairs of arms on the same problems, after the registered rule for lanes without a grade."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -33,19 +33,19 @@ __all__ = [
     "verdict",
 ]
 
-# Those of one arm in one cell, by column.
+# The lanes of one arm in one cell, by column.
 Lanes: TypeAlias = pd.DataFrame | Mapping[str, NDArray[Any]]
 MISSING = ("inconclusive", "wrong")
 MILLION = 10**6
-# The columns of a lane whose sum is its memory, by the registered `memory`; locks without it mean slots. The
-# windows of sliding layers, the same in every arm, are left out: they would make unlike caches look alike.
+# The columns whose sum is a lane's memory, by the registered `memory`; locks without it mean slots. Windows
+# of sliding layers, equal in all arms, are left out: they would make different caches look similar.
 MEMORY: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"slots": ("mean_slots",), "bytes": ("evictable_bytes",), "total": ("evictable_bytes", "state_bytes")}
 )
 
 
 class Pairing(NamedTuple):
-    """Two arms on the problems that both have a count for with every seed. Axes [problem, seed]."""
+    """Two arms on the problems that both have graded with every seed; axes [problem, seed]."""
 
     model: str
     task: str
@@ -53,12 +53,12 @@ class Pairing(NamedTuple):
     subject: str
     against: str
     problems: tuple[str, ...]
-    own: NDArray[np.float64]  # 1.0 correct, else 0.0; or a score between them
+    own: NDArray[np.float64]  # 1.0 for correct, else 0.0; or a score between them
     other: NDArray[np.float64]
-    own_memory: NDArray[np.float64]  # NaN for a lane that failed and counts as not correct
+    own_memory: NDArray[np.float64]  # NaN for a failed lane that counts as not correct
     other_memory: NDArray[np.float64]
-    full: bool = False  # the comparator never evicts, so that memory is unequal on purpose
-    clusters: tuple[str, ...] | None = None  # of each problem; None for a task without
+    full: bool = False  # the comparator is the full cache; memory is unequal on purpose
+    clusters: tuple[str, ...] | None = None  # of each problem; None for a task without clusters
 
     @property
     def difference(self) -> NDArray[np.float64]:
@@ -66,12 +66,12 @@ class Pairing(NamedTuple):
 
     @property
     def units(self) -> int:
-        """What is resampled: clusters where there are some, else problems."""
+        """The number of resampling units: clusters if there are any, else problems."""
         return resampled_units.number(self.clusters, len(self.own))
 
     @property
     def counts(self) -> bool:
-        """Whether its answers are right or wrong, each problem for itself, and not scores or clusters."""
+        """Whether answers are right or wrong and problems independent: no scores and no clusters."""
         return self.clusters is None and not self.scored
 
     @property
@@ -81,23 +81,23 @@ class Pairing(NamedTuple):
 
     @property
     def net(self) -> int | Fraction:
-        """Exact: scores have six places."""
+        """The exact sum of the differences; scores have six decimals."""
         total = float(self.difference.sum())
         return Fraction(round(total * MILLION), MILLION) if self.scored else round(total)
 
     def memory(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Of both arms, on the problems whose every lane was measured; in slots or bytes, as registered."""
+        """Return the memory of both arms on the problems with all lanes measured, in the registered unit."""
         whole = ~np.isnan([self.own_memory, self.other_memory]).any(axis=(0, 2))
         return self.own_memory[whole], self.other_memory[whole]
 
 
 class Counted(NamedTuple):
     study: Study
-    decisive: pd.DataFrame  # the lanes without a grade that leave the question open
+    decisive: pd.DataFrame  # the lanes without a grade that make the verdict INCONCLUSIVE
 
 
 def counted(study: Study) -> Counted:
-    """What `decision.missing` makes of lanes without a grade. Raises RecordError for an unknown rule."""
+    """Apply `decision.missing` to lanes without a grade. Raises RecordError for an unknown rule."""
     rule = study.lock["protocol"]["content"]["decision"]["missing"]
     if rule not in MISSING:
         raise RecordError(f"decision.missing: {rule!r} is unknown; it is {' or '.join(MISSING)}")
@@ -111,8 +111,8 @@ def counted(study: Study) -> Counted:
 
 
 def charitable(study: Study) -> Study:
-    """The study with every lane of a comparator that ended without a grade correct, and those of other arms
-    not: what the answers that nobody has could at most take from the subject.
+    """Return the study in which ungraded lanes are correct for comparators and wrong for other arms: the
+    worst case for the subject.
     """
     missing = study.missing
     ended = study.lanes.index.isin(missing.index[missing["state"] != NOT_RUN])
@@ -122,8 +122,8 @@ def charitable(study: Study) -> Study:
 
 
 def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
-    """Every (subject, comparator) by models, tasks, budgets, sides. A comparator that never evicts is the
-    same at every budget. Raises RecordError for an arm that the grid does not have there.
+    """Return all pairs of arms by models, tasks, budgets, arm pairs. A comparator that never evicts is the
+    same at every budget. Raises RecordError for an arm that is not in the grid there.
     """
     content = study.lock["protocol"]["content"]
     arms, counts = study.columns_by_arm(), content["decision"].get("memory", "slots")
@@ -151,7 +151,7 @@ def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
 
 
 def clusters_of(lock: Mapping[str, Any], task: str, problems: Sequence[str]) -> tuple[str, ...] | None:
-    """Of problems of a task; None where it has none. Raises RecordError for a problem without one."""
+    """Return the cluster of each problem, None for a task without. Raises RecordError if one is missing."""
     if (named := lock["items"][task].get("clusters")) is None:
         return None
     if lacking := [problem for problem in problems if problem not in named]:
@@ -166,9 +166,9 @@ def references(
     problems: list[str],
     memory: str = "slots",
 ) -> tuple[list[Reference], list[str]]:
-    """The subject at its budget, then the comparator at each of `budgets`, on the problems that every one of
-    them finished with every seed; and these problems. arms: as `Study.by_arm` gives them. memory: what was
-    registered as that.
+    """Return the subject at its budget and the comparator at each of `budgets`, on the problems that all of
+    them finished with every seed; and these problems. arms: from `Study.by_arm`. memory: the registered
+    measure.
     """
     place = pairing.model, pairing.task
     lanes = [arms[*place, pairing.budget, pairing.subject]]
@@ -180,7 +180,7 @@ def references(
 
 
 def held_by(arm: Lanes, memory: str, problems: list[str]) -> NDArray[np.float64]:
-    """[problem, seed], what lanes held of what is registered as `memory`."""
+    """Return the registered memory of lanes, [problem, seed]."""
     found: NDArray[np.float64] = np.sum(
         [by_problem(arm, column, problems) for column in MEMORY[memory]], axis=0
     )
@@ -188,7 +188,7 @@ def held_by(arm: Lanes, memory: str, problems: list[str]) -> NDArray[np.float64]
 
 
 def by_problem(arm: Lanes, column: str, problems: list[str]) -> NDArray[np.float64]:
-    """[problem, seed], problems in the given order and seeds in theirs. pandas' pivot is much slower."""
+    """Return a column as [problem, seed], seeds sorted. pandas' pivot is much slower."""
     seeds, seed = np.unique(np.asarray(arm["seed"]), return_inverse=True)
     row = {problem: number for number, problem in enumerate(problems)}
     table = np.full((len(problems), len(seeds)), np.nan)
@@ -197,8 +197,8 @@ def by_problem(arm: Lanes, column: str, problems: list[str]) -> NDArray[np.float
 
 
 def verdict(folder: Path) -> dict[str, Any]:
-    """What was judged of FOLDER. Raises RecordError without a verdict: nothing is derived from held-out
-    records while a study runs.
+    """Return the stored judgement of FOLDER. Raises RecordError without a verdict: nothing is derived from
+    held-out records while a study runs.
     """
     plain_files.refuse_other(Path(folder))
     if not (Path(folder) / "verdict.json").exists():

@@ -1,9 +1,8 @@
-"""Did it evict? Of every arm, from its records: events, lanes without one, and the ratios that papers print.
+"""Eviction counts of every arm from its records: eviction steps, idle lanes, and the ratios of papers.
 
-What a lane held is read from its record, whose `cache` is the summary of its trajectory (docs/records.md).
-What it would have held with nothing evicted follows from the tokens that were fed. A "ratio" is one number
-for what is not one thing: each definition in use has a name here, and of a study all of them stand side by
-side.
+The memory of a lane is in its record, whose `cache` summarizes the trajectory (docs/records.md). The memory
+without eviction follows from the tokens that were fed. Papers use different definitions of a "ratio": each
+has a name here, and all of them are reported side by side.
 """
 
 import json
@@ -26,15 +25,15 @@ UNLIKE = (
     "it holds every slot and stores it otherwise than the full cache, or was asked otherwise, so that "
     "nothing is shown of its evicting"
 )
-FULL = "full"  # the budget of what never evicts
+FULL = "full"  # the budget of arms that never evict
 Place: TypeAlias = tuple[str, str, str, str]
 
 
 class Held(NamedTuple):
-    """One lane that ended well. Slots are per KV head and layer.
+    """The memory of one successful lane. Slots are per KV head and layer.
 
-    asked: tokens of a question that is fed after the first event; None where nothing at hand tells them.
-    evicting: events that left fewer slots than they found; fired: all of them.
+    question: tokens of a question that is fed after the first eviction step; None if unknown.
+    evicting: eviction steps that removed slots; fired: all of them.
     """
 
     prompt: int
@@ -52,12 +51,12 @@ class Held(NamedTuple):
 
     @property
     def whole(self) -> Fraction | None:
-        """Slots at the end with nothing evicted: the prompt, the question and every token that was fed."""
+        """Slots at the end without eviction: the prompt, the question and every token that was fed."""
         return None if self.asked is None else Fraction(self.prompt + self.asked + self.fed)
 
     @property
     def whole_mean(self) -> Fraction | None:
-        """Their mean over moments: the end of the prefill, a question outside, each token that was fed."""
+        """Mean slots without eviction over the end of the prefill, a later question, and each fed token."""
         if self.asked is None:
             return None
         begun, moments = self.prompt + self.asked, self.fed + 1
@@ -66,8 +65,8 @@ class Held(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """The sum of `over` over lanes by the sum of `under`; of a pair of lanes, the arm's and the full cache's
-    on the same problem and seed. full: whether `under` is measured on the full cache's own lane.
+    """A ratio of sums over lanes: of `over` to `under`. full: whether `under` is measured on the lane of the
+    full cache with the same problem and seed.
     """
 
     words: str
@@ -135,7 +134,7 @@ RATIOS: Mapping[str, Ratio] = MappingProxyType(
         ),
     }
 )
-# What an arm held, by its registered budget.
+# Memory of an arm relative to its registered budget.
 OF_BUDGET: Mapping[str, Ratio] = MappingProxyType(
     {
         "prefill_end": Ratio(
@@ -148,27 +147,26 @@ OF_BUDGET: Mapping[str, Ratio] = MappingProxyType(
 
 
 def bodies(records: Path) -> Iterator[dict[str, Any]]:
-    """The bodies of the records in a folder, by shard and line."""
+    """Yield the bodies of the records in a folder, by shard and line."""
     for _, _, line in plain_files.lines(records, "shard-*.jsonl"):
         if line.endswith(b"\n"):
             yield json.loads(line)["body"]
 
 
 def removed(events: Iterable[Sequence[int]]) -> int:
-    """How many of these events left fewer slots than they found. Each: step, slots before, slots after."""
+    """Count the eviction steps that removed slots. Each event: step, slots before, slots after."""
     return sum(before > after for _, before, after in events)
 
 
 def counted(recorded: Iterable[Mapping[str, Any]], content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each (model, task, budget, arm), in the order of the records: `lanes` that ended well,
-    `never`, those without an event that left fewer slots than it found, `events` of this kind a lane (mean,
-    least, most), `fired`, the mean number of all events, the mean budget `slots`, and, each a Fraction or
+    """Return a row for each (model, task, budget, arm), in the order of the records: successful `lanes`,
+    `never`, those in which no eviction step removed slots, `events` that removed slots per lane (mean, least,
+    most), `fired`, the mean number of all eviction steps, the mean budget `slots`, and, each a Fraction or
     None, `of_budget` and `ratios` by the names above.
 
-    `failed` counts the lanes that did not end well, of which nothing else is in a row; `press` says that the
-    arm is one.
+    `failed` counts failed lanes, which enter nothing else; `press` says whether the arm runs a press.
 
-    recorded: bodies of records of one phase. content: of the protocol, as the lock has it.
+    recorded: bodies of records of one phase. content: of the protocol in the lock.
     """
     outside = {task["name"] for task in content["tasks"] if task["query"] == "outside"}
     pressed, failed = presses(content), Counter[Place]()
@@ -202,13 +200,13 @@ def _place(body: Mapping[str, Any]) -> Place:
 
 
 def idle(row: Mapping[str, Any]) -> bool:
-    """Whether an arm that has a budget never evicted."""
+    """Return whether an arm with a budget never evicted."""
     return bool(row["budget"] != FULL and row["never"] == row["lanes"])
 
 
 def warnings(rows: Sequence[Mapping[str, Any]], unlike: Container[str] = ()) -> list[str]:
-    """A line for each place at which an arm with a budget never evicted, and one for all those at which it
-    did so in some lanes alone. unlike: as `arms.unlike` names them.
+    """Return a line for each cell in which an arm with a budget never evicted, and one line for all cells in
+    which only some lanes did not evict. altered: from `arm_text.altered_arms`.
     """
     whole = "the full cache under another name, no result about its policy"
     lines = [
@@ -242,19 +240,19 @@ def warnings(rows: Sequence[Mapping[str, Any]], unlike: Container[str] = ()) -> 
 
 
 def _asked(body: Mapping[str, Any]) -> int:
-    """Tokens of a question outside: what a lane without an event held beyond its prompt and the tokens that
-    were fed to it.
+    """Return the tokens of a separate question: the peak of a lane without eviction minus its prompt and the
+    tokens that were fed.
     """
     return int(Fraction(body["cache"]["peak"]) - body["prompt_tokens"] - _fed(body))
 
 
 def _fed(body: Mapping[str, Any]) -> int:
-    """New tokens that were fed: the last one is not, where a lane ran into its limit."""
+    """Return how many new tokens were fed: the last one is not if the lane reached its token limit."""
     return int(body["tokens"]) - int(body["stop"] == "length")
 
 
 def _held(body: Mapping[str, Any]) -> Held:
-    """With no question outside."""
+    """Return the memory of a lane whose question is part of the prompt."""
     cache = body["cache"]
     return Held(
         prompt=body["prompt_tokens"],
@@ -272,11 +270,11 @@ def _held(body: Mapping[str, Any]) -> Held:
     )
 
 
-Lanes: TypeAlias = Mapping[tuple[int, str], Held]  # by seed and problem
+Lanes: TypeAlias = Mapping[tuple[int, str], Held]  # key: seed and problem
 
 
 def _row(place: Place, lanes: Lanes, whole: Lanes) -> dict[str, Any]:
-    """whole: the lanes of the full cache of this model and task, empty without any."""
+    """Return the row of one arm. full_lanes: of the full cache in this model and task, possibly empty."""
     every = list(lanes.values())
     events = [lane.evicting for lane in every]
     pairs = [(lane, whole[key]) for key, lane in lanes.items() if key in whole]
@@ -295,7 +293,7 @@ def _row(place: Place, lanes: Lanes, whole: Lanes) -> dict[str, Any]:
 
 
 def _ratio(ratio: Ratio, pairs: Sequence[tuple[Held, Held]]) -> Fraction | None:
-    """None where a lane does not tell, and without any lane."""
+    """Return the ratio of sums; None if a lane lacks a value, and without lanes."""
     over = [ratio.over(own) for own, _ in pairs]
     under = [ratio.under(other) for _, other in pairs]
     if None in over or None in under or not sum(under):

@@ -1,9 +1,8 @@
-"""The five ways in which evaluations of eviction fail, looked for in a finished study.
+"""Diagnostics of a finished study for five failure modes of evaluations of eviction.
 
-Section 3.2 of "Minimal-Intervention KV Retention via Set-Conditioned Diversity" names them. Each function
-says "seen", "not seen" or "cannot tell" with the numbers that it is read off, and decides nothing. Its
-family-level bundling is not here: that one mechanism failed is not that its family did, and no single study
-shows which.
+They are from section 3.2 of "Minimal-Intervention KV Retention via Set-Conditioned Diversity". Each function
+returns "seen", "not seen" or "cannot tell" with its numbers, and decides nothing. The paper's family-level
+bundling is not included: a single study cannot show whether a mechanism or its whole family failed.
 """
 
 import itertools
@@ -39,20 +38,20 @@ __all__ = [
 SEEN, NOT_SEEN, CANNOT_TELL = "seen", "not seen", "cannot tell"
 SMALL = 50  # problems
 SUBSAMPLES = 2_000
-OFTEN = 0.05  # share of subsamples that say something else
-COLLAPSE = 0.44  # share of wrong answers without an answer: the least that the paper reports at 64 slots
-FEW = 20  # wrong answers; of fewer no share is read
+OFTEN = 0.05  # share of subsamples that disagree, from which on a mode is detected
+COLLAPSE = 0.44  # share of wrong outputs without an answer: the paper's minimum at 64 slots
+FEW = 20  # wrong answers; no share is computed for fewer
 PLACE = ["model", "task", "budget"]
 
 
 class Diagnosis(NamedTuple):
     verdict: str
-    says: str  # in a sentence or two
-    rows: list[Any]  # what it is read off
+    says: str  # one or two sentences
+    rows: list[Any]  # the numbers behind it
 
 
 class Ratios(NamedTuple):
-    """Subject over comparator, of means over problems."""
+    """Ratios of subject to comparator, of means over problems."""
 
     prefill_end: float  # slots at the end of the prefill
     mean: float  # slots over the whole generation
@@ -61,19 +60,19 @@ class Ratios(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The memory of a contrast, and its difference where the comparator would have held as much."""
+    """The memory of a contrast, and its difference interpolated to equal memory."""
 
     model: str
     task: str
     budget: str
     against: str
-    ratios: Ratios | None  # None for fewer than two problems that were measured
-    interpolated: Comparison | None  # 95 %; None where no two budgets of the comparator bracket the subject
+    ratios: Ratios | None  # None for fewer than two measured problems
+    interpolated: Comparison | None  # 95 %; None if no two budgets of the comparator bracket the subject
     between: list[str] | None
 
 
 class Small(NamedTuple):
-    """What 50 of a contrast's problems would have shown, over random choices of them."""
+    """Results of a contrast on random subsamples of 50 of its problems."""
 
     model: str
     task: str
@@ -82,14 +81,14 @@ class Small(NamedTuple):
     n: int
     difference: float
     call: str  # "better", "worse" or "neither" at the corrected level, of all n
-    low: float  # 95 % of the differences of 50 lie between these
+    low: float  # 95 % of the subsample differences are between these
     high: float
-    other_sign: float  # share of choices with the opposite sign
-    other_call: float  # share that is called otherwise
+    other_sign: float  # share of subsamples with the opposite sign
+    other_call: float  # share of subsamples with another call
 
 
 class Apart(NamedTuple):
-    """By how much the largest of the evicting arms of a cell exceeds the smallest, as a share of it."""
+    """Relative spread of a proxy over the evicting arms of a cell: largest over smallest, minus 1."""
 
     model: str
     task: str
@@ -102,7 +101,7 @@ class Apart(NamedTuple):
 
 
 class Development(NamedTuple):
-    """Subject minus baseline of a sweep, on development and on held-out problems."""
+    """Subject minus baseline of a sweep, on development and held-out problems."""
 
     model: str
     task: str
@@ -112,15 +111,15 @@ class Development(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How the answers of an arm ended."""
+    """Counts of how the answers of an arm ended."""
 
     model: str
     task: str
     budget: str
     arm: str
     wrong: int
-    no_answer: int  # of the wrong
-    cut: int  # of all, by the limit of tokens
+    no_answer: int  # among the wrong
+    cut: int  # among all, by the token limit
     lanes: int
 
 
@@ -134,10 +133,10 @@ def iso_cache(
     seed: int,
     lock: Mapping[str, Any],
 ) -> Diagnosis:
-    """Do arms match at the end of the prefill whose means over the whole generation do not?
+    """Detect contrasts whose memory matches at the end of the prefill but not in the mean over generation.
 
-    Of slots, in bytes where the lock says what one takes. arms: by (model, task, budget, arm), lanes with
-    `prefill_end`, `peak_bytes` and what `records.Study.lanes` has.
+    Memory is in slots, or in bytes if the lock has bytes per slot. arms: lanes by (model, task, budget, arm),
+    with `prefill_end`, `peak_bytes` and the columns of `Study.lanes`.
     """
     if not pairs:
         return Diagnosis(CANNOT_TELL, "The comparator is the full cache: memory is unequal on purpose.", [])
@@ -186,7 +185,7 @@ def iso_cache(
 def _ratios(
     pair: Pairing, arms: Mapping[tuple[str, ...], pd.DataFrame], problems: list[str], slot: float
 ) -> Ratios | None:
-    """slot: bytes of a slot of the subject over those of the comparator's."""
+    """Return the memory ratios of a contrast. slot: bytes per slot of the subject over the comparator's."""
     columns = ("prefill_end", "mean_slots", "peak_slots", "mean_bytes")
     own, other = (
         np.array([by_problem(arms[*pair[:3], arm], column, problems) for column in columns])
@@ -202,12 +201,12 @@ def _ratios(
 def small_sample(
     pairs: Sequence[Pairing], decision: Mapping[str, Any], judged: Sequence[Mapping[str, Any]]
 ) -> Diagnosis:
-    """How often would 50 problems a task have shown another sign, another call, another verdict?
+    """Detect how often 50 problems per task would give another sign, call or verdict.
 
-    The registered method and rule on 2,000 random choices of 50 problems a task, without replacement; the
-    contrasts of a task see the same choice. judged: the contrasts as judged on all problems, in the order of
-    `pairs`; whether memory matched is taken to be the same on 50. Of max-t the choices see sign flips with
-    Bonferroni.
+    Applies the registered method and rule to 2,000 random subsamples of 50 problems per task, without
+    replacement; the contrasts of a task share a subsample. judged: the contrasts judged on all problems, in
+    the order of `pairs`; memory is assumed to match as on all problems. For max-t, subsamples are tested by
+    sign flips with Bonferroni.
     """
     if not any(len(pair.own) > SMALL for pair in pairs):
         return Diagnosis(CANNOT_TELL, f"No contrast has more than {SMALL} problems.", [])
@@ -260,9 +259,9 @@ def _other_verdicts(
     decision: Mapping[str, Any],
     judged: Sequence[Mapping[str, Any]],
 ) -> float:
-    """Share of the choices of which the rule says another word than of all problems.
+    """Return the share of subsamples with another verdict than all problems.
 
-    found: of each contrast, the lanes gained less those lost and p of each choice.
+    choices_by_contrast: for each contrast the lanes gained minus lost, and p, of each subsample.
     """
     rule, level = rules.RULES[decision["rule"]], float(decision["alpha"]) / len(judged)
 
@@ -270,7 +269,7 @@ def _other_verdicts(
         contrasts = []
         for (net, p), row, n in zip(values, judged, problems, strict=True):
             lanes = n * row["seeds"]
-            lost = net < 0 and p <= level  # where the simultaneous interval ends below zero
+            lost = net < 0 and p <= level  # the simultaneous interval is below zero
             contrasts.append(
                 Contrast(
                     **{name: row[name] for name in ("model", "task", "budget", "subject", "against")},
@@ -296,11 +295,11 @@ def _other_verdicts(
 def proxies(
     lanes: pd.DataFrame, tolerance: float, development: Sequence[Development], shared: bool
 ) -> Diagnosis:
-    """Does what is read off early or cheaply say what the run says?
+    """Detect cheap proxies that disagree with the run.
 
-    Compared within each cell, over its evicting arms: slots at the end of the prefill with mean slots, and
-    these with bytes; and, of a sweep, differences on development problems with those held out. Seconds a
-    token are given. shared: lanes of several arms decoded together, so that seconds are those of the company.
+    Compares, within each cell over its evicting arms, slots at the end of the prefill with mean slots, and
+    these with bytes; and, for a sweep, development with held-out differences. Seconds per token are reported.
+    shared: lanes of several arms were decoded in one batch, so that seconds are those of the batch.
     """
     cells = []
     for (model, task, budget), cell in lanes[lanes["budget"] != "full"].groupby(PLACE, sort=False):
@@ -335,8 +334,8 @@ def proxies(
 
 
 def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
-    """Does the sign of each contrast hold on another model? Rows are those of `transfer.table`, with t
-    intervals of 95 %, for every two models; problems of a task are paired across models.
+    """Detect contrasts whose sign differs on another model. Rows are those of `transfer.transfer_table`, with
+    95 % t intervals, for every two models; problems of a task are paired across models.
     """
     models = list(dict.fromkeys(pair.model for pair in pairs))
     if len(models) == 1:
@@ -359,7 +358,7 @@ def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
                 *({name: each[name] for name in same} for each in found), clusters=clusters
             )
             rows += [{"primary_model": first, "transfer_model": second, **row._asdict()} for row in table]
-            # Of exact sums: a mean of zero has no sign, whatever its rounding.
+            # Signs of rounded sums: a mean of zero has no sign.
             sums = [{name: round(float(each[name].sum()), 6) for name in same} for each in found]
             flipped += sum(sums[0][name] * sums[1][name] < 0 for name in same)
     signs = [row["signs"] for row in rows]
@@ -376,7 +375,7 @@ def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
 
 
 def extraction_collapse(arms: Mapping[tuple[str, ...], pd.DataFrame]) -> Diagnosis:
-    """How many of the wrong answers are no answer at all? Arms with fewer than 20 wrong ones are not read."""
+    """Detect arms whose wrong outputs are mostly no answers. Arms with fewer than 20 are skipped."""
     rows = []
     for (model, task, budget, arm), lanes in arms.items():
         columns = {"correct": 0, "grade": "no answer", "stop": "length", "state": "ok"}

@@ -1,4 +1,4 @@
-"""The contrasts of a family by the registered method: what a rule sees of them, and what is printed."""
+"""The contrasts of a family by the registered method, for the rule and for the printed judgement."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -21,44 +21,44 @@ from analysis.studies.study_files import RecordError, Study
 __all__ = ["Compared", "compared"]
 
 LEVEL = 0.95  # coverage of the nominal interval
-BESIDE = ("bootstrap", "t", "sign-flip")  # methods whose p is printed whatever is registered
+BESIDE = ("bootstrap", "t", "sign-flip")  # methods whose p is always reported
 
 
 class Estimate(NamedTuple):
-    """What the methods say about one pairing. Every p is of a difference that memory alone does not explain:
-    see `equal_memory`.
+    """The estimates for one pairing. Every p tests a difference beyond what memory may explain: see
+    `memory_charge`.
     """
 
-    nominal: Comparison  # of the registered method, at 95 %
-    measured: Comparison  # of the registered method, at the Bonferroni level or by max-t
-    beside: dict[str, float]  # p by method; of none that draws where no draws are registered
+    nominal: Comparison  # by the registered method, at 95 %
+    measured: Comparison  # by the registered method, at the Bonferroni level or by max-t
+    beside: dict[str, float]  # p by method; without methods that draw if no draws are registered
     memory: Held
-    margins: Margins | None  # with a registered margin, at the Bonferroni level
-    plain: float  # p of no difference by the registered method, whatever memory may have done
-    moved: bool  # whether the charge for memory put a limit on the other side of a margin
+    margins: Margins | None  # at the Bonferroni level, if a margin is registered
+    plain: float  # p of no difference by the registered method, without the memory charge
+    moved: bool  # whether the memory charge moved a limit across a margin
 
     @property
     def simultaneous(self) -> Comparison:
-        """Of the difference at equal memory."""
+        """The simultaneous comparison at equal memory."""
         return equal_memory.widened(self.measured, self.memory.points)
 
     @property
     def decided(self) -> bool:
-        """Whether the contrast is not won, not lost or not within a margin for its charge alone."""
+        """Whether only the memory charge prevents a win, a loss or staying within a margin."""
         wide = self.simultaneous
         alone = self.measured.low > 0 or self.measured.high < 0
         return self.moved or (alone and wide.low <= 0 <= wide.high)
 
 
 class Estimated(NamedTuple):
-    """A pairing with its estimate. adjusted: p for the whole family, 1 without an estimate."""
+    """A pairing with its estimate. adjusted: p adjusted for the family, 1 without an estimate."""
 
     pairing: Pairing
-    estimate: Estimate | None  # None for fewer than two problems that were measured
+    estimate: Estimate | None  # None for fewer than two measured problems
     adjusted: float
 
     def contrast(self) -> Contrast | None:
-        """What the rule sees."""
+        """Return the contrast for the rule."""
         if self.estimate is None:
             return None
         estimate, pairing = self.estimate, self.pairing
@@ -70,7 +70,7 @@ class Estimated(NamedTuple):
             subject=pairing.subject,
             against=pairing.against,
             delta=estimate.nominal.mean,
-            # As printed, so that what ends at zero reaches it.
+            # Rounded as printed, so that a printed zero reaches zero.
             high=float(f"{estimate.simultaneous.high:.6f}"),
             p=estimate.nominal.p,
             adjusted=self.adjusted,
@@ -85,19 +85,19 @@ class Estimated(NamedTuple):
 
 
 class Compared(NamedTuple):
-    level: float  # of one contrast
-    contrasts: list[Contrast | None]  # None where nothing could be estimated
-    rows: list[dict[str, Any]]  # as the judgement prints them
+    level: float  # level of one contrast
+    contrasts: list[Contrast | None]  # None without an estimate
+    rows: list[dict[str, Any]]  # rows of the judgement
 
 
 def compared(
     study: Study, sides: Sequence[tuple[str, str]], alpha: float, *, first: int = 0, corrected: bool = True
 ) -> Compared:
-    """Every (subject, comparator) in every model, task and budget.
+    """Compare every pair of arms in every model, task and budget.
 
-    first: place of the first pairing among all of the study; its place seeds its draws, and those of max-t.
+    first: index of the first pairing among all of the study; the index seeds the draws, also of max-t.
 
-    Raises ValueError for no sides: a rule would find its conditions met by every contrast of none.
+    Raises ValueError without arm pairs: an empty family would satisfy any condition on all contrasts.
     """
     if not sides:
         raise ValueError("sides: an empty family has no contrast; name at least one comparator")
@@ -134,7 +134,7 @@ def compared(
 
 
 def _refuse_counts(pairings: Sequence[Pairing], method: str) -> None:
-    """Registering refuses the same; of records that are no study's it is refused here."""
+    """Raise RecordError if the method cannot take scores or clusters; registering refuses the same."""
     other = next((one for one in pairings if not one.counts), None)
     if other is not None and METHODS[method].counts:
         what = "scores" if other.scored else "clusters"
@@ -147,7 +147,7 @@ def _refuse_counts(pairings: Sequence[Pairing], method: str) -> None:
 def _held(
     pairing: Pairing, arms: Arms, decision: Mapping[str, Any], items: Mapping[str, Mapping[str, list[str]]]
 ) -> Held | None:
-    """None for fewer than two problems whose every lane was measured, or for a single cluster."""
+    """Return the memory match; None for fewer than two problems with all lanes measured, or one cluster."""
     if len(pairing.memory()[0]) < 2 or pairing.units < 2:
         return None
     return memory.held(pairing, arms, decision, items[pairing.task]["confirm"])
@@ -156,11 +156,10 @@ def _held(
 def _together(
     family: Sequence[Estimated], rng: np.random.Generator, times: int, alpha: float
 ) -> list[Estimated]:
-    """The same with the simultaneous intervals and the p of max-t.
+    """Return the family with the simultaneous intervals and p of max-t.
 
-    Contrasts of a task that lost no problem, or the same ones, are flipped together. Any others are taken
-    for independent, which errs on the safe side: together they would exceed a bound no more often (Sidak
-    1967).
+    Contrasts of a task with the same problems are flipped together. All others are treated as independent,
+    which is conservative (Sidak 1967).
     """
     groups: dict[tuple[str, ...], list[int]] = {}
     for index, one in enumerate(family):
@@ -192,16 +191,16 @@ def _together(
 
 
 def _null(one: Estimated) -> float | None:
-    """The mean difference that is tested; None where memory may explain the one that was found."""
+    """Return the null mean difference; None if memory may explain the observed one."""
     assert one.estimate is not None
     return equal_memory.null(one.estimate.nominal.mean, one.estimate.memory.points)
 
 
 def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: int) -> dict[str, Any]:
-    """Memory problem by problem and, for arms that do not match, the difference at the subject's memory.
+    """Return memory per problem and, for arms that do not match, the difference at the subject's memory.
 
-    It draws the stream of its contrast, and decides nothing. A difference at interpolated memory is not
-    whole, so that the exact bootstrap cannot count it; Student's t stands in.
+    It draws the stream of its contrast and decides nothing. Differences at interpolated memory are not
+    integers, so that Student's t replaces the exact methods.
     """
     content = study.lock["protocol"]["content"]
     decision, budgets = content["decision"], content["budgets"]
@@ -234,8 +233,8 @@ def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: 
 def _estimate(
     pairing: Pairing, index: int, decision: Mapping[str, Any], corrected: float, held: Held | None
 ) -> Estimate | None:
-    """Every method draws one stream, that of (decision.seed, index). Of max-t, which is a method for
-    families, a contrast alone has Student's t.
+    """Estimate one pairing. Every method draws the stream of (decision.seed, index). For max-t, a method for
+    families, a single contrast uses Student's t.
     """
     if held is None:
         return None
@@ -267,7 +266,7 @@ def _estimate(
 
 
 def _sides(limits: Margins, margin: float) -> tuple[bool, ...]:
-    """On which side of both margins both limits lie."""
+    """Return on which side of both margins each limit is."""
     return tuple(end > at for end in (limits.low, limits.high) for at in (-margin, margin))
 
 
@@ -280,7 +279,7 @@ def _compare(
     levels: Sequence[float],
     null: float | None = 0.0,
 ) -> list[Comparison]:
-    """One for each level. null: as `equal_memory.null` gives it."""
+    """Return one comparison per level. null: from `memory_charge.nearest_null`."""
     (times, seed), tested = draws(decision), null or 0.0
 
     def rng() -> np.random.Generator:
@@ -334,7 +333,7 @@ def _printed(one: Estimated, seen: Contrast | None, holm: float, alpha: float) -
 
 
 def _clusters(clusters: Clusters) -> dict[str, int]:
-    """How many there are and, where these weigh less for their uneven sizes, how many equal ones do."""
+    """Return the number of clusters and, if sizes are uneven, the effective number."""
     if clusters is None:
         return {}
     there, weigh = len(set(clusters)), effective(clusters)

@@ -1,4 +1,4 @@
-"""What the full cache held on development problems, in words, from a lock or a rehearsal."""
+"""Sentences about the full cache's use on development problems, from a lock or a rehearsal."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -6,11 +6,11 @@ from typing import Any
 
 __all__ = ["FIELD", "words"]
 
-FIELD = "full_use"  # of a lock
+FIELD = "full_use"  # field of a lock
 
 
 def words(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """A sentence for each model and task of the field `full_use`; none where no budget is a share of it."""
+    """Return a sentence for each model and task of the field `full_use`; none if no budget depends on it."""
     return [
         f"On {model}, {task}, the full cache held {float(Fraction(one['mean'])):.1f} slots per KV head and "
         f"layer at the end of an answer, mean of {_problems(len(one['held']))}: "

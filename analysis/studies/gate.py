@@ -1,4 +1,4 @@
-"""What the held-out lanes of the full cache say of the registered gate, for every model and task."""
+"""The registered gate, judged on the held-out lanes of the full cache in every model and task."""
 
 import itertools
 from collections.abc import Mapping
@@ -14,10 +14,11 @@ __all__ = ["closed", "passed"]
 
 
 def passed(study: Study) -> dict[str, Any] | None:
-    """As a judgement prints it: `passed`, and the numbers of every model and task. None without a gate.
+    """Return the gate's part of a judgement: `passed`, and the numbers of every model and task; None without
+    a gate.
 
-    A lane that was never run, failed or has no grade is not correct, whatever `decision.missing` says. No
-    lane at all does not pass. Raises RecordError for a grid without exactly one arm that never evicts.
+    A lane that was never run, failed or has no grade is not correct, whatever `decision.missing` says. The
+    gate fails without any lane. Raises RecordError for a grid without exactly one arm that never evicts.
     """
     content = study.lock["protocol"]["content"]
     if (gate := content.get("gate")) is None:
@@ -37,7 +38,7 @@ def passed(study: Study) -> dict[str, Any] | None:
 
 
 def closed(judged: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """The models and tasks of a judgement on which the full cache does not pass its gate."""
+    """Return the (model, task) pairs of a judgement in which the full cache fails its gate."""
     places = (judged.get("gate") or {}).get("places", ())
     return {(place["model"], place["task"]) for place in places if not place["passed"]}
 

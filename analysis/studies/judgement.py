@@ -1,4 +1,4 @@
-"""What the committed rule says of a study: the judgement, from its lock and its records alone."""
+"""The judgement of a study by its committed rule, from its lock and records only."""
 
 import itertools
 from collections.abc import Mapping
@@ -19,30 +19,29 @@ from analysis.studies.study_files import EXCLUDED, LANE, TIMEOUT, Study, documen
 
 __all__ = ["CONFIRMATORY", "DEVIATED", "judge", "judged", "selected"]
 
-CONFIRMATORY = 200  # problems; fewer screen ("Minimal-Intervention KV Retention", section 6)
-DEVIATED = "DEVIATED"  # whatever the rule says of a study that was amended after its claim
+CONFIRMATORY = 200  # problems; fewer are a screening ("Minimal-Intervention KV Retention", section 6)
+DEVIATED = "DEVIATED"  # the verdict of a study that was amended after its claim
 
 
 def judge(folder: Path) -> dict[str, Any]:
-    """The judgement of FOLDER. Raises RecordError for records that cannot be judged at all."""
+    """Return the judgement of FOLDER. Raises RecordError for records that cannot be judged."""
     study = read(Path(folder))
     swept = "sweep" in study.lock["protocol"]["content"]
     return judged(study, selected(*document(Path(folder) / "selection.json")) if swept else None)
 
 
 def judged(study: Study, chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The judgement of a study that was read. chosen: what `selected` gives, with a sweep.
+    """Return the judgement of a study. selection: from `selection_summary`, for a study with a sweep.
 
-    A registered lane that was never run makes the verdict INCONCLUSIVE wherever it lies. So does one that
-    failed or was not graded where `decision.missing` is "inconclusive"; where it is "wrong", such a lane is
-    not correct, and what then is confirmed has to stand where those of a comparator are correct: no arm is
-    beaten by its failures. So does a contrast of fewer than two problems, or of fewer than two whose every
-    lane measured its cache. So does a gate that the full cache does not pass. An excluded problem is in no
-    contrast of its model, and no lane of it is missing. What the problems at hand show is computed whatever
-    the verdict.
+    The verdict is INCONCLUSIVE if a registered lane was never run, if a lane failed or was not graded and
+    `decision.missing` is "inconclusive", if a contrast has fewer than two problems, or fewer than two with
+    all lanes measured, or if the full cache fails its gate. If `decision.missing` is "wrong", failed and
+    ungraded lanes are not correct, and CONFIRMED must also result when those of comparators are correct, so
+    that no arm loses by its failures. An excluded problem is in no contrast of its model, and its lanes are
+    not missing. The numbers are computed whatever the verdict.
 
-    With a contrast of fewer than 200 problems, or clusters of problems where a task has some, the word is
-    SCREENED, whatever the rule says.
+    If a contrast has fewer than 200 problems, or clusters in a task with clusters, the verdict is SCREENED,
+    whatever the rule says.
     """
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
@@ -67,7 +66,7 @@ def judged(study: Study, chosen: Mapping[str, Any] | None = None) -> dict[str, A
         "label": _label(rows, small, able),
         "rule": decision["rule"],
         "at_least": decision.get("at_least"),
-        "branch": None,  # stands in every judgement; a rule with branches reports its own
+        "branch": None,  # a field of every judgement; a rule with branches reports its own
         "method": decision["method"],
         "family": len(rows),
         "alpha": decimal(alpha),
@@ -96,9 +95,10 @@ def judged(study: Study, chosen: Mapping[str, Any] | None = None) -> dict[str, A
 
 
 def _idle(study: Study) -> set[tuple[str, ...]]:
-    """(model, task, budget, arm) of every arm with a budget that evicted nothing in any lane measured."""
+    """Return (model, task, budget, arm) of the arms with a budget that evicted nothing in all measured lanes.
+    """
     measured = study.lanes[study.lanes["evicted"].notna() & (study.lanes["budget"] != FULL)]
-    if measured["evicted"].all():  # as in most studies
+    if measured["evicted"].all():  # the usual case
         return set()
     most = measured.groupby(LANE[:4])["evicted"].max()
     return set(most.index[most == 0])
@@ -113,7 +113,7 @@ def _label(rows: list[dict[str, Any]], small: bool, able: Mapping[str, Any] | No
 
 
 def _stands(study: Study, alpha: float) -> bool:
-    """Whether the rule confirms even where a comparator had answered what it ended without a grade."""
+    """Return whether the rule still confirms if ungraded lanes of comparators are correct."""
     decision = study.lock["protocol"]["content"]["decision"]
     seen = compared(contrasts.charitable(study), sides(decision), alpha).contrasts
     estimated = [contrast for contrast in seen if contrast is not None]
@@ -127,7 +127,7 @@ def _deviated(lock: Mapping[str, Any]) -> bool:
 
 
 def _excluded(study: Study) -> list[dict[str, Any]]:
-    """How many problems of each task the registered exclusion took out, by model."""
+    """Return how many problems of each task the registered exclusion removed, by model."""
     lanes = study.lanes
     out = lanes[lanes["state"] == EXCLUDED].groupby(["model", "task"])["problem"].nunique()
     content = study.lock["protocol"]["content"]
@@ -143,15 +143,16 @@ def _excluded(study: Study) -> list[dict[str, Any]]:
 
 
 def selected(digest: str, selection: Mapping[str, Any]) -> dict[str, Any]:
-    """Which candidate of the sweep was confirmed as the subject, and the digest of what chose it."""
+    """Return the selected candidate of the sweep, and the digest of its selection."""
     chosen = selection["selected"]
     own = {name: chosen[name] for name in ("policy", "set") if name in chosen}
     return {"arm": chosen["winner"], **own, "selection": digest}
 
 
 def _beside(study: Study, first: int, alpha: float) -> dict[str, Any]:
-    """Contrasts outside the decision rule ("Minimal-Intervention KV Retention", appendix B): the subject
-    against the arms beside, corrected over their own number, and each comparator against them, uncorrected.
+    """Return contrasts outside the decision rule ("Minimal-Intervention KV Retention", appendix B): the
+    subject against the arms in `beside`, corrected for their number, and each comparator against them,
+    uncorrected.
     """
     decision = study.lock["protocol"]["content"]["decision"]
     beside = decision["beside"]
@@ -168,11 +169,11 @@ def _beside(study: Study, first: int, alpha: float) -> dict[str, Any]:
 
 
 def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
-    """One row an arm of a cell, in the order of the grid; means over the lanes that were measured.
+    """Return one row per arm and cell, in grid order, with means over the measured lanes.
 
-    state: with the bytes that the policy carried beside the slots. Where a second grader read any text, with
-    the number of lanes on which the two disagree and, where scores were compared, by how much they lie apart,
-    mean over lanes. The accuracy of scored answers is their mean score.
+    state: add the bytes that the policy carries besides slots. If a second grader graded any text, rows have
+    the number of lanes on which the two disagree and, for scores, their mean distance over lanes. The
+    accuracy of scored answers is their mean score.
     """
     rows = []
     second, apart = (bool(study.lanes[name].notna().any()) for name in ("disagrees", "apart"))
@@ -201,8 +202,8 @@ def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
 
 
 def _solved(lanes: pd.DataFrame) -> tuple[int, float]:
-    """Problems, and the mean of their mean grades; NaN, a lane without a grade that does not count as wrong,
-    is left out.
+    """Return the number of problems, and the mean of their mean grades without NaN (ungraded lanes that do
+    not count as wrong).
     """
     place, problems = pd.factorize(lanes["problem"])
     correct = lanes["correct"].to_numpy(dtype=np.float64)
@@ -213,7 +214,7 @@ def _solved(lanes: pd.DataFrame) -> tuple[int, float]:
 
 
 def _missing(study: Study, rule: str) -> dict[str, Any]:
-    """How many lanes have no grade, and how many of them each cell has, by what became of them."""
+    """Count the lanes without a grade, in total and by cell and reason."""
     missing = study.missing
     ended = missing["grade"].where(missing["state"] == "ok", missing["state"])
     columns = [*LANE[:-1], "ended"]

@@ -1,4 +1,4 @@
-"""The memory of two arms: whether it matches, what the subject is charged, in which senses it differs."""
+"""The memory of two arms: whether it matches, the charge, and the ratios in every measure."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,8 +15,8 @@ from analysis.studies.contrasts import Lanes, Pairing, by_problem, held_by
 
 __all__ = ["Arms", "Held", "charged", "held", "printed", "ratios", "slot_bytes"]
 
-Arms = Mapping[tuple[str, ...], Lanes]  # as `Study.by_arm` or `columns_by_arm` gives them
-# What may differ where the registered memory does not, and the column of a lane that says so.
+Arms = Mapping[tuple[str, ...], Lanes]  # from `Study.by_arm` or `columns_by_arm`
+# Measures of memory, each with its column; they may differ even if the registered memory matches.
 SENSES: Mapping[str, str] = MappingProxyType(
     {
         "slots": "mean_slots",
@@ -28,29 +28,29 @@ SENSES: Mapping[str, str] = MappingProxyType(
 
 
 class Held(NamedTuple):
-    """charge: None for arms that do not match, of which nothing is decided, and against the full cache."""
+    """The memory of a contrast. charge: None for arms that do not match, and against the full cache."""
 
     matched: isocache.Matched
     charge: Charge | None
 
     @property
     def points(self) -> float:
-        """What is charged, in accuracy points; below 0 of a subject that holds less."""
+        """The charge in accuracy points; below 0 if the subject uses less memory."""
         return 0.0 if self.charge is None else self.charge.points
 
 
 def held(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems: list[str]) -> Held:
-    """decision: as registered. problems: those of the task, in order."""
+    """Match the memory of a contrast and charge it. problems: of the task, in order."""
     own, other = pairing.memory()
-    if pairing.full:  # unequal on purpose: nothing is charged
+    if pairing.full:  # unequal on purpose, so nothing is charged
         return Held(isocache.saved(own, other, tolerance=float(decision["cache_tolerance"])), None)
     matched = isocache.matched(own, other, tolerance=float(decision["cache_tolerance"]))
     return Held(matched, charged(pairing, arms, decision, problems) if matched.matched else None)
 
 
 def charged(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems: list[str]) -> Charge:
-    """The price is read off the comparator's curve in this study: its other budgets, and arms whose budget is
-    "full", which are every policy's with nothing evicted.
+    """Charge a contrast by the comparator's curve in this study: its other budgets, and arms with budget
+    "full", which equal any policy without eviction.
     """
     counts = decision.get("memory", "slots")
     whole = ~np.isnan([pairing.own_memory, pairing.other_memory]).any(axis=(0, 2))
@@ -69,14 +69,14 @@ def charged(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems:
 
 
 def _answers(arm: Lanes, memory: str, problems: list[str]) -> NDArray[np.float64]:
-    """[2, problem]: accuracy and memory, NaN for a problem with a lane that was not measured."""
+    """Return accuracy and memory, [2, problem], NaN for a problem with an unmeasured lane."""
     both = np.stack([by_problem(arm, "correct", problems), held_by(arm, memory, problems)])
     found: NDArray[np.float64] = both.mean(axis=2)
     return found
 
 
 def _point(here: Point, base: NDArray[np.float64], there: NDArray[np.float64]) -> Point | None:
-    """Where the comparator is elsewhere, seen from `here`: on the problems that both were measured on."""
+    """Return another curve point relative to `comparator_point`, on the problems measured in both."""
     both = ~np.isnan([base, there]).any(axis=(0, 1))
     if both.sum() < 2:
         return None
@@ -85,7 +85,7 @@ def _point(here: Point, base: NDArray[np.float64], there: NDArray[np.float64]) -
 
 
 def slot_bytes(lock: Mapping[str, Any], pairing: Pairing) -> tuple[int, int] | None:
-    """What a slot of the subject and one of the comparator takes, where the lock says it of both by name."""
+    """Return bytes per slot of subject and comparator, if the lock has both."""
     arms = lock.get("slot_bytes", {}).get(pairing.model, {}).get("arms", {})
     if not {pairing.subject, pairing.against} <= arms.keys():
         return None
@@ -95,9 +95,10 @@ def slot_bytes(lock: Mapping[str, Any], pairing: Pairing) -> tuple[int, int] | N
 def ratios(
     pairing: Pairing, arms: Arms, problems: list[str], sizes: tuple[int, int] | None = None
 ) -> dict[str, float]:
-    """Of the subject's memory over the comparator's, in every sense that both arms measured. "state": how
-    much more state the subject's policy carried, over the bytes of the comparator's cache, and 1. sizes: of
-    `slot_bytes`; the bytes of the slots in use, "held bytes", are told with them.
+    """Return the ratios of the subject's memory to the comparator's, in every measure that both arms have.
+
+    "state": 1 plus the excess of the subject policy's state over the bytes of the comparator's cache. sizes:
+    from `slot_bytes`; with them the bytes of the slots in use, "held bytes", are included.
     """
     place = pairing.model, pairing.task
     own = arms[*place, pairing.budget, pairing.subject]
@@ -120,7 +121,7 @@ def ratios(
 
 
 def printed(one: Held, decided: bool, senses: Mapping[str, float], by: str) -> dict[str, Any]:
-    """As a row of a judgement holds it. decided: whether a win, a loss or a margin was kept by the charge."""
+    """Return the memory part of a judgement row. decided: whether the charge changed the result."""
     charge = one.charge
     slope, nearest, points = (None, None, None) if charge is None else charge[1:]
     return {

@@ -1,4 +1,4 @@
-"""In which senses the memory of two arms was unequal, and what that leaves open: plain sentences."""
+"""Sentences about unequal memory of two arms, and what it leaves open."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,9 +7,9 @@ from analysis.rules.sentences import contrast, listed
 
 __all__ = ["unequal", "unsaved"]
 
-TOLD = 0.001  # differences of memory up to a tenth of a percent go without saying, unless one decided
-FAR = 2.0  # how far off, as a ratio of memory, the nearest measurement of a slope may lie without a word
-WORDS = {  # of the senses that a row holds
+TOLD = 0.001  # smaller relative differences of memory are not reported unless they decided
+FAR = 2.0  # memory ratio to the nearest measurement of a slope above which it is reported
+WORDS = {  # names of the measures in a row
     "slots": "mean slots",
     "bytes": "mean bytes",
     "held bytes": "mean bytes of the slots in use",
@@ -20,14 +20,14 @@ WORDS = {  # of the senses that a row holds
 
 
 def unequal(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """rows: the contrasts of a judgement. Nothing where memory was the same in every sense."""
+    """Return sentences about unequal memory; none if all measures agree. rows: contrasts of a judgement."""
     known = [row for row in rows if row.get("memory") is not None]
     return [*_decided(known), *_unpriced(known), *_far(known), *_senses(known)]
 
 
 def unsaved(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """rows: contrasts against the full cache that save what is registered. In which other sense of memory the
-    subject holds no less; peaks are that of the prompt in every arm, and are told of every study.
+    """Return a sentence about measures in which the subject saves no memory. rows: contrasts against the full
+    cache that save the registered memory. Peaks equal the prompt in every arm and are reported elsewhere.
     """
     known = [row for row in rows if row.get("memory") is not None and row["matched"]]
     found = []
@@ -53,7 +53,7 @@ def unsaved(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _with_state(row: Mapping[str, Any]) -> float:
-    """Bytes and state of the subject over the bytes of the full cache."""
+    """Return bytes plus state of the subject relative to the bytes of the full cache."""
     ratios = row["memory"]["ratios"]
     return float(ratios.get("bytes", 0)) + float(ratios.get("state", 1)) - 1
 
@@ -76,7 +76,7 @@ def _price(memory: Mapping[str, Any]) -> str:
 
 
 def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Charged without a measured slope."""
+    """Return a sentence about contrasts that are charged without a measured slope."""
     blind = [row for row in rows if row["matched"] and row["memory"]["slope"] is None and _excess(row) != 0]
     if not blind:
         return []
@@ -104,7 +104,7 @@ def _far(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _senses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The largest difference of each sense, with its contrast."""
+    """Return a sentence with the largest difference of each measure and its contrast."""
     found = []
     for sense, words in WORDS.items():
         differing = [row for row in rows if sense in row["memory"]["ratios"]]

@@ -1,4 +1,4 @@
-"""Policies whose name another paper gives to another method: whose they are here, in words."""
+"""Policies whose name another paper uses for a different method, and sentences about the difference."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,7 +6,7 @@ from typing import Any
 
 __all__ = ["NAMESAKES", "words"]
 
-# Policy -> what the CrystalCache paper calls by this name (its Eq. 6, section 4.3 and section 2.2).
+# Policy -> the method of this name in the CrystalCache paper (its Eq. 6, section 4.3 and section 2.2).
 _CHUNKS = "CrystalCache's ChunkKV sums a chunk's attention over all queries (its Eq. 6), not over the last 32"
 NAMESAKES: Mapping[str, str] = MappingProxyType(
     {
@@ -25,6 +25,6 @@ NAMESAKES: Mapping[str, str] = MappingProxyType(
 
 
 def words(lock: Mapping[str, Any]) -> list[str]:
-    """What the policies of a study are not, each once."""
+    """Return a sentence for each such policy of a study, without duplicates."""
     used = {arm.get("policy") for arm in lock["protocol"]["content"].get("arms", {}).values()}
     return list(dict.fromkeys(said for policy, said in NAMESAKES.items() if policy in used))

@@ -1,5 +1,5 @@
-"""What of the held-out problems was known before they were read, from the lock alone: those that had been
-opened before it, and clusters that are developed on too.
+"""Held-out problems that were not fresh, from the lock only: previously opened ones, and clusters that also
+have development problems.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,10 @@ __all__ = ["Opened", "developed", "opened", "words"]
 
 
 class Opened(NamedTuple):
-    """Of one task. before: held-out problems that an earlier registration had opened, each counted once.
+    """Previously opened problems of a task. opened: held-out problems that earlier registrations opened, each
+    counted once; total: all held-out problems.
 
-    by: how many each of them had opened, by name, in the order of the lock.
+    by_registration: how many each registration opened, in the order of the lock.
     """
 
     task: str
@@ -21,7 +22,7 @@ class Opened(NamedTuple):
 
 
 def opened(lock: Mapping[str, Any]) -> list[Opened]:
-    """By task, those of which anything had been opened. Locks that do not say give none."""
+    """Return the tasks with previously opened problems. Locks without this field give none."""
     found = []
     for task, item in lock["items"].items():
         each = [(one["name"], one["problems"].get(task, [])) for one in lock.get("opened", [])]
@@ -33,7 +34,7 @@ def opened(lock: Mapping[str, Any]) -> list[Opened]:
 
 
 def words(lock: Mapping[str, Any]) -> list[str]:
-    """A sentence a task, and one for each claimed registration whose lock could not be read."""
+    """Return a sentence per task, and one for each claimed registration whose lock could not be read."""
     said = []
     for task, before, of, by in opened(lock):
         names = list(by) if len(by) == 1 else [f"{name} ({count})" for name, count in by.items()]
@@ -46,7 +47,7 @@ def words(lock: Mapping[str, Any]) -> list[str]:
 
 
 def developed(lock: Mapping[str, Any]) -> list[str]:
-    """A sentence a task of whose clusters (documents, templates) some are in both splits."""
+    """Return a sentence per task that has clusters (documents, templates) in both splits."""
     said = []
     for task, item in lock["items"].items():
         of = item.get("clusters", {})

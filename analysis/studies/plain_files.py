@@ -1,4 +1,4 @@
-"""Files of a stranger's folder: no link, pipe or device is opened, and none is read beyond its bounds."""
+"""Reading files of an untrusted folder: no link, pipe or device is opened, and sizes are bounded."""
 
 import json
 import os
@@ -9,25 +9,24 @@ from typing import Any, NoReturn
 
 __all__ = ["MOST", "RecordError", "inflated", "lines", "memory", "parsed", "read", "refuse_other"]
 
-# Bytes of the largest document and inflated side file that are taken; the shipped ones have up to 65 000 and
-# some hundred thousand.
+# Largest accepted document and decompressed side file, in bytes; the shipped ones have up to 65 000 and some
+# hundred thousand.
 MOST = 1 << 22
 MOST_INFLATED = 1 << 28
 MOST_OF_A_LINE = 1 << 26  # an answer of ten million tokens
-_GZIP = 31  # of zlib: the window of 32 KiB, within the header and the checksum of gzip
+_GZIP = 31  # zlib's wbits for a 32 KiB window with gzip header and checksum
 _PLAINLY = (
     os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 )
 
 
 class RecordError(ValueError):
-    """A lock or record that is not what it claims to be; one line names the file, line and field."""
+    """An invalid lock or record; the message is one line with file, line and field."""
 
 
 def refuse_other(folder: Path) -> None:
-    """Raises RecordError where something below `folder` is neither a plain file nor a plain folder: a link
-    shows the bytes of another place, and lets what is drawn be written there; a pipe waits for ever. The
-    folder itself may be reached by a link.
+    """Raise RecordError if anything below `folder` is neither a regular file nor a directory: a link exposes
+    bytes from elsewhere and redirects writes; a pipe blocks. `folder` itself may be a link.
     """
     waiting = [str(folder)] if folder.is_dir() else []
     while waiting:
@@ -41,8 +40,8 @@ def refuse_other(folder: Path) -> None:
 
 
 def read(path: Path, most: int = MOST) -> bytes:
-    """Raises FileNotFoundError, and RecordError for a file of more than `most` bytes. For what lies in a
-    folder that `refuse_other` let pass.
+    """Read a file of a folder that `refuse_special_files` accepted. Raises FileNotFoundError, and RecordError
+    for more than `max_bytes` bytes.
     """
     with open(os.open(path, _PLAINLY), "rb") as file:
         _refuse_large(path, os.fstat(file.fileno()).st_size, most)
@@ -50,9 +49,9 @@ def read(path: Path, most: int = MOST) -> bytes:
 
 
 def lines(folder: Path, pattern: str = "*.jsonl") -> Iterator[tuple[str, int, bytes]]:
-    """Of every shard in a folder, by name: its name, and the number and bytes of each line, with its newline
-    where it has one. Raises RecordError for a shard of over half of this machine's memory, though a line at a
-    time is held, and for a line without end.
+    """Yield (shard name, line number, line) for every shard in a folder, sorted by name; lines are bytes with
+    their newline, if any. Raises RecordError for a shard larger than half of this machine's memory, although
+    lines are read one at a time, and for a line that is too long.
     """
     for path in sorted(folder.glob(pattern)):
         with open(os.open(path, _PLAINLY), "rb") as file:
@@ -64,7 +63,8 @@ def lines(folder: Path, pattern: str = "*.jsonl") -> Iterator[tuple[str, int, by
 
 
 def inflated(path: Path) -> bytes:
-    """What a gzip file holds. Raises FileNotFoundError; RecordError for what is none or holds too much."""
+    """Return the content of a gzip file. Raises FileNotFoundError, and RecordError if damaged or too large.
+    """
     inflating = zlib.decompressobj(_GZIP)
     try:
         data = inflating.decompress(read(path, MOST_INFLATED), MOST_INFLATED + 1)
@@ -83,7 +83,7 @@ def _refuse_large(path: Path, size: int, most: int) -> None:
 
 
 def parsed(data: bytes, where: str) -> dict[str, Any]:
-    """The object that a line or a document holds. Raises RecordError for what our JSON does not have."""
+    """Parse a line or document as a JSON object. Raises RecordError for JSON outside our format."""
 
     def refuse(text: str) -> NoReturn:
         raise RecordError(f"{where}: {text}: numbers are integers, decimals are strings")
@@ -107,7 +107,7 @@ def parsed(data: bytes, where: str) -> dict[str, Any]:
             parse_int=whole,
             object_pairs_hook=once,
         )
-        json.dumps(value, ensure_ascii=False).encode()  # refuses half a surrogate pair
+        json.dumps(value, ensure_ascii=False).encode()  # refuses unpaired surrogates
     except UnicodeDecodeError as error:
         raise RecordError(f"{where}: not UTF-8 at byte {error.start}; the line was edited") from None
     except json.JSONDecodeError as error:
@@ -122,7 +122,7 @@ def parsed(data: bytes, where: str) -> dict[str, Any]:
 
 
 def memory() -> int:
-    """Bytes of this machine; 8 GiB where it does not say."""
+    """Return the memory of this machine in bytes; 8 GiB if unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Arms that kept the same slots when a study was locked, in words, from the lock's checks alone."""
+"""Sentences about arms that retained the same slots when a study was locked, from the lock's checks."""
 
 from collections.abc import Container, Mapping
 from typing import Any
@@ -9,8 +9,8 @@ RANDOM = "a random network"
 
 
 def words(found: Mapping[str, Any] | None, among: Container[str] | None = None) -> list[str]:
-    """A line for each pair of `checks.same_kept`, both of them `among` these if any are named; none of a lock
-    that does not say.
+    """Return a line for each pair of `checks.same_kept`, restricted to `arms` if given; none for a lock
+    without this check.
     """
     if found is None:
         return []

@@ -1,4 +1,4 @@
-"""What a judgement proves and what it does not: plain sentences, computed from the judgement and the lock."""
+"""Sentences about what a judgement proves and does not prove, computed from the judgement and the lock."""
 
 import itertools
 from collections.abc import Container, Mapping, Sequence
@@ -16,7 +16,7 @@ from analysis.studies.study_files import NOT_RUN
 
 __all__ = ["does_not_prove", "proves"]
 
-# Late randomness, by its name in a protocol.
+# Descriptions of late randomness, by its name in a protocol.
 SOURCES: Mapping[str, str] = MappingProxyType(
     {
         "nonce": "an auditor's nonce",
@@ -27,7 +27,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
 
 
 def proves(judged: Mapping[str, Any]) -> list[str]:
-    """Nothing unless the rule confirmed or refuted."""
+    """Return what the judgement proves; nothing unless the rule confirmed or refuted."""
     if judged["verdict"] not in (CONFIRMED, REFUTED):
         return []
     return rules.RULES[judged["rule"]].words.proves(judged)
@@ -36,8 +36,8 @@ def proves(judged: Mapping[str, Any]) -> list[str]:
 def does_not_prove(
     judged: Mapping[str, Any], lock: Mapping[str, Any], idle: Container[tuple[str, ...]] = ()
 ) -> list[str]:
-    """The limits of this study; those that weigh most come first. idle: (model, task, budget, arm) of every
-    arm with a budget of which no lane evicted anything.
+    """Return the limits of this study, the most important first. idle: (model, task, budget, arm) of every
+    arm with a budget that evicted nothing in any lane.
     """
     fresh = [f"Fresh problems: {said}" for said in opened.words(lock)]
     fresh += [f"Clusters that nobody developed on: {said}" for said in opened.developed(lock)]
@@ -52,8 +52,8 @@ def _idle(
     presses: frozenset[str],
     unlike: frozenset[str],
 ) -> list[str]:
-    """Of the contrasts with an arm that never evicted, which is the full cache under another name; but for a
-    press, which may mask in place, and for an arm that stores its slots otherwise or was asked otherwise.
+    """Return sentences about contrasts with an arm that never evicted. Such an arm is the full cache, except
+    a press, which may mask in place, and an arm with another slot storage or an extra prompt.
     """
     sentences = []
     for kind, what in (
@@ -81,7 +81,7 @@ def _idle(
 
 
 def _same_kept(lock: Mapping[str, Any]) -> list[str]:
-    """Of arms that are compared, those that kept the same slots when the study was locked."""
+    """Return sentences about compared arms that retained the same slots when the study was locked."""
     content = lock["protocol"]["content"]
     decision = content["decision"]
     compared = [*itertools.chain(*sides(decision)), *decision.get("beside", [])]
@@ -153,7 +153,7 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
 
 
 def _beside_full(decision: Mapping[str, Any], unsaved: Sequence[str], contrasts: int) -> list[str]:
-    """unsaved: the contrasts whose subject holds as much memory as the full cache."""
+    """Return limits against the full cache. unsaved: contrasts whose subject saves no memory."""
     sentences = []
     if unsaved:
         sentences.append(
@@ -175,7 +175,8 @@ def _gate(judged: Mapping[str, Any]) -> list[str]:
 
 
 def _uneven(missing: Mapping[str, Any]) -> list[str]:
-    """Missing not at random: which arm lost which share of the problems that another arm answered."""
+    """Return a sentence about lanes missing not at random: problems that one arm lost and another answered.
+    """
     rows = missing["uneven"]
     if not rows:
         return []
@@ -201,7 +202,7 @@ def _deviation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
 
 
 def _decisive(missing: Mapping[str, Any]) -> int:
-    """How many of the lanes without a grade leave the question open."""
+    """Return how many lanes without a grade make the verdict INCONCLUSIVE."""
     if missing["rule"] == "inconclusive":
         return int(missing["lanes"])
     return sum(one["lanes"] for one in missing["cells"] if one["ended"] == NOT_RUN)
@@ -230,7 +231,7 @@ def _choices(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
 
 
 def _whose(content: Mapping[str, Any]) -> str:
-    """Whose code the arms ran."""
+    """Say whose implementation the arms ran."""
     presses = [name for name, arm in content["arms"].items() if "press" in arm]
     if not presses:
         return "these are this project's implementations"

@@ -1,4 +1,4 @@
-"""The records of a study as a table, read by their documented format (docs/records.md) and nothing else."""
+"""The records of a study as a table, read only by their documented format (docs/records.md)."""
 
 import hashlib
 import math
@@ -35,34 +35,34 @@ __all__ = [
     "ungraded",
 ]
 
-AGAIN = " (again)"  # ends the name of an arm that a probe ran a second time
+AGAIN = " (again)"  # suffix of an arm that a probe ran a second time
 LANE = ["model", "task", "budget", "arm", "seed", "problem"]
-EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second is that of one without a record
-SCORED = "scored"  # an answer whose worth is a number from 0 to 1; of any other it is 1 or 0
+EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second means that it has no record
+SCORED = "scored"  # the grade of an answer with a score from 0 to 1
 GRADED = {"correct", "wrong", "no answer", SCORED}
 SCORE = re.compile(r"0\.[0-9]{6}|1\.000000")
 MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes", "evictable_bytes"]
-NOTED = ["disagrees", "apart", "granted", "evicted"]  # of some lanes; NaN of the others
-SAID = ("state", "grade", "stop")  # columns of words
-SPLITS = {"confirm": "confirm", "probe": "dev"}  # whose problems a phase asks
-TIMEOUT = "timeout"  # an answer that nobody could verify in time: not correct, or one such would void a study
+NOTED = ["disagrees", "apart", "granted", "evicted"]  # columns that are NaN for some lanes
+SAID = ("state", "grade", "stop")  # text columns
+SPLITS = {"confirm": "confirm", "probe": "dev"}  # the split whose problems a phase runs
+TIMEOUT = "timeout"  # verification timed out: counts as not correct, else one such lane would void a study
 UNGRADED = {"error"}
-Records: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]  # each with where it stands
-FOLDERS = {"confirm": "records", "probe": "probe"}  # of the records of a phase
+Records: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]  # location and content of each record
+FOLDERS = {"confirm": "records", "probe": "probe"}  # folder of the records of a phase
 
 
 class Study(NamedTuple):
-    """A lock and one row for every lane that it registered.
+    """A lock and one row for every registered lane.
 
-    lanes: columns LANE; state ("ok", "failed", "excluded", or "not run" where there is no record); grade;
+    lanes: columns LANE_COLUMNS; state ("ok", "failed", "excluded", or "not run" without a record); grade;
     correct (1.0, 0.0, a score, or NaN for a lane without a grade); stop; tokens; mean_slots and peak_slots
     per KV head and layer; mean_bytes; state_bytes; evictable_bytes: mean_bytes without the windows of sliding
     layers, which are the same in every arm. Measurements are NaN unless the state is "ok". An excluded
-    problem is excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 where a second
-    grader read the text too, NaN where none did or the first gave no grade; apart: where a score is compared,
-    by how much the two differ. granted: slots per KV head and layer, the mean over events of what the cadence
-    let them leave; NaN without an event or in records of before. evicted: how many events left fewer slots
-    than they found. cluster: of the problem, itself where its task has none; there where some task has any.
+    problem is excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 if a second
+    grader graded the text too, NaN if none did or the first gave no grade; apart: the distance of two scores.
+    granted: mean over eviction steps of the slots per KV head and layer that the schedule allowed; NaN
+    without eviction steps and in older records. evicted: number of eviction steps that removed slots.
+    cluster: of the problem, the problem itself if its task has none; present if any task has clusters.
     """
 
     registration: str  # SHA-256 of the lock
@@ -70,11 +70,11 @@ class Study(NamedTuple):
     lanes: pd.DataFrame
 
     def by_arm(self) -> dict[tuple[str, ...], pd.DataFrame]:
-        """The lanes of each (model, task, budget, arm), in the order of the grid."""
+        """Return the lanes of each (model, task, budget, arm), in grid order."""
         return dict(list(self.lanes.groupby(["model", "task", "budget", "arm"], sort=False)))
 
     def columns_by_arm(self) -> dict[tuple[str, ...], dict[str, NDArray[Any]]]:
-        """The same, each column as an array: what is read thousands of times costs pandas seconds."""
+        """Return the same with each column as an array, which is much faster to read than pandas."""
         return {
             place: {str(name): lanes[name].to_numpy() for name in lanes}
             for place, lanes in self.by_arm().items()
@@ -87,12 +87,13 @@ class Study(NamedTuple):
 
 
 def scored(lanes: pd.DataFrame) -> bool:
-    """Whether some answer is worth neither nothing nor all: means are then no shares of correct answers."""
+    """Return whether any answer has a score other than 0 and 1; means are then not shares of correct answers.
+    """
     return not lanes["correct"].dropna().isin((0.0, 1.0)).all()
 
 
 def ungraded(lanes: pd.DataFrame) -> "pd.Series[bool]":
-    """[lane]: registered, not excluded, and without a grade."""
+    """Return a mask [lane] of lanes that are registered, not excluded, and without a grade."""
     return lanes["state"].isin(["failed", NOT_RUN]) | lanes["grade"].isin(UNGRADED)
 
 
@@ -102,8 +103,8 @@ def read(folder: Path) -> Study:
     Raises RecordError for a folder with links or pipes in it, one without a lock or a single record, a line
     that is not JSON, NaN or infinity, an unknown grade or state, a second record of a lane, a record of
     another registration or of no registered lane, and one that the registered exclusion contradicts. A
-    registered lane without a record is a row with the state "not run": the registered rule decides what it
-    does.
+    registered lane without a record is a row with the state "not run"; the registered rule decides how it
+    counts.
     """
     plain_files.refuse_other(Path(folder))
     registration, lock = document(Path(folder) / "lock.json")
@@ -111,14 +112,14 @@ def read(folder: Path) -> Study:
 
 
 def confirmed(folder: Path, registration: str, lock: dict[str, Any], records: Records) -> Study:
-    """What `read` gives, of a lock and confirm records that were parsed before. folder: for refusals."""
+    """Build the study of `read_study` from a parsed lock and confirm records. folder: for messages."""
     cells = [tuple(cell) for cell in lock["grid"]]
     return Study(registration, lock, _table(folder, "confirm", registration, lock, records, cells))
 
 
 def probe(folder: Path) -> Study:
-    """The lanes of a sweep: its candidates, its baseline and its baseline again, on the development problems,
-    from FOLDER/probe/*.jsonl; read as strictly as `read` does.
+    """Read the lanes of a sweep: its candidates, its baseline and the rerun baseline on development problems,
+    from FOLDER/probe/*.jsonl; with the checks of `read_study`.
     """
     plain_files.refuse_other(Path(folder))
     registration, lock = document(Path(folder) / "lock.json")
@@ -126,7 +127,7 @@ def probe(folder: Path) -> Study:
 
 
 def probed(folder: Path, registration: str, lock: dict[str, Any], records: Records) -> Study:
-    """What `probe` gives, of a lock and probe records that were parsed before. folder: for refusals."""
+    """Build the study of `read_probe` from a parsed lock and probe records. folder: for messages."""
     content = lock["protocol"]["content"]
     if "sweep" not in content:
         raise RecordError(f"{folder}: protocol: has no sweep; there is nothing to select")
@@ -143,8 +144,8 @@ def probed(folder: Path, registration: str, lock: dict[str, Any], records: Recor
 
 
 def development(folder: Path) -> Study:
-    """The lanes of a probe on the development problems: of a sweep as `probe` has them, else every registered
-    cell, and the first comparator again.
+    """Read the lanes of a probe on development problems: of a sweep as `read_probe`, else of every registered
+    cell, and the rerun first comparator.
     """
     plain_files.refuse_other(Path(folder))
     registration, lock = document(Path(folder) / "lock.json")
@@ -165,11 +166,11 @@ def _table(
     records: Records,
     cells: Sequence[tuple[Any, ...]],
 ) -> pd.DataFrame:
-    """cells: as registered, each of which all problems of its task are asked."""
+    """Build the table of lanes. cells: as registered; each has all problems of its task."""
     longest, table = _longest(lock["protocol"]["content"]), _Table(lock, SPLITS[phase], cells)
     strange: set[tuple[Any, ...]] = set()
     first: dict[tuple[Any, ...], bool] = {}
-    parted = None  # a lane that is excluded where others of its problem are not, or the other way
+    parted = None  # a lane whose exclusion differs from other lanes of its problem
     for where, record in records:
         try:
             body = record["body"]
@@ -204,7 +205,7 @@ def _table(
 
 
 class _Table:
-    """The rows of a study, filled in whatever order its records come: by column, since a million dictionaries
+    """The rows of a study, filled in any order of records; stored by column, since a million dictionaries
     take gigabytes.
     """
 
@@ -227,7 +228,7 @@ class _Table:
         self._texts: dict[str, str] = {}
 
     def place(self, lane: tuple[Any, ...]) -> int | None:
-        """None of a lane that is not registered."""
+        """Return the row of a lane; None if it is not registered."""
         *cell, problem = lane
         start, at = self._starts.get(tuple(cell)), self._within.get(cell[1], {}).get(problem)
         return None if start is None or at is None else start + at
@@ -241,7 +242,7 @@ class _Table:
             numbers[place] = row[name]
 
     def whole(self) -> pd.DataFrame:
-        """In the order of the cells, and in each of the problems."""
+        """Return the table, in the order of the cells and then of the problems."""
         asked = [self._problems[cell[1]] for cell in self._cells]
         within = {
             task: np.array([own[problem] for problem in self._problems[task]], dtype=np.int64)
@@ -264,7 +265,7 @@ class _Table:
 
 
 def _longest(content: Mapping[str, Any]) -> int | None:
-    """Tokens of the longest prompt that the registered exclusion lets in; None without one."""
+    """Return the longest prompt, in tokens, that the registered exclusion allows; None without one."""
     exclude = content.get("exclude")
     if exclude is None:
         return None
@@ -275,7 +276,7 @@ def _longest(content: Mapping[str, Any]) -> int | None:
 
 
 def _check_exclusion(body: dict[str, Any], longest: int | None, where: str) -> None:
-    """The registered predicate alone excludes, and it excludes whatever became of the lane."""
+    """Raise RecordError unless a lane is excluded exactly if the registered predicate says so."""
     excluded = body["state"] == EXCLUDED
     if longest is None:
         if excluded:
@@ -333,7 +334,7 @@ def _worth(grade: str, score: Any, where: str) -> float:
 
 
 def _second(grade: str, worth: float, body: Mapping[str, Any], where: str) -> dict[str, float]:
-    """Two grades disagree where they are two, and scores where they differ."""
+    """Compare the second grade with the first; scores disagree if they differ."""
     other = body["grade_second"]
     if SCORED not in (grade, other):
         return {"disagrees": float(grade != other)}
@@ -354,7 +355,7 @@ def _finite(value: Any, name: str, where: str) -> float:
 
 
 def document(path: Path) -> tuple[str, dict[str, Any]]:
-    """Digest and content of lock.json or selection.json."""
+    """Return digest and content of lock.json or selection.json."""
     try:
         data = plain_files.read(path).removesuffix(b"\n")
     except (FileNotFoundError, NotADirectoryError):

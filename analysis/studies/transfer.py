@@ -1,5 +1,4 @@
-"""What was found on one model, on another: per cell both effects, whether their signs agree, and how far
-apart.
+"""Transfer of effects between two models: both effects per cell, whether signs agree, and their difference.
 """
 
 from collections.abc import Mapping
@@ -22,8 +21,8 @@ class Row(NamedTuple):
     cell: str
     primary: Comparison
     transfer: Comparison
-    signs: str  # "agree", "oppose", or "open" where an interval reaches zero
-    apart: Comparison  # transfer minus primary, -2 to 2, problem by problem
+    signs: str  # "agree", "oppose", or "open" if an interval reaches zero
+    apart: Comparison  # transfer minus primary, -2 to 2, paired by problem
 
 
 def table(
@@ -33,12 +32,12 @@ def table(
     level: float = 0.95,
     clusters: Mapping[str, Clusters] | None = None,
 ) -> list[Row]:
-    """A row for each cell, in the order of `primary`; t on problem means, not corrected for the number of
+    """Return a row per cell, in the order of `primary`; t on problem means, not corrected for the number of
     cells.
 
-    primary, transfer: of each cell the difference[problem, seed] on that model, on the same problems in one
+    primary, transfer: difference[problem, seed] of each cell on that model, on the same problems in the same
         order; the number of seeds may differ. Problem means of the two models are paired, since the same
-        problems are hard for both. clusters: of the problems of each cell; without it there are none.
+        problems are hard for both. clusters: of the problems of each cell; None for no clusters.
 
     Raises DegenerateDifference for cells that one model lacks, or that differ in their problems.
     """

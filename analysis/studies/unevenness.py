@@ -1,4 +1,4 @@
-"""Problems that ended without a grade in one arm and not in another: what is missing depends on the arm."""
+"""Uneven missingness: problems that ended without a grade in one arm and not in another."""
 
 from typing import Any
 
@@ -11,10 +11,11 @@ __all__ = ["uneven"]
 
 
 def uneven(study: Study) -> list[dict[str, Any]]:
-    """One row for each (model, task, budget, arm) that has any, in the order of the grid: how many problems
-    have a lane without a grade there, and every lane graded in some other arm of that model, task and budget.
+    """Return one row for each (model, task, budget, arm) with such problems, in grid order: the number of
+    problems with an ungraded lane there and all lanes graded in another arm of the same model, task and
+    budget.
 
-    The full cache, which has no budget, is compared at each of them, and itself with the arms of all.
+    The full cache, which has no budget, is compared with the arms of all budgets.
     """
     if not ungraded(study.lanes).any():
         return []
@@ -42,6 +43,6 @@ def _beside(budget: str, other: str) -> bool:
 
 
 def _lost(lanes: pd.DataFrame) -> "pd.Series[bool]":
-    """[problem]: whether a lane of it has no grade; excluded problems are left out."""
+    """Return whether each problem has an ungraded lane, [problem]; excluded problems are left out."""
     kept = lanes[lanes["state"] != EXCLUDED]
     return ungraded(kept).groupby(kept["problem"], sort=False).any()

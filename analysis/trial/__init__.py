@@ -1,4 +1,4 @@
-"""What tries a rule before it is locked: made-up studies that the judge is run on, and how often it errs.
+"""The self-test of a rule before it is locked: simulated studies for the judge, and its error rates.
 
 May import: analysis.output, analysis.rules, analysis.stats, analysis.studies; numpy, pandas, scipy.
 """

@@ -1,6 +1,4 @@
-"""How often the committed rule decides where nothing differs, or at its margin: the error of the whole
-decision.
-"""
+"""Error rates of the decision: how often the committed rule decides under the null, or at its margin."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -27,14 +25,14 @@ from analysis.trial.type_one import LIMIT, p_of
 __all__ = ["Errors", "Share", "errors", "in_setting", "printed"]
 
 STUDIES = 2_000
-FIRST = 200  # simulated in every setting before the worst ones are looked at closer
-WORST = 2  # settings
-LATTICE = 1 << 24  # numbers that may be transformed; larger families are simulated fewer times
-FLIPS = 199  # of max-t, whose p is exact at any number of them
+FIRST = 200  # studies simulated in every setting before the worst ones are simulated further
+WORST = 2  # settings that are simulated further
+LATTICE = 1 << 24  # numbers transformed at most; larger families are simulated fewer times
+FLIPS = 199  # sign flips of max-t, whose p is exact at any number of them
 
 
 class Share(NamedTuple):
-    """Of the simulated studies, with its 95 % Clopper-Pearson limits."""
+    """A share of the simulated studies, with its 95 % Clopper-Pearson limits."""
 
     share: float
     low: float
@@ -44,20 +42,20 @@ class Share(NamedTuple):
 class Errors(NamedTuple):
     confirmed: Share
     refuted: Share
-    wrong: Share  # either word, or with a margin the one that is said more often: each has its own level
+    wrong: Share  # either verdict; with a margin the more frequent one, since each has its own level
     studies: int
     setting: Setting
 
     def exceeds(self, alpha: float, limit: float = LIMIT) -> bool:
-        """Above `limit` times nominal by more than Monte Carlo error explains."""
+        """Return whether the error is above `limit` times nominal beyond Monte Carlo error."""
         return self.wrong.low > limit * alpha
 
 
 def errors(plan: Plan, rng: np.random.Generator, settings: Iterable[Setting] | None = None) -> Errors:
-    """How often the rule of `plan` says CONFIRMED, and how often REFUTED, when all arms are equally good, in
-    the setting (of all) where it errs most.
+    """Return how often the rule of `plan` gives CONFIRMED and REFUTED when all arms are equally good, in the
+    setting with the largest error.
 
-    Every setting is simulated a few times, and the worst ones more often. Raises ValueError for a task of
+    Every setting is simulated with few studies, the worst ones with more. Raises ValueError for a task of
     fewer than two problems.
     """
     margin = "margin" in plan.content["decision"]
@@ -69,13 +67,13 @@ def errors(plan: Plan, rng: np.random.Generator, settings: Iterable[Setting] | N
 
 
 def in_setting(plan: Plan, setting: Setting, studies: int, rng: np.random.Generator) -> Errors:
-    """The same in one setting. All caches match and every lane has a grade. An interval lies below zero where
-    the test says so.
+    """Return the error rates in one setting. Caches match and every lane has a grade. An interval is below
+    zero if the test rejects.
 
-    A rule with a margin is tried where the subject is worse by just the margin. CONFIRMED, which is wrong
-    there, is said most often where no more contrasts lie at the margin than make it wrong (`Rule.lossy`, of
-    most rules one) and the others are equal in every answer; REFUTED, which is not earned, where all of them
-    lie there.
+    A rule with a margin is simulated with the subject worse by exactly the margin. CONFIRMED is wrong there,
+    and most frequent if only as many contrasts are at the margin as make it wrong (`Rule.lossy_indices`, one
+    for most rules) and all other answers are equal; REFUTED is wrong too, and most frequent if all contrasts
+    are at the margin.
     """
     planned, margin = family(plan), float(plan.content["decision"].get("margin") or 0)
     lanes = sum(2 * len(plan.content["seeds"]) * contrast.problems + 1 for contrast in planned)
@@ -94,7 +92,7 @@ def in_setting(plan: Plan, setting: Setting, studies: int, rng: np.random.Genera
 
 
 def _words(plan: Plan, gained: Sequence[NDArray[np.int64]], rng: np.random.Generator) -> list[str]:
-    """[study]: what the rule says of gained, of every contrast [study, problem]."""
+    """Return the verdict of each study, [study]. gains: of every contrast [study, problem]."""
     planned, decision = family(plan), plan.content["decision"]
     seeds, alpha = len(plan.content["seeds"]), float(decision["alpha"])
     together = METHODS[decision["method"]].family
@@ -118,7 +116,7 @@ def _words(plan: Plan, gained: Sequence[NDArray[np.int64]], rng: np.random.Gener
         for contrast in planned
     ]
     rule = rules.RULES[decision["rule"]]
-    # No rule without a margin decides a study in which nothing is significant.
+    # Rules without a margin decide no study in which nothing is significant.
     open_ = np.full(len(net), bool(margin)) | (np.minimum(p, adjusted).min(axis=1) <= alpha)
     words = [INCONCLUSIVE] * len(net)
     rows = zip(*(each.tolist() for each in (net, high, p, adjusted)), limits, strict=True)
@@ -133,7 +131,7 @@ def _words(plan: Plan, gained: Sequence[NDArray[np.int64]], rng: np.random.Gener
 
 
 def _alone(method: str, counts: Sequence[NDArray[np.int64]], rng: np.random.Generator) -> NDArray[np.float64]:
-    """[study, contrast]: p of each contrast; equal counts are looked at once."""
+    """Return the p of each contrast, [study, contrast]; equal counts are tested once."""
     sizes = [int(each[0].sum()) for each in counts]
     p = np.empty((len(counts[0]), len(counts)))
     for size in set(sizes):
@@ -145,7 +143,7 @@ def _alone(method: str, counts: Sequence[NDArray[np.int64]], rng: np.random.Gene
 
 
 def _margins(method: str, counts: NDArray[np.int64], margin: float, level: float) -> NDArray[np.float64]:
-    """[study, 5], as `Margins`; of limits it is told alone whether they lie beyond the margin."""
+    """Return columns as in `Margins`, [study, 5]; limits only say whether they are beyond the margin."""
     distinct, place = np.unique(counts, axis=0, return_inverse=True)
     tests = margin_tests.tested(method, distinct, margin)
     high, low = np.where(tests.below <= level, -1.0, 1.0), np.where(tests.above <= level, 1.0, -1.0)
@@ -155,7 +153,7 @@ def _margins(method: str, counts: NDArray[np.int64], margin: float, level: float
 def _together(
     planned: Sequence[PlannedContrast], gained: Sequence[NDArray[np.int64]], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """[study, contrast]: p adjusted by max-t, the contrasts of a task in one group, as the judge has them."""
+    """Return p adjusted by max-t, [study, contrast]; the contrasts of a task are a group, as in the judge."""
     tasks: dict[str, list[int]] = {}
     for index, contrast in enumerate(planned):
         tasks.setdefault(contrast.task, []).append(index)
@@ -165,7 +163,7 @@ def _together(
 
 
 def printed(rates: Errors) -> dict[str, Any]:
-    """As a lock holds it."""
+    """Format the error rates for a lock."""
     shares = {"confirmed": rates.confirmed, "refuted": rates.refuted}
     digits = {
         word: {name: decimal(value) for name, value in share._asdict().items()}

@@ -1,9 +1,8 @@
-"""Error rates that were computed once: how often a method rejects one contrast where nothing differs, or
-where it differs by just the margin.
+"""Precomputed error rates: how often a method rejects one contrast under the null, or at exactly the margin.
 
-They depend on the method, the problems, the seeds and the level alone. `error_table.json` holds the worst
-setting of each; `benchmarks/error_table.py` makes it. Between its sizes and levels a study has several
-neighbours, and the worst of them counts.
+They depend only on the method, the problems, the seeds and the level. `error_table.json` holds the worst
+setting of each; `benchmarks/error_table.py` writes it. A study between tabulated sizes and levels gets the
+worst of its neighbours.
 """
 
 import itertools
@@ -21,10 +20,10 @@ from analysis.trial.type_one import TypeOne
 __all__ = ["ABOUT_MARGIN", "NAMED", "PLACE", "SAME", "TWO_SIDED", "Grid", "looked_up", "row", "table"]
 
 PLACE = Path(__file__).with_suffix(".json")
-TWO_SIDED, ABOUT_MARGIN = "two-sided", ("worse", "below")  # tests, the last as in `margin_tests.Tests`
-# What a method tends to as its draws grow, and what is looked at of max-t, is another.
+TWO_SIDED, ABOUT_MARGIN = "two-sided", ("worse", "below")  # as in `margin_tests.MarginPValues`
+# Methods whose table entry is another method: the limit of many draws, and the single contrast of max-t.
 SAME = MappingProxyType({"bootstrap": "exact-bootstrap", "max-t": "sign-flip"})
-DIGITS = 1_000  # ratios are whole thousandths
+DIGITS = 1_000  # ratios are stored as integer thousandths
 NAMED = populations.SETTINGS + populations.settings(2, margin=True)
 
 
@@ -32,10 +31,10 @@ LEVELS = tuple(0.05 / 2**halved for halved in range(7, -2, -1))
 
 
 class Grid(NamedTuple):
-    """What the table was made for, each in rising order."""
+    """The sizes and levels of the table, each in ascending order."""
 
     problems: tuple[int, ...] = (100, 150, 200, 250, 300, 400, 500, 700, 1_000)
-    seeds: tuple[int, ...] = (2, 3, 5)  # of one seed every study is counted out in no time
+    seeds: tuple[int, ...] = (2, 3, 5)  # with one seed exact enumeration is fast
     levels: tuple[float, ...] = LEVELS
     problems_of_margins: tuple[int, ...] = (100, 200, 300, 500)
     seeds_of_margins: tuple[int, ...] = (2, 3)
@@ -45,10 +44,10 @@ class Grid(NamedTuple):
 def looked_up(
     test: str, method: str, problems: int, seeds: int, level: float, margin: float | None = None
 ) -> TypeOne | None:
-    """The worst neighbour in the table, and None outside it, or where one neighbour holds its level and
-    another does not: what lies between is then to be simulated.
+    """Return the worst neighbour in the table; None outside it, or if only some neighbours exceed their
+    level: the value in between has to be simulated then.
     """
-    exact = method == "auto" and problems <= FEW  # that many problems never differ
+    exact = method == "auto" and problems <= FEW  # `auto` is exact below this
     rows = table().get(test, {}).get("restricted-likelihood" if exact else SAME.get(method, method))
     grid = Grid()
     axes: list[tuple[Sequence[float], float]] = [(grid.seeds, seeds), (grid.problems, problems)]
@@ -71,7 +70,7 @@ def looked_up(
 
 
 def row(worst: Sequence[TypeOne]) -> list[list[int]]:
-    """As the table holds it, of each level."""
+    """Return the table entry of each level."""
     return [
         [
             *(round(DIGITS * ratio) for ratio in (one.ratio, one.ratio_low, one.ratio_high)),
@@ -88,7 +87,7 @@ def _read(entry: Sequence[int], level: float) -> TypeOne:
 
 
 def _neighbours(of: Sequence[float], at: float) -> list[float]:
-    """The values next to `at` on both sides, itself alone where it is one of them, none outside."""
+    """Return the two values around `target`, only itself if it is on the axis, none outside the axis."""
     if same := [value for value in of if abs(value - at) <= 1e-9 * value]:
         return same
     below, above = [value for value in of if value < at], [value for value in of if value > at]
@@ -97,6 +96,6 @@ def _neighbours(of: Sequence[float], at: float) -> list[float]:
 
 @cache
 def table() -> Mapping[str, Any]:
-    """test -> method -> seeds -> (of a margin: margin ->) problems -> of each level what `row` holds."""
+    """Load the table: test -> method -> seeds -> (margin ->) problems -> entries of `table_row` by level."""
     held: Mapping[str, Any] = json.loads(PLACE.read_text(encoding="utf-8"))
     return held

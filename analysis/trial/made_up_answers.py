@@ -1,4 +1,4 @@
-"""The answers of a whole family in one null population: contrasts that share a subject stay correlated."""
+"""Simulated answers of a whole family in one null population, correlated across shared subjects."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,19 +10,20 @@ from analysis.trial.simulated_studies import Plan, family
 
 __all__ = ["gained"]
 
-STEPS = 1 << 16  # in which a chance is drawn against: fine enough for 2,000 studies
+STEPS = 1 << 16  # resolution of a probability; fine enough for 2,000 studies
 
 
 def gained(
     plan: Plan, setting: Setting, studies: int, rng: np.random.Generator, margin: float = 0.0
 ) -> list[NDArray[np.int64]]:
-    """Of every contrast [study, problem]: seeds that the subject solved, less those of the comparator.
+    """Return for every contrast the seeds that the subject solved minus those of the comparator, [study,
+    problem].
 
-    Symmetric: a problem has one chance to be solved, in all arms and at all budgets of a model, and its lanes
-    are independent given that; by small losses each of the subject's correct lanes is lost with the chance 2
-    x margin. In a skewed setting, and by total losses, what differs is the subject's: the same against every
-    comparator of a cell (model, task, budget), and independent between cells. Raises ValueError for a task of
-    fewer than two problems.
+    Symmetric settings: a problem has one probability to be solved, in all arms and budgets of a model, and
+    its lanes are independent given that; with small losses each correct lane of the subject is lost with
+    probability 2 x margin. In skewed settings, and with total losses, differences belong to the subject: they
+    are the same against every comparator of a cell (model, task, budget), and independent between cells.
+    Raises ValueError for a task of fewer than two problems.
     """
     seeds, found = len(plan.content["seeds"]), []
     nested = setting.kind == SYMMETRIC and setting.by != TOTAL
@@ -42,7 +43,7 @@ def gained(
             continue
         if task not in held:
             held[task] = rng.beta(a, a, size)
-        # The full cache has one cell for all budgets.
+        # The full cache has a single cell for all budgets.
         other = (*task, FULL if contrast.against == FULL else contrast.budget, contrast.against)
         for cell, chance in ((own, held[task] * (1 - 2 * margin)), (other, held[task])):
             if cell not in cells:
@@ -52,7 +53,7 @@ def gained(
 
 
 def _solved(chance: NDArray[np.float64], seeds: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Binomial, by comparing whole numbers: five times as fast as numpy's for a few seeds."""
+    """Draw binomial counts by comparing integers; five times as fast as numpy for few seeds."""
     below = (chance * STEPS).astype(np.uint32)
     solved = np.zeros(chance.shape, dtype=np.int64)
     for _ in range(seeds):

@@ -1,4 +1,4 @@
-"""The one-sided tests about a margin, of many simulated studies: what decides a rule with a margin."""
+"""One-sided margin tests of many simulated studies, by which rules with a margin decide."""
 
 from typing import NamedTuple
 
@@ -13,19 +13,20 @@ __all__ = ["Tests", "tested"]
 
 
 class Tests(NamedTuple):
-    """p of four one-sided tests, [study] each."""
+    """The p of four one-sided tests, [study] each."""
 
-    worse: NDArray[np.float64]  # small: the mean lies above -margin, not worse by it
-    better: NDArray[np.float64]  # small: below the margin
-    below: NDArray[np.float64]  # small: below -margin, so that the upper limit does
-    above: NDArray[np.float64]  # small: above the margin
+    worse: NDArray[np.float64]  # small: the mean is above -margin
+    better: NDArray[np.float64]  # small: the mean is below the margin
+    below: NDArray[np.float64]  # small: the mean and its upper limit are below -margin
+    above: NDArray[np.float64]  # small: the mean is above the margin
 
 
 def tested(method: str, counts: NDArray[np.int64], margin: float) -> Tests:
-    """As `equivalence.margins` by t, restricted-likelihood or auto, whose limits at a level lie beyond the
-    margin where `below` or `above` is at most that level.
+    """Return the p of `equivalence.tost` by t, restricted-likelihood or auto; its limits at a level are
+    beyond the margin if `below` or `above` is at most that level.
 
-    counts: [study, 2k + 1], problems whose seeds sum to -k, ..., k; the same number in every study.
+    counts: [study, 2k + 1], the number of problems whose seeds sum to -k, ..., k; equally many problems in
+    every study.
     """
     k = counts.shape[1] // 2
     few = np.full(len(counts), method == "restricted-likelihood")

@@ -1,8 +1,7 @@
-"""Null populations: how the seeds of a problem differ where no arm is better, or where one is worse by the
-margin.
+"""Null populations: distributions of seed differences if no arm is better, or one is worse by the margin.
 
-Evictions that change little make few answers differ, and not evenly: many problems gain a seed, few lose all
-of them. A method has to hold its level in each of these settings.
+Evictions that change little make few answers differ, and unevenly: many problems gain a seed and few lose all
+of them. A method has to keep its level in each of these settings.
 """
 
 from typing import NamedTuple
@@ -19,10 +18,12 @@ SMALL, TOTAL = "many small losses", "few total losses"
 
 
 class Setting(NamedTuple):
-    """kind: "symmetric", answers differ either way alike; "gains one seed", the subject gains one seed in
-    many problems and loses all in few, so that its mean is zero; "loses one seed", the opposite.
-    discordance: of the first the share of answers that differ, of the others that of problems.
-    by: how the subject is worse by a margin beside all that: "many small losses" or "few total losses".
+    """A null population.
+
+    kind: "symmetric", answers differ equally in both directions; "gains one seed", the subject gains one seed
+    in many problems and loses all in few, so that its mean is zero; "loses one seed", the opposite.
+    discordance: share of answers that differ if symmetric, else of problems.
+    loss_kind: how the subject is worse by a margin: "many small losses" or "few total losses".
     """
 
     kind: str
@@ -41,21 +42,22 @@ SETTINGS = tuple(Setting(kind, share) for kind in (SYMMETRIC, GAINS, LOSSES) for
 
 
 def settings(seeds: int, *, margin: bool = False) -> tuple[Setting, ...]:
-    """With one seed nothing is skewed that has a mean of zero. margin: where the subject is worse by one."""
+    """Return all settings; with one seed only symmetric ones have a mean of zero. margin: with a loss."""
     found = [one for one in SETTINGS if seeds > 1 or one.kind == SYMMETRIC]
     return tuple(one._replace(by=by) for one in found for by in ((SMALL, TOTAL) if margin else ("",)))
 
 
 def shares(setting: Setting, seeds: int, margin: float = 0.0) -> NDArray[np.float64]:
-    """[2 seeds + 1]: the chance that a problem's seeds, solved by the subject less those by the other, sum to
-    -seeds, ..., seeds. Their mean is zero, or -margin.
+    """Return the probabilities that a problem's seeds (solved by the subject minus solved by the comparator)
+    sum to -seeds, ..., seeds, [2 seeds + 1]. Their mean is zero, or -margin.
 
-    Symmetric: a problem's chance of being solved is drawn from Beta(a, a), many easy and many hard ones, the
-    same for both arms; its seeds are independent given that. a / (2a + 1) is the share of answers that
-    differ. Many small losses: each correct answer of the subject is lost with the chance 2 x margin.
+    Symmetric: the probability to solve a problem is drawn from Beta(a, a), with many easy and many hard
+    problems, and is the same for both arms; seeds are independent given it. a / (2a + 1) is the share of
+    answers that differ. Many small losses: each correct answer of the subject is lost with probability 2 x
+    margin.
 
-    Elsewhere a problem that the margin takes differs in nothing else: few total losses are all seeds in the
-    share `margin` of problems, small ones a seed in `seeds` x margin (as far as that is half of them).
+    Otherwise a problem that is lost to the margin does not differ elsewhere: few total losses are all seeds
+    of a share `margin` of the problems, small ones one seed of a share `seeds` x margin (up to one half).
     """
     if setting.kind == SYMMETRIC and setting.by != TOTAL:
         return _mixed(setting.discordance, seeds, 1 - 2 * margin)
@@ -74,9 +76,11 @@ def shares(setting: Setting, seeds: int, margin: float = 0.0) -> NDArray[np.floa
 
 
 def _mixed(discordance: float, seeds: int, kept: float) -> NDArray[np.float64]:
-    """Both arms solve a problem with one chance from Beta(a, a); of the subject's the share `kept` stays.
+    """Return the shares if both arms solve a problem with one probability from Beta(a, a), of which the
+    subject retains `kept_share`.
 
-    The chances are polynomials of a degree of at most 2 seeds, which Gauss and Jacobi integrate exactly.
+    The integrands are polynomials of degree at most 2 seeds, which Gauss-Jacobi quadrature integrates
+    exactly.
     """
     a = discordance / (1 - 2 * discordance)
     nodes, weights = special.roots_jacobi(seeds + 1, a - 1, a - 1)
@@ -89,7 +93,7 @@ def _mixed(discordance: float, seeds: int, kept: float) -> NDArray[np.float64]:
 
 
 def _binomial(seeds: int, chance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[node, solved]."""
+    """Return binomial probabilities, [node, solved]."""
     solved = np.arange(seeds + 1)
     held: NDArray[np.float64] = special.comb(seeds, solved) * (
         chance[:, None] ** solved * (1 - chance[:, None]) ** (seeds - solved)

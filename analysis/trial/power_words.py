@@ -1,4 +1,4 @@
-"""What a study of the planned size can see, in words, and how many problems would see 10 points."""
+"""Text about the power of a study of the planned size, and the problems needed to detect 10 points."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,14 +7,14 @@ from analysis.stats.sample_size import needed
 
 __all__ = ["words"]
 
-COARSE = 0.2  # points: where larger differences can stay unseen, it is said
-AIM = 0.1  # points that an evaluation of eviction is asked to see (ours; papers report 1 to 10)
+COARSE = 0.2  # points; a warning is printed if larger differences may stay undetected
+AIM = 0.1  # points that an evaluation of eviction should detect (our choice; papers report 1 to 10)
 
 
 def words(checks: Mapping[str, Any], method: str) -> list[str]:
-    """A line for each number of problems, and one more where it is coarse. checks: `tests`, `corrected_alpha`
-    and, by number of `problems`, `minimal_detectable_effect` by the share of the problems on which two arms
-    differ, as a lock has them.
+    """Return a line for each number of problems, and a warning where power is low. checks: of a lock, with
+    `tests`, `corrected_alpha` and, by number of `problems`, `minimal_detectable_effect` by the share of
+    problems on which two arms differ.
     """
     tests, level = checks["tests"], float(checks["corrected_alpha"])
     of = "the one contrast" if tests == 1 else f"one of {tests} contrasts"
@@ -47,7 +47,7 @@ def _percent(share: str) -> str:
 
 
 def _problems(discordance: float, level: float) -> int | None:
-    """Problems that see AIM where so many of them differ, by one way or the other: a difference of -1, 0 or 1
-    whose mean is AIM has the variance discordance - AIM^2.
+    """Return the problems needed to detect TARGET_EFFECT at this discordance: a difference of -1, 0 or 1
+    with mean TARGET_EFFECT has the variance discordance - TARGET_EFFECT^2.
     """
     return needed(AIM, (discordance - AIM**2) ** 0.5, level)

@@ -1,8 +1,8 @@
-"""Try a rule before it is locked: it has to be able to say each verdict, and to notice what takes one away.
+"""The self-test of a rule before it is locked: it must reach every verdict, and lose it when it should.
 
-The judge is run on made-up studies of the planned size whose verdict is known. A rule that cannot confirm
-cannot see; one that cannot refute cannot fail; and one that still confirms when a gate is closed (caches that
-do not match, a win too few, a lane without a grade, ...) does not have the gate.
+The judge is run on simulated studies of the planned size whose verdict is known. A rule that cannot confirm
+has no power; one that cannot refute cannot fail; and one that still confirms when it must not (caches do not
+match, one win is missing, a lane has no grade, ...) lacks that check.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,16 +24,16 @@ from analysis.trial.simulated_studies import Plan, family, study
 
 __all__ = ["Vacuous", "tried"]
 
-MOST = 64  # discordant problems that are looked at for a p just at a level; 2^-64 is below any level
+MOST = 64  # discordant problems tried for a p close to a level; 2^-64 is below any level
 
 
 def tried(plan: Plan) -> dict[str, Any]:
-    """What the registered rule says of each made-up study: `verdicts` and `gates`, each by name of the study.
+    """Return the rule's verdict in each simulated study: `verdicts` and `gates`, by case name.
 
-    The method draws as registered, at the planned number of problems and seeds. A gate that cannot be told
-    apart in this family or at this size is not there: a contrast that is worse at the uncorrected level, say,
-    where every contrast has to be won. Raises Vacuous, which names the verdict that cannot be given or the
-    gate that does not bite.
+    The method draws as registered, at the planned number of problems and seeds. A case that cannot be
+    distinguished in this family or at this size is left out, such as a contrast that is worse at the
+    uncorrected level if every contrast has to be won. Raises Vacuous, which names the verdict that cannot be
+    reached or the case that gets a wrong verdict.
     """
     rule = plan.content["decision"]["rule"]
     gates = rules.RULES[rule].gates(_Family(plan))
@@ -51,7 +51,7 @@ def tried(plan: Plan) -> dict[str, Any]:
 
 
 def _of_the_full_cache(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]:
-    """Studies that would be decided, had the full cache passed the registered gate; none without one."""
+    """Return studies that would be decided if the full cache passed its gate; none without a gate."""
     if "gate" not in plan.content:
         return {}
     models, tasks = plan.content["models"], [task["name"] for task in plan.content["tasks"]]
@@ -71,8 +71,8 @@ def _of_the_full_cache(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]
 
 
 def _bought(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]:
-    """Studies that would be confirmed, had the subject not held as much more memory as is let through: a win,
-    or a margin, that so much memory may buy where every slot is as good as it can be.
+    """Return studies that would be confirmed if the subject did not have the largest excess of memory that
+    the tolerance allows: a win, or a margin, that this memory may explain at the highest price per slot.
     """
     decision, planned = plan.content["decision"], family(plan)
     if against_full(decision):  # memory is unequal on purpose
@@ -96,14 +96,14 @@ def _bought(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]:
 
 def _verdict(plan: Plan, truth: Truth) -> str:
     try:
-        verdict = headline.says(judged(study(plan, truth)))  # whether or not the study is a screening
+        verdict = headline.says(judged(study(plan, truth)))  # of a screening too
     except ValueError as refused:
         raise Vacuous(str(refused)) from None
     return verdict
 
 
 class _Family:
-    """`gates.Family` of a plan."""
+    """The `self_test_cases.PlannedFamily` of a plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.decision = plan.content["decision"]

@@ -1,4 +1,4 @@
-"""Finished studies made up in memory, of the planned size and of known results: what a rule is tried on."""
+"""Simulated finished studies, in memory, of the planned size and with known results."""
 
 import itertools
 import math
@@ -18,23 +18,23 @@ from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, NOTED, Study
 
 __all__ = ["Plan", "family", "study"]
 
-SLOTS = 1000.0  # that every arm holds, unless its caches are unmatched
-WHOLE = 2000.0  # that the full cache holds: a curve that a slope can be read from
-BEYOND = 1.01  # how far outside the registered tolerance unmatched caches are
-# state and grade in the records of a lane that ends without a grade
+SLOTS = 1000.0  # slots of every arm unless its memory is unmatched
+WHOLE = 2000.0  # slots of the full cache, so that the curve has a slope
+BEYOND = 1.01  # how far unmatched caches exceed the registered tolerance
+# state and grade in the record of a lane without a grade
 ENDS = MappingProxyType({"not run": (NOT_RUN, None), "failed": ("failed", None), "no grade": ("ok", "error")})
 
 
 class Plan(NamedTuple):
-    """A registration before it ran: what its lock says that the judge reads."""
+    """A registration before it ran: the parts of its lock that the judge reads."""
 
-    content: Mapping[str, Any]  # of the protocol
+    content: Mapping[str, Any]  # content of the protocol
     grid: Sequence[Sequence[Any]]  # model, task, budget, arm, seed
     items: Mapping[str, Mapping[str, Any]]
 
 
 def family(plan: Plan) -> list[PlannedContrast]:
-    """In the judge's order: by models, tasks, budgets, sides."""
+    """Return the contrasts in the judge's order: by models, tasks, budgets, arm pairs."""
     content = plan.content
     tasks = [task["name"] for task in content["tasks"]]
     every = itertools.product(content["models"], tasks, content["budgets"], sides(content["decision"]))
@@ -45,14 +45,14 @@ def family(plan: Plan) -> list[PlannedContrast]:
 
 
 def study(plan: Plan, truth: Truth) -> Study:
-    """The study in which `truth` is what was recorded. What stands outside the rule is left out of its
-    protocol, and so are the lanes of arms outside the family, but the full cache, which is correct in as many
-    as the gate asks for. Raises Vacuous for a gate that no number of answers passes.
+    """Return the study whose records show `scenario`. Its protocol omits everything outside the rule, and its
+    lanes omit arms outside the family except the full cache, which is correct in as many lanes as the gate
+    requires. Raises Vacuous for a gate that no number of answers passes.
 
     Contrasts of one (model, task, budget) share the subject's answers: it is wrong in as many problems as the
     largest `lost` among them, and no other contrast gains there. Against the full cache, contrasts of one
     (model, task) share its answers: it is wrong in as many problems as the largest `gained`, and the gate is
-    left out but where the full cache is `unable`: as many wins would close it.
+    omitted unless the full cache is `unable`, since that many wins would make it fail.
     """
     decision = plan.content["decision"]
     outside = {"sweep", "beside", "memory"} | (set() if _gated(plan, truth) else {"gate"})
@@ -70,24 +70,24 @@ def study(plan: Plan, truth: Truth) -> Study:
         "items": plan.items,
         "data": {},
     }
-    # Plain objects: columns of pandas' strings are read several times as slowly.
+    # Object columns: pandas' string columns are several times slower to read.
     columns = {name: pd.Series(values, dtype=values.dtype) for name, values in lanes.items()}
     return Study("0" * 64, lock, pd.DataFrame(columns))
 
 
-Here: TypeAlias = Mapping[int, PlannedContrast]  # the contrasts of a cell, by their place in the family
+Here: TypeAlias = Mapping[int, PlannedContrast]  # the contrasts of a cell, by their index in the family
 Answers: TypeAlias = NDArray[np.bool_]  # [problem]
 
 
 def _gated(plan: Plan, truth: Truth) -> bool:
-    """Whether the full cache answers as its gate asks. Where it is a comparator its answers are those of the
-    contrasts instead, and the gate is tried alone.
+    """Return whether the full cache's answers follow the gate. If it is a comparator, its answers follow the
+    contrasts instead, and the gate is tested separately.
     """
     return "gate" in plan.content and (truth.unable is not None or not against_full(plan.content["decision"]))
 
 
 class _Cells:
-    """The cells of one made-up study."""
+    """Builds the cells of one simulated study."""
 
     def __init__(self, plan: Plan, truth: Truth) -> None:
         self.plan, self.truth = plan, truth
@@ -100,7 +100,7 @@ class _Cells:
                 self.here.setdefault((one.model, one.task, budget), {})[index] = one
 
     def table(self, model: str, task: str, budget: str, arm: str, seed: int) -> dict[str, NDArray[Any]]:
-        """The lanes of one cell, columns as `Study.lanes` has them."""
+        """Return the lanes of one cell, with the columns of `Study.lanes`."""
         problems = np.array(self.plan.items[task]["confirm"], dtype=object)
         here = self.here[model, task, budget]
         whole, cut = self._full(model, task, seed, len(problems))
@@ -132,7 +132,7 @@ class _Cells:
         return dict(zip(LANE, [*key, problems], strict=True)) | row | measured
 
     def _results(self, arm: str, here: Here, problems: int) -> tuple[Answers, float]:
-        """Which problems the arm solves, and the slots it holds. here: the contrasts of its cell."""
+        """Return which problems the arm solves, and its slots. contrasts: of its cell."""
         outcomes = {index: self.truth.outcomes.get(index, Outcome()) for index in here}
         ahead = problems - max((outcome.lost for outcome in outcomes.values()), default=0)
         number, own = np.arange(problems), [index for index, one in here.items() if one.against == arm]
@@ -145,8 +145,8 @@ class _Cells:
         return correct, SLOTS * (self.apart * BEYOND if own[0] in self.truth.unmatched else 1.0)
 
     def _beside_full(self, arm: str, here: Here, whole: Answers) -> tuple[Answers, float]:
-        """The same of an arm that is compared with the full cache, or stands beside one that is. whole: which
-        problems the full cache solves.
+        """Return the same for a study against the full cache. full_correct: which problems the full cache
+        solves.
         """
         number, own = np.arange(len(whole)), [index for index, one in here.items() if one.subject == arm]
         if not own:
@@ -156,7 +156,7 @@ class _Cells:
         return correct, WHOLE / self.apart * BEYOND if own[0] in self.truth.unmatched else SLOTS
 
     def _full(self, model: str, task: str, seed: int, problems: int) -> tuple[Answers, Answers]:
-        """Which problems the full cache solves with this seed, and which of its answers are cut."""
+        """Return which problems the full cache solves with this seed, and which answers are truncated."""
         number = np.arange(problems)
         if _gated(self.plan, self.truth):
             lane = number * len(self.seeds) + self.seeds.index(seed)
@@ -167,7 +167,7 @@ class _Cells:
         return number >= behind, number < 0
 
     def _enough(self, model: str, task: str, lanes: int) -> tuple[int, int]:
-        """How many lanes of the full cache are correct, the first ones, and from which on they are cut."""
+        """Return how many of the full cache's first lanes are correct, and the first truncated lane."""
         asked = full_cache.needed(self.plan.content["gate"], model, task)
         aimed = Fraction(1) if asked.published is None else asked.published
         low, high = math.ceil(asked.low * lanes), math.floor(asked.high * lanes)

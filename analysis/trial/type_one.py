@@ -1,8 +1,8 @@
-"""How often a method rejects one contrast where nothing differs, over every null population.
+"""The type I error of a method for one contrast, over every null population.
 
-Where two kinds of problems differ at most (one seed, or a skewed population) every study is weighed by its
-chance and nothing is simulated. Elsewhere studies are drawn; seeds of a problem sum to whole numbers, so that
-equal studies are looked at once.
+If at most two kinds of problems differ (one seed, or a skewed population), all studies are enumerated with
+their probabilities. Otherwise studies are drawn; the seeds of a problem sum to integers, so that equal
+studies are tested once.
 """
 
 from collections.abc import Sequence
@@ -19,41 +19,41 @@ from analysis.trial.populations import Setting
 
 __all__ = ["LIMIT", "Drawn", "TypeOne", "at_margin", "drawn", "over_margins", "over_settings", "type_one"]
 
-LIMIT = 1.2  # times the nominal level; above it a method or a rule is refused
-STUDIES = 20_000  # simulated of a population that is not counted out
-AT_MARGIN = 4_000  # the same where a margin is tested, of which there are twice as many settings
-LATTICE = 1 << 25  # numbers that may be transformed of one; larger studies are simulated fewer times
-LEFT_OUT = 1e-6  # chance of all the studies that are not looked at, each less likely than those that are
-SCREENED = 2_000  # distinct studies above which those that t finds nowhere near are not looked at
-NOWHERE = 0.35  # p of t, of those
+LIMIT = 1.2  # times the nominal level; a method or rule above it is refused
+STUDIES = 20_000  # simulated for a population that is not enumerated
+AT_MARGIN = 4_000  # the same for margin tests, which have twice as many settings
+LATTICE = 1 << 25  # numbers transformed at most; larger studies are simulated fewer times
+LEFT_OUT = 1e-6  # total probability of the least likely studies, which are not enumerated
+SCREENED = 2_000  # above this many distinct studies, those that t finds clearly insignificant are skipped
+NOWHERE = 0.35  # the p of t above which a study is skipped
 
 
 class TypeOne(NamedTuple):
-    """Type-I error of a method at its own size, as a multiple of the nominal level."""
+    """The type I error of a method at the planned size, also as a multiple of the nominal level."""
 
     rate: float
     ratio: float
     ratio_low: (
-        float  # 95 % Clopper-Pearson limits of the Monte Carlo estimate; the ratio where all is counted
+        float  # 95 % Clopper-Pearson limits of the Monte Carlo estimate; the ratio itself if enumerated
     )
     ratio_high: float
-    studies: int  # simulated; 0 where every one was weighed by its chance
-    setting: Setting  # in which the method erred most
+    studies: int  # number of simulated studies; 0 if enumerated
+    setting: Setting  # the setting with the largest error
 
     def exceeds(self, limit: float = LIMIT) -> bool:
-        """Above `limit` times nominal by more than Monte Carlo error explains."""
+        """Return whether the error is above `limit` times nominal beyond Monte Carlo error."""
         return self.ratio_low > limit
 
 
 class Drawn(NamedTuple):
-    """Distinct studies of one population."""
+    """The distinct studies of one population, with weights."""
 
     counts: NDArray[np.int64]  # [study, 2 seeds + 1]
-    weights: NDArray[np.float64]  # [study], the share of each
-    studies: int  # simulated; 0 where every one is weighed by its chance
+    weights: NDArray[np.float64]  # [study], the probability of each
+    studies: int  # number of simulated studies; 0 if enumerated
 
     def rate(self, hit: NDArray[np.bool_]) -> tuple[float, float, float]:
-        """The share of studies that are hit, with its limits."""
+        """Return the probability of the studies in `hit`, with its limits."""
         share = float(self.weights[hit].sum())
         if not self.studies:
             return share, share, share
@@ -61,11 +61,11 @@ class Drawn(NamedTuple):
 
 
 def type_one(method: str, problems: int, seeds: int, alpha: float, rng: np.random.Generator) -> TypeOne:
-    """How often `method` rejects at `alpha`, two-sided, in the setting where it does so most often.
+    """Return how often `method` rejects at `alpha`, two-sided, in the setting where it rejects most often.
 
-    alpha: the corrected level of one contrast. Of max-t one contrast without a family is looked at, which is
-    the sign-flip test: at its Bonferroni level max-t sees at least as much. Methods that draw are taken at
-    the limit of many draws. Raises ValueError for an unknown method or fewer than two problems.
+    alpha: the corrected level of one contrast. max-t is evaluated as the sign-flip test of a single contrast:
+    at its Bonferroni level max-t has at least as much power. Methods that draw are evaluated in the limit of
+    many draws. Raises ValueError for an unknown method or fewer than two problems.
     """
     return max(over_settings(method, problems, seeds, [alpha], rng), key=lambda one: one[0].ratio)[0]
 
@@ -73,7 +73,7 @@ def type_one(method: str, problems: int, seeds: int, alpha: float, rng: np.rando
 def over_settings(
     method: str, problems: int, seeds: int, levels: Sequence[float], rng: np.random.Generator
 ) -> list[list[TypeOne]]:
-    """[setting][level]. The mirror of a setting is left out: a two-sided test errs alike in both."""
+    """Return the errors as [setting][level]. Mirrored settings are left out: two-sided errors are equal."""
     power.check(method, problems)
     found = []
     for setting in populations.settings(seeds):
@@ -93,11 +93,11 @@ def at_margin(
     levels: tuple[float, float],
     rng: np.random.Generator,
 ) -> TypeOne:
-    """The same of the two one-sided tests about a margin, where the subject is worse by just that.
+    """Return the larger error of the one-sided margin tests if the subject is worse by exactly the margin.
 
-    levels: at which "not worse by the margin" is wrong, and at which "worse by more" is not earned. A rule
-    that asks for the first in every contrast errs no more often than one contrast does (Berger 1982), one
-    that asks for the second in any no more often than all of them together.
+    levels: of "not worse by the margin", which is wrong there, and of "worse by more", which is wrong too. A
+    rule that requires the first in every contrast errs no more often than one contrast does (Berger 1982),
+    one that requires the second in any contrast no more often than all of them together.
     """
     worse, below = over_margins(method, problems, seeds, margin, levels, rng)
     return max([each[0] for each in worse] + [each[1] for each in below], key=lambda one: one.ratio_low)
@@ -106,7 +106,7 @@ def at_margin(
 def over_margins(
     method: str, problems: int, seeds: int, margin: float, levels: Sequence[float], rng: np.random.Generator
 ) -> tuple[list[list[TypeOne]], list[list[TypeOne]]]:
-    """[setting][level] of either test: `margin_tests.Tests.worse` and `below`."""
+    """Return the errors of `MarginPValues.worse` and `.below`, each as [setting][level]."""
     power.check(method, problems)
     worse, below = [], []
     for setting in populations.settings(seeds, margin=True):
@@ -128,7 +128,7 @@ def _at(p: NDArray[np.float64], studies: Drawn, setting: Setting, levels: Sequen
 def drawn(
     shares: NDArray[np.float64], problems: int, rng: np.random.Generator, studies: int = STUDIES
 ) -> Drawn:
-    """Studies of so many problems, each with the chances shares[2 seeds + 1]."""
+    """Enumerate or draw studies of this many problems with sum probabilities shares[2 seeds + 1]."""
     seeds = len(shares) // 2
     differ = [at for at in range(len(shares)) if at != seeds and shares[at] > 0]
     if len(differ) > 2:
@@ -154,7 +154,7 @@ def _likely(problems: int, share: float) -> tuple[int, int]:
 
 
 def p_of(method: str, counts: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """[study] of counts[study, 2 seeds + 1], all different; 1 where t finds nothing near, of many studies."""
+    """Return the p of distinct counts[study, 2 seeds + 1], [study]; 1 for studies that are skipped."""
     near = np.ones(len(counts), dtype=bool)
     if len(counts) > SCREENED:
         near = power.p_values("t", counts, None, rng) <= NOWHERE

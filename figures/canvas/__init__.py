@@ -1,4 +1,4 @@
-"""What drawings are made of: the page, rows, lines, printed numbers, shares and traces.
+"""Building blocks of drawings: the page, rows, lines, printed numbers, shares and traces.
 
 May import: analysis.anatomy, analysis.explored, analysis.output, analysis.rules, analysis.stats,
 analysis.studies; matplotlib, numpy.

@@ -1,4 +1,5 @@
-"""An anatomy as its drawings read it: traces, what was chosen, what was tested, and the words over them."""
+"""The data of occlusion-attribution drawings: traces, the chosen signal, the test result, and the text above.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ CHOSEN, VERDICT = "chosen.json", "verdict.json"
 
 
 class Told(NamedTuple):
-    """chosen, verdict: what anatomy/chosen.json and verdict.json hold; None where they are not yet."""
+    """chosen, verdict: contents of anatomy/chosen.json and verdict.json; None if they do not exist yet."""
 
     anatomy: Anatomy
     lock: Mapping[str, Any]
@@ -24,7 +25,7 @@ class Told(NamedTuple):
 
 
 def told(folder: Path) -> Told:
-    """Raises RecordError where nothing was labelled, and for a file that is none of ours."""
+    """Read an anatomy. Raises RecordError if nothing was labelled, and for a file of another format."""
     anatomy = read(folder)
     _, lock = document(folder / "lock.json")
     return Told(anatomy, lock, _held(folder / FOLDER / CHOSEN), _held(folder / FOLDER / VERDICT))
@@ -38,12 +39,14 @@ def _held(path: Path) -> Mapping[str, Any] | None:
 
 
 def readings(anatomy: Anatomy) -> list[str]:
-    """Both, the registered one first."""
+    """Return both readings, the registered one first."""
     return sorted(READINGS, key=lambda name: name != anatomy.reading)
 
 
 def standing(one: Told) -> list[str]:
-    """What the registered test said, and how many traces there are: no drawing shows a pattern without it."""
+    """Return the result of the registered test and the number of traces: no drawing shows a pattern without
+    it.
+    """
     title = one.lock["protocol"]["content"]["title"]
     if one.verdict is None:
         said = "NOT JUDGED YET"
@@ -59,7 +62,7 @@ def standing(one: Told) -> list[str]:
 
 
 def outcomes(one: Told) -> list[str]:
-    """Of each model and task what was chosen, and what came of it on the testing half."""
+    """Return the chosen signal of each model and task, and its result on the testing half."""
     return [] if one.verdict is None else [_outcome(row) for row in one.verdict["pairs"]]
 
 

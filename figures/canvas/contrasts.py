@@ -1,4 +1,4 @@
-"""How one judged contrast is drawn and printed, and the axis of differences that it stands on."""
+"""Drawing and printing of one judged contrast, and the axis of differences."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,13 +15,13 @@ __all__ = ["axis", "cells", "counts", "margins", "mark", "span", "untested"]
 
 
 def span(contrasts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Wide enough for every point and nominal interval, and for 5 pp on both sides of zero."""
+    """Return axis limits for every point and nominal interval, and for 5 pp on both sides of zero."""
     ends = [100 * float(one[end]) for one in contrasts for end in ("low", "high") if one[end] is not None]
     return limits(ends)
 
 
 def margins(judged: Mapping[str, Any]) -> list[float]:
-    """Where the rule draws the line, in percentage points; nothing of a rule without a margin."""
+    """Return the margins of the rule in percentage points; empty for a rule without a margin."""
     if judged.get("margin") is None:
         return []
     margin = 100 * float(judged["margin"])
@@ -29,7 +29,7 @@ def margins(judged: Mapping[str, Any]) -> list[float]:
 
 
 def counts(contrast: Mapping[str, Any]) -> bool:
-    """Whether it is significant after correction, with matched memory."""
+    """Return whether it is significant after correction, with matched memory."""
     return (contrast["better"] or contrast["worse"]) and bool(contrast["matched"])
 
 
@@ -42,11 +42,13 @@ def mark(
     outside: bool = False,
     size: float = 1,
 ) -> None:
-    """Thick: the nominal 95 % interval. Thin: the simultaneous one, or of a rule with a margin the limits
+    """Draw a contrast.
+
+    Thick: the nominal 95 % interval. Thin: the simultaneous interval, or for a rule with a margin the limits
     that it compares with the margin. A filled diamond is significant after correction, an open circle is not;
-    an open diamond is, without matched memory, which counts for nothing. An arrowhead says that an interval
-    goes on beyond the axis. `name` ends the gids. outside: the rule leaves it out, so that it is paler and
-    smaller than what the rule decides by.
+    an open diamond is significant without matched memory, which does not count. An arrowhead marks an
+    interval beyond the axis. `name` ends the gids. outside: the rule leaves the contrast out, so it is paler
+    and smaller.
     """
     low, high = axes.get_xlim()
     passes = contrast["better"] or contrast["worse"]
@@ -71,7 +73,7 @@ def mark(
 
 
 def untested(axes: Any, y: float, name: str, contrast: Mapping[str, Any]) -> None:
-    """A pale square on its 95 % interval."""
+    """Draw a pale square on its 95 % interval."""
     ends = [100 * float(contrast[end]) for end in ("low", "high")]
     line = {"color": PALE, "linewidth": 1.6, "solid_capstyle": "butt", "zorder": 2}
     axes.plot(ends, (y, y), gid=f"nominal-{name}", **line)
@@ -90,7 +92,7 @@ def cells(contrast: Mapping[str, Any]) -> dict[str, str]:
 
 
 def axis(drawn: Table, left: str, right: str) -> None:
-    """Ticks and label of the axis of differences, and what lies to either side of zero."""
+    """Set ticks and label of the axis of differences, and label both sides of zero."""
     axes = drawn.axes
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], min_n_ticks=4))
     axes.xaxis.set_major_formatter(lambda x, _: numbers.points(str(x / 100)).removesuffix(".0"))

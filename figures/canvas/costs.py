@@ -10,12 +10,14 @@ from figures.canvas.page import INK
 
 __all__ = ["axis", "points"]
 
-WIDE = 4  # times the least cost; where the most is beyond it, the axis is logarithmic
-GROWN = 3.5  # points by which the marker of the largest budget is wider than that of the smallest
+WIDE = 4  # maximum over minimum cost above which the axis is logarithmic
+GROWN = 3.5  # points: marker width of the largest budget less that of the smallest
 
 
 def points(axes: Any, place: Curves, style: Mapping[str, Mapping[str, Any]], subject: str) -> None:
-    """Artists have "points-<model>/<task>/<arm>", "limits-..." of the subject and "whole-<model>/<task>"."""
+    """Draw the points. Artists have the gid "points-<model>/<task>/<arm>", "limits-..." for the subject and
+    "whole-<model>/<task>".
+    """
     name = f"{place.model}/{place.task}"
     for arm, own in place.arms.items():
         color = style[arm]["color"]
@@ -38,7 +40,7 @@ def points(axes: Any, place: Curves, style: Mapping[str, Mapping[str, Any]], sub
 
 
 def axis(axes: Any, place: Curves, told: Callable[[float], str]) -> None:
-    """Of x, wide enough for every point; told: how a value is printed."""
+    """Set the x axis, wide enough for every point. format_value: formats a tick value."""
     every = [point.at for points in place.arms.values() for point in points]
     every += [] if place.full is None else [place.full.at]
     wide = min(every) > 0 and max(every) > WIDE * min(every)

@@ -1,4 +1,4 @@
-"""The curves of a study: accuracy of every arm over its budgets, against what was measured of it."""
+"""The curves of a study: accuracy of every arm over its budgets, against a measured value."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ __all__ = ["Curves", "Point", "curved"]
 
 
 class Point(NamedTuple):
-    """One arm at one budget: what was measured, in the unit of the axis, and its accuracy."""
+    """One arm at one budget: the measured value, in the unit of the axis, and its accuracy."""
 
     budget: str
     at: float
@@ -19,7 +19,9 @@ class Point(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """Of one model and task. arms: by name, in registered order. full: the arm that evicts nothing."""
+    """The curves of one model and task. arms: by name, in registered order. full: the arm that evicts
+    nothing.
+    """
 
     model: str
     task: str
@@ -35,9 +37,10 @@ class Curves(NamedTuple):
 def curved(
     judged: Mapping[str, Any], lanes: Any, measured: Callable[[Mapping[str, Any], Any], float]
 ) -> list[Curves]:
-    """Every place with an arm that was graded, in registered order, and of an arm the budgets likewise.
+    """Return the curves of every model and task with a graded arm, in registered order, with budgets in the
+    same order.
 
-    lanes: those of `study_files.read`. measured: of a judged arm and its lanes, where they stand on the axis.
+    lanes: those of `study_files.read`. measured: returns the axis value of a judged arm and its lanes.
     """
     by_arm = {
         key: (share(group, group["correct"], group["correct"].notna()), group)

@@ -1,4 +1,4 @@
-"""What every drawing of measured time and memory shares: who measured, which rows, and how bytes are told."""
+"""Labels of all drawings of measured time and memory: machine, choice of rows, and formatted bytes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Group(NamedTuple):
-    """Rows of one model and length of the prompt."""
+    """Rows of one model and prompt length."""
 
     model: str
     prompt_tokens: int
@@ -34,14 +34,14 @@ class Group(NamedTuple):
 
 
 def chosen(found: Sequence[Measured]) -> Measured:
-    """The one measurement that is drawn: machines are never mixed. That of the most repetitions, of equals
-    the first by name.
+    """Choose the measurement that is drawn: machines are never mixed. It is the one with the most
+    repetitions, among equals the first by name.
     """
     return max(found, key=lambda one: one.done)
 
 
 def heading(one: Measured) -> list[str]:
-    """Who measured, and what makes these numbers worth less."""
+    """Return the machine, and caveats of its numbers."""
     machine = one.machine
     said = [
         f"Measured on {machine['host']} ({machine['device']}, {machine['threads']} of {machine['cores']} "
@@ -58,7 +58,8 @@ def heading(one: Measured) -> list[str]:
 
 
 def notes(one: Measured, others: Sequence[Measured] = (), interval: str = "") -> list[str]:
-    """What a reader has to know of any number here. interval: what shows it; empty where none is drawn."""
+    """Return the notes needed to read the numbers. interval: the mark that shows it; empty if none is drawn.
+    """
     cost = one.cost
     said = (
         f"Made-up prompts, {cost['new_tokens']} new tokens a lane, one arm at a time, warm; "
@@ -82,7 +83,7 @@ def groups(rows: Iterable[Row]) -> list[Group]:
 
 
 def alone(group: Group) -> list[Row]:
-    """Those of the fewest lanes, that ended well: the papers' tables have one."""
+    """Return the rows with the fewest lanes that completed: tables in papers have one lane."""
     least = min(row.place.lanes for row in group.rows)
     return [row for row in group.rows if row.place.lanes == least and row.seconds is not None]
 
@@ -92,7 +93,7 @@ def named(row: Row) -> str:
 
 
 def line_styles(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
-    """By arm; the full cache is grey."""
+    """Return line styles by arm; the full cache is grey."""
     whole = {row.place.arm for row in rows if row.place.budget == FULL}
     arms = dict.fromkeys(row.place.arm for row in rows if row.place.arm not in whole)
     grey = {"color": PALE, "linestyle": "-", "marker": "x"}
@@ -100,14 +101,14 @@ def line_styles(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
 
 
 def errors(levels: Sequence[Level]) -> tuple[list[float], list[float]]:
-    """Lengths of error bars below and above the means; none without an interval."""
+    """Return lengths of error bars below and above the means; 0 without an interval."""
     below = [0.0 if one.low is None else one.mean - one.low for one in levels]
     above = [0.0 if one.high is None else one.high - one.mean for one in levels]
     return below, above
 
 
 def amount(count: float) -> str:
-    """Bytes, in the largest unit that leaves one or more."""
+    """Format bytes in the largest unit that gives at least one."""
     unit = 0
     while abs(count) >= 1024 and unit < len(UNITS) - 1:
         count, unit = count / 1024, unit + 1

@@ -1,4 +1,4 @@
-"""The axis of memory: a tick for each budget, at what its arms held."""
+"""The axis of memory: a tick for each budget, at the mean memory of its arms."""
 
 import itertools
 import math
@@ -9,12 +9,12 @@ from figures.canvas.page import inches
 
 __all__ = ["memory_axis"]
 
-WIDE = 4  # times the least memory; where the most is beyond it, the axis is logarithmic
+WIDE = 4  # maximum over minimum memory above which the axis is logarithmic
 
 
 def memory_axis(axes: Any, place: Curves) -> None:
-    """A tick for each budget, at what its arms held on average; those that would run into another are left
-    out, beginning with the smallest.
+    """Set a tick for each budget at the mean memory of its arms; ticks that would overlap another are left
+    out, smallest first.
     """
     by_budget: dict[str, list[float]] = {}
     for one in itertools.chain(*place.arms.values()):

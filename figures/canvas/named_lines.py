@@ -1,4 +1,5 @@
-"""A panel of many lines, each with its name at its end: the subject in front, the others in muted colours."""
+"""A panel of many lines with the name at the end of each: the subject in front, the others in muted colours.
+"""
 
 import itertools
 import math
@@ -16,18 +17,18 @@ __all__ = ["FULL", "PLOT", "Laid", "apart", "laid", "panel", "scored", "styles"]
 
 FULL = "full cache"
 SUBJECT = "#0072b2"
-# Of Tol's "muted" scheme, in which no two look alike to the colour-blind, without what resembles the subject
-# or pales on white.
+# Tol's "muted" scheme, distinguishable for the colour-blind, without colours that resemble the subject
+# or are too pale on white.
 MUTED = ("#44aa99", "#cc6677", "#999933", "#aa4499", "#117733", "#882255")
-PLOT, LEAST, HIGH = 3.9, 2.6, 2.6  # inches, of a panel: its width at most and at least; higher for its names
-BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.66  # left of a panel, over it, under it
-STEP, ROOM = 0.15, 0.2  # inches: between two names at least, and of the panel for each
+PLOT, LEAST, HIGH = 3.9, 2.6, 2.6  # inches: maximum and minimum width of a panel; its minimum height
+BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.66  # inches: left of a panel, above it, below it
+STEP, ROOM = 0.15, 0.2  # inches: minimum distance of two names, and panel height for each name
 REACH, NAME = 0.3, 0.42  # inches from the axes to a marker and to a name
 
 
 def scored(lock: Mapping[str, Any], arms: Iterable[str]) -> dict[str, str]:
-    """By arm, what its policy scores by: the class that the lock names. Of a lock of before policies were
-    locked part by part, and of the winner of a sweep, the first word of the policy's name.
+    """Return the scoring class of each arm's policy from the lock. For a lock without the parts of policies,
+    and for the winner of a sweep, return the first word of the policy's name.
     """
     ran, held = lock["protocol"]["content"].get("arms", {}), lock.get("policies") or {}
     named = {arm: ran.get(arm, {}).get("policy", arm).partition("-")[0] for arm in arms}
@@ -35,8 +36,8 @@ def scored(lock: Mapping[str, Any], arms: Iterable[str]) -> dict[str, str]:
 
 
 def styles(subject: str, families: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """By arm: what matplotlib draws its line with. Arms of one family share a colour; dashes and markers tell
-    these apart.
+    """Return matplotlib's line style of each arm. Arms of one family share a colour, and differ in dashes and
+    markers.
     """
     colours: dict[str, str] = {}
     drawn: dict[str, dict[str, Any]] = {}
@@ -53,7 +54,7 @@ def styles(subject: str, families: Mapping[str, str]) -> dict[str, dict[str, Any
 
 
 class Laid(NamedTuple):
-    """A page of empty panels, one for each place, with their titles and the axis of percentages."""
+    """A page of empty panels, one for each model and task, with their titles and the axis of percentages."""
 
     sheet: Sheet
     panels: list[tuple[Any, Curves]]
@@ -61,7 +62,7 @@ class Laid(NamedTuple):
 
 
 def laid(places: Sequence[Curves], title: str, said: Sequence[str], notes: Sequence[str], axis: str) -> Laid:
-    """Rows of panels: models. Columns: tasks. axis: what the lowest say of x."""
+    """Build the panels. Rows are models, columns are tasks. axis: the x label of the lowest panels."""
     arms = dict.fromkeys(arm for place in places for arm in place.arms)
     rows = [list(group) for _, group in itertools.groupby(places, lambda place: place.model)]
     names = NAME + max(inches(name, weight="bold") for name in (*arms, FULL)) + 0.1
@@ -86,7 +87,9 @@ def laid(places: Sequence[Curves], title: str, said: Sequence[str], notes: Seque
 
 
 def _bounds(places: Iterable[Curves]) -> tuple[float, float]:
-    """The axis of percentages: from the tens below the worst point to 100, and a margin."""
+    """Return the limits of the axis of percentages: from the tens below the worst point to 100, with a
+    margin.
+    """
     every = [point for place in places for points in place.arms.values() for point in points]
     every += [place.full for place in places if place.full is not None]
     worst = min(point.accuracy.share for point in every)
@@ -95,10 +98,10 @@ def _bounds(places: Iterable[Curves]) -> tuple[float, float]:
 
 
 def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places from `low` to `high`, a gap or more from each other, as near as can be to those wanted: with the
-    least sum of squares, by pooling neighbours that are too near. wanted: ascending.
+    """Return positions from `low` to `high`, at least a gap apart, as near as possible to the wanted ones:
+    least squares by pooling adjacent positions that are too near. wanted: ascending.
     """
-    pools: list[list[float]] = []  # mean and number of neighbours, each less the gaps below it
+    pools: list[list[float]] = []  # mean and number of pooled positions, each less the gaps below it
     for number, place in enumerate(wanted):
         pools.append([place - number * gap, 1])
         while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
@@ -112,7 +115,8 @@ def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[
 def panel(
     axes: Any, place: Curves, style: Mapping[str, Mapping[str, Any]], inch: tuple[float, float]
 ) -> None:
-    """Lines, the full cache as a band, and the names. The limits of the axes are set. inch: their size.
+    """Draw the lines, the full cache as a band, and the names. The limits of the axes must be set. inch:
+    their size.
 
     Artists have "line-<model>/<task>/<arm>", "name-..." and "full-<model>/<task>" as gid.
     """
@@ -135,7 +139,7 @@ def panel(
 def _names(
     axes: Any, place: str, ends: Sequence[tuple[float, float, str, Mapping[str, Any]]], inch: Any
 ) -> None:
-    """Beside the axes, each joined to the end of its line."""
+    """Draw the names next to the axes, each connected to the end of its line."""
     low, high = axes.get_ylim()
     wide, tall = inch
     gap = STEP * (high - low) / tall
@@ -153,6 +157,6 @@ def _names(
 
 
 def _across(axes: Any, x: float) -> float:
-    """A place on the axis of x as a share of its length."""
+    """Return a position on the x axis as a share of its length."""
     share: float = axes.transAxes.inverted().transform(axes.transData.transform((x, 0)))[0]
     return share

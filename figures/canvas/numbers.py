@@ -1,4 +1,4 @@
-"""How judged numbers are printed, alike in every table and drawing: differences in pp, p with four digits."""
+"""Formatting of judged numbers, equal in every table and drawing: differences in pp, p with four digits."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -28,20 +28,20 @@ __all__ = [
 ]
 
 
-WITNESS = "UNANCHORED"  # what every verdict line says until proofs of outside witnesses were verified
-# how the label of a verdict begins -> problems of its contrasts: some have fewer than 200, or none has
+WITNESS = "UNANCHORED"  # in every verdict line until proofs of external witnesses are verified
+# prefix of a verdict's label -> sample sizes: some contrast has fewer than 200 problems, or none has
 GRADES: Mapping[str, str] = MappingProxyType(
     {"screening-grade": "n < 200", "confirmatory-grade": "n ≥ 200", "uninformative": "n ≥ 200"}
 )
 
 
 def size(contrast: Mapping[str, Any]) -> str:
-    """Problems and, where they come in clusters, in how many: "120/24"."""
+    """Return the number of problems and, if they are clustered, of clusters: "120/24"."""
     return "/".join(str(contrast[name]) for name in ("n", "clusters") if name in contrast)
 
 
 def scores(contrasts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What has to be said of contrasts with scores or clusters; nothing of right and wrong answers alone."""
+    """Return notes on contrasts with scores or clusters; none for right and wrong answers alone."""
     every, said = list(contrasts), []
     if any("scored" in one for one in every):
         said.append(
@@ -57,20 +57,22 @@ def scores(contrasts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def matched_by(contrasts: Iterable[Mapping[str, Any]]) -> str:
-    """What memory was registered to be: "slots", "bytes" or "total"; slots where it was not."""
+    """Return the registered basis of memory matching: "slots", "bytes" or "total"; slots if none was
+    registered.
+    """
     told = ((one.get("memory") or {}).get("by") for one in contrasts)
     return str(next(filter(None, told), "slots"))
 
 
 def points(decimal: str) -> str:
-    """Accuracy points as signed percentage points, one digit; zero has no sign."""
+    """Format accuracy points as signed percentage points, one digit; zero has no sign."""
     text = f"{100 * float(decimal):+.1f}"
     return "0.0" if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
 
 
 def charge(contrast: Mapping[str, Any]) -> str:
-    """Points that the subject's memory may have bought (+) or cost (-) and that were held against it; empty
-    for none. "all" where nothing says how much memory buys.
+    """Return the points charged for a memory difference of the subject, gained (+) or lost (-); empty for
+    none. "all" if the value of memory is unknown.
     """
     memory = contrast.get("memory")
     if memory is None or not contrast["matched"] or float(memory["excess"]) == 0:
@@ -91,39 +93,38 @@ def level(decimal: str) -> str:
 
 
 def correction(method: str, family: Mapping[str, Any]) -> str:
-    """How a judged family is corrected, and the level that its p are compared with."""
+    """Return how a judged family is corrected, and the level that its p values are compared with."""
     if METHODS[method].family:
         return f"{method} {level(family['alpha'])}"
     return f"Bonferroni {level(family['corrected_alpha'])}"
 
 
 def letters(judged: Mapping[str, Any]) -> str:
-    """What the rule tells finer than its verdict, after a space; of most rules nothing."""
-    rule = RULES.get(judged.get("rule", ""))  # None of an index over files that nobody verified
+    """Return details of the rule beyond its verdict, after a space; empty for most rules."""
+    rule = RULES.get(judged.get("rule", ""))  # None for an index over unverified files
     told = () if rule is None else rule.words.letters(judged)
     return f" ({', '.join(told)})" if told else ""
 
 
 def grade(label: str) -> str:
-    """What the label of a verdict says of the sizes of its contrasts; an unknown label as it is."""
+    """Return the sample sizes that the label of a verdict states; an unknown label unchanged."""
     return next((words for begins, words in GRADES.items() if label.startswith(begins)), label)
 
 
 def word(judged: Mapping[str, Any]) -> str:
-    """The verdict with what a reader must know to read it: what the rule says of a screening, the one model
-    that it is about, and a full cache that failed its gate. Where the verdict is of before there were gates,
-    nothing is said of one.
+    """Return the verdict with its caveats: those of a screening, the single model that it covers, and a full
+    cache that failed its gate. An old verdict without gates mentions none.
     """
     return headline.line(judged, full_cache.fault(judged).partition(":")[0], letters(judged))
 
 
 def outcome(judged: Mapping[str, Any]) -> str:
-    """The verdict, the size of its contrasts and its witness. judged: as `page.judged` gives it."""
+    """Return the verdict, the size of its contrasts and its witness. judged: as from `page.read_judged`."""
     return f"{word(judged)}, {grade(judged['label'])}, {judged['witness']}"
 
 
 def verdict_line(judged: Mapping[str, Any]) -> str:
-    """Rule, method and levels of a judgement."""
+    """Return rule, method and levels of a judgement."""
     method, alpha = judged["method"], f"alpha {level(judged['alpha'])}"
     if not METHODS[method].family:
         alpha += f" ({correction(method, judged)})"

@@ -1,9 +1,9 @@
-"""How the oracle of an anatomy is named and coloured where it is drawn: as nothing that a cache could do."""
+"""The name, colour and warning of the occlusion oracle in drawings: it is not a feasible policy."""
 
 __all__ = ["COLOUR", "NAME", "WARNING"]
 
 NAME = "oracle (unreachable)"
-COLOUR = "#1a1a1a"  # which no arm of these drawings has
+COLOUR = "#1a1a1a"  # no arm of these drawings has this colour
 WARNING = (
     "oracle-occlusion keeps those tokens that the most windows with a changed grade cover. It reads the "
     "labels of this very trace, which no policy can: it is no method, and its accuracy is nobody's result. "

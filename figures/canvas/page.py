@@ -1,4 +1,4 @@
-"""The page that every drawing stands on: its look, its heading and notes, and the files it is written to.
+"""The page of every drawing: its style, its heading and notes, and its output files.
 
 Lengths are inches; (0, 0) is the lower left corner of the page.
 """
@@ -40,8 +40,8 @@ __all__ = [
 ]
 
 INK, PALE, BAND = "#1a1a1a", "#6b6b6b", "#f3f3f1"
-FACE = "#ffffff"  # under every drawing: a page may be dark, its drawings are light cards
-WIDEST = 10.7  # inches: landscape A4 takes it in full size, and so does the page of a report
+FACE = "#ffffff"  # background of every drawing: light even on a dark page
+WIDEST = 10.7  # inches: fits landscape A4 and the page of a report in full size
 FONT = "DejaVu Sans"
 STYLE = {
     "font.family": FONT,
@@ -51,13 +51,13 @@ STYLE = {
     "figure.facecolor": FACE,
     "savefig.facecolor": FACE,
     "axes.linewidth": 0.8,
-    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "text.parse_math": False,  # dollar signs in names are literal
 }
 MARGIN, LINE = 0.25, 0.165
 
 
 class NoVerdict(ValueError):
-    """There is no judged result to draw."""
+    """Raised if there is no judged result to draw."""
 
 
 class Sheet(NamedTuple):
@@ -69,14 +69,14 @@ class Sheet(NamedTuple):
     floor: float
 
     def axes(self, left: float, bottom: float, width: float, height: float) -> Any:
-        """Axes in the body; `bottom` counts from its floor."""
+        """Add axes to the body; `bottom` counts from its floor."""
         place = left / self.width, (self.floor + bottom) / self.height
         return self.figure.add_axes((*place, width / self.width, height / self.height))
 
 
 def judged(folder: Path, witness: str = numbers.WITNESS) -> dict[str, Any]:
-    """What FOLDER/verdict.json judged, and as "witness" who outside vouches for it: what `anchors.word` says
-    after verifying. Raises NoVerdict where there is no such folder, verdict or judgement.
+    """Return the judgement in FOLDER/verdict.json, with "witness" from `anchors.word` after verification.
+    Raises NoVerdict if there is no such folder, verdict or judgement.
     """
     path = Path(folder) / "verdict.json"
     try:
@@ -100,13 +100,13 @@ def judged(folder: Path, witness: str = numbers.WITNESS) -> dict[str, Any]:
 def write(
     folder: Path, drawing: Callable[..., Figure], *data: Any, name: str | None = None, png: bool = True
 ) -> tuple[Path, ...]:
-    """Write drawing(*data) to FOLDER as .svg and .png, by the name of the function where none is given; the
-    same data give the same bytes with one version of matplotlib.
+    """Write drawing(*data) to FOLDER as .svg and .png, named like the function by default; the same data give
+    the same bytes with one version of matplotlib.
     """
     folder.mkdir(parents=True, exist_ok=True)
     name = drawing.__name__ if name is None else name
     files = [folder / f"{name}.svg"]
-    with style.context(["default", STYLE]):  # and nothing of the user's own matplotlibrc
+    with style.context(["default", STYLE]):  # ignores the user's matplotlibrc
         figure = drawing(*data)
         figure.savefig(files[0], metadata={"Date": None, "Creator": None})
         if png:
@@ -116,7 +116,7 @@ def write(
 
 
 def sheet(width: float, body: float, title: str, said: Sequence[str], notes: Sequence[str]) -> Sheet:
-    """A page for a body of this height. Title, sentences below it and notes are wrapped, never cut."""
+    """Return a page for a body of this height. Title, subtitles and notes are wrapped, never cut."""
     room = width - 2 * MARGIN
     head = [(line, 12.0, "bold", INK, 0.27) for line in wrapped(title, room, 12, "bold")]
     for number, text in enumerate(said):
@@ -138,17 +138,17 @@ def sheet(width: float, body: float, title: str, said: Sequence[str], notes: Seq
 
 
 def standing(judged: Mapping[str, Any]) -> str:
-    """Title and verdict of a study: no drawing shows a claim without what became of it."""
+    """Return title and verdict of a study: no drawing shows a claim without its verdict."""
     return f"{judged['title']}: {numbers.outcome(judged)}"
 
 
 def percent(share: float) -> str:
-    """A share from 0 to 1, as a percentage with one digit."""
+    """Format a share from 0 to 1 as a percentage with one digit."""
     return f"{100 * share:.1f}"
 
 
 def ink_on(colour: Any) -> str:
-    """Dark or white, whichever stands out more from a background (contrast as in WCAG 2)."""
+    """Return dark or white, whichever has more contrast with a background (as in WCAG 2)."""
     parts = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in to_rgb(colour)]
     light = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
     dark = 0.0103  # of INK
@@ -156,14 +156,14 @@ def ink_on(colour: Any) -> str:
 
 
 def inches(text: str, size: float = 8.5, weight: str = "normal") -> float:
-    """How wide a text is printed."""
+    """Return the printed width of a text."""
     font = FontProperties(family=FONT, size=size, weight=weight)
     width: float = text_to_path.get_text_width_height_descent(text, font, ismath=False)[0]
     return width / 72
 
 
 def wrapped(text: str, room: float, size: float = 8.5, weight: str = "normal") -> list[str]:
-    """The lines of a text in this many inches; a word that is longer stays whole."""
+    """Wrap a text to this many inches; a longer word is not split."""
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()

@@ -1,4 +1,4 @@
-"""The registered contrasts as a forest plot of plain text, for where no picture can be shown."""
+"""The registered contrasts as a forest plot of plain text, for outputs without pictures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,14 +9,14 @@ from figures.canvas.rows import place
 __all__ = ["plain_forest"]
 
 WIDE = 41  # columns of the axis
-MOST = 60  # rows: a summary of many contrasts is a table to open, not one to scroll
+MOST = 60  # rows: more contrasts are left to the table
 ZERO, LOW, HIGH, LINE, POINT = "│├┤─●"
 KEY = "● difference in percentage points, subject minus comparator; ├ ┤ its 95 % interval; │ zero"
 
 
 def plain_forest(contrasts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line a contrast in the order of the judgement, then the key. Every row has the same axis, which
-    holds zero and every interval; what was not estimated says so.
+    """Return one line for each contrast in the order of the judgement, then the key. Every row has the same
+    axis, with zero and every interval; contrasts without an estimate are marked.
     """
     shown = contrasts[:MOST]
     ends = [float(one[end]) for one in shown for end in ("low", "high") if one["difference"] is not None]

@@ -1,4 +1,4 @@
-"""Who made a page: the code and the libraries on which its bytes depend."""
+"""The producer of a page: the code and the library versions that determine its bytes."""
 
 import functools
 import hashlib
@@ -18,7 +18,9 @@ LIBRARIES = ("matplotlib", "numpy", "pandas", "pillow", "scipy", "statsmodels")
 
 @functools.cache
 def name() -> str:
-    """Two pages of one study by one name have the same bytes: where they have not, one was edited."""
+    """Return the producer. Two pages of one study with the same producer have the same bytes; otherwise one
+    was edited.
+    """
     sources = hashlib.sha256()
     for path in sorted(path for package in SOURCES for path in (ROOT / package).rglob("*.py")):
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Rows of a drawing: groups under a heading each, a plot in the middle, numbers in columns to its right."""
+"""Rows of a drawing: groups with a heading each, a plot in the middle, columns of numbers to its right."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ class Group(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """Where the plot begins and how wide it is, the right edges of the columns, and the width of the page."""
+    """The left edge and width of the plot, the right edges of the columns, and the width of the page."""
 
     left: float
     plot: float
@@ -57,7 +57,7 @@ class Frame(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The page of some rows. Row y of `axes` is the row of this index; `across` is inches by rows."""
+    """The page of some rows. Row y of `axes` has this index; `across` maps inches by rows."""
 
     sheet: Sheet
     axes: Any
@@ -71,23 +71,23 @@ class Table(NamedTuple):
             self.axes.text(self.columns[head], y, text, transform=self.across, **style)
 
     def dagger(self, y: float, head: str, ink: str = INK) -> None:
-        """After the cell of this column: memory was not matched."""
+        """Print a dagger after the cell of this column: memory was not matched."""
         self.axes.text(self.columns[head] + 0.03, y, "†", transform=self.across, va="center", color=ink)
 
 
 def place(one: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Model, task and budget of a judged contrast or arm."""
+    """Return model, task and budget of a judged contrast or arm."""
     return one["model"], one["task"], one["budget"]
 
 
 def limits(ends: Sequence[float]) -> tuple[float, float]:
-    """An axis wide enough for these percentage points, and for 5 pp on both sides of zero."""
+    """Return axis limits for these percentage points, and for 5 pp on both sides of zero."""
     low, high = min([-5.0, *ends]), max([5.0, *ends])
     return low - 0.06 * (high - low), high + 0.06 * (high - low)
 
 
 def grouped(entries: Sequence[Mapping[str, Any]], label: Callable[[Mapping[str, Any]], str]) -> list[Row]:
-    """A heading before the first of neighbours with one model, task and budget."""
+    """Return rows with a heading before each run of entries of one model, task and budget."""
     rows = []
     for (model, task, budget), group in itertools.groupby(entries, place):
         rows.append(Row(f"{model} · {task} · budget {budget}", None))
@@ -106,19 +106,19 @@ def groups(rows: Sequence[Row]) -> list[Group]:
 
 
 def entries(rows: Sequence[Row]) -> list[tuple[int, int, Mapping[str, Any]]]:
-    """Of every row that is no heading: its row, its place among these, and its entry."""
+    """Return for every row without a heading: its row, its index among these, and its entry."""
     shown = [(y, row.entry) for y, row in enumerate(rows) if row.entry is not None]
     return [(y, number, entry) for number, (y, entry) in enumerate(shown)]
 
 
 def point(axes: Any, x: float, y: float, marker: str, *, filled: bool, ink: str = INK, **how: Any) -> None:
-    """A marker with an edge of ink, open or filled."""
+    """Draw an open or filled marker with an edge of this ink."""
     axes.plot(x, y, marker, markerfacecolor=ink if filled else FACE, markeredgecolor=ink, **how)
 
 
 def frame(rows: Sequence[Row], columns: Mapping[str, float], plot: float, spare: float = SPARE) -> Frame:
-    """As wide as the longest label and heading need. columns: the width of each; plot: that of the plot,
-    less where the page would be wider than WIDEST, and at least LEAST. spare: beside a heading.
+    """Return a layout as wide as the longest label and heading. columns: the width of each; plot: its width,
+    reduced if the page would be wider than WIDEST, and at least LEAST. spare: space after a heading.
     """
     entries = max([1.2, *(inches(row.label) + INDENT for row in rows if row.entry is not None)])
     beside = 2 * MARGIN + 0.3 + sum(columns.values())
@@ -131,9 +131,8 @@ def frame(rows: Sequence[Row], columns: Mapping[str, float], plot: float, spare:
 
 
 def panel(sheet: Sheet, frame: Frame, rows: Sequence[Row], bottom: float, *, outside: bool = False) -> Table:
-    """`rows` with their labels and an empty plot, `bottom` above the floor of the page, and the heads of the
-    columns over them. A pale band lies behind every second group. outside: the decision rule leaves them out,
-    so that nothing is bold.
+    """Draw `rows` with their labels and an empty plot, `bottom` above the floor of the page, with column
+    heads. Every second group has a pale band. outside: the decision rule leaves them out, so nothing is bold.
     """
     axes = sheet.axes(frame.left, bottom, frame.plot, ROW * len(rows))
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -167,8 +166,8 @@ def table(
     below: float = 0.72,
     spare: float = SPARE,
 ) -> Table:
-    """The page of `rows` alone. below: the height of the ticks of the plot and their label, in inches.
-    spare: as of `frame`.
+    """Return the page of `rows` alone. below: the height of the ticks of the plot and their label, in inches.
+    spare: as in `layout_frame`.
     """
     framed = frame(rows, columns, plot, spare)
     page = sheet(framed.width, HEAD + ROW * len(rows) + below, title, said, notes)

@@ -1,4 +1,4 @@
-"""Shares of answers and mean scores, with limits that count problems: answers to one problem are not
+"""Shares of answers and mean scores with confidence limits over problems: answers to one problem are not
 independent, nor are problems of one cluster.
 """
 
@@ -14,8 +14,8 @@ __all__ = ["Share", "label", "mean_of", "share"]
 
 
 class Share(NamedTuple):
-    """`having` of `of` answers, as a share (0 to 1) with its 95 % limits; NaN of no answers. Of scores
-    `having` is their sum, and the share their mean.
+    """`n_matching` of `n_total` answers, as a share (0 to 1) with its 95 % limits; NaN for no answers. For
+    scores `n_matching` is the sum, and the share their mean.
     """
 
     share: float
@@ -26,27 +26,27 @@ class Share(NamedTuple):
 
     @property
     def scored(self) -> bool:
-        """Whether some answer has a score, as far as the sum shows it."""
+        """Whether some answer has a fractional score, as far as the sum shows it."""
         return self.having != int(self.having)
 
 
 def label(shares: Iterable[Share]) -> str:
-    """Of an axis with these shares."""
+    """Return the label of an axis with these shares."""
     return "mean score, %" if any(one.scored for one in shares) else "correct answers, %"
 
 
 def share(answers: Any, having: Any, among: Any) -> Share:
-    """The share of the answers `among` that are `having`.
+    """Return the share of the answers `among` that are `matches`.
 
-    answers: lanes of `analysis.studies.study_files.read`; having, among: booleans, one a lane; having may be
-        scores from 0 to 1, which need no value outside `among`.
+    answers: lanes of `analysis.studies.study_files.read`; matches, among: booleans, one for each lane;
+    matches may be scores from 0 to 1, which need no value outside `among`.
 
     Wilson's limits (1927) at the effective number of answers, their number over the design effect of drawing
     whole problems (Franco et al. 2019, J. Survey Statistics and Methodology 7:334; linearised variance of the
-    ratio, without their correction for degrees of freedom). Never more than the answers there are: with one
-    seed these are Wilson's limits. Where all answers are alike nothing tells the design effect, and a problem
-    counts once. Of problems in clusters, whole clusters are drawn. Scores vary no more than right and wrong
-    answers of the same mean, so that their limits are no narrower than they ought to be.
+    ratio, without their correction for degrees of freedom). Never more than the number of answers: with one
+    seed these are Wilson's limits. If all answers are equal, the design effect cannot be estimated, and a
+    problem counts once. For problems in clusters, whole clusters are drawn. Scores vary no more than right
+    and wrong answers of the same mean, so their limits are conservative.
     """
     among = among.astype(bool)
     having = having.where(among, 0).astype(float)
@@ -65,10 +65,10 @@ def share(answers: Any, having: Any, among: Any) -> Share:
 
 
 def mean_of(shares: NDArray[np.float64]) -> Share:
-    """The mean of a share of each unit, such as of the tokens of a trace; NaN where a unit has none.
+    """Return the mean of a share of each unit, such as the tokens of a trace; NaN if a unit has none.
 
-    Wilson's limits at as many answers as have the variance of this mean; no more than one a unit where all
-    units are alike, since nothing tells their spread then.
+    Wilson's limits at the number of answers with the variance of this mean; at most one for each unit if all
+    units are equal, since their spread cannot be estimated then.
     """
     own = shares[np.isfinite(shares)]
     if len(own) == 0:

@@ -1,4 +1,4 @@
-"""What the lanes of a study held while they decoded, out of the side files of its records."""
+"""The cache sizes of a study's lanes while they decoded, from the side files of its records."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ BAND = 10, 90  # percentiles
 
 
 class Moments(NamedTuple):
-    """What some lanes held, axes [moment]; a lane takes part in a moment while it is decoding."""
+    """Slots in use over some lanes, axes [moment]; a lane is included at a moment while it is decoding."""
 
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
@@ -34,28 +34,28 @@ class Trace(NamedTuple):
     budget: str
     arm: str
     nominal: float
-    """The registered budget in slots, mean over lanes; NaN of an arm that never evicts."""
+    """The registered budget in slots, mean over lanes; NaN for an arm that never evicts."""
     slots: Moments
-    """Moment 0 is the end of the prefill with its event; one more after every decode step."""
+    """Moment 0 is the end of the prefill after its eviction; one more after every decode step."""
     over: Moments | None
-    """The same, less the budget of each lane; None of an arm that never evicts."""
+    """The same, less the budget of each lane; None for an arm that never evicts."""
     overall: float
-    """Mean over the moments of a lane, then over lanes: what contrasts are matched by."""
+    """Mean over the moments of a lane, then over lanes: the basis of memory matching."""
     state: int
-    """The most bytes that the policy carried beside the slots, in any lane."""
+    """The maximum bytes of policy memory besides the slots, in any lane."""
     token: float
-    """Bytes of the keys and values of one token; see `traces`."""
+    """Bytes of the keys and values of one token; see `read_traces`."""
     events: bool
     """Whether any lane was compressed while decoding."""
 
 
 def traces(folder: Path, lock: Mapping[str, Any]) -> list[Trace]:
-    """The arms of a study whose confirm records cite side files, in registered order; none where these were
-    not kept.
+    """Return the arms of a study whose confirm records cite side files, in registered order; empty without
+    side files.
 
-    The bytes of a token are not recorded. They are taken from that lane of the model which filled its place
-    best, bytes allocated over the most slots held: exact where it filled it, else somewhat too many. Raises
-    RecordError for a side file that is missing or damaged where others are not.
+    The bytes of a token are not recorded. They are derived from the lane of the model that filled its
+    allocation best, bytes allocated over the most slots in use: exact if it was full, otherwise slightly too
+    large. Raises RecordError for a side file that is missing or damaged while others are not.
     """
     records = Path(folder) / "records"
     if not any((records / "trajectories").glob("*.json.gz")):
@@ -76,12 +76,12 @@ def traces(folder: Path, lock: Mapping[str, Any]) -> list[Trace]:
 
 
 class _Lane(NamedTuple):
-    """What a trace takes from a record."""
+    """The fields of a record that a trace uses."""
 
     trajectory: str
     slots: int | None
     state: int
-    events: bool  # whether any fired while decoding
+    events: bool  # whether any occurred while decoding
 
 
 def _trace(place: tuple[str, str, str, str], lanes: Sequence[_Lane], token: float, sides: "_Sides") -> Trace:
@@ -101,11 +101,11 @@ def _trace(place: tuple[str, str, str, str], lanes: Sequence[_Lane], token: floa
 
 
 def summary(held: Sequence[NDArray[np.float64]]) -> Moments:
-    """held: [moment] of each lane, of whatever length."""
+    """Summarise slot_counts: [moment] of each lane, of any length."""
     table = np.full((len(held), max(map(len, held))), np.inf)
     for row, one in zip(table, held, strict=True):
         row[: len(one)] = one
-    table.sort(axis=0)  # lanes that have ended last
+    table.sort(axis=0)  # lanes that have ended are last
     there = np.isfinite(table)
     lanes = there.sum(axis=0)
     low, high = (_quantile(table, lanes, percent / 100) for percent in BAND)
@@ -113,7 +113,7 @@ def summary(held: Sequence[NDArray[np.float64]]) -> Moments:
 
 
 def _quantile(table: NDArray[np.float64], lanes: NDArray[np.int64], share: float) -> NDArray[np.float64]:
-    """Of the first `lanes` rows of each column, which are sorted."""
+    """Return a quantile of the first `lanes` rows of each column, which are sorted."""
     place = share * (lanes - 1)
     under = np.floor(place).astype(int)
     over = np.minimum(under + 1, lanes - 1)
@@ -124,14 +124,14 @@ def _quantile(table: NDArray[np.float64], lanes: NDArray[np.int64], share: float
 
 
 class _Sides:
-    """The side files of a study, each of them read once, of which slots alone are kept, in few bytes."""
+    """The side files of a study, each read once, with slots stored compactly."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.read: dict[str, list[tuple[NDArray[np.unsignedinteger[Any]], int]]] = {}
 
     def held(self, cited: str) -> NDArray[np.float64]:
-        """[moment] slots per KV head and layer. cited: a file and a place in it, or one of its own."""
+        """Return [moment] slots per KV head and layer. cited: a file and an index in it, or a file alone."""
         name, mark, at = cited.partition("#")
         path = self.folder / f"{name}.json.gz"
         try:
@@ -152,13 +152,13 @@ class _Sides:
 
 
 def _packed(side: Mapping[str, Any]) -> tuple[NDArray[np.unsignedinteger[Any]], int]:
-    """Slots at each moment, over all heads, and the heads."""
+    """Return slots at each moment, over all heads, and the number of heads."""
     held = np.array(side["held"], dtype=np.uint64)
     return held.astype(np.min_scalar_type(held.max())), side["heads"]
 
 
 def _bodies(records: Path) -> Iterator[Any]:
-    """The confirm records that cite a side file."""
+    """Yield the confirm records that cite a side file."""
     for _, _, line in plain_files.lines(records):
         body = json.loads(line)["body"]
         if body["phase"] == "confirm" and body["trajectory"]:

@@ -1,7 +1,7 @@
-"""The answer to the registered question, with the number that decides, and no more than the verdict says.
+"""The answer to the registered question, with the number that decides, limited to what the verdict supports.
 
-"Yes" and "No" are said of the registered rule, and of CONFIRMED and REFUTED alone: a rule that was not met
-leaves the truth open. Every number is one that was judged.
+"Yes" and "No" refer to the registered rule and are used for CONFIRMED and REFUTED alone: a rule that was not
+met leaves the question open. Every number was part of the judgement.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ NAMED = {"model": "on {}", "task": "on {}", "budget": "at budget {}", "against":
 
 
 def answer(judged: Row, decision: Row | None = None) -> str:
-    """One paragraph of text.
+    """Return one paragraph of text.
 
     judged: a judgement as `analysis.studies.judgement` or `figures.canvas.page.judged` gives it. decision:
     that of its lock, which names the two models of a branch; without it they are not named.
@@ -36,7 +36,7 @@ def answer(judged: Row, decision: Row | None = None) -> str:
     elif judged["verdict"] == "DEVIATED":
         opening = f"Not decided: this study amends one that had been claimed. The rule alone says {says}"
     elif judged["verdict"] in (CONFIRMED, REFUTED):
-        # Who asked whether something is lost may read a bare "No" as that nothing was.
+        # After a question whether something is lost, a bare "No" could be read as "nothing was".
         opening = f"{'Yes, as' if says == CONFIRMED else 'No, not as'} registered{told}"
     else:
         opening = "This study could not tell" if _void(judged) else "Not shown"
@@ -46,7 +46,7 @@ def answer(judged: Row, decision: Row | None = None) -> str:
 
 
 def _void(judged: Row) -> str:
-    """Why the rule was not asked; empty where it was."""
+    """Return why the rule was not applied; empty if it was."""
     missing, contrasts = judged["missing"], judged["contrasts"]
     open_ = missing["rule"] == "inconclusive" or any(one["ended"] == "not run" for one in missing["cells"])
     few = sum(one["difference"] is None for one in contrasts)
@@ -64,7 +64,7 @@ def _void(judged: Row) -> str:
 
 
 def _besides(judged: Row) -> list[str]:
-    """What keeps the answer from being read as more than it is."""
+    """Return the caveats that keep the answer from being read as more than it is."""
     contrasts, said = judged["contrasts"], []
     if "selected" in judged:
         subject, chosen = contrasts[0]["subject"], judged["selected"]["arm"]
@@ -72,7 +72,7 @@ def _besides(judged: Row) -> list[str]:
     known = [one for one in contrasts if one["difference"] is not None]
     if apart := sum(not one["matched"] for one in known):
         what = "no memory was saved" if any("saves" in one for one in known) else "memory was not matched"
-        # The letters of a branch look at these, too.
+        # The letters of a branch depend on these, too.
         neither = "" if judged["rule"] == "branch" else ", where none can be won or lost"
         said.append(f"In {apart} of {_contrasts(contrasts)} {what}{neither}.")
     if bought := [one for one in known if (one.get("memory") or {}).get("decided")]:
@@ -122,7 +122,7 @@ def _superior(judged: Row, says: str, decision: Row) -> str:
 
 
 def _one(judged: Row, says: str) -> str:
-    """Of a family of one contrast."""
+    """Return the answer for a family of one contrast."""
     (one,) = judged["contrasts"]
     if says == CONFIRMED:
         return f"{one['subject']} was significantly better{_than(judged)}, by {_row(judged, one)}"
@@ -133,7 +133,7 @@ def _one(judged: Row, says: str) -> str:
 
 
 def _best(judged: Row, fair: Sequence[Row]) -> str:
-    """Of a family in which nothing was won: how near it came."""
+    """Return how near a family without a win came to one."""
     ahead = [one for one in fair if _difference(one) > 0]
     matched = " with matched memory" if len(fair) < len(judged["contrasts"]) else ""
     if not ahead:
@@ -148,7 +148,7 @@ def _best(judged: Row, fair: Sequence[Row]) -> str:
     adjusted = "adjusted " if together else ""
     name = "the difference is" if many == 1 else f"the best{matched} was"
     printed = _p(best[p])
-    if numbers.p_value(best[p]).rstrip("0") == level:  # and it lies above
+    if numbers.p_value(best[p]).rstrip("0") == level:  # although p is above it
         printed = f"p = {float(best[p]):.6f}"
     return f"{name} {_points(best)}, {adjusted}{printed}, above {needs}{_where(judged, best)}"
 
@@ -161,7 +161,9 @@ def _span(judged: Row, wins: Sequence[Row]) -> str:
 
 
 def _branch(judged: Row, says: str, decision: Row) -> str:
-    """`primary` and `transfer` are all contrasts and none where the models are not told."""
+    """Return the answer of the rule `branch`. `primary` and `transfer` are all contrasts and none if the
+    models are not named.
+    """
     subject, given = judged["contrasts"][0]["subject"], judged["branch"]
     names = {role: decision.get(f"{role}_model") for role in ("primary", "transfer")}
     first, second = (names[role] or f"its {role} model" for role in names)
@@ -198,13 +200,13 @@ def _branch(judged: Row, says: str, decision: Row) -> str:
 
 
 def _ahead(rows: Sequence[Row], level: float) -> Sequence[Row]:
-    """Those that make a branch: the largest difference of all need not be one of them."""
+    """Return the rows that make a branch; the largest difference of all need not be among them."""
     won = [one for one in rows if _difference(one) > 0 and float(one["p"]) < level]
     return [one for one in won if one["matched"]] or won
 
 
 def _against(rows: Sequence[Row], level: float) -> Sequence[Row]:
-    """Those that refute a branch, at the level of older locks where there is none at that of today."""
+    """Return the rows that refute a branch, at the level of older locks if none does at the current one."""
     lost = [one for one in rows if one["matched"] and _difference(one) < 0 and float(one["p"]) < level]
     return [one for one in lost if float(one["p"]) < level / len(rows)] or lost
 
@@ -255,7 +257,7 @@ def _margin(judged: Row, says: str, *, both: bool) -> str:
         ]
         return f"{claim}; it was {' and '.join(parts)}"
     within = sum(p(one) <= alpha for one in fair)
-    if within == len(contrasts):  # as printed; the rule sees more digits
+    if within == len(contrasts):  # as printed; the rule uses more digits
         return f"{claim}; {nearest(fair)}"
     outside = [one for one in fair if p(one) > alpha]
     furthest = f"; {nearest(outside)}" if outside else ""
@@ -275,7 +277,7 @@ def _smallest_lossless(judged: Row, says: str, decision: Row) -> str:
         )
     if says == REFUTED:
         every = [one for one in judged["contrasts"] if one["subject"] == subject]
-        held = {one["budget"] for one in every if not one["matched"]}  # as much as by the full cache
+        held = {one["budget"] for one in every if not one["matched"]}  # with the full cache's memory
         largest = max({one["budget"] for one in every} - held, key=amount)
         beyond, _ = _beyond(judged, every)
         worst = min((one for one in beyond if one["budget"] == largest), key=_difference)
@@ -300,7 +302,9 @@ def _smallest_lossless(judged: Row, says: str, decision: Row) -> str:
 
 
 def _beyond(judged: Row, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Those that refute by their margin: on the lower side, and on the upper one where the rule has one."""
+    """Return the rows that refute by their margin: on the lower side, and on the upper one for a two-sided
+    rule.
+    """
     margin, both = float(judged["margin"]), judged["rule"] == "equivalent"
     low = [one for one in rows if float(one["high_margin"]) < -margin]
     return low, [one for one in rows if both and float(one["low_margin"]) > margin]
@@ -326,25 +330,25 @@ def _points(one: Row) -> str:
 
 
 def _row(judged: Row, one: Row, known: str = "") -> str:
-    """known: a part of its name that was said before."""
+    """Format a contrast. stated_part: a part of its name that the text already stated."""
     return f"{_points(one)}, {_p(one['p'])}{_where(judged, one, known)}"
 
 
 def _limits(judged: Row, one: Row, known: str = "") -> str:
-    """With the limits that a margin is refuted by."""
+    """Format a contrast with the limits that are compared with the margin."""
     limits = numbers.interval(one["low_margin"], one["high_margin"])
     return f"{numbers.points(one['difference'])} points, limits {limits}{_where(judged, one, known)}"
 
 
 def _where(judged: Row, one: Row, known: str = "") -> str:
-    """What tells this contrast from the others of the family."""
+    """Return what distinguishes this contrast from the others of the family."""
     names = [name for name in NAMED if len({row[name] for row in judged["contrasts"]}) > 1]
     told = [_named_as(name, one[name]) for name in names if name != known]
     return f" ({' '.join(told)})" if told else ""
 
 
 def _than(judged: Row, word: str = "than") -> str:
-    """Than which comparator, where there is one."""
+    """Name the comparator, if there is only one."""
     against = {one["against"] for one in judged["contrasts"]}
     return f" {word} {against.pop()}" if len(against) == 1 else ""
 

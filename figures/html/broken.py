@@ -1,4 +1,4 @@
-"""The answers behind a contrast: what the subject got right and its comparator did not, and the other way."""
+"""The discordant answers of a contrast: those that only the subject, or only the comparator, got right."""
 
 import math
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ __all__ = ["Behind", "behind"]
 
 
 class Behind(NamedTuple):
-    """A problem and a seed that tell the two arms of a contrast apart.
+    """A problem and seed on which the two arms of a contrast are graded differently.
 
-    kind: "gain", on which the subject is worth more, or "loss". subject, comparator: their texts. differs:
-    characters with which both begin, before the first word that is not the same. gold: the answer that was
-    read out of the better text, where it was graded correct; records do not hold the gold answer.
+    kind: "gain", if the subject has the higher grade, or "loss". subject, comparator: their texts.
+    common_prefix: characters shared before the first word that differs. gold: the answer extracted from the
+    better text, if it was graded correct; records do not contain the gold answer.
     """
 
     problem: str
@@ -30,10 +30,11 @@ class Behind(NamedTuple):
 
 
 def behind(files: Finished, contrast: Mapping[str, Any], most: int | None = None) -> list[Behind]:
-    """The gains and losses that a contrast of `files.judged` counts, in the order of its problems and seeds.
+    """Return the gains and losses that a contrast of `files.judged` counts, in the order of its problems and
+    seeds.
 
-    contrast: a row of it, of the rule's family or beside that. most: of each kind at most so many; None: all
-    of them, which are as many as the row's `gains` and `losses` say.
+    contrast: a row of the judgement, inside or outside the rule's family. limit: the maximum for each kind;
+    None returns all of them, as many as the row's `gains` and `losses`.
     """
     study = contrasts.counted(files.study).study
     problems = study.lock["items"][contrast["task"]]["confirm"]
@@ -45,7 +46,7 @@ def behind(files: Finished, contrast: Mapping[str, Any], most: int | None = None
     left = {"gain": most, "loss": most}
     for place, problem in enumerate(problems):
         if any(map(math.isnan, (*worth[place], *compared[place]))):
-            continue  # as the judge leaves it out
+            continue  # the judge leaves it out, too
         for column, seed in enumerate(seeds):
             one, two = worth[place, column], compared[place, column]
             kind = "gain" if one > two else "loss"
@@ -73,7 +74,9 @@ def behind(files: Finished, contrast: Mapping[str, Any], most: int | None = None
 
 
 def _lanes(lanes: Any, contrast: Mapping[str, Any], arm: str) -> Any:
-    """Those of an arm at the contrast's place; an arm that never evicts is the same at every budget."""
+    """Return the lanes of an arm in the contrast's cell; an arm that never evicts is the same at every
+    budget.
+    """
     here = lanes[
         (lanes["arm"] == arm) & (lanes["model"] == contrast["model"]) & (lanes["task"] == contrast["task"])
     ]

@@ -1,26 +1,26 @@
-"""A drawing within a page: the same picture in fewer bytes, as an image in which no script of it runs."""
+"""Embed a drawing in a page: the same picture in fewer bytes, as an image in which no script runs."""
 
 import re
 from urllib.parse import quote
 
 __all__ = ["address", "compact", "size"]
 
-# Dropped: what no picture is made of. A drawing of matplotlib begins with a prolog and its metadata.
+# Removed, since it is not drawn: matplotlib's drawings begin with a prolog and metadata.
 _ASIDE = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", re.DOTALL)
 _DIGITS = re.compile(r"-?[0-9]+\.[0-9]{3,}")
 _NAME = re.compile(r' id="([^"]*)"')
-_GLYPH = re.compile(r'transform="translate\(([-0-9.]+) 0\)"/>')  # of a letter within its line
+_GLYPH = re.compile(r'transform="translate\(([-0-9.]+) 0\)"/>')  # offset of a glyph within its line
 _STYLE = re.compile(r'(?<= style=")[^"]*')
 _PATH, _COMMAND = re.compile(r'(?<= d=")[^"]*'), re.compile(r" ?([A-Za-z]) ?")
 _CITED = re.compile(r'(?<=href="#)[^"]+|(?<=url\(#)[^)]+')
 _SIZE = re.compile(r'<svg [^>]*\bwidth="([0-9.]+)pt" height="([0-9.]+)pt"')
-# What need not be encoded in a data address within a double-quoted attribute of HTML.
+# Characters that need no encoding in a data URL within a double-quoted attribute of HTML.
 _PLAIN = " !$'()*+,-./:;<=>?@[]^_`{|}~"
 
 
 def compact(svg: str) -> str:
-    """The same drawing: numbers with four digits (a tenth of a point on a page of 999), short names for what
-    it cites itself and none for the rest, no line ends. What matplotlib does not write is kept as it is.
+    """Return the same drawing with numbers of four digits (a tenth of a point on a page of 999), short names
+    for cited ids and no others, and no line ends. Anything that matplotlib does not write is unchanged.
     """
     told = " ".join(_ASIDE.sub("", svg).split())
     told = _DIGITS.sub(lambda found: _short(found[0]), told).replace("> <", "><")
@@ -33,13 +33,15 @@ def compact(svg: str) -> str:
 
 
 def address(svg: str) -> str:
-    """As a data address. Its attributes get single quotes, which cost nothing there, if it has no other."""
+    """Return a data URL. Attributes get single quotes, which need no encoding there, if the drawing has no
+    others.
+    """
     told = svg if "'" in svg else svg.replace('"', "'")
     return f"data:image/svg+xml,{quote(told, safe=_PLAIN)}"
 
 
 def size(svg: str) -> dict[str, str]:
-    """Width and height as attributes of an image, in CSS pixels; none where the drawing does not say."""
+    """Return width and height as attributes of an image, in CSS pixels; empty if the drawing has none."""
     found = _SIZE.search(svg)
     if not found:
         return {}

@@ -1,4 +1,4 @@
-"""What the files of a judged registration say, for its report. That they are genuine is for the audit."""
+"""Read the files of a judged registration for its report. Verifying them is the audit's task."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ VERDICTS = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")
 
 
 class Again(NamedTuple):
-    """Of how many lanes that a probe ran twice, the two grades differ."""
+    """How many of the lanes that a probe ran twice have different grades."""
 
     differ: int
     lanes: int
@@ -30,7 +30,7 @@ Lane: TypeAlias = tuple[str, str, str, str, int, str]  # model, task, budget, ar
 
 
 class Text(NamedTuple):
-    """text: empty of a lane that failed. answer: what the grader read out of it, if anything."""
+    """text: empty for a failed lane. answer: the answer that the grader extracted, if any."""
 
     text: str
     answer: str | None
@@ -39,23 +39,23 @@ class Text(NamedTuple):
 class Finished(NamedTuple):
     study: Study
     judged: dict[str, Any]
-    digests: dict[str, str]  # of lock.json, claim.json and seal.json, and of the file verdict.json
+    digests: dict[str, str]  # of lock.json, claim.json, seal.json and verdict.json
     claim: dict[str, Any]
     seal: dict[str, Any]
-    acts: list[dict[str, Any]]  # the lines of the ledger
+    acts: list[dict[str, Any]]  # the ledger's entries
     again: Again | None
-    held: list[dict[str, Any]]  # a row an arm: see `evicted.counted`
-    levels: list[dict[str, Any]]  # a row a contrast and level: see `by_level`
-    protocol: str | None  # protocol.toml, if it is the file that was locked
-    texts: Mapping[Lane, Text]  # what was generated
-    anatomy: Told | None  # of a study with labelled traces
+    held: list[dict[str, Any]]  # one row for each arm: see `evicted.counted`
+    levels: list[dict[str, Any]]  # one row for each contrast and level: see `by_level`
+    protocol: str | None  # text of protocol.toml, if it is the locked file
+    texts: Mapping[Lane, Text]  # generated texts
+    anatomy: Told | None  # if the study has labelled traces
 
 
 def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
-    """Read FOLDER. witness: as `page.judged` takes it.
+    """Read a judged registration. witness: as `page.judged` takes it.
 
-    Raises NoVerdict when it has no verdict, `study_files.RecordError` for files that are missing, that are
-    not of the documented format, or that cite other ones.
+    Raises NoVerdict if it has no verdict, `study_files.RecordError` for files that are missing, that are not
+    in the documented format, or that cite other ones.
     """
     judged, study = page.judged(folder, witness), read_study(folder)
     texts = _Texts(folder / "records")
@@ -100,7 +100,7 @@ def _anatomy(folder: Path) -> Told | None:
 
 
 def acts(folder: Path) -> list[dict[str, Any]]:
-    """The whole lines of FOLDER/ledger.jsonl. Raises RecordError."""
+    """Return the complete lines of FOLDER/ledger.jsonl. Raises RecordError."""
     path = folder / "ledger.jsonl"
     try:
         lines = plain_files.read(path).split(b"\n")[:-1]
@@ -114,19 +114,19 @@ def acts(folder: Path) -> list[dict[str, Any]]:
 
 
 def proofs(folder: Path) -> list[str]:
-    """Names of the files in FOLDER/anchors, which only an audit can verify."""
+    """Return the names of the files in FOLDER/anchors, which only an audit can verify."""
     return sorted(path.name for path in (folder / "anchors").glob("*") if path.is_file())
 
 
 class _Texts(Mapping[Lane, Text]):
-    """What lanes generated, read again where it is asked for: a page shows some hundred of them."""
+    """The generated texts of lanes, read from disk at each access: a page shows some hundred of them."""
 
     def __init__(self, records: Path) -> None:
         self._records = records
         self._places: dict[Lane, tuple[str, int]] = {}
 
     def bodies(self) -> Iterator[dict[str, Any]]:
-        """The bodies of the records, whose places are kept."""
+        """Yield the bodies of the records and remember their offsets."""
         now, start, words = "", 0, dict[str, str]()
         for name, _, line in plain_files.lines(self._records, "shard-*.jsonl"):
             start, now = 0 if name != now else start, name
@@ -168,7 +168,9 @@ def _protocol(folder: Path, lock: dict[str, Any]) -> str | None:
 
 
 def _again(folder: Path) -> Again | None:
-    """With a sweep as the selection says; otherwise counted in the probe. None when nothing ran twice."""
+    """Return the repeats of a sweep from its selection; otherwise count them in the probe. None if nothing
+    ran twice.
+    """
     if (folder / "selection.json").exists():
         counted = document(folder / "selection.json")[1]["selected"]["again"]
         return Again(counted["differ"], counted["lanes"])

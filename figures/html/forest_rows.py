@@ -1,6 +1,6 @@
-"""The registered contrasts of a report: a forest plot made of rows that open, each onto its answers.
+"""The registered contrasts of a report: a forest plot whose rows open to show the discordant answers.
 
-It has the numbers and the marks of `figures.plots.forest`, and takes the width of the screen and its colours.
+It has the numbers and marks of `figures.plots.forest`, and adapts to the width and colours of the screen.
 """
 
 import itertools
@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from analysis.output.shown import shown
+from protocol.evidence.bytes.shown import shown
 from figures.canvas import numbers
 from figures.canvas.contrasts import counts, margins, span
 from figures.canvas.rows import place
@@ -38,7 +38,8 @@ HEADS = {
 
 
 def forest(judged: Row, behind: Sequence[Sequence[Behind]]) -> Html:
-    """behind: of every contrast, the answers that are shown, of those that `broken.behind` gives."""
+    """Render the plot. answers: for every contrast, the shown ones of `discordant_answers.find_discordant`.
+    """
     contrasts = judged["contrasts"]
     low, high = span(contrasts)
     bounds = margins(judged)
@@ -54,7 +55,7 @@ def forest(judged: Row, behind: Sequence[Sequence[Behind]]) -> Html:
 
 
 def _grouped(contrasts: Sequence[Row]) -> dict[str, list[tuple[int, str]]]:
-    """Index and label of every contrast under its heading: its place or its two arms, whichever are fewer."""
+    """Group the contrasts (index and label) by cell or by pair of arms, whichever gives fewer groups."""
     several = len({one["subject"] for one in contrasts}) > 1
     differ = [len({place(one)[part] for one in contrasts}) > 1 for part in range(3)]
     places, pairs = dict[str, list[tuple[int, str]]](), dict[str, list[tuple[int, str]]]()
@@ -107,12 +108,12 @@ def _says(one: Row) -> str:
 
 
 def _plot(one: Row, ends: tuple[float, float], bounds: Sequence[float]) -> Html:
-    """Places are shares of the width, so that it fits any."""
+    """Render a row's plot. Positions are percentages, so that it fits any width."""
     parts = [
         f'<line class="{kind}" x1="{_at(value, ends)}" x2="{_at(value, ends)}" y2="100%"/>'
         for kind, value in (("zero", 0.0), *(("margin", bound) for bound in bounds))
     ]
-    family = "margin" if one.get("low_margin") is not None else "simultaneous"  # as in `contrasts.mark`
+    family = "margin" if one.get("low_margin") is not None else "simultaneous"  # same as `contrasts.mark`
     for kind, names in (("thin", (f"low_{family}", f"high_{family}")), ("thick", ("low", "high"))):
         left, right = (100 * float(one[name]) for name in names)
         shown = [_at(min(max(value, ends[0]), ends[1]), ends) for value in (left, right)]
@@ -138,7 +139,7 @@ def _axis(low: float, high: float, subject: str) -> Html:
 
 
 def _ticks(low: float, high: float, *, up: bool = False) -> list[str]:
-    """up: they stand on the rows, and not below them."""
+    """Return the ticks. up: they point up to the rows instead of down."""
     ends, step = (low, high), _step(high - low)
     lines, base = ('y1="14" y2="18"', 10) if up else ('y1="0" y2="5"', 17)
     return [
@@ -153,7 +154,7 @@ def _drawn(parts: Sequence[str]) -> Html:
 
 
 def _step(width: float) -> float:
-    """Of the ticks: 1, 2 or 5 times a power of ten."""
+    """Return the distance of ticks: 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(width / TICKS))
     return next(times * power for times in (1, 2, 5, 10) if width / (times * power) <= TICKS)
 
@@ -221,12 +222,14 @@ def _lane(one: Row, lane: Behind) -> Html:
 
 
 def _cut(text: str) -> str:
-    """A model that boxes all that it says has that for its answer."""
+    """Shorten a text, since a model that boxes its whole output has that as its answer."""
     return shown(text[:CUT]) + " …" * (len(text) > CUT)
 
 
 def _excerpt(text: str, differs: int) -> Html:
-    """Around the first difference, the word there marked; what is hidden in a text is shown."""
+    """Render the text around the first difference, with the differing word marked and control characters made
+    visible.
+    """
     start = max(0, differs - BEFORE)
     end = start + CUT
     word = differs + len(text[differs:].split(maxsplit=1)[0]) if text[differs:].strip() else differs

@@ -1,4 +1,4 @@
-"""What the words of a report mean: verdicts, grades, rules, and what each drawing shows."""
+"""Explanations in a report: verdicts, grades, rules, and the drawings."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -30,7 +30,7 @@ UNPROVEN = (
 
 PROVEN = "The proofs that the verdict line names were verified when this page was made."
 
-# stands before the drawings of a section
+# note before the drawings of a section
 ABOUT: Mapping[str, str] = MappingProxyType(
     {
         "contrasts": (
@@ -50,7 +50,7 @@ ABOUT: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# name of a drawing -> its caption, and what somebody hears who does not see it
+# name of a drawing -> its caption and its alternative text
 DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "forest": (

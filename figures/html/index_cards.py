@@ -1,4 +1,4 @@
-"""What the index shows of a registration: a badge, the answer, and its contrasts small."""
+"""The card of a registration on the index page: a badge, the answer, and a small plot of its contrasts."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -29,7 +29,7 @@ header p { max-width: none; }
 """
 INK, PAPER = {"fill": "currentColor"}, {"fill": "none", "stroke": "currentColor", "stroke_width": "2"}
 ON = {"fill": "none", "stroke": "var(--paper)", "stroke_width": "2.4"}
-# Verdict or state -> the paths of its shape in a square of 20: no two alike without their colour.
+# Verdict or state -> the paths of its shape in a square of 20; shapes differ without colour.
 SHAPES: Mapping[str, tuple[tuple[str, Mapping[str, str]], ...]] = MappingProxyType(
     {
         "CONFIRMED": (("M10 1a9 9 0 1 1-.01 0z", INK), ("M5.5 10.5l3 3 6-7", ON)),
@@ -42,12 +42,14 @@ SHAPES: Mapping[str, tuple[tuple[str, Mapping[str, str]], ...]] = MappingProxyTy
         "INVALID": (("M2 2l16 16M18 2L2 18", PAPER),),
     }
 )
-OPEN = (("M10 2a8 8 0 1 1-.01 0z", PAPER | {"stroke_dasharray": "3 3"}),)  # not judged, and not ended
-WIDE, TALL, ROW = 192, 144, 8  # of a thumbnail: its width, its height at most, and that of a row at most
+OPEN = (("M10 2a8 8 0 1 1-.01 0z", PAPER | {"stroke_dasharray": "3 3"}),)  # neither judged nor ended
+WIDE, TALL, ROW = 192, 144, 8  # of a thumbnail: width, maximum height, and maximum height of a row
 
 
 class Mark(NamedTuple):
-    """A registered contrast in percentage points, and whether it counts: after correction, matched."""
+    """A registered contrast in percentage points. counts: whether it passes the correction with matched
+    memory.
+    """
 
     low: float
     difference: float
@@ -56,7 +58,7 @@ class Mark(NamedTuple):
 
 
 def marks(judged: Mapping[str, Any]) -> tuple[Mark, ...]:
-    """Of the contrasts that were estimated, in registered order."""
+    """Return the marks of the estimated contrasts, in registered order."""
     return tuple(
         Mark(100 * float(one["low"]), 100 * float(one["difference"]), 100 * float(one["high"]), counts(one))
         for one in judged.get("contrasts", ())
@@ -65,14 +67,16 @@ def marks(judged: Mapping[str, Any]) -> tuple[Mark, ...]:
 
 
 def badge(word: str) -> Html:
-    """A shape and the word: the shape says nothing that the word does not."""
+    """Render a shape and the word; the shape adds no information to the word."""
     return element(
         "span", _drawn("0 0 20 20", SHAPES.get(word, OPEN), aria_hidden="true"), word, class_="badge"
     )
 
 
 def thumbnail(shown: Sequence[Mark]) -> Html:
-    """The intervals of a family, small and without names, what does not count pale; nothing of none."""
+    """Render the intervals of a family, small and without names, pale if they do not count; empty without
+    any.
+    """
     if not shown:
         return Html("")
     low, high = min(-5.0, *(one.low for one in shown)), max(5.0, *(one.high for one in shown))

@@ -1,4 +1,5 @@
-"""HTML in which all text is escaped unless it was built here: nothing that a file says becomes markup."""
+"""HTML in which all text is escaped unless it was built by this module: no text from a file becomes markup.
+"""
 
 import base64
 import hashlib
@@ -24,18 +25,18 @@ __all__ = [
     "table",
 ]
 
-SHORT = 24  # characters of a name that is kept on one line
+SHORT = 24  # characters of a name that stays on one line
 
 
 class Html(str):
-    """Markup. Any other text is escaped where it is put into some."""
+    """Markup. Any other string is escaped when it is inserted."""
 
     __slots__ = ()
 
 
 class Number(NamedTuple):
-    """A cell that is sorted by the first number of its text, which orders a column as `value` does; without a
-    value it comes last, whichever way.
+    """A cell that is sorted by the first number of its text, which orders a column like `value`; cells
+    without a value come last in either direction.
     """
 
     text: str
@@ -47,7 +48,7 @@ class Number(NamedTuple):
 
 
 def element(tag: str, *inside: str, **attributes: str) -> Html:
-    """<tag>inside</tag>. `class_` is class and `data_sort` is data-sort."""
+    """Return <tag>inside</tag>. `class_` becomes class and `data_sort` becomes data-sort."""
     named = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(value)}"' for name, value in attributes.items()
     )
@@ -59,30 +60,31 @@ def items(texts: Iterable[str]) -> Html:
 
 
 def sentences(*texts: str) -> Html:
-    """One paragraph each; empty ones are left out."""
+    """Return one paragraph for each text; empty ones are left out."""
     return _joined(element("p", text) for text in texts if text)
 
 
 def folded(title: str, inside: Html, name: str) -> Html:
-    """A section that is closed until somebody opens it; it is printed only while it is open."""
+    """Return a section that is closed initially; it is printed only while it is open."""
     heading = element("summary", element("h2", title))
     return element("details", heading, inside, id=name, class_="section")
 
 
 def skip(to: str, words: str) -> Html:
-    """The first link of a page: seen once a keyboard reaches it."""
+    """Return the first link of a page, visible once it has keyboard focus."""
     return element("a", words, class_="skip", href=f"#{to}")
 
 
 def facts(caption: str, pairs: Iterable[tuple[str, str]]) -> Html:
-    """A table of names and values."""
+    """Return a table of names and values."""
     rows = [element("tr", element("th", name, scope="row"), element("td", said)) for name, said in pairs]
     inside = element("caption", caption), element("tbody", *rows)
     return _scrolled(caption, element("table", *inside, class_="facts"))
 
 
 def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str | Number]]) -> Html:
-    """A table that can be sorted by each column where scripts run. A row is named by its first cell."""
+    """Return a table that can be sorted by each column if scripts run. The first cell of a row is its header.
+    """
     assert all(len(row) == len(heads) for row in rows), heads
     numeric = {place for row in rows for place, cell in enumerate(row) if isinstance(cell, Number)}
     head = element("tr", *(_head(name, numeric=place in numeric) for place, name in enumerate(heads)))
@@ -92,8 +94,8 @@ def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str | Numb
 
 
 def drawing(svg: str, alt: str, caption: str) -> Html:
-    """A figure with the drawing as an image, in which no script of it runs, in a box of its own width. It is
-    ink on white paper, in the dark too: inverted, its colours would mean something else.
+    """Return a figure with the drawing as an image, in which no script runs, in a scroll box. It has white
+    paper in dark mode too: inverted colours would mean something else.
     """
     named = element("img", alt=alt, **embedded.size(svg)).removesuffix("></img>")
     image = Html(f'{named} src="{embedded.address(embedded.compact(svg))}">')
@@ -101,9 +103,9 @@ def drawing(svg: str, alt: str, caption: str) -> Html:
 
 
 def page(title: Html, *body: str, more: str = "") -> str:
-    """A whole document that loads nothing and runs no script but the one that sorts its tables.
+    """Return a whole document that loads nothing and runs only the script that sorts its tables.
 
-    title: an element. more: rules of style that this page alone needs.
+    title: an element. more: style rules for this page alone.
     """
     style = STYLE + more
     policy = (
@@ -140,7 +142,7 @@ def _cell(cell: str | Number, *, first: bool) -> Html:
 
 
 def _scrolled(name: str, inside: Html) -> Html:
-    """A box that scrolls by itself, by keyboard too, where the page is narrower than what is in it."""
+    """Return a box that scrolls, by keyboard too, if the page is narrower than its content."""
     return element("div", inside, class_="scroll", role="region", aria_label=name, tabindex="0")
 
 

@@ -1,4 +1,6 @@
-"""One problem of a study as a page of HTML: every arm's answer beside the full cache's, and what was kept."""
+"""One problem of a study as an HTML page: every arm's answer next to the full cache's, and the retained
+tokens.
+"""
 
 import base64
 import hashlib
@@ -9,7 +11,7 @@ from pathlib import Path
 
 from analysis.explored import one_problem
 from analysis.explored.one_problem import LEVELS, Answer, Kept, OneProblem, Piece
-from analysis.output.shown import shown
+from protocol.evidence.bytes.shown import shown
 from figures.canvas import producer
 from figures.html.markup import Html, Number, element, sentences, table
 from figures.html.report_style import STYLE
@@ -52,12 +54,12 @@ svg text { fill: var(--pale); font: 11px system-ui, sans-serif; }
 @media (max-width: 48rem) { .sides { grid-template-columns: 1fr; } }
 @media print { .sides, svg { break-inside: avoid; } }
 """
-MARKS = {"correct": "\u2713", "wrong": "\u2717"}  # a grade by its shape; others have a bar
-WIDE, HIGH, LEFT, BELOW = 480, 150, 34, 20  # of a drawing of slots, in units of its own
+MARKS = {"correct": "\u2713", "wrong": "\u2717"}  # symbols of grades; others have a dash
+WIDE, HIGH, LEFT, BELOW = 480, 150, 34, 20  # of a drawing of slots, in its own units
 
 
 def write(path: Path, seen: OneProblem) -> Path:
-    """Whole or not at all."""
+    """Write the page atomically."""
     new = path.with_name(f"{path.name}.new")
     new.write_text(page(seen), "utf-8", newline="\n")
     os.replace(new, path)
@@ -65,7 +67,7 @@ def write(path: Path, seen: OneProblem) -> Path:
 
 
 def page(seen: OneProblem) -> str:
-    """A whole document that loads nothing and runs no script."""
+    """Return a whole document that loads nothing and runs no script."""
     style = STYLE + OWN
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
@@ -102,7 +104,7 @@ def _heading(seen: OneProblem) -> Html:
 
 
 def _outcome(seen: OneProblem) -> str:
-    """How many lanes are graded otherwise than the reference."""
+    """Return how many lanes are graded differently from the reference."""
     if seen.reference is None or not seen.answers:
         return ""
     lost, gained, of = len(seen.lost()), len(seen.gained()), len(seen.answers)
@@ -168,7 +170,7 @@ def _parts(one: Answer) -> str:
 
 
 def _graded(one: Answer) -> str:
-    """By shape and word."""
+    """Format a grade as a symbol and a word."""
     word = one.state if one.state != "ok" else str(one.grade)
     return shown(f"{MARKS.get(word, chr(0x2013))} {word}{f' {one.score}' if one.score else ''}")
 
@@ -181,7 +183,7 @@ def _reference(one: Answer, seen: OneProblem) -> Iterable[Html]:
 
 
 def _ended(one: Answer) -> Html:
-    """Grade, reason and tokens of a lane."""
+    """Render the grade, reason and tokens of a lane."""
     if one.state != "ok":
         return _all(element("span", _graded(one), class_="grade"), shown(f": {one.reason}"))
     said = f", answers {one.answer}" if one.answer is not None else ""
@@ -219,7 +221,7 @@ def _lane(one: Answer, number: int, seen: OneProblem, longest: int, highest: flo
 
 
 def _side(name: str, text: str, at: int) -> Html:
-    """A text, of which what the other one has too is pale, and the word at which they part is marked."""
+    """Render a text: the part shared with the other text is pale, and the first differing word is marked."""
     length = one_problem.marked(text, at)
     inside = [
         element("span", shown(text[:at]), class_="same"),
@@ -251,7 +253,9 @@ def _kept(kept: Kept) -> list[Html]:
 
 
 def _tokens(name: str, pieces: Sequence[Piece], after: str = "") -> Html:
-    """Tokens by how many heads keep them; after: what was written later, which no event could drop yet."""
+    """Render tokens by how many heads retain them. later_text: text written after this eviction, which it
+    could not evict.
+    """
     spans = [element("span", shown(text), class_=f"k{level}") for text, level in one_problem.runs(pieces)]
     if after:
         spans.append(element("span", shown(after), class_="later"))
@@ -261,7 +265,7 @@ def _tokens(name: str, pieces: Sequence[Piece], after: str = "") -> Html:
 
 
 def _drawing(one: Answer, seen: OneProblem, longest: int, highest: float) -> Html:
-    """Slots held over time, beside the reference's and the budget; the axes are those of all lanes."""
+    """Render the slots over time with those of the reference and the budget; all lanes share the axes."""
     other = seen.reference
     lines = [_line(one.held, "own", longest, highest)]
     if other is not None and other.held:
@@ -300,5 +304,5 @@ def _y(slots: float, highest: float) -> float:
 
 
 def _all(*parts: str) -> Html:
-    """Text that is not markup is escaped, as within an element."""
+    """Join texts; text that is not markup is escaped, as within an element."""
     return Html("".join(part if isinstance(part, Html) else html.escape(part) for part in parts))

@@ -1,4 +1,4 @@
-"""The section of a report about labelled traces: how they ended, and the registered test of a signal."""
+"""The report's section on labelled traces: how they ended, and the registered test of a signal."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ STUDENT = "interval (Student)"
 
 
 def anatomy(told: Told) -> Html:
-    """Without its drawings."""
+    """Render the section without its drawings."""
     return Html(
         sentences(glossary.ABOUT["anatomy"], *(f"{said.rstrip('.')}." for said in standing(told)))
         + _states(told)

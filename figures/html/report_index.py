@@ -1,4 +1,4 @@
-"""The index page over all registrations: the answer of each that was judged, and what became of the rest."""
+"""The index page over all registrations: the answers of those that were judged, and the state of the rest."""
 
 import os
 import tomllib
@@ -22,10 +22,10 @@ from figures.html.markup import Html, Number, element, folded, sentences
 
 __all__ = ["Compared", "Entry", "compared", "entries", "html"]
 
-ENDED = {"withdraw": "withdrawn", "amended": "amended"}  # what the last line of a ledger makes of a study
-# a study that was not ended otherwise is as far as the latest document that it has
+ENDED = {"withdraw": "withdrawn", "amended": "amended"}  # state by the event of the ledger's last line
+# the state of other studies by the latest document that exists
 STATES = {"verdict.json": "judged", "seal.json": "sealed", "claim.json": "claimed", "lock.json": "locked"}
-# The badges of what was not judged; other states are their own.
+# Badges of states without a judgement; for other states the badge is the state.
 BADGES = {"locked": "not run", "claimed": "unfinished", "sealed": "unfinished", "written": "not registered"}
 GROUPS = {
     "Judged, the latest first": ("judged",),
@@ -36,24 +36,24 @@ GROUPS = {
 
 
 class Entry(NamedTuple):
-    """A registration, as its files show it without being verified. What it does not have is empty."""
+    """A registration according to its files, which are not verified. Fields without a value are empty."""
 
     name: str
     state: str
     title: str
     verdict: str = ""
-    said: str = ""  # the verdict as it is printed
-    alone: bool = False  # one model ran
+    said: str = ""  # the verdict as printed
+    alone: bool = False  # only one model ran
     grade: str = ""
-    opened: str = ""  # held-out problems that were no longer fresh when it was locked
-    why: str = ""  # it ended without a verdict, or cannot be read
+    opened: str = ""  # held-out problems that were already opened when it was locked
+    why: str = ""  # why it ended without a verdict, or cannot be read
     proofs: int = 0
-    namesakes: tuple[str, ...] = ()  # what its policies are not, where another paper uses the name
+    namesakes: tuple[str, ...] = ()  # notes on policies whose name another paper uses, too
     report: bool = False
     question: str = ""
     answer: str = ""
     contrasts: tuple[Mark, ...] = ()
-    time: str = ""  # of the last line of its ledger, by the clock of whoever ran it
+    time: str = ""  # of the ledger's last line, by the clock of the machine that wrote it
 
     @property
     def registered(self) -> bool:
@@ -61,15 +61,15 @@ class Entry(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What the registrations of a folder say of policies."""
+    """What the registrations of a folder show about policies."""
 
     records: tuple[Record, ...] = ()
     unread: tuple[str, ...] = ()
-    """Names of the registrations that say nothing, since a file of theirs is not of the documented format."""
+    """Names of the registrations that have a file that is not in the documented format."""
 
 
 NOTHING = Compared()
-LONGEST = 500  # characters of what a damaged file provokes, which may cite the whole of it
+LONGEST = 500  # characters of an error message about a damaged file, which may cite all of it
 
 
 def compared(folder: Path) -> Compared:
@@ -84,7 +84,7 @@ def compared(folder: Path) -> Compared:
 
 
 def entries(folder: Path) -> list[Entry]:
-    """Every folder in FOLDER with a protocol or a lock, by name."""
+    """Return an entry for every folder in FOLDER with a protocol or a lock, by name."""
     return [
         _entry(path)
         for path in sorted(folder.iterdir())
@@ -93,7 +93,9 @@ def entries(folder: Path) -> list[Entry]:
 
 
 def html(found: Sequence[Entry], said: Compared = NOTHING) -> str:
-    """The page. It stands in the folder that holds the registrations. said: `compared` of that folder."""
+    """Return the page for the folder that contains the registrations. comparisons: `read_comparisons` of that
+    folder.
+    """
     heads = (
         "registration",
         "title",
@@ -151,7 +153,7 @@ def html(found: Sequence[Entry], said: Compared = NOTHING) -> str:
 
 
 def total(found: Sequence[Entry]) -> str:
-    """What became of all that was registered, in the words of `kv-prereg status`."""
+    """Count the registrations by outcome, formatted as in `kv-prereg status`."""
     registered = [one for one in found if one.registered]
     judged = [one for one in registered if one.state == "judged"]
     counts = Counter(one.state for one in registered)
@@ -187,7 +189,7 @@ def _card(one: Entry) -> Html:
 
 
 def _hypotheses(said: Compared) -> list[Html]:
-    """What each gate was to show and what became of it; nothing where no contrast compares policies."""
+    """Render what each gate was to show and its outcome; empty if no contrast compares policies."""
     if not outcomes.compared(said.records):
         return []
     found = said.records
@@ -205,7 +207,7 @@ def _hypotheses(said: Compared) -> list[Html]:
 
 
 def _named(found: Sequence[Entry]) -> list[str]:
-    """Which studies ran policies that another paper gives the same name."""
+    """Return which studies ran policies whose name another paper uses, too."""
     studies: dict[str, list[str]] = {}
     for one in found:
         for said in one.namesakes:
@@ -223,7 +225,7 @@ def _entry(folder: Path) -> Entry:
         if not (folder / "lock.json").exists():
             return Entry(folder.name, "written", _written(folder))
         return _locked(folder)
-    except Exception as problem:  # whatever a damaged file provokes is its state
+    except Exception as problem:  # any error of a damaged file becomes its state
         return Entry(folder.name, "INVALID", "", why=" ".join(str(problem).split())[:LONGEST])
 
 
@@ -254,14 +256,15 @@ def _locked(folder: Path) -> Entry:
 
 
 def _answer(judged: dict[str, Any], lock: dict[str, Any]) -> str:
-    """Empty where the judgement does not hold what is told in it."""
+    """Return the answer; empty if the judgement has no contrasts."""
     if "contrasts" not in judged:
         return ""
     return answer(judged, lock["protocol"]["content"].get("decision", {}))
 
 
 def _opened(lock: dict[str, Any]) -> str:
-    """How many held-out problems of each task an earlier registration had opened; empty where none had."""
+    """Return how many held-out problems of each task an earlier registration had opened; empty if none had.
+    """
     if "opened" not in lock:
         return "not asked"
     counts = [f"{one.before} of {one.of} of {one.task}, by {', '.join(one.by)}" for one in opened(lock)]

@@ -1,4 +1,4 @@
-"""The table of a report in which each contrast stands by level."""
+"""The report's table of contrasts by level."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ PLACE = ("model", "task", "budget", "subject", "against")
 
 
 def by_level(rows: Sequence[Mapping[str, Any]]) -> Html:
-    """rows: of `analysis.explored.by_level`; nothing without any."""
+    """Render the table. rows: of `analysis.explored.by_level`; empty without any."""
     if not rows:
         return Html("")
     heads = [*PLACE, "level", "problems", "gains", "losses", "subject, %", "comparator, %", "Δ (pp)"]

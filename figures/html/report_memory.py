@@ -1,4 +1,4 @@
-"""Did it evict? The tables of a report about what every arm held, and by which ratio."""
+"""The report's tables of what every arm evicted and of its cache size, by several ratios."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -13,7 +13,7 @@ PLACE = ("model", "task", "budget", "arm")
 
 
 def did_it_evict(rows: Sequence[Mapping[str, Any]]) -> Html:
-    """rows: of `evicted.counted`."""
+    """Render the section. rows: of `evicted.counted`."""
     return Html(
         element("h3", "Did it evict?")
         + sentences(

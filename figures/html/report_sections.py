@@ -1,4 +1,4 @@
-"""The sections of a report, from what the files of a judged registration say."""
+"""The sections of a report, from the files of a judged registration."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ __all__ = ["deviations", "heading", "protocol", "provenance", "sensitivity", "te
 
 
 def heading(files: Finished) -> Html:
-    """Title, question, its answer and the verdict line."""
+    """Render title, question, its answer and the verdict line."""
     judged, content = files.judged, files.study.lock["protocol"]["content"]
     question = content.get("question", "")
     return Html(
@@ -36,7 +36,7 @@ def verdict_line(judged: Mapping[str, Any]) -> Html:
 
 
 def tested(files: Finished) -> Html:
-    """By which rule, what its verdict means, what it proves and what it does not."""
+    """Render the rule, the meaning of its verdict, what it proves and what it does not."""
     judged = files.judged
     return Html(
         sentences(
@@ -58,7 +58,7 @@ def tested(files: Finished) -> Html:
 
 
 def sensitivity(files: Finished) -> Html:
-    """Whatever else could have been looked at, beside what was registered."""
+    """Render the analyses that were not registered next to the registered one."""
     judged, lanes = files.judged, files.study.lanes
     counts = ", ".join(f"{name} {count}" for name, count in report_tables.passing(judged).items())
     parts = [
@@ -96,7 +96,7 @@ def sensitivity(files: Finished) -> Html:
 
 
 def deviations(files: Finished) -> Html:
-    """Amendments, exclusions, lanes without a grade, and every act on the registration."""
+    """Render amendments, exclusions, lanes without a grade, and every ledger entry."""
     judged, lock = files.judged, files.study.lock
     return Html(
         _amends(lock)
@@ -108,7 +108,7 @@ def deviations(files: Finished) -> Html:
 
 
 def provenance(files: Finished) -> Html:
-    """By which digests and bytes the study can be told from any other."""
+    """Render the digests that identify the study."""
     lock = files.study.lock
     place = f"{'replications' if lock.get('parent') else 'registrations'}/{lock['name']}"
     environment = lock["environment"]
@@ -155,7 +155,7 @@ def provenance(files: Finished) -> Html:
 
 
 def protocol(files: Finished) -> Html:
-    """The protocol as it was locked."""
+    """Render the protocol as it was locked."""
     if files.protocol is not None:
         return element("pre", files.protocol)
     return Html(
@@ -165,7 +165,7 @@ def protocol(files: Finished) -> Html:
 
 
 def _opened(lock: Mapping[str, Any]) -> str:
-    """Which held-out problems were no longer fresh when the study was locked."""
+    """Return which held-out problems were already opened when the study was locked."""
     if "opened" not in lock:
         return "not asked"
     return " ".join(opened.words(lock)) or "no held-out problem, by another registration of the repository"

@@ -1,4 +1,5 @@
-"""How a report looks, on a screen of any width, in the dark and in print, and the script of its pages."""
+"""The style of report pages, for screens of any width, dark mode and print, and the script of their tables.
+"""
 
 __all__ = ["SCRIPT", "STYLE"]
 

@@ -1,4 +1,4 @@
-"""The tables of a report: contrasts, what each arm did, what became of its lanes, and other ways to test."""
+"""The tables of a report: contrasts, accuracy and cost of each arm, how its lanes ended, and other tests."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ __all__ = ["arms", "contrasts", "gate", "isocache", "methods", "passing", "state
 
 PLACE = ("model", "task", "budget")
 METHODS = ("bootstrap", "t", "sign-flip")
-# why a contrast has an interpolated difference or none
+# why a contrast has an interpolated difference or not
 WHY = {
     "matched": "not needed: matched",
     "interpolated": "interpolated",
@@ -57,7 +57,9 @@ def _says(one: Mapping[str, Any]) -> str:
 
 
 def arms(judged: Mapping[str, Any], lanes: Any) -> Html:
-    """lanes: those of `study_files.read`. Columns that no arm of the study has are left out."""
+    """Render the table of arms. lanes: those of `study_files.read`. Columns that no arm of the study has are
+    left out.
+    """
     by_arm = dict(list(lanes.groupby([*PLACE, "arm"])))
     more = {
         "mean_state_bytes": "policy state, bytes",
@@ -85,7 +87,7 @@ def arms(judged: Mapping[str, Any], lanes: Any) -> Html:
 
 
 def gate(gate: Mapping[str, Any]) -> Html:
-    """What the full cache reached on the held-out problems, beside what was registered."""
+    """Render what the full cache reached on the held-out problems, next to the registered bar."""
     heads = ["model", "task", "lanes", "accuracy, %", "at least, %", "cut, %", "at most, %", "no answer, %"]
     heads += ["published, %", "passed"]
     rows: list[list[str | Number]] = [
@@ -103,7 +105,7 @@ def gate(gate: Mapping[str, Any]) -> Html:
 
 
 def states(lanes: Any, attempts: int) -> Html:
-    """How every registered lane ended, a row for each arm of a cell, all seeds and attempts."""
+    """Render how every registered lane ended, one row for each arm of a cell, over all seeds and attempts."""
     heads = [*PLACE, "arm", "registered", "ok", "failed", "excluded", "not run", "without a grade"]
     rows: list[list[str | Number]] = []
     for key, own in lanes.groupby([*PLACE, "arm"], sort=False):
@@ -115,7 +117,7 @@ def states(lanes: Any, attempts: int) -> Html:
 
 
 def methods(judged: Mapping[str, Any]) -> Html:
-    """p of every contrast by each method, and after Holm's correction."""
+    """Render p of every contrast by each method, and after Holm's correction."""
     heads = [*PLACE, "subject", "against", *(f"p, {name}" for name in METHODS), "p, Holm"]
     keys = [f"p_{name.replace('-', '_')}" for name in METHODS]
     rows = [
@@ -126,8 +128,8 @@ def methods(judged: Mapping[str, Any]) -> Html:
 
 
 def passing(judged: Mapping[str, Any]) -> dict[str, int]:
-    """How many registered contrasts have p at or below the Bonferroni level, by method; and of the p that
-    Holm and, where it is registered, max-t adjust, at or below alpha. A method whose p was not drawn is out.
+    """Count the registered contrasts with p at or below the Bonferroni level, by method; for the adjusted p
+    of Holm and, if registered, max-t, at or below alpha. A method without p values is left out.
     """
     corrected, alpha = float(judged["corrected_alpha"]), float(judged["alpha"])
     levels = {name: (f"p_{name.replace('-', '_')}", corrected) for name in METHODS} | {
@@ -144,8 +146,8 @@ def passing(judged: Mapping[str, Any]) -> dict[str, int]:
 
 
 def isocache(rows: Sequence[Mapping[str, Any]]) -> Html:
-    """Memory problem by problem and, where it does not match, the difference at equal memory. Where that is
-    not slots, the ratio of mean slots stands beside it.
+    """Render the memory match problem by problem and, where it fails, the difference at equal memory. If
+    memory is not matched by slots, the ratio of mean slots is added.
     """
     by = numbers.matched_by(rows)
     held = "slots" if by == "slots" else "bytes"

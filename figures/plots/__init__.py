@@ -1,4 +1,4 @@
-"""Drawings of a judged study, one a file.
+"""Plots of a judged study, one module for each.
 
 May import: analysis.explored, analysis.rules, analysis.stats, analysis.studies, figures.canvas; matplotlib,
 numpy.

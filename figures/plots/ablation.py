@@ -1,4 +1,4 @@
-"""What replacing one part of a policy does to its accuracy: bars with their registered intervals."""
+"""Bar plot of the accuracy change from replacing one part of a policy, with the registered intervals."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,12 +15,12 @@ from figures.canvas.rows import Table, entries, grouped, groups, limits, point, 
 __all__ = ["ablation", "variants"]
 
 COLUMNS = {"effect (pp)": 0.9, "simultaneous interval": 1.5, "p": 0.75, "n": 0.5, "discordant": 0.85}
-SHADES = {"dark": "#c4c4bf", "light": "#dededa"}  # of the smaller and the larger share of discordant problems
+SHADES = {"dark": "#c4c4bf", "light": "#dededa"}  # smaller, larger share of discordant problems
 
 
 def variants(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> bool:
-    """Whether the subject is compared with variants of itself alone: the names of all these policies begin
-    with one word, as in crystal and crystal-static. The policy of a swept subject is the winner's.
+    """Return whether the subject is compared only with variants of itself: the names of all these policies
+    begin with one word, as in crystal and crystal-static. The policy of a swept subject is the winner's.
     """
     ran = {name: runs(arm) for name, arm in lock["protocol"]["content"]["arms"].items()}
     if "selected" in judged:
@@ -30,13 +30,12 @@ def variants(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> bool:
 
 
 def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:
-    """One bar a contrast, in registered order and grouped by model, task and budget. Its length is the
-    variant's accuracy minus the subject's, that is minus the judged difference; the line is the simultaneous
-    interval, turned round likewise.
+    """Draw one bar for each contrast, in registered order and grouped by model, task and budget.
 
-    Shaded: effects smaller than those that the lock calls detectable, at two shares of discordant problems.
-    Each artist carries its meaning and the index of its contrast as gid ("bar-3", "interval-3", "point-3";
-    "shade-0.2-1" is that of the second group).
+    Its length is the variant's accuracy minus the subject's, that is minus the judged difference; the line is
+    the simultaneous interval with reversed signs. Shaded: effects smaller than those that the lock calls
+    detectable, at two shares of discordant problems. The gid of each artist is its meaning and the index of
+    its contrast ("bar-3", "interval-3", "point-3"; "shade-0.2-1" is that of the second group).
     """
     contrasts = judged["contrasts"]
     subject = contrasts[0]["subject"]
@@ -94,7 +93,7 @@ def _bar(drawn: Table, y: int, index: int, one: Mapping[str, Any]) -> None:
 
 
 def _ground(axes: Any, rows: tuple[float, float], number: int, effects: Mapping[str, str]) -> None:
-    """The zero line of a group, and behind it the effects that would probably be missed."""
+    """Draw the zero line of a group, and shade the effects that would probably be missed."""
     axes.plot((0, 0), rows, color=INK, linewidth=0.9, zorder=2.5, gid=f"zero-{number}")
     low, high = axes.get_xlim()
     for depth, (colour, (share, effect)) in enumerate(zip(SHADES.values(), effects.items(), strict=True)):
@@ -105,7 +104,7 @@ def _ground(axes: Any, rows: tuple[float, float], number: int, effects: Mapping[
 
 
 def _limits(contrasts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Wide enough for every interval, and for 5 pp on both sides of zero."""
+    """Return limits that include every interval, and 5 pp on both sides of zero."""
     names = "difference", "low_simultaneous", "high_simultaneous"
     ends = [-100 * float(one[name]) for one in contrasts for name in names if one[name] is not None]
     return limits(ends)
@@ -121,8 +120,8 @@ def _registered(task: str, lock: Mapping[str, Any]) -> str:
 
 
 def _detectable(task: str, lock: Mapping[str, Any]) -> dict[str, str]:
-    """The smallest effects that were registered as detectable, or "none", by share of discordant problems,
-    the smaller share first.
+    """Return the smallest effects that were registered as detectable, or "none", by share of discordant
+    problems, the smaller share first.
     """
     check = lock["checks"]["problems"][str(len(resampled(lock["items"][task])))]
     return dict(sorted(check["minimal_detectable_effect"].items()))

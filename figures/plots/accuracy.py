@@ -1,4 +1,6 @@
-"""Accuracy of every arm in every cell, with an interval for each arm and the full cache as a line."""
+"""Plot of the accuracy of every arm in every cell, with an interval for each arm and the full cache as a
+line.
+"""
 
 import math
 from collections.abc import Mapping
@@ -16,12 +18,12 @@ from figures.canvas.rows import entries, grouped, groups, place, point, table
 
 __all__ = ["Solved", "accuracy", "solved"]
 
-LABEL = 0.9  # inches, of the words at the end of a heading's row
+LABEL = 0.9  # inches, of the text at the end of a heading's row
 COLUMNS = {"accuracy, %": 0.85, "95 % interval": 1.05, "problems": 0.75}
 
 
 class Solved(NamedTuple):
-    """Mean accuracy (0 to 1) of an arm over its graded problems, and its 95 % interval; NaN where unknown."""
+    """Mean accuracy (0 to 1) of an arm over its graded problems, and its 95 % interval; NaN if unknown."""
 
     mean: float
     low: float
@@ -30,10 +32,10 @@ class Solved(NamedTuple):
 
 
 def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
-    """One line an arm, grouped by model, task and budget. lanes: those of `study_files.read`.
+    """Draw one line for each arm, grouped by model, task and budget. lanes: those of `study_files.read`.
 
-    Filled: the subject. Dashed: the arm that evicts nothing, of the same model and task. Each artist carries
-    its meaning and the index of its arm among the drawn ones as gid ("point-3", "interval-3"; "full-0" by
+    Filled: the subject. Dashed: the arm that evicts nothing, of the same model and task. The gid of each
+    artist is its meaning and the index of its arm among the drawn ones ("point-3", "interval-3"; "full-0" by
     group).
     """
     found = {key: solved(group) for key, group in lanes.groupby(["model", "task", "budget", "arm"])}
@@ -83,10 +85,11 @@ def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
 
 
 def solved(lanes: Any) -> Solved:
-    """lanes: those of one arm of a cell. The seeds of a problem are averaged first.
+    """Return the accuracy of one arm of a cell. lanes: of this arm. The seeds of a problem are averaged
+    first.
 
-    With one seed the interval is exact; with more, of scores and of problems in clusters it is a percentile
-    bootstrap over problems or clusters (10,000 draws, seed 0), for a mean of means is no count.
+    With one seed the interval is exact. With more seeds, for scores and for problems in clusters it is a
+    percentile bootstrap over problems or clusters (10,000 draws, seed 0), since a mean of means is no count.
     """
     each = lanes.groupby("problem")["correct"].mean().dropna()
     means, clusters = each.to_numpy(), None
@@ -105,7 +108,7 @@ def solved(lanes: Any) -> Solved:
 
 
 def _how(lanes: Any) -> str:
-    """What the intervals are, in words."""
+    """Return the description of the intervals."""
     if "cluster" in lanes:
         return "a bootstrap of clusters of problems where a task has some"
     if scored(lanes):

@@ -1,6 +1,7 @@
-"""Accuracy against the memory that was measured: a line an arm over its budgets, the full cache as a band.
+"""Plot of accuracy against measured memory: a line for each arm over its budgets, the full cache as a band.
 
-Of few arms each has its limits; of more the subject alone has, and each has its name at the end of its line.
+With few arms each has limits. With more, only the subject has limits, and each arm has its name at the end of
+its line.
 """
 
 import itertools
@@ -20,11 +21,11 @@ from figures.canvas.page import INK, MARGIN, PALE, WIDEST, inches
 __all__ = ["budget_curve", "curves"]
 
 PLOT, LEAST, HIGH = 3.9, 2.6, 2.6  # inches, of a panel: its width at most and at least
-BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.66  # left of a panel, over it, under it
-ENTRY = 0.75  # inches of the legend, beside a name
-FEW = 5  # arms of which each has limits that can be told from the others'
-APART = 2.5  # points between the limits of arms that held the same memory
-# What a protocol matches -> what its axis says, and what one unit of it is of the judged number.
+BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.66  # inches: left of a panel, above it, below it
+ENTRY = 0.75  # inches of the legend, in addition to a name
+FEW = 5  # arms up to which each has limits that can be distinguished
+APART = 2.5  # points between the limits of arms with the same memory
+# What a protocol matches -> the label of the axis, and the size of its unit in the judged number.
 AXES: Mapping[str, tuple[str, float]] = MappingProxyType(
     {
         "slots": ("slots held per KV head and layer, mean", 1),
@@ -35,9 +36,11 @@ AXES: Mapping[str, tuple[str, float]] = MappingProxyType(
 
 
 def curves(judged: Mapping[str, Any], lock: Mapping[str, Any], lanes: Any) -> list[Curves]:
-    """In registered order; empty where no arm was run at two budgets. lanes: those of `study_files.read`.
+    """Return the curves in registered order; empty if no arm was run at two budgets. lanes: those of
+    `study_files.read`.
 
-    Memory is what the protocol matches: slots, bytes of the cache, or these and the policy's own state.
+    Memory is in the unit that the protocol matches: slots, bytes of the cache, or these plus the policy's own
+    state.
     """
     matched = _matched(lock)
     found = curved(judged, lanes, lambda one, _: _memory(one, matched))
@@ -48,11 +51,11 @@ def curves(judged: Mapping[str, Any], lock: Mapping[str, Any], lanes: Any) -> li
 
 
 def budget_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], places: Sequence[Curves]) -> Figure:
-    """Rows of panels: models. Columns: tasks. Marked, where the rule sought it: the smallest lossless budget
-    of each arm, and how far below the full cache counts as lossless.
+    """Draw the curves. Rows of panels: models. Columns: tasks. If the rule searched for them, it marks the
+    smallest lossless budget of each arm, and the margin below the full cache that counts as lossless.
 
-    Artists of a panel have "line-", "limits-", "smallest-<model>/<task>/<arm>", "full-<model>/<task>" and
-    "margin-<model>/<task>" as gid.
+    The gids of artists in a panel are "line-", "limits-", "smallest-<model>/<task>/<arm>",
+    "full-<model>/<task>" and "margin-<model>/<task>".
     """
     smallest = {one["arm"]: one["smallest"] for one in judged.get("smallest_lossless", [])}
     margin = float(judged["margin"]) if smallest else None
@@ -88,7 +91,7 @@ def _side_by_side(
     said: Sequence[str],
     label: str,
 ) -> Figure:
-    """Few arms: the limits of each, side by side, and a legend."""
+    """Draw few arms with the limits of each, shifted sideways, and a legend."""
     style = styles(arms)
     columns = max(len(list(group)) for _, group in itertools.groupby(places, lambda place: place.model))
     rows = [list(group) for _, group in itertools.groupby(places, lambda place: place.model)]
@@ -135,7 +138,7 @@ def _panel(
     smallest: Mapping[str, str | None],
     margin: float | None,
 ) -> list[Any]:
-    """Returns the handle of the full cache for the legend, if there is one."""
+    """Draw a panel. Returns the handle of the full cache for the legend, if there is one."""
     name = f"{place.model}/{place.task}"
     handles = []
     if place.full is not None:
@@ -162,7 +165,7 @@ def _panel(
 
 
 def _margin(axes: Any, place: Curves, margin: float | None) -> None:
-    """How far below the full cache counts as lossless."""
+    """Draw the margin below the full cache that counts as lossless."""
     if margin is not None and place.full is not None:
         below = {"color": PALE, "linewidth": 1.1, "linestyle": (0, (4, 2)), "zorder": 0.5}
         at = 100 * place.full.accuracy.share - 100 * margin
@@ -170,7 +173,7 @@ def _margin(axes: Any, place: Curves, margin: float | None) -> None:
 
 
 def _ring(axes: Any, name: str, points: Sequence[Point], smallest: str | None, **how: Any) -> None:
-    """Around the smallest lossless budget of an arm."""
+    """Draw a ring around the smallest lossless budget of an arm."""
     for one in points:
         if one.budget == smallest:
             ring = {"markeredgecolor": INK, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
@@ -184,7 +187,7 @@ def _matched(lock: Mapping[str, Any]) -> str:
 
 
 def _memory(one: Mapping[str, Any], matched: str) -> float:
-    """What an arm held of what is matched, in the unit of the axis."""
+    """Return the memory of an arm, in the unit of the axis."""
     if matched == "slots":
         return float(one["mean_slots"])
     held = float(one["mean_bytes"])
@@ -194,7 +197,7 @@ def _memory(one: Mapping[str, Any], matched: str) -> float:
 
 
 def _found(smallest: Mapping[str, str | None], margin: float | None) -> list[str]:
-    """What the rule found of each arm, in words."""
+    """Return the subtitle: the smallest lossless budget of each arm."""
     if margin is None:
         return ["Limits per arm; contrasts are paired: see forest. Where two lines cross decides nothing."]
     found = ", ".join(f"{arm} {budget or 'at none of its budgets'}" for arm, budget in smallest.items())
@@ -203,7 +206,7 @@ def _found(smallest: Mapping[str, str | None], margin: float | None) -> list[str
 
 
 def _notes(margin: float | None, subject: str | None) -> list[str]:
-    """subject: of a drawing in which it alone has limits."""
+    """Return the notes. subject: the only arm with limits; None if all have them."""
     counted = "95 % intervals (Wilson), problems counted and not answers; not corrected."
     ticks = "Ticks: memory held, mean of the arms, and in brackets the budget."
     notes = [

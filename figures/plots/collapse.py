@@ -1,7 +1,7 @@
-"""Extraction collapse: how many of the wrong answers of an arm are no answer at all.
+"""Plot of extraction collapse: the share of an arm's wrong answers that are no answer at all.
 
-An arm that is wrong because it never came to its answer says little about what its cache kept ("Minimal-
-Intervention KV Retention", section 3.2).
+An arm that is wrong because it never came to its answer says little about the tokens that its cache retained
+("Minimal-Intervention KV Retention", section 3.2).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from figures.canvas.shares import Share, share
 
 __all__ = ["Ending", "collapse", "endings", "markdown"]
 
-FEWEST = 5  # answers of a share that has limits: those of one answer would be the longest bar of a drawing
+FEWEST = 5  # answers below which a share has no limits: those of one answer would be the longest bar
 LIMITS = (
     "95 % limits (Wilson), problems counted and not answers; left out of shares of fewer than "
     f"{FEWEST} answers, which are counts."
@@ -38,11 +38,11 @@ class Ending(NamedTuple):
     truncated: Share
     """Stopped by the limit of tokens, among those that were generated."""
     ungraded: int
-    """Lanes without a grade: in no share but `truncated`, and there only if they were generated."""
+    """Lanes without a grade. They count in `truncated` alone, and only if they were generated."""
 
 
 def endings(lanes: Any) -> list[Ending]:
-    """One entry an arm of a cell, in registered order. lanes: those of `study_files.read`."""
+    """Return one entry for each arm of a cell, in registered order. lanes: those of `study_files.read`."""
     return [
         Ending(model, task, budget, arm, *_shares(own), int(own["correct"].isna().sum()))
         for (model, task, budget), cell in lanes.groupby(["model", "task", "budget"], sort=False)
@@ -60,8 +60,9 @@ def _shares(arm: Any) -> tuple[Share, Share, Share]:
 
 
 def collapse(judged: Mapping[str, Any], cells: Sequence[Ending]) -> Figure:
-    """One line an arm, grouped by model, task and budget; x is a share in %. Each artist has its meaning and
-    the index of its arm as gid ("no_answer-3", "no_answer-interval-3"; "truncated-3", ...).
+    """Draw one line for each arm, grouped by model, task and budget; x is a share in %. The gid of each
+    artist is its meaning and the index of its arm ("no_answer-3", "no_answer-interval-3"; "truncated-3",
+    ...).
     """
     rows = grouped([one._asdict() for one in cells], lambda one: str(one["arm"]))
     drawn = table(
@@ -97,7 +98,7 @@ def collapse(judged: Mapping[str, Any], cells: Sequence[Ending]) -> Figure:
 
 
 def _printed(wrong: Share, *shares: Share) -> tuple[str, ...]:
-    """The number of wrong answers, then each share and its limits."""
+    """Return the number of wrong answers, then each share and its limits."""
     return (str(wrong.having), *map(_limited, shares))
 
 
@@ -111,7 +112,7 @@ def _limited(one: Share) -> str:
 
 
 def markdown(judged: Mapping[str, Any], cells: Sequence[Ending]) -> str:
-    """The same as a table of Markdown, with the lanes that have no grade."""
+    """Format the same data as a table of Markdown, with the lanes that have no grade."""
     heads = ["model", "task", "budget", "arm", "graded", *COLUMNS, "without a grade"]
     lines = [heads, ["---"] * 4 + ["---:"] * (len(heads) - 4)]
     for one in cells:

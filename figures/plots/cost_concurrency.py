@@ -1,7 +1,7 @@
-"""How many requests would fit on a card: EpiKV's projection, by its own arithmetic.
+"""Plot of how many requests would fit on a card: EpiKV's projection, by its own arithmetic.
 
 Appendix I and figure 6 of arXiv:2606.26472 divide (0.9 x 80 - 16) GiB by the bytes of a request's cache: 14
-requests of 32,768 tokens without eviction and 224 at 2,048 slots, for 128 KiB a token. Nothing of it runs.
+requests of 32,768 tokens without eviction and 224 at 2,048 slots, for 128 KiB a token. Nothing is measured.
 """
 
 from collections.abc import Sequence
@@ -21,18 +21,21 @@ from figures.canvas.page import INK, MARGIN, PALE
 __all__ = ["CARD", "cost_concurrency", "requests"]
 
 CARD = 80 * 2**30  # bytes of EpiKV's card
-USABLE = Decimal("0.9")  # of it, as it has it
+USABLE = Decimal("0.9")  # share of the card, as in EpiKV
 CONTEXTS = tuple(2**power for power in range(9, 18))
 WIDE, HIGH, BESIDE, ABOVE, UNDER, NAMES = 3.6, 2.4, 0.75, 0.32, 0.55, 1.3
 
 
 def requests(card: int, weights: int, token: int, slots: int) -> int:
-    """floor((0.9 card - weights) / (bytes of a slot in all heads x slots)); 0 where the weights fill it."""
+    """Return floor((0.9 card - weights) / (bytes of a slot in all heads x slots)); 0 if the weights fill it.
+    """
     return max(0, int((USABLE * card - weights) // (token * slots)))
 
 
 def slots_at(budget: str, context: int) -> int | None:
-    """Slots that a request of this length holds; None for a budget that lengths do not tell."""
+    """Return the slots that a request of this length uses; None for a budget that does not depend on lengths
+    alone.
+    """
     if budget == FULL:
         return context
     if budget.isdecimal():
@@ -44,7 +47,7 @@ def slots_at(budget: str, context: int) -> int | None:
 
 
 def cost_concurrency(found: Sequence[Measured]) -> Figure:
-    """A panel a model, a line a budget. Artists have "fits-<model>/<budget>" as gid."""
+    """Draw a panel for each model, a line for each budget. The gids are "fits-<model>/<budget>"."""
     one = measured.chosen(found)
     whole = {row.place.model: row for row in one.rows if row.memory and row.place.budget == FULL}
     anyone = {row.place.model: row for row in reversed(one.rows) if row.memory}

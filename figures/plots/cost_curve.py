@@ -1,8 +1,8 @@
-"""Accuracy against what decoding read: a line an arm over its budgets, in place of accuracy against seconds.
+"""Plot of accuracy against the slots that decoding read: a line for each arm over its budgets.
 
 EpiKV draws accuracy against seconds a problem (arXiv:2606.26472, figure 4). Our seconds are those of a lane
-in its batch, where the lanes of all arms take the same steps: they tell no arm from another. Counted instead
-are the slots that an answer read, which both its length and its cache make. Why:
+in its batch, where the lanes of all arms take the same steps, so that they do not distinguish arms. The slots
+that an answer read are counted instead: they depend on its length and on its cache. Why:
 docs/decisions/cost-is-counted-not-timed.md.
 """
 
@@ -19,10 +19,10 @@ __all__ = ["cost_curve", "costs"]
 
 
 def costs(judged: Mapping[str, Any], lanes: Any) -> list[Curves]:
-    """In registered order; the budgets of an arm by the memory that it held, the least first.
+    """Return the curves in registered order; the budgets of an arm by measured memory, the smallest first.
 
-    Cost of an answer: its tokens times the mean of the slots held while it was decoded, per KV head and
-    layer; of an arm the mean over its answers. lanes: those of `study_files.read`.
+    Cost of an answer: its tokens times the mean number of slots while it was decoded, per KV head and layer;
+    of an arm the mean over its answers. lanes: those of `study_files.read`.
     """
     found = curved(judged, lanes, lambda _, own: float((own["tokens"] * own["mean_slots"]).mean()))
     held = {
@@ -36,10 +36,10 @@ def costs(judged: Mapping[str, Any], lanes: Any) -> list[Curves]:
 
 
 def cost_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], places: Sequence[Curves]) -> Figure:
-    """Rows of panels: models. Columns: tasks.
+    """Draw the curves. Rows of panels: models. Columns: tasks.
 
-    Artists of a panel have "line-" and "points-<model>/<task>/<arm>", "limits-..." of the subject,
-    "full-<model>/<task>" and "whole-<model>/<task>", the place of the full cache, as gid.
+    The gids of artists in a panel are "line-" and "points-<model>/<task>/<arm>", "limits-..." of the subject,
+    "full-<model>/<task>", and "whole-<model>/<task>" for the position of the full cache.
     """
     arms = list(dict.fromkeys(arm for place in places for arm in place.arms))
     subject = judged["contrasts"][0]["subject"]

@@ -1,7 +1,8 @@
-"""Accuracy against measured seconds a lane: EpiKV's accuracy-time frontier, from two runs.
+"""Plot of accuracy against measured seconds a lane: EpiKV's accuracy-time frontier, from two runs.
 
-Its figure 4 (arXiv:2606.26472) has seconds a problem of the answers that were graded. Here the seconds are of
-made-up prompts and answers of one length, measured apart, so that no arm is fast for having broken off.
+Its figure 4 (arXiv:2606.26472) has seconds a problem of the graded answers. Here the seconds are those of a
+separate run on made-up prompts and answers of one length, so that no arm is fast because its answers are
+short.
 """
 
 import math
@@ -19,8 +20,10 @@ __all__ = ["cost_frontier", "timed"]
 
 
 def timed(judged: Mapping[str, Any], lanes: Any, found: Sequence[Measured]) -> list[Curves]:
-    """In registered order, and of an arm the budgets likewise; an arm that was not measured is left out,
-    and the winner of a sweep has the seconds of its candidate. lanes: those of `study_files.read`.
+    """Return the curves in registered order, and likewise the budgets of an arm.
+
+    An arm that was not measured is left out, and the winner of a sweep has the seconds of its candidate.
+    lanes: those of `study_files.read`.
     """
     seconds = _seconds(measured.chosen(found))
     winner = (judged.get("selected") or {}).get("winner")
@@ -43,7 +46,9 @@ def timed(judged: Mapping[str, Any], lanes: Any, found: Sequence[Measured]) -> l
 def cost_frontier(
     judged: Mapping[str, Any], lock: Mapping[str, Any], places: Sequence[Curves], found: Sequence[Measured]
 ) -> Figure:
-    """Rows of panels: models. Columns: tasks. Artists as in `named_lines.panel` and `costs.points`."""
+    """Draw the curves. Rows of panels: models. Columns: tasks. Artists as in `named_lines.panel` and
+    `costs.points`.
+    """
     one = measured.chosen(found)
     arms = list(dict.fromkeys(arm for place in places for arm in place.arms))
     subject = judged["contrasts"][0]["subject"]
@@ -76,7 +81,9 @@ def cost_frontier(
 
 
 def _seconds(one: Measured) -> dict[tuple[str, str, str], float]:
-    """By model, budget and arm: at the longest prompt and the fewest lanes, a lane's share."""
+    """Return a lane's share of the seconds at the longest prompt and the fewest lanes, by model, budget and
+    arm.
+    """
     found = {}
     for row in one.rows:
         place = row.place

@@ -1,6 +1,6 @@
-"""Memory of prefill and of decode apart, beside the slots' own: CrystalCache's Table 13, measured.
+"""Plot of the memory of prefill and of decoding, and of the slots alone: CrystalCache's Table 13, measured.
 
-Its table has the weights, the prefill's peak, the reading while decoding and two caches by arithmetic.
+The table has the weights, the prefill's peak, the reading while decoding, and two caches by arithmetic.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from figures.canvas.page import INK, MARGIN, PALE
 __all__ = ["cost_memory", "freed"]
 
 NAMES, BARS, TEXT, STEP, HEAD, LEGEND = 1.9, 4.4, 3.0, 0.27, 0.34, 0.3
-# What is marked -> marker and colour.
+# Mark -> marker and colour.
 MARKS = {
     "weights": ("|", INK),
     "slots after the prefill": ("o", "#0072b2"),
@@ -30,8 +30,10 @@ MARKS = {
 
 
 def freed(row: Row, whole: Row | None) -> dict[str, float]:
-    """Bytes that an arm frees of the full cache, per lane, layer and KV head after the prefill: of those
-    allocated for slots, and on CUDA of those that the allocator holds reserved.
+    """Return the bytes that an arm frees compared with the full cache, per lane, layer and KV head after the
+    prefill.
+
+    allocated: of the memory allocated for slots; reserved: of the memory reserved by CUDA's allocator.
     """
     if whole is None or row.place.budget == FULL:
         return {}
@@ -42,7 +44,7 @@ def freed(row: Row, whole: Row | None) -> dict[str, float]:
 
 
 def marks(row: Row) -> dict[str, int]:
-    """Bytes, by what is marked; high-water marks of CUDA's allocator or else of the resident set."""
+    """Return bytes by mark; peaks are those of CUDA's allocator or else of the resident set."""
     found = {
         "weights": row.memory["weights"],
         "slots after the prefill": row.memory["held"] * row.memory["slot"],
@@ -58,8 +60,8 @@ def marks(row: Row) -> dict[str, int]:
 
 
 def cost_memory(found: Sequence[Measured]) -> Figure:
-    """One row an arm and budget, by model and length, at the fewest lanes. Artists have
-    "<mark>-<model>/<tokens>/<budget>/<arm>" as gid.
+    """Draw one row for each arm and budget, by model and length, at the fewest lanes. The gids are
+    "<mark>-<model>/<tokens>/<budget>/<arm>".
     """
     one = measured.chosen(found)
     groups = measured.groups(one.rows)

@@ -1,8 +1,8 @@
-"""What a policy adds to the prefill: CrystalCache's Table 12, measured.
+"""Plot of the prefill time that a policy adds: CrystalCache's Table 12, measured.
 
-Its table splits the prefill into the model's forward and what the method adds, and prints the added share
-of both (29.8 % at 4K, 63.7 % at 32K). Here the full cache's prefill, timed in the same repetition, is the
-forward.
+The table splits the prefill into the model's forward pass and the method's own time, and prints the share of
+the latter (29.8 % at 4K, 63.7 % at 32K). Here the forward pass is the full cache's prefill of the same
+repetition.
 """
 
 from collections.abc import Sequence
@@ -23,16 +23,17 @@ UNSURE = {"facecolor": "#ffffff", "edgecolor": ADDED, "hatch": "/////", "linewid
 
 
 def added(overhead: Level) -> tuple[float, float | None, float | None]:
-    """The share of an arm's prefill that the full cache's does not have, 1 - 1 / ratio, with its limits:
-    below 0 where the arm was the faster of the two.
+    """Return the share of an arm's prefill that exceeds the full cache's, 1 - 1 / ratio, with its limits.
+
+    It is below 0 if the arm was the faster of the two.
     """
     low, high = (None if end is None else 1 - 1 / end for end in (overhead.low, overhead.high))
     return 1 - 1 / overhead.mean, low, high
 
 
 def cost_prefill(found: Sequence[Measured]) -> Figure:
-    """One bar an arm and budget, by model and length, at the fewest lanes. Artists have "forward-" and
-    "added-<model>/<tokens>/<budget>/<arm>" as gid.
+    """Draw one bar for each arm and budget, by model and length, at the fewest lanes. The gids are "forward-"
+    and "added-<model>/<tokens>/<budget>/<arm>".
     """
     one = measured.chosen(found)
     groups = measured.groups(one.rows)

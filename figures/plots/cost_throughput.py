@@ -1,7 +1,7 @@
-"""Tokens a second and bytes of keys and values, by lanes and budget: Crystal-KV's Table I, measured.
+"""Plot of tokens a second and bytes of keys and values, by lanes and budget: Crystal-KV's Table I, measured.
 
-Its table (analysis/published/crystal_kv.toml) has throughput and the memory saved at one lane and at the most
-that fit, for two budgets and two lengths.
+The table (analysis/published/crystal_kv.toml) has throughput and memory saved at one lane and at the largest
+number that fits, for two budgets and two lengths.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,15 @@ from figures.canvas.page import INK, MARGIN, WIDEST
 __all__ = ["cost_throughput"]
 
 BESIDE, ABOVE, UNDER, HIGH, LEGEND = 0.75, 0.32, 0.5, 1.75, 0.25
-MOST = 3.4  # inches of a panel's width
-APART = 1.05  # times the lanes, between two arms: their bars would lie on each other
+MOST = 3.4  # inches of a panel's width, at most
+APART = 1.05  # factor on x between two arms, so that their bars do not overlap
 
 
 def cost_throughput(found: Sequence[Measured]) -> Figure:
-    """Columns: budgets, each with the full cache beside it. Rows: model and length, first rates, then bytes.
+    """Draw a column for each budget, with the full cache in each. Rows: model and length, first rates, then
+    bytes.
 
-    Artists have "rate-" and "bytes-<model>/<tokens>/<budget>/<arm>" as gid.
+    The gids are "rate-" and "bytes-<model>/<tokens>/<budget>/<arm>".
     """
     one = measured.chosen(found)
     budgets = list(dict.fromkeys(row.place.budget for row in one.rows if row.place.budget != FULL)) or [FULL]
@@ -109,7 +110,7 @@ def _panel(axes: Any, rows: Sequence[Row], style: Any, name: str, rates: bool) -
 
 
 def _ticks(axes: Any, bytes_: bool) -> None:
-    """At most six round numbers of a logarithmic axis, of bytes in their units."""
+    """Set at most six round numbers as ticks of a logarithmic axis, bytes in their units."""
     low, high = axes.get_ylim()
     steps = (1, 2, 5) if high / low < 200 else (1,)
     unit = 1024 if bytes_ else 10

@@ -1,4 +1,4 @@
-"""The judged contrasts of a study as a forest plot; a second panel has those that its rule leaves out."""
+"""The judged contrasts of a study as a forest plot; a second panel has those outside the decision rule."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,17 @@ from figures.plots.forest_parts import EQUAL, dashed, equal, heading, marks, mem
 __all__ = ["forest"]
 
 COLUMNS = {"Δ (pp)": 0.65, "95 % interval": 1.35, "p": 0.75, "n": 0.5, "cache": 0.65}
-LETTER, APART, BELOW = 0.26, 0.24, 0.72  # inches: a panel's name, between panels, under the last
+LETTER, APART, BELOW = 0.26, 0.24, 0.72  # inches: of a panel's name, between panels, below the last
 
 
 def forest(judged: Mapping[str, Any]) -> Figure:
-    """One line a contrast; x is the difference in percentage points. All panels have one axis.
+    """Draw one line for each contrast; x is the difference in percentage points. All panels have one axis.
 
-    The registered family stands alone, grouped by model, task and budget, or as panel (a); both panels are
-    grouped by the two arms or by the place, whichever takes fewer headings. (b) is grey and nowhere bold: the
-    rule leaves it out. The marks are those of `contrasts.mark`, each with its meaning and the index of its
-    contrast as gid ("point-3", "nominal-3", "simultaneous-3"; in (b) "point-beside-3" and
-    "point-auxiliary-3"; "margin").
+    The registered family is alone, grouped by model, task and budget, or it is panel (a). With two panels
+    both are grouped by the two arms or by model, task and budget, whichever takes fewer headings. (b) is grey
+    and has nothing bold, since the rule leaves it out. The marks are those of `contrasts.mark`; the gid of
+    each is its meaning and the index of its contrast ("point-3", "nominal-3", "simultaneous-3"; in (b)
+    "point-beside-3" and "point-auxiliary-3"; "margin").
     """
     shown = parts(judged)
     if forest_panels.wanted(shown):

@@ -1,4 +1,4 @@
-"""The forest for a narrow screen: one column, the label of each contrast above its line."""
+"""The forest plot for a narrow screen: one column, the label of each contrast above its line."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,15 +15,15 @@ from figures.plots.forest_parts import Part, dashed, equal, heading, marks, memo
 
 __all__ = ["WIDTH", "forest_narrow"]
 
-WIDTH = 358 / 96  # inches: the CSS pixels that a screen of 390 leaves to a drawing
-PLOT = 1.6  # inches; beside it stand the difference and its interval
-TEXT, SMALL, LINE, SPACE = 0.17, 0.15, 0.2, 0.06  # inches: a line of text or of notes, a mark, after both
-AXIS, MEANS = 0.34, 0.4  # inches: the ticks of a part, and what they mean
+WIDTH = 358 / 96  # inches: the CSS pixels that a screen of 390 leaves for a plot
+PLOT = 1.6  # inches; the difference and its interval are printed to the right
+TEXT, SMALL, LINE, SPACE = 0.17, 0.15, 0.2, 0.06  # inches: a text line, a note, a mark, a gap
+AXIS, MEANS = 0.34, 0.4  # inches: the ticks of a part, and their caption
 ROOM = WIDTH - 2 * MARGIN
 
 
 class Entry(NamedTuple):
-    """A heading, or a contrast with what stands above and below its line."""
+    """A heading, or a contrast with the text above and below its line."""
 
     above: list[str]
     contrast: Mapping[str, Any] | None
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 
 def forest_narrow(judged: Mapping[str, Any]) -> Figure:
-    """The contrasts, numbers and gids of `forest`, 358 CSS pixels wide: there no text is below 10 pixels."""
+    """Draw the contrasts, numbers and gids of `forest` in 358 CSS pixels, with no text below 10 pixels."""
     shown = parts(judged)
     contrasts = [one for part in shown for one in part.contrasts]
     brief = forest_panels.wanted(shown)
@@ -72,7 +72,7 @@ def forest_narrow(judged: Mapping[str, Any]) -> Figure:
 
 
 def _entries(part: Part, *, brief: bool) -> list[Entry]:
-    """brief: without p, n and memory, as in the large forest of as many."""
+    """Return the entries of a part. brief: without p, n and memory, as in the panels of a large forest."""
     found = [Entry(page.wrapped(part.name, ROOM, 8.5, "bold"), None, [])] if part.name else []
     for row in rows(part):
         if row.entry is None:

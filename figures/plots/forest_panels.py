@@ -1,4 +1,4 @@
-"""The forest of a large family on one page: in rows and columns, the pairs of arms and the budgets."""
+"""The forest plot of a large family on one page: pairs of arms and budgets in rows and columns."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ from figures.plots.forest_parts import MINUS, Part, dashed, heading, marks, titl
 
 __all__ = ["drawn", "wanted"]
 
-LONG = 24  # contrasts of a part, beyond which a line each makes no page
+LONG = 24  # contrasts of a part, beyond which one line for each does not fit on a page
 ROW = 0.2  # inches
-NAME, HEAD, TICKS, APART, AXIS = 0.3, 0.34, 0.26, 0.14, 0.3  # inches: of a part, over and under a block
+NAME, HEAD, TICKS, APART, AXIS = 0.3, 0.34, 0.26, 0.14, 0.3  # inches: above and below a block of a part
 WIDE, LEAST, GAP = 2.6, 0.6, 0.3  # inches: of a plot at most and at least, and between columns
-SMALL = 0.8  # of the markers of a forest
+SMALL = 0.8  # relative to the markers of `forest`
 POINTS, INTERVAL = "Δ", "95 % interval"
 CELLS = {POINTS: 0.5, INTERVAL: 1.3}  # inches
 
@@ -35,7 +35,7 @@ class Block(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Inches of the labels and of a plot, and what is printed beside a plot."""
+    """Inches of the labels and of a plot, and the columns of numbers next to a plot."""
 
     label: float
     plot: float
@@ -47,14 +47,15 @@ class Layout(NamedTuple):
 
 
 def wanted(shown: Sequence[Part]) -> bool:
-    """Whether there are so many contrasts that they are drawn so, and the columns have room on a page."""
+    """Return whether there are enough contrasts for panels, and the columns fit on a page."""
     return max(len(part.contrasts) for part in shown) > LONG and _layout(_blocks(shown)).plot >= LEAST
 
 
 def drawn(judged: Mapping[str, Any], shown: Sequence[Part]) -> Figure:
-    """A block for each model and task of a part; what is fewer, pairs or budgets, are its columns. The
-    difference and, where there is room, its interval stand beside each mark; p, n and memory are left to the
-    tables. The gids are those of the forest.
+    """Draw a block for each model and task of a part; its columns are pairs or budgets, whichever are fewer.
+
+    The difference and, if there is room, its interval are printed next to each mark; p, n and memory are left
+    to the tables. The gids are those of the forest.
     """
     contrasts = [one for part in shown for one in part.contrasts]
     blocks = _blocks(shown)
@@ -112,7 +113,7 @@ def _budget(one: Mapping[str, Any]) -> str:
 
 
 def _layout(blocks: Sequence[Block]) -> Layout:
-    """With intervals where plots stay wide enough beside them."""
+    """Return the layout, with intervals if plots stay wide enough next to them."""
     label = max(1.2, *(inches(name) for block in blocks for name in block.rows))
     label = max(label, *(inches(block.place, weight="bold") for block in blocks)) + 0.2
     columns = max(len(block.columns) for block in blocks)
@@ -126,7 +127,9 @@ def _layout(blocks: Sequence[Block]) -> Layout:
 
 
 def _names(axes: Any, block: Block, width: float) -> None:
-    """Beside the first column: what the rows are, a band behind every second, and the model and task."""
+    """Draw the names of the rows next to the first column, a band behind every second row, and the model and
+    task.
+    """
     across = blended_transform_factory(axes.figure.dpi_scale_trans, axes.transData)
     ink, weight = (PALE, "normal") if block.part.outside else (INK, "bold")
     band = {"transform": across, "color": BAND, "linewidth": 0, "zorder": -2, "clip_on": False}

@@ -1,4 +1,4 @@
-"""What every form of the forest shows: the contrasts in their parts, the margin, heading and notes."""
+"""The content common to all forms of the forest plot: contrasts in parts, the margin, heading and notes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,11 +27,11 @@ __all__ = [
     "title",
 ]
 
-AUXILIARY = 24  # auxiliary comparisons that are drawn; of more none is, for the tables have them all
+AUXILIARY = 24  # auxiliary comparisons up to which they are drawn; the tables have all of them
 
 MINUS = "\N{MINUS SIGN}"
-# The column of comparisons interpolated to equal memory, where there are any, by what counts as memory; and
-# what the column "cache" then is.
+# By what counts as memory: the column of comparisons interpolated to equal memory, and the meaning of the
+# column "cache".
 EQUAL = {"slots": "at equal slots", "bytes": "at equal bytes", "total": "at equal bytes, all"}
 HELD = {
     "slots": "mean slots held",
@@ -41,20 +41,22 @@ HELD = {
 
 
 class Part(NamedTuple):
-    """Contrasts that are drawn together. Each has "mark", which ends the gids of its artists, and "tested",
+    """Contrasts that are drawn together. Each has "mark", the end of the gids of its artists, and "tested",
     whether it was tested at all.
     """
 
     name: str
-    """Empty of the only part."""
+    """Empty if there is only one part."""
     contrasts: list[dict[str, Any]]
     outside: bool
     """Whether the decision rule leaves them out."""
 
 
 def parts(judged: Mapping[str, Any]) -> list[Part]:
-    """The registered family; and where the study has some, what is outside its decision rule: the subject
-    against further arms, corrected over their own number, and the comparators against these, not corrected.
+    """Split the contrasts into the registered family and, if there are any, those outside the decision rule.
+
+    The latter are the subject against further arms, corrected over their own number, and the comparators
+    against these, not corrected.
     """
     registered = _marked(judged["contrasts"], "")
     if "beside" not in judged:
@@ -81,8 +83,10 @@ def _marked(contrasts: Sequence[Mapping[str, Any]], name: str) -> list[dict[str,
 
 
 def rows(part: Part) -> list[Row]:
-    """Its contrasts under headings. The only part is grouped by model, task and budget; others by these or by
-    the two arms, whichever takes fewer headings, those that were tested first.
+    """Return the contrasts of a part under headings.
+
+    The only part is grouped by model, task and budget; others by these or by the two arms, whichever takes
+    fewer headings, with the tested ones first.
     """
     if not part.name:
         several = len({one["subject"] for one in part.contrasts}) > 1
@@ -111,7 +115,7 @@ def _place(one: Mapping[str, Any]) -> str:
 
 
 def dashed(axes: Axes, rows: tuple[float, float], judged: Mapping[str, Any]) -> None:
-    """The margin, over these rows."""
+    """Draw the margin over these rows."""
     for at in margins(judged):
         how: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
         axes.plot((at, at), rows, gid="margin", **how)
@@ -132,7 +136,7 @@ def heading(judged: Mapping[str, Any]) -> list[str]:
 
 
 def marks(judged: Mapping[str, Any], shown: Sequence[Part]) -> list[str]:
-    """What lines and markers mean."""
+    """Return notes on the meaning of lines and markers."""
     contrasts = [one for part in shown for one in part.contrasts]
     thin = "simultaneous interval of the family"
     if bound := margins(judged):
@@ -148,7 +152,7 @@ def marks(judged: Mapping[str, Any], shown: Sequence[Part]) -> list[str]:
         "◆ differs from 0 after correction, at matched memory. ○ and ◇ count for nothing: no difference "
         f"after correction, or {why} (†)."
     )
-    if bound:  # to differ from 0 by less than the margin is what such a rule may ask for
+    if bound:  # such a rule may require a difference from 0 below the margin
         marks = f"◆ differs from 0 after correction, ○ does not, ◇ does where {why} (†); no rule reads that."
     if not all(one["tested"] for one in contrasts):
         marks += " □ is not tested."
@@ -162,7 +166,7 @@ def marks(judged: Mapping[str, Any], shown: Sequence[Part]) -> list[str]:
 
 
 def memory(contrasts: Sequence[Mapping[str, Any]], first: str, second: str) -> list[str]:
-    """What the columns about memory mean."""
+    """Return notes on the meaning of the columns about memory."""
     by = numbers.matched_by(contrasts)
     said = [f"cache: {HELD[by]}, {first} over {second}."]
     if any(map(equal, contrasts)):
@@ -175,7 +179,7 @@ def memory(contrasts: Sequence[Mapping[str, Any]], first: str, second: str) -> l
 
 
 def equal(contrast: Mapping[str, Any]) -> str:
-    """What an unmatched contrast would be at equal memory; nothing of a matched one."""
+    """Return the text of an unmatched contrast interpolated to equal memory; empty for a matched one."""
     isocache = contrast.get("isocache")
     if isocache is None or isocache["why"] == "matched":
         return ""
@@ -184,7 +188,7 @@ def equal(contrast: Mapping[str, Any]) -> str:
 
 
 def sides(judged: Mapping[str, Any]) -> tuple[str, str]:
-    """How the two arms of a contrast are called: of one subject alone by its name."""
+    """Return the names of the two arms of a contrast; a single subject is called by its name."""
     subjects = {one["subject"] for one in judged["contrasts"]}
     if "beside" not in judged and len(subjects) == 1:
         return subjects.pop(), "comparator"

@@ -1,4 +1,4 @@
-"""Accuracy by level of difficulty: a panel for each model and budget, a line an arm."""
+"""Plot of accuracy by level of difficulty: a panel for each model and budget, a line for each arm."""
 
 import itertools
 import re
@@ -16,10 +16,10 @@ __all__ = ["Level", "levelled", "levels"]
 
 ID = re.compile(r"[^/]+/\d+/[^/]+")
 PLOT, NARROW, HIGH = 3.6, 2.6, 2.2  # inches, of a panel: its width at most and at least
-BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.5  # left of a panel, over it, under it
+BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.5  # inches: left of a panel, above it, below it
 TICKS = 12  # at most
-ENTRY = 0.75  # inches of the legend, beside a name
-FEW = 5  # arms that evict of which each has limits; of more the subject alone has, and is in front
+ENTRY = 0.75  # inches of the legend, in addition to a name
+FEW = 5  # evicting arms up to which each has limits; of more only the subject, drawn in front
 
 
 class Level(NamedTuple):
@@ -35,8 +35,9 @@ class Level(NamedTuple):
 
 
 def levelled(lanes: Any) -> list[Level]:
-    """In registered order, levels ascending, of the problems <family>/<level>/<index>; those without a graded
-    answer are left out. lanes: those of `analysis.studies.study_files.read`.
+    """Return the accuracies in registered order, levels ascending, of the problems <family>/<level>/<index>.
+
+    Levels without a graded answer are left out. lanes: those of `analysis.studies.study_files.read`.
     """
     rows = lanes[lanes["problem"].str.fullmatch(ID) & lanes["correct"].notna()]
     rows = rows.assign(level=rows["problem"].str.split("/").str[1].astype(int))
@@ -49,11 +50,11 @@ def levelled(lanes: Any) -> list[Level]:
 
 
 def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
-    """Rows of panels: model and task. Columns: budgets, which go on in the next row where a page has no room
-    for them. An arm that evicts nothing stands in every panel.
+    """Draw the panels. Rows: model and task. Columns: budgets, which wrap into the next row if they do not
+    fit. An arm that evicts nothing appears in every panel.
 
-    A line and its limits have "line-<model>/<task>/<budget>/<arm>" and "limits-..." as gid, with the budget
-    of the panel.
+    The gids of a line and its limits are "line-<model>/<task>/<budget>/<arm>" and "limits-...", with the
+    budget of the panel.
     """
     places = list(dict.fromkeys(one[:2] for one in cells))
     budgets = list(dict.fromkeys(one.budget for one in cells if one.budget != "full")) or ["full"]
@@ -113,7 +114,9 @@ def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
 
 
 def _across(budgets: int, title: float) -> tuple[int, float]:
-    """How many panels stand side by side, and the inches of each: as many as fit, in rows of one length."""
+    """Return how many panels are in a row, and the width of each in inches: as many as fit, in rows of one
+    length.
+    """
     least = max(NARROW, title)
     fit = max(1, min(budgets, int((WIDEST - 2 * MARGIN) / (BESIDE + least))))
     across = -(-budgets // -(-budgets // fit))
@@ -127,7 +130,7 @@ def _panel(
     style: Mapping[str, Mapping[str, Any]],
     subject: str | None,
 ) -> None:
-    """subject: of many arms the one that has limits, beside those that evict nothing."""
+    """Draw a panel. subject: if arms are many, the only one with limits besides those that evict nothing."""
     at = sorted({one.level for one in cells})
     step = min((b - a for a, b in itertools.pairwise(at)), default=1)
     arms = list(dict.fromkeys(one.arm for one in cells))

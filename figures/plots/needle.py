@@ -1,4 +1,4 @@
-"""Heat map of needle accuracy: length of the prompt by depth of the fact, a panel for each arm and budget."""
+"""Heat map of needle accuracy: prompt length by depth of the fact, a panel for each arm and budget."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from figures.canvas.page import INK, PALE, inches
 __all__ = ["Cell", "needle", "placed"]
 
 WIDE, HIGH = 0.56, 0.36  # inches, of a cell
-GAP, TIGHT = 0.14, 0.05  # between panels of several lengths, and of one
+GAP, TIGHT = 0.14, 0.05  # inches between panels of several lengths, and of one
 
 
 class Cell(NamedTuple):
@@ -30,7 +30,8 @@ class Cell(NamedTuple):
 
 
 def placed(lanes: Any) -> list[Cell]:
-    """The cells with a graded problem, in registered order, of the problems needle/<length>/<depth>/<index>.
+    """Return the cells with a graded problem, in registered order, of the problems
+    needle/<length>/<depth>/<index>.
 
     lanes: those of `analysis.studies.study_files.read`.
     """
@@ -46,11 +47,11 @@ def placed(lanes: Any) -> list[Cell]:
 
 
 def needle(judged: Mapping[str, Any], cells: Sequence[Cell]) -> Figure:
-    """Panels: a row for each arm, a column for each budget, a block for each model. In a panel, lengths run
-    down and depths to the right.
+    """Draw the panels: a row for each arm, a column for each budget, a block for each model. In a panel,
+    lengths run down and depths to the right.
 
-    An arm that evicts nothing has no budget and stands in every column. A place where no problem was graded
-    stays blank. The rectangle of a cell has its six names, "model/budget/arm/task/length/depth", as gid.
+    An arm that evicts nothing has no budget and appears in every column. A cell without a graded problem is
+    blank. The gid of a cell's rectangle is "model/budget/arm/task/length/depth".
     """
     models, arms = (list(dict.fromkeys(getattr(one, name) for one in cells)) for name in ("model", "arm"))
     budgets = list(dict.fromkeys(one.budget for one in cells if one.budget != "full")) or ["full"]
@@ -82,7 +83,7 @@ def needle(judged: Mapping[str, Any], cells: Sequence[Cell]) -> Figure:
     axes = paper.axes(0, 0, width, block * len(models) + 0.1)
     axes.set(xlim=(0, width), ylim=(block * len(models) + 0.1, 0))
     axes.axis("off")
-    down = {}  # of a line of cells, by model, arm, length and task
+    down = {}  # y of a line of cells, by model, arm, length and task
     for number, model in enumerate(models):
         top = number * block + 0.1
         axes.text(page.MARGIN, top + 0.1, model, va="center", weight="bold", color=INK)

@@ -1,6 +1,6 @@
-"""Accuracy over two settings of one policy: a heat map for each model, task and budget.
+"""Heat map of accuracy over two settings of one policy, for each model, task and budget.
 
-The drawing by which Crystal-KV recommends its decay and its threshold (arXiv:2601.16986, figure 5).
+Crystal-KV recommends its decay and its threshold by such a plot (arXiv:2601.16986, figure 5).
 """
 
 import math
@@ -20,10 +20,10 @@ from figures.canvas.shares import Share, label, share
 
 __all__ = ["Map", "mapped", "settings_map"]
 
-WIDE, HIGH = 0.5, 0.34  # inches, of a cell; wider where a value under it is
-TITLE, UNDER, APART = 0.42, 0.42, 0.3  # inches: over a panel, for the values under it, between two
-MOST = page.WIDEST - 2 * MARGIN  # inches across, before panels go on in the next row
-STEP = 5  # pp: the colours go from a multiple of it to another, at least two of it apart
+WIDE, HIGH = 0.5, 0.34  # inches, of a cell; wider if the value below it is
+TITLE, UNDER, APART = 0.42, 0.42, 0.3  # inches: above a panel, for the values below it, between two
+MOST = page.WIDEST - 2 * MARGIN  # inches across, before panels wrap into the next row
+STEP = 5  # pp: the colour scale begins and ends at multiples of it, at least two apart
 BAR = 1.8  # inches, of the scale of colours
 FACTS = [
     "grade",
@@ -36,8 +36,8 @@ FACTS = [
 
 
 class Map(NamedTuple):
-    """One panel. cells: by the value of either setting; blank places have no graded answer. alike: of each of
-    these, a name that it shares with those whose every lane had the same grade, length and memory.
+    """One panel. cells: by the values of the two settings; blank cells have no graded answer. alike: for each
+    of these, a key that is equal if every lane had the same grade, length and memory.
     """
 
     model: str
@@ -52,10 +52,11 @@ class Map(NamedTuple):
 def mapped(
     lock: Mapping[str, Any], lanes: Any, rows: str | None = None, columns: str | None = None
 ) -> tuple[Grid, list[Map]]:
-    """The grid of the arms that evict, and a panel for each model, task and budget in registered order.
+    """Return the grid of the arms that evict, and a panel for each model, task and budget in registered
+    order.
 
-    lanes: those of `study_files.read` or `study_files.development`. Raises NoGrid, as `grid` does, and where
-    the lock does not hold the settings of policies.
+    lanes: those of `study_files.read` or `study_files.development`. Raises NoGrid, as `build_grid` does, and
+    if the lock does not contain the settings of policies.
     """
     if not lock.get("policies"):
         raise NoGrid("policies: the lock is of before settings were locked; register the study again")
@@ -84,10 +85,10 @@ def mapped(
 def settings_map(
     judged: Mapping[str, Any] | None, lock: Mapping[str, Any], of: Grid, panels: Sequence[Map]
 ) -> Figure:
-    """Panels in reading order. judged: None where these are the development problems of a probe.
+    """Draw the panels in reading order. judged: None for the development problems of a probe.
 
-    The rectangle of a cell has "<model>/<task>/<budget>/<row>/<column>" as gid; the frame around cells that
-    nothing tells apart "alike-<model>/<task>/<budget>".
+    The gid of a cell's rectangle is "<model>/<task>/<budget>/<row>/<column>"; that of the frame around cells
+    that no answer distinguishes is "alike-<model>/<task>/<budget>".
     """
     scale = _scale([cell.share for panel in panels for cell in panel.cells.values()])
     label = max(map(inches, [*of.down, of.rows])) + 0.15
@@ -128,7 +129,8 @@ def _cell(of: Grid) -> float:
 
 
 def _across(panels: Sequence[Map], wide: float) -> int:
-    """Panels in a row: as many as fit, and no model or task begins within a row where its budgets fit."""
+    """Return the panels in a row: as many as fit, with the budgets of a model and task together if they fit.
+    """
     fit = max(1, min(len(panels), int((MOST + APART) / (wide + APART))))
     budgets = len({panel.budget for panel in panels})
     return fit - fit % budgets if fit >= budgets else fit
@@ -194,7 +196,7 @@ def _panel(
 
 
 def _frames(of: Grid, panel: Map) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Around cells that have a neighbour alike: their edges towards others, in cells from the upper left."""
+    """Return the edges around groups of equal neighbours, in units of cells from the upper left."""
     alike = {
         (of.across.index(column), of.down.index(row)): same for (row, column), same in panel.alike.items()
     }
@@ -212,7 +214,7 @@ def _frames(of: Grid, panel: Map) -> list[tuple[tuple[int, int], tuple[int, int]
 
 
 def _bar(axes: Any, y: float, scale: tuple[float, float]) -> None:
-    """The scale of colours, in sixty steps."""
+    """Draw the scale of colours, in sixty steps."""
     steps = np.linspace(0, 1, 60)
     text = f"{scale[0]:.0f} %"
     axes.text(MARGIN, y, text, va="center", color=PALE)
@@ -226,7 +228,7 @@ def _bar(axes: Any, y: float, scale: tuple[float, float]) -> None:
 
 
 def _scale(shares: Sequence[float]) -> tuple[float, float]:
-    """Percentages of the palest and the darkest colour."""
+    """Return the percentages of the palest and the darkest colour."""
     low = STEP * math.floor(100 * min(shares) / STEP)
     high = STEP * math.ceil(100 * max(shares) / STEP)
     if high - low < 2 * STEP:
@@ -235,7 +237,7 @@ def _scale(shares: Sequence[float]) -> tuple[float, float]:
 
 
 def _colour(shade: float) -> Any:
-    """From a visible tint to a blue that ends before black."""
+    """Return a colour from a visible tint to a blue that ends before black."""
     return matplotlib.colormaps["Blues"](0.06 + 0.86 * shade)
 
 

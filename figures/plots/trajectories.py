@@ -1,9 +1,10 @@
-"""What every arm held above its budget, step by step: why equal memory after the prefill is not enough.
+"""Plot of the slots that every arm used above its budget, step by step: equal memory after the prefill is not
+enough.
 
-Two arms that hold the same when decoding begins may hold several times as much of one another later
-("Minimal-Intervention KV Retention", figure 2, which is a schema; these are measurements). Drawn is the
-difference from the budget, each arm on a strip of its own: in one panel, arms that evict at the same steps
-would cover one another.
+Two arms with the same memory at the start of decoding may differ by a factor of several later ("Minimal-
+Intervention KV Retention", figure 2, which is a schema; these are measurements). The plot shows the
+difference from the budget, with a strip for each arm: in one panel, arms that evict at the same steps would
+cover one another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,18 +22,18 @@ from figures.canvas.traces import BAND, Moments, Trace
 __all__ = ["trajectories"]
 
 POINTS = 1000  # of a line, at most
-MANY = 16  # strips; more stand in two columns
-TALL, LOW, APART = 0.42, 0.32, 0.06  # inches: of a strip where they are few and where many, between two
-TITLE, UNDER = 0.58, 0.62  # inches: over the strips of a block, with the heads of its numbers, and under them
-TICKS, LEAST, BETWEEN = 0.45, 1.0, 0.3  # inches: left of a strip, of one at least, between two blocks
+MANY = 16  # strips; more of them are in two columns
+TALL, LOW, APART = 0.42, 0.32, 0.06  # inches: of a strip if they are few, if they are many, and between two
+TITLE, UNDER = 0.58, 0.62  # inches: above the strips of a block, with the heads of its numbers; below
+TICKS, LEAST, BETWEEN = 0.45, 1.0, 0.3  # inches: left of a strip, least width of one, between two blocks
 NUMBERS = {"after\nprefill": 0.52, "mean": 0.52, "state": 0.72, "tok-eq": 0.52}  # inches
 MINUS = "\N{MINUS SIGN}"
-GROUND, SHADE = "#ececea", "#b5c9da"  # lanes that still decode; the band of their middle
+GROUND, SHADE = "#ececea", "#b5c9da"  # lanes that still decode; the band of their central values
 LINE = "#0b4f86"
 
 
 class Block(NamedTuple):
-    """The arms of one model, task and budget, and after them those that have no budget."""
+    """The arms of one model, task and budget, followed by those without a budget."""
 
     place: tuple[str, str, str]
     strips: list[tuple[Trace, Moments]]
@@ -45,9 +46,9 @@ class Block(NamedTuple):
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Of the difference: from the first step at which an arm holds its budget on average, and of one
-        that never does from the first of all. How the cache fills before is cut off: it would flatten the
-        rest.
+        """Limits of the difference, from the first step at which an arm reaches its budget on average; from
+        the first step of all if it never does. The filling of the cache before that is cut off, since it
+        would flatten the rest.
         """
         low, high = 0.0, 1.0
         for _, over in self.strips:
@@ -59,11 +60,11 @@ class Block(NamedTuple):
 
 
 def trajectories(judged: Mapping[str, Any], found: Sequence[Trace]) -> Figure:
-    """A block for each model, task and budget, with a strip and numbers for each arm.
+    """Draw a block for each model, task and budget, with a strip and numbers for each arm.
 
-    An arm that never evicts has no budget to differ from, and its numbers alone. A line has
-    "mean-<model>/<task>/<budget>/<arm>" as gid, its band "band-...", the share of lanes "lanes-..."; the
-    budget is "nominal-...".
+    An arm that never evicts has no budget to differ from, and only numbers. The gid of a line is
+    "mean-<model>/<task>/<budget>/<arm>", that of its band "band-...", of the share of lanes "lanes-...", of
+    the budget "nominal-...".
     """
     blocks = _blocks(found)
     strips = sum(len(block.strips) for block in blocks)
@@ -160,7 +161,7 @@ def _block(
 
 
 class _Text:
-    """Texts on a page, at inches above its floor."""
+    """Draws text on a page, at inches above its floor."""
 
     def __init__(self, paper: page.Sheet) -> None:
         self.paper = paper
@@ -189,19 +190,19 @@ def _strip(axes: Any, one: Trace, over: Moments) -> None:
 
 
 def _starts(moments: int) -> NDArray[np.int64]:
-    """The first moment of each point: every moment, or blocks of neighbours where there are many."""
+    """Return the first step of each point: every step, or blocks of neighbours if there are many."""
     return np.arange(0, moments, -(-moments // POINTS))
 
 
 def _means(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of each block of moments."""
+    """Return the mean of each block of steps."""
     lengths = np.diff(np.append(starts, len(values)))
     means: NDArray[np.float64] = np.add.reduceat(values, starts) / lengths
     return means
 
 
 def _numbers(text: _Text, edges: Mapping[str, float], one: Trace, at: float, ink: str) -> None:
-    """What an arm held, and the bytes that it carried beside."""
+    """Draw the memory of an arm, and the bytes of its policy's state."""
     tokens = one.state / one.token
     cells = (f"{one.slots.mean[0]:.1f}", f"{one.overall:.1f}", _bytes(one.state), f"{tokens:.1f}")
     for right, cell in zip(edges.values(), cells, strict=True):

@@ -1,4 +1,4 @@
-"""Decode time: crystallization decays, and a breath renews what is in use (CrystalCache, section 3.8)."""
+"""Decode time: crystallization decays, and a breath renews active trunks (CrystalCache, section 3.8)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Breath:
 
     The trunk graph W is a symmetric [trunk, trunk], D and the impact are [trunk], all float64.
 
-    rate, scale: beta_0 and D_c of Eq. 36. threshold: of the normalised inverse key norm. resonance, hops,
-    hop_decay, min_pulse: Eq. 37-38. hebbian, edge_decay: Eq. 39-40. renewal: what an active trunk itself
-    regains; 0 in the paper, 0.3 in the blog.
+    rate, scale: beta_0 and D_c of Eq. 36. threshold: on the normalised inverse key norm. resonance, hops,
+    hop_decay, min_pulse: Eq. 37-38. hebbian, edge_decay: Eq. 39-40. renewal: the fraction that an active
+    trunk itself regains; 0 in the paper, 0.3 in the blog.
     """
 
     rate: float = 0.05
@@ -62,7 +62,8 @@ class Breath:
         return crystallization
 
     def active(self, inverse_norms: Tensor, spans: Sequence[range]) -> Tensor:
-        """(a): bool [trunk], more than half of the slots are above the threshold. inverse_norms [n]."""
+        """(a): bool [trunk], whether more than half of the slots are above the threshold. inverse_norms [n].
+        """
         above = inverse_norms / inverse_norms.max() > self.threshold
         loud = above.tolist()
         return above.new_tensor([2 * sum(loud[span.start : span.stop]) > len(span) for span in spans])
@@ -70,7 +71,7 @@ class Breath:
     def resonate(self, crystallization: Tensor, active: Tensor, weights: Tensor) -> Tensor:
         """(b): every active trunk sends a pulse.
 
-        Eq. 38 in the form 1 - D <- (1 - D)(1 - resonance * pulse), which no order of the pulses changes.
+        Eq. 38 in the form 1 - D <- (1 - D)(1 - resonance * pulse), which is independent of the pulse order.
         """
         missing = (1 - crystallization) * (1 - self.renewal * active.to(crystallization))
         for source in active.nonzero().flatten().tolist():
@@ -78,10 +79,10 @@ class Breath:
         return 1 - missing
 
     def pulse(self, source: int, weights: Tensor) -> Tensor:
-        """Eq. 37: [trunk], what arrives of a pulse of 1 from the source, which itself receives nothing.
+        """Eq. 37: [trunk], the pulse that arrives from a unit pulse of the source; 0 at the source itself.
 
-        A trunk is reached once, in the fewest hops, by the strongest of the ways that take as many. A pulse
-        below `min_pulse` does not arrive.
+        A trunk is reached once, along the strongest of its shortest paths. A pulse below `min_pulse` does not
+        arrive.
         """
         front = weights.new_zeros(len(weights))
         front[source] = 1
@@ -96,7 +97,7 @@ class Breath:
         return arrived
 
     def associate(self, weights: Tensor, active: Tensor, edge_threshold: float) -> Tensor:
-        """(c), Eq. 39-40: links between active trunks grow, also where there was none; all others fade.
+        """(c), Eq. 39-40: links between active trunks grow, new ones included; all others decay.
 
         A link below the threshold is pruned.
         """

@@ -16,15 +16,14 @@ __all__ = ["CoAttention", "Edges", "FirstLayer", "Observed"]
 
 TOP_HEADS = 3  # Eq. 11, Table 14
 EPSILON = 1e-8  # Eq. 12; the paper gives its value for Eq. 27 only
-PART = 64  # columns whose maximum is looked at first
+PART = 64  # columns per block whose maximum is computed first
 
 
 class Edges(NamedTuple):
     """Entries (i, j, weight) of E, each tensor [edge]; i and j are slots.
 
-    E is directed, as Eq. 24 reads it. An intra-chunk entry (i, j) means that j is among the top-k of i, so
-    a pair that chose each other has two entries; a cross-chunk entry has the earlier key as i and the query
-    as j.
+    E is directed, as in Eq. 24. An intra-chunk entry (i, j) means that j is among the top-k of i, so a mutual
+    pair has two entries; a cross-chunk entry has the earlier key as i and the query as j.
     """
 
     i: Tensor
@@ -33,26 +32,26 @@ class Edges(NamedTuple):
 
 
 class FirstLayer(NamedTuple):
-    """What S1 holds on the way."""
+    """The running state of S1."""
 
     origin: int
-    """Slots that are older than the first row; chunks are counted from here."""
+    """Number of slots older than the first row; chunks are counted from here."""
     masses: tuple[Tensor, ...] = ()
-    """[chunk length] each, of the complete chunks: `Observed.mass`."""
+    """[chunk length] for each complete chunk: `FirstLayerResult.mass`."""
     edges: tuple[Edges, ...] = ()
     received: Tensor | None = None
-    """[head, key of the chunk so far], while a chunk is not complete."""
+    """[head, key of the chunk so far], while a chunk is incomplete."""
     patterns: tuple[Tensor, ...] = ()
-    """[row, key of the chunk so far] each, the head mean, while a chunk is not complete."""
+    """[row, key of the chunk so far] each, the mean over heads, while a chunk is incomplete."""
 
 
 class Observed(NamedTuple):
-    """What S1 says of the slots from `origin` on."""
+    """The result of S1 for the slots from `origin` on."""
 
     origin: int
     mass: Tensor
-    """[n - origin], Eq. 11 before clipping: attention from queries of the key's own chunk, its three highest
-    heads.
+    """[n - origin], Eq. 11 before clipping: attention from queries of the same chunk, sum of the three
+    highest heads.
     """
     edges: Edges
 
@@ -61,8 +60,8 @@ class Observed(NamedTuple):
 class CoAttention:
     """Signal of the first layer; the others are not read.
 
-    Holds [BLOCK, n] and a few [chunk, chunk], averaged over heads. Chunks are counted from the first row
-    that is folded, so while decoding the slots of before are "earlier chunks" to Eq. 14 and no more.
+    Stores [BLOCK, n] and a few [chunk, chunk], averaged over heads. Chunks are counted from the first row
+    that is added, so while decoding the older slots count only as "earlier chunks" in Eq. 14.
     """
 
     chunk: int = 1024
@@ -73,7 +72,7 @@ class CoAttention:
 
     window: ClassVar[None] = None
     carried: ClassVar[bool] = True
-    afresh: ClassVar[bool] = True  # what it measured before an event lives on in the policy's memory
+    afresh: ClassVar[bool] = True  # earlier measurements persist in the policy's memory
     raw: ClassVar[bool] = False
     of_tokens: ClassVar[bool] = False
 
@@ -88,9 +87,9 @@ class CoAttention:
         return layer == 0
 
     def attend(self, rows: Rows, before: FirstLayer | None) -> FirstLayer:
-        """rows.attention [q_head, row, slot] or [1, q_head, row, slot]; the last slots are the rows' own.
+        """Add rows.attention [q_head, row, slot] or [1, q_head, row, slot], whose last slots are the rows'.
 
-        A block of rows is cut at the borders of the paper's chunks.
+        A block of rows is split at the boundaries of the paper's chunks.
         """
         attention = rows.attention.flatten(0, -3)
         count, slots = attention.shape[1:]
@@ -105,9 +104,9 @@ class CoAttention:
         return state
 
     def take(self, own: Tensor, mean: Tensor, opened: int, state: FirstLayer) -> FirstLayer:
-        """Rows of one chunk, which begins at slot `opened`.
+        """Add rows of one chunk, which begins at slot `chunk_start`.
 
-        own [head, row, slot of the chunk so far]; mean [row, slot], over heads.
+        chunk_attention [head, row, slot of the chunk so far]; mean [row, slot], over heads.
         """
         received = own.sum(1)
         if state.received is not None:
@@ -120,7 +119,7 @@ class CoAttention:
         return self.closed(state) if received.shape[1] == self.chunk else state
 
     def closed(self, state: FirstLayer) -> FirstLayer:
-        """The state with its unfinished chunk taken as it is."""
+        """Return the state with its incomplete chunk closed."""
         if state.received is None:
             return state
         opened = state.origin + sum(map(len, state.masses))
@@ -129,25 +128,26 @@ class CoAttention:
         return FirstLayer(state.origin, (*state.masses, mass), (*state.edges, edges))
 
     def result(self, state: FirstLayer) -> Observed:
-        """What the rows so far say; the state is as before, so that more rows may follow."""
+        """Return the result of the rows so far, without changing the state."""
         whole = self.closed(state)
         edges = Edges(*(torch.cat(column) for column in zip(*whole.edges, strict=True)))
         return Observed(whole.origin, torch.cat(whole.masses), edges)
 
     def intra_edges(self, patterns: Tensor, start: int) -> Edges:
-        """Eq. 12-13. patterns [query, key] of one chunk: each token's most similar rows, itself excluded."""
+        """Eq. 12-13: the most similar rows of each token except itself. patterns [query, key] of one chunk.
+        """
         unit = patterns.div_(patterns.norm(dim=-1, keepdim=True) + EPSILON)
         i, j, cosine = strongest(cosines(unit), self.intra_k, self.intra_threshold)
         return Edges(start + i, start + j, cosine)
 
     def cross_edges(self, attention: Tensor, first: int) -> Edges:
-        """Eq. 14. attention [query, key] to earlier chunks, head mean: the strongest keys of each query."""
+        """Eq. 14: the strongest keys of each query. attention [query, key] to earlier chunks, head mean."""
         query, key, weight = strongest(attention, self.cross_k, self.cross_threshold)
         return Edges(key, first + query, weight)
 
 
 def mean_head(attention: Tensor) -> Tensor:
-    """[head, row, slot] -> [row, slot]; twice as fast as torch's mean, which reads all heads at once."""
+    """Average over heads, [head, row, slot] -> [row, slot]; twice as fast as torch's mean."""
     total = attention[0].clone()
     for head in attention[1:]:
         total += head
@@ -155,20 +155,20 @@ def mean_head(attention: Tensor) -> Tensor:
 
 
 def strongest(values: Tensor, count: int, threshold: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Row, column and value of the entries above the threshold, of each row the `count` highest of them.
+    """Return row, column and value of the `count` highest entries of each row that exceed the threshold.
 
-    values [row, column]. Ties keep the lower column. The same entries as a stable sort of every row, of which
-    all is read once, to find the maximum of each part of it, and little a second time.
+    values [row, column]. Ties keep the lower column. The result equals that of a stable sort of every row,
+    but each row is read only once, for the maximum of each block, and then only the relevant blocks.
     """
     if short := -values.shape[1] % PART:
         values = functional.pad(values, (0, short), value=-torch.inf)
     parts = values.view(len(values), -1, PART)
     peaks = parts.amax(-1)
-    # The `count` highest values of a row lie in as many parts, those of the highest peaks.
+    # The `count` highest values of a row lie within the `count` blocks with the highest peaks.
     highest = peaks.topk(min(count, peaks.shape[1]), sorted=False).indices
     near = parts[torch.arange(len(values), device=values.device)[:, None], highest].flatten(1)
     last = near.topk(min(count, near.shape[1])).values[:, -1:]
-    # Other parts may hold values equal to the last of these, in a lower column.
+    # Other blocks may hold values equal to the last of these, in a lower column.
     row, part = ((peaks >= last) & (peaks > threshold)).nonzero(as_tuple=True)
     near = parts[row, part]
     hit, column = ((near >= last[row]) & (near > threshold)).nonzero(as_tuple=True)
@@ -184,10 +184,10 @@ def strongest(values: Tensor, count: int, threshold: float) -> tuple[Tensor, Ten
 
 
 def cosines(unit: Tensor) -> Tensor:
-    """Eq. 13: [row, row], -inf between a row and itself. unit [row, key], rows of length one.
+    """Eq. 13: the cosines [row, row], -inf on the diagonal. unit [row, key], rows of length one.
 
-    Row i is 0 after key i, so the product of rows i and j may end at the lower of both, and one of (i, j) and
-    (j, i) is formed: a quarter of the work.
+    Row i is 0 after key i, so the product of rows i and j can stop at the lower index, and only one of (i, j)
+    and (j, i) is computed: a quarter of the work.
     """
     cosine = unit.new_empty(len(unit), len(unit))
     for start in range(0, len(unit), BLOCK):
@@ -198,12 +198,12 @@ def cosines(unit: Tensor) -> Tensor:
 
 
 def strongest_heads(received: Tensor) -> Tensor:
-    """received [head, key] -> [key], the sum of the three highest heads (of all, where there are fewer)."""
+    """received [head, key] -> [key], the sum of the three highest heads (all heads if there are fewer)."""
     return received.topk(min(TOP_HEADS, received.shape[0]), dim=0).values.sum(0)
 
 
 def square(patterns: tuple[Tensor, ...]) -> Tensor:
-    """[row, key] out of causal rows that grow by a column each."""
+    """Stack causal row blocks of increasing width into a matrix [row, key]."""
     size = patterns[-1].shape[1]
     whole = patterns[-1].new_zeros(size, size)
     start = 0

@@ -24,24 +24,25 @@ class Dissolved(NamedTuple):
     kept: list[int]
     """Slots, ascending."""
     score: Tensor
-    """[trunk] float64, Eq. 29; the formula is extended to protected trunks, whose score decides nothing."""
+    """[trunk] float64, Eq. 29; also computed for protected trunks, whose score is not used."""
     retention: Tensor
     """[trunk] float64, r_g of Eq. 32."""
 
 
 @dataclass(frozen=True)
 class BranchDissolution:
-    """Dissolve the lowest trunks, the last of them in part; scores of slots are M_i.
+    """Dissolve the lowest trunks, the last of them partially; scores of slots are M_i.
 
-    A trunk that holds a protected slot leaves the pool whole. A remainder of fewer than `min_keep` slots goes
-    as well, so up to min_keep - 1 slots of the budget stay unused (the degenerate partial of Eq. 32).
-    Ties keep the lower position, between trunks and within one; the paper leaves them open.
+    A trunk that contains a protected slot is kept completely and leaves the pool. A remainder of fewer than
+    `min_keep` slots is evicted as well, so up to min_keep - 1 slots of the budget stay unused (the degenerate
+    partial of Eq. 32). Ties keep the lower position, between trunks and within one; the paper does not
+    specify ties.
 
-    fusion: how D and the scaled impact make a score. "maximum" is Eq. 29; the others are what section 3.6
-        argues against and section 6.1 ablates: their average with equal weights, their product, and the
-        impact alone. D alone is alpha = 0.
-    coverage: the share of the unprotected budget that is spread evenly over the slots that dissolved, and
-        with it all that the dissolution leaves unused (F3 of the paper, which leaves the form open).
+    fusion: how D and the scaled impact are combined into a score. "maximum" is Eq. 29; the others are
+        rejected in section 3.6 and ablated in section 6.1: their average with equal weights, their product,
+        and the impact alone. D alone is alpha = 0.
+    coverage: the share of the unprotected budget that is spread evenly over the dissolved slots, together
+        with all slots that the dissolution leaves unused (F3 of the paper, which does not specify the form).
     """
 
     alpha: float = 1.0
@@ -75,7 +76,7 @@ class BranchDissolution:
         return kept
 
     def dissolve(self, impact: Tensor, trunks: Trunks, protected: Tensor, budget: int) -> Dissolved:
-        """Algorithm 1 for one keep set. impact and protected are [n].
+        """Run Algorithm 1 for one keep set. impact and protected are [n].
 
         Raises BudgetError for protected trunks larger than the budget, unless it `exceeds`.
         """
@@ -107,7 +108,7 @@ class BranchDissolution:
         return Dissolved(kept, score, score.new_tensor(retention))
 
     def compose(self, trunks: Trunks, alive: Sequence[int]) -> Tensor:
-        """Eq. 28-29: the impact, log-compressed and scaled over the unprotected trunks, with D."""
+        """Eq. 28-29: combine D with the impact, log-compressed and scaled over the unprotected trunks."""
         compressed = torch.log1p(trunks.impact)
         pool = compressed[list(alive)] if alive else compressed
         scaled = (compressed - pool.min()) / (pool.max() - pool.min() + EPSILON)
@@ -119,9 +120,9 @@ class BranchDissolution:
         return crystallization * impact if self.fusion == "product" else impact
 
     def counts(self, sizes: Sequence[int], available: int) -> list[int]:
-        """Eq. 32-33: how many slots each trunk keeps. sizes: from the lowest score up.
+        """Eq. 32-33: return how many slots each trunk keeps. sizes: in ascending order of score.
 
-        Of a trunk kept in part, round(r_g |g|) is |g| - c: the rounding of Eq. 33 has nothing to decide.
+        For a partially kept trunk round(r_g |g|) is exactly |g| - c, so the rounding of Eq. 33 has no effect.
         """
         cut, kept = sum(sizes) - available, []
         for size in sizes:
@@ -133,24 +134,24 @@ class BranchDissolution:
 
 @dataclass(frozen=True)
 class ExceedingDissolution(BranchDissolution):
-    """Protected trunks stay whole where they are more than the budget, as Eq. 31 and Algorithm 1 have it.
+    """Keep protected trunks completely even if they exceed the budget, as in Eq. 31 and Algorithm 1.
 
-    B - B_prot is negative there, every other trunk dissolves, and the cache holds B_prot slots. So an event
-    leaves more than its budget: whether the memory of two arms is the same, only measuring it tells.
+    B - B_prot is then negative, every other trunk dissolves, and the cache holds B_prot slots. An eviction
+    step may exceed its budget, so equal memory of two arms has to be measured.
     """
 
     exceeds: ClassVar[bool] = True
 
 
 def best(span: range, count: int, values: Sequence[float]) -> Sequence[int]:
-    """The `count` slots of a trunk with the highest values, in order; Eq. 33."""
+    """Return the `count` slots of a trunk with the highest values, in order; Eq. 33."""
     if count == len(span):
         return span
     return sorted(nlargest(count, span, key=lambda slot: (values[slot], -slot)))
 
 
 def covered(kept: Sequence[int], n: int, budget: int) -> list[int]:
-    """kept, and of the other slots evenly spaced ones until the budget is used."""
+    """Add evenly spaced other slots to the retained ones until the budget is used."""
     chosen = set(kept)
     others = [slot for slot in range(n) if slot not in chosen]
     spare = min(budget - len(kept), len(others))

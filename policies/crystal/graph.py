@@ -1,4 +1,4 @@
-"""S4: how central a trunk is among the others (CrystalCache, section 3.5)."""
+"""S4: the trunk graph and the centrality of its trunks (CrystalCache, section 3.5)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Links(NamedTuple):
 
 
 def links_of(spans: Sequence[range], edges: Edges, edge_threshold: float) -> Links:
-    """Eq. 24-25: links whose weight exceeds the threshold.
+    """Eq. 24-25: return the links whose weight exceeds the threshold.
 
-    Entries of both directions are one multiset, so a pair of tokens that chose each other counts twice.
+    Entries of both directions are pooled, so a mutual pair of tokens counts twice.
     """
     sizes = edges.i.new_tensor([len(span) for span in spans])
     count = len(spans)
@@ -43,7 +43,7 @@ def links_of(spans: Sequence[range], edges: Edges, edge_threshold: float) -> Lin
 
 
 def crystallization(links: Links, trunks: int, steepness: float) -> Tensor:
-    """D [trunk] float64 in [0, 1]: logistic of the standardised weighted degree, Eq. 26-27.
+    """Return D [trunk] float64 in [0, 1]: the logistic of the standardised weighted degree, Eq. 26-27.
 
     The standard deviation is that of the population (the paper's mean divides by m too).
     """
@@ -54,12 +54,12 @@ def crystallization(links: Links, trunks: int, steepness: float) -> Tensor:
 
 
 def joined(one: Links, other: Links) -> Links:
-    """The links of both, which have no pair in common."""
+    """Concatenate two sets of links without common pairs."""
     return Links(*(torch.cat(pair) for pair in zip(one, other, strict=True)))
 
 
 def dense(links: Links, trunks: int) -> Tensor:
-    """W as a symmetric matrix [trunk, trunk], 0 where there is no link."""
+    """Return W as a symmetric matrix [trunk, trunk], 0 without a link."""
     weights = links.weight.new_zeros(trunks, trunks)
     weights[links.a, links.b] = links.weight
     weights[links.b, links.a] = links.weight
@@ -67,7 +67,7 @@ def dense(links: Links, trunks: int) -> Tensor:
 
 
 def sparse(weights: Tensor) -> Links:
-    """The links of a symmetric matrix [trunk, trunk]."""
+    """Return the links of a symmetric matrix [trunk, trunk]."""
     a, b = weights.triu(1).nonzero(as_tuple=True)
     return Links(a, b, weights[a, b])
 

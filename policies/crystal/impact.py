@@ -21,18 +21,18 @@ Rarity: TypeAlias = Literal["logarithmic", "inverse", "exponential", "document",
 
 
 class Encoding(Protocol):
-    """How much a token stands out where it is encoded, and a trunk by its members."""
+    """Compute the encoding impact of tokens and of trunks."""
 
     def of_tokens(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
-        """M_i [n] float64 of the last n of all tokens seen.
+        """Return M_i [n] float64 of the last n tokens.
 
-        mass [n] float64, the attention that each received: Eq. 11 before its clip. token_ids [t] and
-        sentences of all that were seen.
+        mass [n] float64, the attention that each received: Eq. 11 before clipping. token_ids [t] and
+        sentences of all tokens fed.
         """
         ...
 
     def of_trunks(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
-        """[trunk] float64 from the impact [n] of the tokens."""
+        """Return the impact [trunk] float64 from the impact [n] of the tokens."""
         ...
 
 
@@ -40,7 +40,7 @@ class Encoding(Protocol):
 class Impact:
     """Eq. 22 and 23, with the rarity of Eq. 21 or another form of it (F5 of the paper).
 
-    rarity "none" drops the term: M_i is the salience (section 3.4, the ablation without Von Restorff).
+    rarity "none" removes the term: M_i is the salience (section 3.4, the ablation without Von Restorff).
     """
 
     rarity: Rarity = "logarithmic"
@@ -84,8 +84,8 @@ class Uniform:
 class Scaled:
     """The blog's impact: salience and impact of trunks are each scaled to [0, 1] (its sections 3 and 7).
 
-    Its text says "normalized" and not how: lowest to 0, highest to 1, over the tokens of the prompt and over
-    its trunks; of decoded tokens, over those that an event admits.
+    The blog says "normalized" without details. Here: minimum to 0, maximum to 1, over the tokens of the
+    prompt and over its trunks; for decoded tokens, over those that an eviction step adds.
     """
 
     def of_tokens(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
@@ -96,7 +96,7 @@ class Scaled:
 
 
 def top_members(impact: Tensor, spans: Sequence[range]) -> Tensor:
-    """Eq. 23: [trunk], mean of the three highest members (of all, where there are fewer)."""
+    """Eq. 23: [trunk], mean of the three highest members (all members if there are fewer)."""
     values = impact.tolist()
     means = []
     for span in spans:
@@ -106,13 +106,13 @@ def top_members(impact: Tensor, spans: Sequence[range]) -> Tensor:
 
 
 def scaled(values: Tensor) -> Tensor:
-    """Lowest to 0, highest to 1; 0 where all are equal."""
+    """Scale the minimum to 0 and the maximum to 1; all 0 if the values are equal."""
     span = values.max() - values.min()
     return (values - values.min()) / span if span > 0 else torch.zeros_like(values)
 
 
 def logarithmic(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
-    """Eq. 20-21. [t] -> [t] float64 in (0, 0.591]: the rarer a token among all, the higher."""
+    """Eq. 20-21. [t] -> [t] float64 in (0, 0.591]: higher for rarer tokens."""
     return 1 / (1 + torch.log1p(counts(token_ids)))
 
 
@@ -127,7 +127,7 @@ def exponential(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
 
 
 def document(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
-    """Inverse document frequency, in [0, 1); the m sentences are the documents, of which df hold the token.
+    """Inverse document frequency, in [0, 1); the m sentences are the documents, df of them hold the token.
 
     log((1 + m) / (1 + df)) / log(1 + m)
     """
@@ -138,7 +138,7 @@ def document(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
 
 
 def counts(token_ids: Tensor) -> Tensor:
-    """[t] float64: how often each token occurs, Eq. 20."""
+    """Return the number of occurrences of each token, [t] float64, Eq. 20."""
     _, which, counts = torch.unique(token_ids, return_inverse=True, return_counts=True)
     each: Tensor = counts[which].double()
     return each

@@ -21,7 +21,7 @@ __all__ = ["CrystalConfig", "blog", "crystal", "variants"]
 
 @dataclass(frozen=True)
 class CrystalConfig:
-    """Defaults of CrystalCache, Table 14. Sizes in tokens; thresholds in the unit of what they bound."""
+    """Settings of CrystalCache, with the defaults of Table 14. Sizes are in tokens."""
 
     chunk: int = 1024
     intra_k: int = 8
@@ -62,14 +62,14 @@ class CrystalConfig:
 
 
 def crystal(config: CrystalConfig | None = None) -> Policy:
-    """CrystalCache: sections 3.2-3.7 at the end of the prefill, and 3.8 at events while decoding.
+    """CrystalCache: sections 3.2-3.7 at the end of the prefill, and 3.8 at eviction steps while decoding.
 
-    With a cadence of 64 steps the events are its breaths; without one it is what the paper evaluated.
-    Departs from the paper: a budget that the protected trunks exceed is refused. Eq. 30 raises it to sinks +
-    recent; by Eq. 31 larger protected trunks stay and exceed it, which is `crystal-over-budget`.
-    Readings of what the paper leaves open: ties keep the lower position; the edge set is directed
-    (`coattention.Edges`) and Eq. 17 reads its forward entries only; the deviation of Eq. 27 is the
-    population's; at decode time `TrunkScoring` and `Breath`.
+    With an interval of 64 steps the eviction steps are its breaths; without one it is the policy that the
+    paper evaluated. Departs from the paper: a budget below the protected trunks is refused. Eq. 30 raises it
+    to sinks + recent; by Eq. 31 larger protected trunks stay and exceed it, which is `crystal-over-budget`.
+    Where the paper is silent: ties keep the lower position; the edge set is directed (`coattention.Edges`)
+    and Eq. 17 uses its forward entries only; the standard deviation of Eq. 27 is the population's; for decode
+    time see `TrunkScoring` and `Breath`.
     """
     config = config or CrystalConfig()
     return Policy(scoring=config.scoring(), selection=config.selection(), protect=config.protect())
@@ -78,7 +78,7 @@ def crystal(config: CrystalConfig | None = None) -> Policy:
 def blog() -> Policy:
     """The variant of the author's blog post: chunks of 128, steepness 2, scaled impact, tiers, renewal.
 
-    Where the post is silent the paper holds: edges between chunks, the merge threshold, the hops.
+    Where the post is silent, it follows the paper: edges between chunks, the merge threshold, the hops.
     """
     parent = crystal()
     return replace(
@@ -95,15 +95,14 @@ def blog() -> Policy:
 
 
 def variants() -> Mapping[str, Policy]:
-    """By name: each differs from `crystal` in exactly one component, but for `crystal-blog`.
+    """Return the variants by name: each except `crystal-blog` differs from `crystal` in one component.
 
-    Ablations of section 6.1, what section 3.6 argues against, section 6.4, extensions F3-F5 of section 8.4,
-    the settings of the blog post one by one, and Eq. 31 to the letter.
+    Ablations of section 6.1, the alternatives that section 3.6 rejects, section 6.4, extensions F3-F5 of
+    section 8.4, the settings of the blog post one by one, and Eq. 31 taken literally.
 
-    At the end of a prefill two ablations of Table 10 rank the trunks alike, by D: where every M_i is 1
-    (`crystal-uniform`), Eq. 28 normalises it to 0, so that Eq. 29 leaves what it leaves of `crystal-d-only`.
-    They differ within the one trunk that is kept in part, whose slots Eq. 33 ranks by M_i, and later in the
-    decay of Eq. 36.
+    At the end of a prefill two ablations of Table 10 rank trunks equally, by D: if every M_i is 1
+    (`crystal-uniform`), Eq. 28 normalises it to 0, so Eq. 29 gives the same scores as `crystal-d-only`. They
+    differ within the partially kept trunk, whose slots Eq. 33 ranks by M_i, and later in the decay of Eq. 36.
     """
     parent = crystal()
     scoring = scoring_of(parent)

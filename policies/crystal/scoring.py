@@ -22,20 +22,20 @@ __all__ = ["TrunkScoring"]
 class TrunkScoring:
     """S2-S4, and the breath of section 3.8; the score of a slot is its encoding impact M_i.
 
-    Runs on the host in float64, whatever the device: it is O(n), it walks over trunks one by one, and the
-    fate of a trunk must not hang on the summation order of an accelerator.
+    Runs on the host in float64 for any device: it is O(n) and sequential over trunks, and the result must not
+    depend on the summation order of an accelerator.
 
-    breath: what happens to D and W at an event while decoding; None leaves both as they are.
+    breath: the update of D and W at an eviction step while decoding; None changes neither.
 
-    Tokens fed since the last event (the paper leaves their trunks open): they are one chunk of S1, in which
-    S2 and S3 build trunks as in a prompt; what was held before is earlier chunks. A new trunk gets its D from
-    Eq. 27, by its degree among all trunks of today; those that are there keep theirs. A trunk never grows,
-    so a sentence that an event cuts is two trunks.
+    The paper does not specify trunks for the tokens fed since the last eviction step. Here they form one
+    chunk of S1, in which S2 and S3 build trunks as in a prompt; older slots count as earlier chunks. A new
+    trunk gets its D from Eq. 27, by its degree among all current trunks; existing trunks keep theirs. A trunk
+    never grows, so a sentence that an eviction step interrupts becomes two trunks.
 
-    Departs from the paper: a breath is an event, so none takes place before the lane first exceeds its
-    budget; the decay of all steps since the last event is applied at the event, before the new trunks come,
-    which is the same since nobody reads D in between (tokens of a question fed after the context count as
-    steps). A trunk of which no slot is left neither resonates nor returns.
+    Departs from the paper: a breath happens only at an eviction step, so not before the lane first exceeds
+    its budget; the decay of all steps since the last eviction step is applied at once, before new trunks are
+    added, which is equivalent because D is not read in between (tokens of a question fed after the context
+    count as steps). A trunk without slots neither resonates nor returns.
     """
 
     coattention: CoAttention = field(default_factory=CoAttention)
@@ -71,13 +71,13 @@ class TrunkScoring:
     def observed(self, view: View) -> Observed:
         """S1, on the host."""
         origin, mass, edges = of_all_layers(view, self.coattention)[0]
-        if not mass.isfinite().all():  # not every form of the impact would show it
+        if not mass.isfinite().all():  # some forms of the impact would hide it
             at = origin + int((~mass.isfinite()).nonzero()[0])
             raise ValueError(f"scores must be finite: layer 0, head 0, slot {at} is {mass[at - origin]}")
         return Observed(origin, mass.cpu().double(), Edges(*(column.cpu() for column in edges)))
 
     def admit(self, view: View, table: TrunkTable) -> TrunkTable:
-        """The table with the tokens fed since the last event as trunks at its end."""
+        """Append the tokens fed since the last eviction step to the table, as trunks."""
         origin, mass, edges = self.observed(view)
         known = len(table.slots)
         if origin != known or origin + len(mass) != view.slots:
@@ -104,7 +104,7 @@ class TrunkScoring:
         )
 
     def breathe(self, view: View) -> TrunkTable:
-        """Eq. 36-40 up to (c); the re-eviction is that of the policy."""
+        """Apply Eq. 36-40 up to (c); the policy performs the re-eviction."""
         table = view.memory
         if not isinstance(table, TrunkTable):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The trunk table: what CrystalCache knows of its slots from one event to the next."""
+"""The trunk table: the state of CrystalCache between eviction steps."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["TrunkTable"]
 
 
 class TrunkTable(NamedTuple):
-    """All tensors lie on the host. A trunk is a run of neighbouring slots.
+    """The trunks of the slots, a trunk being a run of neighbouring slots. All tensors are on the host.
 
-    Satisfies `policies.contract.Remembered`.
+    Implements `policies.contract.ScoringMemory`.
     """
 
     slots: Tensor
@@ -26,22 +26,22 @@ class TrunkTable(NamedTuple):
     crystallization: Tensor
     """[trunk] float64, D."""
     impact: Tensor
-    """[trunk] float64, Eq. 23: of the members that the trunk was built with, for good."""
+    """[trunk] float64, Eq. 23, computed from the initial members of the trunk and never updated."""
     links: Links
     seen: int
-    """Tokens seen when it was last touched."""
+    """Number of tokens fed at the last update."""
 
     @classmethod
     def empty(cls) -> TrunkTable:
-        """Before the first event."""
+        """Return the table before the first eviction step."""
         numbers = torch.zeros(0, dtype=torch.float64, device="cpu")
         nothing = Links(numbers.long(), numbers.long(), numbers)
         return cls(numbers, (), numbers, numbers, nothing, 0)
 
     def after(self, kept: Tensor) -> TrunkTable:
-        """Eq. 34: D shrinks with the share of its slots that a trunk keeps; without any it is forgotten.
+        """Eq. 34: scale D by the share of its slots that a trunk keeps; remove trunks without slots.
 
-        kept [layer, kv_head, n]. Raises ValueError where heads keep different slots: a trunk has one state.
+        retained [layer, kv_head, n]. Raises ValueError if heads keep different slots: a trunk has one state.
         """
         own = kept[0, 0].cpu()
         if not (kept == kept[0, 0]).all():

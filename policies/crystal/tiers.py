@@ -1,4 +1,4 @@
-"""The blog's stage 1: tiers of trunks in place of dissolution from the bottom."""
+"""The blog's stage 1: tiers of trunks instead of dissolution from the lowest score up."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class TieredDissolution(BranchDissolution):
     """The best 30 % of the trunks stay whole, the next 40 % keep 80 % to 50 % of their slots, the rest go.
 
     Po-Ting Lin, "CrystalCache: Borrowing from Memory Psychology to Manage the KV Cache" (a blog post),
-    section 5. "Tier boundaries shift to satisfy the global budget": how is left open. Here both move together
-    along the ranking, until the budget is met, so that at a small budget the bottom tier grows and at a large
-    one the top tier; within the middle tier the share falls linearly with the rank. What the rounding leaves
-    over fills up trunks from the best on, so that a trunk may keep fewer slots of a larger budget. A trunk of
-    the middle tier that would keep fewer than `min_keep` goes, the second of two sentences that exclude one
-    another.
+    section 5. "Tier boundaries shift to satisfy the global budget" does not specify how. Here both boundaries
+    move together along the ranking until the budget is met, so the bottom tier grows at a small budget and
+    the top tier at a large one; within the middle tier the share falls linearly with the rank. Slots left
+    over by rounding fill up trunks from the best on, so a trunk may keep fewer slots at a larger budget. A
+    trunk of the middle tier that would keep fewer than `min_keep` slots is evicted; the post has two
+    contradictory sentences on this, and we follow the second.
     """
 
     def counts(self, sizes: Sequence[int], available: int) -> list[int]:
@@ -47,10 +47,10 @@ class TieredDissolution(BranchDissolution):
         return kept
 
     def at(self, shift: float, sizes: Sequence[int]) -> list[int]:
-        """What every trunk keeps when the boundaries have moved up by `shift` of the ranking."""
+        """Return how many slots each trunk keeps if the boundaries move up by `shift` of the ranking."""
         kept = []
         for place, size in enumerate(sizes):
-            rank = 1 - (place + 0.5) / len(sizes) + shift  # 0 of the best, 1 of the lowest
+            rank = 1 - (place + 0.5) / len(sizes) + shift  # 0 for the best, 1 for the lowest
             if rank < WHOLE:
                 kept.append(size)
             elif rank < WHOLE + PART:

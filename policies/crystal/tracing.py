@@ -1,4 +1,4 @@
-"""CrystalCache on a given attention, with everything it computed on the way."""
+"""CrystalCache on a given attention matrix, with all its intermediate results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["CrystalTrace", "trace"]
 
 
 class CrystalTrace(NamedTuple):
-    """S1-S6 of one prompt; equations of the paper."""
+    """The results of S1-S6 for one prompt, with the paper's equations."""
 
     kept: list[int]
     """Positions, ascending."""
@@ -29,11 +29,11 @@ class CrystalTrace(NamedTuple):
     edges: list[tuple[int, int, float]]
     """Entries (i, j, weight) of E, sorted; directed, see `coattention.Edges`."""
     crystallization: Tensor
-    """[trunk], D of Eq. 27, before the event: what `score` was composed of."""
+    """[trunk], D of Eq. 27 before the eviction step, from which `score` is computed."""
     score: Tensor
-    """[trunk], Eq. 29; of a protected trunk it decides nothing."""
+    """[trunk], Eq. 29; not used for protected trunks."""
     retention: Tensor
-    """[trunk], r_g of Eq. 32; D after the event is retention * crystallization, which is Eq. 34."""
+    """[trunk], r_g of Eq. 32; D after the eviction step is retention * crystallization (Eq. 34)."""
 
 
 def trace(
@@ -43,7 +43,7 @@ def trace(
     budget: int,
     config: CrystalConfig | None = None,
 ) -> CrystalTrace:
-    """The stages of `crystal` on the first layer's causal attention [head, n, n], by the code of the policy.
+    """Run the stages of `crystal` on the first layer's causal attention [head, n, n], with the policy's code.
 
     token_ids [n]. Entries above the diagonal are not read. A budget of n or more keeps everything.
     """

@@ -19,10 +19,10 @@ INTERFACE = 5  # Eq. 16
 
 @dataclass(frozen=True)
 class Adaptive:
-    """A merge threshold taken from the text itself (F4 of the paper, which leaves the form open).
+    """A merge threshold computed from the text itself (F4 of the paper, which does not specify the form).
 
-    The median strength of the interfaces between neighbouring sentences that have a recorded edge at all, so
-    that about half of them merge, be co-attention strong or weak in this text.
+    The median strength of the interfaces between neighbouring sentences with at least one recorded edge, so
+    that about half of them merge, for strong or weak co-attention.
     """
 
     def threshold(self, strengths: Sequence[float]) -> float:
@@ -33,13 +33,13 @@ class Adaptive:
 def build(
     parts: list[range], edges: Edges, merge_threshold: float | Adaptive, max_trunk: int
 ) -> tuple[range, ...]:
-    """Spans of the trunks made of these sentences, in order; none is longer than max_trunk."""
+    """Return the spans of the trunks built from sentences, in order; none is longer than max_trunk."""
     merged = merge(parts, edges, merge_threshold, max_trunk)
     return tuple(piece for trunk in merged for piece in split(trunk, max_trunk))
 
 
 def sentences(token_ids: Tensor, sentence_ends: Set[int], first: int = 0) -> list[range]:
-    """Step 1. A sentence ends with its ending token; what follows the last one is a sentence too.
+    """Step 1: split into sentences. A sentence ends with its ending token; the rest forms a sentence too.
 
     token_ids [n], n >= 1; the positions of the spans are counted from `first`.
     """
@@ -51,10 +51,10 @@ def sentences(token_ids: Tensor, sentence_ends: Set[int], first: int = 0) -> lis
 
 
 def strength_of(edges: Edges) -> Callable[[range, range], float]:
-    """Eq. 16-18: CAS of two neighbouring pieces of text, 0 where no edge is recorded.
+    """Eq. 16-18: return the function CAS of two neighbouring pieces of text, 0 without recorded edges.
 
-    The mean runs over recorded entries (a, b) with a in the last five tokens of the one and b in the first
-    five of the other. Entries (b, a) are not in the window P as written, and not counted.
+    The mean runs over recorded entries (a, b) with a in the last five tokens of the left piece and b in the
+    first five of the right one. Entries (b, a) are outside the window P as written, and not counted.
     """
     near = (edges.j > edges.i) & (edges.j - edges.i < 2 * INTERFACE)
     recorded = {
@@ -71,7 +71,7 @@ def strength_of(edges: Edges) -> Callable[[range, range], float]:
 
 
 def merge(parts: list[range], edges: Edges, threshold: float | Adaptive, max_trunk: int) -> list[range]:
-    """Step 2, Eq. 19: one pass from left to right; a sentence joins the running trunk or starts the next."""
+    """Step 2, Eq. 19: one pass from left to right; a sentence joins the current trunk or starts a new one."""
     strength = strength_of(edges)
     if isinstance(threshold, Adaptive):
         threshold = threshold.threshold([strength(*pair) for pair in pairwise(parts)])
@@ -86,7 +86,9 @@ def merge(parts: list[range], edges: Edges, threshold: float | Adaptive, max_tru
 
 
 def split(trunk: range, max_trunk: int) -> list[range]:
-    """Step 3: ceil(size / max_trunk) pieces whose sizes differ by at most one, the longer ones first."""
+    """Step 3: split into ceil(size / max_trunk) pieces of sizes that differ by at most one, longer ones
+    first.
+    """
     pieces = -(-len(trunk) // max_trunk)
     size, longer = divmod(len(trunk), pieces)
     stops = [trunk.start + k * size + min(k, longer) for k in range(pieces + 1)]

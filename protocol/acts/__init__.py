@@ -1,4 +1,4 @@
-"""What the commands do, one file an act, and what is refused beforehand from the files alone.
+"""The operations behind the commands, one file each, and the checks of a study's files before they run.
 
 May import: policies, splits, analysis, figures, protocol.acts.locking, protocol.acts.again, protocol.plan,
 protocol.planning, protocol.running, protocol.occlusion, protocol.locked, protocol.engine, protocol.tasks,

@@ -17,12 +17,12 @@ __all__ = ["Amended", "amend"]
 
 
 class Amended(NamedTuple):
-    by: Lock | None  # None: there was no protocol to lock, and the old one was copied
+    by: Lock | None  # None: the old protocol was copied, and there is nothing to lock yet
     after_claim: bool
 
 
 def amend(old: Registration, new: Registration, why: str, key: Path | None) -> Amended:
-    """why: one line, as `amendment.reason` gives it; key: to sign the new lock with.
+    """reason: one line, as `amendment.reason` returns it; key: to sign the new lock with.
 
     Raises BadInput for a folder that is not beside the old one, AlreadyClaimed when it is locked or the old
     one was amended before, and as registering does.
@@ -46,7 +46,7 @@ def amend(old: Registration, new: Registration, why: str, key: Path | None) -> A
         if begun and new.entered:
             made = new.lock
         else:
-            # With torch, which every refusal above does without.
+            # Imports torch, which no check above needs.
             from protocol.acts.register import register
             from protocol.locked.planned import read_protocol
 

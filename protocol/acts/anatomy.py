@@ -1,6 +1,6 @@
 """Label the traces that [anatomy] registers: one half chooses a signal and layer, the other tests them.
 
-No statistics are loaded before a half is whole; no testing trace is labelled before the choice is written.
+No statistics are loaded before a half is complete; no testing trace is labelled before the choice is written.
 """
 
 import time
@@ -40,8 +40,8 @@ Label: TypeAlias = Callable[[Sequence[Due]], Iterator[body.Traced]]
 
 
 class Ahead(NamedTuple):
-    """At most, where every answer is as long as its task allows: what is done for so many traces. tokens: fed
-    and decoded.
+    """The most work that labelling so many traces takes, if every answer is as long as its task allows.
+    tokens: fed and decoded.
     """
 
     traces: int
@@ -56,8 +56,9 @@ class Ahead(NamedTuple):
 
 
 def anatomy(study: Study) -> None:
-    """Label what has no line yet, choose, label the other half, judge. Raises as `beforehand.anatomy`,
-    `refuse_drift` and `unedited.refuse_edited` do, and BadInput for a half that nothing can be chosen on.
+    """Label the remaining traces, choose, label the other half, judge. Raises as `preflight.check_anatomy`,
+    `refuse_drift` and `verify_before_claim.refuse_edited_lock` do, and BadInput for a half on which nothing
+    can be chosen.
     """
     beforehand.anatomy(study.registration)
     with phase("hashing sources, packages and weights"):
@@ -71,7 +72,7 @@ def anatomy(study: Study) -> None:
             phases.note(f"continuing: {done:,} of {len(due):,} traces recorded")
         with phase("counting what is ahead"):
             phases.note(ahead(study.planned, due[done:]).words())
-        label = cache(lambda: _labelling(study))  # with a model, where something is left to label
+        label = cache(lambda: _labelling(study))  # loads a model, if traces are left to label
         _half(study, sum(one.half == FIRST for one in due), due, label)
         with phase("choosing a signal and a layer"):
             chosen = anatomies.write_chosen(study.registration, _told(lambda: analysed.choose(study.folder)))
@@ -81,12 +82,14 @@ def anatomy(study: Study) -> None:
 
 
 def ahead(planned: Planned, due: Iterable[Due]) -> Ahead:
-    """What labelling these traces takes at most, from their prompts. Builds development problems alone."""
+    """Return the most work that labelling these traces takes, from their prompts. Builds development problems
+    alone.
+    """
     protocol, own = planned.protocol, planned.protocol.anatomy
     assert own is not None, "no [anatomy] is registered"
     tokenizer = cache(lambda model: load.tokenizer(model, planned.home))
     registered, occlusion = {task.name: task for task in protocol.tasks}, own.occlusion()
-    asked = len(protocol.arms) + 1  # the whole cache is not asked, and the labels are
+    asked = len(protocol.arms) + 1  # without the full cache, and with the oracle
     traces = occlusions = tokens = 0
     for one in due:
         task, words = registered[one.task], tokenizer(one.model)
@@ -110,8 +113,8 @@ def _half(
     labelling: Callable[[], Label],
     chosen: str | None = None,
 ) -> None:
-    """Label the traces before `ends` without a line, in an attempt of their own, unless the last one ended
-    with all of them. chosen: the digest that testing traces cite.
+    """Label the unlabelled traces before `end` in a new attempt, unless the last attempt ended with all of
+    them. chosen: the digest that testing traces cite.
     """
     now = study.registration.anew()
     events = [entry.event for entry in now.entries if entry.event in anatomies.EVENTS]
@@ -137,11 +140,11 @@ def _cited(one: Due, chosen: str | None) -> dict[str, str]:
 
 
 def _labelling(study: Study) -> Label:
-    """What labels traces, in their order, those of a model and task together. Sets torch's threads and
-    deterministic mode for the process.
+    """Return a function that labels traces in their order, those of a model and task together. Sets torch's
+    threads and deterministic mode for the process.
     """
     measured.ready(study.planned)
-    transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
+    transformers.utils.logging.disable_progress_bar()  # our own display is enough
     model_of, lanes = local.held(study.planned, lambda told: None), study.lanes()
     registered = study.protocol.anatomy
     assert registered is not None, "no [anatomy] is registered"

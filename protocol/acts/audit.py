@@ -1,4 +1,4 @@
-"""Check a registration from its files alone, and say what is left of its verdict."""
+"""Audit a registration from its files alone, and state what remains of its verdict."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -26,11 +26,11 @@ from protocol.witnesses import Block
 
 __all__ = ["FAILED", "UNFINISHED", "UNTOLD", "Asked", "Audited", "audit", "status", "summary"]
 
-FAILED, UNFINISHED, UNTOLD = 3, 6, 7  # exit statuses, beside 0
+FAILED, UNFINISHED, UNTOLD = 3, 6, 7  # exit statuses besides 0
 
 
 class Asked(NamedTuple):
-    """What an auditor asks for beside the files: see `kv-prereg audit --help`."""
+    """The optional parts of an audit: see `kv-prereg audit --help`."""
 
     signers: Path | None = None
     headers: Path | None = None
@@ -44,10 +44,10 @@ class Asked(NamedTuple):
 class Audited(NamedTuple):
     findings: list[Finding]
     anchored: list[Anchor]
-    verdict: str | None  # the auditor's own word; INVALID where something failed, None where none was given
-    said: str  # the same as it is printed; empty without one
+    verdict: str | None  # by the auditor's own analysis; INVALID if something failed, None without one
+    said: str  # the verdict as it is printed; empty without one
     judged: Mapping[str, Any] | None = (
-        None  # the auditor's own judgement; None where `verdict` has no word of it
+        None  # the auditor's own judgement; None if `verdict` does not come from it
     )
 
     @property
@@ -60,12 +60,13 @@ class Audited(NamedTuple):
 
     @property
     def gaps(self) -> list[str]:
-        """What of the evidence itself could not be told here."""
+        """The evidence items that are undetermined here."""
         return auditing.untold(self.findings)
 
 
 def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | None = None) -> Audited:
-    """Raises BadInput where no registration is, and for a list of signers that is not there."""
+    """Audit a study. Raises BadInput for a folder without a registration, and for a missing list of signers.
+    """
     asked = asked or Asked()
     if not study.traces():
         raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
@@ -76,7 +77,7 @@ def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | 
     with phase("auditing: anchors"):
         anchored = anchors.verified(study, believed)
     judge = cache(lambda: judged_again.judged(study))
-    # A replay loads models, whose garbage has circles.
+    # A replay loads models, which create cyclic garbage.
     with nullcontext() if asked.replay else records.nothing_collected():
         made = auditing.audit(
             study,
@@ -93,13 +94,13 @@ def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | 
         return Audited(made, anchored, None, "")
     try:
         own = judge()
-    except Exception:  # the finding on the judgement says what
+    except Exception:  # the finding on the judgement has the error
         return Audited(made, anchored, None, "")
     return Audited(made, anchored, str(own["verdict"]), headline.word(own), own)
 
 
 def status(audited: Audited) -> int:
-    """The exit status that says what came out."""
+    """Return the exit status of an audit's result."""
     if audited.broken:
         return FAILED
     if audited.gaps:
@@ -108,7 +109,7 @@ def status(audited: Audited) -> int:
 
 
 def summary(audited: Audited) -> str:
-    """The same in words, with the items."""
+    """Return the result as a text, with the items."""
     if audited.broken:
         return f"AUDIT FAILED ({', '.join(audited.broken)})"
     if audited.gaps:
@@ -120,7 +121,7 @@ def summary(audited: Audited) -> str:
 
 
 def _beside(study: Registration, asked: Asked, judge: Callable[[], dict[str, Any]]) -> Mapping[str, Check]:
-    """What needs this project's own code, and none of the author's."""
+    """Return the checks that need this project's own code, and none of the author's."""
     checks: dict[str, Check] = {
         "sources": lambda: drift.packages(study.lock.content),
         "registered": lambda: lock_again.check(study),
@@ -136,7 +137,9 @@ def _beside(study: Registration, asked: Asked, judge: Callable[[], dict[str, Any
 
 
 def _last(study: Registration, asked: Asked) -> Mapping[str, Check]:
-    """What takes longer, or runs what the author wrote: asked for by name, and after everything else held."""
+    """Return the checks that take longer or run the author's code: on request only, and after all others
+    passed.
+    """
     checks: dict[str, Check] = {}
     if asked.draw:
         checks["drawings"] = lambda: drawn_again.check(study)
@@ -150,7 +153,7 @@ def _last(study: Registration, asked: Asked) -> Mapping[str, Check]:
 
 
 def _registered(study: Registration) -> Mapping[str, Any]:
-    """The protocol of the lock; nothing of a lock that cannot be read."""
+    """Return the protocol in the lock; empty if the lock cannot be read."""
     try:
         return study.registered
     except (Refusal, OSError, KeyError, TypeError):
@@ -158,7 +161,7 @@ def _registered(study: Registration) -> Mapping[str, Any]:
 
 
 def _block(study: Registration, headers: Path | None) -> Block:
-    """The block of the lock's proof, for an audit: what is not proven cannot be told."""
+    """Return the block of the lock's proof. Raises CannotTell if it is not proven."""
     try:
         return witnesses.block(study, headers)
     except (anchors.Unproven, BadInput) as unproven:

@@ -1,4 +1,4 @@
-"""What a study's own files refuse, before torch is imported and anything large is hashed."""
+"""The checks of a study's own files, before torch is imported and anything large is hashed."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,9 +23,9 @@ def confirm(
     block: Callable[[], late_randomness.Block] | None = None,
     identity: Path | None = None,
 ) -> None:
-    """Raises AlreadyClaimed for a study that is closed, or that another process runs; BadInput without a
-    lock, while an amendment is half done, for a sweep without a selection and for a late value or a key that
-    is missing or not asked for; Drifted when protocol.toml was edited; Tampered when the lock was, and as
+    """Raise AlreadyClaimed for a study that is closed, or that another process runs; BadInput without a lock,
+    while an amendment is unfinished, for a sweep without a selection and for a late value or a key that is
+    missing or not needed; Drifted when protocol.toml was edited; Tampered when the lock was, and as
     `selection.read` does.
     """
     _ = study.lock  # BadInput without one
@@ -45,9 +45,9 @@ def confirm(
 
 
 def probe(study: Registration) -> None:
-    """Raises BadInput for a replication of a sweep, which has nothing to probe for; AlreadyClaimed for a
-    study that is closed and has no selection to show, or that another process runs; Drifted when
-    protocol.toml was edited, Tampered when the lock was.
+    """Raise BadInput for a replication of a sweep, which does not probe; AlreadyClaimed for a study that is
+    closed without a selection, or that another process runs; Drifted when protocol.toml was edited, Tampered
+    when the lock was.
     """
     drift.refuse_edited(study)
     refuse_other_lock(study)
@@ -63,7 +63,7 @@ def probe(study: Registration) -> None:
 
 
 def cost(study: Registration) -> None:
-    """Raises BadInput for a study that registers no [cost], AlreadyClaimed for one that is claimed or closed,
+    """Raise BadInput for a study that registers no [cost], AlreadyClaimed for one that is claimed or closed,
     or that another process runs; Drifted when protocol.toml was edited, Tampered when the lock was.
     """
     drift.refuse_edited(study)
@@ -80,7 +80,7 @@ def cost(study: Registration) -> None:
 
 
 def anatomy(study: Registration) -> None:
-    """The same of [anatomy]: raises as `cost` does."""
+    """Check the same for [anatomy]: raises as `check_cost` does."""
     drift.refuse_edited(study)
     refuse_other_lock(study)
     if anatomies.registered(study.lock.content) is None:
@@ -95,8 +95,8 @@ def anatomy(study: Registration) -> None:
 
 
 def refuse_claimed(study: Registration, what: str = "time is measured") -> None:
-    """Raises AlreadyClaimed once held-out problems may have been read: whether `what` is done at all must not
-    hang on what was found.
+    """Raise AlreadyClaimed once held-out problems may have been read: whether `activity` happens must not
+    depend on their results.
     """
     if study.has(CLAIM):
         raise AlreadyClaimed(
@@ -106,14 +106,14 @@ def refuse_claimed(study: Registration, what: str = "time is measured") -> None:
 
 
 def selected(study: Registration) -> bool:
-    """Whether a sweep has its selection, after which no lane is probed again. Raises Tampered for one that
-    does not verify, or that only the ledger still has.
+    """Whether a sweep has its selection, after which no lane is probed again. Raises Tampered for a selection
+    that does not verify, or that only the ledger still has.
     """
     return study.swept and selection.made(study)
 
 
 def replicate(parent: Registration) -> None:
-    """Raises BadInput without a verdict to agree with and for one that is DEVIATED, Drifted when
+    """Raise BadInput without a verdict to compare with and for one that is DEVIATED, Drifted when
     protocol.toml was edited, Tampered when the lock was.
     """
     drift.refuse_edited(parent)
@@ -129,8 +129,8 @@ def replicate(parent: Registration) -> None:
 
 
 def refuse_other_lock(study: Registration) -> None:
-    """Raises Tampered for a lock that its protocol.toml and its manifests do not give, as far as that can be
-    told without torch; before a claim all of it is derived again.
+    """Raise Tampered for a lock that does not follow from its protocol.toml and its manifests, as far as this
+    can be checked without torch; before a claim all of it is derived again.
     """
     with suppress(CannotTell):
         lock_again.check(study)

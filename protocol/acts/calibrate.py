@@ -28,11 +28,11 @@ from protocol.tasks.problem import Problem
 __all__ = ["Measured", "Source", "calibrate"]
 
 AT_ONCE = 16
-"""Problems that are answered in one batch."""
+"""Number of problems that are answered in one batch."""
 
 
 class Source(NamedTuple):
-    """What statistics are measured on: problems of a task with the model's own answers, or a plain text."""
+    """The source of statistics: problems of a task with the model's own answers, or a plain text."""
 
     task: str | None
     split: str
@@ -41,14 +41,16 @@ class Source(NamedTuple):
 
 
 class Text(NamedTuple):
-    """prompt: of how many tokens the prompt is, which the model's own answer follows; all of a plain text."""
+    """A text to measure. prompt: how many of its tokens are the prompt, which the model's own answer follows;
+    all of a plain text.
+    """
 
     token_ids: Sequence[int]
     prompt: int
 
 
 class Found(NamedTuple):
-    """What was measured of so many tokens, and how, as far as the value does not tell it."""
+    """A measured value, the number of tokens, and details that the value does not contain."""
 
     value: Any
     tokens: int
@@ -64,8 +66,8 @@ class Measured(NamedTuple):
 def calibrate(
     model: str, name: str, source: Source, *, tokens: int, max_new_tokens: int, device: str, dtype: str
 ) -> Measured:
-    """tokens: how many are measured, at most; max_new_tokens: of an answer. Raises BadInput for a device that
-    is not here, Drifted for damaged weights.
+    """tokens: the most tokens to measure; max_new_tokens: of an answer. Raises BadInput for a device that is
+    not available, Drifted for damaged weights.
     """
     refuse_device(device)
     transformers.utils.logging.disable_progress_bar()
@@ -88,7 +90,7 @@ def calibrate(
         texts = iter([Text(token_ids, len(token_ids))])
         about = {"text": hashlib.sha256(source.text).hexdigest()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Made before measuring, so that a folder that cannot be written is refused before the work is done.
+    # Created before measuring, so that an unwritable folder is refused before the work is done.
     with tempfile.TemporaryDirectory(dir=path.parent.parent) as beside:
         with phase(f"measuring {name}") as tell:
             found = measure(loaded, name, counted(texts, tokens, tell), tokens)
@@ -108,7 +110,7 @@ def calibrate(
 
 
 def counted(texts: Iterable[Text], tokens: int, tell: Tell) -> Iterator[Text]:
-    """The texts, as they are asked for, and how far they go."""
+    """Yield the texts and report the progress."""
     done = 0
     for text in texts:
         done = min(tokens, done + len(text.token_ids))
@@ -117,7 +119,9 @@ def counted(texts: Iterable[Text], tokens: int, tell: Tell) -> Iterator[Text]:
 
 
 def measure(model: LoadedModel, name: str, texts: Iterable[Text], tokens: int) -> Found:
-    """What is calibrated under this name, of the first `tokens` tokens. BadInput where they do not tell."""
+    """Measure what is calibrated under this name, on the first `tokens` tokens. Raises BadInput if these do
+    not suffice.
+    """
     if calibration.OF_NAME[name] is policies.Thresholds:
         return thoughts(model, texts, tokens)
     if calibration.OF_NAME[name] is policies.Routes:
@@ -129,7 +133,9 @@ def measure(model: LoadedModel, name: str, texts: Iterable[Text], tokens: int) -
 
 
 def thoughts(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
-    """Thresholds of how sparse whole segments of answers are, with the full cache; one forward per text."""
+    """Measure thresholds of the sparsity of whole segments of answers, with the full cache; one forward per
+    text.
+    """
     means, counted = [], 0
     for text, fed in prefilled(model, texts, tokens, [Sparsity()]):
         sparse = torch.cat(fed.signals[Sparsity()])
@@ -144,7 +150,8 @@ def thoughts(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
 
 
 def routed(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
-    """Which heads capture more attention by their scores, with the full cache; one forward per text."""
+    """Measure which heads capture more attention by their scores, with the full cache; one forward per text.
+    """
     statistics, found, counted = scored_by(model), [], 0
     for text, fed in prefilled(model, texts, tokens, [], recent=tokens):
         found.append(routes.captured(fed.recent, fed.keys, fed.scale, text.prompt, statistics, fed.sinks))
@@ -160,7 +167,9 @@ def routed(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
 
 
 def directions(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
-    """Bases of the values of whole texts, prompt and answer, with the full cache; one forward per text."""
+    """Measure bases of the values of whole texts, prompt and answer, with the full cache; one forward per
+    text.
+    """
     moments = None
     for _, fed in prefilled(model, texts, tokens, []):
         values = torch.stack(fed.values)
@@ -174,8 +183,8 @@ def directions(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
 def prefilled(
     model: LoadedModel, texts: Iterable[Text], tokens: int, signals: Sequence[Signal], recent: int = 0
 ) -> Iterator[tuple[Text, Prefilled]]:
-    """The texts up to so many tokens in all, the last one cut, and what a forward shows of each. recent: how
-    many of its last queries are kept, at most.
+    """Yield the texts up to so many tokens in all, the last one cut, each with the results of its forward.
+    recent: how many of its last queries are returned, at most.
     """
     left = tokens
     for text in texts:
@@ -189,7 +198,9 @@ def prefilled(
 
 
 def scored_by(model: LoadedModel) -> policies.Statistics:
-    """The statistics that the scores read which routes are measured with. BadInput where there are none."""
+    """Return the statistics that the scores use with which routes are measured. Raises BadInput if there are
+    none.
+    """
     (read,) = policies.get("1d-per-head").calibrated
     statistics: policies.Statistics | None = model.statistics.get(read.name)
     if statistics is None:
@@ -201,7 +212,7 @@ def scored_by(model: LoadedModel) -> policies.Statistics:
 
 
 def refuse_unturned(model: LoadedModel) -> None:
-    """Scores that are formed of a mean query ahead of its keys know one way of turning it."""
+    """Refuse models with another rotation: scores of a mean query ahead of its keys support only one kind."""
     if not rotation.by_halves(model.network):
         raise BadInput(
             f"model {model.name}: does not turn the halves of a head in every layer, as the scores that read "
@@ -221,9 +232,9 @@ def refuse_device(device: str) -> None:
 
 
 def in_turn(ids: Iterable[str]) -> Iterator[str]:
-    """One id of each level, then the next one of each: the measured tokens may end before the ids do.
+    """Yield one id of each level, then the next one of each: the measured tokens may end before the ids do.
 
-    Of a level (or depth, or subject) are the ids that differ in their last part alone.
+    The ids of a level (or depth, or subject) differ in their last part alone.
     """
     levels: dict[str, list[str]] = {}
     for one in ids:
@@ -234,9 +245,9 @@ def in_turn(ids: Iterable[str]) -> Iterator[str]:
 def traces(
     model: LoadedModel, built: Iterator[Problem], max_new_tokens: int, used: dict[str, str]
 ) -> Iterator[Text]:
-    """Prompts with the model's own greedy answers, as they are asked for; the end of an answer is left out.
+    """Yield prompts with the model's own greedy answers; the end token of an answer is left out.
 
-    `used` gets the digest of each prompt, as the records of a study have it.
+    Adds the digest of each prompt to `prompt_digests`, in the form of a study's records.
     """
     full = policies.get("full")
     while True:

@@ -1,6 +1,6 @@
 """The one confirmatory run of a lock: claim, open the held-out ids, run every cell, check again, seal.
 
-It cannot compute an effect; judging is for `protocol.acts.judge`, once the seal is written.
+It cannot compute an effect; `protocol.acts.judge` judges after the seal is written.
 """
 
 from collections import defaultdict
@@ -36,15 +36,15 @@ def confirm(
     identity: Path | None = None,
     settings: Settings = LOCAL,
 ) -> str:
-    """Run or continue, then seal; returns the sealed outcome digest. A sealed study is not run again.
+    """Run or continue, then seal; return the sealed outcome digest. A sealed study is not run again.
 
     value, block: where the late value comes from, if one is registered; see `late_randomness.drawn`.
     identity: a file with the private key of held-out problems that are encrypted. settings: where it runs,
     which changes no outcome.
 
-    Raises as `beforehand.confirm` and `unedited.refuse_edited`, Drifted when today's bytes differ from
-    the lock (before, half-way or after the run: then nothing is sealed), BadInput when a held-out prompt was
-    seen before, AlreadyClaimed when it is sealed.
+    Raises as `preflight.check_confirm` and `verify_before_claim.refuse_edited_lock`, Drifted when today's
+    bytes differ from the lock (before, half-way or after the run: then nothing is sealed), BadInput when a
+    model has seen a held-out prompt before, AlreadyClaimed when it is sealed.
     """
     beforehand.confirm(study.registration, value, block, identity)
     executors.refuse(settings, study.protocol.generation.device)
@@ -53,7 +53,7 @@ def confirm(
     with phase("deriving the lock again"):
         unedited.refuse_edited(study)
     with claim.running(study.registration):
-        # What was read before nobody else could run it may have changed meanwhile.
+        # Files that were read before the claim was locked may have changed.
         study = replace(study, registration=study.registration.anew())
         planned = study.planned._replace(protocol=select.confirmed(study))
         attempt = claim.take(study.registration, value, block)
@@ -93,7 +93,7 @@ def confirm(
 
 
 def _checked_halfway(study: Study, report: Callable[[Event], None]) -> Callable[[Event], None]:
-    """`report`, and a refusal of drift (weights left out) once half of the lanes are recorded."""
+    """Return `report` with a refusal of drift (weights left out) once half of the lanes are recorded."""
     checked = False
 
     def reported(event: Event) -> None:
@@ -108,7 +108,7 @@ def _checked_halfway(study: Study, report: Callable[[Event], None]) -> Callable[
 
 
 def _opened(planned: Planned, held_out: HeldOut, problems: Mapping[str, Sequence[str]]) -> Opened:
-    """Every held-out problem for every model, built this once: compared here, and then run."""
+    """Build every held-out problem for every model, this once: they are compared here, and then run."""
     built: dict[tuple[str, str, str], Problem] = {}
     known = planned.tasks
     for model in planned.protocol.models:
@@ -120,10 +120,10 @@ def _opened(planned: Planned, held_out: HeldOut, problems: Mapping[str, Sequence
 
 
 def _refuse_seen(study: Study, planned: Planned, opened: Opened) -> None:
-    """Raises BadInput for a held-out problem with a prompt that its model was probed with, or that statistics
-    of its model were measured on: by what was fed, whatever its id.
+    """Raise BadInput for a held-out problem with a prompt that its model was probed with, or that statistics
+    of its model were measured on: by the prompt's digest, whatever its id.
     """
-    probed: dict[str, dict[str, str]] = defaultdict(dict)  # by model and digest of the prompt: the problem
+    probed: dict[str, dict[str, str]] = defaultdict(dict)  # problems, by model and digest of the prompt
     for record in study.registration.probed:
         body = record["body"]
         probed[body["cell"]["model"]][body["prompt"]] = body["problem"]

@@ -1,4 +1,4 @@
-"""Measure what [cost] registers, on this machine, line by line, until nothing of it is due."""
+"""Measure what [cost] registers, on this machine, line by line, until all of it is measured."""
 
 from analysis.output import phases
 from analysis.output.phases import phase
@@ -13,8 +13,8 @@ __all__ = ["cost"]
 
 
 def cost(study: Study) -> None:
-    """Run what has no line yet in the file of this machine. Raises as `beforehand.cost`, `refuse_drift` and
-    `unedited.refuse_edited` do.
+    """Measure the repetitions that this machine's file lacks. Raises as `preflight.check_cost`,
+    `refuse_drift` and `verify_before_claim.refuse_edited_lock` do.
     """
     beforehand.cost(study.registration)
     with phase("hashing sources, packages and weights"):

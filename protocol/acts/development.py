@@ -12,8 +12,8 @@ __all__ = ["counted", "shares", "warnings"]
 
 
 def counted(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Lanes that ran, and how many of them were correct, stopped by the limit of tokens, without an answer,
-    failed; and those of excluded problems, which are none of them. Of scored answers `correct` is the sum of
+    """Count the lanes that ran, and how many of them were correct, truncated at the token limit, without an
+    answer, or failed; and the excluded ones, which did not run. With partial scores `correct` is the sum of
     the scores, as text.
     """
     listed = list(bodies)
@@ -29,7 +29,7 @@ def counted(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def shares(row: Mapping[str, Any]) -> str:
-    """What `counted` gives, as shares of the lanes that ran."""
+    """Return the counts of `count_answers` as shares of the lanes that ran."""
     lanes = row["lanes"]
     if not lanes:
         return f"{row['excluded']} excluded"
@@ -42,7 +42,7 @@ def shares(row: Mapping[str, Any]) -> str:
 
 
 def warnings(protocol: Design, bodies: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A line for each model and task whose full cache would not pass; nothing without a gate."""
+    """Return a line for each model and task whose full cache would fail its gate; empty without a gate."""
     gate = protocol.content().get("gate")
     if gate is None:
         return []

@@ -1,4 +1,4 @@
-"""Begin a registration: a commented protocol and, where it asks them of a file, questions that are new."""
+"""Begin a registration: a commented protocol and, if it uses a file of questions, new questions."""
 
 import json
 import tomllib
@@ -18,8 +18,8 @@ __all__ = ["TEMPLATES", "Begun", "begin", "free", "template", "told"]
 TEMPLATES = ("quick", "reasoning", "retrieval", "lossless")
 QUESTIONS = "questions.jsonl"
 
-# What the questions of a template are drawn from: enough that at least 200 are held out.
-# Seven steps are answered in 88 tokens; where all answers are as long, arms hold the same problem by problem.
+# The chains from which a template's questions are drawn: enough that at least 200 are held out.
+# Seven steps are answered in 88 tokens; if all answers are equally long, arms have equal memory by problem.
 DRAWN: Mapping[str, Chain] = MappingProxyType(
     {
         "quick": Chain((7,), repetitions=360, calibration=0),
@@ -30,7 +30,9 @@ DRAWN: Mapping[str, Chain] = MappingProxyType(
 
 
 class Begun(NamedTuple):
-    """paths: what was written. question: what the protocol asks. questions: lines of the file beside it."""
+    """paths: the written files. question: the question of the protocol. question_count: lines of the file of
+    questions.
+    """
 
     paths: list[Path]
     question: str
@@ -38,19 +40,19 @@ class Begun(NamedTuple):
 
 
 def template(name: str) -> str:
-    """The protocol that stands ready under this name. Raises BadInput for another name."""
+    """Return the protocol of a template. Raises BadInput for another name."""
     if name not in TEMPLATES:
         raise BadInput(f"--like: {unknown('template', name, TEMPLATES)}")
     return (resources.files("protocol.texts") / "templates" / f"{name}.toml").read_text("utf-8")
 
 
 def told(name: str) -> str:
-    """What a template is, in the words of its first line."""
+    """Return the description of a template, from its first line."""
     return template(name).partition("\n")[0].removeprefix("# ")
 
 
 def free(shelf: Path) -> Path:
-    """The first NNN-mine that is above every number on the shelf."""
+    """Return the first NNN-mine whose number is above every number in the folder."""
     taken = [
         int(head) for path in shelf.glob("[0-9]*-*") if (head := path.name.partition("-")[0]).isdecimal()
     ]
@@ -58,10 +60,10 @@ def free(shelf: Path) -> Path:
 
 
 def begin(folder: Path, like: str, seed: int) -> Begun:
-    """Write the template `like` into `folder`, and its questions, drawn from `seed`, beside it.
+    """Write the template `like` into `folder`, and beside it its questions, drawn from `seed`.
 
-    Raises BadInput where a registration, or a file of that name, is there already, and for a folder of
-    registrations; then nothing was written.
+    Raises BadInput, and writes nothing, if there is already a registration or a file of that name, and for a
+    folder of registrations.
     """
     text = template(like)
     rows = questions(DRAWN[like], seed) if like in DRAWN else []
@@ -75,19 +77,19 @@ def begin(folder: Path, like: str, seed: int) -> Begun:
     study = Registration(folder)
     if found := [*study.traces(), *filter(study.has, written)]:
         raise BadInput(f"{folder / found[0]} is there already and stays; name another folder")
-    for name in reversed(written):  # the protocol last: with it the folder is a study
+    for name in reversed(written):  # the protocol last: it makes the folder a study
         files.create(folder / name, written[name].encode())
     return Begun([folder / name for name in written], tomllib.loads(text)["question"], len(rows))
 
 
 def holds_studies(folder: Path) -> bool:
-    """Whether studies lie one level below, which an index would no longer see."""
+    """Whether studies are one level below, which an index would no longer show."""
     return any(Registration(path).known() for path in folder.glob("*/"))
 
 
 def questions(chain: Chain, seed: int) -> list[dict[str, str]]:
-    """Rows of a file of questions, as protocol.tasks.file_rows reads them: chains of a seed of their own, so
-    that no study has opened one.
+    """Return the rows of a file of questions, in the form of protocol.tasks.file_rows: chains of a new seed,
+    so that no study has opened one.
     """
     drawn = chain.redrawn(seed)
     problems = [drawn.build(name, len) for name in drawn.ids()]

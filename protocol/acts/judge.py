@@ -17,11 +17,13 @@ __all__ = ["Judgement", "asked_apart", "judge_sealed", "kept", "selected"]
 
 class Judgement(NamedTuple):
     judged: dict[str, Any]
-    files: tuple[Path, ...]  # the records it rests on, the verdict, its drawings and the report
+    files: tuple[Path, ...]  # the judged records, the verdict, its drawings and the report
 
 
 def judge_sealed(study: Registration) -> Judgement:
-    """verdict.json is created once; an interrupted judging is completed, never repeated differently."""
+    """Judge a sealed study. verdict.json is created once; an interrupted judging is completed, never repeated
+    differently.
+    """
     folder = study.folder
     try:
         with phase("judging"):
@@ -35,7 +37,7 @@ def judge_sealed(study: Registration) -> Judgement:
 
 
 def selected(judged: dict[str, Any]) -> list[str]:
-    """Which candidate of a sweep the subject is, as lines to print; none without a sweep."""
+    """Return lines that say which candidate of a sweep the subject is; none without a sweep."""
     if "selected" not in judged:
         return []
     subject, chosen = judged["contrasts"][0]["subject"], judged["selected"]
@@ -46,14 +48,12 @@ def selected(judged: dict[str, Any]) -> list[str]:
 
 
 def kept(study: Registration) -> list[str]:
-    """Where an arm evicted nothing, in some lanes or in all, as lines to print."""
+    """Return warnings about arms that evicted nothing, in some lanes or in all."""
     bodies = [record["body"] for record in study.anew().confirmed]
     return evicted.warnings(evicted.counted(bodies, study.registered), arms.unlike(study.lock.content))
 
 
 def asked_apart(study: Registration, judged: dict[str, Any]) -> list[str]:
-    """Arms that are compared and were asked different things, as lines to print; none where all were asked
-    the same.
-    """
+    """Return lines about compared arms whose prompts differ; none if all prompts are the same."""
     chosen = judged["selected"]["arm"] if "selected" in judged else None
     return arms.apart(study.lock.content, chosen)

@@ -23,16 +23,17 @@ __all__ = ["Probed", "probe", "run"]
 
 
 class Probed(NamedTuple):
-    rows: list[dict[str, Any]]  # as `summary` has them
-    selected: dict[str, Any] | None  # of a sweep: what selection.json holds
+    rows: list[dict[str, Any]]  # from `summarize`
+    selected: dict[str, Any] | None  # the content of a sweep's selection.json
     alike: list[Alike]
-    gate: list[str]  # where the full cache would not pass
-    kept: list[str]  # where an arm evicted nothing
+    gate: list[str]  # about models and tasks whose full cache would fail its gate
+    kept: list[str]  # about arms that evicted nothing
 
 
 def probe(study: Study, settings: Settings = LOCAL) -> Probed:
-    """Run what has no record yet, unless a sweep has its selection; then select. settings: where it
-    runs. Raises Drifted, and as `beforehand.probe`, `unedited.refuse_edited` and `select.select` do.
+    """Run the lanes that have no record yet, unless a sweep has its selection; then select. settings: where
+    it runs. Raises Drifted, and as `preflight.check_probe`, `verify_before_claim.refuse_edited_lock` and
+    `select.select_winner` do.
     """
     beforehand.probe(study.registration)
     executors.refuse(settings, study.protocol.generation.device)
@@ -77,7 +78,9 @@ def run(study: Study, settings: Settings = LOCAL) -> None:
 
 
 def summary(recorded: Iterable[Record]) -> list[dict[str, Any]]:
-    """One row per (model, task, budget, arm): as `development.counted`, and for a repeat its discordance."""
+    """Return one row per (model, task, budget, arm): as `count_answers`, and for a repeated arm its
+    discordance.
+    """
     groups: dict[tuple[str, ...], dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
     for record in recorded:
         body, cell = record["body"], record["body"]["cell"]

@@ -1,9 +1,9 @@
-"""What policies are chosen by before they are run, against the accuracy that came out. Exploratory.
+"""Proxies by which policies are chosen before they run, compared with the resulting accuracy. Exploratory.
 
 "Pre-RoPE Q/K attention surrogates, oracle-keep capture rates, and mean-V cosine similarities all failed to
-predict matched-memory task accuracy" (Sun and others, "Minimal-Intervention KV Retention", section 3.2, of
-their own gates, without numbers). Here each is measured at the first event of an arm that drops anything, on
-development problems, along the text that the full cache writes.
+predict matched-memory task accuracy" (Sun and others, "Minimal-Intervention KV Retention", section 3.2, about
+their own gates, without numbers). Here each proxy is measured at the first eviction of an arm that drops
+anything, on development problems, along the text that the full cache generates.
 """
 
 from __future__ import annotations
@@ -57,30 +57,31 @@ DEVELOPMENT, HELD_OUT = "development", "held out"
 
 
 class Proxies(NamedTuple):
-    """Of one arm on one problem, or means over problems. NaN where there is none."""
+    """The proxies of one arm on one problem, or their means over problems; NaN where a proxy is undefined."""
 
     agreement: float
-    """Spearman's rho of the scores of the arm and the attention that its slots go on to receive. The scores
-    of `1d` and its gates are those of mean pre-RoPE queries.
+    """Spearman's rho of the arm's scores and the attention that its slots receive afterwards. The scores of
+    `1d` and its gates are those of mean pre-RoPE queries.
     """
     overlap: float
-    """Share of the kept slots that are among as many that go on to receive most."""
+    """Share of the retained slots that are among the equally many that receive the most attention afterwards.
+    """
     captured: float
-    """Share of the attention to slots of then that goes to kept ones."""
+    """Share of the attention to the slots at the eviction that goes to retained ones."""
     best: float
-    """The same of the slots that receive most: what an oracle would capture."""
+    """The same share for the slots that receive most: what an oracle would capture."""
     cosine: float
-    """Of the mean value of dropped slots and that of kept ones."""
+    """Cosine similarity of the mean value of dropped slots and that of retained ones."""
 
 
 PROXIES = ("agreement", "overlap", "captured", "cosine")
-"""Those that are set against accuracy, arm by arm."""
+"""The proxies that are compared with accuracy, arm by arm."""
 
 Place = tuple[str, str, str, str]  # model, task, budget, arm
 
 
 class First(NamedTuple):
-    """The first event of a lane that dropped anything: all tokens seen had a slot then."""
+    """The first eviction of a lane that dropped anything; all tokens seen had a slot before it."""
 
     token_ids: tuple[int, ...]
     kept: Tensor
@@ -90,7 +91,8 @@ class First(NamedTuple):
 
 
 def noting(policy: Policy, first: list[First]) -> Policy:
-    """The policy with its first event that drops anything added to `first`."""
+    """Return the policy with an observer that appends its first eviction that drops anything to `evictions`.
+    """
 
     def note(view: View, budget: int, event: Event) -> None:
         if not first and not event.kept.all():
@@ -104,8 +106,8 @@ def noting(policy: Policy, first: list[First]) -> Policy:
 
 
 def agreement(scores: Tensor, received: Tensor) -> float:
-    """scores [layer | 1, kv_head | 1, t], received [layer, kv_head, t]: Spearman's rho, of what layers or
-    heads receive together where they share a score, and the mean over those that do not.
+    """scores [layer | 1, kv_head | 1, t], received [layer, kv_head, t]: return the mean of Spearman's rho
+    over layers and heads. Where these share a score, their received attention is added up first.
     """
     for axis in (0, 1):
         if scores.shape[axis] == 1:
@@ -115,8 +117,8 @@ def agreement(scores: Tensor, received: Tensor) -> float:
 
 
 def oracle(kept: Tensor, received: Tensor) -> Tensor:
-    """bool [layer, kv_head, t]: in each head as many slots as are kept, those that receive most; of equal
-    ones the earlier.
+    """Return bool [layer, kv_head, t]: in each head the slots that receive most, as many as are retained; of
+    equal ones the earlier.
     """
     order = received.argsort(dim=-1, descending=True, stable=True)
     places = torch.empty_like(order).scatter_(-1, order, torch.arange(order.shape[-1]).expand_as(order))
@@ -124,17 +126,21 @@ def oracle(kept: Tensor, received: Tensor) -> Tensor:
 
 
 def overlap(kept: Tensor, received: Tensor) -> float:
-    """kept bool, received [layer, kv_head, t]: the mean over heads."""
+    """retained bool, received [layer, kv_head, t]: return the mean overlap over heads."""
     return float(((kept & oracle(kept, received)).sum(-1) / kept.sum(-1)).double().mean())
 
 
 def captured(kept: Tensor, received: Tensor) -> float:
-    """kept bool, received [layer, kv_head, t]: the mean over heads of the share that kept slots receive."""
+    """retained bool, received [layer, kv_head, t]: return the mean over heads of the share that retained
+    slots receive.
+    """
     return float(((received * kept).sum(-1) / received.sum(-1)).double().mean())
 
 
 def cosine(kept: Tensor, values: Tensor) -> float:
-    """kept bool [layer, kv_head, t], values [layer, kv_head, t, d]: the mean over heads that drop a slot."""
+    """retained bool [layer, kv_head, t], values [layer, kv_head, t, d]: return the mean over heads that drop
+    a slot.
+    """
     of = [
         torch.cosine_similarity(head[~own].double().mean(0), head[own].double().mean(0), dim=0)
         for own, head in zip(kept.flatten(0, 1), values.flatten(0, 1), strict=True)
@@ -144,16 +150,16 @@ def cosine(kept: Tensor, values: Tensor) -> float:
 
 
 def mean(values: Iterable[float]) -> float:
-    """Of those that are numbers; NaN of none."""
+    """Return the mean of the values that are not NaN; NaN without any."""
     there = [value for value in values if not math.isnan(value)]
     return fmean(there) if there else math.nan
 
 
 def measured(study: Study, limit: int) -> dict[Place, list[Proxies]]:
-    """By arm of a cell, one entry for each of `limit` development problems of a task, those with the smallest
-    MD5, in which it dropped anything before the full cache's text ended. Arms that never evict, presses, and
-    arms whose statistics a model lacks are left out; so are those that merge slots, since a token that
-    another slot stands for is neither kept nor dropped.
+    """Return, for each arm of a cell, one entry for each of `limit` development problems of a task, those
+    with the smallest MD5, in which it dropped anything before the full cache's text ended. Left out are arms
+    that never evict, presses, arms whose statistics a model lacks, and arms that merge slots, since a merged
+    token is neither retained nor dropped.
     """
     transformers.utils.logging.disable_progress_bar()
     protocol, generation = study.protocol, study.protocol.generation
@@ -171,7 +177,8 @@ def measured(study: Study, limit: int) -> dict[Place, list[Proxies]]:
 def _of_problem(
     study: Study, model: LoadedModel, source: str, task: Task, problem: str
 ) -> dict[tuple[str, str], Proxies]:
-    """By budget and arm. Arms that ask the model for the same go along one text of the full cache."""
+    """Measure one problem, by budget and arm. Arms with the same extra prompt use one text of the full cache.
+    """
     protocol, planned = study.protocol, study.planned
     counter = prompting.counter(model.tokenizer)
     built = door.build(planned.tasks[task.name], task.name, problem, counter)
@@ -190,7 +197,7 @@ def _of_problem(
 
 
 class Noted(NamedTuple):
-    """A lane whose policy is `noting`, and what that notes."""
+    """A lane whose policy is observed, and the evictions that the observer recorded."""
 
     place: tuple[str, str]  # budget, arm
     lane: engine.Lane
@@ -200,7 +207,7 @@ class Noted(NamedTuple):
 def _noted(
     study: Study, model: LoadedModel, source: str, task: Task, asks: str, prompt: engine.Prompt
 ) -> Iterator[Noted]:
-    """A lane for each budget of each arm that says this to the model, evicts and can run."""
+    """Yield a lane for each budget of each arm that has this extra prompt, evicts and can run."""
     protocol, planned = study.protocol, study.planned
     for arm, budget in itertools.product(protocol.arms, protocol.budgets):
         if arm.press is not None or protocol.asks(arm.name) != asks:
@@ -222,8 +229,8 @@ def _noted(
 
 
 def _run(study: Study, model: LoadedModel, task: Task, request: engine.Request) -> tuple[int, ...]:
-    """Prompt and answer of the full cache, in whose company the lanes of the request decode; nothing where
-    it fails.
+    """Return prompt and answer of the full cache, which decodes together with the lanes of the request; empty
+    if it fails.
     """
     generation = study.protocol.generation
     whole = engine.Lane(FULL, policies.get(FULL), None, study.protocol.seeds[0])
@@ -247,7 +254,7 @@ def _run(study: Study, model: LoadedModel, task: Task, request: engine.Request) 
 def _along(
     model: LoadedModel, text: tuple[int, ...], events: Mapping[tuple[str, str], First], chunk: int | None
 ) -> dict[tuple[str, str], Proxies]:
-    """Of the events at which the text was still the full cache's, and had not ended."""
+    """Measure the evictions at which the text was still that of the full cache and had not ended."""
     at = {place: len(first.token_ids) for place, first in events.items()}
     on = {
         place: first
@@ -276,9 +283,9 @@ def _along(
 
 
 def accuracies(registration: Registration) -> tuple[str, dict[Place, float]]:
-    """Of which split, and the accuracy of each arm of a cell: on held-out problems where there is a verdict,
-    as it was judged, else on development problems, where they were probed; of a sweep the winner, under the
-    name of the candidate. Without either there is none.
+    """Return the split and the accuracy of each arm of a cell: the judged one on held-out problems if there
+    is a verdict, else that of the probe on development problems. For a sweep it is the winner's, under the
+    name of the candidate. Empty if there is neither.
     """
     if registration.has(VERDICT):
         judged = registration.verdict.content["judged"]
@@ -301,7 +308,7 @@ def accuracies(registration: Registration) -> tuple[str, dict[Place, float]]:
 
 
 def rows(found: Mapping[Place, Sequence[Proxies]], accuracy: Mapping[Place, float]) -> list[dict[str, Any]]:
-    """One for each arm, cell by cell: means over problems, and the accuracy that came out, if any did."""
+    """Return one row for each arm, cell by cell: means over problems, and the accuracy, if there is one."""
     listed, cells = [], [*dict.fromkeys(place[:3] for place in found)]
     for place, each in sorted(found.items(), key=lambda one: cells.index(one[0][:3])):
         means = {name: mean(getattr(one, name) for one in each) for name in Proxies._fields}
@@ -314,8 +321,8 @@ def rows(found: Mapping[Place, Sequence[Proxies]], accuracy: Mapping[Place, floa
 
 
 def correlated(listed: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each cell and proxy: Spearman's rho with accuracy over the arms that have both, and limits of 95 %,
-    None where arms are too few or all alike.
+    """Return, for each cell and proxy, Spearman's rho with accuracy over the arms that have both, and its 95
+    % limits; None if arms are too few or all alike.
     """
     cells: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in listed:

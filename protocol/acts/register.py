@@ -1,9 +1,9 @@
 """Freeze a protocol: check everything that can be checked beforehand, then write the lock, once.
 
 Nothing is written before every check has passed. Held-out problems are not opened: ids come from the frozen
-manifests, prompt lengths from the development split. Of held-out mathematical problems the answers alone are
-read, to verify against themselves, unless they are encrypted; the lock's `checks.golds` says so. A file of
-one's own is read whole: that no problem stands in it twice, and how long the held-out ones are.
+manifests, prompt lengths from the development split. Of held-out mathematical problems only the answers are
+read, to verify against themselves, unless they are encrypted; the lock's `checks.golds` records that. A
+user's file is read completely, to check that no problem is in it twice, and how long the held-out ones are.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,13 +43,12 @@ def register(
 ) -> Lock:
     """Lock the protocol in `folder`. Raises BadInput, Drifted or AlreadyClaimed; then nothing was written.
 
-    parent: the study that this one replicates; amends: the lock that this one amends, as
-    `evidence.amendment` describes it; gateless: the lock that this one replicates or amends is of before
-    there were gates, so that this one needs none and need not say what counts as memory; first_event: before
-    which step no event fires in the study that this one replicates, whose lock may be older than the choice;
-    used: what the full cache held in that study, whose budgets in slots this one has;
-    key: a private key of ssh, to sign the lock with.
-    A locking that a crash cut off before its line in the ledger is completed.
+    parent: the study that this one replicates; amends: describes the lock that this one amends, as in
+    `evidence.amendment`; predates_gates: the lock that this one replicates or amends is older than gates, so
+    that this one needs no gate and need not say what counts as memory; first_event: the first step at which
+    the replicated study may evict, whose lock may predate the setting; parent_full_use: the use of the full
+    cache in that study, whose budgets in slots this one takes over; key: a private key of ssh, to sign the
+    lock with. A registration that a crash interrupted before its line in the ledger is completed.
     """
     opened = Registration(folder)
     if opened.has(lock.NAME) and not opened.entered:
@@ -64,11 +63,11 @@ def register(
     with phase("checking the splits of the tasks"):
         frozen_items = frozen.items(planned)
         _refuse_uncovered(protocol)
-        planned.files()  # refuses what is not there, before anything is hashed
+        planned.files()  # refuses missing files before anything is hashed
     with phase("loading torch and transformers"):
         planned.refuse_device()
         signer = signing.public(key) if key else None
-        # With transformers and analysis, which every refusal above does without.
+        # Imports transformers and analysis, which no check above needs.
         from protocol.acts.locking import derived, fitting, measured_use, sized
 
     planned = sized.sized(planned)
@@ -125,7 +124,7 @@ def register(
 
 
 def _refuse_uncovered(protocol: Design) -> None:
-    """Raises BadInput for a policy, a task or a grader from elsewhere whose code no lock would hold."""
+    """Raise BadInput for a plugin policy, task or grader whose code the lock would not contain."""
     named = {
         "kv_prereg.policies": {arm.policy for arm in protocol.arms if arm.policy is not None},
         GROUP: {task.name for task in protocol.tasks if task.file is None and task.lm_eval is None},
@@ -136,7 +135,7 @@ def _refuse_uncovered(protocol: Design) -> None:
 
 
 def _completed(study: Registration, key: Path | None) -> Lock:
-    """The lock as written, with its signature and its line in the ledger."""
+    """Return the written lock, after adding its signature and its line in the ledger."""
     signed = study.has(signing.NAME)
     if key is not None and not signed:
         signing.sign(study.folder, key)

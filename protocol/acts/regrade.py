@@ -18,15 +18,15 @@ from protocol.tasks import Task, door
 
 __all__ = ["Difference", "Regraded", "check", "regrade"]
 
-UNGRADED = ("timeout", "error")  # of this machine and this moment
-SHOWN = 3  # of what cannot be told
-SECONDS = 60.0  # that an audit grades for; what is left then is for `kv-prereg regrade`
-READING = ("protocol/grading/", "protocol/tasks/")  # what makes a grade of a text
+UNGRADED = ("timeout", "error")  # may be the fault of this machine and this moment
+SHOWN = 3  # of undetermined grades
+SECONDS = 60.0  # time limit of an audit; `kv-prereg regrade` has none
+READING = ("protocol/grading/", "protocol/tasks/")  # the code that grades a text
 
 
 class Difference(NamedTuple):
-    """before: the recorded grade, or the first grader's, with its score if it has one. after: that of now, or
-    the second grader's.
+    """before: the recorded grade, or the first grader's, with its score if it has one. after: the new grade,
+    or the second grader's.
     """
 
     lane: str
@@ -35,9 +35,9 @@ class Difference(NamedTuple):
 
 
 class Regraded(NamedTuple):
-    """graded: lanes with a grade. changed: those that grade otherwise now. second: how many lanes two graders
-    graded, disagreed: those of them on which the two differ, by their grades now, or by their scores. apart:
-    of scores, the mean of how far the two lie apart, over all lanes that both graded; None without any.
+    """graded: lanes with a grade. changed: those that grade differently now. second: the number of lanes that
+    two graders graded; disagreed: those of them on which the two differ now, in grade or score. apart: the
+    mean difference of the two scores, over all lanes that both graded; None without scores.
     """
 
     graded: int
@@ -48,11 +48,11 @@ class Regraded(NamedTuple):
 
 
 class Graders:
-    """The graders and golds of this installation; of the same text of a problem each is asked once, where its
-    lanes come one after the other, as they are recorded.
+    """The graders and golds of this installation. The same text of a problem is graded only once, if its
+    lanes follow each other as they do in the records.
 
-    key: that of the claim, where held-out problems were drawn late. identity: a file with the private key of
-    those that are encrypted. find: a task by its name, where some are no task's of this installation.
+    key: that of the claim, if held-out problems have late randomness. identity: a file with the private key
+    of encrypted problems. find_task: returns a task by name, for tasks that are not built in.
     """
 
     def __init__(
@@ -62,12 +62,13 @@ class Graders:
         self.graders: dict[str, grading.Grader] = {}
         self.golds: dict[tuple[str, str], grading.Gold] = {}
         self.grades: dict[tuple[str, grading.Gold, str], tuple[Grade, Grade | None]] = {}
-        self.now = ("", "")  # task and problem of these grades
+        self.now = ("", "")  # task and problem of the cached grades
 
     def grade(self, body: Mapping[str, Any]) -> tuple[Grade, Grade | None]:
-        """The grade of a lane that ended well, and what a second grader says where there is one.
+        """Return the grade of a lane that ended well, and the second grader's grade if there is a second
+        grader.
 
-        Raises as `find`, door.gold and making a grader do.
+        Raises as `find_task`, door.gold and grading.grader do.
         """
         task, problem, text = body["cell"]["task"], body["problem"], body["text"]
         own = self.find(task)
@@ -94,7 +95,7 @@ def regrade(
     find: Callable[[str], Task] = tasks.get,
 ) -> Regraded:
     """Grade the texts of these record bodies again; lanes that did not end well are left out. key, identity,
-    find: as Graders has them.
+    find_task: as in Graders.
     """
     graded, changed, disagreed = 0, list[Difference](), list[Difference]()
     both: list[tuple[Grade, Grade]] = []
@@ -123,7 +124,7 @@ def _recorded(body: Mapping[str, Any]) -> str:
 
 
 def _apart(both: list[tuple[Grade, Grade]]) -> str | None:
-    """Of lanes that both graders could grade."""
+    """Return the mean difference over the lanes that both graders graded."""
     if not any(grade.score is not None for pair in both for grade in pair):
         return None
     worth = [(one.worth, other.worth) for one, other in both]
@@ -132,11 +133,11 @@ def _apart(both: list[tuple[Grade, Grade]]) -> str | None:
 
 
 def check(study: Registration, identity: Path | None = None) -> str:
-    """Whether every recorded text, of development problems and, once they are sealed, of held-out ones, has
-    the answer, grade and reason that this installation gives it.
+    """Check that every recorded text of development problems and, once they are sealed, of held-out ones,
+    gets the recorded answer, grade and reason from this installation.
 
-    Raises Tampered where it has others, CannotTell with the remedy where that may lie in this machine, this
-    moment or another version of the graders, NotRun before anything can be graded.
+    Raises Tampered if it gets others, CannotTell with the remedy if this machine, this moment or another
+    version of the graders may be the cause, NotRun before anything can be graded.
     """
     graded, wrong, untold, skipped = 0, list[str](), list[str](), set[str]()
     spent, find = 0.0, tasks.finder(study.registered["tasks"], study.folder)
@@ -153,7 +154,7 @@ def check(study: Registration, identity: Path | None = None) -> str:
             started = time.monotonic()
             try:
                 again, second = graders.grade(body)
-            except Refusal as missing:  # no such task, no data, no key, no math-verify
+            except Refusal as missing:  # the task, its data, the key or math-verify is missing
                 untold.append(str(missing))
                 skipped.add(task)
                 continue
@@ -182,7 +183,7 @@ def check(study: Registration, identity: Path | None = None) -> str:
 
 
 def _phases(study: Registration) -> Iterator[tuple[Sequence[Record], str | None]]:
-    """The records that may be graded, with the key that their problems were drawn with."""
+    """Yield the records that may be graded, with the key that their problems were drawn with."""
     if study.place("probe").exists():
         yield study.probed, None
     if study.has(SEAL):

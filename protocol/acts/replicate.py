@@ -1,4 +1,4 @@
-"""Register, confirm and judge a confirmed study again, as a child registration of one's own."""
+"""Register, confirm and judge a confirmed study again, as a separate child registration."""
 
 import shutil
 import sys
@@ -26,12 +26,12 @@ __all__ = ["Replicated", "begun", "new", "replicate"]
 
 class Replicated(NamedTuple):
     judgement: Judgement
-    compared: dict[str, Any]  # with the parent
+    compared: dict[str, Any]  # of child and parent
 
 
 def begun(parent: Study) -> Study:
-    """The child that this run confirms: the one whose locked tree this is, one that was cut off, or a new
-    one. It has its parent's selection.
+    """Return the child that this run confirms: the one whose locked tree this is, an unfinished one, or a new
+    one. It takes over its parent's selection.
     """
     child = standing(parent) or unfinished(parent) or new(parent)
     if child.registration.swept:
@@ -59,18 +59,18 @@ def replicate(
 
 
 def shelf(parent: Study) -> Path:
-    """Where the replications of `parent` stand: beside the folder that holds it."""
+    """Return the folder of the replications of `parent`: beside the folder that contains it."""
     return parent.folder.resolve().parent.parent / "replications"
 
 
 def children(parent: Study) -> list[Registration]:
-    """Earlier replications of `parent`, oldest first."""
+    """Return the earlier replications of `parent`, oldest first."""
     folders = sorted(shelf(parent).glob(f"{parent.registration.name}-[0-9][0-9][0-9]"))
     return [Registration(folder) for folder in folders]
 
 
 def standing(parent: Study) -> Study | None:
-    """The replication whose locked tree this process runs; None in a working tree."""
+    """Return the replication whose locked tree this process runs; None in a working tree."""
     if (digest := tree.held()) is None:
         return None
     for child in children(parent):
@@ -80,12 +80,14 @@ def standing(parent: Study) -> Study | None:
 
 
 def unfinished(parent: Study) -> Study | None:
-    """The newest replication, if it has no verdict yet and today's bytes are still those it locked."""
+    """Return the newest replication, if it has no verdict yet and today's bytes still equal those that it
+    locked.
+    """
     for newest in children(parent)[-1:]:
         if not newest.has(lock.NAME):
             return None
         if not newest.entered:
-            register.register(newest.folder, parent.planned.home)  # completes what a crash cut off
+            register.register(newest.folder, parent.planned.home)  # completes an interrupted registration
         if ledger.closing(newest.entries):
             return None
         child = open_study(newest, parent.planned.home)
@@ -119,18 +121,18 @@ def new(parent: Study) -> Study:
     except BaseException:
         if not (folder / lock.NAME).exists():
             shutil.rmtree(folder)
-            with suppress(OSError):  # other replications stand there
+            with suppress(OSError):  # it contains other replications
                 folder.parent.rmdir()
         raise
     return open_study(Registration(folder), parent.planned.home)
 
 
 def compare(parent: Registration, child: Registration, judged: dict[str, Any]) -> dict[str, Any]:
-    """Same verdict, and does the rule say the same? How many lanes gave the same text, and how many the same
-    grade? With late randomness these are not asked: the child's seeds and generated problems are its own.
+    """Compare the verdicts and the rule's results, and count the lanes with the same text and with the same
+    grade. With late randomness lanes are not compared: the child has other seeds and generated problems.
 
-    The word of a parent of before there were gates may be one that a study of its size has no longer: then
-    what the rule says is compared alone.
+    A parent that predates gates may have a verdict that a study of its size can no longer get: then only the
+    rule's results are compared.
     """
     before = parent.verdict.content["judged"]
     agrees = headline.says(before) == headline.says(judged)
@@ -156,5 +158,5 @@ def compare(parent: Registration, child: Registration, judged: dict[str, Any]) -
 
 
 def _grade(body: Mapping[str, Any]) -> tuple[Any, Any]:
-    """With its score, where it has one."""
+    """Return the grade with its score, if it has one."""
     return body["grade"], body.get("score")

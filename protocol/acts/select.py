@@ -1,4 +1,4 @@
-"""After the probe of a sweep: apply the committed rule, write selection.json; what confirm then runs."""
+"""After the probe of a sweep: apply the committed rule and write selection.json; derive what confirm runs."""
 
 from typing import Any
 
@@ -13,8 +13,7 @@ __all__ = ["confirmed", "line", "select", "table"]
 
 
 def select(study: Study) -> dict[str, Any]:
-    """Select the winner and write it, once; safe to repeat. Raises BadInput when a probed lane has no
-    grade.
+    """Select the winner and write it, once; safe to repeat. Raises BadInput when a probed lane has no grade.
     """
     try:
         selected = rule.select(study.folder)
@@ -25,10 +24,11 @@ def select(study: Study) -> dict[str, Any]:
 
 
 def confirmed(study: Study) -> Design:
-    """What confirm runs: the protocol as registered or, with a sweep, with the winner as its subject.
+    """Return the design that confirm runs: the protocol as registered or, with a sweep, with the winner as
+    its subject.
 
-    The rule is applied again, except to a selection that is the parent's. Raises BadInput for a sweep without
-    a selection, Tampered for a selection that does not verify or that the rule does not give.
+    The rule is applied again, except to a selection that was taken from the parent. Raises BadInput for a
+    sweep without a selection, Tampered for a selection that does not verify or that the rule does not give.
     """
     if study.protocol.sweep is None:
         return study.protocol
@@ -50,7 +50,9 @@ def _refuse_other(study: Study, selected: dict[str, Any]) -> None:
 
 
 def table(selected: dict[str, Any]) -> str:
-    """Every candidate in every cell, its mean, the winner and which rule found it."""
+    """Return a table of every candidate in every cell, with its mean, the winner and the rule that selected
+    it.
+    """
     head = f"candidate - {selected['baseline']} in points of 100, exploratory 95 % bootstrap interval"
     lines = [head, ""]
     wide = max([6, *(len(cell["budget"]) for cell in selected["cells"])])

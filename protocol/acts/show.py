@@ -1,6 +1,7 @@
-"""One problem of a study as every arm answered it, from its records; which tokens were kept, decoded again.
+"""Show one problem of a study as every arm answered it, from its records; with retained tokens, if decoded
+again.
 
-Held-out problems are looked at after the verdict alone: who saw them before could still change the study.
+Held-out problems are shown only after the verdict: somebody who saw them before could still change the study.
 """
 
 import itertools
@@ -35,18 +36,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Asked", "Differing", "differing", "problem"]
 
-SPLITS: Mapping[str, str] = {"confirm": "confirm", "probe": "dev"}  # by phase, as a lock names them
-# What makes a lane decoded again the recorded one, in its record and in `cache` of that.
+SPLITS: Mapping[str, str] = {"confirm": "confirm", "probe": "dev"}  # the names in a lock, by phase
+# Fields of a record, and of its `cache`, that must agree if a lane is decoded again.
 OF_LANE = ("prompt", "text", "tokens", "stop")
 OF_CACHE = ("mean", "peak", "events", "granted")
 FIELDS = ("model", "task", "budget", "arm", "seed")
 
 
 class Asked(NamedTuple):
-    """Which lanes: those of a phase and, where given, of a cell.
+    """Which lanes to show: those of a phase and, if given, of a cell.
 
-    event: after which event tokens are kept, counted from 1; LAST; None for the last one before a lane's text
-    parts from the reference's, which later ones cannot explain, and for the last one where it does not.
+    event: the number of the eviction, from 1, after which retained tokens are shown; "last" for the last one;
+    None for the last one before the lane's text diverges from the reference's, since later ones cannot
+    explain that, and for the last one if it does not diverge.
     """
 
     phase: str | None = None
@@ -63,8 +65,8 @@ class Asked(NamedTuple):
 def differing(
     study: Registration, asked: Asked, report: Callable[[str], None]
 ) -> tuple[list[Differing], int, str]:
-    """The problems on which some lane is worth another grade than the reference, those with the most such
-    lanes first; how many problems there are; and what the reference is. Raises as `problem` does.
+    """Return the problems on which some lane is graded differently from the reference, those with most such
+    lanes first; the number of all problems; and the name of the reference. Raises as `read_problem` does.
     """
     phase = _phase(study, asked)
     report(f"reading the records of {study.folder}")
@@ -79,11 +81,12 @@ def differing(
 def problem(
     study: Registration, home: Path, name: str, asked: Asked, report: Callable[[str], None]
 ) -> OneProblem:
-    """What the records of `study` have of a problem: of all models, seeds and budgets the first, where none
-    is asked for; of one arm every budget. home: where what was fetched is kept. report: is told what is done.
+    """Read one problem from the records of `study`: of all models, seeds and budgets the first, unless the
+    filter names one; of a named arm every budget. home: where fetched files are stored. report: is called
+    with each step.
 
-    Raises BadInput for a held-out problem before the verdict, a problem or a name that is not there, and what
-    decoding again needs and is not here; Tampered for records that do not verify.
+    Raises BadInput for a held-out problem before the verdict, for an unknown problem or name, and for
+    anything missing here that decoding again needs; Tampered for records that do not verify.
     """
     phase = _phase(study, asked)
     _refuse_unknown(study, phase, name, asked)
@@ -123,12 +126,12 @@ def problem(
 
 
 def _phase(study: Registration, asked: Asked) -> str:
-    """Raises BadInput for held-out problems before the verdict: nothing of theirs was read then."""
+    """Raise BadInput for held-out problems before the verdict, without reading any of them."""
     if asked.phase == "probe":
         if not study.place("probe").exists():
             raise BadInput(f"{study.folder}: was not probed; run: kv-prereg probe {study.folder}")
         return "probe"
-    locked = study.lock  # a folder that is no registration is refused as that
+    locked = study.lock  # raises for a folder without a registration
     if not study.has(SEAL) or not study.has(VERDICT):
         raise BadInput(
             f"{study.folder}: has no verdict, and held-out problems are not looked at before it; "
@@ -155,7 +158,7 @@ def _refuse_unknown(study: Registration, phase: str, name: str, asked: Asked) ->
 
 
 def _recorded(study: Registration, phase: str, name: str) -> list[Body]:
-    """The bodies of all lanes of a problem. Raises BadInput without any."""
+    """Return the bodies of all lanes of a problem. Raises BadInput without any."""
     found: dict[records.Key, Body] = {}
     for body in (record["body"] for record in records.read_problem(study.place(phase), name)):
         if body["registration"] != study.lock.digest or body["phase"] != phase:
@@ -180,7 +183,7 @@ def _refuse_unrecorded(bodies: Sequence[Body], asked: Asked) -> None:
 
 
 def _narrowed(bodies: Sequence[Body], asked: Asked) -> tuple[list[Body], list[str]]:
-    """The lanes that are asked for, and the options that give others."""
+    """Return the lanes that match the filter, and the options that show others."""
     others = []
     for each in FIELDS:
         wanted = getattr(asked, each)
@@ -196,14 +199,15 @@ def _narrowed(bodies: Sequence[Body], asked: Asked) -> tuple[list[Body], list[st
 
 
 def _whole(body: Body, field: str) -> bool:
-    """Whether it is at every budget, as lanes of the full cache are."""
+    """Whether a lane counts for every budget, as those of the full cache do."""
     return field == "budget" and not ranking.evicts(body)
 
 
 def _built(
     study: Registration, home: Path, task: str, name: str, model: str, judged: Judged | None
 ) -> tuple[Problem | None, str]:
-    """The problem, or why it cannot be built here. Raises what a private key provokes that does not fit."""
+    """Return the problem, or the reason why it cannot be built here. Raises errors about a wrong private key.
+    """
     try:
         own = tasks.finder(study.registered["tasks"], study.folder)(task)
         if judged is not None and judged.identity is not None:
@@ -216,7 +220,9 @@ def _built(
 
 
 def _counter(model: str, home: Path) -> Callable[[str], int]:
-    """What counts tokens; the tokenizer is opened when a task first asks, which many never do."""
+    """Return a function that counts tokens; the tokenizer is loaded when a task first calls it, which many
+    never do.
+    """
     opened: list[Callable[[str], int]] = []
 
     def count(text: str) -> int:
@@ -240,7 +246,7 @@ def _prompt(built: Problem) -> str:
 
 
 def _answer(place: Path, body: Body, beside: str | None) -> Answer:
-    """beside: the reference's text, where there is one and this is another lane."""
+    """reference_text: the reference's text, if there is one and this is another lane."""
     held: tuple[float, ...] = ()
     if body["trajectory"] is not None:
         trajectory = records.trajectory(place, body["trajectory"])
@@ -272,7 +278,7 @@ def _answer(place: Path, body: Body, beside: str | None) -> Answer:
 
 
 def _remarks(study: Registration, reference: Body | None, shown: Sequence[Body]) -> list[str]:
-    """What a reader of texts that stand side by side has to know."""
+    """Return remarks that a reader of texts side by side needs."""
     said = [f"{each}." for each in arms.asked(study.lock.content)]
     if reference is None:
         return [*said, "No lane of the full cache or of a comparator was recorded beside these."]
@@ -291,7 +297,9 @@ def _kept(
     beside: str | None,
     report: Callable[[str], None],
 ) -> dict[records.Key, dict[str, Any]]:
-    """The fields `kept` and `unkept` of these lanes, decoded again. beside: the reference's text."""
+    """Return the fields `kept` and `unkept` of these lanes, decoded again. reference_text: see
+    `_make_answer`.
+    """
     lanes = [body for body in shown if body["state"] == "ok" and ranking.evicts(body)]
     notes: dict[tuple[Any, ...], list[Noted]] = {}
     if not lanes:
@@ -325,7 +333,7 @@ def _seen(
     parts: Parting | None,
     by: replay.Engine,
 ) -> dict[str, Any]:
-    """parts: where the lane's text leaves the reference's."""
+    """Return the fields of one lane. parting: where the lane's text diverges from the reference's."""
     from protocol.running import kept
 
     cell = body["cell"]
@@ -345,7 +353,7 @@ def _seen(
     elif event is None and parts is not None:
         place = _token(kept.texts(words, notes[-1].token_ids[prompt:]), parts.character)
         before = sum(len(note.token_ids) - prompt <= place for note in notes)
-        number = before or 1  # where none is, the first: what it dropped did not part them
+        number = before or 1  # if there is none, the first, which cannot be the cause
     else:
         number = len(notes)
     note = notes[number - 1]
@@ -370,7 +378,7 @@ def _seen(
 
 
 def _token(texts: Sequence[str], character: int) -> int:
-    """How many tokens end before the one that has a character, or that comes after all of these."""
+    """Return how many tokens end before the one that contains a character, or that follows all of these."""
     ends = itertools.accumulate(map(len, texts))
     return sum(end <= character for end in ends)
 

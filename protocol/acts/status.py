@@ -1,4 +1,4 @@
-"""Where registrations stand, what has drifted, who vouches for them, and the one next step of each."""
+"""The state of registrations, their drift, their anchors, and the one next step of each."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -28,19 +28,19 @@ __all__ = ["Index", "Line", "index", "running"]
 
 TO_RUN = ("locked", "claimed")
 WAIT = "nothing: it is running"
-OTHERS = ("REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # what a rule says besides CONFIRMED
+OTHERS = ("REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # verdicts besides CONFIRMED
 
 
 class Line(NamedTuple):
-    """A registration as the index shows it."""
+    """A registration as an entry of the index."""
 
     at: Standing
-    drifted: list[str]  # since the lock; of a study that is still to run
+    drifted: list[str]  # since the lock, for a study that is still to run
     anchors: list[Anchor]
     next: str
-    said: str = ""  # of a judged one: its verdict as it is printed
-    alone: bool = False  # it ran one model
-    runs: UnderWay | None = None  # an attempt that has not come to its end
+    said: str = ""  # for a judged study, as it is printed
+    alone: bool = False  # the study has one model
+    runs: UnderWay | None = None  # an attempt that has not ended
 
     def content(self) -> dict[str, Any]:
         about = {
@@ -55,13 +55,13 @@ class Line(NamedTuple):
 
 class Index(NamedTuple):
     registered: list[Line]
-    written: list[Line]  # protocol.toml and nothing else
+    written: list[Line]  # folders with protocol.toml and nothing else
     counts: dict[str, int]
-    gone: Gone | None  # None for one registration
+    gone: Gone | None  # None for a single registration
 
 
 def index(folder: Path) -> Index:
-    """The registration in `folder`, or those one level below it. Raises BadInput where there is none."""
+    """Read the registration in `folder`, or those one level below it. Raises BadInput if there is none."""
     studies = registrations(folder)
     surroundings = cache(environment)
     with phase("reading the registrations"):
@@ -73,13 +73,13 @@ def index(folder: Path) -> Index:
 
 
 def environment() -> dict[str, Any]:
-    """Seconds, and only for studies that are still to run."""
+    """Hash what is installed. Takes seconds, and is called only if a study is still to run."""
     with phase("hashing what is installed"):
         return closure.environment()
 
 
 def registrations(folder: Path) -> list[Registration]:
-    """The registration that `folder` is, or those one level below it, sorted."""
+    """Return the registration that `folder` is, or those one level below it, sorted."""
     if (own := Registration(folder)).known():
         return [own]
     below = [study for path in sorted(folder.glob("*/")) if (study := Registration(path)).known()]
@@ -89,7 +89,7 @@ def registrations(folder: Path) -> list[Registration]:
 
 
 def line(study: Registration, surroundings: Callable[[], Mapping[str, Any]]) -> Line:
-    """Where one stands; whatever else its files provoke, beyond what they say of its state, is its state."""
+    """Read the entry of one registration; any unexpected error in its files makes its state unreadable."""
     at = standing.standing(study)
     try:
         return _line(study, at, surroundings)
@@ -114,14 +114,14 @@ def _line(study: Registration, at: Standing, surroundings: Callable[[], Mapping[
 
 
 def said(judged: Mapping[str, Any]) -> str:
-    """The verdict with the model that it is alone about, and whether the full cache passed its gate."""
+    """Return the verdict with the model, if there is only one, and whether the full cache passed its gate."""
     if "contrasts" not in judged:
         return str(judged.get("verdict", ""))
     return headline.line(judged, full_cache.fault(judged))
 
 
 def running(one: UnderWay) -> str:
-    """What is being run, or was cut off, in a line."""
+    """Return one line about the attempt that is running or was interrupted."""
     counted = f"{one.recorded:,}" + (f" of {one.lanes:,}" if one.lanes else "") + " lanes recorded"
     began = datetime.fromtimestamp(one.began).astimezone().isoformat(" ", "minutes")
     spooled = f"; {one.spool}" if one.spool else ""
@@ -134,7 +134,9 @@ def running(one: UnderWay) -> str:
 
 
 def drifted(study: Registration, environment: Mapping[str, Any]) -> list[str]:
-    """One line for each change for which confirm refuses today, as far as it can be told without torch."""
+    """Return one line for each change for which confirm refuses today, as far as it can be checked without
+    torch.
+    """
     path = study.folder / PROTOCOL
     now = {PROTOCOL: files.plain_sha256(path)} if files.there(path) else {}
     edited = closure.differences({PROTOCOL: study.lock.content["protocol"]["sha256"]}, now)
@@ -142,7 +144,7 @@ def drifted(study: Registration, environment: Mapping[str, Any]) -> list[str]:
 
 
 def step(at: Standing, drifted: Sequence[str], anchored: bool = False) -> str:
-    """The one thing to do next."""
+    """Return the next step."""
     if at.state in TO_RUN and drifted:
         amend = f"; or: kv-prereg amend {at.folder} <new folder> --reason <why>"
         return "bring back what was locked" + (amend if at.state == "locked" else "")
@@ -154,7 +156,7 @@ def step(at: Standing, drifted: Sequence[str], anchored: bool = False) -> str:
         case "locked" | "claimed" | "sealed" if at.replicates:
             parent = Path(at.folder).parent.parent / "registrations" / at.replicates
             return f"kv-prereg replicate {parent}"
-        case "locked" if at.anatomy not in (None, standing.LABELLED):  # which the claim ends
+        case "locked" if at.anatomy not in (None, standing.LABELLED):  # possible only before the claim
             return f"kv-prereg anatomy {at.folder}"
         case "locked" if at.randomness == "anchor" and not anchored:
             return f"kv-prereg anchor {at.folder} lock --witness ots"
@@ -174,7 +176,7 @@ def step(at: Standing, drifted: Sequence[str], anchored: bool = False) -> str:
 
 
 def count(registered: Sequence[Line]) -> dict[str, int]:
-    """How many are registered, by verdict and by the other states that an index must not hide."""
+    """Count the registrations by verdict and by the other states that an index must not hide."""
     judged = [one for one in registered if one.at.state == "judged"]
     words = Counter(one.at.verdict for one in judged)
     states = Counter(one.at.state for one in registered)

@@ -1,8 +1,8 @@
-"""The engine as a model of lm-eval: a prompt and its strings to stop at in, a text out, and what was held.
+"""The engine as a model of lm-eval: a prompt and its stop strings in, a text and its memory use out.
 
-A prompt is one text; the harness has no question apart from its context, so that what is fed after the
-compression can only be counted in tokens from the end. It is tokenised as the tokenizer does by itself, with
-its beginning-of-sequence token unless the text has it. One that does not fit is refused, and never cut.
+A prompt is one text; the harness has no question separate from its context, so the number of tokens fed after
+the compression can only be counted from the end. It is tokenised by the tokenizer's defaults, with its
+beginning-of-sequence token unless the text has it. A prompt that does not fit is refused, and never cut.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ __all__ = ["LABEL", "EngineLM", "cut"]
 LABEL = "exploratory: nothing was registered"
 ARGUMENTS = ("model", "policy", "set", "budget", "query", "seed", "dtype", "log")
 OF_THE_HARNESS = ("batch_size", "max_batch_size", "device")
-# Of a request's generation arguments; any other is refused.
+# Supported generation arguments of a request; any other is refused.
 ASKED = ("until", "max_gen_toks", "do_sample", "temperature", "top_p")
-LONGEST = 256  # new tokens where a task names no number, as the harness's own models have it
+LONGEST = 256  # new tokens if a task sets no number, as in the harness's models
 
 
 class Held(NamedTuple):
-    """What one request held. Slots per KV head and layer."""
+    """The memory use of one request. Slots per KV head and layer."""
 
     prompt_tokens: int
-    tokens: int  # decoded, with those after the cut
+    tokens: int  # decoded, including those after the cut
     budget: int | None
     mean_slots: float
     peak_slots: float
@@ -52,7 +52,7 @@ class Held(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What requests have to share to be decoded together."""
+    """The generation settings that requests share to be decoded in one batch."""
 
     max_new_tokens: int
     temperature: float
@@ -61,9 +61,9 @@ class Asked(NamedTuple):
 
 
 class EngineLM(LM):  # type: ignore[misc]
-    """generate_until under one policy and budget. Raises BadInput, in one line, for whatever it cannot do:
-    log-likelihoods, which are read off a prefill and never off an evicted cache, and the response cache,
-    whose keys do not know the policy, so that one policy would be given the answers of another.
+    """generate_until under one policy and budget. Raises BadInput, in one line, for everything unsupported:
+    log-likelihoods, which come from a prefill and never from an evicted cache, and the response cache, whose
+    keys do not include the policy, so that one policy would get the answers of another.
     """
 
     def __init__(self, model: str = "", **given: Any):
@@ -98,7 +98,7 @@ class EngineLM(LM):  # type: ignore[misc]
         self.held: list[Held] = []
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-        """The texts, cut at the first of their `until` strings, in the order of the requests."""
+        """Return the texts, cut at the first of their `until` strings, in the order of the requests."""
         together: dict[Asked, list[int]] = {}
         for place, request in enumerate(requests):
             together.setdefault(self._asked(request.args[1]), []).append(place)
@@ -129,7 +129,7 @@ class EngineLM(LM):  # type: ignore[misc]
         return texts
 
     def get_model_info(self) -> dict[str, Any]:
-        """What the harness puts into its results beside its own: the policy, and the memory of all."""
+        """Return what the harness adds to its results: the policy, and the memory use over all requests."""
         held = self.held
         memory: dict[str, Any] = {"requests": len(held)}
         if held:
@@ -246,13 +246,13 @@ class EngineLM(LM):  # type: ignore[misc]
 
 
 def cut(text: str, until: Sequence[str]) -> str:
-    """What stands before the first of the strings, whichever comes first."""
+    """Return the text before the first of the strings."""
     places = [at for end in until if (at := text.find(end)) >= 0]
     return text[: min(places)] if places else text
 
 
 def _until(given: Mapping[str, Any]) -> list[str]:
-    """Empty strings, which end every text where it begins, are left out as the harness does."""
+    """Return the stop strings without empty ones, which end every text at its start, as the harness does."""
     until = given.get("until") or []
     return [end for end in ([until] if isinstance(until, str) else until) if end]
 
@@ -289,13 +289,15 @@ def _count(given: Mapping[str, Any], name: str) -> int:
 
 
 def _device(given: Any) -> str:
-    """The harness asks for cuda:0 where nobody asked for anything, and for the CPU where there is none."""
+    """Return the device. The harness requests cuda:0 by default, also on machines without it; then it is the
+    CPU.
+    """
     name = str(given or "cpu")
     return "cpu" if name.startswith("cuda") and not torch.cuda.is_available() else name
 
 
 def _lanes(batch_size: Any) -> int | None:
-    """Lanes at once; as many as fit for "auto" and without a number."""
+    """Return the number of lanes at once; None (as many as fit) for "auto" and without a number."""
     text = str(batch_size or "auto")
     if text.partition(":")[0] == "auto":
         return None

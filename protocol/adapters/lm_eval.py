@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def register() -> None:
-    """Make lm-eval know the model. Raises BadInput where the harness is not installed."""
+    """Register the model with lm-eval. Raises BadInput if the harness is not installed."""
     if find_spec("lm_eval") is None:
         raise BadInput("lm-eval: is not installed; run: pip install 'kv-prereg[run,tasks]'")
     import lm_eval.models  # noqa: F401 (its own are registered first)

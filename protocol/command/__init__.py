@@ -1,4 +1,4 @@
-"""What every command shares: its options, one line for a refusal, the exit statuses.
+"""What all commands share: options, one-line refusals and exit statuses.
 
 May import: analysis.output, protocol.texts, protocol.witnesses, protocol.evidence.
 """

@@ -1,4 +1,4 @@
-"""How a command ends: one line for a refusal, its exit status, text or one JSON object."""
+"""Run a command and report its result: text or one JSON object, a refusal in one line, the exit status."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from protocol.evidence.refusals import BadInput, Refusal, of_system
 
 __all__ = ["STATUS", "answer", "say", "tell"]
 
-# SCREENED decides as little as INCONCLUSIVE
+# SCREENED is as undecided as INCONCLUSIVE
 STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "SCREENED": 11, "DEVIATED": 12}
 
 
@@ -23,15 +23,16 @@ def say(as_json: bool, text: str, values: dict[str, Any]) -> None:
 
 
 def tell(line: str) -> None:
-    """Say what is no result, on standard error."""
+    """Print a message that is not part of the result to standard error."""
     put(line, sys.stderr)
 
 
 def answer(as_json: bool, act: Callable[[], int], *, resumes: bool = False) -> int:
-    """Run `act` and show its phases; a refusal becomes one line on standard error and its own exit status,
-    and so does what the system refuses (a folder that cannot be written, a full disk), with status 2, and
-    whatever else a file of a stranger provokes. (`python -X dev` shows where that came from.) resumes:
-    whether the command goes on from where it was interrupted.
+    """Run `act`, show its phases and return its exit status.
+
+    A refusal becomes one line on standard error and its own exit status. Errors of the system (no permission,
+    a full disk) and any other exception, for example from an untrusted file, become one line and status 2;
+    `python -X dev` shows the traceback of the latter. resumes: whether an interrupted command continues.
     """
     try:
         with phases.showing():
@@ -69,6 +70,6 @@ def _refuse(as_json: bool, kind: str, why: str, status: int) -> int:
 
 
 def _place(fault: Exception) -> str:
-    """File and line of the code that raised."""
+    """Return the file and line of the code that raised."""
     last = traceback.extract_tb(fault.__traceback__)[-1]
     return f"{os.path.basename(last.filename)}:{last.lineno}"

@@ -1,4 +1,4 @@
-"""What every command is asked: its parser, --json, the folder, the outside witnesses that are believed."""
+"""Options that commands share: the parser with --json, the folder, and the external witnesses to trust."""
 
 import argparse
 from pathlib import Path
@@ -14,14 +14,14 @@ __all__ = ["Options", "Trust", "folder", "identity", "parser", "trust", "trusted
 
 
 class Options(argparse.Namespace):
-    """What was given to a command that has `folder`; a command's own adds the options that it declares."""
+    """Parsed arguments of a command that takes `folder`; each command adds its own options."""
 
     json: bool
     folder: Path
 
 
 class Trust(Options):
-    """With the options of `trust`."""
+    """Parsed arguments with the options of `add_trust`."""
 
     ca: Path | None
     headers: Path | None
@@ -31,7 +31,7 @@ class Trust(Options):
 
 
 def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
-    """A parser whose help is the command's docstring, with --json."""
+    """Return a parser with --json whose help is the docstring of the command."""
     made = usage.parser(menu.typed(module), doc)
     made.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     return made
@@ -48,7 +48,7 @@ def identity(made: argparse.ArgumentParser) -> None:
 
 
 def trust(made: argparse.ArgumentParser) -> None:
-    """The options that say which outside witnesses are believed."""
+    """Add the options that say which external witnesses to trust."""
     made.add_argument("--ca", type=Path, metavar="FILE", help="PEM certificates of authorities to trust")
     made.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
     made.add_argument("--remote", metavar="URL", help="the git remote to trust")
@@ -59,6 +59,6 @@ def trust(made: argparse.ArgumentParser) -> None:
 
 
 def trusted(args: Trust) -> list[Witness]:
-    """The witnesses that `trust`'s options believe, for the registration in `args.folder`."""
+    """Return the witnesses that the options of `add_trust` select for the registration in `args.folder`."""
     study = Registration(args.folder)
     return witnesses.trusted(study, ca=args.ca, headers=args.headers, remote=args.remote, branch=args.branch)

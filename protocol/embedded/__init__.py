@@ -1,4 +1,5 @@
-"""Two small language models that this project trained, and how: their folders lie beside this file.
+"""Two small language models that this project trained, and their training settings; their folders are next to
+this file.
 
 May import: nothing.
 """

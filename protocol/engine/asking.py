@@ -1,4 +1,4 @@
-"""Tokens that are fed beside the text, over the slots of one lane, and stored nowhere."""
+"""Extra prompts: tokens fed after the text, over the slots of one lane, and never stored."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ def asked(
     filled: Tensor | None = None,
     windows: Sequence[Window] = (),
 ) -> dict[Signal, Any]:
-    """What a View holds of those `signals` that ask, inside `observed`.
+    """Return the values of those `signals` that need an extra prompt, inside `observe_forward`.
 
-    token_ids [seen]: the text. cached: the slots of each layer, in this form. filled [layer, kv_head, n]:
-    where a slot is; None where all are. Every passage stands behind the text, at the positions that the next
-    tokens will have, and sees the slots and itself; in sliding layers the windows of the text.
+    token_ids [n_fed]: the text. cached: the slots of each layer, in this storage format. filled [layer,
+    kv_head, n]: True where a slot is stored; None if all are. Each passage follows the text at the positions
+    of the next tokens, and attends to the slots and to itself; in sliding layers it attends to the windows of
+    the text.
     """
     window = layers_of(model.network.config).window
     found: dict[Signal, Any] = {}
@@ -55,7 +56,7 @@ def asked(
 
 
 def refuse_beyond(model: Model, signal: AskedSignal, last: int) -> None:
-    """Positions beyond those that a model was trained for make it fail silently."""
+    """Raise BadInput for positions beyond the trained maximum, where a model fails silently."""
     most = model.network.config.max_position_embeddings
     if last > most:
         raise BadInput(
@@ -65,7 +66,7 @@ def refuse_beyond(model: Model, signal: AskedSignal, last: int) -> None:
 
 
 class Asking:
-    """The observer of one passage: answers its attention, and folds what it gives to the slots."""
+    """The observer of one passage: computes its attention and folds its attention rows into the states."""
 
     def __init__(
         self,
@@ -78,8 +79,8 @@ class Asking:
         windows: Sequence[Window] = (),
         window: int | None = None,
     ) -> None:
-        """total: tokens of the passage. states: one a layer, which are brought up to date. windows: of the
-        text, in the layers where a token sees `window` tokens.
+        """total: tokens of the passage. states: one for each layer, updated in place. windows: those of the
+        text, in the layers where a token attends to `window` tokens.
         """
         self.signal = signal
         self.cached = cached
@@ -135,4 +136,4 @@ class Asking:
         return torch.cat(parts, 1).to(values.dtype)[None]
 
     def see(self, layer: int, hidden: Tensor) -> None:
-        """What the model makes of a passage is no part of the text."""
+        """Do nothing: hidden states of a passage are not those of the text."""

@@ -1,4 +1,4 @@
-"""The batch: lanes of several problems that decode together, each with slots of its own."""
+"""The batch: lanes of several problems that decode together, each with its slots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from protocol.engine.slots import Cached, Pool, shapes
 
 
 class Batch(Events):
-    """Rows and their slots. `done` is told of every lane that leaves."""
+    """The rows and their slots. `on_done` is called for every lane that leaves."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Batch(Events):
 
     @property
     def rows(self) -> list[Row]:
-        """All lanes that decode, in the order of a forward."""
+        """All decoding lanes, in the order of a forward pass."""
         return [row for pool in self.slots.pools.values() for row in pool.members]
 
     def join(self, forked: Forked, forks: Sequence[Fork]) -> None:
-        """Give places to lanes of one problem: copy slots, feed the query, choose a first token."""
+        """Add lanes of one problem: copy their slots, feed the query, choose the first token."""
         request = forked.request
         newcomers: dict[Pool[Row], list[tuple[Row, Fork]]] = {}
         for fork in forks:
@@ -102,7 +102,8 @@ class Batch(Events):
         self.accept(rows, logits)
 
     def hold_queries(self) -> None:
-        """Lanes have come or gone: those that keep the last queries keep them side by side."""
+        """Regroup the buffers of recent queries after lanes joined or left: one buffer for each window width.
+        """
         owners: dict[int, dict[Row, Memory]] = {}
         for row in self.rows:
             if row.memory is not None and row.memory.recent is not None:
@@ -116,14 +117,16 @@ class Batch(Events):
         self.recents = recents
 
     def step(self) -> None:
-        """Feed every lane its last token and choose the next."""
+        """Feed every lane its last token and choose the next one."""
         spans = [(pool, 0, len(pool.members)) for pool in self.slots.pools.values()]
         rows = self.rows
         logits = self.feed(spans, torch.tensor([row.token_ids[-1] for row in rows])[:, None])
         self.accept(*self.remaining(rows, logits))
 
     def feed(self, spans: Sequence[tuple[Pool[Row], int, int]], token_ids: Tensor) -> Tensor:
-        """Logits [lane, vocabulary] after token_ids [lane, t]; events fire, and what is held is noted."""
+        """Return logits [lane, vocabulary] after token_ids [lane, t]; evicts where due and records cache
+        sizes.
+        """
         network, new = self.model.network, token_ids.shape[1]
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
         starts = torch.tensor([row.seen - row.behind for row in rows])
@@ -150,7 +153,7 @@ class Batch(Events):
         return last
 
     def refuse_non_finite(self, rows: Sequence[Row], logits: Tensor) -> None:
-        """Fail the lanes whose logits name no next token, before a policy sees what they hold."""
+        """Fail lanes without a usable next token, before a policy sees their cache."""
         usable = sampling.usable(logits).tolist()
         if all(usable):
             return
@@ -158,7 +161,7 @@ class Batch(Events):
         self.dismiss({row: LaneFailure(f"{sampling.UNUSABLE} at decode step {row.step}") for row in faulty})
 
     def remember(self, observer: BatchObserver, rows: Sequence[Row]) -> None:
-        """Fold what the forward showed into the memories of the lanes."""
+        """Fold the observations of a forward pass into the memories of the lanes."""
         for step in observer.steps:
             members = step.pool.members[step.own]
             for watch in step.watches:
@@ -198,9 +201,11 @@ class Batch(Events):
                     row.memory.see(layer, own)
 
     def room(self, lane: Lane, counts: Tensor, query: int = 0, wait: int = 0) -> int:
-        """Slots that a head of a lane may still append before its next event, if there is any.
+        """Return the number of slots that each head of a lane may append before its next eviction step, if
+        any.
 
-        query: tokens fed at once before the first new one. wait: steps by which the first event may be late.
+        query: tokens fed at once before the first new one. wait: steps by which the first eviction may be
+        delayed.
         """
         most, cadence = query + self.max_new_tokens, lane.policy.cadence
         if cadence.interval is None or lane.budget is None:
@@ -209,7 +214,7 @@ class Batch(Events):
         return min(most, below + query + wait + cadence.interval)
 
     def measure(self, rows: Sequence[Row]) -> None:
-        """Note what the lanes that were fed hold, and what is allocated for them."""
+        """Record the slots in use and the allocated bytes of the lanes that were fed."""
         fed = set(rows)
         total = self.windows.bytes()
         for pool in self.slots.pools.values():
@@ -223,7 +228,7 @@ class Batch(Events):
         self.peak_bytes = max(self.peak_bytes, total)
 
     def remaining(self, rows: Sequence[Row], logits: Tensor) -> tuple[list[Row], Tensor]:
-        """Without the lanes that have just failed."""
+        """Return the rows and logits without lanes that have just failed."""
         if not any(row.left for row in rows):
             return list(rows), logits
         stayed = [index for index, row in enumerate(rows) if not row.left]

@@ -1,4 +1,4 @@
-"""Contexts that are read block by block: a lane whose budget holds while its prompt is still being fed."""
+"""Block-wise prefill: contexts read block by block, with the lane's budget enforced throughout the prompt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["fork"]
 
 
 def fork(model: Model, request: Request, chunk: int | None, forms: Mapping[State, Form]) -> Forked:
-    """`forking.fork`, and beside it the lanes that read the context in blocks, each on its own: once more."""
+    """Run `prefill_fan_out.fork_lanes`, then feed the context again for each lane that reads it in blocks."""
     start = perf_counter()
     forked = forking.fork(model, request, chunk)
     waiting, failures = list(forked.waiting), dict(forked.failures)
@@ -46,7 +46,7 @@ def fork(model: Model, request: Request, chunk: int | None, forms: Mapping[State
 def read(
     model: Model, request: Request, lane: Lane, number: int, chunk: int | None, forms: Mapping[State, Form]
 ) -> Fork | LaneFailure:
-    """One lane's own way through the context, until it waits for a place: once, or once for each episode."""
+    """Feed the context of one lane block by block, once or once for each episode; return its fork."""
     cadence, prompt = lane.policy.cadence, request.prompt
     assert isinstance(cadence, Blockwise)
     assert lane.budget is not None
@@ -54,7 +54,7 @@ def read(
     lanes, chosen = episodes_of(model, request, lane, budget)
     first = cadence.first(len(prompt.context), budget)
     rest = prompt.context[first:]
-    # To its policy a block is what an interval is to an answer.
+    # A policy treats a block of the prompt like an interval of the answer.
     blocks = Cadence(interval=cadence.block, slack=False)
     readers = tuple(own._replace(policy=replace(own.policy, cadence=blocks), budget=budget) for own in lanes)
     fed = Prompt(prompt.context[:first], rest + prompt.query, prompt.written)
@@ -75,7 +75,7 @@ def read(
 
 
 def episodes_of(model: Model, request: Request, lane: Lane, budget: int) -> tuple[tuple[Lane, ...], int]:
-    """The lane as it reads the context for each cache that it fills, and which of them answers."""
+    """Return the lane variants, one for each cache that it fills, and the index of the one that answers."""
     cadence, scoring, (context, query, _) = lane.policy.cadence, lane.policy.scoring, request.prompt
     if not isinstance(cadence, Episodic):
         return (lane,), 0
@@ -91,20 +91,20 @@ def episodes_of(model: Model, request: Request, lane: Lane, budget: int) -> tupl
 
 
 def held(reading: Reading, lane: Lane, number: int) -> Fork:
-    """What a lane holds that has read its context."""
+    """Return the fork of a lane that has read its context, and release its row."""
     (row,) = reading.rows
     lengths, stored = row.pool.lengths[:, 0].clone(), cached_of(row)
     device, slots = stored[0].keys.device, stored[0].keys.shape[1]
     kept = tuple((torch.arange(slots) < lengths[..., None]).to(device))
     given = Given([], [], [None] * len(stored), reading.logits, row.seen, drew=False)
     memory = None if lane.policy.cadence.interval is None else row.memory
-    row.pool.members.clear()  # they hold each other too
+    row.pool.members.clear()  # breaks the reference cycle between row and pool
     windows = reading.windows.of(row, row.seen)
     return Fork(number, lane, kept, lengths, memory, row.granted[-1], given, stored=stored, windows=windows)
 
 
 def slots_of(fork: Fork) -> Iterator[Tensor]:
-    """Its slots in tensors of their own, and its windows."""
+    """Yield the slots of a fork, each in a tensor of its own, and its windows."""
     assert fork.stored is not None
     for stored, kept in zip(fork.stored, fork.kept, strict=True):
         yield from (part[kept] for part in stored if part is not None)
@@ -117,14 +117,15 @@ def note(failures: list[LaneFailure], row: Row, result: Outcome | LaneFailure) -
 
 
 class Reading(Batch):
-    """A batch of one lane, whose query is the rest of its context: fed in blocks, each with its event."""
+    """A batch of one lane whose query is the rest of its context, fed in blocks with an eviction after each.
+    """
 
     def __init__(
         self, model: Model, block: int, rest: int, chunk: int | None, forms: Mapping[State, Form]
     ) -> None:
-        """rest: tokens of the context after those of the first event."""
+        """rest: context tokens after those of the first eviction."""
         self.failures: list[LaneFailure] = []
-        # A list and no method of its own: a batch that held itself would keep its slots too long.
+        # Not a method: a batch that references itself would free its slots too late.
         super().__init__(model, block, 0.0, 1.0, 0, frozenset(), forms, partial(note, self.failures))
         self.block = block
         self.rest = rest
@@ -136,7 +137,7 @@ class Reading(Batch):
         return self.block
 
     def feed(self, spans: Sequence[tuple[Pool[Row], int, int]], token_ids: Tensor) -> Tensor:
-        """Logits after the rest of the context. spans, token_ids: of the one lane."""
+        """Return logits after the rest of the context. spans, token_ids: those of the single lane."""
         tokens = token_ids[:, : self.rest]
         for start in range(0, self.rest, self.block):
             stop = min(start + self.block, self.rest)
@@ -155,7 +156,8 @@ class Reading(Batch):
             self.dismiss(dict.fromkeys(rows, LaneFailure(reason)))
 
     def fire(self, rows: Sequence[Row]) -> None:
-        """The event of a block that is whole, which leaves the budget, if there is more than that."""
+        """Evict at the end of a block down to the budget, if the cache is larger or the context is complete.
+        """
         for row in rows:
             budget, memory = row.lane.budget, row.memory
             assert budget is not None
@@ -166,4 +168,4 @@ class Reading(Batch):
                 self.act({row: Due(row, memory, budget)})
 
     def accept(self, rows: Sequence[Row], logits: Tensor) -> None:
-        """No token is chosen."""
+        """Do nothing: no token is chosen."""

@@ -1,4 +1,4 @@
-"""Run problems under many policies: each prompt is fed once, its lanes decode in one batch with others."""
+"""Run problems under many policies: feed each prompt once, decode its lanes in one batch with others."""
 
 from __future__ import annotations
 
@@ -63,37 +63,37 @@ def run(
     attention: Attention | str | None = None,
     report: Callable[[Doing], object] = lambda doing: None,
 ) -> Run:
-    """Decode every lane of every request; one outcome or failure per lane, in their order.
+    """Decode every lane of every request; return one outcome or failure for each lane, in their order.
 
-    A context is fed once, in chunks of `prefill_chunk` tokens (None: in one); each lane keeps the slots that
-    its policy chooses, then reads the query and its own tokens at their absolute positions. At most
-    `max_concurrent` lanes decode at once (None: as many as half of the free memory holds); a lane that stops
-    leaves its place to the next one in the order of the requests, whose prompt is fed when its first lane has
-    a place. Who decodes beside whom is thus a function of the arguments alone. In other company the same lane
-    computes the same up to the rounding of the dtype, and draws the same noise. `attention` is a
-    registered name, or None for what `attention.kernels.chosen` makes of it, or a kernel in their place.
+    A context is fed once, in chunks of `prefill_chunk` tokens (None: one chunk); each lane keeps the slots
+    that its policy selects, then reads the query and its new tokens at their absolute positions. At most
+    `max_concurrent` lanes decode at once (None: as many as fit in half of the free memory). A lane that stops
+    is replaced by the next one in the order of the requests; a prompt is fed when its first lane is admitted.
+    The batch composition is therefore a function of the arguments alone. In another batch composition a lane
+    computes the same values up to the rounding of the dtype, and draws the same noise. `attention` is a
+    registered name, None for the default of `attention.kernels.choose_attention`, or an Attention.
 
-    No event fires before `first_event` new tokens have been fed: with 1 the first token of the answer is
-    chosen over the whole query, with 0 an event may cut the query before it. The event after the context is
-    not meant. Once a lane has fed a token of `marks`, its thinking is over: no event fires any more, and it
-    gets room for all that it may still say. Above temperature 0, `top_p` leaves the tokens of the
-    `sampling.nucleus` alone. Logits that name no token, and keys or values of a context that are not finite,
-    fail their lanes, whatever the policy and the temperature. `report` is told before every prompt, after the
-    last one that found a place, and after every step what is done.
+    No eviction occurs before `first_event` new tokens have been fed: with 1 the first token of the answer is
+    chosen over the whole query, with 0 the query may be evicted from before it. The eviction after the
+    context is not affected. After a lane has fed a token of `marks`, its thinking is over: no more evictions
+    occur, and it gets room for all tokens that it may still generate. Above temperature 0, `top_p` restricts
+    the tokens to the `sampling.nucleus`. Logits without a finite maximum, and non-finite keys or values of a
+    context, fail their lanes at every policy and temperature. `report` receives the progress before every
+    prompt, after the last prompt that was admitted, and after every step.
 
     Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature or
-    first event, a top_p outside (0, 1], a budget that does not fit its policy (a number where it evicts, None
-    where it never does), an interval for a policy whose signals cannot be measured while decoding, a policy
-    that needs statistics of the model that are not there, or an output projection or a rotary embedding that
-    it lacks, a state that the model or a press cannot hold, positions that the model has not for what a
-    policy feeds behind a text, and a model that cannot be evicted from honestly (`layers.refused`).
+    first event, a top_p outside (0, 1], a budget that does not fit its policy (a number is needed if it
+    evicts, None if it never does), an interval for a policy whose signals cannot be measured while decoding,
+    a policy that needs missing statistics of the model, or an output projection or a rotary embedding that
+    the model lacks, a state that the model or a press cannot store, positions beyond the model's maximum for
+    an extra prompt of a policy, and a model that cannot be evicted from (`layers.unsupported`).
     """
     check(model)
     refuse(model, requests, max_new_tokens, temperature, top_p, max_concurrent, prefill_chunk, first_event)
     forms = forms_of(model, requests)
     if max_concurrent is None:
         max_concurrent = max_concurrent_for(model.network, requests, max_new_tokens, first_event, marks)
-    requests = [request._replace() for request in requests]  # one that is given twice is two
+    requests = [request._replace() for request in requests]  # a request that occurs twice becomes two
     outcomes: list[list[Outcome | LaneFailure | None]] = [[None] * len(request.lanes) for request in requests]
     seconds = [0.0] * len(requests)
     number = {id(request): index for index, request in enumerate(requests)}
@@ -141,7 +141,7 @@ def run(
 
 
 def admit(batch: Batch, forked: Forked, max_concurrent: int) -> None:
-    """Waiting lanes of one problem take the places that are free."""
+    """Move waiting lanes of one problem to the free places of the batch."""
     free = max_concurrent - len(batch.rows)
     lanes = [forked.waiting.popleft() for _ in range(min(free, len(forked.waiting)))]
     if lanes:
@@ -187,8 +187,9 @@ def refuse(
 
 
 def refuse_sinks(model: Architecture, policy: Policy, of: str) -> None:
-    """A policy that takes rows of attention for shares of 1, of a model whose sinks take the rest. of: whose
-    policy it is.
+    """Raise BadInput for a policy that needs attention rows that sum to 1, if the model has attention sinks.
+
+    owner: the arm or lane of the policy.
     """
     blocks: Any = getattr(model.network.base_model, "layers", ())
     places = layers_of(model.network.config).evictable if len(blocks) else ()
@@ -241,7 +242,7 @@ def refuse_lane(lane: Lane) -> None:
 
 
 def shown_layers(model: Model, requests: Sequence[Request]) -> set[int]:
-    """Layers whose output some policy reads. Raises BadInput where it reads one that is not there."""
+    """Return the layers whose output some policy reads. Raises BadInput for a layer that does not exist."""
     shown = set[int]()
     for signal in {signal for request in requests for lane in request.lanes for signal in lane.policy.needs}:
         if isinstance(signal, HiddenSignal):

@@ -1,8 +1,8 @@
-"""Events while decoding: who is due, what each policy keeps, and where the kept slots go.
+"""Evictions while decoding: which lanes are due, what each policy keeps, and how the kept slots are moved.
 
-Lanes of one policy and pool whose heads all hold one number of slots are asked together, as one tensor
-operation (`policies.together`). What each lane keeps is found before any slot is moved, and lanes change
-their places in their order, so that nothing depends on who was asked with whom.
+Lanes of one policy and pool whose heads all store the same number of slots are evaluated in one batched
+tensor operation (`policies.together`). All decisions are made before any slot is moved, and lanes move in
+their order, so that nothing depends on the batching.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from protocol.layers.kinds import layers_of as kinds_of
 __all__ = ["Events"]
 
 AT_ONCE = 2**26
-"""Bytes of slots that are copied for one tensor operation, or one lane."""
+"""Bytes of slots that are copied for one batched operation; at least one lane is."""
 
 
 class Due(NamedTuple):
-    """A lane that has an event now."""
+    """A lane that is due for eviction."""
 
     row: Row
     memory: Memory
@@ -56,17 +56,17 @@ class Due(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a lane keeps. stored [layer, kv_head, n]: positions of the slots that it held."""
+    """The eviction decision of a lane. positions [layer, kv_head, n]: positions of its slots before it."""
 
     event: Event
     stored: Tensor
 
 
 class Gathered(NamedTuple):
-    """What several lanes of one pool keep, all of them as many slots in every head.
+    """The eviction decisions of several lanes of one pool, with equally many kept slots in every head.
 
-    stored [lane, layer, kv_head, n]: positions of the slots that they held. order [lane, layer, kv_head, k]:
-    of the kept ones. sums: states of attention signals, with a column for each of these.
+    positions [lane, layer, kv_head, n]: positions of the slots before it. order [lane, layer, kv_head, k]:
+    indices of the kept ones. sums: states of attention signals, with a column for each kept slot.
     """
 
     due: Sequence[Due]
@@ -110,7 +110,7 @@ class Events:
         raise NotImplementedError
 
     def fire(self, rows: Sequence[Row]) -> None:
-        """The events that are due."""
+        """Run the evictions that are due."""
         start = perf_counter()
         due = dict[Row, Due | LaneFailure | None]()
         for row in rows:
@@ -125,7 +125,7 @@ class Events:
         self.event_seconds += perf_counter() - start
 
     def event_of(self, row: Row, memory: Memory, budget: int) -> Due | LaneFailure | None:
-        """The event of a lane, if it has one now; notes until when it has none."""
+        """Return the eviction of a lane if it is due; otherwise record until when it cannot be."""
         cadence, step = row.lane.policy.cadence, row.step
         if step < self.first_event:
             row.next_event = row.seen + self.first_event - step
@@ -143,7 +143,7 @@ class Events:
         return None
 
     def act(self, due: Mapping[Row, Due | LaneFailure | None]) -> None:
-        """Ask the policies of the lanes that are due, then move what they keep; None: `answer`."""
+        """Decide for all due lanes, then move their kept slots; None means `stop_evicting`."""
         found = dict[Row, Kept | LaneFailure]()
         gathered = list[Gathered]()
         for group in self.groups([each for each in due.values() if isinstance(each, Due)]):
@@ -165,7 +165,7 @@ class Events:
                 self.evict(each, found[row])
 
     def groups(self, due: Sequence[Due]) -> Iterator[Sequence[Due]]:
-        """Lanes that can be asked together, and each of the others alone."""
+        """Yield lanes that can be evaluated together, and each of the others alone."""
         groups = dict[object, list[Due]]()
         for number, each in enumerate(due):
             row, pool = each.row, each.row.pool
@@ -189,17 +189,17 @@ class Events:
                 yield group[first : first + most]
 
     def alike(self, policy: Policy) -> Policy | None:
-        """The first of the policies equal to this one; None of one whose lanes are asked alone."""
+        """Return the first known policy equal to this one; None if its lanes are evaluated alone."""
         if id(policy) not in self.known:
             first = None
             if together(policy):
                 firsts = (first for _, first in self.known.values() if first == policy)
                 first = next(firsts, policy)
-            self.known[id(policy)] = (policy, first)  # which keeps it, and so its id
+            self.known[id(policy)] = (policy, first)  # keeps the policy alive, so that its id is not reused
         return self.known[id(policy)][1]
 
     def several(self, due: Sequence[Due]) -> Gathered | None:
-        """What these lanes keep; None where some might fail, which each does alone and in its own words."""
+        """Return the decisions of these lanes; None if one might fail, so that each is evaluated alone."""
         try:
             return self.gathered(due)
         except (ValueError, Asunder):
@@ -227,7 +227,7 @@ class Events:
             sentence_ends=self.model.sentence_ends,
             seed=0,
             signals=self.measured(due, places, stored, sums),
-            # What all heads share is looked at once.
+            # Positions that all heads share are evaluated once.
             stored=stored[:, :1, :1] if (stored == stored[:, :1, :1]).all() else stored,
             rotation=self.rotation,
             several=Several(seen, prompt),
@@ -243,7 +243,7 @@ class Events:
     def measured(
         self, due: Sequence[Due], places: Sequence[int], stored: Tensor, sums: Mapping[AttentionSignal, Any]
     ) -> dict[Signal, Any]:
-        """As `lane_memory.measured`, of several lanes whose signals are all `measurable`."""
+        """Measure as `lane_memory.measure_signals` does, for several lanes with batchable signals."""
         pool, needs = due[0].row.pool, due[0].row.lane.policy.needs
         layers, n, found = range(len(pool.shape)), stored.shape[-1], dict[Signal, Any]()
         cached: list[Cached] = []
@@ -269,13 +269,13 @@ class Events:
         return found
 
     def stays(self, several: Gathered) -> bool:
-        """Whether what these lanes keep has its place where it is."""
+        """Return whether these lanes can keep their places in the pool."""
         row, counts = several.due[0].row, torch.full(several.order.shape[1:3], several.order.shape[-1])
         sizes = row.pool.form.sizes(row.pool.keys[0])
         return shapes(counts, self.room(row.lane, counts), sizes=sizes) == row.pool.shape
 
     def alone(self, due: Due) -> Kept | LaneFailure:
-        """What the policy of a lane keeps of the slots of today."""
+        """Return the decision of a lane's policy on its current slots."""
         row, memory, budget = due
         lengths = row.pool.lengths[:, row.place]
         stored = memory.stored(row.seen, int(lengths.max()))
@@ -307,7 +307,7 @@ class Events:
             return forking.failure(refusal)
 
     def evict(self, due: Due, found: Kept | LaneFailure) -> None:
-        """Move the slots together that a lane keeps."""
+        """Compact the slots that a lane keeps."""
         row, memory, budget = due
         if isinstance(found, LaneFailure):
             self.dismiss({row: found})
@@ -328,8 +328,8 @@ class Events:
         row.granted.append(budget)
 
     def answer(self, row: Row) -> None:
-        """The thinking is over: nothing is evicted any more, so that what the policy carries is dropped and
-        the slots get room for all that may still be said.
+        """Stop evicting after the thinking: drop the state of the policy, and reserve slots for the rest of
+        the answer.
         """
         row.count_state()
         row.memory = None
@@ -339,9 +339,9 @@ class Events:
         self.move(row, cached_of(row), kept, self.max_new_tokens - row.step)
 
     def move(self, row: Row, cached: Sequence[Cached], kept: Tensor, room: int) -> Tensor:
-        """Move the kept slots of a lane together, into a place with so much room; returns their counts.
+        """Compact the kept slots of a lane into a place with `room` more slots; return their counts.
 
-        cached: as of `cached_of`; kept [layer, kv_head, n].
+        cached: as from `cached_layers`; mask [layer, kv_head, n].
         """
         pool, place = row.pool, row.place
         counts = kept.sum(-1).cpu()
@@ -360,7 +360,9 @@ class Events:
 
 
 def foretold(kind: type[Cadence]) -> bool:
-    """Whether what a cadence says of its next event is said of all that decides when it fires."""
+    """Return whether `next_due` is defined in the same class as the methods that decide when an eviction is
+    due, or in a subclass of it.
+    """
     said = [
         next(place for place, each in enumerate(kind.__mro__) if name in vars(each))
         for name in ("next_due", "due", "budget", "budgets", "least")
@@ -369,7 +371,7 @@ def foretold(kind: type[Cadence]) -> bool:
 
 
 def last_rows(due: Sequence[Due], signal: AttentionSignal, layer: int, stored: Tensor, keys: Tensor) -> Rows:
-    """Attention of the last tokens of several lanes over their slots, [lane, q_head, row, n]."""
+    """Return the attention of the last tokens of several lanes over their slots, [lane, q_head, row, n]."""
     assert signal.window is not None
     recent = torch.stack([recent_of(each.memory)[layer] for each in due])
     last = [positions_of(each.row.seen, signal.window, recent) for each in due]
@@ -385,13 +387,13 @@ def recent_of(memory: Memory) -> Tensor:
 
 
 def compact(several: Gathered) -> None:
-    """Move the kept slots of several lanes together, in the places that they have."""
+    """Compact the kept slots of several lanes within their places."""
     pool, order = several.due[0].row.pool, several.order
     before, after = (part[0].numel() for part in (several.stored, order))
     positions = several.stored.gather(-1, order)
     pool.compact(several.places, order)
     for lane, (row, memory, budget) in enumerate(several.due):
-        # Of its own, or the lane that stays longest would hold what all of them had.
+        # A copy: a view would keep the tensors of all lanes alive.
         memory.positions = positions[lane].clone()
         memory.fed, memory.remembered, memory.routed = row.seen, None, None
         for signal, state in several.sums.items():

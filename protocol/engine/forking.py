@@ -1,4 +1,4 @@
-"""The first event: every lane of a problem keeps its slots of the one prefill."""
+"""The first eviction: every lane of a problem keeps its slots of the shared prefill."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from protocol.presses.pressed import Given, Pressed
 
 
 class Fork(NamedTuple):
-    """A lane that waits for a place.
+    """A lane that waits for a place in the batch.
 
-    number: among the lanes of its request. kept: one mask per layer, bool [kv_head, n]; counts: their sums,
-    [layer, kv_head] on the CPU. granted: what its cadence gave the first event, per KV head and layer.
-    given: slots of its own, of which all are kept; else they are those of the prefill that lanes share.
-    merging: which of them go on in the kept ones. stored: of slots of its own that have been stored already,
-    the form in which they are. parked: tensors of other caches that the lane holds beside its slots. windows:
-    of its own, where it read the context by itself; else they are those of the prefill.
+    number: index among the lanes of its request. masks: one for each layer, bool [kv_head, n]; counts: their
+    sums, [layer, kv_head] on the CPU. granted: budget of the first eviction, per KV head and layer.
+    lane_prefill: slots of this lane alone, all kept; otherwise the slots are those of the shared prefill.
+    merging: which slots are merged into the kept ones. stored: the slots of this lane in their storage
+    format, if they are already encoded. parked: tensors of other caches that the lane holds besides its
+    slots. windows: those of this lane if it read the context alone; otherwise those of the prefill.
     """
 
     number: int
@@ -48,11 +48,10 @@ class Fork(NamedTuple):
 
 
 class Forked(NamedTuple):
-    """A prefilled problem. Its keys and values live until the last of its lanes has a place.
+    """A prefilled problem. Its keys and values are freed when the last of its lanes is admitted.
 
-    keys, values: one tensor per layer, [kv_head, n, d]. logits: [vocabulary] after the last context token.
-    windows: of each sliding layer.
-    failures: by index of the lane.
+    keys, values: one tensor for each layer, [kv_head, n, d]. logits: [vocabulary] after the last context
+    token. windows: one for each sliding layer. failures: by index of the lane.
     """
 
     request: Request
@@ -66,10 +65,12 @@ class Forked(NamedTuple):
 
 
 def fork(model: Model, request: Request, chunk: int | None) -> Forked:
-    """Feed the context once, whatever the number of lanes, and once more for each press. Lanes that differ in
-    their seeds alone have one first event, unless their policy draws. A ValueError of a
-    policy fails its own lane; what is not finite fails all of them: a policy that drops the slot would answer
-    where another one fails. Lanes that are `in_blocks` are left out: `blocks.fork` has them.
+    """Feed the context once for all lanes, and once more for each press.
+
+    Lanes that differ only in their seeds share the first eviction, unless their policy draws random numbers.
+    A ValueError of a policy fails its lane. Non-finite values fail all lanes: otherwise a policy that drops
+    the slot would answer where another fails. Lanes that `reads_in_blocks` are left to
+    `blockwise.fork_lanes`.
     """
     start = perf_counter()
     context = request.prompt.context
@@ -103,7 +104,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
         measured = {signal: fed.signals[signal] for signal in lane.policy.needs & fed.signals.keys()}
         view = view_of(model, request, lane, token_ids, measured, len(fed.keys[0]), rotation)
         try:
-            # All of the context may stay for a policy that never evicts.
+            # A policy that never evicts may keep the whole context.
             budget = len(context) if lane.budget is None else granted(lane.policy.cadence, lane.budget, 0)
             event = compressed(lane.policy, view, budget)
             carried = None
@@ -131,11 +132,12 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
 
 
 def granted(cadence: Cadence, budget: int, step: int) -> int:
-    """Slots per KV head and layer that an event may leave once `step` new tokens have been fed.
+    """Return the slots per KV head and layer that remain after an eviction when `step` new tokens have been
+    fed.
 
-    A cadence declares the budgets of its rounds, whose mean is at most the registered one, and grants them in
-    their order. Raises ValueError for one that declares more, or grants what it did not declare: the lane
-    would hold slots that no registration gave it.
+    A schedule declares the budgets of its rounds, whose mean is at most the registered budget, and grants
+    them in order. Raises ValueError if it declares more or grants another number, since the lane would then
+    store slots that were not registered.
     """
     rounds = cadence.budgets(budget)
     if not rounds or min(rounds) < 1 or sum(rounds) > budget * len(rounds):
@@ -154,7 +156,7 @@ def granted(cadence: Cadence, budget: int, step: int) -> int:
 
 
 def in_blocks(lane: Lane, context: int) -> bool:
-    """Whether a lane reads a context of so many tokens for itself, in blocks, with events on the way."""
+    """Return whether a lane reads a context of this length alone, in blocks with evictions between them."""
     cadence = lane.policy.cadence
     if not isinstance(cadence, Blockwise) or lane.budget is None:
         return False
@@ -162,7 +164,7 @@ def in_blocks(lane: Lane, context: int) -> bool:
 
 
 class Pressings:
-    """What presses leave of one context; what draws nothing runs once for all seeds."""
+    """The results of presses on one context; a press without randomness runs once for all seeds."""
 
     def __init__(self, model: Model, request: Request) -> None:
         self.model = model
@@ -170,7 +172,9 @@ class Pressings:
         self.left: dict[tuple[int, int, int | None], Given] = {}
 
     def given(self, press: Pressed, budget: int, seed: int) -> Given:
-        """Raises ValueError for what a press refuses, and where it leaves what is not finite."""
+        """Return the result of a press. Raises ValueError if it refuses the context or leaves non-finite
+        values.
+        """
         for place in ((id(press), budget, None), (id(press), budget, seed)):
             if place in self.left:
                 return self.left[place]
@@ -183,7 +187,7 @@ class Pressings:
 
 
 def not_finite(fed: Prefilled | Given, where: str = "in the prompt that all lanes share") -> str:
-    """Why no lane can begin here; empty where they can."""
+    """Return why no lane can start from this prefill; empty if they can."""
     if not sampling.usable(fed.logits):
         return f"{sampling.UNUSABLE} at decode step 0, {where}"
     for layer, stored in enumerate(zip(fed.keys, fed.values, strict=True)):
@@ -210,7 +214,7 @@ def view_of(
     routed: Any = None,
     weights: Tensor | None = None,
 ) -> View:
-    """What the policy of a lane sees at the event of `step`. token_ids: every token seen."""
+    """Build the view of a lane's policy at the eviction of `step`. token_ids: all tokens fed."""
     stream = ("view", request.problem, lane.seed) + ((step,) if step else ())
     prompt = min(len(token_ids), request.prompt.asked)
     return View(
@@ -231,15 +235,15 @@ def view_of(
 
 
 def marked(model: Model, token_ids: Tensor, prompt: int, mark: Mark) -> tuple[range, ...]:
-    """Positions of the marked stretches of the answer: what the prompt says of marks is no line."""
+    """Return positions of the marked stretches of the answer; marks in the prompt do not count."""
     answer = token_ids[prompt:].tolist()
     found = model.lines(answer, mark) if answer else ()
     return tuple(range(prompt + line.start, prompt + line.stop) for line in found)
 
 
 def compressed(policy: Policy, view: View, budget: int) -> Event:
-    """Its event. Raises ValueError for whatever the policy raises, since it may be a stranger's, and one lane
-    is no reason to lose the others; what the machine lacks is nobody's fault.
+    """Return the event of a policy. Raises ValueError for any exception of the policy, which may be
+    third-party code, so that one lane does not end the others; memory errors are passed on.
     """
     try:
         return policy.event(view, budget)

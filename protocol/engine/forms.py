@@ -1,4 +1,4 @@
-"""In what form the slots of a lane are stored: as computed, with coded values, or merged and weighed."""
+"""Storage formats of slots: as computed, with coded values, or merged with weights."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["ALIKE", "VERBATIM", "Form", "Sizes", "forms_of"]
 
 
 WEIGHT = 4
-"""Bytes of the number of tokens that a slot stands for, float32."""
+"""Bytes of a slot's weight, the number of tokens that it represents, in float32."""
 
 
 class Sizes(NamedTuple):
-    """Bytes of one slot of one head in one layer: key and value as computed, and as they are stored."""
+    """Bytes of one slot of one head in one layer: key and value as computed, and as stored."""
 
     computed: int
     own: int
@@ -33,10 +33,12 @@ ALIKE = Sizes(1, 1)
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """Of the lanes whose policies have one state. It is itself alone: lanes of two forms share no pool.
+    """The storage format of lanes whose policies have the same state. Compared by identity: lanes of
+    different formats share no pool.
 
-    codec: of the values; None where they are stored as computed. weighed: with each slot, how many tokens it
-    stands for. mass: the logarithm of that number is added to the attention logit of the slot.
+    codec: of the values; None if they are stored as computed. has_weights: each slot stores the number of
+    tokens that it represents. weighs_logits: the logarithm of that number is added to the attention logit of
+    the slot.
     """
 
     codec: Codec | None = None
@@ -44,34 +46,34 @@ class Form:
     mass: bool = False
 
     def sizes(self, keys: Tensor) -> Sizes:
-        """keys [..., d], as they are stored."""
+        """Return the sizes of a slot. keys [..., d], as they are stored."""
         dim, item = keys.shape[-1], keys.element_size()
         return Sizes(2 * dim * item, (dim + self.width(dim)) * item + WEIGHT * self.weighed)
 
     def width(self, dim: int) -> int:
-        """Numbers of a stored value, of a model whose values have `dim`."""
+        """Return the width of a stored value, for a model with values of width `dim`."""
         return dim if self.codec is None else self.codec.width
 
     def encoded(self, layer: int, values: Tensor) -> Tensor:
-        """[..., kv_head, t, d] -> [..., kv_head, t, width], in the same precision."""
+        """Encode values [..., kv_head, t, d] -> [..., kv_head, t, width], in the same precision."""
         return values if self.codec is None else self.codec.encode(layer, values).to(values.dtype)
 
     def decoded(self, layer: int, stored: Tensor) -> Tensor:
-        """[..., kv_head, t, width] -> [..., kv_head, t, d], in the same precision."""
+        """Decode values [..., kv_head, t, width] -> [..., kv_head, t, d], in the same precision."""
         return stored if self.codec is None else self.codec.decode(layer, stored).to(stored.dtype)
 
     def expanded(self, layer: int, attended: Tensor) -> Tensor:
-        """[..., q_head, t, width] -> [..., q_head, t, d], in the same precision."""
+        """Expand outputs [..., q_head, t, width] -> [..., q_head, t, d], in the same precision."""
         return attended if self.codec is None else self.codec.expand(layer, attended).to(attended.dtype)
 
 
 VERBATIM = Form()
-"""Of every state that neither codes nor merges, whatever its name."""
+"""The format of every state that neither codes nor merges."""
 
 
 def forms_of(model: Model, requests: Sequence[Request]) -> dict[State, Form]:
-    """The form of every state of these lanes, made once. Raises BadInput for one that the model or a press
-    cannot hold.
+    """Build the storage format of every state of these lanes, one for each. Raises BadInput for a state that
+    the model or a press does not support.
     """
     forms = dict[State, Form]()
     for lane in (lane for request in requests for lane in request.lanes):
@@ -87,7 +89,9 @@ def forms_of(model: Model, requests: Sequence[Request]) -> dict[State, Form]:
 
 
 def refuse_unmergeable(model: Architecture, state: State, of: str) -> None:
-    """A state that merges, of a model whose keys cannot be turned. of: whose state it is."""
+    """Raise BadInput for a merging state if the model's keys cannot be rotated. owner: the arm or lane of the
+    state.
+    """
     if state.merges and rotation_of(model.network) is None:
         raise BadInput(
             f"state of {of}: {type(state).__name__} merges slots, whose keys are turned to one position, and "

@@ -1,4 +1,4 @@
-"""What a lane carries beside its slots while it decodes, for a policy with events on the way."""
+"""The memory of a lane: what it carries besides its slots, for a policy that evicts while decoding."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from protocol.engine.forms import VERBATIM, Form
 from protocol.engine.slots import Cached
 
 AT_ONCE = 4
-"""Tokens whose hidden states, or keys and values, are folded together: a fold of four costs what one of a
-single token does. What waits counts as state.
+"""Tokens whose hidden states, or keys and values, are folded together: folding four costs as much as folding
+one. Pending tokens count as state.
 """
 
 
@@ -40,8 +40,8 @@ single token does. What waits counts as state.
 class Waiting:
     """New tokens that are not folded yet.
 
-    hidden: by layer, a tensor [t, width] a forward. keys, values, queries: [layer, head, t, d] a forward.
-    start: position of the first of these.
+    hidden: by layer, a tensor [t, width] for each forward pass. keys, values, queries: [layer, head, t, d]
+    for each forward pass. start: position of the first of these tokens.
     """
 
     hidden: dict[int, list[Tensor]] = field(default_factory=dict)
@@ -57,22 +57,33 @@ class Waiting:
 
 @dataclass
 class Memory:
-    """Per-slot memory has a column for each slot, in the order of the slots, and is compacted with them.
+    """The memory of a lane. Per-slot tensors have a column for each slot, in slot order, and are compacted
+    with them.
 
-    positions: [layer, kv_head, n] int64 of the slots at the last event; -1 beyond those of a head. Slots
-        since then stand at consecutive positions, from `fed` on.
-    fed: tokens seen at the last event.
-    prompt: tokens of the prompt, with those of a question that is fed later. rotation: of the model.
-    layers: those whose attention some signal sums up. raw: whether one of these reads logits.
-    sums: states of attention signals without a window, stacked over the layers that they read; None of one
-        that has just begun afresh.
+    positions: [layer, kv_head, n] int64 of the slots at the last eviction; -1 beyond the slots of a head.
+    Later slots have consecutive positions from `evicted_at` on.
+
+    evicted_at: tokens fed at the last eviction.
+
+    prompt: tokens of the prompt, including a question that is fed later. rotation: of the model.
+
+    layers: those whose attention some signal sums. raw: whether one of these signals reads logits.
+
+    sums: states of attention signals without a window, stacked over the layers that they read; None if a
+    signal has just restarted.
+
     traces: states of hidden signals, by layer. fed_states: of signals of keys and values, stacked over the
-        layers that they read.
-    waiting: tokens that are not folded yet, fewer than AT_ONCE.
-    recent: [layer, q_head, w, d], queries of the last tokens, for attention signals with a window; the one of
-        position p in column p % w.
-    scale: what multiplies the attention logits. sinks: by layer, as an observer is given them.
-    remembered: what the scoring knows of the slots since the last event. routed: what the routing carries.
+    layers that they read.
+
+    pending: tokens that are not folded yet, fewer than FOLD_SIZE.
+
+    recent: [layer, q_head, w, d], queries of the last tokens, for attention signals with a window; the query
+    of position p is in column p % w.
+
+    scale: the factor of the attention logits. sinks: by layer, as an observer receives them.
+
+    remembered: what the scoring stored about the slots at the last eviction. routed: what the routing
+    carries.
     """
 
     positions: Tensor
@@ -99,24 +110,25 @@ class Memory:
         return self.waiting.bytes() + sum(tensor.nbytes for tensor in (*tensors(states), *remembered))
 
     def again(self) -> Memory:
-        """Of another lane that begins alike: what is changed in place is its own."""
+        """Return a copy for another lane with the same start; tensors that are updated in place are copied.
+        """
         traces = {signal: dict(states) for signal, states in self.traces.items()}
         recent = None if self.recent is None else self.recent.clone()
         own = replace(self, sums=dict(self.sums), traces=traces, fed_states=dict(self.fed_states))
         return replace(own, waiting=Waiting(), recent=recent)
 
     def add(self, rows: Rows, layers: Sequence[int]) -> None:
-        """Fold in the attention [layer, q_head, t, n] of new tokens. layers: which layers these are."""
+        """Fold the attention [layer, q_head, t, n] of new tokens. layers: the layers of the first axis."""
         for signal, before in self.sums.items():
             read = [index for index, layer in enumerate(layers) if signal.reads(layer)]
             own = rows
-            if len(read) < len(layers):  # most signals read every layer there is, of which no copy is made
+            if len(read) < len(layers):  # most signals read every layer, which needs no copy
                 logits = None if rows.logits is None else rows.logits[read]
                 own = rows._replace(attention=rows.attention[read], logits=logits, layer=layers[read[0]])
             self.sums[signal] = signal.attend(own, before)
 
     def note(self, queries: Tensor, seen: int) -> None:
-        """queries [layer, q_head, t, d], the last of which has position seen - 1."""
+        """Store queries [layer, q_head, t, d], the last of which has position n_fed - 1."""
         assert self.recent is not None
         width = self.recent.shape[2]
         count = min(width, queries.shape[2])
@@ -124,7 +136,7 @@ class Memory:
         self.recent[:, :, column] = queries[:, :, queries.shape[2] - count :]
 
     def see(self, layer: int, hidden: Tensor) -> None:
-        """hidden [t, width], the output of a decoder layer for the new tokens."""
+        """Add hidden [t, width], the output of a decoder layer for the new tokens."""
         if any(layer in states for states in self.traces.values()):
             waiting = self.waiting.hidden.setdefault(layer, [])
             waiting.append(hidden)
@@ -132,8 +144,8 @@ class Memory:
                 self.fold_hidden(layer)
 
     def take(self, keys: Tensor, values: Tensor, queries: Tensor, seen: int) -> None:
-        """keys and values [layer, kv_head, t, d] and queries [layer, q_head, t, d] of new tokens, the first
-        at position `seen`.
+        """Add keys and values [layer, kv_head, t, d] and queries [layer, q_head, t, d] of new tokens, the
+        first at position n_fed.
         """
         if not self.waiting.keys:
             self.waiting.start = seen
@@ -144,7 +156,7 @@ class Memory:
             self.fold_fed()
 
     def fold(self) -> None:
-        """Fold what waits."""
+        """Fold the pending tokens."""
         for layer in list(self.waiting.hidden):
             self.fold_hidden(layer)
         self.fold_fed()
@@ -162,20 +174,20 @@ class Memory:
         whole = [torch.cat(forwards, -2) for forwards in waiting]
         for signal, before in self.fed_states.items():
             read = layers_of(signal, len(whole[0]))
-            # Most signals read every layer there is, of which no copy is made.
+            # Most signals read every layer, which needs no copy.
             keys, values, queries = whole if len(read) == len(whole[0]) else [part[read] for part in whole]
             fed = Fed(keys, values, self.waiting.start, self.prompt, queries, self.rotation)
             self.fed_states[signal] = signal.fold(fed, before)
         self.waiting.keys, self.waiting.values, self.waiting.queries = [], [], []
 
     def stored(self, seen: int, slots: int) -> Tensor:
-        """[layer, kv_head, slots], the position of every slot once `seen` tokens have been fed."""
+        """Return [layer, kv_head, slots], the position of every slot when `n_fed` tokens have been fed."""
         return grown(self.positions, self.fed, seen, slots)
 
     def compact(self, event: Event, stored: Tensor, seen: int) -> None:
-        """Keep the columns of the slots that an event kept, with what went on in them.
+        """Keep the columns of the slots that an eviction kept, with those merged into them.
 
-        stored [layer, kv_head, n].
+        positions [layer, kv_head, n].
         """
         kept = event.kept
         counts = kept.sum(-1, keepdim=True)
@@ -195,8 +207,9 @@ class Memory:
 
 
 def grown(positions: Tensor, fed: int | Tensor, seen: int | Tensor, slots: int) -> Tensor:
-    """[..., layer, kv_head, slots]: `positions` [..., layer, kv_head, n], with -1 beyond those of a head, and
-    those of the tokens from `fed` to before `seen`, which of several lanes are [lane, 1, 1, 1].
+    """Return [..., layer, kv_head, slots]: `positions` [..., layer, kv_head, n], with -1 beyond the slots of
+    a head, and the positions of the tokens from `evicted_at` up to `n_fed`. For several lanes both are [lane,
+    1, 1, 1].
     """
     before = (positions >= 0).sum(-1, keepdim=True)
     new = fed + torch.arange(slots, device=before.device) - before
@@ -216,7 +229,8 @@ def begin(
     rotation: Rotation | None,
     sinks: Mapping[int, Tensor] = MappingProxyType({}),
 ) -> Memory:
-    """The memory after the first event. states, recent: of the prefill. prompt: tokens of it, all in all."""
+    """Return the memory after the first eviction. states, recent: of the prefill. prompt: its total tokens.
+    """
     memory = Memory(torch.empty(0), 0, scale, prompt, rotation, sinks=sinks)
     for signal in policy.needs:
         if isinstance(signal, HiddenSignal):
@@ -249,9 +263,9 @@ def measured(
     cached: Sequence[Cached],
     form: Form = VERBATIM,
 ) -> dict[Signal, Any]:
-    """Every signal that the policy needs at an event, but for what was calibrated, as a View holds it.
+    """Return every signal that the policy needs at an eviction, except calibrated ones, as a View stores it.
 
-    stored [layer, kv_head, n]: positions of the slots. cached: the slots of each layer, in this form.
+    positions [layer, kv_head, n] of the slots. cached: the slots of each layer, in this storage format.
     """
     layers, signals = range(len(stored)), dict[Signal, Any]()
     memory.fold()
@@ -291,7 +305,7 @@ def measured(
 
 
 def positions_of(seen: int, window: int, recent: Tensor) -> Tensor:
-    """[row], those of the last `window` tokens, or of as many as are carried."""
+    """Return [row], the positions of the last `window` tokens, or of as many as are stored."""
     return torch.arange(max(0, seen - min(window, recent.shape[-2])), seen, device=recent.device)
 
 
@@ -305,13 +319,13 @@ def recent_rows(
     keys: Tensor,
     mass: Tensor | None = None,
 ) -> Rows:
-    """Attention of the last tokens over the slots that are left.
+    """Return the attention of the last tokens over the retained slots.
 
-    recent [q_head, w, d], the queries that the memory carries of this layer; own [row], positions of the
-    tokens; stored [kv_head, n], keys [kv_head, n, d]; of several lanes each has a leading axis for them, and
-    memory and seen are those of one of the lanes. mass [kv_head, n]: how many tokens each slot stands for,
-    where attention weighs it by that. A query sees no slot of a later position; where it sees none at all,
-    since even its own was evicted, its row is 0.
+    recent [q_head, w, d]: stored queries of this layer; query_positions [row]: positions of the tokens;
+    positions [kv_head, n], keys [kv_head, n, d]. For several lanes each has a leading lane axis, and memory
+    and n_fed are those of one of the lanes. weights [kv_head, n]: the number of tokens that each slot
+    represents, where it is added to the logits. A query does not attend to slots of later positions; its row
+    is 0 if no slot is left for it, since even its own slot was evicted.
     """
     kv_heads = keys.shape[-3]
     queries = recent.take_along_dim((own % recent.shape[-2])[..., None, :, None], -2)
@@ -331,7 +345,9 @@ def recent_rows(
 
 
 def queries_kept(policy: Policy) -> int:
-    """How many of the last queries its lanes carry: its widest window, 0 without an interval."""
+    """Return how many of the last queries the lanes of a policy store: its widest window, 0 without an
+    interval.
+    """
     if policy.cadence.interval is None:
         return 0
     signals = (signal for signal in policy.needs if isinstance(signal, AttentionSignal))
@@ -343,7 +359,7 @@ def layers_of(signal: AttentionSignal | FedSignal, layers: int) -> list[int]:
 
 
 def every(change: Callable[[Tensor], Tensor], state: Any) -> Any:
-    """`change` applied to every tensor of a state: a tensor, or a (named) tuple of states."""
+    """Apply `change` to every tensor of a state, which is a tensor or a (named) tuple of states."""
     if isinstance(state, Tensor):
         return change(state)
     if isinstance(state, tuple):
@@ -353,7 +369,7 @@ def every(change: Callable[[Tensor], Tensor], state: Any) -> Any:
 
 
 def tensors(state: Any) -> Iterator[Tensor]:
-    """Every tensor of a state."""
+    """Yield every tensor of a state."""
     if isinstance(state, Tensor):
         yield state
     elif isinstance(state, tuple):
@@ -362,7 +378,7 @@ def tensors(state: Any) -> Iterator[Tensor]:
 
 
 def stacked(states: Sequence[Any]) -> Any:
-    """One state of many layers out of one state per layer: every tensor gets a leading axis."""
+    """Stack one state per layer into one state: every tensor gets a leading axis."""
     if isinstance(states[0], Tensor):
         return torch.stack(list(states))
     parts = [stacked(column) for column in zip(*states, strict=True)]
@@ -370,9 +386,10 @@ def stacked(states: Sequence[Any]) -> Any:
 
 
 def columns_of(order: Tensor, within: Tensor) -> Callable[[Tensor], Tensor]:
-    """The columns order [..., layer, kv_head, k] of a [..., layer, head, n] tensor, 0 where not `within`.
+    """Return a function that selects columns order [..., layer, kv_head, k] of a [..., layer, head, n]
+    tensor, 0 where `is_stored` is False.
 
-    Raises ValueError for a tensor of one head where heads hold different slots.
+    Raises ValueError for a tensor with one head if heads store different slots.
     """
 
     def chosen(tensor: Tensor) -> Tensor:

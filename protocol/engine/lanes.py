@@ -1,4 +1,4 @@
-"""What goes into a run of the engine and what comes out of it."""
+"""The input and output types of an engine run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from policies import Mark, Policy
 
-if TYPE_CHECKING:  # its modules take seconds to import, and registering needs none of them
+if TYPE_CHECKING:  # takes seconds to import, and registering does not need it
     from transformers import PreTrainedModel
 
 
 class Architecture(Protocol):
-    """What is known of a model without its weights."""
+    """What is known about a model without its weights."""
 
     @property
     def name(self) -> str: ...
@@ -21,7 +21,7 @@ class Architecture(Protocol):
 
 
 class Model(Architecture, Protocol):
-    """The part of a loaded model that the engine uses; the engine never sees text."""
+    """The part of a loaded model that the engine uses; the engine never handles text."""
 
     @property
     def stop_ids(self) -> frozenset[int]: ...
@@ -29,27 +29,27 @@ class Model(Architecture, Protocol):
     def sentence_ends(self) -> frozenset[int]: ...
     @property
     def statistics(self) -> Mapping[str, Any]:
-        """What was calibrated, by name."""
+        """Calibrated values, by name."""
         ...
 
     def lines(self, token_ids: Sequence[int], mark: Mark) -> tuple[range, ...]:
-        """The tokens of every stretch of this text that is marked so, oldest first; asked of an answer where
-        a policy looks for marks, and of nothing else.
+        """Return the tokens of every marked stretch of this text, oldest first. Called for answers alone,
+        where a policy looks for marks.
         """
         ...
 
 
 FIRST_EVENT = 1
-"""New tokens fed before which no event fires, unless a number is given: the answer has begun by then."""
+"""The default number of new tokens fed before the first eviction: the answer has begun by then."""
 
 
 class Prompt(NamedTuple):
-    """The first event comes after `context`; the tokens of `query`, if any, are fed then.
+    """A prompt. The first eviction follows `context`; the tokens of `query`, if any, are fed after it.
 
-    A policy without events while decoding never evicts the query; one with such events treats its slots
-    like all others, from `first_event` on. The last `written` tokens, of the query and the context before it,
-    are the answer's, and to a policy not the prompt's: a text goes on where it was cut. Steps count from the
-    cut.
+    A policy that does not evict while decoding never evicts the query; one that does treats its slots like
+    all others, from `first_event` on. The last `written` tokens, in the query and the context before it,
+    belong to the answer and not to the prompt as policies see it: a text continues where it was cut. Steps
+    count from the cut.
     """
 
     context: tuple[int, ...]
@@ -58,12 +58,12 @@ class Prompt(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """All that is fed before the first new token."""
+        """The number of tokens fed before the first new one."""
         return len(self.context) + len(self.query)
 
     @property
     def asked(self) -> int:
-        """Tokens of the prompt, to policies."""
+        """The number of prompt tokens as policies see it."""
         return self.tokens - self.written
 
 
@@ -85,19 +85,25 @@ class Request(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one lane left behind. Slots are summed over layers of full attention and KV heads, bytes over the
-    keys and values of all layers.
+    """The result of one lane. Slots are summed over layers of full attention and KV heads; bytes are those of
+    the keys and values of all layers.
 
-    held, allocated: entry 0 after the event, then one entry after every forward of the lane: the query's, if
-        there is one, and one a new token fed (all of them but the last of a lane that stops by length); an
-        event after a forward is counted in its entry.
-    state_bytes: the most that its policy's memory took, beside the slots.
-    events: (step, slots before, slots after); the event after the context has step 0, a later one the number
-        of new tokens fed.
-    granted: slots per KV head and layer that the cadence let each of these events leave.
-    joined: forwards of the batch before the lane's first, so that who decoded beside whom can be told.
-    window_bytes: of each entry of `allocated`, what the sliding layers take: the same with every policy.
-    seconds: from joining the batch to leaving it, on the clock, in company.
+    slots, allocated: entry 0 after the first eviction, then one entry after every forward pass of the lane:
+    that of the query, if there is one, and one for each new token fed (all but the last of a lane that stops
+    by length). An eviction after a forward pass is counted in its entry.
+
+    state_bytes: the maximum size of its policy's memory, besides the slots.
+
+    events: (step, slots before, slots after); the eviction after the context has step 0, a later one the
+    number of new tokens fed.
+
+    granted: slots per KV head and layer that the schedule granted at each of these events.
+
+    joined: forward passes of the batch before the lane's first, so that the batch composition can be derived.
+
+    window_bytes: the part of each entry of `allocated` in sliding layers, equal for every policy.
+
+    seconds: wall time from joining the batch to leaving it, shared with the other lanes.
     """
 
     token_ids: tuple[int, ...]  # new tokens, stop token excluded
@@ -113,16 +119,16 @@ class Outcome(NamedTuple):
 
 
 class LaneFailure(NamedTuple):
-    """A lane whose policy refused its prompt or its budget, or whose model computed what is not finite; the
-    other lanes go on.
+    """A lane whose policy refused its prompt or budget, or whose model computed non-finite values; the other
+    lanes continue.
     """
 
     reason: str
 
 
 class Doing(NamedTuple):
-    """What a run does now, for whoever watches. "prefilled": the free places were given away. done: lanes
-    that have ended. steps: forwards of the batch.
+    """The progress of a run. phase "prefilled": the free places were filled. done: lanes that have ended.
+    steps: forward passes of the batch.
     """
 
     what: Literal["prefilling", "prefilled", "decoding"]
@@ -132,9 +138,9 @@ class Doing(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What became of one request. Outcomes are in the order of its lanes.
+    """The outcomes of one request, in the order of its lanes.
 
-    prefill_seconds: the forward of the context with all signals, and the first event of every lane.
+    prefill_seconds: the forward pass of the context with all signals, and the first eviction of every lane.
     """
 
     outcomes: tuple[Outcome | LaneFailure, ...]
@@ -142,11 +148,11 @@ class Answers(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Answers in the order of the requests, and what all lanes shared.
+    """Answers in the order of the requests, and figures of the whole batch.
 
-    max_concurrent: lanes that could decode at once. forwards: of the batch. peak_bytes: the most that the
-    slot cache took, for all lanes and the places that were free. event_seconds: spent on events after the
-    first of each lane, and on looking for them. seconds: of everything.
+    max_concurrent: lanes that could decode at once. forwards: of the batch. peak_bytes: the maximum size of
+    the slot cache, for all lanes and free places. event_seconds: spent on evictions after the first of each
+    lane, and on checking for them. seconds: of everything.
     """
 
     answers: tuple[Answers, ...]

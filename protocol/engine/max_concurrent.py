@@ -1,4 +1,4 @@
-"""How many lanes decode at once: as many as half of the free memory holds."""
+"""The number of lanes that decode at once: as many as fit in half of the free memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 SHARE = 0.5
-"""Part of the free memory that is for slots; the rest is for activations, one prefill and other processes."""
+"""The share of the free memory for slots; the rest is for activations, one prefill and other processes."""
 
 
 def max_concurrent_for(
@@ -28,10 +28,10 @@ def max_concurrent_for(
     first_event: int = FIRST_EVENT,
     marks: Collection[int] = (),
 ) -> int:
-    """At least one, at most as many as there are lanes. Every lane is taken to be as large as the largest, in
-    bytes.
+    """Return at least one and at most the number of lanes. Every lane is counted with the bytes of the
+    largest.
 
-    marks: tokens after which no event fires, so that a lane grows to its end.
+    marks: tokens after which no eviction occurs, so that a lane grows to its end.
     """
     first_event = max_new_tokens if marks else first_event
     lanes = [(request, lane) for request in requests for lane in request.lanes]
@@ -47,17 +47,17 @@ def max_concurrent_for(
 def max_concurrent_lanes(
     config: PreTrainedConfig, dtype: torch.dtype, device: torch.device, slots: int, lanes: int
 ) -> int:
-    """As many lanes, of `lanes`, as fit at `slots` slots per KV head, stored as computed."""
+    """Return how many of `lanes` lanes fit at `slots` slots per KV head, stored as computed."""
     return places(device, slots * slot_bytes(config, dtype) + window_bytes(config, dtype, slots), lanes)
 
 
 def places(device: torch.device, each: int, lanes: int) -> int:
-    """As many lanes, of `lanes`, as fit at so many bytes each."""
+    """Return how many of `lanes` lanes fit at `lane_bytes` bytes for each."""
     return max(1, min(lanes, int(SHARE * free_bytes(device)) // each))
 
 
 def most_slots(request: Request, lane: Lane, max_new_tokens: int, first_event: int = FIRST_EVENT) -> int:
-    """An upper bound of what a KV head of the lane may hold on average: a press may leave all of a prompt."""
+    """Return an upper bound on a lane's mean slots per KV head: a press may keep the whole prompt."""
     context, query = len(request.prompt.context), len(request.prompt.query)
     if lane.budget is None or isinstance(lane.policy, Pressed):
         return context + query + max_new_tokens
@@ -68,14 +68,16 @@ def most_slots(request: Request, lane: Lane, max_new_tokens: int, first_event: i
 
 
 def slot_bytes(config: PreTrainedConfig, dtype: torch.dtype, state: State | None = None) -> int:
-    """One slot in every KV head of every evictable layer, as a state stores it; None: as computed."""
+    """Return the bytes of one slot in every KV head of every evictable layer, as a state stores it; None: as
+    computed.
+    """
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     one = (state or Verbatim()).slot_bytes(int(head), dtype.itemsize)
     return int(evictable(config) * config.num_key_value_heads * one)
 
 
 def window_bytes(config: PreTrainedConfig, dtype: torch.dtype, tokens: int) -> int:
-    """The windows of a lane that will see so many tokens, in all sliding layers; 0 without such layers."""
+    """Return the bytes of a lane's windows in all sliding layers at this length; 0 without such layers."""
     layers = layers_of(config)
     if layers.window is None:
         return 0

@@ -1,4 +1,4 @@
-"""What becomes of slots that go on in others: keys turned to one position, means, sums."""
+"""Merging of slots: keys are rotated to one position, and keys, values and weights are averaged or summed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["merged", "of_layer", "sums_of"]
 
 
 class Groups(NamedTuple):
-    """Slots of which several go on in one, counted through all rows: [..., n] as one line.
+    """Groups of slots that merge into one slot, indexed through the flattened rows [..., n].
 
-    members: those that do, group by group, each group in the order of its slots. sizes: of the groups.
-    targets: the slot in which each group goes on.
+    members: slots of the groups, group by group, in slot order. sizes: of the groups. targets: the slot into
+    which each group is merged.
     """
 
     members: Tensor
@@ -27,17 +27,18 @@ class Groups(NamedTuple):
     targets: Tensor
 
     def sums(self, rows: Tensor) -> Tensor:
-        """rows [member, ...], in float32 or better -> [group, ...], one addend after the other."""
+        """Sum rows [member, ...] by group in float32 or better -> [group, ...], one addend after the other.
+        """
         return torch.segment_reduce(rows, "sum", lengths=self.sizes, axis=0, unsafe=True)
 
     def of_each(self) -> Tensor:
-        """[member], the slot in which each member goes on."""
+        """Return [member], the target slot of each member."""
         return self.targets.repeat_interleave(self.sizes)
 
 
 def groups_of(into: Tensor) -> Groups:
-    """into [..., n] int64: the slot of its own row in which each goes on, -1 for none. One that goes on alone
-    is in no group, so that it stays as it is, bit for bit.
+    """Return the groups of into [..., n] int64: the slot of the same row into which each slot is merged, -1
+    for none. A slot that is merged with no other is in no group, so it stays bit for bit.
     """
     n = into.shape[-1]
     rows = torch.arange(into[..., 0].numel(), device=into.device).view(*into.shape[:-1], 1)
@@ -50,11 +51,11 @@ def groups_of(into: Tensor) -> Groups:
 
 
 def merged(cached: Cached, positions: Tensor, into: Tensor, shares: Tensor, rotation: Rotation) -> Cached:
-    """The slots of one layer after a merging, for `kept` to drop those that went on in others.
+    """Return the slots of one layer after a merging, before the masks drop the merged ones.
 
-    positions, into, shares [kv_head, n]. A slot j becomes the mean, by the shares, of the keys of its
-    members, each turned from its own position to that of j, and of their values as stored. Its weight is the
-    sum of theirs, 1 for one that has none.
+    positions, into, shares [kv_head, n]. A target slot becomes the mean, weighted by the shares, of the keys
+    of its members, each rotated to the target's position, and of their values as stored. Its weight is the
+    sum of their weights, 1 where none is stored.
     """
     groups = groups_of(into)
     weights = cached.weights
@@ -72,14 +73,14 @@ def merged(cached: Cached, positions: Tensor, into: Tensor, shares: Tensor, rota
 
 
 def replaced(tensor: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-    """A copy of tensor [kv_head, n, ...] with these rows in the place of those of the targets."""
+    """Return a copy of tensor [kv_head, n, ...] with these rows in place of the target rows."""
     copy = tensor.clone(memory_format=torch.contiguous_format)
     copy.view(-1, *tensor.shape[2:])[targets] = rows.to(tensor.dtype)
     return copy
 
 
 def turned(keys: Tensor, steps: Tensor, rotation: Rotation) -> Tensor:
-    """Keys [m, d] with their RoPE rotation, turned on by `steps` [m] positions. Pairs of the half layout."""
+    """Rotate keys [m, d], which have RoPE applied, by `steps` [m] positions. Pairs are i and i + d/2."""
     angles = steps.double()[:, None] * rotation.frequencies
     cos, sin = angles.cos().to(keys.dtype), angles.sin().to(keys.dtype)
     first, second = keys.chunk(2, -1)
@@ -89,9 +90,9 @@ def turned(keys: Tensor, steps: Tensor, rotation: Rotation) -> Tensor:
 def of_layer(
     merging: Merging | None, layer: int, cached: Cached, positions: Tensor, rotation: Rotation | None
 ) -> Cached:
-    """The slots of one layer after an event, but for those that it drops.
+    """Return the slots of one layer after an eviction, before the masks drop any.
 
-    positions [kv_head, n]. rotation: of the model; one without it has no state that merges.
+    positions [kv_head, n]. rotation: of the model; a model without one supports no merging state.
     """
     if merging is None:
         return cached
@@ -100,10 +101,10 @@ def of_layer(
 
 
 def sums_of(into: Tensor) -> Callable[[Tensor], Tensor]:
-    """What a tensor [layer, head, n] of sums over queries becomes: a slot gets those of its members, added
-    up.
+    """Return a function that merges a tensor [layer, head, n] of sums over queries: a target gets the sum of
+    its members.
 
-    into [layer, kv_head, n]. Raises ValueError for a tensor of one head where heads merge otherwise.
+    into [layer, kv_head, n]. Raises ValueError for a tensor with one head if heads merge different slots.
     """
 
     def summed(tensor: Tensor) -> Tensor:

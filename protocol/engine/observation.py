@@ -1,4 +1,4 @@
-"""Attention goes through one function of our own, which hands q, k and v to the observer of the forward."""
+"""A custom attention function that passes queries, keys and values to the observer of the forward pass."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
 NAME = "kv_prereg"
 
-# Keyword arguments with which a layer asks for another attention than causal softmax over its slots.
+# Keyword arguments of layers whose attention is not a causal softmax over their slots.
 REFUSED = ("softcap", "position_bias")
 KNOWN = frozenset({"s_aux", "position_ids", "cache_position", "position_embeddings"})
-"""Tensors that a layer may pass: attention sinks, and where the tokens stand, which the observer knows."""
+"""Tensors that a layer may pass: attention sinks, and token positions, which the observer already has."""
 
 
 class Observer(Protocol):
-    """Travels through a forward as the keyword argument `observer` and answers every layer's attention."""
+    """Computes the attention of every layer; passed through a forward pass as the keyword argument
+    `observer`.
+    """
 
     def attend(
         self,
@@ -36,11 +38,11 @@ class Observer(Protocol):
         scale: float,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """layer: among those of full attention. queries [lane, q_head, t, d], keys and values
-        [lane, kv_head, t, d] of the tokens fed, after RoPE. sinks [q_head]: one more logit for each row of a
-        head, whose share of the softmax goes to no slot.
+        """Return the attention output [lane, q_head, t, d] of a layer of full attention.
 
-        Returns the attention output [lane, q_head, t, d].
+        layer: index among the layers of full attention. queries [lane, q_head, t, d], keys and values [lane,
+        kv_head, t, d] of the tokens fed, after RoPE. sinks [q_head]: an additional logit for each row of a
+        head, whose share of the softmax goes to no slot.
         """
 
     def slide(
@@ -52,11 +54,12 @@ class Observer(Protocol):
         scale: float,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """As `attend`, of a layer whose tokens see a window; layer: among those."""
+        """Return the attention output as `attend` does, for a sliding layer; layer: index among these."""
 
     def see(self, layer: int, hidden: Tensor) -> None:
-        """hidden [lane, t, width], the output of a decoder layer of full attention, counted among those,
-        that `observed` was asked to show.
+        """Receive hidden [lane, t, width], the output of a decoder layer of full attention.
+
+        layer: index among these layers; only those given to `observe_forward` are reported.
         """
 
 
@@ -71,7 +74,7 @@ def attention(
     observer: Observer,
     **rest: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function in the form that transformers calls; the output is [lane, t, q_head, d]."""
+    """The attention function with the signature of transformers; the output is [lane, t, q_head, d]."""
     for name, given in rest.items():
         if given is not None and (name in REFUSED or (isinstance(given, Tensor) and name not in KNOWN)):
             raise BadInput(f"the model's attention uses {name}; choose a model of plain causal attention")
@@ -98,12 +101,12 @@ def attention(
 
 @contextmanager
 def observed(network: PreTrainedModel, hidden: Iterable[int] = ()) -> Iterator[None]:
-    """Within this block the network's layers call `attention`; afterwards the network is as it was.
+    """Make the network's layers call `attention` within this block, and restore the network afterwards.
 
-    hidden: layers of full attention, counted among those, whose output the observer is shown. The name is
-    registered beside the implementations of transformers and replaces none of them.
+    hidden: layers of full attention, by index among these, whose output is passed to the observer. The name
+    is registered in addition to the implementations of transformers and replaces none of them.
     """
-    from transformers import AttentionInterface  # with the modules of all models
+    from transformers import AttentionInterface  # slow: imports the modules of all models
 
     AttentionInterface.register(NAME, attention)
     before = network.config._attn_implementation
@@ -132,15 +135,16 @@ def shown(network: PreTrainedModel, layer: int) -> Iterator[None]:
 
 def shower(layer: int) -> Callable[..., None]:
     def show(module: nn.Module, given: Any, named: dict[str, Any], output: Any) -> None:
-        if "observer" in named:  # it has none where a press runs the model by itself
+        if "observer" in named:  # absent if a press runs the model
             named["observer"].see(layer, output[0] if isinstance(output, tuple) else output)
 
     return show
 
 
 class Asked(NamedTuple):
-    """What an attention layer does with one token. turned: whether it computes with the angles of positions.
-    calls: shapes of the queries, keys and values of each attention that it asks for, [lane, head, t, d].
+    """The result of running an attention layer on one token. uses_rotation: whether it uses the rotary
+    angles. calls: shapes of the queries, keys and values of each attention that it computes, [lane, head, t,
+    d].
     """
 
     turned: bool
@@ -148,7 +152,7 @@ class Asked(NamedTuple):
 
 
 class Noting(TorchFunctionMode):
-    """The observer of a layer that is looked at alone; notes whether `angles` are computed with."""
+    """The observer of a single attention layer; records whether `angles` are used."""
 
     def __init__(self, angles: Tensor) -> None:
         super().__init__()
@@ -174,12 +178,14 @@ class Noting(TorchFunctionMode):
     slide = attend
 
     def see(self, layer: int, hidden: Tensor) -> None:
-        """No decoder layer runs."""
+        """Do nothing: no decoder layer runs."""
 
 
 def asked_of(network: PreTrainedModel, layer: Any) -> Asked:
-    """Of an attention layer, inside `observed`; the network may lie on the meta device. Raises what the layer
-    does where it is called otherwise than those of Llama are, and BadInput for an attention that is refused.
+    """Run an attention layer on one token, inside `observe_forward`; the network may be on the meta device.
+
+    Raises the layer's exception if its signature differs from that of Llama's layers, and BadInput for a
+    refused attention.
     """
     some = next(layer.parameters())
     hidden = some.new_zeros(1, 1, network.config.hidden_size)

@@ -1,4 +1,4 @@
-"""The context of one prompt, fed once for all lanes, with the signals of all their policies."""
+"""The prefill: one context, fed once for all lanes, with the signals of all their policies."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from protocol.layers.kinds import layers_of
 from protocol.layers.refused import refuse
 
 MASKED = 512
-"""Rows of a later chunk given to the fused kernel at once: the mask of a call is [MASKED, n]."""
+"""Rows of a later chunk in one call of the fused kernel: the mask of a call is [MASKED_ROWS, n]."""
 
 
 class Prefilled(NamedTuple):
-    """keys, values: one tensor per layer of full attention, [kv_head, n, d]; these are the layers that
-    policies see. logits: [vocabulary] after the last token.
+    """The result of a prefill.
 
-    signals: as a View holds them, but for what was calibrated. states: of those that are folded, one entry
-    per layer, None of a layer that a signal does not read. recent: one tensor per layer, [q_head, w, d], the
-    queries of the last tokens. scale: what multiplies the attention logits. windows: of each sliding layer.
-    sinks: by layer, as an observer is given them.
+    keys, values: one tensor for each layer of full attention, [kv_head, n, d]; policies see these layers.
+    logits: [vocabulary] after the last token. signals: as a View stores them, except calibrated ones. states:
+    of folded signals, one entry for each layer, None for a layer that a signal does not read. recent: one
+    tensor for each layer, [q_head, w, d], the queries of the last tokens. scale: the factor of the attention
+    logits. windows: one for each sliding layer. sinks: by layer, as an observer receives them.
     """
 
     keys: list[Tensor]
@@ -63,12 +63,12 @@ class Prefilled(NamedTuple):
 
 
 class Recorder:
-    """The observer of a prefill: stores keys and values, and folds the signals while it attends.
+    """The observer of a prefill: stores keys and values, and folds the signals while it computes attention.
 
-    Rows whose attention a signal reads are attended in blocks, which gives output and attention weights from
-    one product of queries and keys; all other rows go through the fused kernel. Forming the weights beside
-    the fused kernel instead takes that product twice: what pays where a `kernel` is, since weights that are
-    written out cost an accelerator more than a product.
+    Rows whose attention is read by a signal are computed in blocks, with output and attention weights from
+    one product of queries and keys; all other rows go through the fused kernel. Computing weights in addition
+    to the fused kernel takes that product twice. This pays where a `kernel` is available, since on an
+    accelerator writing out the weights costs more than a product.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class Recorder:
         window: int | None = None,
         kernel: Kernel | None = None,
     ) -> None:
-        """prompt: tokens that it has, with those of a question that is fed later; what follows is of the
-        answer. layers: those that policies see. window: of the other ones.
+        """prompt: tokens of the prompt, including a question that is fed later; later tokens belong to the
+        answer. layers: number of layers that policies see. window: of the sliding layers.
         """
         self.kernel = kernel
         self.total = total
         self.prompt = prompt
         self.layers = range(layers)
         self.rotation = rotation
-        self.start = 0  # tokens of the chunks before
+        self.start = 0  # tokens of earlier chunks
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self.recent: list[Tensor] = []
@@ -128,7 +128,7 @@ class Recorder:
             return self.attend_beside(self.kernel, layer, readers, own, keys, values, scale)
         first = min((self.first_row(signal) for signal in readers), default=stop)
         first = min(max(first, start), stop)
-        if sinks is not None:  # no fused kernel of a CPU knows them
+        if sinks is not None:  # no fused kernel of a CPU supports sinks
             first, self.sinks[layer] = start, sinks
         parts = []
         if first > start:
@@ -143,7 +143,7 @@ class Recorder:
         while first < stop:
             last = self.end_of_block(first, stop)
             block = own[:, first - start : last - start]
-            # The rows of a group are shared out among the copies of its head, where they can be.
+            # The rows of a group are divided among the copies of its head, if divisible.
             spread = copies if (block[..., 0].numel() // len(keys)) % copies == 0 else 1
             own_keys, own_values = (whole[:: copies // spread, :last] for whole in (wide_keys, wide_values))
             reading = [signal for signal in readers if last > self.first_row(signal)]
@@ -187,7 +187,7 @@ class Recorder:
         values: Tensor,
         scale: float,
     ) -> Tensor:
-        """All rows through the kernel; what signals read of them is formed from its log-sum-exp."""
+        """Compute all rows with the kernel, and form what signals read from its log-sum-exp."""
         start, stop = self.start, keys.shape[1]
         output, lse = log_sum_exp.attended(kernel, own, keys, values, scale)
         whole = [one for one in readers if one == AttentionSums() and log_sum_exp.summable(keys.shape[-1])]
@@ -211,12 +211,14 @@ class Recorder:
         return output[None]
 
     def end_of_block(self, first: int, stop: int) -> int:
-        """Rows of the prompt and rows of the answer share no block."""
+        """Return the end of a block of rows; rows of the prompt and of the answer share no block."""
         last = min(first + BLOCK, stop)
         return min(last, self.prompt) if first < self.prompt else last
 
     def read(self, rows: Rows, signals: Iterable[AttentionSignal]) -> None:
-        """What reads all rows is told where the prompt ends, as it is when the answer is decoded."""
+        """Fold rows into the signals. Signals without a window get the end of the prompt as the total, as
+        they do while decoding.
+        """
         rows = rows._replace(decoded=rows.start >= self.prompt)
         whole = rows if rows.decoded else rows._replace(total=min(self.total, self.prompt))
         for signal in signals:
@@ -228,7 +230,7 @@ class Recorder:
         return 0 if signal.window is None else self.total - signal.window
 
     def store(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values of the layer so far, [kv_head, stop, d]."""
+        """Store the keys and values of a chunk; return those of the layer so far, [kv_head, stop, d]."""
         stop = self.start + keys.shape[1]
         if self.start == 0 and layer < len(self.keys):  # DiffLlama: two softmaxes over one cache
             raise BadInput("the model asks for attention more than once in a layer; choose another model")
@@ -261,7 +263,7 @@ class Recorder:
                 self.states[signal, layer] = signal.change(hidden[0], self.states.get((signal, layer)))
 
     def measured(self) -> dict[Signal, Any]:
-        """Every signal as a View holds it."""
+        """Return every signal as a View stores it."""
         return {signal: self.result(signal) for signal in self.signals}
 
     def result(self, signal: Measured) -> Any:
@@ -281,7 +283,7 @@ class Recorder:
 
 
 def check(model: Model) -> None:
-    """Refuse by name a model that cannot be evicted from honestly."""
+    """Raise BadInput for a model that cannot be evicted from."""
     refuse(model.name, model.network.config)
 
 
@@ -295,12 +297,12 @@ def feed(
     prompt: int | None = None,
     attention: Attention | None = None,
 ) -> Prefilled:
-    """Feed the context in chunks of `chunk` tokens (None: in one), inside `observed`.
+    """Feed the context in chunks of `chunk` tokens (None: in one), inside `observe_forward`.
 
-    The largest tensors are [q_head, BLOCK, n] of attention, where a signal reads it, and [MASKED, n] of a
-    mask, where there is more than one chunk. recent: how many of the last queries to keep. prompt: tokens
-    that it has; more than the context where some are fed later, fewer where it ends in an answer; None for
-    the context. attention: None for what is chosen for the network.
+    The largest tensors are [q_head, BLOCK, n] of attention, where a signal reads it, and a mask [MASKED_ROWS,
+    n], with more than one chunk. recent: how many of the last queries to store. prompt: tokens of the prompt;
+    more than the context if some are fed later, fewer if the context ends in an answer; None for the context.
+    attention: None for the default of the network.
     """
     signals = tuple(signals)
     network = model.network
@@ -356,9 +358,10 @@ def feed(
 
 
 def copies_of(keys: Tensor) -> int:
-    """How often to hold the keys [kv_head, n, d] of a layer, so that the products of a block spread evenly.
+    """Return how many copies of the keys [kv_head, n, d] spread the products of a block evenly over threads.
 
-    One matrix a head: three heads keep two threads busy as long as four would. Not so on an accelerator.
+    There is one matrix for each head: three heads keep two threads busy as long as four would. 1 on an
+    accelerator.
     """
     threads = torch.get_num_threads()
     even = (copies for copies in (1, 2, 4) if len(keys) * copies % threads == 0)
@@ -394,6 +397,7 @@ def fused(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor
 
 
 def weighted(attention: Tensor, values: Tensor) -> Tensor:
-    """attention [q_head, t, n] and values [kv_head, n, d], or each head several times -> [q_head, t, d]."""
+    """Multiply attention [q_head, t, n] by values [kv_head, n, d], or copies of each head -> [q_head, t, d].
+    """
     heads, t, n = attention.shape
     return (attention.reshape(len(values), -1, n) @ values).view(heads, t, -1)

@@ -1,4 +1,4 @@
-"""The output projection of a model, as policies are shown it."""
+"""The output projection of a model, in the form that policies read."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def projected(
     cached: Iterable[tuple[Tensor, Tensor]],
     filled: Tensor | None = None,
 ) -> dict[Signal, Any]:
-    """Those of the signals that read the output projection, as a View holds them.
+    """Measure the signals that read the output projection, as a View stores them.
 
-    cached: keys and values [kv_head, n, d] of each layer. filled: [layer, kv_head, n], None where every slot
-    is there.
+    cached: keys and values [kv_head, n, d] of each layer. filled: [layer, kv_head, n], None if every slot is
+    stored.
     """
     wanted = [signal for signal in signals if isinstance(signal, OutputSignal)]
     found: dict[Signal, list[Any]] = {signal: [] for signal in wanted}
@@ -38,8 +38,8 @@ def projected(
 
 
 def projection(model: Architecture, layer: int) -> Tensor:
-    """[q_head, d, width], the slice of the projection of each query head; no copy is made. layer: among those
-    of full attention.
+    """Return [q_head, d, width], a view of the projection by query head. layer: index among layers of full
+    attention.
     """
     config: Any = model.network.config
     blocks: Any = getattr(model.network.base_model, "layers", ())
@@ -47,7 +47,7 @@ def projection(model: Architecture, layer: int) -> Tensor:
     output = getattr(getattr(blocks[own], "self_attn", None), "o_proj", None) if blocks else None
     heads = config.num_attention_heads
     dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    # One that is stored in another form than its weights has none to multiply with.
+    # A quantised projection has no weight to multiply with.
     if type(output) is not nn.Linear or output.weight.shape[1] != heads * dim:
         raise BadInput(
             f"model {model.name}: the attention of layer {own} has no linear o_proj of its {heads} heads, "

@@ -1,4 +1,4 @@
-"""How a model turns queries and keys from position to position, as policies are told."""
+"""The rotary embedding of a model, in the form that policies use."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 __all__ = ["by_halves", "refuse_unturned", "rotation_of"]
 
 VARYING = frozenset({"dynamic", "longrope"})
-"""Kinds of rotary embeddings of transformers whose frequencies depend on the length of the text."""
+"""Types of rotary embeddings in transformers with frequencies that depend on the text length."""
 
 
 def rotation_of(network: PreTrainedModel) -> Rotation | None:
-    """Of the layers of full attention. None where it does not turn every pair of a head, or not by one rule
-    in all of these layers at all lengths.
+    """Return the rotation of the layers of full attention. None if it does not rotate all pairs of a head, or
+    differs between these layers or with the text length.
     """
     config = network.config
     rotary: Any = getattr(network.base_model, "rotary_emb", None)
-    own = f"{FULL}_" if hasattr(rotary, f"{FULL}_inv_freq") else ""  # one rule for each kind of layer
+    own = f"{FULL}_" if hasattr(rotary, f"{FULL}_inv_freq") else ""  # each kind of layer has its own rule
     frequencies = getattr(rotary, f"{own}inv_freq", None)
     kind = getattr(rotary, "rope_type", "default")
     if (kind.get(FULL) if isinstance(kind, dict) else kind) in VARYING:
@@ -42,11 +42,11 @@ def rotation_of(network: PreTrainedModel) -> Rotation | None:
 
 
 def by_halves(network: PreTrainedModel) -> bool:
-    """Whether every layer of full attention turns number i of a head with number i + d/2, as policies do.
+    """Return whether every layer of full attention rotates dimension i with i + d/2, as policies assume.
 
-    Cohere, Helium and Ernie 4.5 turn neighbours; some layers of SmolLM3, and those of full attention of
-    Cohere 2 and EXAONE 4, turn nothing; all of them have frequencies like the others. Asked of the function
-    that the model itself turns with.
+    Cohere, Helium and Ernie 4.5 rotate neighbours; some layers of SmolLM3, and those of full attention of
+    Cohere 2 and EXAONE 4, rotate nothing; the frequencies of all of them look alike. The model's own function
+    is tested.
     """
     module = sys.modules[type(network.base_model).__module__]
     half = getattr(module, "rotate_half", None)
@@ -57,7 +57,7 @@ def by_halves(network: PreTrainedModel) -> bool:
     own = [blocks[layer] for layer in layers.evictable] if len(blocks) == len(layers.kinds) else blocks
     if not turned or not all(getattr(getattr(block, "self_attn", None), "use_rope", True) for block in own):
         return False
-    if getattr(network.config, "layer_rope_theta", None):  # angles of each layer's own
+    if getattr(network.config, "layer_rope_theta", None):  # angles differ between layers
         return False
     if layers.window is None:
         return True
@@ -66,7 +66,7 @@ def by_halves(network: PreTrainedModel) -> bool:
 
 
 def turns_halves(module: Any) -> bool:
-    """The same of a model without `rotate_half` (gpt-oss), of what it applies to queries and keys."""
+    """Test the same on `apply_rotary_pos_emb`, for a model without `rotate_half` (gpt-oss)."""
     apply: Callable[..., tuple[Tensor, Tensor]] | None = getattr(module, "apply_rotary_pos_emb", None)
     probe, angles = torch.arange(4.0).view(1, 1, 1, 4), torch.tensor([0.3, 0.7]).view(1, 1, 2)
     if apply is None:
@@ -81,8 +81,8 @@ def turns_halves(module: Any) -> bool:
 
 
 def refuse_unturned(model: Architecture, policy: Policy, of: str) -> None:
-    """A policy that turns queries or keys, of a model whose rotation is not the one that it knows. of: whose
-    policy it is.
+    """Raise BadInput for a policy that rotates queries or keys, if the model's rotation is of another form.
+    owner: the arm or lane of the policy.
     """
     turns = any(isinstance(signal, Turning) for signal in policy.needs)
     scores = any(signal.kind is Statistics for signal in policy.calibrated)

@@ -1,4 +1,4 @@
-"""The rows of the batch: lanes while they decode, and what a forward shows of them."""
+"""The rows of the batch: lanes while they decode, and the observations of a forward pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protocol.engine.windows import Sliding
 
 @dataclass(eq=False)
 class Row:
-    """One row of the batch: a lane while it decodes."""
+    """One row of the batch: a decoding lane."""
 
     request: Request
     number: int
@@ -31,23 +31,23 @@ class Row:
     since: float
     events: list[tuple[int, int, int]]
     granted: list[int]
-    """Budgets, one an event."""
+    """The budget of each eviction."""
     behind: int = 0
-    """How far its positions lie behind the tokens fed: not 0 where a press numbered its slots anew."""
+    """Tokens fed less the next position: not 0 if a press renumbered its slots."""
     token_ids: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
     state_bytes: int = 0
     next_event: int = 0
-    """Tokens fed before which no event fires, as far as is known."""
+    """A lower bound on the tokens fed at the next eviction."""
     parked: Sequence[Tensor] = ()
-    """Slots of caches that it holds and that nothing attends to."""
+    """Slots of other caches that the lane stores and nothing attends to."""
     window_bytes: int = 0
-    """Of what is allocated, the windows: the same at every moment."""
+    """The part of the allocated bytes in windows, which is constant."""
     left: bool = False
-    """Whether it decodes no more."""
+    """Whether it has stopped decoding."""
     prompt: int = field(init=False)
-    """Tokens of the prompt, with those of the question, and of the answer those that were written before."""
+    """Tokens of the prompt, including the question and the part of the answer written before."""
 
     def __post_init__(self) -> None:
         self.prompt = self.request.prompt.tokens
@@ -62,8 +62,8 @@ class Row:
         return self.seen - self.prompt
 
     def count_state(self) -> None:
-        """Note the bytes of the memory, which grows between events: called before each, and at the end. What
-        is parked is a part of it.
+        """Record the bytes of the memory, which grows between evictions: called before each, and at the end.
+        Parked slots are included.
         """
         size = sum(tensor.nbytes for tensor in self.parked)
         self.state_bytes = max(self.state_bytes, size + (0 if self.memory is None else self.memory.bytes()))
@@ -86,13 +86,13 @@ def outcome(row: Row, stop: str) -> Outcome:
 
 
 def cached_of(row: Row) -> list[Cached]:
-    """The slots of a lane, layer by layer, as many in each as its fullest head has in any."""
+    """Return the slots of a lane for each layer, padded to its fullest head in any layer."""
     slots, layers = int(row.pool.lengths[:, row.place].max()), range(len(row.pool.shape))
     return [row.pool.stored(row.place, layer).padded(slots) for layer in layers]
 
 
 def weights_of(cached: Sequence[Cached], filled: Tensor) -> Tensor | None:
-    """[layer, kv_head, n] float32, how many tokens each slot stands for; None where that is not stored.
+    """Return [layer, kv_head, n] float32, the number of tokens that each slot represents; None if not stored.
 
     filled [layer, kv_head, n].
     """
@@ -101,7 +101,8 @@ def weights_of(cached: Sequence[Cached], filled: Tensor) -> Tensor | None:
 
 
 def step_of(pool: Pool[Row], first: int, last: int, new: int, queries: int) -> Step[Row]:
-    """The forward of the rows at places first..last-1, which shows their memories what they carry."""
+    """Return the forward step of the rows first..last-1 of a pool, which collects what their memories need.
+    """
     watched: dict[Watched, list[int]] = {}
     noted, shown = list[int](), list[int]()
     for lane, row in enumerate(pool.members[first:last]):
@@ -118,8 +119,8 @@ def step_of(pool: Pool[Row], first: int, last: int, new: int, queries: int) -> S
 
 
 class Recent:
-    """The last queries of lanes that keep equally many of them, side by side: one operation notes those of a
-    forward. `Memory.recent` of each lane is its part of `stacked`, [place, layer, q_head, w, d].
+    """The last queries of lanes with the same window width in one tensor, updated by one operation for each
+    forward pass. `Memory.recent` of each lane is a view of `stacked`, [index, layer, q_head, w, d].
     """
 
     def __init__(self, like: Tensor) -> None:
@@ -128,7 +129,9 @@ class Recent:
         self.free: list[int] = []
 
     def hold(self, memories: Mapping[Row, Memory]) -> None:
-        """Give places to these lanes and free those of all others; where half are free, give them back."""
+        """Assign indices to these lanes and free those of all others; shrink the tensor when half of it is
+        free.
+        """
         self.free += [self.places.pop(row) for row in list(self.places) if row not in memories]
         arrived = {row: memory for row, memory in memories.items() if row not in self.places}
         if len(arrived) > len(self.free) or 2 * len(memories) <= len(self.stacked):
@@ -144,7 +147,9 @@ class Recent:
             memory.recent = self.stacked[self.places[row]]
 
     def note(self, rows: Sequence[Row], queries: Tensor) -> None:
-        """queries [layer, row, q_head, t, d] of tokens that these lanes are fed: as `Memory.note`."""
+        """Store queries [layer, row, q_head, t, d] of tokens fed to these lanes, as `Memory.add_queries`
+        does.
+        """
         new, width = queries.shape[3], self.stacked.shape[3]
         count = min(new, width)
         place = torch.tensor([self.places[row] for row in rows])
@@ -155,7 +160,7 @@ class Recent:
 
 
 class BatchObserver:
-    """The observer of a forward of the batch: every pool attends for its own lanes, one after the other."""
+    """The observer of a forward pass of the batch: every pool attends for its lanes, one after the other."""
 
     def __init__(self, steps: Sequence[Step[Row]], sliding: Sliding | None = None) -> None:
         self.steps = steps

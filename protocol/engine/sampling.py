@@ -1,4 +1,4 @@
-"""The next token: the likeliest one, or a draw whose noise depends on (problem, seed, step) alone."""
+"""The next token: greedy, or sampled with noise that depends on (problem, seed, step) alone."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Ids = NDArray[np.int64]
 
 
 def digest(*parts: object) -> bytes:
-    """SHA-256 over the parts."""
+    """Return the SHA-256 of the parts."""
     return hashlib.sha256(repr(parts).encode()).digest()
 
 
 def key(*parts: object, bits: int) -> int:
-    """The first `bits` bits of the digest of the parts."""
+    """Return the first `bits` bits of the digest of the parts."""
     return int.from_bytes(digest(*parts)[: bits // 8])
 
 
 class Draw(NamedTuple):
-    """What the noise of one token depends on; nothing else does."""
+    """The only inputs of the noise of one token."""
 
     problem: str
     seed: int
@@ -34,10 +34,11 @@ class Draw(NamedTuple):
 
 
 def stream(draws: Sequence[Draw], size: int) -> NDArray[np.uint64]:
-    """[draw, size], the raw stream of a Philox (Salmon et al. 2011) for each draw, with a key of its own.
+    """Return [draw, size], the raw stream of a Philox generator (Salmon et al. 2011) for each draw, each with
+    a separate key.
 
     numpy keeps it stable across versions. One generator is set to each key in turn: a new one costs four
-    times that.
+    times as much.
     """
     philox = np.random.Philox(key=0)
     begun: Any = philox.state  # no number drawn, none buffered
@@ -50,7 +51,7 @@ def stream(draws: Sequence[Draw], size: int) -> NDArray[np.uint64]:
 
 
 def gumbel(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Standard Gumbel noise, one for each number of a stream; it rises with the number."""
+    """Return standard Gumbel noise for each number of a stream; it increases with the number."""
     uniform = ((raw >> np.uint64(12)) + 0.5) * 2.0**-52  # never 0 or 1, whose noise is infinite
     noise: NDArray[np.float64] = -np.log(-np.log(uniform))
     return noise
@@ -58,14 +59,14 @@ def gumbel(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 PHILOX = (-0x2D18B8F11EB3936D, -0x35A57D9C6AEDEEA9)
 KEYS = (-0x61C8864680B583EB, -0x4498517A7B3558C5)
-"""What a round of Philox4x64 multiplies with and what its key grows by (Random123), as signed numbers."""
+"""The multipliers of a Philox4x64 round and the increments of its key (Random123), as signed numbers."""
 SIGN = -(1 << 63)
 
 
 def product(factor: int, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """High and low half of factor * numbers, 64-bit numbers without sign that int64 holds.
+    """Return the high and low half of factor * numbers, for unsigned 64-bit numbers stored in int64.
 
-    From products of 32-bit halves: none of the sums reaches 2^64, and int64 wraps at it.
+    Computed from products of 32-bit halves: none of the sums reaches 2^64, where int64 wraps.
     """
     low = 0xFFFFFFFF
     high_factor, low_factor = (factor >> 32) & low, factor & low
@@ -76,9 +77,10 @@ def product(factor: int, numbers: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def stream_on(device: torch.device, draws: Sequence[Draw], size: int) -> Tensor:
-    """[draw, size] int64, the bits of `stream`, made where the logits are: Philox4x64-10 in plain arithmetic.
+    """Return [draw, size] int64, the bits of `stream`, computed on the device of the logits: Philox4x64-10 in
+    plain arithmetic.
 
-    Block b of four numbers encrypts the counter b + 1: numpy counts before it makes them.
+    Block b of four numbers encrypts the counter b + 1: numpy increments it first.
     """
     digests = b"".join(digest("gumbel", *draw)[15::-1] for draw in draws)
     keys = torch.frombuffer(bytearray(digests), dtype=torch.int64).view(-1, 2).to(device, non_blocking=True)
@@ -94,39 +96,40 @@ def stream_on(device: torch.device, draws: Sequence[Draw], size: int) -> Tensor:
 
 
 ROUNDING = 1e-9
-"""Above what two logarithms may be wrong by."""
+"""An upper bound on the rounding error of two logarithms."""
 
 LUCKY = 256
-"""About as many tokens of a draw have their noise formed whatever their logits are."""
+"""The approximate number of tokens of a draw whose noise is computed whatever their logits are."""
 
 TOGETHER = 1 << 18
-"""Numbers of noise that the CPU makes at once: its cache holds them."""
+"""Numbers of noise that the CPU computes in one batch, which fits its cache."""
 
 KEPT = 512
-"""Tokens of the largest logits, and of the most noise, that leave a device. Normal logits, whatever their
-spread, need more for two lanes in a million (a vocabulary of 151,936): P(Gumbel < -2.57)."""
+"""Tokens with the largest logits, and with the most noise, that are copied from a device. Normal logits of
+any variance need more for two lanes in a million (a vocabulary of 151,936): P(Gumbel < -2.57).
+"""
 
 TOGETHER_ON = 1 << 22
-"""Numbers of noise that a device makes at once: with what lies between, about 0.15 GB."""
+"""Numbers of noise that a device computes in one batch: about 0.15 GB with intermediate tensors."""
 
 
 UNUSABLE = "logits: not finite"
-"""Why a lane fails whose logits are not `usable`."""
+"""The failure reason of a lane whose logits are not `is_usable`."""
 
 
 def usable(logits: Tensor) -> Tensor:
-    """[lane] bool: whether some token of logits [lane, vocabulary] is the likeliest. NaN, +inf and nothing
-    but -inf name none, and a largest value is still found among them.
+    """Return [lane] bool: whether logits [lane, vocabulary] have a finite maximum. NaN, +inf and rows of -inf
+    alone do not.
     """
     return logits.amax(-1).isfinite()
 
 
 def nucleus(logits: Tensor, temperature: float, top_p: float) -> Tensor:
-    """[lane, vocabulary] bool, on the CPU: the tokens of which one is drawn (Holtzman et al.,
+    """Return [lane, vocabulary] bool, on the CPU: the tokens of top-p sampling (Holtzman et al.,
     arXiv:1904.09751).
 
-    The smallest set whose softmax(logits / temperature) sums to at least top_p: the likeliest tokens, with
-    the one that crosses it; of equally likely ones the lower ids.
+    This is the smallest set whose softmax(logits / temperature) sums to at least top_p: the likeliest tokens,
+    including the one that crosses it; among equally likely ones the lower ids.
     """
     shares = (logits.double() / temperature).softmax(-1)
     sorted_shares, order = shares.sort(dim=-1, descending=True, stable=True)
@@ -136,12 +139,12 @@ def nucleus(logits: Tensor, temperature: float, top_p: float) -> Tensor:
 
 
 def choose(logits: Tensor, draws: Sequence[Draw], temperature: float, top_p: float = 1.0) -> list[int]:
-    """One token a lane from `usable` logits [lane, vocabulary]; a tie goes to the lowest id.
+    """Choose one token per lane from `is_usable` logits [lane, vocabulary]; a tie goes to the lowest id.
 
-    Temperature 0 takes the likeliest token. Above 0, the largest of logits / temperature + Gumbel noise is a
-    draw from the softmax (Maddison et al., arXiv:1411.0030), and lanes of one problem and seed share the
-    noise of a step: the same for every arm and every batch. Below 1, top_p leaves the tokens of the `nucleus`
-    alone, with the same noise.
+    Temperature 0 is greedy. Above 0, the argmax of logits / temperature + Gumbel noise is a sample of the
+    softmax (Maddison et al., arXiv:1411.0030), and lanes of one problem and seed share the noise of a step:
+    it is the same for every arm and every batch. Below 1, top_p restricts the tokens to the `nucleus`, with
+    the same noise.
     """
     if temperature == 0:
         likeliest: list[int] = logits.argmax(-1).tolist()
@@ -157,11 +160,12 @@ def choose(logits: Tensor, draws: Sequence[Draw], temperature: float, top_p: flo
 
 
 def drawn(logits: Tensor, draws: Sequence[Draw], own: Ids, temperature: float) -> Ids:
-    """By lane, the lowest id with the largest of logits [lane, vocabulary] / temperature + noise; on the CPU.
+    """Return for each lane the lowest id with the maximum of logits [lane, vocabulary] / temperature + noise;
+    on the CPU.
 
-    own: [lane], the place of its draw. Noise is formed where it can matter: for the tokens of a draw whose
-    number reaches a bar, for the likeliest token, and for those that noise at the bar could lift to the best
-    of these. Sums round monotonically, so that none is lost.
+    draw_index: [lane], the index of its draw. Noise is computed where it can matter: for the tokens of a draw
+    whose number reaches a bar, for the likeliest token, and for tokens that noise at the bar could lift to
+    the maximum of these. Rounding of sums is monotonic, so none is missed.
     """
     values = (logits if logits.dtype in (torch.float32, torch.float64) else logits.float()).numpy()
     (lanes, size), likeliest = values.shape, values.argmax(-1)
@@ -187,13 +191,16 @@ def drawn(logits: Tensor, draws: Sequence[Draw], own: Ids, temperature: float) -
 
 
 def places(where: NDArray[np.bool_]) -> tuple[Ids, Ids]:
-    """Row and column of what is true, by rows; np.nonzero of two axes takes three times as long."""
+    """Return row and column of the true entries, by rows; np.nonzero of two axes takes three times as long.
+    """
     row, column = np.divmod(np.flatnonzero(where), where.shape[-1])
     return row, column
 
 
 def of_lanes(draw: Ids, drawn: Ids, token: Ids) -> tuple[Ids, Ids]:
-    """(lane, token): for each lane the tokens of its draw [lane], of pairs (drawn, token) sorted by draw."""
+    """Return (lane, token): for each lane the tokens of its draw [lane], from pairs (pair_draws, token)
+    sorted by draw.
+    """
     begin, end = np.searchsorted(drawn, draw, "left"), np.searchsorted(drawn, draw, "right")
     lane = np.repeat(np.arange(len(draw)), end - begin)
     before = np.cumsum(end - begin) - (end - begin)
@@ -203,9 +210,10 @@ def of_lanes(draw: Ids, drawn: Ids, token: Ids) -> tuple[Ids, Ids]:
 def reaching(
     best: NDArray[np.float64], most: NDArray[np.float64], temperature: float, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """[lane]: a logit below this, with noise of at most `most`, stays below the best sum [lane].
+    """Return [lane]: a logit below this bound, with noise of at most `max_noise`, stays below the best sum
+    [lane].
 
-    Lower than that by more than the roundings on the way, of which the largest is to the dtype of the logits.
+    The bound is lower by more than all rounding errors, of which the largest is to the dtype of the logits.
     """
     own = np.finfo(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -215,12 +223,12 @@ def reaching(
 
 
 def drawn_on(logits: Tensor, draws: Sequence[Draw], own: Ids, temperature: float) -> Ids:
-    """What `drawn` finds, of logits on an accelerator, which is waited for once.
+    """Return what `draw_tokens` does, for logits on an accelerator, with one synchronisation.
 
-    What leaves it are, by lane, the tokens of most noise and of the largest logits, with their numbers. No
-    other has more noise than the least of the first, nor a larger logit than the least of the second: where
-    the sum of the two might reach the best, the lane is drawn on the CPU (Fagin et al. 2003, JCSS 66: the
-    threshold algorithm).
+    The device returns, by lane, the tokens with the most noise and those with the largest logits. No other
+    token has more noise than the minimum of the first, nor a larger logit than the minimum of the second:
+    where the sum of these minima might reach the best sum, the lane is drawn on the CPU (Fagin et al. 2003,
+    JCSS 66: the threshold algorithm).
     """
     (lanes, size), device = logits.shape, logits.device
     kept, together, packed = min(KEPT, size), max(1, TOGETHER_ON // size), list[Tensor]()
@@ -230,7 +238,7 @@ def drawn_on(logits: Tensor, draws: Sequence[Draw], own: Ids, temperature: float
         raw = stream_on(device, draws[begin : begin + together], size)
         both = torch.from_numpy(np.stack([here, own[here] - begin])).to(device, non_blocking=True)
         lane, draw = both[0], both[1]
-        lucky = (raw ^ SIGN).topk(kept).indices  # as signed numbers, in the order of those without sign
+        lucky = (raw ^ SIGN).topk(kept).indices  # signed numbers in the order of the unsigned ones
         own_logits = logits[lane]
         token = torch.cat([lucky[draw], own_logits.topk(kept).indices], -1)
         number, logit = raw.flatten()[draw[:, None] * size + token], own_logits.gather(-1, token).double()

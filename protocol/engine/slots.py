@@ -1,4 +1,4 @@
-"""The slot cache: every lane holds its own slots, in tensors no larger than it needs."""
+"""The slot cache: every lane has separate slots, in tensors no larger than needed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from protocol.engine.attention.kernels import PADDED, Attention, Kernel
 from protocol.engine.forms import ALIKE, VERBATIM, Form, Sizes
 
 QUANTUM = 16
-"""Capacities are multiples of it, so that lanes of nearly equal capacity share a pool; of slots that are not
-stored as computed, as many as fit into the bytes of such a multiple, so that equal bytes stay equal.
+"""Capacities are multiples of it, so that lanes of similar capacity share a pool. For slots that are not
+stored as computed, the capacity is what fits into the bytes of such a multiple, so that equal bytes stay
+equal.
 """
 
 
 class Shape(NamedTuple):
-    """Room of one lane in one layer.
+    """The capacity of one lane in one layer.
 
-    flat False: a row per KV head, each of `capacity` slots. flat True: one row for all heads, one after the
-    other, of `capacity` slots in all; what heads of different numbers of slots take. masked: some slots, of
-    a shape that is not flat, are held and not attended to.
+    flat False: a row for each KV head, each of `capacity` slots. flat True: one row for all heads, one after
+    the other, of `capacity` slots in total; used where heads have different numbers of slots. masked: some
+    slots, of a shape that is not flat, are stored and not attended to.
     """
 
     flat: bool
@@ -34,7 +35,9 @@ class Shape(NamedTuple):
 
 
 def shapes(counts: Tensor, room: int, *, masked: bool = False, sizes: Sizes = ALIKE) -> tuple[Shape, ...]:
-    """The room of a lane, layer by layer. counts: slots held now, [layer, kv_head]; room: slots to come."""
+    """Return the capacity of a lane for each layer. counts: slots in use, [layer, kv_head]; room: slots to
+    append.
+    """
     layers = []
     for heads in counts.tolist():
         if len(set(heads)) > 1:
@@ -45,13 +48,13 @@ def shapes(counts: Tensor, room: int, *, masked: bool = False, sizes: Sizes = AL
 
 
 def rounded(slots: int, sizes: Sizes) -> int:
-    """The capacity of a head that needs room for so many slots."""
+    """Return the capacity of a head that needs room for this number of slots."""
     whole = QUANTUM * sizes.computed
     return -(-slots * sizes.own // whole) * whole // sizes.own
 
 
 class Layout(NamedTuple):
-    """Where the slots of some lanes lie in one layer, int64 [lane, kv_head] each."""
+    """The positions of the slots of some lanes in one layer, int64 [lane, kv_head] each."""
 
     starts: NDArray[np.int64]
     """First slot of each head in its row."""
@@ -59,21 +62,23 @@ class Layout(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Where the new slots of a forward go and what a new token sees, the same for layers of one layout."""
+    """The destination of the new slots of a forward pass and the visibility of a new token, shared by layers
+    of one layout.
+    """
 
     at: Tensor
-    """[lane x kv_head x t], counted through all rows of these lanes."""
+    """[lane x kv_head x t], indices through all rows of these lanes."""
     end: int
-    """No slot at or beyond it is in use."""
+    """No slot at or beyond this index is in use."""
     visible: Tensor | None
-    """[lane, row, query rows, end], 1 in place of what rows share; None where all is visible."""
+    """[lane, row, query rows, end], 1 for an axis that rows share; None if all slots are visible."""
     mask: Tensor | None
-    """What the attention function is given to add to the logits, of that shape: 0, the bias, or -inf of what
-    is not visible; None where it would be 0.
+    """The additive attention mask, of that shape: 0, the bias, or -inf for slots that are not visible; None
+    if it would be 0.
     """
     bias: Tensor | None = None
-    """[lane, row, 1, end], what is added to the logits of slots that stand for several tokens; None where
-    none may.
+    """[lane, row, 1, end], added to the logits of slots that represent several tokens; None if there are
+    none.
     """
 
 
@@ -81,7 +86,7 @@ class Cached(NamedTuple):
     """Slots of one lane in one layer, as they are stored.
 
     keys [kv_head, n, d], values [kv_head, n, width], n the slots of the fullest head. weights [kv_head, n]
-    float32: how many tokens each stands for; None where that is one, or not stored.
+    float32: how many tokens each slot represents; None if that is one, or not stored.
     """
 
     keys: Tensor
@@ -89,7 +94,7 @@ class Cached(NamedTuple):
     weights: Tensor | None = None
 
     def padded(self, slots: int) -> Cached:
-        """With zeros up to so many slots."""
+        """Pad with zeros to this number of slots."""
         more = slots - self.keys.shape[1]
         if not more:
             return self
@@ -101,18 +106,22 @@ Member = TypeVar("Member")
 
 
 class Pool(Generic[Member]):
-    """Lanes of equal shape and form, the first `len(members)` places of each tensor.
+    """Lanes of equal shape and storage format: the first `len(members)` indices of each tensor.
 
-    keys, values: one tensor per layer, [place, row, capacity, d or the width of a coded value]. A head's
-        slots lie in position order from its start; what is not in use is finite, since a masked NaN would
-        still spoil the sum.
-    weights: of a form that weighs its slots, float32 [place, row, capacity], 1 where no slot was merged;
-        else None, layer by layer.
-    hidden: what no token sees of the layers whose shape is masked, bool [place, row, capacity], or
-        None.
-    kernel: of variable lengths, that new tokens attend through; None where slots are padded, as those are of
-        which some are hidden, weigh in the logits or have coded values: the kernel takes none of these.
-    starts, lengths: [layer, place, kv_head] int64, on the CPU: reading them never waits for an accelerator.
+    keys, values: one tensor for each layer, [lane, row, capacity, d or the width of a coded value]. A head's
+    slots are in position order from its start; unused slots are finite, since a masked NaN would still spoil
+    the sum.
+
+    weights: for a format with weights, float32 [lane, row, capacity], 1 where no slot was merged; otherwise
+    None for each layer.
+
+    hidden: slots that no token attends to, in layers of a masked shape, bool [lane, row, capacity]; otherwise
+    None.
+
+    kernel: the variable-length kernel for new tokens; None if slots are padded, which is needed for hidden
+    slots, weights in the logits and coded values.
+
+    starts, lengths: [layer, lane, kv_head] int64, on the CPU, so that reading them needs no synchronisation.
     """
 
     def __init__(
@@ -122,7 +131,9 @@ class Pool(Generic[Member]):
         form: Form = VERBATIM,
         attention: Attention = PADDED,
     ) -> None:
-        """keys: one tensor per layer, [kv_head, n, d], of any lane: its heads, width, dtype and device."""
+        """keys: one tensor for each layer, [kv_head, n, d], of any lane: they give the heads, width, dtype
+        and device.
+        """
         self.shape = shape
         self.form = form
         plain = form.codec is None and not form.mass and not any(own.masked for own in shape)
@@ -151,17 +162,17 @@ class Pool(Generic[Member]):
         return self.lengths.shape[1]
 
     def held(self) -> list[int]:
-        """Slots in use, lane by lane, summed over layers and KV heads."""
+        """Return the slots in use of each lane, summed over layers and KV heads."""
         totals: list[int] = self.lengths[:, : len(self.members)].sum((0, 2)).tolist()
         return totals
 
     def means(self) -> Iterator[tuple[Member, float]]:
-        """Slots in use per KV head and layer, lane by lane."""
+        """Return the slots in use per KV head and layer, for each lane."""
         heads = len(self.shape) * self.heads
         return ((member, slots / heads) for member, slots in zip(self.members, self.held(), strict=True))
 
     def resize(self, places: int) -> None:
-        """More places, or fewer; the lanes stay where they are."""
+        """Change the number of lanes that fit; lanes keep their indices."""
         used = min(len(self.members), places)
         for tensors in (self.keys, self.values):
             for layer, old in enumerate(tensors):
@@ -175,7 +186,7 @@ class Pool(Generic[Member]):
         self.starts, self.lengths = pad(self.starts, change), pad(self.lengths, change)
 
     def admit(self, members: Sequence[Member]) -> range:
-        """Places for more lanes, at the end; it is for `fill` to put slots there."""
+        """Add lanes at the end and return their indices; `fill` stores their slots."""
         first, last = len(self.members), len(self.members) + len(members)
         if last > self.places:
             self.resize(last)
@@ -183,14 +194,14 @@ class Pool(Generic[Member]):
         return range(first, last)
 
     def dismiss(self, leaving: Collection[Member]) -> None:
-        """Free the places of some lanes; others move into them. Where half are free, they are given back."""
-        for place in reversed(range(len(self.members))):  # from the end: the last lane need not move
+        """Remove lanes; others move to their indices. The pool shrinks when half of it is free."""
+        for place in reversed(range(len(self.members))):  # from the end: fewest moves
             if self.members[place] not in leaving:
                 continue
             member, last = self.members.pop(), len(self.members)
             beside = (each for each in (*self.weights, *self.hidden) if each is not None)
             for tensor in (*self.keys, *self.values, *beside):
-                # The next to come does not fill its place, and this one may have left because of a NaN.
+                # The next lane may be shorter, and this one may have left because of a NaN.
                 tensor[place] = 0 if place == last else tensor[last]
             if place != last:
                 self.starts[:, place], self.lengths[:, place] = self.starts[:, last], self.lengths[:, last]
@@ -209,8 +220,8 @@ class Pool(Generic[Member]):
     ) -> None:
         """Store the kept slots of one layer.
 
-        cached: in the form of this pool. kept [kv_head, n] bool; counts [kv_head] on the CPU, its sums.
-        hidden [kv_head, n] bool, of a layer all of whose slots are kept: those that no token sees.
+        cached: in the format of this pool. keep_mask [kv_head, n] bool; counts [kv_head] on the CPU, its
+        sums. hidden [kv_head, n] bool, for a layer with all slots kept: those that no token attends to.
         """
         sizes = counts.tolist()
         capacity = self.shape[layer].capacity
@@ -225,7 +236,7 @@ class Pool(Generic[Member]):
         weights = self.weights[layer]
         if weights is not None:
             own = torch.ones_like(kept, dtype=torch.float32) if cached.weights is None else cached.weights
-            # A copy, since it may lie where it goes; the new tokens to come stand for one each.
+            # A copy, since source and target may overlap; future tokens have weight 1.
             sources.append((weights[place].unsqueeze(-1), own.unsqueeze(-1).clone()))
             weights[place] = 1
         for row, source in sources:
@@ -237,12 +248,12 @@ class Pool(Generic[Member]):
                 row[:, : sizes[0]] = chosen.view(len(sizes), sizes[0], -1)
         mask = self.hidden[layer]
         if mask is not None:
-            mask[place] = False  # of a lane that was here before
+            mask[place] = False  # of the previous lane
             if hidden is not None:
                 mask[place, :, : hidden.shape[1]] = hidden
 
     def compact(self, places: Sequence[int], order: Tensor) -> None:
-        """Move slots of several lanes to the front of their heads, which are of no flat shape.
+        """Move slots of several lanes to the front of their heads; no shape may be flat.
 
         order [lane, layer, kv_head, k] int64: the slots that stay, ascending; all others are dropped.
         """
@@ -261,7 +272,7 @@ class Pool(Generic[Member]):
             assert weights is None
 
     def several(self, places: Sequence[int], layer: int, n: int) -> Cached:
-        """The first n slots of each head of several lanes, as computed, which are of no flat shape: keys and
+        """Return the first n slots of each head of several lanes, as computed, without flat shapes: keys and
         values [lane, kv_head, n, d].
         """
         at = torch.tensor(places, device=self.keys[layer].device)
@@ -270,7 +281,7 @@ class Pool(Generic[Member]):
         )
 
     def stored(self, place: int, layer: int) -> Cached:
-        """The slots of one lane."""
+        """Return the slots of one lane."""
         starts, lengths = self.starts[layer, place], self.lengths[layer, place]
         n = int(lengths.max())
         weights = self.weights[layer]
@@ -282,10 +293,10 @@ class Pool(Generic[Member]):
         return Cached(*(rows[place, 0][slot] for rows in own))
 
     def plans(self, places: slice, new: int, queries: int, seen: bool = True) -> list[Plan]:
-        """One plan per layer for `new` tokens of the lanes at these places.
+        """Return one plan per layer for `new` tokens of the lanes at these indices.
 
-        queries: query heads. seen: whether anybody reads what is visible. Layers of one layout share one
-        plan, but for what is hidden in them.
+        queries: number of query heads. needs_mask: whether the visibility is read. Layers of one layout share
+        one plan, except for hidden slots.
         """
         starts, lengths = self.starts[:, places].numpy(), self.lengths[:, places].numpy()
         made: dict[tuple[bytes, bytes, Shape], Plan] = {}
@@ -308,26 +319,28 @@ class Pool(Generic[Member]):
         return plans
 
     def bytes(self) -> int:
-        """Memory behind the tensors."""
+        """Return the allocated memory of the tensors."""
         weights = (each for each in self.weights if each is not None)
         return sum(tensor.untyped_storage().nbytes() for tensor in (*self.keys, *self.values, *weights))
 
 
 def plan(layout: Layout, shape: Shape, new: int, queries: int, keys: Tensor, read: bool = True) -> Plan:
-    """keys: of the layer, for their dtype and device. read: whether anybody reads what is visible."""
+    """Return the plan of a layer. keys: of the layer, for their dtype and device. needs_mask: whether the
+    visibility is read.
+    """
     starts, lengths = layout
     lanes, heads = lengths.shape
     slot = (starts + lengths)[..., None] + np.arange(new)
     end = int(slot.max()) + 1
     rows = 1 if shape.flat else heads
-    row = np.arange(lanes * rows).reshape(lanes, rows, 1)  # of a flat shape, the same for all heads
+    row = np.arange(lanes * rows).reshape(lanes, rows, 1)  # one row for all heads of a flat shape
     at = torch.from_numpy((row * shape.capacity + slot).ravel()).to(keys.device)
     if not read:
         return Plan(at, end, None, None)
     if new == 1 and not shape.flat:
         if not shape.masked and (slot == slot[0, 0]).all():
             return Plan(at, end, None, None)
-        slot, group = slot[:, :1], 1  # heads in rows of their own hold equally many
+        slot, group = slot[:, :1], 1  # heads in separate rows have equally many slots
     else:
         group = queries // heads
     column = torch.arange(end, device=keys.device)
@@ -342,12 +355,12 @@ def plan(layout: Layout, shape: Shape, new: int, queries: int, keys: Tensor, rea
 
 
 def added(visible: Tensor, keys: Tensor) -> Tensor:
-    """What leaves the logits of what is visible as they are, and no other."""
+    """Return a mask with 0 for visible slots and -inf for all others."""
     return keys.new_zeros(visible.shape).masked_fill_(~visible, -torch.inf)
 
 
 class Slots(Generic[Member]):
-    """All pools. A lane's row in a batch is its place, counted through the pools in their order."""
+    """All pools. A lane's row in a batch is its index, counted through the pools in their order."""
 
     def __init__(self, attention: Attention = PADDED) -> None:
         self.attention = attention
@@ -363,7 +376,7 @@ class Slots(Generic[Member]):
             self.vacate(pool, leaving)
 
     def vacate(self, pool: Pool[Member], leaving: Collection[Member]) -> None:
-        """Lanes leave this pool, for another one or for good."""
+        """Remove lanes from this pool, and the pool if it is empty."""
         pool.dismiss(leaving)
         if not pool.members:
             del self.pools[pool.shape, pool.form]

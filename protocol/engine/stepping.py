@@ -1,4 +1,4 @@
-"""One forward over the slots of a pool: new tokens are appended, attend, and show what policies read."""
+"""One forward pass over the slots of a pool: append new tokens, attend, and collect what policies read."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from protocol.engine.slots import Pool
 Member = TypeVar("Member")
 
 FEW = 64
-"""Query rows of a KV head, over lanes' groups and new tokens, up to which the logits are formed whole."""
+"""The largest number of query rows of a KV head, over query groups and new tokens, at which full logits are
+computed.
+"""
 
 
 class Watched(NamedTuple):
-    """What of the attention a policy reads: which layers, and whether the raw logits beside the weights."""
+    """What a policy reads of the attention: which layers, and whether raw logits in addition to weights."""
 
     layers: tuple[int, ...]
     raw: bool
 
 
 class Watch(NamedTuple):
-    """What policies that read the same see of the attention of the new tokens.
+    """The attention of the new tokens, for policies that read the same.
 
     weights: one tensor for each of the layers, [lane, q_head, t, n] in float32 or better, n the slots of the
-        fullest head of the layer; 0 where a head holds fewer.
-    logits: as `weights`, before the softmax, -inf where a row sees nothing; empty unless `raw`.
+    fullest head of the layer; 0 beyond the slots of a head. logits: as `weights`, before the softmax, -inf
+    where a row attends to nothing; empty unless `raw`.
     """
 
     layers: tuple[int, ...]
@@ -41,28 +43,27 @@ class Watch(NamedTuple):
     logits: list[Tensor]
 
     def all_weights(self) -> Tensor:
-        """[layer, lane, q_head, t, n], n the slots of the fullest head of these layers."""
+        """Return [layer, lane, q_head, t, n], n the slots of the fullest head of these layers."""
         return widened(self.weights, 0)
 
     def all_logits(self) -> Tensor | None:
-        """As `all_weights`."""
+        """Return the logits in the shape of `stack_weights`; None unless `raw`."""
         return widened(self.logits, -torch.inf) if self.raw else None
 
 
 def widened(layers: Sequence[Tensor], value: float) -> Tensor:
-    """Tensors [..., n] of several n, stacked and filled up with a value."""
+    """Stack tensors [..., n] of different n, padded with a value."""
     n = max(tensor.shape[-1] for tensor in layers)
     return torch.stack([pad(tensor, (0, n - tensor.shape[-1]), value=value) for tensor in layers])
 
 
 class Step(Generic[Member]):
-    """One forward of the lanes at some places of a pool, `new` tokens each.
+    """One forward pass of the lanes at some indices of a pool, `new` tokens each.
 
-    watches: the attention of the new tokens, for those of these lanes whose policies read it.
-    noted: the ones whose policies read it later, over the slots of then, and need the queries.
-    queries: of the new tokens, one tensor per layer, [noted, q_head, t, d].
-    shown: the ones whose policies fold queries, keys and values of the new tokens.
-    fed: these, keys, values and queries of each layer, [shown, head, t, d].
+    watches: the attention of the new tokens, for lanes whose policies read it. query_lanes: lanes whose
+    policies need the queries later, for attention over the slots at that time. queries: of the new tokens,
+    one tensor per layer, [query lane, q_head, t, d]. fed_lanes: lanes whose policies fold queries, keys and
+    values of the new tokens. fed: their keys, values and queries in each layer, [fed lane, head, t, d].
     """
 
     def __init__(
@@ -99,7 +100,8 @@ class Step(Generic[Member]):
         scale: float,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """Append the new slots in place; a new token sees all older slots of its head, and itself."""
+        """Append the new slots in place; a new token attends to all older slots of its head, and to itself.
+        """
         pool, made, form = self.pool, self.plans[layer], self.pool.form
         lanes, heads, _, dim = keys.shape
         flat = pool.shape[layer].flat
@@ -112,7 +114,7 @@ class Step(Generic[Member]):
 
         # The query heads that read a row become rows of one product, so that no key is ever repeated.
         packed = queries.reshape(lanes, 1 if flat else heads, -1, dim)
-        if sinks is not None:  # one of each packed row
+        if sinks is not None:  # one for each packed row
             sinks = sinks.repeat_interleave(self.new).view(packed.shape[1], -1, 1)
         used_keys, used_values = stored_keys[:, :, : made.end], stored_values[:, :, : made.end]
         if self.noted:
@@ -130,7 +132,9 @@ class Step(Generic[Member]):
     def watch(
         self, layer: int, watch: Watch, packed: Tensor, keys: Tensor, scale: float, sinks: Tensor | None
     ) -> None:
-        """Add what is read of a layer, from the packed queries and the keys of its lanes."""
+        """Record the attention of a layer that policies read, from packed queries and the keys of their
+        lanes.
+        """
         visible, bias = self.plans[layer].visible, self.plans[layer].bias
         logits = (wide(packed) * scale) @ wide(keys).transpose(-1, -2)
         if bias is not None:
@@ -142,8 +146,8 @@ class Step(Generic[Member]):
             watch.logits.append(self.by_head(layer, watch.lanes, logits, -torch.inf))
 
     def by_head(self, layer: int, lanes: Sequence[int], rows: Tensor, value: float) -> Tensor:
-        """rows [lane, row, query rows, slot of the row] -> [lane, q_head, t, slot of the head], `value` where
-        a head holds fewer.
+        """Convert rows [lane, row, query rows, slot of the row] to [lane, q_head, t, slot of the head], with
+        `value` beyond the slots of a head.
         """
         weights = rows.reshape(len(rows), -1, self.new, rows.shape[-1])
         if not self.pool.shape[layer].flat:
@@ -158,16 +162,16 @@ class Step(Generic[Member]):
         return weights.gather(-1, slot.expand(-1, -1, self.new, -1)).masked_fill(~inside, value)
 
     def all_queries(self) -> Tensor:
-        """[layer, noted, q_head, t, d]"""
+        """Return [layer, query lane, q_head, t, d]."""
         return torch.stack(self.queries)
 
     def all_fed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys, values and queries, [layer, shown, head, t, d] each."""
+        """Return keys, values and queries, [layer, fed lane, head, t, d] each."""
         keys, values, queries = zip(*self.fed, strict=True)
         return torch.stack(keys), torch.stack(values), torch.stack(queries)
 
     def end(self) -> None:
-        """Count the new slots."""
+        """Add the new slots to the lengths of the pool."""
         self.pool.lengths[:, self.own] += self.new
 
 
@@ -179,12 +183,12 @@ def attended(
     scale: float,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """[lane, row, query rows, d] over [lane, row, n, d] and values of `width` numbers: [..., width].
+    """Attend from [lane, row, query rows, d] to [lane, row, n, d] with values of `width` dimensions: [...,
+    width].
 
-    mask: what is added to the logits. Values narrower than keys: no fused kernel of
-    a CPU takes them. For a few query rows two products are faster than what is used in its place, as long as
-    float32 is the precision; else the values are filled up with zeros. sinks [row, query rows, 1]: no fused
-    kernel knows them.
+    mask: added to the logits. No fused kernel of a CPU supports values narrower than keys. For few query rows
+    two products are faster than its replacement, if the precision is float32; otherwise values are padded
+    with zeros. sinks [row, query rows, 1]: no fused kernel supports them.
     """
     width, dim = values.shape[-1], keys.shape[-1]
     if sinks is not None:

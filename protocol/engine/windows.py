@@ -1,4 +1,4 @@
-"""Layers whose tokens see a window: every lane keeps its own, and no policy evicts from it."""
+"""Sliding-window layers: every lane has a separate window, and no policy evicts from it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from policies.signals import shares, wide
 __all__ = ["Sliding", "Window", "Windows", "attended", "capacity_of", "slid"]
 
 ROWS = 512
-"""Query rows of a prefill given to the kernel at once: the mask of a call is [ROWS, window + ROWS]."""
+"""Query rows of a prefill in one kernel call: the mask of a call is [ROWS, window + ROWS]."""
 QUANTUM = 16
-"""Rings shorter than the window are multiples of it, so that lanes of nearly equal length share one."""
+"""Rings shorter than the window are multiples of it, so that lanes of similar length share one."""
 
 Member = TypeVar("Member")
 
@@ -28,23 +28,24 @@ class Window(NamedTuple):
     values: Tensor
 
     def last(self, tokens: int) -> Window:
-        """The last of them, in memory of their own."""
+        """Return a copy of the last of them."""
         return Window(*(part[:, -tokens:].clone() for part in self))
 
     def grown(self, keys: Tensor, values: Tensor) -> Window:
-        """With more tokens [kv_head, t, d] behind."""
+        """Return the window with more tokens [kv_head, t, d] appended."""
         return Window(torch.cat([self.keys, keys], 1), torch.cat([self.values, values], 1))
 
 
 def capacity_of(window: int, tokens: int) -> int:
-    """Slots of a lane that will see so many tokens, in one layer and KV head."""
+    """Return the slots of a lane with this number of tokens, in one layer and KV head."""
     return min(window, -(-tokens // QUANTUM) * QUANTUM)
 
 
 def slid(
     queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int, sinks: Tensor | None = None
 ) -> Tensor:
-    """Attention of the last t of n tokens, each to the last `window`, itself included: [q_head, t, d].
+    """Return the attention of the last t of n tokens, each to the last `window` including itself: [q_head, t,
+    d].
 
     queries [q_head, t, d], keys and values [kv_head, n, d], sinks [q_head].
     """
@@ -74,9 +75,10 @@ def attended(
     scale: float,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """queries [lane, q_head, t, d] over keys and values [lane, kv_head, n, d]: [lane, q_head, t, d].
+    """Attend from queries [lane, q_head, t, d] to keys and values [lane, kv_head, n, d]: [lane, q_head, t,
+    d].
 
-    visible: bool [lane or 1, 1, t or 1, n], None where all is. sinks [q_head].
+    visible: bool [lane or 1, 1, t or 1, n], None if all are. sinks [q_head].
     """
     lanes, heads, t, dim = queries.shape
     kv_heads = keys.shape[1]
@@ -96,9 +98,9 @@ def attended(
 
 
 class Ring(Generic[Member]):
-    """The windows of lanes that keep as many slots: the one of position p lies at p % capacity.
+    """The windows of lanes with the same capacity: the slot of position p is p % capacity.
 
-    keys, values: one tensor per sliding layer, [place, kv_head, capacity, d].
+    keys, values: one tensor for each sliding layer, [lane, kv_head, capacity, d].
     """
 
     def __init__(self, capacity: int, like: Sequence[Window]) -> None:
@@ -108,7 +110,7 @@ class Ring(Generic[Member]):
         self.values = [self.room(0, one.values) for one in like]
 
     def room(self, places: int, like: Tensor) -> Tensor:
-        """like [..., kv_head, any, d]."""
+        """Allocate zeros. like [..., kv_head, any, d]."""
         return like.new_zeros(places, like.shape[-3], self.capacity, like.shape[-1])
 
     @property
@@ -132,11 +134,11 @@ class Ring(Generic[Member]):
             held = own.keys.shape[1]
             at = torch.arange(seen - held, seen, device=own.keys.device) % self.capacity
             for tensors, part in ((self.keys, own.keys), (self.values, own.values)):
-                tensors[layer][place] = 0  # of a lane that was here before
+                tensors[layer][place] = 0  # of the previous lane
                 tensors[layer][place][:, at] = part
 
     def dismiss(self, leaving: Collection[Member]) -> None:
-        """Others move into the places that become free. Where half are free, they are given back."""
+        """Remove lanes; others move to their indices. The ring shrinks when half of it is free."""
         for place in reversed(range(len(self.members))):
             if self.members[place] not in leaving:
                 continue
@@ -149,7 +151,7 @@ class Ring(Generic[Member]):
             self.resize(len(self.members))
 
     def of(self, place: int, seen: int) -> list[Window]:
-        """The windows of a lane that has seen so many tokens, oldest first, layer by layer."""
+        """Return the windows of a lane with this number of tokens fed, oldest first, for each layer."""
         held = min(seen, self.capacity)
         at = torch.arange(seen - held, seen, device=self.keys[0].device) % self.capacity
         pairs = zip(self.keys, self.values, strict=True)
@@ -160,10 +162,10 @@ class Ring(Generic[Member]):
 
 
 class Turn(NamedTuple):
-    """The lanes of a forward that share a ring.
+    """The lanes of a forward pass that share a ring.
 
-    lanes: their rows in the forward, in the order of their places. places: in the ring; a slice where they
-    are neighbours, so that nothing is copied to attend. seen [lane]: tokens before this forward.
+    lanes: their rows in the forward pass, in the order of their indices. indices: in the ring; a slice if
+    they are adjacent, so that attention copies nothing. n_fed [lane]: tokens before this forward pass.
     """
 
     lanes: Tensor
@@ -174,7 +176,7 @@ class Turn(NamedTuple):
 
 
 class Sliding:
-    """One forward of `new` tokens a lane, as the layers with a window answer it."""
+    """One forward pass of `new` tokens for each lane in the sliding-window layers."""
 
     def __init__(self, turns: Sequence[tuple[Ring[Member], Turn]], window: int, new: int) -> None:
         self.turns, self.window, self.new = turns, window, new
@@ -188,7 +190,8 @@ class Sliding:
         scale: float,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """As an observer does; the new tokens are stored, and what leaves the window is overwritten."""
+        """Compute attention as an observer; store the new tokens and overwrite those that leave the window.
+        """
         output = torch.empty_like(queries)
         for ring, turn in self.turns:
             attend = self.one if self.new == 1 else self.several
@@ -208,13 +211,13 @@ class Sliding:
         scale: float,
         sinks: Tensor | None,
     ) -> Tensor:
-        """A new token takes the slot of the one that has left the window."""
+        """Store a new token in the slot of the one that left the window, then attend."""
         stored = []
         for tensors, new in ((ring.keys, keys), (ring.values, values)):
             rows = tensors[layer][turn.places]
             at = turn.at[:, None, :, None].expand(-1, new.shape[1], -1, new.shape[-1])
             rows.scatter_(2, at, new)
-            if isinstance(turn.places, Tensor):  # a copy
+            if isinstance(turn.places, Tensor):  # indexing made a copy
                 tensors[layer][turn.places] = rows
             stored.append(rows)
         return attended(queries, stored[0], stored[1], turn.visible, scale, sinks)
@@ -230,7 +233,7 @@ class Sliding:
         scale: float,
         sinks: Tensor | None,
     ) -> Tensor:
-        """Attend to the window as it was and to the new tokens, before these are stored."""
+        """Attend to the previous window and the new tokens, then store the new tokens."""
         whole = []
         for tensors, new in ((ring.keys, keys), (ring.values, values)):
             rows = tensors[layer][turn.places]
@@ -242,15 +245,14 @@ class Sliding:
 
 
 class Windows(Generic[Member]):
-    """All rings of a batch; none of a model without sliding layers."""
+    """All rings of a batch; empty for a model without sliding layers."""
 
     def __init__(self, window: int | None) -> None:
         self.window = window
         self.rings: dict[int, Ring[Member]] = {}
 
     def join(self, member: Member, windows: Sequence[Window], seen: int, tokens: int) -> int:
-        """Keep the windows of a lane that has seen so many tokens and will see `tokens` in all, at most;
-        returns their bytes.
+        """Add the windows of a lane with n_fed tokens fed and at most `tokens` in total; return their bytes.
         """
         if self.window is None:
             return 0
@@ -266,14 +268,14 @@ class Windows(Generic[Member]):
                 del self.rings[capacity]
 
     def of(self, member: Member, seen: int) -> list[Window]:
-        """The windows of a lane, oldest token first; none of a model without sliding layers."""
+        """Return the windows of a lane, oldest token first; empty for a model without sliding layers."""
         for ring in self.rings.values():
             if member in ring.members:
                 return ring.of(ring.members.index(member), seen)
         return []
 
     def forward(self, members: Sequence[Member], seen: Sequence[int], new: int) -> Sliding | None:
-        """How the layers with a window answer a forward of `new` tokens of these lanes."""
+        """Return the forward pass of `new` tokens of these lanes in the sliding layers."""
         if self.window is None:
             return None
         row = {member: index for index, member in enumerate(members)}
@@ -288,7 +290,7 @@ class Windows(Generic[Member]):
     def turn(
         self, ring: Ring[Member], places: Sequence[int], lanes: Sequence[int], fed: Sequence[int], new: int
     ) -> Turn:
-        """fed: tokens that each of these lanes has seen."""
+        """Return the lanes of a ring. lane_tokens: tokens fed to each of these lanes."""
         assert self.window is not None
         size, device = ring.capacity, ring.keys[0].device
         seen = torch.tensor(fed, device=device)
@@ -300,7 +302,7 @@ class Windows(Generic[Member]):
         if new == 1:
             visible = None if min(fed) + 1 >= size else (slot <= seen[:, None])[:, None, None]
             return Turn(torch.tensor(lanes, device=device), chosen, seen, at, visible)
-        # The newest position below `seen` at each place of the ring; below 0 where nothing is yet.
+        # The newest position below `n_fed` in each slot of the ring; negative if the slot is empty.
         last = seen[:, None] - 1
         position = torch.cat(
             [last - (last - slot) % size, seen[:, None] + torch.arange(new, device=device)], 1

@@ -1,6 +1,6 @@
-"""What makes a result checkable by somebody else: locks, claims, records, seals and their audit.
+"""The evidence that lets somebody else check a result: locks, claims, records, seals and their audit.
 
-Standard library only, and nothing else of the project: an auditor can read this package alone.
+The package uses the standard library only and nothing else of the project, so an auditor can read it alone.
 
 May import: nothing.
 """

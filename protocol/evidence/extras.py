@@ -1,17 +1,17 @@
-"""Which optional part of this distribution brings a package that is not installed."""
+"""The optional dependencies of this distribution: which extra installs a missing package."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
 __all__ = ["EXTRAS", "needed"]
 
-# What is imported, by the extra of pyproject.toml that brings it; "" comes with every installation.
+# Imported packages by the extra of pyproject.toml that installs them; "" is every installation.
 EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "": ("numpy", "scipy", "pandas", "statsmodels", "matplotlib"),
         "run": (
             *("torch", "transformers", "safetensors", "gguf", "accelerate", "rich", "psutil", "math_verify"),
-            *("tokenizers", "huggingface_hub", "sympy", "latex2sympy2_extended"),  # brought by these
+            *("tokenizers", "huggingface_hub", "sympy", "latex2sympy2_extended"),  # dependencies of these
         ),
         "anchor": ("opentimestamps", "bitcoin"),
         "seal": ("pyrage",),
@@ -26,7 +26,7 @@ OURS = ("protocol", "policies", "splits", "analysis", "figures")
 
 
 def needed(module: str | None) -> str:
-    """What to do about a module that cannot be imported: "needs torch, which is not installed here; ..."."""
+    """Return how to install a missing module: "needs torch, which is not installed here; ..."."""
     package = (module or "").partition(".")[0]
     if package in OURS:
         return f"{module}: is missing from this installation; install kv-prereg again"

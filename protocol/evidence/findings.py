@@ -1,4 +1,4 @@
-"""What a check of evidence comes to: held, failed (by raising `Tampered`), unfinished, untold or not run."""
+"""Results of evidence checks: held, failed (raises `Tampered`), unfinished, cannot tell or not run."""
 
 import errno
 import subprocess
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from protocol.evidence.refusals import BadInput, Tampered
 
 _AGAIN = "then run the same command again"
-# What the system refuses whatever the evidence is, and what to do about it.
+# Errors of the system that do not depend on the evidence, with the remedy.
 _REMEDIES: Mapping[int, str] = MappingProxyType(
     {
         errno.ENOSPC: f"free some space, or set TMPDIR to a folder that has some, {_AGAIN}",
@@ -30,7 +30,7 @@ _REMEDIES: Mapping[int, str] = MappingProxyType(
 
 
 class Finding(NamedTuple):
-    """What an audit says of one item."""
+    """The result of an audit on one item."""
 
     item: str
     status: Literal["held", "failed", "unfinished", "cannot tell", "not run"]
@@ -38,27 +38,27 @@ class Finding(NamedTuple):
 
 
 class CannotTell(Exception):
-    """The evidence neither holds nor fails: this machine, or this copy of it, cannot show which."""
+    """The evidence neither passes nor fails: this machine or this copy of the files cannot decide it."""
 
 
 class Unfinished(Exception):
-    """The study is on its way: what is there holds, and more is to come."""
+    """The study is in progress: the existing evidence passes, and more is to come."""
 
 
 class Rewritten(Tampered, CannotTell):
-    """Line endings of a file are not those that were written: reading it is refused, checking cannot tell."""
+    """The line endings of a file were converted: reading refuses it, and an audit cannot decide it."""
 
 
 class TooLarge(BadInput, CannotTell):
-    """A file that this machine has not the memory for: refused, and no fault of the evidence."""
+    """A file is too large for this machine's memory; the evidence is not at fault."""
 
 
 class NotRun(Exception):
-    """A step of which, and of whose successors, there is no trace."""
+    """There is no trace of a step or of the steps after it."""
 
 
 def trouble(problem: Exception) -> str | None:
-    """What this machine lacks and what to do about it, in one line; None where the evidence is at fault."""
+    """Return what this machine lacks and the remedy, in one line; None where the evidence is at fault."""
     match problem:
         case CannotTell():
             return line(problem)
@@ -68,7 +68,7 @@ def trouble(problem: Exception) -> str | None:
             return f"what checks it is not installed here ({line(problem)}); run: pip install kv-prereg"
         case subprocess.SubprocessError():
             return f"a tool did not come to its end ({line(problem)}); {_AGAIN.removeprefix('then ')}"
-        case FileNotFoundError(filename=None):  # of tempfile; one that is missing in the folder has a name
+        case FileNotFoundError(filename=None):  # raised by tempfile; other missing files have a name
             return f"no folder for temporary files can be written; {_REMEDIES[errno.EROFS]}"
         case OSError(errno=int(number)) if number in _REMEDIES:
             return f"{line(problem)}; {_REMEDIES[number]}"
@@ -76,5 +76,5 @@ def trouble(problem: Exception) -> str | None:
 
 
 def line(said: object) -> str:
-    """Words on one line: no text of a stranger begins a line of its own."""
+    """Return the text on one line, so that untrusted text never starts a new line."""
     return " ".join(str(said).split())

@@ -1,8 +1,4 @@
-"""What is said of mistakes: a name that there is not, an option, a file that the system does not give.
-
-This file stands in protocol/evidence, analysis/output and policies alike, since none of them may import
-another; a test holds the three equal.
-"""
+"""Messages with a suggested fix for unknown names, wrong options and files that cannot be opened."""
 
 import errno
 import re
@@ -14,18 +10,18 @@ from typing import Any, NoReturn
 
 __all__ = ["NONE_MEANT", "OneLine", "hint", "near", "of_system", "unknown"]
 
-ALIKE = 0.75  # of difflib, from which a name is a hint; gpu and cpu have two thirds
-A_SLIP = 0.9  # from which one letter is wrong, and other names that begin so are not meant
-LONG = 3  # letters from which a beginning, or likeness, says anything
-MOST_NAMES = 16  # that a refusal lists whole
+ALIKE = 0.75  # least difflib ratio of a suggestion; gpu and cpu have two thirds
+A_SLIP = 0.9  # from this ratio on one letter is wrong, and names with the same prefix are not suggested
+LONG = 3  # fewest letters for which a prefix or a ratio is meaningful
+MOST_NAMES = 16  # names that a message lists before it cuts the list
 NONE_MEANT: Mapping[str, str] = MappingProxyType({})
 
 
 def near(name: str, names: Iterable[str], alike: float = ALIKE) -> list[str]:
-    """The names that `name` may stand for: one where nothing else is as near, several of one family, or none.
+    """Return the names that `name` may stand for: the nearest one, several of one family, or none.
 
-    Case and the signs between words do not count. Names that differ in their numbers alone are a family, of
-    which none is nearer than another: 768 is not meant by 300.
+    Case and separators between words do not count. Names that differ only in their numbers are a family, and
+    all of it is returned: 300 is no typo of 768.
     """
     known, own = list(dict.fromkeys(names)), _folded(name)
     folded = {other: _folded(other) for other in known}
@@ -44,10 +40,10 @@ def near(name: str, names: Iterable[str], alike: float = ALIKE) -> list[str]:
 
 
 def hint(name: str, names: Iterable[str], listing: str = "", meant: Mapping[str, str] = NONE_MEANT) -> str:
-    """What to write instead of `name`: what it means, the names near to it or, where none is, what there is.
+    """Return what to write instead of `name`: its correction, the nearest names or, without any, all names.
 
-    listing: the command that prints all names, for where they are many. meant: by what people write in the
-    place of a name, the name, or a sentence that says what to write.
+    list_command: the command that prints all names, where they are many. corrections: the right name, or a
+    sentence that says what to write, by what people write instead.
     """
     known, by_folded = list(names), {_folded(other): fix for other, fix in meant.items()}
     if (fix := by_folded.get(_folded(name))) is not None:
@@ -81,12 +77,12 @@ def _folded(name: str) -> str:
 
 
 def _family(name: str, other: str) -> bool:
-    """Whether two names differ in their numbers alone."""
+    """Return whether two names differ only in their numbers."""
     stem = re.sub("[0-9]+", "#", _folded(name))
     return "#" in stem and stem == re.sub("[0-9]+", "#", _folded(other))
 
 
-# What argparse says, and what is said in its place: the field, and the fix.
+# Messages of argparse, which are replaced by the argument and the fix.
 NO_OPTION = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
 NO_CHOICE = re.compile(r"argument (.+?): invalid choice: (.*) \(choose from (.*)\)", re.DOTALL)
 NO_NUMBER = re.compile(r"argument (.+?): invalid (int|float) value: (.*)", re.DOTALL)
@@ -96,10 +92,10 @@ MISSING = re.compile(r"the following arguments are required: (.*)")
 
 
 class OneLine(ArgumentParser):
-    """A parser that refuses a command line in one line, with the fix and without the usage."""
+    """A parser that rejects a command line with a one-line message: the fix, without the usage."""
 
     def __init__(self, **settings: Any) -> None:
-        """An option is written whole: a beginning of one may be another's in the next version."""
+        """Options cannot be abbreviated: a prefix may become ambiguous in the next version."""
         super().__init__(**settings, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
@@ -107,7 +103,7 @@ class OneLine(ArgumentParser):
 
 
 def _of_arguments(message: str, actions: Iterable[Action]) -> str:
-    """argparse's `message` of a command line, in one line with the fix. actions: the parser's."""
+    """Return argparse's error `message` as one line with the fix. actions: the parser's."""
     named = {name: action for action in actions for name in _names(action)}
     if wrong := NO_OPTION.fullmatch(message):
         first = wrong[1].split()[0] if wrong[1].split() else "''"
@@ -139,7 +135,7 @@ def _names(action: Action) -> list[str]:
     return [str(action.metavar or action.dest)]
 
 
-# What to do about what the system refuses, beside what it says itself.
+# Messages for errors of the operating system, with the fix.
 REMEDIES = {
     errno.ENOENT: "no such file or folder; name one that is there",
     errno.EEXIST: "is there already; name another",
@@ -157,7 +153,7 @@ REMEDIES = {
 
 
 def of_system(error: OSError) -> str:
-    """What the system refused, and the fix, without its number."""
+    """Return the path, the reason and the fix of a system error, without its number."""
     says = REMEDIES.get(error.errno or 0) or error.strerror or str(error)
     where = error.filename if isinstance(error.filename, str | bytes) else None
     place = where.decode(errors="replace") if isinstance(where, bytes) else where

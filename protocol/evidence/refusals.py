@@ -1,4 +1,4 @@
-"""What the protocol refuses, and the exit status that each refusal gives a command.
+"""Exceptions for what the protocol refuses, and the exit status that each gives a command.
 
     Refusal             2
     ├── BadInput        2   unknown name, malformed file, budget below the protected set, empty split

@@ -1,7 +1,7 @@
 """Grading: from generated text to a grade with its reason.
 
-grader = grading.grader("math")     # made once, used for every text
-grade = grading.best(grader.grade, problem.gold, text)
+grader = grading.get_grader("math")     # made once, used for every text
+grade = grading.best_grade(grader.grade, problem.gold, text)
 
 May import: protocol.harness, protocol.evidence; math_verify, sympy.
 """
@@ -49,16 +49,16 @@ GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
         "code": lambda: code,
     }
 )
-# Whose verdict is recorded beside that of the grader.
+# The second grader, whose grade is recorded next to that of the grader.
 SECOND: Mapping[str, Grader] = MappingProxyType({"math": spelling})
 ALWAYS_ONE_OR_ZERO = ("exact", "boxed", "math", "choice")
 
 
 def grader(name: str) -> Grader:
-    """The grader of this name: one of ours, an entry point of `kv_prereg.graders`, or "lm_eval:" and a task,
-    which is the official scorer of the installed lm-eval.
+    """Return the grader of this name: a built-in one, an entry point of `kv_prereg.graders`, or "lm_eval:"
+    and a task, which is the official scorer of the installed lm-eval.
 
-    Raises BadInput for an unknown name, and where what it needs is not installed.
+    Raises BadInput for an unknown name, and if a dependency is not installed.
     """
     if name.startswith(PREFIX):
         return Official(name.removeprefix(PREFIX))
@@ -69,9 +69,9 @@ def grader(name: str) -> Grader:
         raise BadInput(unknown("grader", name, [*names(), f"{PREFIX}<task>"]))
     try:
         made = points[name].load()()
-    except BadInput:  # which says itself what is missing
+    except BadInput:  # its message names what is missing
         raise
-    except Exception as error:  # whatever a stranger's module does when it is imported or called
+    except Exception as error:  # importing or calling an untrusted module may raise anything
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise BadInput(f"grader {name!r}: its entry point cannot be loaded ({said}); mend it") from None
     if not callable(getattr(made, "grade", None)):
@@ -80,13 +80,13 @@ def grader(name: str) -> Grader:
 
 
 def second(name: str) -> Grader | None:
-    """Whose verdict is recorded beside that of the grader `name`; it decides nothing."""
+    """Return the second grader, whose grade is recorded next to that of `name`; it decides nothing."""
     return corrected.scorer(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else SECOND.get(name)
 
 
 def scores(name: str) -> bool:
-    """Whether a grade of this grader may be a score between 0 and 1; of an entry point see `Theirs.scores`.
-    Raises as `grader` does for such a one.
+    """Whether a grade of this grader may be a score between 0 and 1; for an entry point see
+    `PluginGrader.scores`. Raises as `get_grader` does for an entry point.
     """
     if name in GRADERS or name.startswith(PREFIX):
         return name not in ALWAYS_ONE_OR_ZERO
@@ -94,14 +94,15 @@ def scores(name: str) -> bool:
 
 
 def names() -> tuple[str, ...]:
-    """Ours, then those of entry points, by name; the official scorers of lm-eval are not among them."""
+    """Return the built-in names, then those of entry points, sorted; without the official scorers of lm-eval.
+    """
     return (*GRADERS, *sorted(_plugins(tuple(sys.path))))
 
 
 @cache
 def _plugins(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """By name, of the distributions on `path`, which is sys.path. A name that is taken is refused: it would
-    change what a registration means.
+    """Return the entry points by name of the distributions on `path`, which is sys.path. A name that is
+    already taken is refused, since it would change what a registration means.
     """
     points: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):

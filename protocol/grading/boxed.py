@@ -8,15 +8,16 @@ from protocol.grading.grade import Grade
 
 __all__ = ["LONGEST", "grade", "last", "plain"]
 
-LONGEST = 20_000  # characters that are read, the last ones: an answer stands at the end
+LONGEST = 20_000  # characters read from the end of the text, where the answer is
 OPENING = re.compile(r"\\boxed\s*\{")
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # a brace after a backslash is a character of the answer
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a character of the answer
 
 
 def grade(gold: str, text: str) -> Grade:
-    """Correct if and only if the last box holds `gold`, both in plain characters and without outer spaces.
+    """Correct if and only if the last box contains `gold`, compared after normalization and without outer
+    spaces.
 
-    A text without a box, one whose last box is not closed (it was truncated) or is empty, gives "no answer",
+    A text without a box, or whose last box is not closed (it was truncated) or is empty, gives "no answer",
     an empty gold "error".
     """
     if not plain(gold):
@@ -34,7 +35,9 @@ def grade(gold: str, text: str) -> Grade:
 
 
 def last(text: str) -> str | None:
-    r"""What the last \boxed{...} holds, by matching braces; None without one, or if it is not closed."""
+    r"""Return the content of the last \boxed{...}, by matching braces; None without one, or if it is not
+    closed.
+    """
     start = max((opening.end() for opening in OPENING.finditer(text)), default=None)
     if start is None:
         return None
@@ -47,9 +50,11 @@ def last(text: str) -> str | None:
 
 
 def plain(text: str) -> str:
-    """Compatible characters made one (NFKC), invisible ones removed, outer white space stripped.
+    """Normalize a text: compatible characters unified (NFKC), invisible ones removed, outer white space
+    stripped.
 
-    Raised, lowered and fraction characters become LaTeX first, since NFKC makes 52 of "5²" and 21/2 of "2½".
+    Superscript, subscript and fraction characters become LaTeX first, since NFKC makes 52 of "5²" and 21/2 of
+    "2½".
     """
     parts = []
     for form, run in itertools.groupby(text, key=_form):
@@ -59,7 +64,7 @@ def plain(text: str) -> str:
     return "".join(c for c in fractions if unicodedata.category(c) != "Cf").strip()
 
 
-APART = "\N{ZERO WIDTH SPACE}"  # invisible, so gone in the end
+APART = "\N{ZERO WIDTH SPACE}"  # invisible, so removed in the end
 SLASHED = re.compile(f"([0-9]+)\N{FRACTION SLASH}{APART}?([0-9]+)")
 FORMS = {"<super>": "^{{{}}}", "<sub>": "_{{{}}}", "<fraction>": f"{APART}{{}}{APART}"}
 

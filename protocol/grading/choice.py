@@ -1,4 +1,4 @@
-"""The choice that an answer states: a letter, or a class by its name."""
+"""The choice that an answer states: a letter, or the name of a class."""
 
 import re
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from protocol.grading.said import plain, said, shown, stated
 
 __all__ = ["grade", "last_class", "letter"]
 
-ALONE = re.compile(r"[\s(\[*]*([A-Za-z])[\s)\].:,*]*")  # the whole of what is read
+ALONE = re.compile(r"[\s(\[*]*([A-Za-z])[\s)\].:,*]*")  # the whole part
 HEAD = re.compile(r"[\s(\[*]*([A-Z])(?:[)\].:,*]|\s*\Z)")  # "B) since", "(B)", "B."
-# A letter alone. "A" before a word in small letters is an article, "I" a pronoun, and "not B" is no choice.
+# A single letter. "A" before a lower-case word is an article, "I" a pronoun, and "not B" is no choice.
 NOT = "".join(rf"(?<!{word} )(?<!{word} \()" for word in (r"\bnot", "n't", r"\bnor", r"\b[Nn]either"))
 LETTER = re.compile(rf"(?<![\w']){NOT}([A-Z])(?![\w'])(?!(?<=[AI]) +[a-z])")
-# Several, of which none is chosen: "B or C", "A, B, C and D". Not "B and A is wrong".
+# Several letters, none of which is chosen: "B or C", "A, B, C and D". Not "B and A is wrong".
 ONE = r"\(?[A-Z]\)?(?![\w'])"
 SEVERAL = re.compile(
     rf"(?<![\w']){ONE}(?:\s*,\s*{ONE})*\s*,?\s*(?:(?:or|nor|/)\s*{ONE}|(?:and|&)\s*{ONE}(?!\s*[a-z]))"
@@ -25,8 +25,9 @@ LETTERS = re.compile(r"[\W\d_]*[A-Z](?:[\W\d_]+[A-Z])+[\W\d_]*")
 def grade(gold: str, text: str) -> Grade:
     """Correct if and only if the last stated choice is `gold`.
 
-    A gold answer of one letter, A to Z or a to z, is compared with `letter`; another one, in plain
-    characters, with what the text boxes, else states after "answer is" and the like, else with its last line.
+    A gold answer of one letter, A to Z or a to z, is compared with `extract_letter`; another one is compared,
+    after normalization, with the boxed text, else with what follows "answer is" and the like, else with the
+    last line.
     """
     if not plain(gold):
         return Grade("error", None, "the gold answer is empty")
@@ -45,11 +46,11 @@ def grade(gold: str, text: str) -> Grade:
 
 
 def letter(answer: str) -> str | None:
-    r"""The letter in the last box, else the first after the last "answer is" and the like, else that of the
-    last line that is a letter or begins with one ("B) since ..."), else the last letter that stands alone.
+    r"""Return the letter in the last box, else the first after the last "answer is" and the like, else that
+    of the last line that is a letter or begins with one ("B) since ..."), else the last single letter.
 
-    A capital, or what stands alone in the text, in the box or after "answer is". Who names several ("B or C",
-    or letters and nothing else) chooses none.
+    It has to be a capital, or the only content of the text, of the box or after "answer is". None if several
+    are named ("B or C", or letters and nothing else).
     """
     if _lists(answer):
         return None
@@ -72,14 +73,15 @@ def letter(answer: str) -> str | None:
 
 
 def _lists(text: str) -> bool:
-    """Whether it holds several letters and nothing else."""
+    """Whether the text consists of several letters and nothing else."""
     return LETTERS.fullmatch(text) is not None and len(set(re.findall("[A-Z]", text))) > 1
 
 
 def last_class(answer: str, classes: Sequence[str]) -> str | None:
-    """The class whose name stands last in the text, of names inside one another the longest; None without.
+    """Return the class whose name occurs last in the text; of nested names the longest; None if there is
+    none.
 
-    Where the text states an answer ("answer is" and the like), the sentence after it is read first.
+    If the text states an answer ("answer is" and the like), the sentence after it is searched first.
     """
     by_name = {plain(name): name for name in classes if plain(name)}
     if not by_name:
@@ -100,6 +102,6 @@ def _named(answer: str) -> str:
 
 
 def _line(text: str) -> str:
-    """The first sentence of the first line that holds anything."""
+    """Return the first sentence of the first non-empty line."""
     line = next((line for line in text.splitlines() if line.strip()), "")
     return re.split(r"[.!?](?:\s|\Z)", line, maxsplit=1)[0].strip(" *")

@@ -8,20 +8,21 @@ from protocol.grading.said import said, shown
 
 __all__ = ["LONGEST", "grade", "lines"]
 
-LONGEST = 2_000  # characters of code that are compared, the first ones
+LONGEST = 2_000  # characters compared, from the beginning of the code
 FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.MULTILINE)
-# A whole line of comment. "#include" is code, "#!" and "# " are not.
+# A comment line. "#include" is code, "#!" and "# " are not.
 COMMENT = re.compile(r"\s*(?:#(?:[\s#!]|\Z)|//)")
 
 
 def grade(gold: str, text: str) -> Grade:
-    """1 - (insertions and deletions of characters) / (characters of both), of as many lines as gold has.
+    """Return 1 - (insertions and deletions of characters) / (characters of both), over as many lines as gold
+    has.
 
-    What is compared are the first lines of code: of the first fenced block where there is one; lines without
-    anything and, unless gold begins with one, lines of comment are passed over; white space around a line is
-    not compared. Departs from LongBench's `code_sim_score`, which passes over every line that holds "#", "//"
-    or a back quote, as code may, takes the sentence before a fence for code, and scores by whichever of two
-    measures `fuzzywuzzy` finds installed; this is the one of python-Levenshtein.
+    The first lines of code are compared: of the first fenced block if there is one; empty lines and, unless
+    gold begins with one, comment lines are skipped; white space around a line is ignored. Departs from
+    LongBench's `code_sim_score`, which skips every line that contains "#", "//" or a back quote, as code may,
+    takes the sentence before a fence for code, and scores by whichever of two measures `fuzzywuzzy` finds
+    installed; this is the one of python-Levenshtein.
     """
     wanted = lines(gold, with_comments=True)
     if not wanted:

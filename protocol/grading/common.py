@@ -1,4 +1,4 @@
-"""How much two sequences have in common: the length of their longest common subsequence."""
+"""The longest common subsequence of two sequences, and a similarity computed from its length."""
 
 from collections.abc import Hashable, Sequence
 
@@ -6,11 +6,11 @@ __all__ = ["longest", "similarity"]
 
 
 def longest(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
-    """Length of the longest common subsequence.
+    """Return the length of the longest common subsequence.
 
-    A row of the table is one whole number, a bit an element of `a` (Crochemore, Iliopoulos, Pinzon and Reid
-    2001, Information Processing Letters 80): exact, and 20,000 characters take len(b) additions of as many
-    bits.
+    A row of the table is one integer with one bit for each element of `a` (Crochemore, Iliopoulos, Pinzon and
+    Reid 2001, Information Processing Letters 80): exact, and 20,000 characters take len(b) additions of as
+    many bits.
     """
     places: dict[Hashable, int] = {}
     for place, each in enumerate(a):
@@ -24,7 +24,7 @@ def longest(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
 
 
 def similarity(a: Sequence[Hashable], b: Sequence[Hashable]) -> float:
-    """2 longest / (len(a) + len(b)): F1 of the common subsequence, and 1 - (insertions and deletions that
-    make b of a) / (len(a) + len(b)). 0 where one is empty.
+    """Return 2 longest_common / (len(a) + len(b)): the F1 of the common subsequence, and 1 - (insertions and
+    deletions from a to b) / (len(a) + len(b)). 0 if one is empty.
     """
     return 2 * longest(a, b) / (len(a) + len(b)) if a and b else 0.0

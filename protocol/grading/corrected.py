@@ -1,7 +1,7 @@
-"""The second opinion on LongBench and RULER: scores that the end of an answer alone does not move.
+"""The second scores of LongBench and RULER, which the end of an answer alone does not change.
 
-What eviction changes, answers that go on and on or collapse, moves several of the official scores by
-something other than the answer. Both are recorded; the official one decides.
+Eviction changes how answers end: they continue too long or collapse, and several official scores react to
+that rather than to the answer. Both scores are recorded; the official one decides.
 """
 
 import json
@@ -31,20 +31,20 @@ class Corrected(NamedTuple):
 
 
 def answers(grade: Callable[[str, str], Grade]) -> Callable[[Row, str], Grade]:
-    """The grade by that of the row's answers which the text meets best."""
+    """Return a scorer that takes the best grade over the row's answers."""
     return lambda row, text: best(grade, tuple(row["answers"]), text)
 
 
 def first_line(score: Callable[[Row, str], Grade]) -> Callable[[Row, str], Grade]:
-    """Of the first line that holds anything, as LongBench cuts its few-shot tasks, whose models go on with
-    another example. lm-eval stops at the first line feed, also before the answer.
+    """Return a scorer of the first non-empty line, as LongBench cuts its few-shot tasks, whose models
+    continue with another example. lm-eval stops at the first line feed, also before the answer.
     """
     return lambda row, text: score(row, next((line for line in said(text).splitlines() if line.strip()), ""))
 
 
 def classified(row: Row, text: str) -> Grade:
-    """1 for the class that is stated last, 0 for another one. LongBench divides by all classes that occur,
-    and counts some names inside one another twice.
+    """Return 1 if the class stated last is right, else 0. LongBench divides by all classes that occur, and
+    counts some nested names twice.
     """
     named = last_class(said(text), row["all_classes"])
     right = named is not None and named in row["answers"]
@@ -53,18 +53,20 @@ def classified(row: Row, text: str) -> Grade:
 
 
 def counted(row: Row, text: str) -> Grade:
-    """1 for the number that the text states. LongBench divides by all numbers of the text."""
+    """Return 1 if the number that the text states is right, else 0. LongBench divides by all numbers of the
+    text.
+    """
     return _numbered(tuple(str(one) for one in row["answers"]), text)
 
 
 def retrieved(row: Row, text: str) -> Grade:
-    """1 for the paragraph that the text states, "Paragraph 7" or 7."""
+    """Return 1 if the stated paragraph is right, "Paragraph 7" or 7, else 0."""
     return _numbered(tuple(re.sub(r"\D", "", one) for one in row["answers"]), text)
 
 
 def found(row: Row, text: str) -> Grade:
-    """The share of RULER's values that the text says as words of their own. RULER also counts 7 in 17, and
-    values that a thought alone names.
+    """Return the share of RULER's values that the text contains as separate words. RULER also counts 7 in 17,
+    and values that only the thought contains.
     """
     wanted = [plain(one) for one in row["outputs"]]
     answer = said(text)
@@ -82,7 +84,7 @@ def _numbered(wanted: Sequence[str], text: str) -> Grade:
 
 
 QA, SUMMARY, CODE = answers(f1.grade), answers(rouge.grade), answers(code.grade)
-# By the names that lm-eval gives the tasks; LongBench's own are the same without the first word.
+# By lm-eval's task names without "longbench_", which are LongBench's names.
 SCORERS: Mapping[str, Callable[[Row, str], Grade]] = MappingProxyType(
     {
         **dict.fromkeys(("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique"), QA),
@@ -98,7 +100,7 @@ SCORERS: Mapping[str, Callable[[Row, str], Grade]] = MappingProxyType(
 
 
 def scorer(task: str) -> Corrected | None:
-    """Of a task of lm-eval; None where there is none of ours. LongBench-E has LongBench's."""
+    """Return our scorer of an lm-eval task; None if there is none. LongBench-E uses LongBench's."""
     if task.startswith(("niah_", "ruler_")):
         return Corrected(found)
     subset = task.removeprefix("longbench_").removesuffix("_e")

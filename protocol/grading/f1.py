@@ -9,10 +9,10 @@ __all__ = ["grade"]
 
 
 def grade(gold: str, text: str) -> Grade:
-    """2 p r / (p + r) over the words of both as bags (arXiv:1606.05250, section 6.1).
+    """Return 2 p r / (p + r) over the words of both as bags (arXiv:1606.05250, section 6.1).
 
-    Departs from LongBench's `qa_f1_score`: a thought before the answer and special tokens are no words of it,
-    and punctuation and case are those of Unicode. A gold answer without words gives "error".
+    Departs from LongBench's `qa_f1_score`: a thought before the answer and special tokens are not part of it,
+    and punctuation and case follow Unicode. A gold answer without words gives "error".
     """
     wanted, answer = words(gold), said(text)
     if not wanted:

@@ -1,4 +1,4 @@
-"""What a grader says about a text, and what a grader is."""
+"""The grade of a text, and the interface of a grader."""
 
 import re
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 __all__ = ["Gold", "Grade", "Grader", "best", "guarded", "scored"]
 
-Gold: TypeAlias = str | tuple[str, ...]  # an answer, or several of which each is right
+Gold: TypeAlias = str | tuple[str, ...]  # an answer, or several right answers
 STEP = Decimal("0.000001")
 SCORE = re.compile(r"0\.[0-9]{6}|1\.000000")
-LONGEST = 300  # characters of a reason that a stranger gives
+LONGEST = 300  # characters of a reason from an untrusted grader
 
 
 Status: TypeAlias = Literal["correct", "wrong", "no answer", "scored", "timeout", "error"]
@@ -18,12 +18,12 @@ STATUSES = get_args(Status)
 
 
 class Grade(NamedTuple):
-    """answer: what was read out of the text, None if there is nothing to read. reason: why it is not correct.
+    """answer: the text that the grader extracted, None if there is none. reason: why it is not correct.
 
-    "scored" is a text whose worth is a number: `score`, from 0 to 1, as a decimal with six places; no other
-    status has one. "timeout" and "error" mean that this text was not graded; no grader turns them into
-    "wrong". In a judgement a timeout counts as not correct all the same, or one such answer would void a
-    study; an error leaves the lane without a grade.
+    "scored" has a number as its worth: `score`, from 0 to 1, as a decimal with six places; no other status
+    has one. "timeout" and "error" mean that this text was not graded; no grader turns them into "wrong". In a
+    judgement a timeout still counts as not correct, or one such answer would void a study; an error leaves
+    the lane without a grade.
     """
 
     status: Status
@@ -33,7 +33,7 @@ class Grade(NamedTuple):
 
     @property
     def worth(self) -> Decimal | None:
-        """What a judgement counts: the score, 1 for "correct", None for "error", else 0."""
+        """The value that a judgement counts: the score, 1 for "correct", None for "error", else 0."""
         if self.status == "error":
             return None
         return Decimal(self.score) if self.score is not None else Decimal(self.status == "correct")
@@ -44,18 +44,18 @@ class Grader(Protocol):
 
 
 def scored(score: float, answer: str | None, reason: str = "") -> Grade:
-    """Raises ValueError for a score that is no number from 0 to 1."""
-    if not 0 <= score <= 1:  # so is no NaN
+    """Return a "scored" grade. Raises ValueError for a score that is no number from 0 to 1."""
+    if not 0 <= score <= 1:  # false for NaN
         raise ValueError(f"score: {score} is not from 0 to 1")
     text = f"{Decimal(repr(float(score))).quantize(STEP, ROUND_HALF_EVEN):f}"
     return Grade("scored", answer, reason, text)
 
 
 def best(grade: Callable[[str, str], Grade], gold: Gold, text: str) -> Grade:
-    """The grade of a text by the gold answer that it meets best, the first of those that it meets alike.
+    """Return the best grade of a text over the gold answers; the first one on ties.
 
-    A text that some gold answer cannot be compared with ("timeout", "error") is not graded unless another
-    one makes it correct.
+    If grading against some gold answer fails ("timeout", "error"), the text is not graded unless another
+    answer makes it correct.
     """
     if isinstance(gold, str):
         return guarded(grade, gold, text)
@@ -66,8 +66,8 @@ def best(grade: Callable[[str, str], Grade], gold: Gold, text: str) -> Grade:
 
 
 def guarded(grade: Callable[[str, str], Grade], gold: str, text: str) -> Grade:
-    """The grade, or "error" where the grader raises or says what is no grade: one from elsewhere may, and one
-    text that it cannot read is no reason to lose the others.
+    """Return the grade, or "error" if the grader raises or returns something invalid: an external grader may,
+    and one text that it cannot read is no reason to lose the others.
     """
     try:
         said = grade(gold, text)
@@ -81,7 +81,7 @@ def guarded(grade: Callable[[str, str], Grade], gold: str, text: str) -> Grade:
 
 
 def _fault(said: object) -> str:
-    """Why this is no grade; "" for one."""
+    """Return why this is not a valid grade; "" for a valid one."""
     if not isinstance(said, Grade):
         return f"is {type(said).__name__}, not a Grade"
     if said.status not in STATUSES:
@@ -96,5 +96,5 @@ def _fault(said: object) -> str:
 
 
 def _is_text(value: object) -> bool:
-    """Half of a surrogate pair cannot be recorded."""
+    """Whether it is a string that can be recorded, without half of a surrogate pair."""
     return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)

@@ -1,9 +1,8 @@
-"""Mathematical equality of the boxed answer and the gold answer, as math-verify 0.9 sees it.
+"""Mathematical equality of the boxed answer and the gold answer, decided by math-verify 0.9.
 
-math-verify works through sympy, which some formulas keep busy for ever or make eat all memory; its own alarm
-does not always fire (Math-Verify issue 65). Everything it does happens in a second process (see
-protocol.grading.worker) that is killed at a deadline and started anew: nothing that a model wrote is parsed
-in this one, and nowhere is it run as code.
+math-verify uses sympy, which on some formulas runs for ever or exhausts memory; its own alarm does not always
+fire (Math-Verify issue 65). It therefore runs in a second process (see protocol.grading.worker) that is
+killed at a deadline and restarted: model output is not parsed in this process, and is never run as code.
 """
 
 import importlib.util
@@ -23,22 +22,22 @@ from protocol.grading.grade import Grade
 
 __all__ = ["LONGEST", "MathVerify"]
 
-LONGEST = 500  # characters of an answer that are given to math-verify
+LONGEST = 500  # characters of an answer that math-verify gets
 DEADLINE = 10.0  # seconds for one comparison; the slowest of 500 golds of MATH-500 takes 0.2
 MEMORY = 2 * 2**30  # bytes of address space
-STARTING = 120.0  # seconds for importing sympy, on the slowest of machines
+STARTING = 120.0  # seconds for importing sympy on a slow machine
 WORKER = Path(__file__).with_name("worker.py")
 
 
 class MathVerify:
-    """A grader with one process of its own, started when first needed; close it, or use it in a `with` block.
+    """A grader with its own process, started when first needed; close it, or use it in a `with` block.
 
     The process also ends with this object, with the interpreter, and when the interpreter is killed.
 
-    Only the last box is compared (protocol.grading.boxed), never another number of the text. Known to be
-    accepted although wrong: an interval (1,2) for the set {1,2}, and a number without its base (2 for 2_8).
-    Known to be rejected: .333 for 1/3, 45 degrees for pi/4, 2 1/2 for 5/2 (not so "2½").
-    math-verify is not symmetric: the gold comes first.
+    Only the last box is compared (protocol.grading.boxed), never another number of the text. Known false
+    positives: an interval (1,2) for the set {1,2}, and a number without its base (2 for 2_8). Known false
+    negatives: .333 for 1/3, 45 degrees for pi/4, 2 1/2 for 5/2 (but not "2½"). math-verify is not symmetric:
+    the gold comes first.
     """
 
     def __init__(self, deadline: float = DEADLINE, memory: int = MEMORY):
@@ -57,15 +56,15 @@ class MathVerify:
         self.close()
 
     def close(self) -> None:
-        """End the process. The grader may be used again: it starts another."""
+        """End the process. The grader can be used again, which starts another."""
         if self._process is not None:
             self._end()
             self._process = None
 
     def grade(self, gold: str, text: str) -> Grade:
-        """As protocol.grading.boxed, but that an answer of other spelling is correct when it is equal.
+        """As protocol.grading.boxed, except that an answer with another spelling is correct if it is equal.
 
-        "timeout" at the deadline; "error" when the process ended twice over the same answer, for want of
+        "timeout" at the deadline; "error" when the process ended twice on the same answer, probably out of
         memory. An answer of more than 500 characters is wrong.
         """
         spelled = boxed.grade(gold, text)
@@ -84,9 +83,11 @@ class MathVerify:
                 return Grade("error", spelled.answer, "math-verify's process ended, probably out of memory")
 
     def compare(self, gold: str, answer: str) -> Literal["same", "different", "timeout", "died"]:
-        """Are two formulas equal? Also asked when they are the same string, so that a gold can be checked."""
+        """Return whether two formulas are equal. Equal strings are compared too, so that a gold can be
+        checked.
+        """
         verdict = self._asked(gold, answer)
-        # The process keeps what sympy remembers: a fresh one has the memory that an innocent answer needs.
+        # sympy's caches fill the memory of the process: retry in a new one.
         return self._asked(gold, answer) if verdict == "died" else verdict
 
     def _asked(self, gold: str, answer: str) -> Literal["same", "different", "timeout", "died"]:
@@ -111,14 +112,14 @@ class MathVerify:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             self._process = subprocess.Popen(
-                # -P: the modules beside worker.py are not on the child's path.
+                # -P: the modules next to worker.py are not on the child's path.
                 [sys.executable, "-P", str(WORKER), str(self._memory), str(2 * self._deadline + 1)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
                 env=os.environ | {"PYTHONHASHSEED": "0"},
-                start_new_session=True,  # an interrupted terminal interrupts us, not the answer being graded
+                start_new_session=True,  # Ctrl-C interrupts this process, not the grading
             )
             self._end = weakref.finalize(self, _end, self._process)
             if _line(self._process, STARTING) != b"ready\n":
@@ -128,14 +129,14 @@ class MathVerify:
 
 
 def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
-    """The next line, b"" when the process ended, None when it took too long."""
+    """Return the next line, b"" when the process ended, None when it took too long."""
     replies = _pipe(process.stdout)
     readable, _, _ = select.select([replies], [], [], seconds)
     return replies.readline() if readable else None
 
 
 def _pipe(end: IO[bytes] | None) -> IO[bytes]:
-    assert end is not None  # Popen was told to make it
+    assert end is not None  # Popen got PIPE
     return end
 
 

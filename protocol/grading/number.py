@@ -1,4 +1,4 @@
-"""The number that an answer states, for LongBench's counting and retrieval of passages."""
+"""Extract the number that an answer states, for LongBench's counting and passage retrieval."""
 
 import re
 
@@ -12,8 +12,9 @@ PARAGRAPH = re.compile(r"\bparagraph\s+([0-9]+)", re.IGNORECASE)
 
 
 def number(answer: str) -> str | None:
-    """The first number after the last "answer is", "count:" and the like; else that with which the text
-    begins, since LongBench's prompts end with "The answer is:"; else the last "Paragraph 7"; else the last.
+    """Return the first number after the last "answer is", "count:" and the like; else the number at the
+    beginning, since LongBench's prompts end with "The answer is:"; else the last "Paragraph 7"; else the last
+    number.
 
     Without leading zeros; None in a text without a number.
     """

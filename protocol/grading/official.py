@@ -1,4 +1,4 @@
-"""What lm-eval's own scorer says of a text: the official score of a task, whatever is wrong with it."""
+"""The official score of a task: lm-eval's own scorer, unchanged, whatever its faults."""
 
 import json
 
@@ -10,12 +10,12 @@ __all__ = ["Official"]
 
 
 class Official:
-    """The first metric of the installed task, by its first filter; in a process of its own.
+    """The first metric of the installed task, by its first filter; computed in a separate process.
 
-    A gold answer is a row of the task's data, as JSON. The text is what the model wrote without special
-    tokens, as lm-eval decodes it, thoughts included, cut where the first of the task's stop strings begins:
-    lm-eval stops there, our engine at its end token or the most new tokens. A score of -1 is lm-eval's for a
-    length that was not run, and another metric is taken.
+    A gold answer is a row of the task's data, as JSON. The text is the model's output without special tokens,
+    as lm-eval decodes it, thoughts included, cut where the first of the task's stop strings begins: lm-eval
+    stops there, our engine at its end token or the token limit. lm-eval returns -1 for a length that was not
+    run; that metric is skipped.
     """
 
     def __init__(self, task: str):
@@ -23,7 +23,8 @@ class Official:
         self._facts = harness.shared().facts(task)
 
     def grade(self, gold: str, text: str) -> Grade:
-        """Always "scored", but "timeout" where scoring took too long, "error" for a score outside 0 to 1."""
+        """Always "scored", except "timeout" if scoring took too long and "error" for a score outside 0 to 1.
+        """
         try:
             values, answer = harness.shared().scores(self._task, json.loads(gold), unmarked(text))
         except harness.TookTooLong as slow:
@@ -34,8 +35,8 @@ class Official:
         return scored(value, shown(answer), "" if value == 1 else f"lm-eval's {name}")
 
     def _first(self, values: dict[str, float]) -> tuple[str, float | None]:
-        """The task's first metric; RULER's is the length of the problem, by its name, and no other takes the
-        place of a metric that is not there.
+        """Return the task's first metric. RULER's is named by the length of the problem, and no other metric
+        replaces a missing one.
         """
         for name, value in values.items():
             metric = name.partition("/")[2]

@@ -9,16 +9,16 @@ from protocol.grading.said import said, shown
 
 __all__ = ["WORDS", "grade", "words"]
 
-WORDS = 4_000  # of an answer that are compared, the first ones
+WORDS = 4_000  # words compared, from the beginning of an answer
 WORD = re.compile(r"\w+")
 
 
 def grade(gold: str, text: str) -> Grade:
-    """With precision and recall alike (beta = 1), over the whole text as one sentence, without stemming.
+    """Return F1 with beta = 1, over the whole text as one sentence, without stemming.
 
     Departs from the `rouge` package that LongBench calls: that one cuts sentences at full stops, takes the
-    union of their subsequences, and for a long text without one runs out of recursion, which LongBench counts
-    as 0. A gold answer without words gives "error".
+    union of their subsequences, and for a long text without one exceeds the recursion limit, which LongBench
+    counts as 0. A gold answer without words gives "error".
     """
     wanted, answer = words(gold), said(text)
     if not wanted:
@@ -31,5 +31,5 @@ def grade(gold: str, text: str) -> Grade:
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters, digits and underscores, case folded, at most 4,000."""
+    """Return the runs of letters, digits and underscores, case folded, at most 4,000."""
     return WORD.findall(unicodedata.normalize("NFKC", text).casefold())[:WORDS]

@@ -1,8 +1,8 @@
-r"""The second opinion on mathematical answers: are they the same after tidying how they are spelled?
+r"""The second grader of mathematical answers: equality after normalizing the spelling.
 
-It follows the convention of MATH's `strip_string` (Hendrycks et al., arXiv:2103.03874) in code of its own and
+It follows the convention of MATH's `strip_string` (Hendrycks et al., arXiv:2103.03874) in its own code and
 shares nothing with math-verify but the boxed answer that it reads: where the two disagree, someone should
-look. It knows no algebra, so it is stricter.
+look. It does no algebra, so it is stricter.
 """
 
 import re
@@ -26,7 +26,7 @@ DECIMAL = re.compile(r"(-?)0*([0-9]*)\.([0-9]+)")
 
 
 def grade(gold: str, text: str) -> Grade:
-    """As protocol.grading.boxed, after both answers were tidied."""
+    """As protocol.grading.boxed, with both answers normalized."""
     spelled = boxed.grade(gold, text)
     if spelled.status != "wrong" or spelled.answer is None:
         return spelled
@@ -35,12 +35,12 @@ def grade(gold: str, text: str) -> Grade:
 
 
 def tidied(answer: str) -> str:
-    r"""One spelling for answers that differ in spelling alone.
+    r"""Return one spelling for answers that differ in spelling alone.
 
-    Removed: spaces, \left, \right, dollar, percent and degree signs, a unit in \text{} after a number, the
-    commas between thousands, "x =" before a value, a full stop at the end. Rewritten: \dfrac, \tfrac, \frac12
-    and 1/2 to \frac{1}{2}, also after a whole number (2 1/2 is not 21/2), \sqrt3 to \sqrt{3}, 007 to 7, .50
-    to 0.5, \text{yes} to yes.
+    Removed: spaces, \left, \right, dollar, percent and degree signs, a unit in \text{} after a number,
+    thousands separators, "x =" before a value, a full stop at the end. Rewritten: \dfrac, \tfrac, \frac12 and
+    1/2 to \frac{1}{2}, also after an integer (2 1/2 is not 21/2), \sqrt3 to \sqrt{3}, 007 to 7, .50 to 0.5,
+    \text{yes} to yes.
     """
     text = answer.replace("\N{MINUS SIGN}", "-").strip().removesuffix(".")
     text = MIXED.sub(r"\\frac{\1}{\2}", text)

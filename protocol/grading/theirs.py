@@ -1,4 +1,4 @@
-"""A grader of an entry point, whose grades are held to what it says of itself."""
+"""A grader from an entry point, whose grades are checked against what it declares."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,14 @@ __all__ = ["Theirs"]
 
 @dataclass(frozen=True)
 class Theirs:
-    """What it returns is a grade or, where it is none or it fails, "error": a lane without a grade."""
+    """Returns the wrapped grader's grade or, if that is invalid or raises, "error": a lane without a grade.
+    """
 
     own: Grader
 
     @property
     def scores(self) -> bool:
-        """Whether a grade may be a score: unless it says by an attribute of this name that it never is."""
+        """Whether a grade may be a score; true unless the grader has a false attribute of this name."""
         return bool(getattr(self.own, "scores", True))
 
     def grade(self, gold: str, text: str) -> Grade:

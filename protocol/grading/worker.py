@@ -21,7 +21,7 @@ def main() -> None:
     size, seconds = int(sys.argv[1]), float(sys.argv[2])
     limit(size)
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # parsers print
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # parsers print to it
     compare = comparison()
     print("ready", file=replies)
     for line in sys.stdin:
@@ -36,7 +36,7 @@ def limit(size: int) -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
-    except (ImportError, ValueError, OSError):  # not this system
+    except (ImportError, ValueError, OSError):  # not available on this system
         return
 
 
@@ -44,7 +44,7 @@ def comparison() -> Callable[[str, str], str]:
     import math_verify
     from sympy.parsing import sympy_parser
 
-    importlib.import_module("sympy.physics.units")  # else imported late, and it makes its symbols of text
+    importlib.import_module("sympy.physics.units")  # otherwise imported late, and it sympifies text
     sympy_parser.eval_expr = guarded(sympy_parser.eval_expr)
     formula = [math_verify.LatexExtractionConfig()]  # plain expressions would go through parse_expr
 
@@ -58,7 +58,7 @@ def comparison() -> Callable[[str, str], str]:
             same = math_verify.verify(*read, timeout_seconds=None, raise_on_error=True)
         except MemoryError:
             os._exit(1)
-        except Exception:  # two kinds of thing that do not compare; math-verify calls them different
+        except Exception:  # values that cannot be compared; math-verify calls them different
             same = False
         return "same" if same else "different"
 
@@ -66,10 +66,10 @@ def comparison() -> Callable[[str, str], str]:
 
 
 def guarded(run: Callable[..., Any]) -> Callable[..., Any]:
-    """sympy's last step from text to a value, for numbers alone.
+    """Restrict sympy's last step from text to a value to numbers.
 
-    sympify and parse_expr run Python code that they make of text. math-verify needs them for the digits of a
-    formula, which its grammar has recognised; nothing else gets through.
+    sympify and parse_expr run Python code that they make from text. math-verify needs them for the digits of
+    a formula, which its grammar has recognized; anything else is refused.
     """
 
     def only_numbers(code: object, *names: object) -> Any:

@@ -1,9 +1,9 @@
-"""lm-eval's tasks: prompts, generated problems and scores of the installed version, in a process of its own.
+"""lm-eval's tasks: prompts, generated problems and scores of the installed version, in a separate process.
 
-prompt = harness.shared().prompt("longbench_qasper", row)
-values = harness.shared().scores("longbench_qasper", row, text)
+prompt = harness.shared_harness().prompt("longbench_qasper", row)
+values = harness.shared_harness().scores("longbench_qasper", row, text)
 
-Nothing of lm-eval is imported into this process, and nothing of it is in this repository.
+lm-eval is not imported into this process, and no copy of it is in this repository.
 
 May import: protocol.evidence; datasets, lm_eval, nltk, numpy.
 """

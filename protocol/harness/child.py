@@ -1,4 +1,4 @@
-"""A second process that answers line by line, is killed at a deadline and started anew when next asked."""
+"""A child process that answers line by line, is killed at a deadline, and restarted at the next question."""
 
 import json
 import os
@@ -15,17 +15,18 @@ __all__ = ["Child"]
 
 
 class Child:
-    """A Python script that first says {"ready": ...}, then answers a line of JSON with one of its own, or
-    with {"count": text} while it works on it, which is answered by a number.
+    """A Python script that first prints {"ready": ...}, then answers each line of JSON with one line, or with
+    requests {"count": text}, each of which is answered by a number.
 
-    arguments: of the script. starting: seconds until it says so. environment: added to that of this process.
-    It ends with this object, with the interpreter, and when the interpreter is killed: its input ends.
+    arguments: of the script. start_seconds: deadline for the ready line. environment: added to that of this
+    process. The child ends with this object, with the interpreter, and when the interpreter is killed,
+    because its input ends.
     """
 
     def __init__(
         self, script: Path, arguments: Sequence[str], starting: float, environment: Mapping[str, str]
     ):
-        # -P: the modules beside the script are not on its path.
+        # -P: the modules next to the script are not on its path.
         self._command = [sys.executable, "-P", str(script), *arguments]
         self._starting = starting
         self._environment = dict(environment)
@@ -40,9 +41,10 @@ class Child:
     def ask(
         self, question: Mapping[str, Any], deadline: float, count: Callable[[str], int] | None = None
     ) -> dict[str, Any] | Literal["timeout", "died"]:
-        """Its answer within `deadline` seconds. After the other two it is started anew for the next question.
+        """Return its answer within `deadline` seconds. After "timeout" or "died" it is restarted for the next
+        question.
 
-        count: what answers its requests to count; the seconds that this takes are not counted.
+        count: answers its requests to count; that time is excluded from the deadline.
         """
         try:
             process = self._started()
@@ -69,7 +71,7 @@ class Child:
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
                 env=os.environ | {"PYTHONHASHSEED": "0"} | self._environment,
-                start_new_session=True,  # an interrupted terminal interrupts us, not what is being scored
+                start_new_session=True,  # Ctrl-C interrupts this process, not the scoring
             )
             self._end = weakref.finalize(self, _end, self._process)
             ready = self._reply(self._process, self._starting)
@@ -102,7 +104,7 @@ class Child:
 
 
 def _pipe(end: IO[bytes] | None) -> IO[bytes]:
-    assert end is not None  # Popen was told to make it
+    assert end is not None  # Popen got PIPE
     return end
 
 

@@ -1,4 +1,4 @@
-"""What is asked of lm-eval, and what it answers."""
+"""The requests to lm-eval and its answers."""
 
 import functools
 import importlib.metadata
@@ -13,19 +13,19 @@ from protocol.harness.child import Child
 
 __all__ = ["PREFIX", "Facts", "Harness", "Prompt", "Scores", "TookTooLong", "installed", "shared"]
 
-PREFIX = "lm_eval:"  # of the name of a grader that is an official scorer
+PREFIX = "lm_eval:"  # of grader names that are official scorers
 WORKER = Path(__file__).with_name("worker.py")
-STARTING = 240.0  # seconds for importing datasets and listing 14,000 task files, on the slowest of machines
+STARTING = 240.0  # seconds for importing datasets and listing 14,000 task files on a slow machine
 DEADLINE = 120.0  # seconds for one answer; ROUGE of two texts of 2,000 words takes 3
-GENERATING = 600.0  # for one problem of RULER, whose word list takes 11 s of a processor to import
+GENERATING = 600.0  # for one problem of RULER, whose word list takes 11 s of CPU time to import
 MEMORY = 16 * 2**30  # bytes of address space: arrow reserves much more than it uses
-# Nothing is fetched: data are given, and a task that wants more is refused.
+# Nothing is fetched: data are passed in, and a task that needs more is refused.
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
 class Facts(NamedTuple):
-    """version: of the task file. metric: the first of its list. until: texts at which an answer ends.
-    longest: its `max_gen_toks`, None where it says nothing. shots: examples before a problem.
+    """version: of the task file. metric: the first of its list. until: strings that end an answer. longest:
+    its `max_gen_toks`, None if it has none. shots: examples before a problem.
     """
 
     version: str
@@ -36,7 +36,7 @@ class Facts(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """text: examples and problem as one user message. prefix: with what the answer begins; may be empty."""
+    """text: examples and problem as one user message. prefix: the beginning of the answer; may be empty."""
 
     text: str
     prefix: str
@@ -54,18 +54,18 @@ class TookTooLong(BadInput):
 
 
 class Ended(TookTooLong):
-    """The process ended while it worked on an answer, for want of memory or since there is none."""
+    """The process ended while it worked on an answer: out of memory, or because there is no answer."""
 
 
 def installed() -> str:
-    """The installed version. Raises BadInput without one."""
+    """Return the installed version. Raises BadInput without one."""
     if importlib.util.find_spec("lm_eval") is None:
         raise BadInput("lm_eval: is not installed; pip install 'kv-prereg[tasks]'")
     return importlib.metadata.version("lm_eval")
 
 
 class Harness:
-    """One process with lm-eval, started when first asked; close it, or use it in a `with` block.
+    """A process with lm-eval, started when first needed; close it, or use it in a `with` block.
 
     Every method raises BadInput for a task that lm-eval does not have or that cannot run here, with the
     reason.
@@ -85,7 +85,7 @@ class Harness:
         self.close()
 
     def close(self) -> None:
-        """End the process. It may be asked again: another is started."""
+        """End the process. The next request starts another."""
         self._child.close()
 
     def facts(self, task: str) -> Facts:
@@ -93,12 +93,12 @@ class Harness:
         return Facts(told["version"], told["metric"], tuple(told["until"]), told["longest"], told["shots"])
 
     def prompt(self, task: str, row: Mapping[str, Any]) -> Prompt:
-        """What lm-eval asks of a model for this row of data in the original schema."""
+        """Return lm-eval's prompt for this row of data in the original schema."""
         told = self._asked({"do": "prompt", "task": task, "row": row})
         return Prompt(told["text"], told["prefix"])
 
     def scores(self, task: str, row: Mapping[str, Any], text: str) -> Scores:
-        """The official scores of a text, cut where the first of the task's stop strings begins.
+        """Return the official scores of a text, cut where the first of the task's stop strings begins.
 
         Raises TookTooLong.
         """
@@ -106,13 +106,14 @@ class Harness:
         return Scores(told["values"], told["answer"])
 
     def ruler(self, task: str, length: int, key: str, count: Callable[[str], int]) -> dict[str, Any]:
-        """A problem of RULER as lm-eval's row, drawn with `key`, of at most `length` tokens by `count`, the
-        room for the answer included. Its answers (`outputs`) depend on task, length and key alone.
+        """Return a problem of RULER as lm-eval's row, drawn with `key`, of at most `length` tokens by
+        `count`, including the room for the answer. Its answers (`outputs`) depend on task, length and key
+        alone.
         """
         try:
             question = {"do": "ruler", "task": task, "length": length, "key": key}
             row = self._asked(question, GENERATING, count)
-        except Ended:  # it gave up, where two of the generators would try for ever
+        except Ended:  # it exits where two of the generators would loop for ever
             row = {"outputs": []}
         if not row["outputs"]:
             raise BadInput(
@@ -142,5 +143,5 @@ class Harness:
 
 @functools.cache
 def shared() -> Harness:
-    """The one of this process, since starting another takes seconds. Raises as Harness does."""
+    """Return the harness of this process, since starting another takes seconds. Raises as Harness does."""
     return Harness()

@@ -46,7 +46,7 @@ def main() -> None:
     size, seconds = int(sys.argv[1]), float(sys.argv[2])
     limit(size)
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # generators print
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # generators print to it
 
     def count(text: str) -> int:
         print(json.dumps({"count": text}), file=replies)
@@ -65,7 +65,7 @@ def limit(size: int) -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
-    except (ImportError, ValueError, OSError):  # not this system
+    except (ImportError, ValueError, OSError):  # not available on this system
         return
 
 
@@ -87,13 +87,13 @@ def answer(lm_eval: "LmEval", question: Mapping[str, Any]) -> dict[str, Any]:
         return {"refused": str(refused)}
     except MemoryError:
         os._exit(1)
-    except Exception as error:  # of a task file, a template or data that do not fit it
+    except Exception as error:  # from a task file, a template or data that do not fit it
         return {"refused": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
     raise AssertionError(question["do"])
 
 
 def listed(root: Path) -> dict[str, Path]:
-    """The file of every task. lm-eval's own TaskManager reads the same folders and takes 40 s."""
+    """Return the file of every task. lm-eval's own TaskManager reads the same folders and takes 40 s."""
     found: dict[str, Path] = {}
     for folder, _, files in os.walk(root):
         for name in sorted(files):
@@ -105,7 +105,7 @@ def listed(root: Path) -> dict[str, Path]:
 
 
 class LmEval:
-    """count: tokens of a text, asked of the parent."""
+    """The installed lm-eval. count: tokens of a text, requested from the parent."""
 
     def __init__(self, count: Callable[[str], int]):
         import nltk
@@ -113,7 +113,7 @@ class LmEval:
         from lm_eval.api.task import ConfigurableTask
         from lm_eval.tasks import _yaml_loader
 
-        nltk.download = lambda *_, **__: False  # RULER's generators would fetch what only its essays need
+        nltk.download = lambda *_, **__: False  # RULER's generators would fetch essays
         self._instance, self._task, self._yaml = Instance, ConfigurableTask, _yaml_loader
         self._root = Path(_yaml_loader.__file__).parent
         self._files = listed(self._root)
@@ -197,14 +197,14 @@ class LmEval:
         return config
 
     def _build(self, task: str, row: str) -> Any:
-        """lm-eval's task over this one row."""
+        """Return lm-eval's task over this one row."""
         import datasets
 
         config, document = self._config(task), json.loads(row)
         if task.startswith("longbench_") and "question" not in document:
             document["question"] = document.pop(
                 "input", ""
-            )  # the original's name, and that of lm-eval's copy
+            )  # LongBench's field name -> that of lm-eval's copy
         split = config.get("test_split") or config.get("validation_split")
         if split is None:
             raise Refused("has neither a test nor a validation split")
@@ -217,8 +217,8 @@ class LmEval:
         return built
 
     def _with_functions(self, value: Any) -> Any:
-        """Functions for what names one in a task file. lm-eval would import those of data sets too, which for
-        RULER's takes 11 s and a gigabyte.
+        """Replace function names in a task file by functions. lm-eval would also import those that generate
+        data, which for RULER takes 11 s and a gigabyte.
         """
         match value:
             case dict():
@@ -231,15 +231,15 @@ class LmEval:
 
 
 def drawn(task: str, length: int, key: str, count: Callable[[str], int]) -> Mapping[str, Any]:
-    """One problem by the generator of the installed lm-eval, run for one sample.
+    """Return one problem from the generator of the installed lm-eval, run for one sample.
 
-    It first looks for how much filler fits, with random texts, then draws the sample. Each text is drawn of
-    `key` and what it is for alone, so that the sample's answers do not depend on how long the search was,
-    that is on the tokenizer.
+    The generator first searches how much filler fits, with random texts, then draws the sample. Each text is
+    drawn from `key` and its purpose alone, so that the sample's answers do not depend on the length of the
+    search, that is on the tokenizer.
     """
 
     def tokens(text: str) -> SimpleNamespace:
-        """A tokenizer of which the generators ask how many ids there are."""
+        """A stand-in for a tokenizer, of which the generators only use the number of ids."""
         return SimpleNamespace(input_ids=range(count(text)))
 
     make: Callable[[], Any]
@@ -270,9 +270,9 @@ def drawn(task: str, length: int, key: str, count: Callable[[str], int]) -> Mapp
 
 
 class Reseeded:
-    """Within it, every text that a generator module makes is drawn of its purpose and key alone.
+    """Inside the context, a generator module draws every text from its purpose and key alone.
 
-    The sample is what is made after its progress bar began.
+    The sample is what is drawn after its progress bar began.
     """
 
     def __init__(self, module: Any, searching: str, key: str):
@@ -293,7 +293,7 @@ class Reseeded:
             import numpy
 
             if purpose == self._key and (given, named) in attempts:
-                os._exit(1)  # too short a length, for which two of the generators try the same for ever
+                os._exit(1)  # the length is too short, and two of the generators would repeat this for ever
             attempts.append((given, named))
             seed = f"{purpose}|{named.get('is_icl', False)}"
             number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4])
@@ -313,7 +313,7 @@ class Reseeded:
 
 
 class Prefixed:
-    """`random.sample` whose first items do not depend on how many are asked for, as each is drawn in turn."""
+    """A `random.sample` whose first items do not depend on the sample size, as each is drawn in turn."""
 
     def sample(self, items: Sequence[Any], k: int) -> list[Any]:
         left = list(items)

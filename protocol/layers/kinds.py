@@ -1,4 +1,4 @@
-"""Which decoder layers hold slots that a policy may evict, from a configuration alone."""
+"""The kinds of decoder layers, and which of them a policy may evict from, by configuration alone."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 __all__ = ["FULL", "SLIDING", "Layers", "Place", "evictable", "layers_of", "place"]
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-"""Kinds of decoder layers, as `layer_types` of transformers calls them."""
+"""Kinds of decoder layers, with the names of `layer_types` in transformers."""
 CHUNKED = "chunked_attention"
 
 
 class Layers(NamedTuple):
-    """kinds: of every decoder layer. window: tokens that a token of a sliding layer sees, itself with them;
-    None without such layers.
+    """kinds: of every decoder layer. window: tokens that a token of a sliding layer attends to, including
+    itself; None without such layers.
     """
 
     kinds: tuple[str, ...]
@@ -24,24 +24,26 @@ class Layers(NamedTuple):
 
     @property
     def evictable(self) -> tuple[int, ...]:
-        """Decoder layers of full attention. What a policy calls layer i is the i-th of them."""
+        """Decoder layers of full attention. Layer i of a policy is the i-th of them."""
         return tuple(layer for layer, kind in enumerate(self.kinds) if kind == FULL)
 
     @property
     def sliding(self) -> int:
-        """How many layers keep a window."""
+        """The number of sliding layers."""
         return self.kinds.count(SLIDING)
 
 
 class Place(NamedTuple):
-    """Where a decoder layer stands: `number` counts the layers of its kind before it."""
+    """The kind of a decoder layer, and its index among the layers of this kind."""
 
     kind: str
     number: int
 
 
 def layers_of(config: PreTrainedConfig) -> Layers:
-    """Without `layer_types` all layers are of one kind, as in `create_masks_for_generate` of transformers:
+    """Return the layers of a configuration.
+
+    Without `layer_types` all layers are of one kind, as in `create_masks_for_generate` of transformers:
     sliding with a `sliding_window`, else chunked with an `attention_chunk_size`, else full.
     """
     kinds = tuple(getattr(config, "layer_types", None) or ())
@@ -54,13 +56,13 @@ def layers_of(config: PreTrainedConfig) -> Layers:
 
 
 def evictable(config: PreTrainedConfig) -> int:
-    """How many layers a policy sees."""
+    """Return the number of layers that a policy sees."""
     kinds = getattr(config, "layer_types", None)
     return len(layers_of(config).evictable) if kinds else int(config.num_hidden_layers)
 
 
 def place(config: PreTrainedConfig, layer: int) -> Place:
-    """Of a decoder layer; asked at every layer of every forward."""
+    """Return kind and index of a decoder layer; called at every layer of every forward pass."""
     kinds = getattr(config, "layer_types", None)
     if not kinds:
         return Place(layers_of(config).kinds[layer], layer)

@@ -1,7 +1,7 @@
-"""Models that cannot be evicted from honestly: refused by name, with the reason, from a configuration alone.
+"""Models that cannot be evicted from, with the reason, from a configuration alone.
 
 The kinds of layers and of masks are those of transformers 5.23, `ALLOWED_ATTN_LAYER_TYPES` and
-`LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING`; a kind that is not among them is refused as unknown.
+`LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING`; any other kind is refused as unknown.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "mlp": "have no attention, in a model whose other layers are not all of attention",
     }
 )
-"""Why layers of a kind cannot stand beside evicted ones; full and sliding attention can."""
+"""Why layers of a kind cannot be combined with evicted layers; full and sliding attention can."""
 PRESSED = "evicts from sliding-window layers too, which every other arm leaves alone"
-"""Why a press does not run on a model that has them."""
+"""Why a press does not run on a model with sliding-window layers."""
 CAPPED = ("attn_logit_softcapping", "attn_logit_softcap", "attention_logit_cap")
-"""What configurations call the bound of a tanh over attention logits."""
+"""Configuration fields for the bound of a tanh over attention logits."""
 
 
 def refuse(name: str, config: PreTrainedConfig) -> None:
-    """Raises BadInput for a model whose `config` says that its cache cannot be evicted from honestly."""
+    """Raise BadInput for a model whose `config` shows that its cache cannot be evicted from."""
     if why := reason(config):
         raise BadInput(f"model {name}: {why}")
 
 
 def reason(config: PreTrainedConfig) -> str:
-    """Why a model is refused, and the fix; empty where its configuration does not tell."""
+    """Return why a model is refused, and the fix; empty if its configuration shows no reason."""
     if getattr(config, "is_encoder_decoder", False):
         return "is an encoder with a decoder, whose prompt is in no KV cache that grows; choose a decoder"
     if getattr(config, "add_cross_attention", False) or getattr(config, "cross_attention_layers", None):
@@ -120,7 +120,7 @@ def _of_heads(config: PreTrainedConfig) -> str:
 
 
 def refuse_network(name: str, network: PreTrainedModel) -> None:
-    """Raises BadInput for what the class of a network says of itself."""
+    """Raise BadInput for a network whose class shows that it cannot be evicted from."""
     if getattr(network, "_is_stateful", False):
         raise BadInput(f"model {name}: carries a state of fixed size, which is no KV cache; choose another")
     if not getattr(network, "_supports_attention_backend", True):

@@ -1,8 +1,8 @@
-"""Run a command that nobody here trusts: apart from the network and the files, within limits, ended whole.
+"""A sandbox for untrusted commands: no network, no other files, resource limits, no surviving processes.
 
-Where bubblewrap works it makes the walls, else `unshare` of util-linux: the command sees the interpreter, its
-packages, the system's libraries and the folders it is given, all read-only, and no network, no process of
-others, no home. Where neither works nothing is run.
+It uses bubblewrap if that works, else `unshare` of util-linux. The command sees the interpreter, its
+packages, system libraries and the folders passed to it, all read-only, and no network, other processes or
+home. If neither works, nothing is run.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ __all__ = ["LIMITS", "WAYS", "Limits", "Ran", "Way", "run", "works"]
 Way = Literal["bubblewrap", "unshare"]
 WAYS: tuple[Way, ...] = ("bubblewrap", "unshare")
 FIRST = Path(__file__).resolve().parent / "first_process.py"
-# What programs need of a system, where it is there.
+# What programs need of a system, if it exists.
 SYSTEM = (
     "/usr",
     "/lib",
@@ -44,31 +44,31 @@ SYSTEM = (
 )
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 NAMESPACES = ("--user", "--map-root-user", "--mount", "--pid", "--net", "--ipc", "--uts")
-LATER = 5  # seconds after its time at which the first process ends by itself, should nobody have ended it
-GRACE = 0.5  # seconds in which what was written before the end is read
+LATER = 5  # seconds after the time limit until the first process ends itself, if nothing killed it
+GRACE = 0.5  # seconds in which output from before the end is read
 PIECE = 1 << 16
 SUBREAPER = 36  # of prctl(2)
 
 
 class Limits(NamedTuple):
-    """memory, file and output in bytes; memory is of address space, and of one process."""
+    """Resource limits. memory, file, output: bytes; memory is the address space of one process."""
 
-    seconds: int = 900  # by the clock
+    seconds: int = 900  # wall-clock
     cpu: int = 900  # seconds of one process
     memory: int = 4 << 30  # a judgement takes 0.4
     output: int = 16 << 20  # of stdout and of stderr
     file: int = 64 << 20
     files: int = 256
-    processes: int = 128  # of the user in these walls; of user 0 the system counts none
+    processes: int = 128  # of the user in the sandbox; the system does not count those of user 0
 
 
 LIMITS = Limits()
 
 
 class Ran(NamedTuple):
-    """stopped: the limit at which it was ended; None where it ended by itself.
+    """The result of a command. status: its exit status, or 128 + the number of the signal that ended it.
 
-    status: of the command; 128 and the signal's number where one ended it.
+    stopped: the limit at which it was ended; None if it ended by itself.
     """
 
     status: int
@@ -86,12 +86,11 @@ def run(
     limits: Limits = LIMITS,
     ways: Sequence[Way] = WAYS,
 ) -> Ran:
-    """Run `command` in `folder` and end whatever it started.
+    """Run `command` in `folder` and kill every process that it started.
 
-    given: files and folders that it may read beside the interpreter, `folder` among them or not. ways: those
-    that may be taken; the first that works here is. Its environment is empty but for what a program of Python
-    needs; its home and its temporary folder are empty and vanish. Nothing is on its standard input.
-    Raises CannotTell, and has run nothing, where none of the ways works here.
+    readable: further files and folders that it may read. mechanisms: the candidates; the first that works is
+    used. The environment has only what Python programs need; home and temporary folder are empty and are
+    deleted afterwards; standard input is empty. Raises CannotTell, and runs nothing, if no mechanism works.
     """
     way = next((each for each in ways if works(each)), None)
     if way is None:
@@ -103,7 +102,7 @@ def run(
 
 
 def works(way: Way) -> bool:
-    """Whether a command that does nothing runs this way here."""
+    """Return whether a trivial command runs with this mechanism here."""
     if shutil.which("bwrap" if way == "bubblewrap" else "unshare") is None or sys.platform != "linux":
         return False
     here = Path(sys.prefix)
@@ -134,7 +133,7 @@ def _run(command: Sequence[str], folder: Path, given: Sequence[Path], limits: Li
 
 
 def _walls(way: Way, visible: Sequence[str], scratch: Path, folder: Path) -> list[str]:
-    """What goes before the command line of the first process."""
+    """Return the arguments that precede the command line of the first process."""
     match way:
         case "bubblewrap":
             apart = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
@@ -149,8 +148,8 @@ def _walls(way: Way, visible: Sequence[str], scratch: Path, folder: Path) -> lis
 
 
 def _visible(given: Sequence[Path]) -> list[str]:
-    """Every path that is to be seen, those above others first, none twice or below another; links of the
-    system's own root as links.
+    """Return the paths to mount: parents first, no duplicates, none below another. Links of the system's root
+    stay links.
     """
     interpreter = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
     asked = [*SYSTEM, *DEVICES, *interpreter, *map(os.path.realpath, interpreter), *map(str, given)]
@@ -174,7 +173,7 @@ def _by_name(limits: Limits) -> dict[str, int]:
 
 
 def _read(command: list[str], limits: Limits, scratch: Path, how: str) -> Ran:
-    """Start it in a session of its own, read what it writes until it ends or is ended."""
+    """Start the command in its own session and read its output until it ends or is stopped."""
     stopped: Literal["time", "output"] | None = None
     process = subprocess.Popen(
         [shutil.which(command[0]) or command[0], *command[1:]],
@@ -220,8 +219,8 @@ def _read(command: list[str], limits: Limits, scratch: Path, how: str) -> Ran:
 
 @contextmanager
 def _survivors_ended() -> Iterator[None]:
-    """Whatever outlives the command becomes a child of this process for as long, and is ended: what found a
-    way to outlive walls that end with their first process.
+    """Kill processes that outlive the command and its namespaces: meanwhile this process is a subreaper, so
+    orphans become its children.
     """
     if sys.platform != "linux":
         yield
@@ -243,7 +242,7 @@ def _survivors_ended() -> Iterator[None]:
 
 
 def _descendants() -> set[int]:
-    """Of this process, by number."""
+    """Return the ids of all descendants of this process."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a lock says and what follows from what it cites, value by value: where they differ, and how."""
+"""Differences, value by value, between a lock and what is derived again from its sources."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,16 +8,16 @@ from protocol.evidence.refusals import Tampered
 
 __all__ = ["between", "refuse", "shown"]
 
-MOST = 3  # differences that a refusal names
-LONG = 60  # characters of a value
-FEW = 8  # entries of a list that is shown
+MOST = 3  # differences named in a refusal
+LONG = 60  # characters of a printed value
+FEW = 8  # entries of a printed list
 
 
 def between(locked: Any, due: Any, at: str = "") -> list[str]:
-    """One line for every place whose locked value is not the one that is due, with both.
+    """Return one line for each path whose locked value differs from the expected one, with both values.
 
-    Mappings are compared by name and lists of one length place by place; of lists of other lengths the
-    lengths are told. at: the path of both.
+    Mappings are compared by key, lists of equal length by index; for lists of unequal length only the lengths
+    are reported. path: where both values are.
     """
     if isinstance(locked, Mapping) and isinstance(due, Mapping):
         lines = []
@@ -40,14 +40,14 @@ def between(locked: Any, due: Any, at: str = "") -> list[str]:
 
 
 def refuse(lines: Sequence[str], fix: str = "") -> None:
-    """Raises Tampered with the first differences and how many there are, if there are any."""
+    """Raise Tampered with the first differences and their number, if there are any."""
     if lines:
         more = f" (and {len(lines) - MOST} more)" if len(lines) > MOST else ""
         raise Tampered(f"{lock.NAME}: {'; '.join(lines[:MOST])}{more}{fix}")
 
 
 def shown(value: Any) -> str:
-    """A value in a few characters that can be printed."""
+    """Return a value in a few printable characters."""
     if isinstance(value, Mapping):
         return f"a table of {len(value)}"
     if _listed(value) and len(value) > FEW:
@@ -57,7 +57,7 @@ def shown(value: Any) -> str:
 
 
 def _first(locked: Sequence[Any], due: Sequence[Any]) -> str:
-    """The first value that one of two lists has and the other has not."""
+    """Describe the first value that only one of two lists has."""
     for some, others, words in ((due, locked, "without"), (locked, due, "with")):
         if (extra := _without(some, others)) is not None:
             return f"; it is {words} {shown(extra)}"

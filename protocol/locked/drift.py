@@ -1,4 +1,4 @@
-"""What differs between today's bytes and those that a lock froze. Needs no torch."""
+"""Drift: differences between the current files and those that a lock froze. Needs no torch."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -25,16 +25,16 @@ __all__ = [
     "refuse_edited",
 ]
 
-ROOT = Path(__file__).resolve().parents[2]  # the tree whose sources are locked
-NEEDS_TORCH = "torch"  # how it was built and on what it runs: nothing to ask without importing it
+ROOT = Path(__file__).resolve().parents[2]  # the tree whose sources get locked
+NEEDS_TORCH = "torch"  # build and device, unknown without importing torch
 
 
 def drifted(study: Registration, home: Path, environment: Mapping[str, Any]) -> list[str]:
-    """One line for each difference that can be told without torch; what is not here at all is one line too.
+    """Return one line for each difference that can be found without torch; something missing is a line, too.
 
-    environment: `closure.environment()` of now, computed once for many locks. Weights that have not changed
-    by device, inode, size and times since they were last hashed are not read again (`identities`), so this is
-    for looking; what runs a study hashes them in full.
+    environment: the current `closure.environment()`, computed once for many locks. Weights whose device,
+    inode, size and times are those of the last hash are not read again (`identities`), so this is only for
+    status displays; commands that run a study hash them in full.
     """
     content = study.lock.content
     try:
@@ -49,7 +49,7 @@ def drifted(study: Registration, home: Path, environment: Mapping[str, Any]) -> 
 
 
 def refuse(study: Registration, differences: list[str]) -> None:
-    """Raises Drifted with the first three differences, if there are any."""
+    """Raise Drifted with the first three differences, if there are any."""
     if differences:
         more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
         amend = f", or: kv-prereg amend {study.folder} <new folder> --reason <why>"
@@ -60,8 +60,8 @@ def refuse(study: Registration, differences: list[str]) -> None:
 
 
 def refuse_edited(study: Registration) -> bytes:
-    """The bytes of protocol.toml. Raises BadInput without one and without a lock, Drifted when it is not the
-    file that was locked.
+    """Return the bytes of protocol.toml. Raises BadInput if it or the lock is missing, Drifted if it is not
+    the file that was locked.
     """
     data = written(study.folder)
     if closure.digest_of(data) != study.lock.content["protocol"]["sha256"]:
@@ -72,7 +72,7 @@ def refuse_edited(study: Registration) -> bytes:
 
 
 def written(folder: Path) -> bytes:
-    """The bytes of protocol.toml. Raises BadInput without one."""
+    """Return the bytes of protocol.toml. Raises BadInput if it is missing."""
     path = folder / PROTOCOL
     if not files.there(path):
         raise BadInput(f"{folder}: no {PROTOCOL} here; name a folder such as registrations/quickstart")
@@ -84,15 +84,15 @@ def of_sources(content: Mapping[str, Any]) -> list[str]:
 
 
 def of_locked(content: Mapping[str, Any]) -> list[str]:
-    """As `of_sources`, but for sources that are new: a working tree is not run, the locked tree is."""
+    """Compare as `compare_sources` does, but ignore new files, which the locked tree does not run."""
     now = closure.sources(ROOT)
     there = {name: now[name] for name in content["sources"] if name in now}
     return closure.differences(content["sources"], there)
 
 
 def apart(locked: Mapping[str, str], *below: str) -> list[str]:
-    """The sources below these folders that are other bytes here than were locked, or that one of the two
-    alone has, by path; those that both have come first. locked: SHA-256 by path.
+    """Return the paths below these folders whose bytes differ from the locked ones, or that only one side
+    has; paths that both have come first. locked: SHA-256 by path.
     """
     here = closure.sources(ROOT)
     names = (name for name in locked.keys() | here.keys() if name.startswith(below))
@@ -101,8 +101,8 @@ def apart(locked: Mapping[str, str], *below: str) -> list[str]:
 
 
 def packages(content: Mapping[str, Any]) -> str:
-    """How many locked sources are other bytes here, or not here at all, by package: for a reader who wonders
-    whether a study ran the code that is installed.
+    """Summarize by package how many locked sources differ from the installed ones or are missing,
+    for a reader who asks whether a study ran the installed code.
     """
     differing = Counter(line.partition("/")[0] for line in of_locked(content))
     if not differing:
@@ -112,15 +112,15 @@ def packages(content: Mapping[str, Any]) -> str:
 
 
 def of_data(content: Mapping[str, Any], folder: Path) -> list[str]:
-    """Of the data that tasks read. folder: of the registration."""
+    """Compare the data that tasks read. folder: the registration."""
     registered = content["protocol"]["content"]["tasks"]
     written = (task for task in registered if tasks.called(task) in content["data"])
     return closure.differences(content["data"], tasks.data(tasks.made(written, folder)))
 
 
 def files_of(source: str, home: Path, locked: Mapping[str, str]) -> dict[str, Path]:
-    """The files of a model by the name that the lock uses, and of what was calibrated those that it has.
-    Locks of up to 2026-11-22 have all that then lay beside the weights, whether or not an arm asked for it.
+    """Return the files of a model, and its locked calibration statistics, by the name that the lock uses.
+    Locks up to 2026-11-22 list all statistics that existed then, whether or not an arm needs them.
     """
     measured = {paths.locked_name(name): path for name, path in paths.statistics_paths(source, home).items()}
     there = {name: path for name, path in measured.items() if name in locked and path.is_file()}

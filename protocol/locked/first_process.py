@@ -1,8 +1,8 @@
-"""The first process of a contained run, which starts the command and ends with it (see `contained`).
+"""The first process in a sandbox, which starts the command and ends with it (see `sandbox`).
 
-It is started by its path, alone, with what it is to do as JSON in its one argument, and imports nothing of
-this project. In namespaces of its own it makes a root that holds what the command may see, read-only, and
-enters it. The command has no privilege there. When this process ends, the system ends what is left beside it.
+It is started by its path with one argument, the request as JSON, and imports nothing of this project. In its
+own namespaces it builds a read-only root with what the command may see, and enters it. The command has no
+privileges there. When this process ends, the system kills all others in its namespace.
 
 Exit status: that of the command; 128 and the number of the signal that ended it; 125 without a root.
 """
@@ -19,7 +19,7 @@ from typing import Any
 __all__ = ["main"]
 
 UNREADY = 125
-# Of mount(2) and prctl(2), in the numbers of Linux on every machine.
+# Flags of mount(2) and prctl(2), equal on all architectures of Linux.
 BIND, MOVE, RECURSIVE, REMOUNT, READ_ONLY = 4096, 8192, 16384, 32, 1
 KEPT = {
     "nosuid": 2,
@@ -30,7 +30,7 @@ KEPT = {
     "relatime": 1 << 21,
 }
 DROP_FROM_BOUND, SET_SECUREBITS, NO_NEW_PRIVILEGES = 24, 28, 38
-ROOT_IS_NOBODY = 0b11  # user 0 has no privilege, locked
+ROOT_IS_NOBODY = 0b11  # user 0 has no privileges, and this cannot be undone
 CAPABILITIES = 64
 LIMITS = {
     "cpu": resource.RLIMIT_CPU,
@@ -43,8 +43,8 @@ LIMITS = {
 
 
 def main(asked: dict[str, Any]) -> int:
-    """asked: command, its environment and folder, limits by name; root: where to make one, with the paths
-    that are visible in it; None where the command has the root that there is.
+    """Run a request and return the exit status. request: the command, its environment and folder, limits by
+    name; root: where to build one, and the visible paths in it, or None to use the current root.
     """
     if (root := asked["root"]) is not None:
         try:
@@ -68,7 +68,7 @@ def main(asked: dict[str, Any]) -> int:
 
 
 def become(asked: dict[str, Any]) -> None:
-    """The command, without privileges and within limits."""
+    """Replace this process by the command, without privileges and with limits."""
     os.setsid()
     os.chdir(asked["folder"])
     if asked["root"] is not None:
@@ -79,14 +79,14 @@ def become(asked: dict[str, Any]) -> None:
     for name, most in asked["limits"].items():
         hard = resource.getrlimit(LIMITS[name])[1]
         at_most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        with suppress(OSError, ValueError):  # a limit that this system does not have
+        with suppress(OSError, ValueError):  # a limit that this system lacks
             resource.setrlimit(LIMITS[name], (at_most, at_most))
     os.execve(asked["command"][0], asked["command"], asked["environment"])
 
 
 def make_root(root: str, visible: list[str], scratch: str) -> None:
-    """Enter a new root in `root`: memory, with the `visible` files and folders where they are, read-only,
-    and the empty folder `scratch`. Raises OSError.
+    """Build a new root in memory at `root` and enter it: the `visible` files and folders at their paths,
+    read-only, and the empty folder `scratch`. Raises OSError.
     """
     mount("tmpfs", root, "tmpfs", 0, "size=64m,mode=755")
     for path in visible:
@@ -102,7 +102,7 @@ def make_root(root: str, visible: list[str], scratch: str) -> None:
         mount(path, place, "", BIND | RECURSIVE)
     os.makedirs(root + scratch, exist_ok=True)
     with suppress(OSError), open("/proc/sys/user/max_user_namespaces", "w") as most:
-        most.write("0")  # of those inside this one, in which the command would have privileges again
+        most.write("0")  # a nested user namespace would give the command privileges again
     for place, options in mounted(root + "/"):
         kept = sum(KEPT[option] for option in options if option in KEPT)
         mount("", place, "", REMOUNT | BIND | READ_ONLY | kept)
@@ -113,7 +113,7 @@ def make_root(root: str, visible: list[str], scratch: str) -> None:
 
 
 def mounted(below: str) -> list[tuple[str, list[str]]]:
-    """Every mount whose place begins with `below`, with its options."""
+    """Return each mount whose path begins with `below`, with its options."""
     with open("/proc/self/mountinfo", "rb") as file:
         fields = [line.split(b" ") for line in file.read().splitlines()]
     found = [(each[4].decode("unicode_escape").encode("latin-1"), each[5].decode()) for each in fields]
@@ -132,7 +132,7 @@ def mount(what: str, place: str, kind: str, flags: int, options: str = "") -> No
 
 
 def control(option: int, value: int) -> None:
-    """prctl(2); what a system does not have, or does not allow, is left out."""
+    """Call prctl(2) and ignore options that the system lacks or refuses."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 

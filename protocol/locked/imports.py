@@ -1,7 +1,7 @@
-"""Where Python imports from: nowhere that no closure covers.
+"""Check that Python imports only from locations that the closure of a lock covers.
 
-A closure covers the tree whose sources are locked, Python's own library and the folders that packages are
-installed in. What PYTHONPATH, a .pth file or an editable install adds beside these stands in no lock.
+A closure covers the tree whose sources are locked, Python's standard library and the folders of installed
+packages. No lock covers what PYTHONPATH, a .pth file or an editable install adds to these.
 """
 
 import importlib.util
@@ -20,26 +20,26 @@ from protocol.locked.drift import ROOT
 __all__ = ["loaded", "mapped", "refuse_elsewhere", "refuse_loaded", "refuse_uncovered", "searched"]
 
 FIX = "unset PYTHONPATH, and install what is there without --editable"
-SITES = {"site-packages", "dist-packages"}  # below Python's library, and no part of it
+SITES = {"site-packages", "dist-packages"}  # below Python's library, but not part of it
 
 
 def refuse_uncovered() -> None:
-    """Raises BadInput where Python searches a place that no closure covers, or came from one.
+    """Raise BadInput if Python searches a location that no closure covers, or has imported from one.
 
-    The folder in which a command was typed is passed over: the locked tree is started without it.
+    The working folder is ignored, since the locked tree is started without it.
     """
     _refuse([*searched(sys.path), *mapped(sys.meta_path)], "Python imports from")
     refuse_loaded()
 
 
 def refuse_loaded() -> None:
-    """Raises BadInput for a module that lies in such a place, however Python came there."""
+    """Raise BadInput for an imported module outside of the closure, however Python got there."""
     _refuse([*loaded(sys.modules)], "Python has imported")
 
 
 def refuse_elsewhere(group: str, names: Iterable[str]) -> None:
-    """Raises BadInput for an entry point of these names that another distribution adds and whose module lies
-    in such a place: that of an editable install is where its author edits it.
+    """Raise BadInput for an entry point of these names whose module is outside of the closure, as in an
+    editable install, which its author may still change.
     """
     for point in entry_points(group=group):
         if point.name in names:
@@ -53,8 +53,8 @@ def refuse_elsewhere(group: str, names: Iterable[str]) -> None:
 
 
 def searched(path: Iterable[str]) -> Iterator[str]:
-    """The entries of a path that exist and that no closure covers. A folder is covered itself; what lies
-    below it is not by that.
+    """Yield the entries of a search path that exist and that no closure covers. A covered folder does not
+    cover the folders below it.
     """
     here, covered = os.path.realpath(os.getcwd()), _library() | _sites() | {str(ROOT)}
     for entry in path:
@@ -64,7 +64,7 @@ def searched(path: Iterable[str]) -> Iterator[str]:
 
 
 def mapped(finders: Iterable[Any]) -> Iterator[str]:
-    """Where the finders of editable installs lead, but for our own packages."""
+    """Yield the locations to which finders of editable installs map packages other than our own."""
     for finder in finders:
         module = sys.modules.get(getattr(finder, "__module__", ""))
         mapping = getattr(module, "MAPPING", None)
@@ -74,9 +74,9 @@ def mapped(finders: Iterable[Any]) -> Iterator[str]:
 
 
 def loaded(modules: Mapping[str, ModuleType]) -> Iterator[str]:
-    """The files of modules that lie in no place that a closure covers."""
+    """Yield the files of modules that no closure covers."""
     for module in list(modules.values()):
-        # Asked for an attribute, some modules import others.
+        # vars(), since getattr makes some modules import others.
         spec = vars(module).get("__spec__") if isinstance(module, ModuleType) else None
         origin = getattr(spec, "origin", None)
         if isinstance(origin, str) and os.path.isabs(origin) and not _below(origin):
@@ -90,8 +90,8 @@ def _refuse(found: list[str], how: str) -> None:
 
 
 def _below(name: str) -> bool:
-    """A link in a covered folder counts as there, since its bytes are read through it: Debian's own
-    sitecustomize leads to /etc.
+    """Return whether a path is covered as it is or resolved. A link in a covered folder counts, since its
+    target is hashed through it: Debian's sitecustomize links to /etc.
     """
     return any(_covered(place) for place in (os.path.abspath(name), os.path.realpath(name)))
 

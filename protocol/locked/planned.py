@@ -1,4 +1,4 @@
-"""A protocol on this machine: its models' files, the statistics that its arms need, what would run it."""
+"""A protocol on this machine: the files of its models, the statistics that its arms need, its environment."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -21,35 +21,35 @@ __all__ = ["Planned", "read_protocol"]
 
 
 def read_protocol(folder: Path) -> tuple[bytes, Design]:
-    """protocol.toml as it was written, and what it says. Raises BadInput."""
+    """Return the bytes of protocol.toml and the parsed protocol. Raises BadInput."""
     data = drift.written(folder)
     return data, reading.parse(data, str(folder / PROTOCOL))
 
 
 class Planned(NamedTuple):
     protocol: Design
-    home: Path  # where what was fetched is kept
-    full_use: FullUse | None = None  # as it was measured, where a budget is a share of it
-    folder: Path | None = None  # the registration's, where the files of its tasks lie
-    widths: Mapping[str, Widths] | None = None  # by model, where slots are counted in bytes
+    home: Path  # the folder of fetched files
+    full_use: FullUse | None = None  # as measured, if a budget is a share of it
+    folder: Path | None = None  # the registration, which has the files of its tasks
+    widths: Mapping[str, Widths] | None = None  # by model, if slots are counted in bytes
 
     @property
     def tasks(self) -> Mapping[str, tasks.Task]:
-        """What the protocol's tasks are here, by name. Raises BadInput for one that is not here."""
+        """The tasks of the protocol by name. Raises BadInput for an unknown one."""
         return tasks.made(map(TASK.content, self.protocol.tasks), self.folder)
 
     def use(self, model: str, task: str) -> Fraction | None:
-        """Mean slots of the full cache at the end of an answer; None where that was not measured."""
+        """Return the mean slots of the full cache at the end of an answer; None if not measured."""
         return None if self.full_use is None else self.full_use[model, task]
 
     def slot(self, model: str, arm: str) -> Slot | None:
-        """What a slot of an arm takes; None where no budget is in bytes and every slot is as computed."""
+        """Return the size of a slot of an arm; None where slots need not be counted in bytes."""
         if self.widths is None:
             return None
         return slot_of(self.protocol, arm, self.widths[model])
 
     def calibrated(self) -> list[str]:
-        """The names of the statistics that some arm needs. Raises BadInput for what nothing calibrates."""
+        """Return the names of the statistics that arms need. Raises BadInput if nothing calibrates one."""
         needed = set()
         for arm in self.protocol.arms:
             for name, kind in ((each.name, each.kind) for each in self.protocol.policy(arm.name).calibrated):
@@ -63,8 +63,8 @@ class Planned(NamedTuple):
         return sorted(needed)
 
     def measured(self, model: str) -> dict[str, Path]:
-        """The files of these statistics, by the name that the lock uses. Raises BadInput for one that is not
-        there.
+        """Return the files of these statistics by the name that the lock uses. Raises BadInput if one is
+        missing.
         """
         there = {}
         for name in self.calibrated():
@@ -78,20 +78,20 @@ class Planned(NamedTuple):
         return there
 
     def files(self) -> dict[str, dict[str, Path]]:
-        """Every weight, configuration, tokenizer and template file, and the statistics that an arm needs, by
-        model and name. Raises BadInput for a model that was not fetched and for statistics not measured.
+        """Return all weight, configuration, tokenizer and template files and required statistics, by model
+        and name. Raises BadInput for a model that was not fetched or statistics that were not measured.
         """
         return {
             model: sources.files(model, self.home) | self.measured(model) for model in self.protocol.models
         }
 
     def weights(self) -> dict[str, dict[str, str]]:
-        """SHA-256 of all `files`."""
+        """Return the SHA-256 of all `files`."""
         return {model: closure.weights(each) for model, each in self.files().items()}
 
     def refuse_device(self) -> None:
-        """Raises BadInput for a device that is not here."""
-        import torch  # not before it is asked for: many refusals come earlier, and do without
+        """Raise BadInput if the registered device is not available."""
+        import torch  # imported late: earlier refusals do not need it
 
         if self.protocol.generation.device == "cuda" and not torch.cuda.is_available():
             raise BadInput(
@@ -99,7 +99,7 @@ class Planned(NamedTuple):
             )
 
     def environment(self) -> dict[str, Any]:
-        """Everything installed, and how torch was built and will be run. Raises as `refuse_device` does."""
+        """Return installed packages, build and device of torch. Raises as `refuse_device` does."""
         import torch
 
         self.refuse_device()

@@ -1,4 +1,4 @@
-"""A locked study, opened on this machine: its registration, and the protocol that the lock froze."""
+"""A locked study, opened on this machine: its registration and the protocol that the lock froze."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,15 +33,15 @@ class Study:
         return self.planned.protocol
 
     def development(self) -> dict[str, list[str]]:
-        """The development ids by task, from the lock. The held-out ones come from `HeldOut` alone."""
+        """Return the development ids by task, from the lock. Only `HeldOut` gives the held-out ones."""
         return {name: list(item["dev"]) for name, item in self.lock.content["items"].items()}
 
     def lanes(self) -> dict[str, int]:
-        """Lanes that decode at once, by model; a lock from before this was chosen has none."""
+        """Return how many lanes decode at once, by model; empty for locks older than this field."""
         return dict(self.lock.content.get("batch", {}).get("lanes", {}))
 
     def first_event(self) -> int:
-        """Decode steps before which no event fires; a lock from before this was chosen has none."""
+        """Return the number of decode steps before the first eviction; 0 for locks older than this field."""
         return int(self.lock.content.get("batch", {}).get("first_event", 0))
 
     def cells(self) -> list[grid.Cell]:
@@ -49,8 +49,8 @@ class Study:
 
 
 def open_study(registration: Registration, home: Path) -> Study:
-    """home: where what was fetched is kept. Raises BadInput without a lock, Drifted when protocol.toml is not
-    the file that was locked.
+    """Open a locked study. home: the folder of fetched files. Raises BadInput without a lock, Drifted if
+    protocol.toml is not the file that was locked.
     """
     path = registration.folder / PROTOCOL
     protocol = reading.parse(drift.refuse_edited(registration), str(path))
@@ -63,10 +63,10 @@ def open_study(registration: Registration, home: Path) -> Study:
 
 
 def refuse_drift(study: Study, *, with_weights: bool, runs_here: bool = True) -> None:
-    """Compare today's bytes with the lock; raises Drifted that names the first differences and how
-    many there are, and in the locked tree BadInput for a module that was imported from elsewhere.
+    """Compare the current bytes with the lock. Raises Drifted with the first differences and their number; in
+    the locked tree also BadInput for a module that was imported from elsewhere.
 
-    runs_here: whether what is compared will be run; if not, since the locked tree will be, a file may be new.
+    runs_here: whether the compared sources will run; if not, since the locked tree will, files may be new.
     """
     content = study.lock.content
     if tree.unpacked():

@@ -1,13 +1,13 @@
-"""Run the sources that were locked, unpacked afresh, instead of the working tree they were locked from.
+"""Run the locked sources, freshly unpacked, instead of the working tree from which they were locked.
 
-A command that was typed unpacks `sources.zip`, checked against the lock, into a temporary folder and goes on
-there as the same process: what is edited in the working tree from then on is not run. Python is told to
-compile everything anew, since cached bytecode is no part of the closure, and gets of the environment what
-`SETTINGS` names alone. The folder is removed when the command ends, however it ends, unless the process is
-killed: then the folder stays, and nothing rests on it.
+A command run from a shell unpacks `sources.zip`, checked against the lock, into a temporary folder and
+continues there as the same process, so later edits of the working tree have no effect. Python compiles
+everything again, since cached bytecode is not part of the closure, and gets only the environment variables in
+`ENVIRONMENT_NAMES`. The folder is removed when the command ends; it stays if the process is killed, and
+nothing depends on it.
 
-A file that is new in the working tree stops nobody, since it is not run. Called from Python instead of typed,
-a command runs where it is, in a process that others may have changed: there no file may be new.
+New files in the working tree are allowed, since they are not run. A command called from Python runs in the
+working tree, in a process that other code may have changed: there no file may be new.
 """
 
 import fnmatch
@@ -33,54 +33,55 @@ __all__ = ["Main", "enter", "held", "passed", "run", "unpacked", "words"]
 SETTINGS = (
     "PATH",  # git and ssh-keygen
     "HOME",  # ~/.cache/kv-prereg
-    "KV_PREREG_HOME",  # what was fetched
-    "TMPDIR",  # where the tree is
+    "KV_PREREG_HOME",  # fetched models
+    "TMPDIR",  # where the tree is unpacked
     "LANG",
     "LC_*",
     "TZ",
-    "TERM",  # the display, as the next
+    "TERM",  # the display, like the next ones
     "COLORTERM",
     "NO_COLOR",
     "COLUMNS",
-    "OMP_*",  # threads, which the protocol registers; how idle ones wait
+    "OMP_*",  # threads, which the protocol registers; how idle threads wait
     "CUDA_VISIBLE_DEVICES",  # which of several devices
-    "CUBLAS_WORKSPACE_CONFIG",  # what makes its kernels deterministic
-    "LD_LIBRARY_PATH",  # without it some Pythons do not start; what the system links is not locked
-    "HF_HUB_OFFLINE",  # never to reach for the network
-    "SLURM_CONF",  # where the scheduler of `--executor slurm` is described
-    "SSH_AUTH_SOCK",  # git, for an anchor that is asked for on a remote, as the next
+    "CUBLAS_WORKSPACE_CONFIG",  # deterministic kernels
+    "LD_LIBRARY_PATH",  # some Pythons need it to start; system libraries are not locked
+    "HF_HUB_OFFLINE",  # no network access
+    "SLURM_CONF",  # configuration of the scheduler of `--executor slurm`
+    "SSH_AUTH_SOCK",  # git, for an anchor on a remote, like the next ones
     "*_proxy",
     "*_PROXY",
 )
-"""What the locked tree is started with; each * stands for more letters. Everything else that could change
-what is imported or how it runs is left out: PYTHON*, LD_PRELOAD, MATPLOTLIBRC and all that nobody thought of.
+"""Environment variables that the locked tree gets; * matches any letters. All others are dropped, since they
+could change imports or behaviour: PYTHON*, LD_PRELOAD, MATPLOTLIBRC and any unknown one.
 """
 PREFIX = "kv-prereg-"
 BYTECODE = "bytecode"
 
 
 class Main(Protocol):
-    """The main function of a command. enter: whether it goes on in the locked tree."""
+    """The main function of a command. enter: whether it continues in the locked tree."""
 
     def __call__(self, argv: list[str] | None = None, *, enter: bool = False) -> int: ...
 
 
 def run(main: Main) -> int:
-    """A command as it was typed: it enters the locked tree, which is removed when it is done there."""
+    """Run a command from a shell: it enters the locked tree, which is removed at the end."""
     try:
         return main(enter=True)
     finally:
         if unpacked():
-            with suppress(KeyboardInterrupt):  # of somebody who does not want to wait
+            with suppress(KeyboardInterrupt):  # the user does not want to wait
                 shutil.rmtree(ROOT, ignore_errors=True)
-        gc.freeze()  # or Python, as it ends, looks for a second through what torch and its company made
+        gc.freeze()  # else garbage collection of torch's objects takes a second at exit
 
 
 def enter(study: Registration, module: str) -> None:
-    """Go on as `python -m <module>` with the same arguments in the tree that was locked; does not return.
+    """Continue as `python -m <module>` with the same arguments in the locked tree; does not return.
 
-    Returns at once in that tree. Raises Drifted when a locked file differs in the working tree, Tampered when
-    the bundle does, or when this is the tree of another lock, BadInput where Python imports from elsewhere.
+    Returns at once if this is that tree. Raises Drifted if a locked file differs in the working tree,
+    Tampered if the bundle does or if this is the tree of another lock, BadInput if Python imports from
+    elsewhere.
     """
     if (digest := held()) is not None:
         if digest != study.lock.digest:
@@ -93,44 +94,44 @@ def enter(study: Registration, module: str) -> None:
     settings = passed(os.environ) | {"PYTHONPATH": str(tree), "PYTHONPYCACHEPREFIX": str(tree / BYTECODE)}
     sys.stdout.flush()
     sys.stderr.flush()
-    # -P: the folder in which the command was typed is not searched for modules, and may be the working tree.
+    # -P: do not search the working folder for modules; it may be the working tree.
     flags = ["-P", *(["-s"] if sys.flags.no_user_site else [])]
     os.execve(sys.executable, [sys.executable, *flags, "-m", module, *sys.argv[1:]], settings)
 
 
 def passed(environment: Mapping[str, str]) -> dict[str, str]:
-    """What of an environment the locked tree is started with."""
+    """Return the part of an environment that the locked tree gets."""
     kept = (name for name in environment if any(fnmatch.fnmatchcase(name, each) for each in SETTINGS))
     return {name: environment[name] for name in kept}
 
 
 def held() -> str | None:
-    """The digest of the lock whose tree this process runs; None in a working tree."""
+    """Return the digest of the lock whose tree this process runs; None in a working tree."""
     return lock.read(ROOT).digest if unpacked() else None
 
 
 def unpacked() -> bool:
-    """Whether this process runs what `_unpack` made."""
+    """Return whether this process runs a tree that `_unpack` made."""
     made = ROOT.parent == Path(tempfile.gettempdir()).resolve() and ROOT.name.startswith(PREFIX)
     return made and sys.pycache_prefix == str(ROOT / BYTECODE) and (ROOT / lock.NAME).exists()
 
 
 def words(outside: str, inside: str = "opening the locked sources") -> str:
-    """What a command is doing: in a working tree, or in the locked one, which has no bytecode yet."""
+    """Return the label of a phase: for the working tree, or the locked one, which has no bytecode."""
     return inside if unpacked() else outside
 
 
 def _unpack(study: Registration) -> Path:
-    """A folder that only this user may open, with the locked sources, the lock and the embedded models."""
+    """Return a private folder with the locked sources, the lock and the embedded models."""
     tree = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
     try:
         sources = study.lock.content["sources"]
         bundle.extract(study.bundle, sources, tree)
         for path in (ROOT / "protocol" / "embedded").glob("*/*"):
             name = path.relative_to(ROOT).as_posix()
-            if path.parent.name == "__pycache__":  # what pip compiled
+            if path.parent.name == "__pycache__":  # compiled by pip
                 continue
-            if path.is_file() and name not in sources:  # weights and cards, which the lock names as weights
+            if path.is_file() and name not in sources:  # files that the lock lists as weights
                 shutil.copyfile(path, tree / name)
         (tree / lock.NAME).write_bytes(canonical.dumps(study.lock.content) + b"\n")
     except BaseException:

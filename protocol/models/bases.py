@@ -1,8 +1,8 @@
-"""Bases of a model's values: principal components of each layer and KV head; what their file holds.
+"""Bases of a model's values: principal components of each layer and KV head, and the format of their file.
 
-Sun and Harn (arXiv:2605.14292) say "a rank-32 PCA basis" of "per-head V". Ours: of the prompt and of the
-model's own answer, every token alike, around the mean. All directions are kept, so that the rank is a setting
-of a policy and not of the file.
+Sun and Harn (arXiv:2605.14292) use "a rank-32 PCA basis" of "per-head V". Here the values are those of the
+prompt and of the model's answer, every token with equal weight, around the mean. All directions are stored,
+so that the rank is a setting of a policy and not of the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Moments(NamedTuple):
     """[layer, kv_head, d, d]."""
 
     def added(self, values: Tensor) -> Moments:
-        """With the tokens of values [layer, kv_head, t, d]."""
+        """Add the tokens of values [layer, kv_head, t, d]."""
         exact = values.double()
         return Moments(
             self.tokens + values.shape[2], self.values + exact.sum(2), self.products + exact.mT @ exact
@@ -41,8 +41,8 @@ class Moments(NamedTuple):
 
 
 class Found(NamedTuple):
-    """quarter: of the variance of values, the share along the first quarter of the directions, mean of all
-    layers and heads.
+    """quarter: the share of the variance along the first quarter of the directions, mean over layers and
+    heads.
     """
 
     bases: Bases
@@ -50,16 +50,17 @@ class Found(NamedTuple):
 
 
 def none(like: Tensor) -> Moments:
-    """Before the first token; like [layer, kv_head, t, d]."""
+    """Return the moments before the first token; like [layer, kv_head, t, d]."""
     layers, kv_heads, _, width = like.shape
     zeros = like.new_zeros(layers, kv_heads, width, width, dtype=torch.float64)
     return Moments(0, zeros[..., 0].clone(), zeros)
 
 
 def found(moments: Moments) -> Found:
-    """Eigenvectors of the covariance, by falling variance. BadInput for too few tokens to span the values.
+    """Return the eigenvectors of the covariance, by decreasing variance. Raises BadInput for too few tokens
+    to span the values.
 
-    The largest entry of each is positive, since a direction and its opposite are one. On the CPU.
+    The largest entry of each vector is positive, since its sign is arbitrary. Computed on the CPU.
     """
     width = moments.values.shape[-1]
     if moments.tokens <= width:
@@ -76,17 +77,17 @@ def found(moments: Moments) -> Found:
 
 
 def packed(value: Bases) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the words of its file."""
+    """Return the tensors and the metadata of the file."""
     return dict(value._asdict()), {}
 
 
 def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Bases:
-    """Raises KeyError or ValueError for what `packed` did not make."""
+    """Read what `pack` wrote; raises KeyError or ValueError for anything else."""
     return Bases(*(tensors[name] for name in Bases._fields))
 
 
 def unfit(value: Bases, network: PreTrainedModel) -> str:
-    """Why these are not of this network; empty where they may be."""
+    """Return why this value does not fit the network; empty if it does."""
     config = network.config
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     expected = [evictable(config), config.num_key_value_heads, width]

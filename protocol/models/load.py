@@ -1,4 +1,4 @@
-"""Open a fetched model. Nothing is downloaded, no pickle is read and no code of a model repository is run."""
+"""Load a fetched model. Nothing is downloaded, no pickle is read and no code of a model repository is run."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class LoadedModel:
     """A model ready to run: in evaluation mode, without gradients, with the fused attention kernel (sdpa).
 
     stop_ids: tokens that end an answer. sentence_ends: the tokens that are exactly ".", "!", "?" or a line
-    feed; a mark that the tokenizer has no single token for is left out. statistics: what was calibrated, by
-    name, on the device of the weights: a value of the kind that a policy asks for.
+    feed; a mark without a single token is left out. statistics: calibrated values by name, on the device of
+    the weights.
     """
 
     name: str
@@ -45,11 +45,11 @@ class LoadedModel:
 
     @cached_property
     def answer_marks(self) -> frozenset[int]:
-        """Tokens that end the thinking; none where the tokenizer has no such token."""
+        """Tokens that end the thinking; empty if the tokenizer has none."""
         return answer_marks(self.tokenizer)
 
     def lines(self, token_ids: Sequence[int], mark: Mark) -> tuple[range, ...]:
-        """The tokens of every stretch of this text that is marked so, oldest first."""
+        """Return the tokens of every marked stretch of this text, oldest first."""
         return marked_lines.lines(self._reader.read(token_ids), mark)
 
     @cached_property
@@ -58,13 +58,13 @@ class LoadedModel:
 
 
 def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu") -> LoadedModel:
-    """Raises BadInput for an unknown source or dtype, a model not fetched or statistics that do not fit,
-    and Drifted for a damaged file.
+    """Load a model. Raises BadInput for an unknown source or dtype, a model not fetched or statistics that do
+    not fit, and Drifted for a damaged file.
     """
     if dtype not in DTYPES:
         raise BadInput(f"dtype {dtype!r}: write one of {', '.join(DTYPES)}")
     folder = _verified(source, home)
-    from transformers import AutoModelForCausalLM  # with the modules of all models
+    from transformers import AutoModelForCausalLM  # slow: imports the modules of all models
 
     network = AutoModelForCausalLM.from_pretrained(
         folder,
@@ -81,7 +81,7 @@ def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu"
 
 
 def tokenizer(source: str, home: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer alone, for counting tokens without opening the weights."""
+    """Return the tokenizer alone, for counting tokens without loading the weights."""
     return _tokenizer(sources.locate(source, home))
 
 
@@ -93,7 +93,7 @@ def _verified(source: str, home: Path) -> Path:
 
 
 def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """tokenizer.json as it is, where there is one: by the type of the model alone transformers 5 would build
+    """Load tokenizer.json unchanged, if it exists: from the model type alone transformers 5 would build
     another pre-tokenizer and other merges (every Qwen2 gets those of Qwen2Tokenizer).
     """
     if (folder / "tokenizer.json").is_file():
@@ -108,12 +108,12 @@ def _stop_ids(network: Any, words: Any) -> frozenset[int]:
 
 
 def sentence_ends(words: Any) -> frozenset[int]:
-    """As `LoadedModel` has them, of a tokenizer."""
+    """Return `LoadedModel.sentence_ends` of a tokenizer."""
     spelled = (words.encode(mark, add_special_tokens=False) for mark in SENTENCE_ENDS)
     return frozenset(ids[0] for ids in spelled if len(ids) == 1 and ids[0] != words.unk_token_id)
 
 
 def answer_marks(words: Any) -> frozenset[int]:
-    """As `LoadedModel` has them, of a tokenizer; which ones they are, `vocabulary.answer_marks` says."""
+    """Return `LoadedModel.answer_marks` of a tokenizer, as defined by `vocabulary.answer_marks`."""
     numbers: Mapping[str, int] = words.get_vocab()
     return frozenset(numbers[piece] for piece in vocabulary.answer_marks(numbers))

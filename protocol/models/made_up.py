@@ -1,4 +1,4 @@
-"""A small random network of a model's architecture: what holds by construction holds on it too."""
+"""A small random network with a model's architecture, to test what holds by construction."""
 
 from pathlib import Path
 
@@ -22,8 +22,8 @@ SMALL = {
 
 
 def made_up(source: str, home: Path) -> LoadedModel:
-    """Three layers of four KV heads under the tokenizer of `source`, on the CPU in float32; the same weights
-    each time. It has no statistics, and nothing stops its answers. The weights of `source` are not read.
+    """Build three layers of four KV heads with the tokenizer of `source`, on the CPU in float32; the weights
+    are the same each time. It has no statistics, and no stop token. The weights of `source` are not read.
     """
     config = AutoConfig.from_pretrained(sources.locate(source, home))
     for name, value in SMALL.items():

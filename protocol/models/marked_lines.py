@@ -1,4 +1,4 @@
-"""Marked stretches of a text, as tokens: found in the text, since a mark has many spellings in tokens."""
+"""Marked stretches of a text as token ranges: matched in the text, since a mark has many tokenizations."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader", "Spelled", "lines", "reader"]
 
-SPLIT = "\ufffd"  # in place of a character of which some bytes are missing
-LONGEST = 4  # bytes of a character, so tokens that may share one
+SPLIT = "\ufffd"  # replaces a character with missing bytes
+LONGEST = 4  # bytes of a character, and so the maximum number of tokens that share one
 
 
 class Spelled(NamedTuple):
-    """A text and its tokens. begun, done: by token, the characters of which it, or one before, has a byte,
-    and those of which no byte is missing after it.
+    """A text and its tokens. started, finished: for each token, the number of characters with a byte in it or
+    an earlier token, and the number of those with no byte in a later token.
     """
 
     text: str
@@ -30,22 +30,22 @@ class Spelled(NamedTuple):
 
 
 class Reader:
-    """Texts token by token. What a token adds behind its neighbours is decoded once, and kept."""
+    """Decodes texts token by token, with a cache of decoded tokens and their context."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
         self.decode = lru_cache(maxsize=65_536)(decode)
 
     def read(self, token_ids: Sequence[int]) -> Spelled:
-        """A character whose bytes do not come within as many tokens as it may have is none.
+        """Decode tokens. An incomplete character that is longer than any valid one is decoded as it is.
 
-        Each token is decoded behind the one before it, since where a text begins a tokenizer may write it
-        otherwise; and behind those that hold the beginning of a character that it may complete.
+        Each token is decoded after its predecessor, since a tokenizer may decode the start of a text
+        differently, and after the tokens that hold the beginning of a character that it may complete.
         """
         parts: list[str] = []
         begun: list[int] = []
         done: list[int] = []
         before: tuple[int, ...] = ()
-        read = length = waiting = 0  # characters of `before` that are in the text; tokens of one to come
+        read = length = waiting = 0  # characters of `context` in the text; tokens of an incomplete one
         for token in token_ids:
             together = (*before, token)
             text = self.decode(together)[read:]
@@ -70,9 +70,9 @@ def reader(tokenizer: PreTrainedTokenizerBase) -> Reader:
 
 
 def lines(spelled: Spelled, mark: Mark) -> tuple[range, ...]:
-    """The tokens of every stretch from the mark to its end, oldest first and disjoint: from the token that
-    holds the first byte of `mark.text` to the one that holds the last of `mark.end`; the last stretch may be
-    unfinished. A token that ends one stretch and begins the next is of the first.
+    """Return the tokens of every stretch from the mark to its end, oldest first and disjoint: from the token
+    with the first byte of `mark.text` to the one with the last byte of `mark.end`. The last stretch may be
+    unfinished. A token that ends one stretch and begins the next belongs to the first.
     """
     found: list[range] = []
     for match in _pattern(mark).finditer(spelled.text):
@@ -84,6 +84,8 @@ def lines(spelled: Spelled, mark: Mark) -> tuple[range, ...]:
 
 @lru_cache(maxsize=64)
 def _pattern(mark: Mark) -> re.Pattern[str]:
-    """Spaces before a mark that begins a line are none of it. A text may break off before its end."""
+    """Return the pattern of a marked stretch, without spaces before a mark that begins a line. A text may end
+    before the stretch does.
+    """
     begins = "" if mark.within else r"(?:\A|(?<=\n))[ \t]*"
     return re.compile(rf"{begins}(?P<line>{re.escape(mark.text)}(?s:.*?)(?:{re.escape(mark.end)}|\Z))")

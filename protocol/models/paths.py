@@ -1,4 +1,4 @@
-"""What is calibrated of a model, and where it lies. Needs no torch."""
+"""The names of calibrated values and the paths of their files. Needs no torch."""
 
 import re
 from collections.abc import Mapping
@@ -18,19 +18,19 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "routes": "Routes",
     }
 )
-"""What is calibrated, as a value of which class of `policies`: query statistics of text that others wrote, or
-of the answers of the model itself; which thought a segment of its answers is; in which directions its values
-vary; which heads go by their scores.
+"""The class in `policies` of each calibrated value: query statistics of an external text, or of the model's
+answers; thresholds that classify the thoughts of its answers; principal directions of its values; heads that
+are selected by score.
 """
 NAMES = tuple(KINDS)
 OF_ANSWERS = ("traces", "thoughts", "bases", "routes")
-"""Those that are of answers of the model and of no plain text."""
+"""Those that are calibrated on answers of the model and never on a plain text."""
 
 
 def statistics_paths(source: str, home: Path) -> dict[str, Path]:
-    """Where the statistics of a model belong, by name, whether or not they are there.
+    """Return the paths of a model's calibrated values by name, whether or not they exist.
 
-    Those of an embedded model lie beside its weights, those of another below `home`.
+    Those of an embedded model are next to its weights, those of another below `home`.
     """
     if sources.embedded(source):
         folder = sources.place(source, home)
@@ -40,5 +40,5 @@ def statistics_paths(source: str, home: Path) -> dict[str, Path]:
 
 
 def locked_name(name: str) -> str:
-    """What a lock calls their file, among the files of the model."""
+    """Return the name of a calibrated file in a lock, among the files of the model."""
     return f"{sources.CALIBRATED}{name}.safetensors"

@@ -1,4 +1,4 @@
-"""Query statistics of a model: measured on texts, and what a file of them holds."""
+"""Query statistics of a model: their measurement on texts, and the format of their file."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ TENSORS = ("query_mean_real", "query_mean_imag", "query_magnitude", "value_direc
 
 
 def packed(value: Statistics) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the words of its file."""
+    """Return the tensors and the metadata of the file."""
     mean, magnitude, direction, frequencies, scaling = value
     tensors = (mean.real, mean.imag, magnitude, direction, frequencies)
     return dict(zip(TENSORS, tensors, strict=True)), {"scaling": repr(scaling)}
 
 
 def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Statistics:
-    """Raises KeyError or ValueError for what `packed` did not make."""
+    """Read what `pack` wrote; raises KeyError or ValueError for anything else."""
     real, imag, magnitude, direction, frequencies = (tensors[name] for name in TENSORS)
     return Statistics(torch.complex(real, imag), magnitude, direction, frequencies, float(words["scaling"]))
 
 
 def unfit(value: Statistics, network: PreTrainedModel) -> str:
-    """Why these are not of this network; empty where they may be."""
+    """Return why this value does not fit the network; empty if it does."""
     found, expected = list(value.query_mean.shape), list(shape(network))
     if found == expected:
         return ""
@@ -43,20 +43,20 @@ def unfit(value: Statistics, network: PreTrainedModel) -> str:
 
 
 def shape(network: PreTrainedModel) -> tuple[int, int, int]:
-    """Layers of full attention, query heads and pairs of a head."""
+    """Return layers of full attention, query heads and pairs of a head."""
     config = network.config
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return evictable(config), config.num_attention_heads, head // 2
 
 
 def measure(network: PreTrainedModel, texts: Iterable[Sequence[int]], tokens: int) -> tuple[Statistics, int]:
-    """Statistics of the first `tokens` tokens of the texts, all of equal weight, and how many there were.
+    """Return statistics of the first `tokens` tokens of the texts, all of equal weight, and their number.
 
-    One forward per text, the last one truncated. Queries are taken before RoPE, after the projection with its
-    bias and the norm, where there is one; sums are float64. Departs from scripts/calibrate.py of
-    WeianMao/triattention @ c3744ee, which turns rotated queries back, without the norm of Qwen3 and with the
-    rotation's scaling counted twice. value_direction is ours: the mean over tokens, layers and KV heads of
-    the values, of unit length.
+    One forward pass for each text, the last one truncated. Queries are taken before RoPE, after the
+    projection with its bias and the norm, if there is one; sums are float64. Departs from
+    scripts/calibrate.py of WeianMao/triattention @ c3744ee, which inverts the rotation of queries, without
+    the norm of Qwen3 and with the rotation's scaling counted twice. value_direction is not in that script:
+    the mean over tokens, layers and KV heads of the values, of unit length.
     """
     layers, heads, pairs = shape(network)
     rotary = rotation(network, pairs)
@@ -95,9 +95,11 @@ def measure(network: PreTrainedModel, texts: Iterable[Sequence[int]], tokens: in
 
 
 def rotation(network: PreTrainedModel, pairs: int) -> Rotation:
-    """Of the layers of full attention. BadInput where it does not turn all pairs of a head."""
+    """Return the rotation of the layers of full attention. Raises BadInput if it does not rotate all pairs of
+    a head.
+    """
     rotary: Any = getattr(network.base_model, "rotary_emb", None)
-    own = f"{FULL}_" if hasattr(rotary, f"{FULL}_inv_freq") else ""  # one rule for each kind of layer
+    own = f"{FULL}_" if hasattr(rotary, f"{FULL}_inv_freq") else ""  # each kind of layer has its own rule
     frequencies = getattr(rotary, f"{own}inv_freq", None)
     if frequencies is None or len(frequencies) != pairs:
         raise BadInput("model: does not rotate every pair of a head; choose one with full rotary embedding")
@@ -106,7 +108,7 @@ def rotation(network: PreTrainedModel, pairs: int) -> Rotation:
 
 @contextmanager
 def captured(network: PreTrainedModel, queries: list[Tensor], values: list[Tensor]) -> Iterator[None]:
-    """Within this block every forward appends the queries and the values of each layer, before RoPE."""
+    """Append the queries and values of each layer before RoPE, in every forward pass within this block."""
     with ExitStack() as hooks:
         for layer in layers_of(network.config).evictable:
             attention = network.base_model.layers[layer].self_attn

@@ -1,10 +1,10 @@
-"""Which heads of a model keep what their own scores rank first: measured on its answers; what a file holds.
+"""Routes of heads: which heads keep slots by their scores; their measurement on answers and the file format.
 
-The paper of the gate `static_route` (arXiv:2605.14292) says "offline-calibrated". Ours: at the end of a
-prompt and every STEP tokens of the answer, a head is given each of BUDGETS slots twice, by its scores and at
-even distances; what counts is the attention that the next HORIZON queries of the full cache give to these
-slots, mean over queries, cuts, budgets and texts, and over the query heads that read the head. A tie goes to
-the scores.
+The paper of the gate `static_route` (arXiv:2605.14292) says "offline-calibrated". Here, at the end of a
+prompt and every STEP tokens of the answer, a head gets each of BUDGETS slots twice: by its scores and at
+equal distances. The criterion is the attention that the next HORIZON queries of the full cache give to these
+slots, mean over queries, cuts, budgets and texts, and over the query heads of the KV head. A tie goes to the
+scores.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ BUDGETS = (64, 128)
 """Slots of a head: those of the paper."""
 STEP = 32
 HORIZON = 128
-"""Queries; as many as are worked on at once, so that no [n, n] is held."""
+"""The number of queries processed at once, so that no [n, n] tensor is stored."""
 
 
 class Captured(NamedTuple):
-    """Attention captured, summed over `queries` queries: [layer, kv_head] float64 each."""
+    """Attention retained, summed over `queries` queries: [layer, kv_head] float64 each."""
 
     by_score: Tensor
     evenly: Tensor
@@ -43,7 +43,7 @@ class Captured(NamedTuple):
 
 
 def cuts(prompt: int, n: int) -> Iterator[tuple[int, int]]:
-    """Where a text of n tokens is cut, and to how many slots: always to fewer than there are."""
+    """Yield positions where a text of n tokens is cut, and budgets, always below the number of tokens."""
     return ((at, budget) for at in range(prompt, n, STEP) for budget in BUDGETS if budget < at)
 
 
@@ -55,8 +55,8 @@ def captured(
     statistics: Statistics,
     sinks: Mapping[int, Tensor] = MappingProxyType({}),
 ) -> Captured:
-    """Of one text: queries [q_head, n, d] and keys [kv_head, n, d] of each layer, with RoPE. prompt: tokens
-    before the answer; statistics: those that the scores read; sinks: by layer, where a model has them.
+    """Measure one text: queries [q_head, n, d] and keys [kv_head, n, d] of each layer, with RoPE. prompt:
+    tokens before the answer; statistics: those that the scores read; sinks: by layer, if a model has them.
     """
     layers, kv_heads, n = len(keys), *keys[0].shape[:2]
     total = torch.zeros(2, layers, kv_heads, dtype=torch.float64)
@@ -75,7 +75,9 @@ def captured(
 def kept_at(
     keys: Sequence[Tensor], start: int, budget: int, statistics: Statistics, *, attention: bool
 ) -> Tensor:
-    """[layer, kv_head, start] bool: what `static_route` keeps of `start` tokens, all heads going one way."""
+    """Return [layer, kv_head, start] bool: what `static_route` keeps of `start` tokens with one route for all
+    heads.
+    """
     layers, kv_heads, device = len(keys), len(keys[0]), keys[0].device
     policy = static_route()
     known = {Statistics: statistics, Routes: Routes(torch.full((layers, kv_heads), attention, device=device))}
@@ -86,8 +88,8 @@ def kept_at(
 
 
 def mass(queries: Tensor, keys: Tensor, kept: Tensor, scale: float, sinks: Tensor | None = None) -> Tensor:
-    """[kv_head] float64: attention of the HORIZON queries behind the slots of kept [kv_head, start] to those
-    of them that are kept, summed over queries, mean over the query heads of a group.
+    """Return [kv_head] float64: attention of the HORIZON queries after the slots of mask [kv_head, start] to
+    the retained ones, summed over queries, mean over the query heads of a group.
     """
     start = kept.shape[1]
     stop = min(start + HORIZON, keys.shape[1])
@@ -97,17 +99,17 @@ def mass(queries: Tensor, keys: Tensor, kept: Tensor, scale: float, sinks: Tenso
 
 
 def chosen(by_score: Tensor, evenly: Tensor) -> Routes:
-    """[layer, kv_head] each, what was captured -> by score where that is no less."""
+    """Choose the route by score where its captured attention [layer, kv_head] is no less."""
     return Routes(by_score >= evenly)
 
 
 def packed(value: Routes) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the words of its file."""
+    """Return the tensors and the metadata of the file."""
     return {"attention": value.attention}, {}
 
 
 def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Routes:
-    """Raises KeyError or ValueError for what `packed` did not make."""
+    """Read what `pack` wrote; raises KeyError or ValueError for anything else."""
     attention = tensors["attention"]
     if attention.dtype != torch.bool or attention.dim() != 2:
         raise ValueError("attention must be bool [layer, kv_head]")
@@ -115,7 +117,7 @@ def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Routes:
 
 
 def unfit(value: Routes, network: PreTrainedModel) -> str:
-    """Why these are not of this network; empty where they may be."""
+    """Return why this value does not fit the network; empty if it does."""
     config = network.config
     found, expected = list(value.attention.shape), [evictable(config), config.num_key_value_heads]
     return "" if found == expected else f"is of {found} layers and KV heads, the model has {expected}"

@@ -1,4 +1,4 @@
-"""Which models there are and where their files lie. Needs no torch and never reaches the network.
+"""Model sources and the paths of their files. Needs no torch and never uses the network.
 
 A source is one of
     chain-llama               a name of MODELS: embedded in this package, or packaged by somebody else
@@ -32,10 +32,10 @@ __all__ = [
     "remedy",
 ]
 
-# What a model folder is made of. Pickled weights and code are never among it.
+# Files of a model folder. Pickled weights and code are never included.
 PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 CALIBRATED = "statistics-"
-"""Begins the names of files that were calibrated: they lie beside the weights of an embedded model."""
+"""The prefix of calibrated files, which are next to the weights of an embedded model."""
 REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
@@ -89,7 +89,9 @@ MODELS: Mapping[str, Packaged | Embedded] = MappingProxyType(
 
 
 def parse(source: str) -> Packaged | Embedded | Hub | Folder:
-    """Raises BadInput for an unknown name, a hub source without a full commit, or a path without a folder."""
+    """Parse a source. Raises BadInput for an unknown name, a hub source without a full commit, or a path
+    without a folder.
+    """
     if source in MODELS:
         return MODELS[source]
     kind, _, rest = source.partition(":")
@@ -107,7 +109,7 @@ def parse(source: str) -> Packaged | Embedded | Hub | Folder:
 
 
 def _meant(source: str) -> str:
-    """What to write for what is no source: a repository of the hub, a folder, or a name."""
+    """Suggest a valid source for an invalid one: a hub repository, a folder, or a name."""
     if re.fullmatch(rf"{REPOSITORY}@[0-9a-f]{{40}}", source, re.ASCII):
         return f"write hf:{source}"
     web = r"(?:https?://)?(?:huggingface\.co/)?"
@@ -130,7 +132,7 @@ def embedded(source: str) -> bool:
 
 
 def place(source: str, home: Path) -> Path:
-    """The folder where this source's files belong, whether or not they are there."""
+    """Return the folder of this source's files, whether or not it exists."""
     match parse(source):
         case Folder(path):
             return path
@@ -143,7 +145,7 @@ def place(source: str, home: Path) -> Path:
 
 
 def remedy(source: str, home: Path) -> str:
-    """What to do about a damaged model."""
+    """Return how to repair a damaged model."""
     folder = place(source, home)
     if embedded(source):
         return f"restore {folder} from version control"
@@ -151,9 +153,9 @@ def remedy(source: str, home: Path) -> str:
 
 
 def locate(source: str, home: Path) -> Path:
-    """The folder with the weights, configuration and tokenizer of `source`.
+    """Return the folder with the weights, configuration and tokenizer of `source`.
 
-    Raises BadInput when it is not there (the message says how to get it) or is not loadable: no safetensors,
+    Raises BadInput if it does not exist (the message says how to get it) or cannot be loaded: no safetensors,
     no configuration, or pickled weights, which can run code and are therefore never read.
     """
     folder = place(source, home)
@@ -178,8 +180,8 @@ def locate(source: str, home: Path) -> Path:
 
 
 def files(source: str, home: Path) -> dict[str, Path]:
-    """Every file that can change an output by its name: weights, configuration, tokenizer, template. What was
-    calibrated is not among them: it changes the outputs of those alone who ask for it.
+    """Return every file that can change an output by its name: weights, configuration, tokenizer, template.
+    Calibrated files are excluded: they change the outputs of policies that need them and of no others.
     """
     folder = locate(source, home)
     paths = {path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()}

@@ -1,6 +1,6 @@
-"""The digests that fetching leaves beside the weights, so that a damaged file is noticed before it is used.
+"""Checksums of fetched files, next to the weights, to detect a damaged file before it is used.
 
-The file is named SHA256SUMS and has the form that `sha256sum --check` reads.
+The file is named SHA256SUMS and has the format of `sha256sum --check`.
 """
 
 import re
@@ -16,14 +16,14 @@ LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>[^/]+)")
 
 
 def write_sums(folder: Path) -> None:
-    """Write the digest of every file in `folder` but this one, which may be there."""
+    """Write the digest of every file in `folder` except the checksum file."""
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SUMS)
     lines = [f"{sha256(path)}  {path.name}\n" for path in paths]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
 def verify(folder: Path, source: str, fix: str) -> None:
-    """Raises Drifted naming the first file that is missing, was added or differs, and what to do about it."""
+    """Raise Drifted for the first file that is missing, was added or differs, with the fix."""
     listing = folder / SUMS
     if not listing.is_file():
         raise Drifted(f"model {source!r}: {listing} is missing; {fix}")

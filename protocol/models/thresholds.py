@@ -1,9 +1,9 @@
-"""Thresholds between the thoughts of an answer: found in how sparse its segments are; what their file holds.
+"""Thresholds between the thoughts of an answer, from the sparsity of its segments, and their file format.
 
-ThinKV (arXiv:2510.01290) takes layers whose sparsity has a density of three modes, and as thresholds the
-minima between these. What is ours: the density is of the mean sparsity of segments, as they are classified;
-layers are ordered by how deep the shallower of their two valleys is; thresholds are of the mean over the
-chosen layers; terciles where no density has three modes.
+ThinKV (arXiv:2510.01290) takes layers whose sparsity has a density of three modes, and uses the minima
+between these as thresholds. Differences: the density is of the mean sparsity of segments, which are what is
+classified; layers are ranked by the depth of the shallower of their two valleys; thresholds are of the mean
+over the chosen layers; terciles are used if no density has three modes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["Found", "Valleys", "density", "found", "packed", "unfit", "unpacked", "valleys"]
 
 LAYERS = 4
-"""How many layers count, at most: what ThinKV takes."""
+"""The maximum number of layers used, as in ThinKV."""
 FEWEST = 30
-"""Segments below which a density says nothing; ours."""
+"""The minimum number of segments for a density estimate; not from the paper."""
 GRID = 512
-"""Points at which a density is looked at."""
+"""Points at which a density is evaluated."""
 
 
 class Found(NamedTuple):
@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
 class Valleys(NamedTuple):
     """The two minima between three modes. depth: 1 less the higher of the two, each as a share of the lower
-    mode beside it.
+    adjacent mode.
     """
 
     low: float
@@ -50,7 +50,9 @@ class Valleys(NamedTuple):
 
 
 def found(sparsity: Tensor) -> Found:
-    """sparsity [layer, segment], the mean over the tokens of each segment. BadInput for too few segments."""
+    """Fit thresholds to sparsity [layer, segment], the mean over the tokens of each segment. Raises BadInput
+    for too few segments.
+    """
     layers, segments = sparsity.shape
     if segments < FEWEST:
         raise BadInput(
@@ -73,7 +75,7 @@ def found(sparsity: Tensor) -> Found:
 
 
 def valleys(values: Tensor) -> Valleys | None:
-    """Of the density of values [n], between its modes; None where it has not three of them."""
+    """Return the valleys of the density of values [n]; None if it has not three modes."""
     spread = 3 * float(values.std())
     if not spread:
         return None
@@ -92,8 +94,8 @@ def valleys(values: Tensor) -> Valleys | None:
 
 
 def density(values: Tensor, at: Tensor) -> Tensor:
-    """Gaussian kernel density of values [n] at [m] points, float64. The bandwidth is Scott's: n ** -0.2 times
-    their standard deviation.
+    """Return the Gaussian kernel density of values [n] at [m] points, float64. The bandwidth is Scott's: n **
+    -0.2 times their standard deviation.
     """
     bandwidth = len(values) ** -0.2 * values.double().std()
     away = (at.double()[:, None] - values.double()) / bandwidth
@@ -102,19 +104,19 @@ def density(values: Tensor, at: Tensor) -> Tensor:
 
 
 def packed(value: Thresholds) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the words of its file."""
+    """Return the tensors and the metadata of the file."""
     bounds = torch.tensor([value.low, value.high], dtype=torch.float64)
     return {"layers": torch.tensor(value.layers), "bounds": bounds}, {}
 
 
 def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Thresholds:
-    """Raises KeyError or ValueError for what `packed` did not make."""
+    """Read what `pack` wrote; raises KeyError or ValueError for anything else."""
     low, high = tensors["bounds"].tolist()
     return Thresholds(tuple(tensors["layers"].tolist()), low, high)
 
 
 def unfit(value: Thresholds, network: PreTrainedModel) -> str:
-    """Why these are not of this network; empty where they may be."""
+    """Return why this value does not fit the network; empty if it does."""
     layers = evictable(network.config)
     if all(0 <= layer < layers for layer in value.layers):
         return ""

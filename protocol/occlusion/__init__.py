@@ -1,6 +1,6 @@
-"""Which tokens an answer needs: the model's own traces, decoded again without some of their tokens.
+"""Occlusion attribution: which tokens an answer needs, by decoding traces without some of their tokens.
 
-body.traced makes the line of one trace; what is read off such lines has its place elsewhere.
+trace_record.occlude_trace makes the record of one trace; analysis.anatomy reads these records.
 
 May import: policies, protocol.engine, protocol.evidence, protocol.grading, protocol.layers, protocol.locked,
 protocol.models, protocol.plan, protocol.presses, protocol.tasks; numpy, torch, transformers.

@@ -1,4 +1,4 @@
-"""One trace, occluded in every way: the line that a study records of it, and the values that it cites."""
+"""The record of one occluded trace, and the values that it cites."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ UNGRADED: Mapping[str, str] = MappingProxyType(
 UNMOVED = "no occlusion changed the grade in the registered reading"
 
 ROWS, AHEAD = 128, 32
-"""Windows from which on more in a batch hardly make each cheaper; answers that are decoded at once."""
+"""The number of windows above which a larger batch is hardly cheaper for each; answers decoded at once."""
 
 Said: TypeAlias = Graded | str
-"""A continuation, or why there is none."""
+"""A graded continuation, or the reason why there is none."""
 
 
 class Unlabelled(Exception):
-    """Why a trace has no labels."""
+    """Raised with the reason why a trace has no labels."""
 
 
 class Settings(Protocol):
-    """Of `[anatomy]`, those that one trace is occluded by."""
+    """The settings of `[anatomy]` that define the occlusion of one trace."""
 
     @property
     def window(self) -> int: ...
@@ -66,7 +66,7 @@ class Settings(Protocol):
 
 
 class Traced(NamedTuple):
-    """body: of a line, without "half". values: bytes of the side file that it cites, if it cites one."""
+    """body: of a record, without "half". values: bytes of the side file that it cites, if it cites one."""
 
     body: dict[str, Any]
     values: bytes
@@ -80,7 +80,7 @@ def traced(
     settings: Settings,
     lanes: int | None = None,
 ) -> Traced:
-    """`traced_together` of one problem alone."""
+    """Run `occlude_traces` on one problem."""
     (found,) = traced_together(planned, model, task, [problem], settings, lanes)
     return found
 
@@ -93,15 +93,16 @@ def traced_together(
     settings: Settings,
     lanes: int | None = None,
 ) -> Iterator[Traced]:
-    """Trace development problems, occlude each trace, ask every arm; in the order of the problems.
-    `running.measured.ready` comes before it.
+    """Trace development problems, occlude each trace and run every arm; yield records in the order of the
+    problems. Call `running.measured.ready` first.
 
-    AHEAD answers are decoded in one batch, then as many of them are occluded in one as have ROWS windows: who
-    decodes beside whom is a function of the arguments. In other company a line is the same up to the rounding
-    of the dtype.
+    BATCH_ANSWERS answers are decoded in one batch, then as many of them are occluded in one batch as have
+    BATCH_WINDOWS windows: the batch composition is a function of the arguments. In another batch composition
+    a record is the same up to the rounding of the dtype.
 
-    task: as the study calls it. lanes: how many decode at once; None for what the free memory holds. Greedy
-    throughout. Raises as `door.build` and `engine.run` do: what a policy refuses is in the body.
+    task: its name in the study. lanes: how many decode at once; None for what fits in the free memory.
+    Decoding is greedy. Raises as the held-out guard's `build` and `engine.run` do: refusals of a policy are
+    recorded in the body.
     """
     registered = next(one for one in planned.protocol.tasks if one.name == task)
     decode, waiting = traces.decoder(planned, model, lanes), list[Traced | Occluding]()
@@ -117,7 +118,7 @@ def traced_together(
 def begun(
     planned: Planned, decode: Decoder, task: Task, problems: Sequence[str], settings: Settings
 ) -> Iterator[Traced | Occluding]:
-    """The traces of these problems, in their order, that are occluded; or the lines of those that are not."""
+    """Yield the traces of these problems to occlude, or the records of the others, in their order."""
     model = decode.model
     posed = [traces.posed(planned, model, task, problem) for problem in problems]
     excluded = [planned.protocol.excludes(len(own.prompt.context)) for own in posed]
@@ -168,7 +169,7 @@ def occluding(
 
 
 class Labels(NamedTuple):
-    """What follows with nothing occluded, and by reading with each window occluded, as a record has it."""
+    """The continuation without occlusion, and the rows of windows by reading as a record stores them."""
 
     control: Graded
     windows: dict[str, list[list[Any]]]
@@ -176,7 +177,7 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True)
 class Occluding:
-    """A trace that was answered correctly, and where its windows lie. body: of its line so far."""
+    """A trace with a correct answer and its windows. body: of its record so far."""
 
     planned: Planned
     decode: Decoder
@@ -191,7 +192,7 @@ class Occluding:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """All that is fed before the continuation."""
+        """All tokens fed before the continuation."""
         return (self.trace.fed + self.trace.token_ids)[: self.span.tokens]
 
     @property
@@ -201,32 +202,35 @@ class Occluding:
 
     @property
     def text(self) -> occluded.Text:
-        """Its windows, and the whole of it."""
+        """Its windows, and an empty window for the full text."""
         return occluded.Text(self.token_ids, (*self.windows, range(self.span.tokens, self.span.tokens)))
 
     @property
     def lanes(self) -> tuple[engine.Lane, ...]:
-        """Its windows, after the whole of it."""
+        """The lane of the full cache, then one lane for each window."""
         return (traces.control(), *occluded.dropping(self.span.event, self.windows))
 
     def request(self, lanes: Iterable[engine.Lane]) -> engine.Request:
         return engine.Request(self.trace.problem.id, self.prompt, tuple(lanes))
 
     def labels(self, in_lanes: Sequence[Said], anew: Sequence[Said]) -> Labels:
-        """Of the outcomes of `lanes` and of `text`. Raises Unlabelled where one says nothing."""
+        """Return the labels from the outcomes of `lanes` and of `text`. Raises Unlabelled if one has no
+        continuation.
+        """
         control, *dropped = in_lanes
         *padded, _ = anew
         return Labels(sure(control), {"padded": self.found(padded), "dropped": self.found(dropped)})
 
     def unreproduced(self, in_a_lane: Said, fed_anew: Said) -> str:
-        """Why its answer is not that of the trace; empty where it is."""
+        """Return why the answer of the trace is not reproduced; empty if it is."""
         for reading, one in (("in a lane", in_a_lane), ("fed anew", fed_anew)):
             if (own := sure(one)).grade != CORRECT:
                 return f"with nothing occluded, {reading}, the continuation is graded {own.grade}"
         return ""
 
     def oracle(self, labels: Labels) -> Asking:
-        """What the labels of the registered reading keep, at every budget."""
+        """Return the oracle arms, which keep slots by the labels of the registered reading, at every budget.
+        """
         found, event = labels.windows[self.settings.reading], self.span.event
         own = oracles(self.planned, self.decode.model.name, self.task, len(self.trace.prompt.context))
         return Asking([arm._replace(policy=given(priorities(event, found, arm.slots or 0))) for arm in own])
@@ -265,7 +269,7 @@ class Occluding:
         return Traced(body | state, values)
 
     def said(self, one: engine.Outcome | engine.LaneFailure | occluded.Continued) -> Said:
-        """A continuation alone is graded: what was written before the cut may hold an answer of its own."""
+        """Grade a continuation alone: the text before the cut may contain another answer."""
         if isinstance(one, engine.LaneFailure):
             return one.reason
         if isinstance(one, occluded.Continued) and one.refused:
@@ -274,13 +278,13 @@ class Occluding:
         return UNGRADED["error"] if graded.grade == "error" else graded
 
     def found(self, said: Iterable[Said]) -> list[list[Any]]:
-        """As a record has windows."""
+        """Return the rows of windows as a record stores them."""
         every = zip(self.windows, map(sure, said), strict=True)
         return [[own.start, own.stop, one.text, one.grade] for own, one in every]
 
 
 def labelled(waiting: Sequence[Traced | Occluding]) -> Iterator[Traced]:
-    """The lines, in order; of those to occlude, all windows in one batch."""
+    """Yield the records in order; all windows of the traces to occlude are in one batch."""
     group = [one for one in waiting if isinstance(one, Occluding)]
     made = iter(occluded_together(group) if group else ())
     for one in waiting:
@@ -318,14 +322,14 @@ def occluded_together(group: Sequence[Occluding]) -> list[Traced]:
 
 
 def beside(group: Sequence[Occluding]) -> tuple[list[dict[int, Said]], list[list[Said]]]:
-    """What each trace goes on to say under each arm, by place; and with nothing dropped, and with each window
-    dropped. One prefill a trace, and one batch.
+    """Return the continuations of each trace under each arm, by index; and those with nothing dropped and
+    with each window dropped. One prefill for each trace, and one batch.
     """
     asked = [one.asking.lanes() for one in group]
     own = [{-1 - at: lane for at, lane in enumerate(one.lanes)} for one in group]
     try:
         said = ran(group, [lanes | others for lanes, others in zip(own, asked, strict=True)])
-    except BadInput:  # of some arm, or of the model, of which each lane alone says it
+    except BadInput:  # of some arm, or of the model; the lanes are run alone to find which
         said = ran(group, own)
         for place in asked[0]:
             alone = [{place: others[place]} for others in asked]
@@ -340,7 +344,9 @@ def beside(group: Sequence[Occluding]) -> tuple[list[dict[int, Said]], list[list
 def refused_alone(
     group: Sequence[Occluding], lanes: Sequence[Mapping[int, engine.Lane]]
 ) -> list[dict[int, Said]]:
-    """Why, of an arm that does not fit the model, or feeds more tokens than it has positions."""
+    """Return why an arm is refused: it does not fit the model, or feeds more tokens than the model has
+    positions.
+    """
     try:
         return ran(group, lanes)
     except BadInput as refusal:
@@ -350,7 +356,7 @@ def refused_alone(
 
 
 def ran(group: Sequence[Occluding], lanes: Sequence[Mapping[int, engine.Lane]]) -> list[dict[int, Said]]:
-    """What follows in each lane of each trace, by place."""
+    """Return the continuation in each lane of each trace, by index."""
     if not any(lanes):
         return [{} for _ in group]
     requests = [one.request(own.values()) for one, own in zip(group, lanes, strict=True)]
@@ -362,7 +368,7 @@ def ran(group: Sequence[Occluding], lanes: Sequence[Mapping[int, engine.Lane]]) 
 
 
 def sure(said: Said) -> Graded:
-    """Raises Unlabelled where there is none."""
+    """Return the continuation. Raises Unlabelled if there is none."""
     if isinstance(said, str):
         raise Unlabelled(said)
     return said
@@ -373,6 +379,6 @@ def stated(state: str, reason: str) -> dict[str, str]:
 
 
 def entry(arm: Arm, said: Said) -> dict[str, Any]:
-    """As a record has what an arm kept; "needed" is told apart from it, by who reads the labels."""
+    """Return what an arm kept as a record stores it; "needed" is computed later, from the labels."""
     found: dict[str, Any] = {"arm": arm.name, "budget": arm.budget, "slots": arm.slots, "needed": None}
     return found | (stated("failed", said) if isinstance(said, str) else said._asdict())

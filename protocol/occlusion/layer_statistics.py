@@ -1,9 +1,9 @@
-"""What each layer says of the tokens of a trace, out of one forward over all of them.
+"""Statistics of the tokens of a trace in each layer, from one forward pass over all of them.
 
-Layers are those of full attention, which policies see. Each statistic of a token is settled by what was fed
-up to it, but for the attention that it receives and TriAttention's score, which look back from the end.
-Windows of tokens and chunks of a lag begin anew with the answer, and tokens of the prompt are measured by the
-same formulas among themselves, as in `policies.epikv`.
+Layers are those of full attention, which policies see. Each statistic of a token depends only on tokens up to
+it, except the attention that it receives and TriAttention's score, which look back from the end. Windows of
+tokens and chunks of a lag restart at the answer, and tokens of the prompt are measured by the same formulas
+among themselves, as in `policies.epikv`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from protocol.models.load import LoadedModel
 __all__ = ["CALIBRATED", "WINDOW", "Row", "rows"]
 
 WINDOW, DECAY, LAG = 64, 0.9, 64
-"""Tokens of the rolling statistics and of a chunk, as EpiKV has them; what is left of a mean each time."""
+"""Tokens of the rolling statistics and of a chunk, as in EpiKV; the decay of the exponential mean."""
 CALIBRATED = "text"
 """The statistics of the model under which `1d` is calibrated."""
 
 
 class Row(NamedTuple):
-    """values: [n] float64 on the CPU. layer: None of what no layer says."""
+    """values: [n] float64 on the CPU. layer: None if no layer is involved."""
 
     name: str
     layer: int | None
@@ -45,8 +45,8 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Entropies(EveryLayer):
-    """-sum a ln a over what each query row attends to, mean over the query heads: [t] of every layer. With
-    attention sinks a row sums to less than 1, and what the sink takes is left out.
+    """-sum a ln a of each query row of attention, mean over the query heads: [t] for every layer. With
+    attention sinks a row sums to less than 1, and the share of the sink is left out.
     """
 
     window: ClassVar[None] = None
@@ -57,8 +57,8 @@ class Entropies(EveryLayer):
 
 
 def rows(model: LoadedModel, token_ids: Sequence[int], prompt: int, chunk: int | None) -> list[Row]:
-    """Every statistic of every layer, and the position. prompt: how many of the tokens are the prompt's.
-    chunk: tokens that are fed at once.
+    """Return every statistic of every layer, and the position. prompt: how many of the tokens belong to the
+    prompt. chunk: tokens that are fed at once.
     """
     layers, n = evictable(model.network.config), len(token_ids)
     hidden = HiddenChange(tuple(range(layers)), None)
@@ -82,7 +82,7 @@ def rows(model: LoadedModel, token_ids: Sequence[int], prompt: int, chunk: int |
 
 
 class OfLayer(NamedTuple):
-    """keys, values: [kv_head, n, d]."""
+    """The tensors of one layer. keys, values: [kv_head, n, d]."""
 
     prompt: int
     keys: Tensor
@@ -96,8 +96,8 @@ class OfLayer(NamedTuple):
         return self.parts(values, lambda part: rolling_mean(part, WINDOW))
 
     def changed(self, change: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """change [n]: Euclidean distance of the output of the block to that of the token before; 0 of the
-        first (EpiKV, Eq. 1 to 3).
+        """Yield statistics of change [n]: Euclidean distance of the output of the block to that of the
+        previous token; 0 for the first (EpiKV, Eq. 1 to 3).
         """
         yield "hidden_change", change
         yield "hidden_change_rolling", self.rolling(change)
@@ -105,8 +105,8 @@ class OfLayer(NamedTuple):
         yield "hidden_change_z", self.parts(change, lambda part: rolling_z(part, WINDOW))
 
     def stored(self) -> Iterator[tuple[str, Tensor]]:
-        """Variances over the channels of a head, norms and lag statistics, mean over the KV heads. Keys
-        without their rotation where the model turns all of a head by one rule.
+        """Yield variances over the channels of a head, norms and lag statistics, mean over the KV heads. Keys
+        also without their rotation, if the model rotates all of a head by one rule.
         """
         variances = {"key_variance": self.keys, "value_variance": self.values}
         if self.rotation is not None:
@@ -117,16 +117,18 @@ class OfLayer(NamedTuple):
             yield f"{name}_rolling", self.rolling(spread)
         for name, vectors in (("key", self.keys), ("value", self.values)):
             yield f"{name}_norm", wide(vectors).norm(dim=-1).mean(0)
-            # Twice the same part, where the policy adds that of keys to that of values.
+            # The policy adds the parts of keys and values, which are equal here.
             twice = LagVariances(LAG).fold(Fed(vectors, vectors, 0, self.prompt), None).scores
             lagged = twice / 2
-            # The first chunk has none before it: no value. The policy's 0 would tell prompt from answer.
+            # The first chunk has no predecessor: NaN. The policy's 0 would reveal prompt and answer.
             lagged[: self.prompt + (-self.prompt // LAG + 1) * LAG] = torch.nan
             yield f"lag_{name}", lagged
 
 
 def attended(received: Tensor, entropy: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """received [n]: attention from the own row and all later ones, mean over the query heads."""
+    """Yield attention statistics. received [n]: attention from the same row and all later ones, mean over the
+    query heads.
+    """
     could = torch.arange(len(received), 0, -1, device=received.device)
     yield "attention_received", received
     yield "attention_received_mean", received / could
@@ -134,7 +136,9 @@ def attended(received: Tensor, entropy: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def fading(values: Tensor) -> Tensor:
-    """values [t] -> [t], DECAY of the mean so far and the rest of the new value; begins with the first."""
+    """Return the exponential mean of values [t], with weight DECAY of the previous mean; starts at the first
+    value.
+    """
     mean, found = None, []
     for value in values.tolist():
         mean = value if mean is None else DECAY * mean + (1 - DECAY) * value
@@ -145,7 +149,7 @@ def fading(values: Tensor) -> Tensor:
 def expected(
     model: LoadedModel, token_ids: Sequence[int], keys: Sequence[Tensor], statistics: Statistics
 ) -> Tensor:
-    """[layer, kv_head, n], TriAttention's score of each head (`triattention-per-head`)."""
+    """Return [layer, kv_head, n], TriAttention's score of each head (`triattention-per-head`)."""
     scoring = HeadStatistics(CALIBRATED)
     signals: dict[Any, Any] = dict.fromkeys(scoring.needs, statistics)
     signals[Keys()] = tuple(keys)

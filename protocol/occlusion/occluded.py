@@ -1,4 +1,4 @@
-"""What a model goes on to say when some of the tokens behind it are occluded, in each of two readings."""
+"""Continuations of a model with some earlier tokens occluded, in each of two readings."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ __all__ = ["Continued", "Text", "dropping", "padded", "padding"]
 
 
 class Text(NamedTuple):
-    """All that is fed before a continuation, and what of it is padded in turn."""
+    """All tokens fed before a continuation, and the windows of them to pad, one at a time."""
 
     token_ids: tuple[int, ...]
     windows: Sequence[range]
 
 
 class Continued(NamedTuple):
-    """A greedy continuation, without the token that ended it; refused: why there is none, empty else."""
+    """A greedy continuation, without its stop token; refused: why there is none, otherwise empty."""
 
     token_ids: tuple[int, ...]
     refused: str = ""
 
 
 def dropping(event: int, windows: Sequence[range]) -> tuple[engine.Lane, ...]:
-    """Lanes that lose one window each at an event over `event` tokens, and keep all others where they stand.
+    """Return lanes that each drop one window at an eviction over `event` tokens, and keep all other slots.
 
-    One prefill serves all of them, and what was computed with the window stays: the keys and values of later
-    tokens, whose positions are what they were.
+    One prefill serves all of them. Values computed with the window stay: the keys and values of later tokens,
+    at their original positions.
     """
     return tuple(
         engine.Lane(
@@ -58,8 +58,8 @@ def dropping(event: int, windows: Sequence[range]) -> tuple[engine.Lane, ...]:
 
 
 def padding(model: LoadedModel) -> int:
-    """The token that stands in the place of occluded ones: the tokenizer's padding token, else the one that
-    ends its texts.
+    """Return the token that replaces occluded ones: the tokenizer's padding token, or else its end-of-text
+    token.
     """
     words = model.tokenizer
     token = words.eos_token_id if words.pad_token_id is None else words.pad_token_id
@@ -69,12 +69,13 @@ def padding(model: LoadedModel) -> int:
 def padded(
     decode: Decoder, texts: Sequence[Text], pad: int, new_tokens: int, most: int | None = None
 ) -> list[list[Continued]]:
-    """What follows each text with the padding token in the place of each of its windows in turn, fed anew.
+    """Return the continuations of each text with each of its windows in turn replaced by the padding token,
+    fed again.
 
-    Padding tokens are attended to like any others, at the positions of what they replace. What stands before
-    a window is fed once for all windows of the text; the rest is fed for each, side by side. All decode in
-    one batch. An empty window is the text as it is. most: tokens of a forward that feeds; None for those of
-    `[generation]`, else side_by_side.MOST.
+    Padding tokens are attended to like any others, at the positions of what they replace. The text before a
+    window is fed once for all windows; the rest is fed for each, packed in one forward pass. All decode in
+    one batch. An empty window leaves the text unchanged. chunk: tokens of a prefill forward pass; None for
+    those of `[generation]`, or else packed_prefill.MAX_TOKENS.
     """
     model, places = (
         decode.model,
@@ -110,7 +111,9 @@ def padded(
 def continued(
     decode: Decoder, begun: dict[tuple[int, int], Beginning], new_tokens: int
 ) -> dict[tuple[int, int], Continued]:
-    """What follows each, greedily, in one batch of the engine. begun: by text and place."""
+    """Decode the continuation of each text greedily, in one batch of the engine. partial_texts: by text and
+    window.
+    """
     model, found = decode.model, dict[tuple[int, int], Continued]()
     by_text: dict[int, list[int]] = {}
     for (number, at), one in begun.items():

@@ -1,4 +1,4 @@
-"""What the arms of a study keep of a trace, each asked once, and what their scorings say of its tokens."""
+"""The arms of a study on a trace: what each keeps, and the scores that its scoring gives the tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from protocol.plan.grid import Cell, budget_of, never_evicts, policy_of
 __all__ = ["ORACLE", "Arm", "Asking", "arms", "oracles"]
 
 ORACLE = "oracle-occlusion"
-"""Its name among the arms of a line. It keeps what the labels need, which no policy can know."""
+"""The name of the oracle among the arms of a record. It keeps what the labels need, which no policy can know.
+"""
 
 PRESS = "is a press, which does not say which tokens it keeps"
 ASKS = "asks the model beside the problem, so that this trace is no answer to what it asks"
@@ -27,7 +28,7 @@ BLOCKS = "reads a context in blocks and evicts on the way, so that it has no one
 
 
 class Arm(NamedTuple):
-    """An arm at one budget. policy: None of one that is left out, for the reason in `refused`."""
+    """An arm at one budget. policy: None if it is left out, for the reason in `refused`."""
 
     name: str
     budget: str
@@ -37,8 +38,8 @@ class Arm(NamedTuple):
 
 
 def arms(planned: Planned, model: str, task: str, prompt_tokens: int) -> list[Arm]:
-    """Every arm that evicts, at every budget, with the slots that it has there in the study. prompt_tokens:
-    of the context, which shares are of.
+    """Return every arm that evicts, at every budget, with its number of slots in the study. prompt_tokens: of
+    the context, the base of relative budgets.
     """
     protocol, found = planned.protocol, list[Arm]()
     for arm in protocol.arms:
@@ -58,7 +59,7 @@ def arms(planned: Planned, model: str, task: str, prompt_tokens: int) -> list[Ar
 
 
 def oracles(planned: Planned, model: str, task: str, prompt_tokens: int) -> list[Arm]:
-    """The oracle at every budget, with slots as computed, still without what it keeps."""
+    """Return the oracle at every budget, with slots as computed, and without its policy."""
     slot = planned.slot(model, planned.protocol.arms[0].name)
     slot = None if slot is None else slot._replace(own=slot.computed)
     return [
@@ -68,8 +69,8 @@ def oracles(planned: Planned, model: str, task: str, prompt_tokens: int) -> list
 
 
 def scores_of(policy: Policy, view: View, budget: int) -> Tensor | None:
-    """[layer | 1, n], mean over the KV heads; None of a scoring that refuses this text, which its policy may
-    keep whole without asking it.
+    """Return [layer | 1, n], mean over the KV heads; None if the scoring refuses this text, which its policy
+    may keep whole without scoring it.
     """
     try:
         return policy.scoring.score(view._replace(budget=budget)).slots.double().mean(1).cpu()
@@ -79,7 +80,7 @@ def scores_of(policy: Policy, view: View, budget: int) -> Tensor | None:
 
 @dataclass(frozen=True)
 class Looking(Watched):
-    """Its scoring is asked before it decides, since it may refuse its budget."""
+    """A policy whose scoring is recorded before it decides, since the policy may refuse its budget."""
 
     looked: Callable[[View, int], None] = field(kw_only=True, compare=False)
 
@@ -89,9 +90,9 @@ class Looking(Watched):
 
 
 class Asking:
-    """Arms as lanes whose events are noted: `kept` [n] by place among the arms, the share of layers and KV
-    heads that kept each token, and `scores` [layer | 1, n], the mean over KV heads, of every scoring under
-    the place of its first arm.
+    """Arms as lanes whose events are recorded: `shares` [n] by index among the arms, the share of layers and
+    KV heads that kept each token, and `scores` [layer | 1, n], the mean over KV heads, of every scoring under
+    the index of its first arm.
     """
 
     def __init__(self, asked: Sequence[Arm]) -> None:
@@ -100,7 +101,7 @@ class Asking:
         self.scores: dict[int, Tensor] = {}
 
     def lanes(self) -> dict[int, engine.Lane]:
-        """By place among the arms; of those that are not left out."""
+        """Return the lanes by index among the arms, of those that are not left out."""
         return {
             place: engine.Lane(f"{arm.name}/{arm.budget}", self.noted(place, arm.policy), arm.slots, 0)
             for place, arm in enumerate(self.arms)
@@ -119,13 +120,13 @@ class Asking:
             self.shares[place] = event.kept.double().mean((0, 1)).cpu()
 
         parts = {part.name: getattr(policy, part.name) for part in fields(Policy)}
-        if type(policy.cadence) is Cadence:  # no event fires while it decodes: nothing is measured for one
+        if type(policy.cadence) is Cadence:  # nothing is evicted while it decodes, so nothing is measured
             parts["cadence"] = replace(policy.cadence, interval=None)
         return Looking(**parts, inner=policy, told=told, looked=looked)
 
     def scored(self, tokens: int) -> list[Row]:
-        """The scores of every scoring, under the name of its first arm; NaN for tokens that come after the
-        event. One that reads the budget is asked at the first one.
+        """Return the scores of every scoring, under the name of its first arm; NaN for tokens after the
+        event. A scoring that reads the budget has the first one.
         """
         found = []
         for place, scores in sorted(self.scores.items()):
@@ -137,7 +138,7 @@ class Asking:
         return found
 
     def kept(self, place: int, tokens: int) -> Tensor:
-        """[tokens], NaN of an arm that had no event. What is fed after the event stays."""
+        """Return [tokens], NaN for an arm without an event. Tokens fed after the event are kept."""
         if place not in self.shares:
             return torch.full((tokens,), torch.nan, dtype=torch.float64)
         own, kept = torch.ones(tokens, dtype=torch.float64), self.shares[place]

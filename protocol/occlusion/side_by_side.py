@@ -1,4 +1,4 @@
-"""Texts that are fed in one forward, one after the other, each attending to itself alone."""
+"""Packed prefill: several texts in one forward pass, one after the other, each attending to itself alone."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from protocol.models.load import LoadedModel
 __all__ = ["MOST", "Beginning", "feed"]
 
 MOST = 2048
-"""Tokens of a forward: enough that its products take longer than their calls."""
+"""Tokens of a forward pass: enough for compute to exceed the launch overhead."""
 
 
 @dataclass
 class Beginning:
-    """A text as far as it was fed. keys, values: one tensor per layer, [kv_head, fed, d]. logits:
-    [vocabulary] after the last token, once all are fed. windows: of each sliding layer, where there are any.
+    """A text and what was fed of it. keys, values: one tensor for each layer, [kv_head, n_fed, d]. logits:
+    [vocabulary] after the last token, when all are fed. windows: one for each sliding layer, if there are
+    any.
     """
 
     token_ids: tuple[int, ...]
@@ -36,7 +37,9 @@ class Beginning:
 
     @classmethod
     def of(cls, model: LoadedModel, token_ids: Sequence[int]) -> Beginning:
-        """Nothing of it fed. Sliding layers and attention sinks are left to the engine's own prefill."""
+        """Return a text with nothing fed. Models with sliding layers or attention sinks use the engine's
+        prefill.
+        """
         blocks: Any = getattr(model.network.base_model, "layers", ())
         sinks = any(getattr(getattr(block, "self_attn", None), "sinks", None) is not None for block in blocks)
         return cls(tuple(token_ids), layers_of(model.network.config).window is None and not sinks)
@@ -46,8 +49,8 @@ class Beginning:
         return self.keys[0].shape[1] if self.keys else 0
 
     def without(self, window: range, pad: int) -> Beginning:
-        """The text, all of which was fed, with a padding token in each place of the window: fed as far as it
-        is the same. Of an empty window, itself.
+        """Return the text, which was fed completely, with padding tokens in the window, fed up to the first
+        changed token. For an empty window, return this text.
         """
         if not window:
             return self
@@ -63,7 +66,7 @@ class Beginning:
 
 
 def feed(model: LoadedModel, texts: Sequence[Beginning], most: int) -> None:
-    """Feed all of each text, inside `observed`, at most so many tokens a forward."""
+    """Feed each text completely, inside `observe_forward`, with at most `chunk` tokens in a forward pass."""
     waiting = deque(text for text in texts if text.packs and text.fed < len(text.token_ids))
     while waiting:
         own: list[tuple[Beginning, int]] = []
@@ -83,7 +86,7 @@ def feed(model: LoadedModel, texts: Sequence[Beginning], most: int) -> None:
 
 
 def forward(model: LoadedModel, own: Sequence[tuple[Beginning, int]]) -> None:
-    """Feed the next so many tokens of each text."""
+    """Feed the given number of next tokens of each text."""
     token_ids, positions, last = list[int](), list[int](), list[int]()
     for text, new in own:
         token_ids += text.token_ids[text.fed : text.fed + new]
@@ -102,7 +105,7 @@ def forward(model: LoadedModel, own: Sequence[tuple[Beginning, int]]) -> None:
 
 
 class Packed:
-    """The observer of such a forward."""
+    """The observer of a packed forward pass."""
 
     def __init__(self, own: Sequence[tuple[Beginning, int]]) -> None:
         self.own = own
@@ -142,4 +145,4 @@ class Packed:
         raise AssertionError("sliding layers are not packed")
 
     def see(self, layer: int, hidden: Tensor) -> None:
-        """Nothing reads it."""
+        """Do nothing: nothing reads hidden states."""

@@ -1,4 +1,4 @@
-"""A model's own trace of one problem, with its whole cache, and where its answer begins."""
+"""A model's trace of one problem with its full cache, and the boundary of its answer."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Graded(NamedTuple):
 
 @dataclass(frozen=True)
 class Decoder:
-    """How continuations are decoded: greedily, else as `[generation]` says.
+    """How continuations are decoded: greedily, and otherwise as in `[generation]`.
 
-    lanes: how many decode at once; None for as many as half of the free memory holds.
+    lanes: how many decode at once; None for as many as fit in half of the free memory.
     """
 
     model: LoadedModel
@@ -49,8 +49,8 @@ class Decoder:
     def run(
         self, requests: Sequence[engine.Request], new_tokens: int
     ) -> list[tuple[engine.Outcome | engine.LaneFailure, ...]]:
-        """One outcome a lane, request by request, all in one batch; each lane has one event at most: none
-        fires while it decodes.
+        """Return one outcome for each lane, request by request, all in one batch. Each lane has one eviction
+        at most: none occurs while it decodes.
         """
         count = sum(len(request.lanes) for request in requests)
         ran = engine.run(
@@ -69,7 +69,7 @@ class Decoder:
 
 
 class Trace(NamedTuple):
-    """token_ids: of the answer, without the token that ended it. refused: why it has none; empty else."""
+    """token_ids: of the answer, without its stop token. refused: why there is none; otherwise empty."""
 
     problem: Problem
     prompt: engine.Prompt
@@ -97,7 +97,9 @@ def decoder(planned: Planned, model: LoadedModel, lanes: int | None) -> Decoder:
 
 
 def posed(planned: Planned, model: LoadedModel, task: Task, problem: str) -> Posed:
-    """A development problem, as the arms are asked it that ask nothing beside it. Raises as `door.build`."""
+    """Return a development problem with the prompt of arms that add no extra question. Raises as the held-out
+    guard's `build` does.
+    """
     counter = prompting.counter(model.tokenizer)
     built = door.build(planned.tasks[task.name], task.name, problem, counter)
     context, query = prompting.render(built, model.tokenizer, task.query)
@@ -105,7 +107,7 @@ def posed(planned: Planned, model: LoadedModel, task: Task, problem: str) -> Pos
 
 
 def grading_of(planned: Planned, task: Task, problem: Problem) -> Grading:
-    """How an answer to this problem is graded, by the task's grader."""
+    """Return the function that grades an answer to this problem with the task's grader."""
     grader = grading.grader(planned.tasks[task.name].grader)
 
     def graded(text: str) -> Graded:
@@ -115,12 +117,12 @@ def grading_of(planned: Planned, task: Task, problem: Problem) -> Grading:
 
 
 def control(key: str = "control") -> engine.Lane:
-    """A lane with its whole cache."""
+    """Return a lane with the full cache."""
     return engine.Lane(key, full(), None, 0)
 
 
 def traced(decode: Decoder, posed: Sequence[Posed], most: int) -> list[Trace]:
-    """The greedy answers with the whole cache, of at most so many tokens, in one batch."""
+    """Return the greedy answers with the full cache, of at most `new_tokens` tokens, in one batch."""
     requests = [engine.Request(problem.id, prompt, (control(),)) for problem, prompt, _ in posed]
     return [
         Trace(problem, prompt, (), Graded("", ""), outcome.reason)
@@ -131,8 +133,8 @@ def traced(decode: Decoder, posed: Sequence[Posed], most: int) -> list[Trace]:
 
 
 def reasoning_of(model: LoadedModel, token_ids: Sequence[int], boundary: str | None, tail: int | None) -> int:
-    """Tokens of an answer before its boundary: before the one that holds the first character of the last
-    `boundary` in it; where there is none, all but the last `tail`.
+    """Return the number of answer tokens before its boundary: before the token with the first character of
+    the last `boundary` in it; without one, all but the last `tail`.
     """
     found = model.lines(token_ids, Mark(boundary, "", within=True)) if boundary else ()
     if found:

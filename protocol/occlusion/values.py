@@ -1,4 +1,4 @@
-"""The numbers of a trace as a side file holds them."""
+"""The side file of a trace: its numbers, rounded and compressed."""
 
 import zlib
 from collections.abc import Iterable
@@ -9,12 +9,13 @@ from torch import Tensor
 __all__ = ["BITS", "packed"]
 
 BITS = 12
-"""Significant bits that are kept of a number, so that rows pack: one part in 4,096 at least."""
+"""Significant bits of a stored number, so that rows compress well: a precision of at least one part in 4,096.
+"""
 
 
 def packed(rows: Iterable[Tensor]) -> bytes:
-    """rows [n] each -> zlib of little-endian float32 [row, n], every number rounded to BITS significant bits,
-    halves to even. NaN where there is none.
+    """Compress rows [n] each to zlib of little-endian float32 [row, n], every number rounded to BITS
+    significant bits, halves to even. Missing values are NaN.
     """
     numbers = np.stack([row.double().cpu().numpy() for row in rows])
     fraction, exponent = np.frexp(numbers)

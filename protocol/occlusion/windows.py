@@ -1,8 +1,8 @@
-"""Where windows lie on a trace, and what they say of its tokens; knows no model.
+"""The positions of windows on a trace, and the labels of its tokens that follow from them; needs no model.
 
 Kolawole and Smith, "EpiKV" (arXiv:2606.26472), section 3.4 and appendix C: windows of 32 tokens, stride 16,
 over the reasoning of a trace that was answered correctly; a token is needed if any window that covers it
-changes the answer. Ours: the last window is moved back to the end of the span, so that every token is
+changes the answer. Differences: the last window is moved back to the end of the span, so that every token is
 covered; the last token before the continuation is never occluded, since the next one is predicted from it.
 """
 
@@ -16,21 +16,21 @@ __all__ = ["READINGS", "Occlude", "Reading", "Span", "flips", "needed", "priorit
 
 Reading: TypeAlias = Literal["padded", "dropped"]
 READINGS: tuple[Reading, ...] = ("padded", "dropped")
-"""padded: the tokens are replaced by the padding token and the text is fed anew. dropped: what all layers of
-full attention stored of them is taken out of the cache, and all that was computed from them stays.
+"""padded: the tokens are replaced by the padding token and the text is fed again. dropped: their slots are
+removed from all layers of full attention, and everything computed from them stays.
 """
 Occlude: TypeAlias = Literal["reasoning", "prompt", "all"]
 CORRECT = "correct"
 SINKS = 4
-"""First tokens, without which a model is lost (StreamingLLM)."""
+"""The first tokens, which a model cannot do without (StreamingLLM)."""
 
 Window: TypeAlias = Sequence[Any]
-"""[start, stop, text, grade], as a record has it."""
+"""[start, stop, text, grade], as a record stores it."""
 
 
 class Span(NamedTuple):
     """tokens: fed before the continuation. event: of these, those that a policy may evict; the others are fed
-    after it. start, stop: positions that may be occluded.
+    after the eviction. start, stop: positions that may be occluded.
     """
 
     tokens: int
@@ -40,11 +40,12 @@ class Span(NamedTuple):
 
 
 def span_of(occlude: Occlude, context: int, query: int, reasoning: int, cut: Fraction) -> Span:
-    """context, query: tokens of the prompt, what is compressed and what is fed afterwards. reasoning: tokens
-    of the answer before its boundary; `cut` of them, rounded down, are fed, and none to occlude the prompt.
+    """Return the span of a trace. context, query: tokens of the prompt, compressed and fed afterwards.
+    reasoning: tokens of the answer before its boundary; `cut` of them, rounded down, are fed, and none to
+    occlude the prompt.
 
-    Where no reasoning is fed, a question outside the context is fed after the event, as in the study; else
-    the last token alone is.
+    If no reasoning is fed, a question outside the context is fed after the eviction, as in the study;
+    otherwise the last token alone is.
     """
     prompt, fed = context + query, 0 if occlude == "prompt" else int(cut * reasoning)
     event = context if query and not fed else prompt + fed - 1
@@ -54,7 +55,7 @@ def span_of(occlude: Occlude, context: int, query: int, reasoning: int, cut: Fra
 
 
 def windows(span: Span, window: int, stride: int) -> tuple[range, ...]:
-    """Positions of each window, in order; none where the span is shorter than one."""
+    """Return the positions of each window, in order; empty if the span is shorter than one."""
     return tuple(range(start, start + window) for start in _starts(span, window, stride))
 
 
@@ -67,7 +68,7 @@ def _starts(span: Span, window: int, stride: int) -> Iterator[int]:
 
 
 def flips(tokens: int, found: Sequence[Window]) -> list[int | None]:
-    """By position: how many of the windows over it are not graded correct; None where none covers it."""
+    """Return by position how many of the windows over it are not graded correct; None if none covers it."""
     counts: list[int | None] = [None] * tokens
     for start, stop, _, grade in found:
         for at in range(start, stop):
@@ -76,18 +77,20 @@ def flips(tokens: int, found: Sequence[Window]) -> list[int | None]:
 
 
 def needed(tokens: int, found: Sequence[Window]) -> list[int | None]:
-    """The labels: by position, 1 where some window that covers it is not graded as the control is, which is
-    correct; 0 where all are; None where none covers it.
+    """Return the labels by position: 1 if some window that covers it is not graded correct, as the control
+    is; 0 if all are; None if none covers it.
     """
     return [None if count is None else int(count > 0) for count in flips(tokens, found)]
 
 
 def priorities(tokens: int, found: Sequence[Window], budget: int) -> tuple[float, ...]:
-    """What the oracle keeps first, of the tokens that an event sees: those of the most flips; then those that
-    no window tested, which are taken to be needed as in appendix C; then the latest, as among equal ones.
+    """Return the priorities of the oracle for the tokens of an eviction: tokens with the most flips first;
+    then those without any window, which are assumed to be needed as in appendix C; then the latest, as among
+    equals.
 
-    Where the budget does not hold all untested tokens beside the needed ones, the first SINKS alone of them
-    come before the latest: ours, as StreamingLLM (arXiv:2309.17453) would fill the rest. All are different.
+    If the budget does not fit all untested tokens besides the needed ones, only the first SINKS of them come
+    before the latest: not in the paper, but as StreamingLLM (arXiv:2309.17453) would fill the rest. All
+    priorities differ.
     """
     counts = flips(tokens, found)
     free = budget - sum(bool(count) for count in counts)

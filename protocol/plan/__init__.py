@@ -1,4 +1,4 @@
-"""What an experiment is, before anything runs: protocol.toml as frozen values, and its grid of cells.
+"""The plan of an experiment: protocol.toml as frozen values, and its grid of cells.
 
 May import: policies, analysis.rules, analysis.stats.methods, protocol.presses, protocol.tasks,
 protocol.grading, protocol.evidence.

@@ -1,4 +1,4 @@
-"""The name of a policy, as a person writes it; which there are is asked when one is read, with torch."""
+"""The kind of a policy name in protocol.toml. The names are looked up when one is read, which needs torch."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ PRESS = re.compile(r"(?:kvpress:)?([A-Za-z]+Press)")
 
 
 class APolicy(Named):
-    """A name of the catalogue, or of another distribution."""
+    """The name of a policy of this package or of another distribution."""
 
     def fault(self, value: Any, at: str, words: str = "") -> Fault:
         fault = super().fault(value, at, words)

@@ -1,7 +1,7 @@
-"""[anatomy] of a protocol: which tokens of a model's own answers are occluded, and how.
+"""The table [anatomy] of protocol.toml: which tokens of a model's answers are occluded, and how.
 
-What is due, `protocol.evidence.run.anatomies` derives from the lock. Labels are EpiKV's (section 3.2):
-windows of 32 tokens every 16, and a token is needed if any window over it changes the grade.
+`protocol.evidence.anatomy_traces` derives the expected traces from the lock. Labels are those of EpiKV
+(section 3.2): windows of 32 tokens every 16; a token is needed if any window over it changes the grade.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,16 +15,16 @@ from protocol.plan.kinds import Number
 
 __all__ = ["ORACLE", "Anatomy", "Occlusion", "faults"]
 
-ORACLE = "oracle-occlusion"  # the name under which the labels themselves choose what is kept
+ORACLE = "oracle-occlusion"  # the name of the arm that retains what the labels say is needed
 Reading: TypeAlias = Literal["padded", "dropped"]
 Occlude: TypeAlias = Literal["reasoning", "prompt", "all"]
-WRITTEN = ("occlude", ("reasoning", "all"))  # where some of what is occluded was written by the model
+WRITTEN = ("occlude", ("reasoning", "all"))  # the cases in which text of the model is occluded
 MOST = 2**20  # tokens
 TAIL = 64  # tokens
 
 
 class Occlusion(NamedTuple):
-    """The fields of [anatomy] that one trace is occluded by."""
+    """The fields of [anatomy] that determine the occlusions of one trace."""
 
     window: int
     stride: int
@@ -38,7 +38,9 @@ class Occlusion(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Anatomy:
-    """A trace is the greedy answer of the whole cache to a development problem, sampled or not elsewhere."""
+    """The table [anatomy]. A trace is a greedy full-cache answer to a development problem, even if the study
+    samples.
+    """
 
     window: Annotated[int, Field(Whole(1, MOST), "Tokens that are occluded at once.", 32)]
     stride: Annotated[
@@ -110,7 +112,7 @@ class Anatomy:
     ] = None
 
     def occlusion(self) -> Occlusion:
-        """What one trace is occluded by, with what holds where a field was left out."""
+        """Return the settings for the occlusions of one trace, with defaults for absent fields."""
         return Occlusion(
             self.window,
             self.stride,
@@ -124,8 +126,8 @@ class Anatomy:
 
 
 def faults(anatomy: Anatomy | None, arms: Sequence[str], evicting: Sequence[str]) -> Iterator[str]:
-    """What is wrong with it beside the arms of the protocol, each in one line with the fix. evicting: those
-    of them that evict.
+    """Yield one line, with the fix, for each fault of [anatomy] with regard to the arms of the protocol.
+    evicting: the arms that evict.
     """
     if anatomy is None:
         return

@@ -1,6 +1,6 @@
-"""A budget: slots per KV head and layer, written as a whole number, as a share of the prompt, as a share of
-what the full cache holds on average at the end of an answer, or in bytes: more or fewer slots for an arm that
-stores them otherwise than the model computed them.
+"""A budget: slots per KV head and layer, written as an integer, as a share of the prompt, as a share of the
+mean slots of the full cache at the end of an answer, or in bytes. For a budget in bytes, the number of slots
+depends on the form in which an arm stores them.
 """
 
 import math
@@ -16,7 +16,7 @@ from protocol.evidence.bytes.typed import typed
 
 __all__ = ["DECIMALS", "MOST", "ABudget", "Budget", "Slot", "of_bytes", "of_full"]
 
-DECIMALS = 6  # of a share
+DECIMALS = 6  # decimal places of a share
 MOST = 2**24  # slots
 TEXT = re.compile(rf"0\.(?=[0-9]*[1-9])[0-9]{{1,{DECIMALS}}}{OF_FULL}")
 BYTES = re.compile(rf"([1-9][0-9]{{0,15}}) ({'|'.join(UNITS)})")
@@ -28,21 +28,21 @@ RATIO = re.compile(r"([0-9]+\.?[0-9]*) *x|([0-9]+) *: *1", re.IGNORECASE)
 
 
 class Slot(NamedTuple):
-    """What a slot of one arm takes in one model."""
+    """The size of a slot of one arm in one model."""
 
     heads: int  # layers times KV heads
-    computed: int  # bytes of key and value of one head in one layer, as the model computes them
+    computed: int  # bytes of the key and value of one head in one layer, as the model computes them
     own: int  # the same as the arm stores them
 
     def as_many(self, computed: int) -> int:
-        """How many of its own take the bytes of so many slots as computed, rounded down."""
+        """Return how many stored slots fit into the bytes of so many slots as computed, rounded down."""
         return computed * self.computed // self.own
 
 
 class Budget(NamedTuple):
-    """Slots per KV head and layer: a share of the compressed prompt's tokens, a whole number of slots, a
-    share of the full cache's mean use, bytes of the keys and values of one lane over all layers and heads, or
-    as many bytes as a number of slots takes that are stored as computed. One of the five.
+    """Slots per KV head and layer, given in exactly one of five ways: a share of the tokens of the compressed
+    prompt, an integer, a share of the mean use of the full cache, bytes of the keys and values of one lane in
+    all layers and heads, or the bytes of a number of slots stored as computed.
     """
 
     share: Decimal | None
@@ -66,18 +66,18 @@ class Budget(NamedTuple):
 
     @property
     def in_bytes(self) -> bool:
-        """Whether how many slots it is depends on what an arm stores in one."""
+        """Whether the number of slots depends on how an arm stores them."""
         return self.bytes is not None or self.bytes_of is not None
 
     @property
     def kind(self) -> str:
-        """Budgets of one kind can be put in order before anything is measured."""
+        """The field that is set. Budgets of one kind can be ordered without measurements."""
         return next(name for name, value in self._asdict().items() if value is not None)
 
     def of(self, tokens: int, use: Fraction | None = None, slot: Slot | None = None) -> int:
-        """Slots for a prompt of `tokens`: ceil(share x tokens) (CrystalCache, Eq. 30), in decimals, or
-        ceil(share x use), or floor(bytes / bytes of a slot). use: mean slots of the full cache, as `FullUse`
-        has it of this model and task. slot: of the arm, in this model.
+        """Return slots for a prompt of `tokens`: ceil(share x tokens) (CrystalCache, Eq. 30), in decimals, or
+        ceil(share x use), or floor(bytes / bytes of a slot). use: mean slots of the full cache for this model
+        and task (`FullUse`). slot: the slot size of the arm in this model.
         """
         if self.slots is not None:
             return self.slots
@@ -95,12 +95,12 @@ class Budget(NamedTuple):
 
 
 def of_full(share: Decimal, use: Fraction) -> int:
-    """ceil(share x use), exactly (Crystal-KV, Section 6.2 and Table I: 10 % of 9,350 are 935)."""
+    """Return ceil(share x use), exactly (Crystal-KV, Section 6.2 and Table I: 10 % of 9,350 is 935)."""
     return math.ceil(Fraction(share) * use)
 
 
 class ABudget(Kind):
-    """What may be written as one."""
+    """The kind of a budget in protocol.toml."""
 
     words = (
         "a share of the prompt in (0, 1), written with a point, whole slots, a share of the full cache's "
@@ -144,7 +144,7 @@ class ABudget(Kind):
 
 
 def of_bytes(text: str) -> Budget | None:
-    """The budget in bytes that is written so, if one is."""
+    """Parse a budget in bytes; None if the text is no such budget."""
     if (many := AS_MANY.fullmatch(text)) and (slots := int(many[1])) <= MOST:
         return Budget(None, None, bytes_of=slots)
     if (written := BYTES.fullmatch(text)) and (size := int(written[1]) * UNITS[written[2]]) <= LARGEST:
@@ -161,7 +161,7 @@ def _of_text(text: str, at: str) -> Budget:
 
 
 def _unread(text: str) -> str:
-    """What is wrong with a text, and what was perhaps meant."""
+    """Explain why a text is no budget, and suggest one."""
     shown = repr(text if len(text) <= 40 else f"{text[:37]}...")
     if text.lower().startswith(BYTES_OF.strip()):
         return f'{shown} is no budget; write "{BYTES_OF}" and whole slots from 1 to {MOST}, "{BYTES_OF}64"'
@@ -193,7 +193,7 @@ def _unread(text: str) -> str:
 
 
 def _share(value: Decimal) -> str:
-    """What to write for a share that is none."""
+    """Suggest what to write for a number that is no share."""
     if not value.is_finite():
         return "write one, such as 0.3"
     if value == 1:
@@ -205,7 +205,7 @@ def _share(value: Decimal) -> str:
 
 
 def _no_bytes(shown: str, number: Decimal, unit: str) -> str:
-    """Of a number of bytes: units of 1,000 and parts of one are not guessed at."""
+    """Explain a misspelled number of bytes; units of 1,000 and fractions of a byte get no suggestion."""
     meant = "B" if unit.lower() in ("b", "bytes") else f"{unit[0].upper()}iB"
     size = number * UNITS[meant]
     if 1 <= size <= LARGEST and size == int(size):

@@ -1,4 +1,4 @@
-"""What only a whole design can show: repeated names, names that are not defined, an impossible rule."""
+"""Checks of a whole design: repeated names, undefined names, an impossible rule."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ from protocol.plan.settings_grid import written_at
 
 __all__ = ["check", "faults", "needs_no_gate", "require_gate", "require_memory"]
 
-SAVED = Decimal("0.01")  # the least share of the full cache that a lossless subject saves
-TOLERANCE = Decimal("0.02")  # of new registrations; older ones may have up to 0.5
-Evicts: TypeAlias = Callable[[str], bool]  # whether the policy of an arm, by its name, ever evicts
+SAVED = Decimal("0.01")  # the smallest share of the full cache that a lossless subject must save
+TOLERANCE = Decimal("0.02")  # for new registrations; older ones may have up to 0.5
+Evicts: TypeAlias = Callable[[str], bool]  # whether the policy of the named arm ever evicts
 
 
 def check(design: Design) -> None:
-    """Raises Fault for the first thing that is wrong. Asks the policies, with torch."""
+    """Raise Fault for the first error. Builds the policies, which needs torch."""
     alone = (_fields, _repeated, _policies, _stored, _asks, _intervals)
     named = itertools.chain.from_iterable(wrong(design) for wrong in alone)
     for fault in itertools.chain(named, faults(design, lambda arm: design.policy(arm).evicts)):
@@ -32,7 +32,7 @@ def check(design: Design) -> None:
 
 
 def faults(design: Design, evicts: Evicts) -> Iterator[str]:
-    """Everything that is wrong and that no settings of a policy show; without torch."""
+    """Yield every fault that does not depend on settings of policies; needs no torch."""
     yield from _fields(design)
     yield from _repeated(design)
     for wrong in (_sweep, _arms, _claims, _gate):
@@ -44,7 +44,7 @@ def faults(design: Design, evicts: Evicts) -> Iterator[str]:
 
 
 def require_gate(design: Design, where: Path) -> None:
-    """Raises BadInput for a protocol without a gate, of which nothing says that the task can be done."""
+    """Raise BadInput for a protocol without a gate, which shows that the full cache can do the task."""
     if design.gate is None:
         raise BadInput(
             f"{where}: gate: missing; add the table [gate] with accuracy and truncated: what the full cache "
@@ -53,8 +53,8 @@ def require_gate(design: Design, where: Path) -> None:
 
 
 def needs_no_gate(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether a protocol amends one of before there were gates and asks for the same, on its models and
-    tasks, by its tolerance. With others it is a new study, which an old lock does not excuse from a gate.
+    """Return whether an amendment may lack a gate: the old protocol has none, and models, tasks and tolerance
+    are the same. Otherwise it is a new study, which needs a gate.
     """
     same = all(old[name] == new[name] for name in ("models", "tasks"))
     tolerances = [content["decision"]["cache_tolerance"] for content in (old, new)]
@@ -62,8 +62,8 @@ def needs_no_gate(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def require_memory(design: Design, where: Path) -> None:
-    """Raises BadInput for a protocol that does not say what counts as memory, or that lets in an excess that
-    no charge was tried for (benchmarks/memory_matching.py).
+    """Raise BadInput for a protocol that does not say what counts as memory, or whose tolerance is larger
+    than the charge for excess memory was tested for (benchmarks/memory_matching.py).
     """
     decision = design.decision
     if decision.memory is None:
@@ -128,14 +128,14 @@ def _policies(design: Design) -> Iterator[str]:
             continue
         try:
             design.policy(arm.name)
-        except ValueError as refused:  # of an entry point; those of settings are told with their paths
+        except ValueError as refused:  # from an entry point; faults of settings are reported with their paths
             if arm.set is None:
                 yield f"arms.{arm.name}.policy: {refused}"
         yield from _settings(design, arm)
 
 
 def _press(design: Design, arm: Arm) -> Iterator[str]:
-    """What a press refuses, and what [generation] asks of every arm and a press cannot do."""
+    """Yield what a press refuses, and settings of [generation] for all arms that a press cannot follow."""
     from protocol.presses import listed
 
     generation, at = design.generation, f"arms.{arm.name}"
@@ -166,7 +166,7 @@ def _press(design: Design, arm: Arm) -> Iterator[str]:
 
 
 def _settings(design: Design, arm: Arm) -> Iterator[str]:
-    """What the policy refuses of its settings, and what would be set for nothing."""
+    """Yield settings that the policy refuses, and settings without effect."""
     if arm.set is None:
         return
     import policies
@@ -193,8 +193,8 @@ def _settings(design: Design, arm: Arm) -> Iterator[str]:
 
 
 def _stored(design: Design) -> Iterator[str]:
-    """An arm that never evicts and does not store slots as computed: no full cache, and taken for it by the
-    gate, by rules about the full cache and by every ratio to it.
+    """Yield arms that never evict but do not store slots as computed. They are no full cache, but the gate,
+    rules about the full cache and ratios to it would treat them as one.
     """
     from policies import Verbatim
 
@@ -208,7 +208,7 @@ def _stored(design: Design) -> Iterator[str]:
 
 
 def _asks(design: Design) -> Iterator[str]:
-    """What an arm says to the model beside the problem, and what it looks for in the answer."""
+    """Yield faults of extra prompts, and of lines of the answer that policies pin."""
     from policies.contract import WholeUnits
 
     for arm in design.arms:
@@ -282,7 +282,7 @@ def _arms(design: Design, evicts: Evicts) -> Iterator[str]:
 
 
 def _claims(design: Design, evicts: Evicts) -> Iterator[str]:
-    """An arm that never evicts may be the parent of a claim, and is what no claim is about."""
+    """Yield faults of claims. An arm that never evicts may be the parent of a claim, but not its arm."""
     confirmed, whole = _confirmed(design, evicts), _whole(design, evicts)
     for claim in design.claims:
         parent = claim.parent or design.decision.subject
@@ -348,7 +348,7 @@ def _rule(design: Design) -> Iterator[str]:
 
 
 def _full(design: Design, evicts: Evicts) -> Iterator[str]:
-    """Of a rule that may be about the full cache, which is then the one comparator."""
+    """Yield faults of a rule about the full cache, which must then be the only comparator."""
     decision, rule = design.decision, RULES[design.decision.rule]
     if rule.full == "asked" and list(decision.against) != [FULL]:
         yield f'decision.against: {decision.rule} is about the full cache; write against = ["{FULL}"]'
@@ -365,7 +365,7 @@ def _full(design: Design, evicts: Evicts) -> Iterator[str]:
 
 
 def _own(decision: Decision, kind: str) -> dict[str, list[str]]:
-    """What the rule's own fields of this kind name."""
+    """Return the names in the fields of this kind that only this rule has."""
     written = {
         field.name: decision.own.get(field.name)
         for field in RULES[decision.rule].fields
@@ -387,7 +387,7 @@ def _whole(design: Design, evicts: Evicts) -> list[str]:
 
 
 def _confirmed(design: Design, evicts: Evicts) -> list[str]:
-    """The evicting arms that confirm runs: with a sweep its winner, and no candidate."""
+    """Return the evicting arms that confirm runs: with a sweep its winner instead of the candidates."""
     sweep, evicting = design.sweep, _evicting(design, evicts)
     if sweep is None:
         return evicting

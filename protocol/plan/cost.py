@@ -1,6 +1,6 @@
-"""[cost] of a protocol: the time and memory that are measured, apart from every accuracy.
+"""The table [cost] of protocol.toml: measurements of time and memory, separate from accuracy.
 
-What each repetition runs, in which order, `protocol.evidence.run.costs` derives from the lock.
+`protocol.evidence.costs` derives from the lock what each repetition runs, in which order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,13 @@ from protocol.plan.kinds import Written
 
 __all__ = ["Cost", "faults"]
 
-MOST = 2**24  # tokens of a prompt, or of an answer
+MOST = 2**24  # tokens in a prompt or an answer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Prompts are made-up tokens of a fixed length and no stop token ends a lane: every arm does the same
-    work.
+    """The table [cost]. Prompts are random tokens of a fixed length and stop tokens are ignored, so that
+    every arm does the same work.
     """
 
     prompt_tokens: Annotated[
@@ -69,7 +69,7 @@ class Cost:
 
 
 def faults(cost: Cost | None, arms: Sequence[str], budgets: Sequence[Budget]) -> Iterator[str]:
-    """What is wrong with it beside the arms and budgets of the protocol, each in one line with the fix."""
+    """Yield one line, with the fix, for each fault of [cost] with regard to the arms and budgets."""
     if cost is None:
         return
     own = [str(budget) for budget in cost.budgets or ()]

@@ -1,4 +1,4 @@
-"""[decision] of a protocol: the one primary question and the rule that answers it."""
+"""The table [decision] of protocol.toml: the primary question and the rule that answers it."""
 
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -18,9 +18,9 @@ DRAWN = tuple(name for name, method in METHODS.items() if method.draws)
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The one primary question, the rule that answers it and everything the rule may depend on.
+    """The primary question, the rule that answers it and everything that the rule may depend on.
 
-    own: the fields that this rule alone asks for, by name: see protocol.plan.rules.
+    rule_settings: the fields that only this rule has, by name: see protocol.plan.rule_fields.
     """
 
     rule: Annotated[

@@ -1,7 +1,7 @@
-"""An experiment as a person writes it, in values: each field is declared here, once.
+"""The design of an experiment: the fields of protocol.toml, declared once, and their values.
 
-protocol.plan.reading reads protocol.toml into a `Design`, and docs/protocol.md is written from the fields.
-Numbers with a point are decimals and never binary floats, so that what is hashed is what was written.
+protocol.plan.toml_reader reads protocol.toml into a `Design`; docs/protocol.md is generated from the fields.
+Numbers with a point are decimals, not binary floats, so that the hash covers exactly what was written.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 
 PRESS = Written(r"kvpress:[A-Za-z]+", "kvpress: and the name of a press, such as kvpress:SnapKVPress")
-# As ssh-keygen writes it, without the comment: the kind, then 51 bytes whose first 19 are the same in all.
+# As ssh-keygen prints it, without the comment: the kind, then 51 bytes with a fixed prefix of 19.
 AUDITOR = Written(
     r"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}",
     "the auditor's public key, ssh-ed25519 AAAA..., without a comment",
@@ -58,7 +58,7 @@ MARGIN = Number("0.001", "0.5")  # accuracy points
 
 
 class Arm(NamedTuple):
-    """A policy, or a press of kvpress, under a name of its own."""
+    """A policy, or a press of kvpress, with a name."""
 
     name: str
     policy: Annotated[
@@ -90,7 +90,7 @@ ARM = replace(declared(Arm), meant=known_as.ARM)
 
 
 class Claim(NamedTuple):
-    """What is claimed of an arm in every cell, outside the rule."""
+    """A claim about an arm in every cell, which the rule does not test."""
 
     name: str
     arm: Annotated[str, Field(Written(), "The arm that it is about.", "1d_div-0.5")]
@@ -119,7 +119,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep:
-    """Which of some candidates the decision's subject is, found on the development problems alone."""
+    """Candidates, one of which is chosen as the subject of the decision, on development problems only."""
 
     name: Annotated[str, Field(ArmName(), "The arm that confirms the winner.", "chosen")]
     candidates: Annotated[
@@ -145,8 +145,8 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Randomness:
-    """Where the value will come from, after the lock, that seeds and generated held-out problems are drawn
-    with: see protocol.evidence.run.late_randomness. Without it they are as registered.
+    """The source of a value, known only after the lock, from which seeds and generated held-out problems are
+    drawn: see protocol.evidence.late_randomness. Without it they are as registered.
     """
 
     source: Annotated[str, Field(Choice(*late_randomness.SOURCES), "What brings the value.", "nonce")]
@@ -163,7 +163,7 @@ class Randomness:
 
 @dataclass(frozen=True)
 class Exclude:
-    """Problems that are recorded as excluded and not run, in the probe as well."""
+    """Problems that are recorded as excluded and not run, also in the probe."""
 
     prompt_tokens_above: Annotated[
         int, Field(Whole(1, 2**24), "Those whose context has more tokens than this.", 4096)
@@ -172,7 +172,7 @@ class Exclude:
 
 @dataclass(frozen=True)
 class Design:
-    """What a person registered. With a sweep, `probed` and `confirmed` are what runs."""
+    """A registered design. With a sweep, `probe_design` and `confirm_design` are what runs."""
 
     title: Annotated[str, Field(Written(), "What the study is.", "SnapKV against StreamingLLM")]
     question: Annotated[
@@ -243,7 +243,7 @@ class Design:
     ] = None
 
     def excludes(self, prompt_tokens: int) -> str | None:
-        """Why a problem with a context of so many tokens is not run; None where it is."""
+        """Return why a problem with a context of so many tokens is excluded; None if it is run."""
         if self.exclude is None or prompt_tokens <= self.exclude.prompt_tokens_above:
             return None
         return f"prompt_tokens: {prompt_tokens}, above {self.exclude.prompt_tokens_above}"
@@ -252,10 +252,10 @@ class Design:
         return next(arm for arm in self.arms if arm.name == name)
 
     def policy(self, name: str) -> Policy:
-        """The policy of an arm with its settings, and with what is registered for all arms: the interval,
-        where it evicts and has none of its own, and what it protects; of a press, what runs it.
+        """Return the policy of an arm with its settings and those registered for all arms: what it protects,
+        and the interval if it evicts and sets none. For a press, return its wrapper.
         """
-        import policies  # with torch, which reading and refusing the rest of a protocol does without
+        import policies  # imports torch; parsing and other checks do not need it
 
         arm = self.arm(name)
         if arm.press is not None:
@@ -278,13 +278,13 @@ class Design:
         return replace(policy, cadence=replace(policy.cadence, interval=interval, slack=slack))
 
     def asks(self, name: str) -> str:
-        """What an arm says to the model beside the problem; empty for nothing."""
+        """Return the text that an arm adds to the prompt of a problem, or an empty text."""
         policy = self.policy(name)
         return policy.decoding.asks if policy.evicts else ""
 
     def probed(self) -> Design:
-        """What a probe runs: every arm and the first comparator again or, with a sweep, its candidates and
-        its baseline twice, with its seeds.
+        """Return the design of a probe: all arms, the first comparator twice. With a sweep: its candidates,
+        and its baseline twice, with its seeds.
         """
         if self.sweep is None:
             again = self.arm(self.decision.against[0])
@@ -295,7 +295,7 @@ class Design:
         return replace(self, arms=arms, seeds=self.sweep.seeds, sweep=None)
 
     def confirmed(self, winner: str) -> Design:
-        """What confirming a sweep runs: the candidate `winner` under the sweep's name, in place of all."""
+        """Return the design that confirms a sweep: `winner`, named as the sweep, replaces all candidates."""
         sweep = self.sweep
         assert sweep is not None
         chosen = self.arm(winner)._replace(name=sweep.name)
@@ -304,12 +304,12 @@ class Design:
         return replace(self, arms=kept, sweep=None)
 
     def family(self) -> list[str]:
-        """The model of every contrast: one for each (model, task, budget, two arms)."""
+        """Return the model of every contrast; contrasts are (model, task, budget, pair of arms)."""
         each = len(self.tasks) * len(self.budgets) * len(sides(self.content()["decision"]))
         return [model for model in self.models for _ in range(each)]
 
     def content(self) -> dict[str, Any]:
-        """The protocol as canonical JSON and the lock hold it; of grids the arms and candidates they make."""
+        """Return the protocol as JSON values, as in the lock; grids are expanded to arms."""
         content = DESIGN.content(self)
         content.get("sweep", {}).pop("grid", None)
         return content

@@ -1,8 +1,9 @@
-"""What the full cache holds at the end of an answer, on average: what budgets are shares of.
+"""Full-cache use: mean slots of the full cache at the end of an answer, of which budgets can be shares.
 
 Crystal-KV (Section 6.2) defines a budget "relative to the average per-question KV usage of FullKV". Here that
 is the mean over development problems of the slots per KV head and layer after the last token that is fed,
-prompt and answer, for each model and task. The lock holds each problem's; this file has the arithmetic.
+prompt and answer, for each model and task. The lock stores the slots of each problem; this file has the
+arithmetic.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,19 +16,19 @@ from protocol.plan.budget import of_full
 
 __all__ = ["FIELD", "FullUse", "entry", "faults", "means", "shares"]
 
-FIELD = "full_use"  # of a lock
+FIELD = "full_use"  # the field of a lock
 
 FullUse: TypeAlias = Mapping[tuple[str, str], Fraction]  # mean slots per KV head and layer, by model and task
 
 
 def shares(budgets: Iterable[str]) -> list[str]:
-    """Those of the budgets, as text, that are shares of the full cache's use."""
+    """Return those budgets, as text, that are shares of the full-cache use."""
     return [budget for budget in budgets if budget.endswith(OF_FULL)]
 
 
 def entry(held: Mapping[str, int], budgets: Iterable[str]) -> dict[str, Any]:
-    """What a lock says of one model and task. held: slots at the end of an answer, by problem; there are
-    some.
+    """Return the entry of one model and task in a lock. slots_by_problem: slots at the end of an answer, not
+    empty.
     """
     mean = Fraction(sum(held.values()), len(held))
     slots = {share: of_full(Decimal(share.removesuffix(OF_FULL)), mean) for share in shares(budgets)}
@@ -35,15 +36,15 @@ def entry(held: Mapping[str, int], budgets: Iterable[str]) -> dict[str, Any]:
 
 
 def means(locked: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> FullUse:
-    """By model and task, of the field of a lock."""
+    """Return the means by model and task from the field of a lock."""
     return {
         (model, task): Fraction(one["mean"]) for model, tasks in locked.items() for task, one in tasks.items()
     }
 
 
 def faults(locked: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each thing in this field of a lock that the rest of the lock contradicts. That each
-    problem left the full cache with so many slots is not told here: confirm measures it again.
+    """Yield one line for each contradiction between this field and the rest of a lock. The slots of each
+    problem are not checked here: confirm measures them again.
     """
     content, found = locked["protocol"]["content"], locked.get(FIELD)
     if not shares(content["budgets"]):

@@ -1,6 +1,6 @@
-"""[gate] of a protocol: what the full cache must reach on the held-out problems before any rule may speak.
+"""The table [gate] of protocol.toml: what the full cache must reach on held-out problems for a verdict.
 
-`analysis.rules.full_cache` holds answers against it.
+`analysis.rules.full_cache` checks answers against it.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from protocol.plan.kinds import Number, Tables, Written
 
 __all__ = ["Gate", "Place"]
 
-# A gate that lets everything through is none.
+# The bounds exclude a gate that everything passes.
 ACCURACY, TRUNCATED = Number("0.05", "1"), Number("0", "0.5")
 
 
 class Place(NamedTuple):
-    """Another threshold for one model and task, or a published number that the full cache reproduces."""
+    """Other thresholds for one model and task, or a published accuracy that the full cache must reproduce."""
 
     model: Annotated[str, Field(Written(), "The model.", "chain-qwen2")]
     task: Annotated[str, Field(Written(), "The task.", "chain")]
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Gate:
-    """The thresholds for every model and task."""
+    """The thresholds for all models and tasks, with exceptions."""
 
     accuracy: Annotated[
         Decimal,

@@ -1,4 +1,4 @@
-"""How lanes are decoded, as a person writes it: the table [generation] of protocol.toml."""
+"""The table [generation] of protocol.toml: how lanes are decoded."""
 
 from decimal import Decimal
 from typing import Annotated, NamedTuple
@@ -13,7 +13,7 @@ TRUE = Plain(lambda value: value is True, {"const": True}, "true, or leave it ou
 
 
 class Preservation(NamedTuple):
-    """What no arm that evicts may drop."""
+    """Slots that no evicting arm may drop."""
 
     prompt: Annotated[bool, Field(FLAG, "Whether the tokens of the prompt stay.", True)]
     recent: Annotated[
@@ -38,7 +38,7 @@ class Preservation(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """How lanes are decoded."""
+    """How lanes are decoded: sampling, batches, eviction schedule, device."""
 
     temperature: Annotated[Decimal, Field(Number("0", "5"), "0 decodes greedily; above it, samples.", 0)]
     dtype: Annotated[
@@ -166,5 +166,5 @@ class Generation(NamedTuple):
 
     @property
     def waits(self) -> int:
-        """Decode steps before which no event fires."""
+        """The number of decode steps before the first eviction."""
         return 1 if self.first_event is None else self.first_event

@@ -1,4 +1,4 @@
-"""The registered grid: every cell that must end in one state, and the lanes that one problem needs."""
+"""The registered grid: its cells, and the budget and policy of each."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Cell(NamedTuple):
 
 
 def cells(protocol: Design, whole: Callable[[Design, str], bool] | None = None) -> list[Cell]:
-    """Every cell in running order. An arm that never evicts has one cell a seed, whatever the budgets.
+    """Return every cell in running order. An arm that never evicts has one cell per seed, for all budgets.
 
-    Of a protocol with a sweep: the cells that confirm runs, which are the same whoever wins. whole: whether
-    an arm of a protocol never evicts; by default its policy is asked, with torch.
+    With a sweep: the cells that confirm runs, which are the same for every winner. is_full: whether an arm of
+    a protocol never evicts; by default its policy decides, which needs torch.
     """
     whole = never_evicts if whole is None else whole
     if protocol.sweep is not None:
@@ -53,15 +53,15 @@ def budget_of(
     use: Fraction | None = None,
     slot: Slot | None = None,
 ) -> int | None:
-    """Slots per KV head and layer for one prompt; None for an arm that never evicts. use: mean slots of the
-    full cache, of this model and task. slot: of the arm in this model, where a budget is in bytes.
+    """Return slots per KV head and layer for one prompt; None for an arm that never evicts. use: mean slots
+    of the full cache for this model and task. slot: the slot size of the arm, if the budget is in bytes.
     """
     found = _named(protocol, cell)
     return None if found is None else found.of(prompt_tokens, use, slot)
 
 
 def policy_of(protocol: Design, cell: Cell, slot: Slot | None = None) -> Policy:
-    """The policy of a cell's arm. slot: as `budget_of` takes it."""
+    """Return the policy of the arm of a cell. slot: as in `budget_of`."""
     policy, budget = protocol.policy(cell.arm), _named(protocol, cell)
     if budget is None or not budget.in_bytes:
         return policy

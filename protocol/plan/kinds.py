@@ -1,4 +1,4 @@
-"""What a person may write in protocol.toml beside the kinds that every document has."""
+"""Kinds of fields that only protocol.toml has, in addition to those of all documents."""
 
 import re
 import unicodedata
@@ -11,16 +11,16 @@ from protocol.evidence.bytes.canonical import LARGEST
 from protocol.evidence.bytes.fields import Choice, Fault, Kind, ListOf, Plain, Schema, Table, Text, Whole
 from protocol.evidence.bytes.typed import typed
 
-AGAIN = " (again)"  # ends the name of an arm that a probe runs a second time
+AGAIN = " (again)"  # suffix of the name of an arm that a probe runs a second time
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # of an arm
-# Letters and signs that print nothing: fillers of Hangul, vowels of Khmer, a joiner, Braille without a dot.
+# Characters that print nothing: Hangul fillers, Khmer vowels, a joiner, blank Braille.
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 PLACEHOLDER = re.compile(r"\b(TODO|FIXME|TBD|XXX+)\b|\?{3}|\.{3}|…|_{3}|<.*>", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Written(Text):
-    """Text that has one spelling, can be seen and is no placeholder."""
+    """Text that is NFC, visible and no placeholder."""
 
     def read(self, value: Any, at: str) -> str:
         if not isinstance(value, str) or not value.strip():
@@ -49,7 +49,7 @@ class ArmName(Written):
 
 
 class Number(Kind):
-    """A decimal, which is text where it is locked."""
+    """A decimal number in a range, stored as text in the lock."""
 
     def __init__(self, least: str, most: str):
         self.least, self.most = Decimal(least), Decimal(most)
@@ -74,7 +74,7 @@ class Number(Kind):
 
 
 class Recency(Kind):
-    """How many of the last slots: a number, or a share of the budget K (policies.Preserve)."""
+    """A number of most recent slots: an integer, or a share of the budget K (policies.Preserve)."""
 
     words = 'a whole number of slots, "K/4" or "min(128, K/4)", where K is the budget'
     pattern = r"K/([1-9][0-9]{0,5})|min\(([0-9]{1,7}), ?K/([1-9][0-9]{0,5})\)"
@@ -87,8 +87,8 @@ class Recency(Kind):
 
 
 class Named(Choice):
-    """One of the names that a catalogue has today. listing: what prints them. open: other packages may add
-    some, which an editor cannot know. of, known_as: as `Choice` has of and meant.
+    """One of the names in a catalogue. list_command: the command that prints them. open: other packages may
+    add names, which the schema for editors cannot list. noun, aliases: as noun and corrections of `Choice`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Named(Choice):
         self.names, self.listing, self.open, self.of, self.known_as = names, listing, open, of, known_as
 
     @property
-    def options(self) -> tuple[str, ...]:  # type: ignore[override]  # asked for when a name is read
+    def options(self) -> tuple[str, ...]:  # type: ignore[override]  # evaluated when a name is read
         return tuple(self.names())
 
     @property
@@ -120,7 +120,7 @@ class Named(Choice):
 
 @dataclass(frozen=True)
 class Later(Kind):
-    """A text that `kind` reads once the rest of the document is read: `checks` asks for it."""
+    """A text that `checks` validates with `kind` after the rest of the document is read."""
 
     kind: Kind
 
@@ -140,8 +140,8 @@ class Later(Kind):
 
 @dataclass(frozen=True)
 class Settings(Kind):
-    """Settings of a policy, by their paths. Which there are and what each may be, the policy knows: `checks`
-    asks it once the rest of the document is read.
+    """Settings of a policy by path. `checks` validates them with the policy after the rest of the document is
+    read.
     """
 
     words: str = "a table of settings by their paths, each a number, text, true or false, or a list of these"
@@ -166,7 +166,7 @@ class Settings(Kind):
 
 @dataclass(frozen=True)
 class Grids(Kind):
-    """Values of settings by the arm that is varied and by their paths."""
+    """Lists of values for settings, by arm and by path."""
 
     words: str = "a table of tables: by arm, the paths of settings, each with a list of values"
 
@@ -209,7 +209,7 @@ class Grids(Kind):
 
 
 def setting_text(value: Any) -> str:
-    """As it stands in the name of an arm that a grid makes."""
+    """Format a value for the name of an arm that a grid makes."""
     if isinstance(value, tuple):
         return "_".join(map(setting_text, value))
     if isinstance(value, bool):
@@ -218,7 +218,7 @@ def setting_text(value: Any) -> str:
 
 
 def _path(text: str, at: str) -> str:
-    """Of a setting; on one line, as what is said of it has to be."""
+    """Check the path of a setting, which must be one line, as messages are."""
     if not text.strip():
         raise Fault.of(f"{at}: has a path without a name; write one that `kv-prereg policies NAME` prints")
     if "\n" in text:
@@ -243,7 +243,7 @@ def _setting(value: Any, at: str) -> Any:
 
 
 def _number(value: Any) -> bool:
-    """One that canonical JSON holds, or a decimal of some digits."""
+    """Return whether a value is an integer of canonical JSON or a decimal of moderate size."""
     if type(value) is int:
         return abs(value) <= LARGEST
     small = isinstance(value, Decimal) and value.is_finite() and abs(value) <= LARGEST
@@ -264,7 +264,7 @@ def _locked(value: Any) -> Any:
 
 
 class Tables(ListOf):
-    """Tables that are written one after the other, each with its header in two brackets."""
+    """An array of tables, each with a header in two brackets."""
 
     def missing(self, name: str, example: Any = None) -> str:
         return f"missing; add a table [[{name}]] with {self._asked()}"
@@ -280,7 +280,7 @@ class Tables(ListOf):
 
 @dataclass(frozen=True)
 class ByName(Kind):
-    """A table of tables, read as a tuple of what `table` makes: its `name` is the key. what: one of them."""
+    """A table of tables, read as a tuple; the key becomes the `name`. what: the noun for one of them."""
 
     table: Table
     what: str

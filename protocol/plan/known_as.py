@@ -1,4 +1,4 @@
-"""What other tools call a field or a value of protocol.toml: by that name the one here, or what to write."""
+"""Aliases: names in other tools for fields and values of protocol.toml, with the name or fix here."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

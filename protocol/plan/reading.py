@@ -1,7 +1,7 @@
-"""protocol.toml, read strictly: every field is required unless its declaration says what holds without it.
+"""A strict reader of protocol.toml: fields are required unless their declaration has a default.
 
-Unknown keys, unknown names, numbers outside their range and text that is not NFC are refused with the
-field's path and the fix.
+Unknown keys, unknown names, numbers out of range and text that is not NFC are refused with the path of the
+field and the fix.
 """
 
 import codecs
@@ -18,7 +18,7 @@ __all__ = ["parse", "read"]
 
 
 def parse(data: bytes, where: str) -> Design:
-    """The protocol in `data`. Raises BadInput, one line that names the field and the fix."""
+    """Return the protocol in `data`. Raises BadInput, one line with the field and the fix."""
     design = read(data, where)
     try:
         checks.check(design)
@@ -28,8 +28,8 @@ def parse(data: bytes, where: str) -> Design:
 
 
 def read(data: bytes, where: str) -> Design:
-    """The same without what only a whole design can show, for which policies and torch are loaded: what an
-    audit asks of a protocol that was registered.
+    """Parse without the checks of the whole design, which need policies and torch. An audit uses this for a
+    registered protocol.
     """
     if data.startswith(codecs.BOM_UTF8):
         raise BadInput(f"{where}: begins with a byte order mark; save the file as UTF-8 without one")
@@ -42,7 +42,7 @@ def read(data: bytes, where: str) -> Design:
         raise BadInput(f"{where}: {no_toml(text, error)}") from error
     except RecursionError:
         raise BadInput(f"{where}: nested too deeply for a protocol; write plain lists and tables") from None
-    except (ValueError, ArithmeticError):  # thousands of digits, or an exponent of as many
+    except (ValueError, ArithmeticError):  # thousands of digits, also in an exponent
         raise BadInput(f"{where}: has a number that nobody can mean; write one of a few digits") from None
     try:
         design: Design = settings_grid.expanded(DESIGN.read(document, ""))
@@ -53,9 +53,9 @@ def read(data: bytes, where: str) -> Design:
 
 
 def _refused(text: str, where: str, said: str) -> BadInput:
-    """With the line of the file, where that can be told."""
+    """Return a BadInput with the line of the file if it is known."""
     try:
         number = line(text, said)
-    except RecursionError:  # of a document that was just not too deep to be read
+    except RecursionError:  # the document is barely shallow enough to be parsed
         number = None
     return BadInput(f"{where}: {said}" + ("" if number is None else f" (line {number})"))

@@ -1,4 +1,4 @@
-"""What each rule asks for beside the fields that every decision has, from what `analysis.rules` declares."""
+"""The fields of [decision] that only some rules have, from the declarations in `analysis.rules`."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -35,7 +35,7 @@ OF_RULES: Mapping[str, Mapping[str, Field]] = MappingProxyType(
 
 
 def fields() -> dict[str, Field]:
-    """The fields of all rules, each standing with the rules that ask for it."""
+    """Return the fields of all rules, each with the rules that have it."""
     named = {name: field for own in OF_RULES.values() for name, field in own.items()}
     return {
         name: field._replace(when=("rule", tuple(rule for rule, own in OF_RULES.items() if name in own)))

@@ -1,4 +1,4 @@
-"""A grid of settings: the candidates that a sweep makes of one arm, one for each combination of values."""
+"""A grid of settings: a sweep expands one arm into candidates, one for each combination of values."""
 
 import itertools
 import math
@@ -13,15 +13,14 @@ from protocol.plan.kinds import NAME, setting_text
 
 __all__ = ["expanded", "written_at"]
 
-MOST = 500  # candidates of one grid; every one is probed, and the best of so many is best by luck
+MOST = 500  # candidates of one grid; all are probed, and the best of too many is best by luck
 
 
 def expanded(design: Design) -> Design:
-    """The protocol with the arms that its grids make in the place of those that they are made of, among the
-    arms and among the candidates; the rightmost setting of a grid changes fastest. Without a grid: as it is.
+    """Return the protocol in which each arm with a grid is replaced by the arms of that grid, also among the
+    candidates; the rightmost setting of a grid changes fastest. Without a grid, the protocol is unchanged.
 
-    What is made is an arm as any other, so that lock, records and selection know nothing of grids. Raises
-    Fault.
+    The result has ordinary arms, so lock, records and selection know nothing of grids. Raises Fault.
     """
     sweep = design.sweep
     if sweep is None or sweep.grid is None:
@@ -46,7 +45,7 @@ def expanded(design: Design) -> Design:
 
 
 def written_at(design: Design, arm: str, path: str) -> str:
-    """Where in the protocol the setting `path` of an arm stands: of the arm, or of the grid that made it."""
+    """Return where the protocol sets `path` of an arm: in the arm itself, or in the grid that made it."""
     grid = design.sweep.grid if design.sweep is not None else None
     for base, over in (grid or {}).items():
         if arm in _names(base, over):
@@ -55,7 +54,7 @@ def written_at(design: Design, arm: str, path: str) -> str:
 
 
 def _made(arm: Arm, over: Mapping[str, Sequence[Any]]) -> list[Arm]:
-    """The arm with each combination of the values."""
+    """Return a copy of the arm for each combination of the values."""
     own = arm.set or {}
     if both := sorted({*own} & {*over}):
         raise Fault.of(f"sweep.grid.{arm.name}.{both[0]}: arms.{arm.name} sets it too; leave one of both out")
@@ -69,8 +68,8 @@ def _made(arm: Arm, over: Mapping[str, Sequence[Any]]) -> list[Arm]:
 
 
 def _names(base: str, over: Mapping[str, Sequence[Any]]) -> list[str]:
-    """E.g. crystal+max_trunk-16+steepness-2: a setting by the last name of its path, or by the whole path
-    where two paths of the grid end alike. Raises Fault for a value that no name of an arm can hold.
+    """Return names such as crystal+max_trunk-16+steepness-2: each setting by the last part of its path, or by
+    the full path if two paths of the grid share it. Raises Fault for a value that no arm name can contain.
     """
     ends = [path.rpartition(".")[2] for path in over]
     short = {path: end if ends.count(end) == 1 else path for path, end in zip(over, ends, strict=True)}

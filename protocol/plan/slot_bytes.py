@@ -1,9 +1,9 @@
-"""What a slot takes, by model and arm: what budgets in bytes are divided by.
+"""Bytes of a slot by model and arm, by which budgets in bytes are divided.
 
-An arm that stores its slots otherwise than the model computes them, coded or with a weight, has more or fewer
-of them in the same bytes. So is the room between two events, in which a lane grows beyond its budget by one
-interval: in a cell whose budget is in bytes, an interval is so many slots as computed, and an arm waits for
-as many tokens as fit into their bytes. The lock holds what follows; this file has the arithmetic.
+An arm that stores slots in another form than the model computes them, quantized or with a weight, gets more
+or fewer slots for the same bytes. The same holds for the growth between two evictions, by one interval: in a
+cell with a budget in bytes, the interval counts slots as computed, and an arm evicts after as many tokens as
+fit into their bytes. The lock stores the results; this file has the arithmetic.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
 __all__ = ["FIELD", "Widths", "buffered", "entry", "faults", "in_bytes", "needed", "of_lock", "slot_of"]
 
-FIELD = "slot_bytes"  # of a lock
-ITEM: Mapping[str, int] = {"float32": 4, "bfloat16": 2}  # bytes of a number, by the registered dtype
+FIELD = "slot_bytes"  # the field of a lock
+ITEM: Mapping[str, int] = {"float32": 4, "bfloat16": 2}  # bytes per number, by registered dtype
 PLAIN = "policies.cadence.Cadence()"
 
 
 class Widths(NamedTuple):
-    """Of the cache of one model."""
+    """Dimensions of the cache of one model."""
 
     heads: int  # layers times KV heads
-    width: int  # numbers of a key, and of a value, of one head in one layer
+    width: int  # numbers in a key, and in a value, of one head in one layer
 
     def slot(self, own: int, dtype: str) -> Slot:
-        """own: bytes of a slot of one head in one layer, as an arm stores it."""
+        """Return the size of a slot. stored: its bytes for one head in one layer, as an arm stores it."""
         return Slot(self.heads, 2 * self.width * ITEM[dtype], own)
 
 
 def slot_of(protocol: Design, arm: str, one: Widths) -> Slot:
-    """What a slot of an arm takes. Raises ValueError for a state that does not fit these widths."""
+    """Return the slot size of an arm. Raises ValueError for a state that does not fit these widths."""
     dtype = protocol.generation.dtype
     return one.slot(protocol.policy(arm).state.slot_bytes(one.width, ITEM[dtype]), dtype)
 
 
 def in_bytes(budgets: Iterable[str]) -> dict[str, Budget]:
-    """Those of the budgets that are in bytes, by their text."""
+    """Return those budgets that are in bytes, by their text."""
     found = ((text, of_bytes(text)) for text in budgets)
     return {text: budget for text, budget in found if budget is not None}
 
 
 def needed(budgets: Iterable[str], policies: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether a lock has the field. policies: the settings of every arm, by path."""
+    """Return whether a lock needs this field. policies: the settings of every arm, by path."""
     return bool(in_bytes(budgets)) or not all(map(_as_computed, policies.values()))
 
 
@@ -57,8 +57,8 @@ def _as_computed(settings: Mapping[str, str]) -> bool:
 
 
 def buffered(policy: "Policy", slot: Slot) -> "Policy":
-    """The policy of a cell whose budget is in bytes. A cadence of another kind than the plain one keeps its
-    interval, which may mean more than room: ThinKV's is a segment of the text.
+    """Return the policy with its interval scaled, for a cell with a budget in bytes. Other eviction schedules
+    than the plain one keep their interval, which may mean more than memory: ThinKV's is a segment of text.
     """
     from policies import Cadence
 
@@ -79,8 +79,8 @@ def entry(
     budgets: Iterable[str],
     policies: Mapping[str, Mapping[str, str]],
 ) -> dict[str, Any]:
-    """What a lock says of one model. own: bytes of a slot of one head in one layer, by arm. budgets and
-    policies as the lock has them.
+    """Return the entry of one model in a lock. stored_bytes: bytes of a slot of one head in one layer, by
+    arm. budgets, policies: as in the lock.
     """
     sizes = in_bytes(budgets)
     arms: dict[str, Any] = {}
@@ -97,15 +97,15 @@ def entry(
 
 
 def of_lock(locked: Mapping[str, Any]) -> dict[str, Widths] | None:
-    """By model; None of a lock without the field."""
+    """Return the widths by model; None for a lock without the field."""
     if (found := locked.get(FIELD)) is None:
         return None
     return {model: Widths(one["heads"], one["width"]) for model, one in found.items()}
 
 
 def faults(locked: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each thing in this field of a lock that the rest of the lock contradicts. What a slot of a
-    state takes that does not store it as computed, its policy says, with torch.
+    """Yield one line for each contradiction between this field and the rest of a lock. Slot sizes of states
+    that do not store slots as computed are not checked: that needs the policy, and torch.
     """
     content, found = locked["protocol"]["content"], locked.get(FIELD)
     policies = locked.get("policies", {})

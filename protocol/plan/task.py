@@ -1,4 +1,4 @@
-"""What is asked, as a person writes it: a task of ours by its name, a file of one's own, one of lm-eval."""
+"""The table [[tasks]] of protocol.toml: a built-in task by name, a file of problems, or a task of lm-eval."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from protocol.plan.kinds import NAME, Named, Written
 __all__ = ["TASK", "Longest", "Task"]
 
 FILE = Written(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.jsonl", "the name of a file beside protocol.toml, NAME.jsonl")
-TAKEN = ("ledger.jsonl",)  # of a registration's own files
+TAKEN = ("ledger.jsonl",)  # files of a registration itself
 LISTING = "kv-prereg tasks list"
-MOST_TOKENS = 1 << 20  # of a prompt of RULER, whose generator would fill the memory with a longer one
-# Fields that stand with one way to name a task, and with no other.
+MOST_TOKENS = 1 << 20  # in a prompt of RULER, whose generator runs out of memory with longer ones
+# Fields that are allowed only with these ways to name a task.
 ONLY_WITH = {
     "grader": ("file",),
     "instruction": ("file",),
@@ -28,7 +28,7 @@ ONLY_WITH = {
 
 
 class Longest(NamedTuple):
-    """The most that a context may hold, in one of two units."""
+    """The maximum length of a context, in one of two units."""
 
     words: Annotated[
         int | None,
@@ -40,7 +40,7 @@ class Longest(NamedTuple):
 
 
 class OneUnit(Table):
-    """A table with exactly one of its fields."""
+    """A table in which exactly one field is set."""
 
     def read(self, value: Any, at: str) -> Any:
         if isinstance(value, Mapping) and len(value.keys() & self.fields) != 1:
@@ -52,7 +52,7 @@ class OneUnit(Table):
 
 
 class Ours(Named):
-    """A task that has a name here."""
+    """The name of a built-in task."""
 
     def missing(self, name: str, example: Any = None) -> str:
         return f'missing; add name = "needle-256", or another that `{LISTING}` lists; or file, or lm_eval'
@@ -67,7 +67,7 @@ class Ours(Named):
 
 
 class Task(NamedTuple):
-    """A frozen set of problems, and how they are asked."""
+    """A frozen set of problems, and how they are put to the model."""
 
     name: Annotated[
         str,
@@ -172,7 +172,7 @@ class Task(NamedTuple):
 
 
 class OneTask(Table):
-    """The table of a task, with one of the three ways to name it and what stands with that one."""
+    """The table of a task: one of three ways to name it, and the fields allowed with that one."""
 
     def read(self, value: Any, at: str) -> Any:
         if not isinstance(value, Mapping):
@@ -210,7 +210,7 @@ class OneTask(Table):
         return ("name", *super().needed)
 
     def _ours(self) -> Table:
-        """Without a file, the name says which."""
+        """Return the table for a task without a file: its name is that of a built-in task."""
         ours = Ours(tasks.names, LISTING, of="task", known_as=lambda: known_as.TASKS)
         own = self.fields["name"]._replace(kind=ours, without=None)
         return Table({**self.fields, "name": own}, self.made, self.parts, meant=self.meant)

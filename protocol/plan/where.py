@@ -1,4 +1,4 @@
-"""Where in protocol.toml something is wrong: its line, and a field that stands in a table of others."""
+"""Locations of faults in protocol.toml: line numbers, and fields that are in the wrong table."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from protocol.plan.kinds import ByName
 
 __all__ = ["elsewhere", "line", "no_toml"]
 
-MOST_LINES = 1000  # of a file of which a line is looked for: a protocol has some forty
+MOST_LINES = 1000  # of a file to search for a line; a protocol has about forty
 TOP = "the top of the file, above all tables"
 Keys = tuple["str | int", ...]
 
 
 def line(text: str, fault: str) -> int | None:
-    """The line on which the field that `fault` begins with stands or, where there is none, the table that it
-    would stand in. None where that cannot be told exactly.
+    """Return the line of the field with which `fault` begins or, if it is absent, of the table that should
+    have it. None if that is not certain.
 
-    Whole lines are given to tomllib, one more each time: a field stands where it is first there.
+    tomllib parses ever longer prefixes of the file: a field is on the line with which it first appears.
     """
     lines, document = text.split("\n"), tomllib.loads(text)
     keys = _keys(document, fault.partition(": ")[0])
@@ -31,7 +31,7 @@ def line(text: str, fault: str) -> int | None:
     for number in range(1, len(lines) + 1):
         try:
             part = tomllib.loads("\n".join(lines[:number]))
-        except tomllib.TOMLDecodeError:  # in the middle of a value
+        except tomllib.TOMLDecodeError:  # the prefix ends inside a value
             continue
         if _has(part, keys):
             return first
@@ -40,7 +40,7 @@ def line(text: str, fault: str) -> int | None:
 
 
 def elsewhere(fault: Fault, document: Mapping[str, Any], design: Table) -> str | None:
-    """What to do about a field that is missing, or unknown, because it stands in another table; else None."""
+    """Return the fix for a field that is missing or unknown because it is in the wrong table; else None."""
     if fault.unknown:
         own = _places(design, fault.unknown)
         at = fault.written.partition(": ")[0]
@@ -65,7 +65,7 @@ def elsewhere(fault: Fault, document: Mapping[str, Any], design: Table) -> str |
 
 
 def no_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
-    """What is wrong with a line that is no TOML, and what to type."""
+    """Explain a line that is no TOML, and how to fix it."""
     said = str(error)
     if text.lstrip().startswith("{"):
         return "is JSON, and a protocol is TOML; write name = value, one a line"
@@ -78,7 +78,7 @@ def no_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
     return f"line {number}: is no TOML: {shown or 'the end of the file'}; {fix}"
 
 
-# What stands after "=" in a line, behind what tomllib says of it.
+# Patterns in the message of tomllib followed by the line, and the fix for each.
 SLIPS = (
     (re.compile(r"Cannot (overwrite|declare|mutate)|already"), "it stands twice; keep one of them"),
     (re.compile(r"\n[^=]*= *(True|False)\b"), "write true or false, in small letters"),
@@ -99,7 +99,7 @@ SLIPS = (
 
 
 def _keys(document: Any, path: str) -> Keys:
-    """The longest beginning of a path such as tasks[0].name that is there, as keys."""
+    """Return the longest prefix of a path such as tasks[0].name that exists, as keys."""
     keys: list[str | int] = []
     while path:
         if isinstance(document, list):
@@ -125,12 +125,12 @@ def _has(document: Any, keys: Keys) -> bool:
         inside = range(len(document)) if isinstance(document, list) else document
         if not isinstance(document, list | dict) or key not in inside:
             return False
-        document = document[key]  # type: ignore[index]  # a key of its kind, as was asked
+        document = document[key]  # type: ignore[index]  # the check above matches key and container
     return True
 
 
 def _places(design: Table, name: str) -> list[str]:
-    """The tables in which a field of this name is declared."""
+    """Return the headers of the tables that declare a field of this name."""
     found = [TOP] if name in design.fields else []
     for header, field in design.fields.items():
         kind = field.kind
@@ -144,7 +144,7 @@ def _places(design: Table, name: str) -> list[str]:
 
 
 def _found(document: Any, name: str, header: str) -> list[str]:
-    """The tables of a document in which this name stands."""
+    """Return the headers of the tables of a document that contain this name."""
     return list(_tables(document, name, header))
 
 
@@ -163,7 +163,7 @@ def _in(header: str) -> str:
 
 
 def _header(path: str) -> str:
-    """As it is written above a table."""
+    """Return the header of a table as it is written."""
     if not path:
         return TOP
     name = path.partition("[")[0].partition(".")[0]

@@ -1,4 +1,4 @@
-"""How long a study takes on a machine, what fits and what it costs: arithmetic from constants with a source.
+"""Planning: time, memory and cost of a study on a machine, computed from constants with sources.
 
 May import: analysis.output, policies, protocol.plan, protocol.locked, protocol.engine, protocol.tasks,
 protocol.models, protocol.evidence; torch, transformers.

@@ -1,6 +1,6 @@
-"""Seconds and bytes of lanes that decode in batches, from the shape of a model and the rates of a machine.
+"""A cost model: seconds and bytes of lanes decoded in batches, from the shape of a model and machine rates.
 
-Every formula is derived in docs/planning.md. Nothing here knows of tensors: numbers in, numbers out.
+docs/planning.md derives every formula. There are no tensors: numbers in, numbers out.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = [
     "room",
 ]
 
-QUANTUM = 16  # slots of which a capacity is a multiple: protocol.engine.slots
-BLOCK = 128  # rows of attention that a signal reads at once: policies.signals
+QUANTUM = 16  # capacities are multiples of this many slots: protocol.engine.slots
+BLOCK = 128  # attention rows that a signal reads at once: policies.signals
 
 
 class Shape(NamedTuple):
-    """Of a model. weights: numbers in all. linear: those that every token is multiplied with, without the
-    head that gives the logits, which has head of them. itemsize: bytes of one number.
+    """The shape of a model. weights: number of parameters. linear: parameters used for every token, without
+    those of the output head. head: parameters of the output head. itemsize: bytes of one parameter.
     """
 
     layers: int
@@ -55,14 +55,14 @@ class Shape(NamedTuple):
 
     @property
     def slot_bytes(self) -> int:
-        """Of a key and a value in every KV head of every layer."""
+        """Bytes of a key and a value in all KV heads of all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * self.itemsize
 
 
 class Arm(NamedTuple):
-    """Seconds that a policy adds: at the end of the prompt, to every step of a lane, at an event.
+    """Seconds that a policy adds: at the end of the prompt, to each step of a lane, at an eviction.
 
-    Each is a part of its own and a part a layer.
+    Each is (fixed, per layer).
     """
 
     first: tuple[float, float] = (0.0, 0.0)
@@ -71,10 +71,10 @@ class Arm(NamedTuple):
 
 
 class Host(NamedTuple):
-    """Seconds of what surrounds the tensors. forward: of one. layer: of each layer of one. pool: of each
-    further pool of lanes in each layer. lane: of each lane of a forward, and the same a layer. join: of a
-    lane that gets its place, and the same a layer. logit: of each logit of a lane that samples. noise: of
-    each number of noise, which lanes of one problem, seed and step share. arm: of a policy that evicts.
+    """Seconds outside of tensor operations. forward: per forward pass. layer: per layer of it. pool: per
+    further pool of lanes and layer. lane: per lane of a forward pass (fixed, per layer). join: per lane that
+    joins a batch (fixed, per layer). logit: per logit of a lane that samples. noise: per number of noise,
+    which lanes with equal problem, seed and step share. arm: of a policy that evicts.
     """
 
     forward: float
@@ -88,11 +88,11 @@ class Host(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What a device does in a second. linear: FLOP of linear layers on a prompt. attention: FLOP of its
+    """Throughput of a device per second. linear: FLOP of linear layers on a prompt. attention: FLOP of its
     causal attention. watched: attention weights of a prompt that a signal reads. rows: FLOP of linear layers
-    on a token of each lane. weights, cache: bytes of weights and of slots read. load: bytes of weights read
-    from the disk and digested. beside: whether the host works while the device does. arms: by name, of those
-    that were measured.
+    on one token per lane. weights, cache: bytes of weights and of slots read. load: bytes of weights read
+    from disk and hashed. is_asynchronous: whether the host works while the device does. arms: the measured
+    arms, by name.
     """
 
     linear: float
@@ -111,9 +111,9 @@ class Rates(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Lanes of one cell. start: slots after the prompt. budget: slots after an event, None without events.
-    capacity: slots of a lane at its longest. slot: bytes of one in all heads and layers. state: bytes that
-    its policy carries at most. evicts: whether it has a first event.
+    """Lanes of one cell. start: slots after the prompt. budget: slots after an eviction, None if none happens
+    while decoding. capacity: slots of a lane at its longest. slot: bytes of a slot in all heads and layers.
+    state: most bytes of policy state. evicts: whether it evicts at the end of the prompt.
     """
 
     arm: str
@@ -127,7 +127,7 @@ class Kind(NamedTuple):
     evicts: bool
 
     def held(self, tokens: int) -> float:
-        """Slots on average over so many steps."""
+        """Return the mean number of slots over so many steps."""
         if self.budget is None:
             return self.start + tokens / 2
         grows = self.budget + self.interval - self.start
@@ -138,7 +138,7 @@ class Kind(NamedTuple):
         ) / tokens
 
     def events(self, tokens: int) -> int:
-        """While decoding so many tokens."""
+        """Return the number of evictions while decoding so many tokens."""
         if self.budget is None:
             return 0
         grows = self.budget + self.interval - self.start
@@ -146,7 +146,7 @@ class Kind(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """Seconds, by what takes them. They add up to the whole."""
+    """Seconds by cause; they add up to the total."""
 
     prompts: float = 0.0
     weights: float = 0.0
@@ -167,7 +167,7 @@ class Spent(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """forwards: of the batch. lane_steps: of its lanes together."""
+    """The cost of a batch. forwards: its forward passes. lane_steps: the sum of steps over its lanes."""
 
     spent: Spent
     forwards: int
@@ -175,7 +175,7 @@ class Decoded(NamedTuple):
 
 
 def prefill(shape: Shape, rates: Rates, tokens: int, watched: int) -> float:
-    """Seconds of one prompt. watched: rows of attention that signals read in each layer, from the last."""
+    """Return seconds of one prompt. watched: last attention rows that signals read in each layer."""
     linear = max(2 * (shape.linear * tokens + shape.head) / rates.linear, shape.bytes / rates.weights)
     causal = 2 * shape.layers * shape.q_heads * shape.head_dim * tokens**2 / rates.attention
     rows = min(watched, tokens)
@@ -185,7 +185,7 @@ def prefill(shape: Shape, rates: Rates, tokens: int, watched: int) -> float:
 
 
 def joined(shape: Shape, rates: Rates, kind: Kind) -> float:
-    """Seconds of one lane that gets its place, with its first event."""
+    """Return seconds for one lane to join a batch, including its first eviction."""
     first = rates.arm(kind.arm).first if kind.evicts else (0.0, 0.0)
     return sum(own + shape.layers * each for own, each in (rates.host.join, first))
 
@@ -197,12 +197,11 @@ def decoded(
     together: int,
     samples: bool,
 ) -> Decoded:
-    """One batch: lanes of (kind, problem, tokens) in the order in which they get a place, `together` at once.
-
-    A lane that ends makes place for the next. samples: whether a token is drawn, and not the likeliest.
+    """Return the cost of one batch: lanes (kind, problem, tokens) in the order in which they join, `at_once`
+    at a time; a lane that ends is replaced by the next. samples: whether tokens are sampled, not greedy.
     """
     waiting = deque(lanes)
-    running: list[list[int]] = []  # [steps left, number of the kind's row]
+    running: list[list[int]] = []  # [steps left, index in rows]
     rows: list[tuple[float, float, float, tuple[int, int], tuple[int, int]]] = []
     spent, forwards, lane_steps, host = Spent(), 0, 0, rates.host
     while waiting or running:
@@ -235,19 +234,19 @@ def decoded(
 
 
 class Room(NamedTuple):
-    """Bytes on one device. prompt: the peak of a prefill, with the slots of the prompt that waits. step,
-    event: what each lane of a forward, and one event, need beside the slots.
+    """Bytes on one device. prompt: the peak of a prefill, with the slots of the waiting prompt. step, event:
+    what each lane of a forward pass, and one eviction, need in addition to slots.
     """
 
     weights: int
     prompt: int
-    lanes: tuple[int, ...]  # slots and state of the lanes of a batch, largest first
-    step: int  # of each lane
+    lanes: tuple[int, ...]  # slots and state of each lane of a batch, largest first
+    step: int  # per lane
     event: int
 
     def bytes(self, lanes: int) -> int:
-        """With the largest `lanes` lanes of a batch at once. A pool is copied layer by layer as it grows: one
-        layer of them is there twice.
+        """Return the bytes with the largest `lanes` lanes of a batch at once. A pool is copied layer by layer
+        as it grows, so one layer exists twice.
         """
         held = sum(self.lanes[:lanes])
         return self.weights + held + max(self.prompt, self.event) + lanes * self.step
@@ -263,12 +262,12 @@ def room(
     watches: bool,
     raw: bool,
 ) -> Room:
-    """Of a batch of these lanes, with prompts of at most so many tokens. signals: how many read the attention
-    of a prompt. watches: whether one reads that of new tokens; raw: the logits too. chunk: tokens of a prompt
-    that are fed at once.
+    """Return the memory of a batch of these lanes, with prompts of at most `prompt` tokens, fed `chunk` at a
+    time. signals: how many read the attention of a prompt. watches: whether one reads that of new tokens;
+    raw: also their logits.
     """
     fed = min(prompt, chunk or prompt)
-    dim, wide = shape.head_dim, 4  # bytes of float32, in which attention is read
+    dim, wide = shape.head_dim, 4  # bytes of float32, the dtype in which attention is read
     activations = fed * shape.itemsize * (3 * shape.intermediate + 8 * shape.width)
     mask = 512 * prompt if fed < prompt else 0
     reading = wide * (3 * BLOCK * shape.q_heads * prompt + 8 * shape.kv_heads * prompt * dim) * bool(signals)
@@ -277,7 +276,7 @@ def room(
     states = 2 * wide * shape.layers * shape.q_heads * prompt * signals
     sizes = sorted((kind.capacity * kind.slot + kind.state for kind in lanes), reverse=True)
     most = max(kind.capacity for kind in lanes)
-    copied = -(-sum(sizes[:1]) // max(1, shape.layers))  # a layer of a lane, twice while a pool grows
+    copied = -(-sum(sizes[:1]) // max(1, shape.layers))  # a layer of a lane exists twice while a pool grows
     seen = wide * shape.layers * shape.q_heads * most * ((4 if raw else 2) if watches else 0)
     token = shape.itemsize * (3 * shape.intermediate + 6 * shape.width)
     step = logits + seen + token + copied
@@ -288,7 +287,7 @@ def room(
 
 
 def lanes_that_fit(needed: Room, memory: float) -> int:
-    """The most lanes of a batch that fit at once whichever they are; 0 where none does."""
+    """Return how many lanes of a batch fit at once, whichever they are; 0 if none does."""
     beside = needed.weights + max(needed.prompt, needed.event)
     held = accumulate(needed.lanes)
     found = (count for count, size in enumerate(held, 1) if beside + size + count * needed.step > memory)

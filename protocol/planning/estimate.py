@@ -1,4 +1,4 @@
-"""The estimate of a study on a machine: hours, memory and cost, what dominates, and what was assumed."""
+"""The estimate of a study on a machine: hours, memory, cost, what dominates, and the assumptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.planning.workload import Load
 __all__ = ["USABLE", "Estimate", "Part", "batch", "estimated", "text", "values"]
 
 USABLE = 0.9
-"""Of a device's memory: the rest is for the driver, libraries and what the allocator cannot join."""
+"""The usable share of the memory of a device; the rest is for driver, libraries and fragmentation."""
 
 SPOKEN = {
     "prompts": "prompts",
@@ -26,9 +26,9 @@ SPOKEN = {
 
 
 class Part(NamedTuple):
-    """Of one phase, model and task. Seconds of one device: optimistic with answers as assumed, expected,
-    expected with every answer at its longest, pessimistic with these. batches: units of work. lanes: at once;
-    fit: how many do at most, of all. room: bytes.
+    """The estimate for one phase, model and task. seconds: of one device for a batch: optimistic, expected,
+    expected with all answers at their longest, pessimistic with these. batches: units of work. lanes: decoded
+    at once; fit: how many fit at most.
     """
 
     load: Load
@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """seconds: of the whole, as in `Part`, with loading; cost in the price's own currency or None."""
+    """The estimate of a study. seconds: as in `Part`, of all parts with loading. price: per hour, or None."""
 
     machine: str
     beside: int
@@ -66,8 +66,9 @@ def estimated(
     price: float | None,
     assumed: Sequence[str],
 ) -> Estimate:
-    """sides: pessimistic, expected and optimistic rates, by model. beside: batches that run at once, each in
-    a process. memory: bytes that one may take. lanes: at once, by model, None where registering chooses.
+    """Estimate a study. sides: pessimistic, expected and optimistic rates, by model. batches_at_once: batches
+    that run in parallel, each in a process. memory: bytes for each. lanes: how many decode at once, by model;
+    None if registering chooses.
     """
     samples = generation.temperature > 0
     parts, whole = [], [0.0, 0.0, 0.0, 0.0]
@@ -129,7 +130,7 @@ def _part(
 def batch(
     load: Load, rates: Rates, answers: tuple[tuple[int, ...], ...], lanes: int, samples: bool
 ) -> Decoded:
-    """A batch of the registered number of problems; of answers that are known, the mean over all of them."""
+    """Return the cost of a batch of the registered number of problems, a mean if answers are known."""
     prompt = prefill(load.shape, rates, load.prompt, load.watched) * (1 + load.again)
     size = load.together
     groups = [answers[at : at + size] for at in range(0, len(answers), size)] if len(answers) > 1 else []
@@ -153,7 +154,7 @@ def batch(
 
 
 def values(found: Estimate) -> dict[str, Any]:
-    """As --json prints it."""
+    """Return the estimate as --json prints it."""
     low, middle, longest, high = (round(seconds / 3600, 4) for seconds in found.seconds)
     hours = {"low": low, "expected": middle, "longest": longest, "high": high}
     cost = None
@@ -195,7 +196,7 @@ def _of_part(part: Part) -> dict[str, Any]:
 
 
 def text(found: Estimate) -> str:
-    """As a person reads it."""
+    """Format the estimate as text."""
     low, middle, longest, high = found.seconds
     lines = [
         f"on {found.machine}, {found.beside} {'batch' if found.beside == 1 else 'batches'} at once: "
@@ -242,7 +243,7 @@ def _told(part: Part, found: Estimate) -> list[str]:
 
 
 def short(model: str) -> str:
-    """Without the commit of a repository."""
+    """Return the name of a model without the commit of its repository."""
     return model.partition("@")[0].removeprefix("hf:")
 
 

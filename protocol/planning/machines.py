@@ -1,4 +1,4 @@
-"""Machines as data: peaks of data sheets, and what is assumed of how much of them is reached."""
+"""Machines as data: peaks from data sheets, and assumptions about the share of them that is reached."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MOST = 4096  # devices
 
 
 class Machine(NamedTuple):
-    """devices: how many of it work at once. memory, bandwidth: bytes and bytes a second of one. flops: FLOP a
-    second of one, by dtype. accelerator: whether the host works beside it. share, host, load: as
-    machines.toml has them, pessimistic first. own: which of these are the writer's, and not assumed here.
+    """A machine. devices: how many work at once. memory, bandwidth: bytes and bytes/s of one device. flops:
+    FLOP/s of one, by dtype. accelerator: whether the host works in parallel. share, host, load: as in
+    machines.toml, pessimistic first. overrides: which of these the user has set.
     """
 
     name: str
@@ -49,7 +49,7 @@ def known() -> dict[str, Any]:
 
 
 def named(text: str) -> tuple[int, str]:
-    """(how many, which) of "8xA100-80G". Raises BadInput."""
+    """Parse "8xA100-80G" into (number of devices, name). Raises BadInput."""
     found = COUNTED.fullmatch(text)
     if found is None:
         raise BadInput(f"--on {text!r}: write a machine, such as 8xA100-80G, {HERE}, or a file")
@@ -60,7 +60,7 @@ def named(text: str) -> tuple[int, str]:
 
 
 def machine(text: str) -> Machine:
-    """By its name, or from a file of constants, with how many of it before an x. Raises BadInput."""
+    """Return the machine for NAME, FILE or COUNTxNAME; a file has constants. Raises BadInput."""
     count, name = named(text)
     if Path(name).suffix.lower() in (".toml", ".json"):
         return _made(Path(name).stem, count, _read(Path(name)), f"--on {name}", ())
@@ -76,7 +76,7 @@ def machine(text: str) -> Machine:
 
 
 def _folded(name: str) -> str:
-    """Without what people write in more than one way: A100_80GB is A100-80G, and RTX4090 is 4090."""
+    """Normalize spelling: A100_80GB becomes a10080g, like A100-80G, and RTX4090 becomes 4090."""
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
     plain = re.sub(r"^(nvidia)?(geforce)?(rtx)?", "", plain)
     return re.sub(r"(?<=\d)gb$", "g", re.sub(r"(sxm\d?|pcie)", "", plain))
@@ -125,7 +125,7 @@ def _made(name: str, count: int, table: Any, at: str, own: tuple[str, ...]) -> M
 
 
 def _part(given: Any, assumed: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Constants in the place of assumed ones, of the same form; one number stands for all three sides."""
+    """Return constants that replace assumed ones of the same form; one number is used for all three sides."""
     if not isinstance(given, dict):
         raise BadInput(f"{at}: write a table of constants")
     found: dict[str, Any] = {}
@@ -159,7 +159,7 @@ def _unit(field: str) -> str:
 
 
 def rates(made: Machine, dtype: str) -> tuple[Rates, Rates, Rates]:
-    """Pessimistic, expected, optimistic. Raises BadInput where it has no peak for this dtype."""
+    """Return pessimistic, expected and optimistic rates. Raises BadInput without a peak for this dtype."""
     if dtype not in made.flops:
         raise BadInput(f"--on {made.name}: flops: has none for {dtype}, which is registered; add it")
     peak, bandwidth = made.flops[dtype], made.bandwidth

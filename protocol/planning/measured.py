@@ -1,8 +1,8 @@
-"""What a device does in a second, measured here in seconds: products, attention, and the engine around them.
+"""Measurement of the rates of this device within seconds: matrix products, attention and engine overhead.
 
-The engine's own seconds are those of small random networks, at two depths and two numbers of lanes, where
-products take next to nothing; each policy of a study is measured beside lanes that keep everything. Nothing
-of the registered models is run: what is found is of the machine.
+The overhead of the engine is measured on small random networks, at two depths and two numbers of lanes, where
+products are negligible; each policy of a study is compared with lanes that retain everything. The registered
+models are not run: the rates are those of the machine.
 """
 
 from __future__ import annotations
@@ -28,21 +28,19 @@ from protocol.planning.arithmetic import Arm, Host, Rates, Shape
 
 __all__ = ["Asked", "measured"]
 
-DEPTHS = (4, 8)  # layers; with fewer, policies that read bands of layers find two in one
+DEPTHS = (4, 8)  # layers; with fewer, bands of layers that some policies read would overlap
 LANES = (2, 16)
-ALONE = 8  # lanes of one policy
+ALONE = 8  # lanes of a measured policy
 STEPS = 48
 PROMPT = 48  # tokens
 VOCABULARY = 64
-WORKING_SET = 2**28  # bytes of weights that are read over: more than a cache holds
+WORKING_SET = 2**28  # bytes of weights to read in turn: more than a processor cache holds
 REPEATED = 2
-LOAD = 1e9  # bytes a second, assumed: read and digested
+LOAD = 1e9  # bytes a second read from disk and hashed, an assumption
 
 
 class Asked(NamedTuple):
-    """What of a study the measurement is made for. arms: a policy and its slots, by name. prompt: tokens.
-    lanes: at once.
-    """
+    """What to measure for a study. arms: (policy, slots) by name. prompt: tokens. lanes: decoded at once."""
 
     shape: Shape
     dtype: str
@@ -53,7 +51,7 @@ class Asked(NamedTuple):
 
 
 class Small(NamedTuple):
-    """A random network for the engine, which never stops."""
+    """A random network for the engine, which never stops by itself."""
 
     name: str
     network: Any
@@ -66,13 +64,13 @@ class Small(NamedTuple):
 
 
 class Clock(NamedTuple):
-    """now: seconds. device: whose queued work is waited for."""
+    """A stopwatch. now: seconds. device: the device to synchronize with."""
 
     now: Callable[[], float]
     device: str
 
     def of(self, act: Callable[[], object], at_least: float = 0.0) -> float:
-        """Seconds of one act: the least of some, after one that warms up; more of them until `at_least`."""
+        """Return seconds of one call after a warm-up: the minimum of runs of at least `at_least` seconds."""
         act()
         found = float("inf")
         for _ in range(REPEATED):
@@ -98,7 +96,7 @@ def measured(
     now: Callable[[], float] = time.perf_counter,
     tell: Tell = lambda at: None,
 ) -> tuple[Rates, dict[str, str]]:
-    """The rates of this device, and of the arms that could not be measured why."""
+    """Return the rates of this device, and the reason for each arm that could not be measured."""
     clock = Clock(now, device)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -123,7 +121,7 @@ def _drawn(asked: Asked, clock: Clock, *sizes: int) -> torch.Tensor:
 
 
 def _linear(asked: Asked, clock: Clock, tokens: int) -> float:
-    """FLOP a second of a layer as wide as the model's, on so many tokens; its weights are in no cache."""
+    """Return FLOP/s of a linear layer of the width of the model, on so many tokens, with uncached weights."""
     matrices = _matrices(asked, clock)
     tokens = max(1, min(tokens, 2048))
     given = _drawn(asked, clock, tokens, asked.shape.width)
@@ -132,7 +130,7 @@ def _linear(asked: Asked, clock: Clock, tokens: int) -> float:
 
 
 def _weights(asked: Asked, clock: Clock) -> float:
-    """Bytes a second of weights that one token reads."""
+    """Return bytes/s of weights read for one token."""
     matrices = _matrices(asked, clock)
     given = _drawn(asked, clock, 1, asked.shape.width)
     taken = clock.of(lambda: [linear(given, each) for each in matrices], 0.05)
@@ -155,7 +153,7 @@ def _heads(asked: Asked, clock: Clock, tokens: int) -> tuple[torch.Tensor, torch
 
 
 def _attention(asked: Asked, clock: Clock) -> float:
-    """FLOP a second of the fused causal attention of one layer."""
+    """Return FLOP/s of the fused causal attention of one layer."""
     tokens = max(16, min(asked.prompt, 4096))
     queries, keys = _heads(asked, clock, tokens)
     scale = asked.shape.head_dim**-0.5
@@ -164,7 +162,7 @@ def _attention(asked: Asked, clock: Clock) -> float:
 
 
 def _watched(asked: Asked, clock: Clock) -> float:
-    """Attention weights a second beyond the fused kernel, where a signal sums up the last block of rows."""
+    """Return attention weights/s that a signal sums over the last block of rows, without the fused kernel."""
     tokens = max(16, min(asked.prompt, 4096))
     rows = min(BLOCK, tokens)
     queries, keys = _heads(asked, clock, tokens)
@@ -181,7 +179,7 @@ def _watched(asked: Asked, clock: Clock) -> float:
 
 
 def _cache(asked: Asked, clock: Clock) -> float:
-    """Bytes a second of slots that a new token of each lane attends to, with a mask where lanes differ."""
+    """Return bytes/s of slots that one new token per lane attends to, with a mask since lanes differ."""
     from protocol.engine.stepping import attended
 
     shape, slots = asked.shape, 256
@@ -197,7 +195,7 @@ def _cache(asked: Asked, clock: Clock) -> float:
 
 
 def _host(asked: Asked, clock: Clock) -> tuple[Host, dict[str, Arm], dict[str, str]]:
-    """Seconds of everything around the tensors."""
+    """Return the seconds outside of tensor operations, of all and by arm, and why arms were not measured."""
     small = {depth: _small(asked, clock, depth) for depth in DEPTHS}
     whole: dict[tuple[int, int], tuple[float, float]] = {}  # (joining, a step) by depth and lanes
     for depth, model in small.items():
@@ -231,7 +229,7 @@ def _host(asked: Asked, clock: Clock) -> tuple[Host, dict[str, Arm], dict[str, s
 
 
 class Both(NamedTuple):
-    """Seconds: own + layers * layer + lanes * (lane + layers * lane_layer)."""
+    """Seconds = base + layers * layer + lanes * (lane + layers * lane_layer)."""
 
     own: float
     layer: float
@@ -243,7 +241,7 @@ class Both(NamedTuple):
 
 
 def _of_both(found: Mapping[tuple[int, int], float]) -> Both:
-    """From two depths and two numbers of lanes; no part is negative."""
+    """Fit the cost to two depths and two numbers of lanes; no coefficient is negative."""
     (low, high), (few, many) = DEPTHS, LANES
     slope = {depth: max(0.0, (found[depth, many] - found[depth, few]) / (many - few)) for depth in DEPTHS}
     base = {depth: max(0.0, found[depth, few] - few * slope[depth]) for depth in DEPTHS}
@@ -261,8 +259,8 @@ def _lanes(policy: Policy, budget: int | None, count: int) -> list[Lane]:
 def _run(
     model: Small, clock: Clock, lanes: Sequence[Lane], prompt: int = PROMPT
 ) -> tuple[float, float, float, int]:
-    """Seconds of joining all lanes with their first events, of a step without its events, and of an event;
-    and how many there were.
+    """Return seconds for all lanes to join with their first evictions, of a step without evictions and of an
+    eviction, and the number of evictions.
     """
     ids = tuple(torch.randint(VOCABULARY, (prompt,), generator=torch.Generator().manual_seed(0)).tolist())
     request = Request("p", Prompt(ids, ()), tuple(lanes))
@@ -301,7 +299,7 @@ def _arm(
     joining: Both,
     stepping: Both,
 ) -> Arm:
-    """What a policy adds to lanes that keep everything, at so many slots."""
+    """Return the seconds that a policy adds to lanes that retain everything, at so many slots."""
     from dataclasses import replace
 
     budget = min(budget, 512)
@@ -326,7 +324,7 @@ def _arm(
 
 
 def _pools(model: Small, clock: Clock) -> float:
-    """Seconds a layer of each further pool: lanes of four lengths, beside four of one."""
+    """Return seconds per layer of each further pool: four lanes of four lengths minus four of one length."""
 
     def run(lengths: Sequence[int]) -> float:
         lane = tuple(_lanes(full(), None, 1))
@@ -344,7 +342,7 @@ def _pools(model: Small, clock: Clock) -> float:
 
 
 def _sampling(clock: Clock) -> tuple[float, float]:
-    """Seconds a logit of each lane, and a number of noise of each draw, above temperature 0."""
+    """Return seconds per logit of a lane, and per number of noise of a draw, at temperatures above 0."""
     size, lanes = 32768, 8
     logits = torch.randn(lanes, size, device=clock.device)
     apart = [sampling.Draw("p", seed, 0) for seed in range(lanes)]
@@ -355,7 +353,7 @@ def _sampling(clock: Clock) -> tuple[float, float]:
 
 
 def _small(asked: Asked, clock: Clock, layers: int) -> Small:
-    """As many heads as the model, and next to no width."""
+    """Return a random network with the heads of the model and a small width."""
     shape = asked.shape
     config = LlamaConfig(
         vocab_size=VOCABULARY,
@@ -377,7 +375,7 @@ def _small(asked: Asked, clock: Clock, layers: int) -> Small:
 
 
 def _statistics(network: Any, shape: Shape, layers: int) -> Mapping[str, Any]:
-    """Values of the right form for what is calibrated of a model."""
+    """Return random values in the form of calibrated statistics."""
     device, dim = network.device, shape.head_dim
     mean = torch.randn(layers, shape.q_heads, dim // 2, dtype=torch.complex64).to(device)
     direction = torch.nn.functional.normalize(torch.randn(dim), dim=0).to(device)

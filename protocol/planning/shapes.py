@@ -1,4 +1,4 @@
-"""The shape of a model from its configuration alone: what its weights, a token and a slot take."""
+"""The shape of a model from its configuration: sizes of its weights, a token and a slot."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ NEEDED = (
 
 class Found(NamedTuple):
     config: Any
-    source: str  # where the configuration is from, for a reader
+    source: str  # the origin of the configuration, for a reader
 
 
 def found(model: str, home: Path, given: Path | None = None) -> Found:
-    """The configuration of a registered model: of a file that is given, of the model itself where it is here,
-    or of one whose shape is known. Raises BadInput.
+    """Return the configuration of a registered model: from `path`, from the fetched model, or from the table
+    of known shapes. Raises BadInput.
     """
     if given is not None:
         return Found(_read(given), str(given))
@@ -78,9 +78,9 @@ def _config(table: dict[str, Any], name: str) -> Any:
 
 
 def shape_of(config: Any, dtype: str) -> Shape:
-    """Counted on a network without numbers: any architecture, tied embeddings once, as they lie in memory.
+    """Count parameters on the meta device, for any architecture; tied embeddings count once.
 
-    Of experts as many count as FLOP as a token is sent to, and all of them as bytes.
+    All experts count as bytes, but only those used for a token count as FLOP.
     """
     with torch.device("meta"):
         network = transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPES[dtype])

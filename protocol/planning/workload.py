@@ -1,4 +1,4 @@
-"""What a study asks of a machine: its lanes, their slots, its prompts, how long answers are taken to be."""
+"""The workload of a study: lanes, slots, prompts and the expected lengths of answers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from protocol.tasks import door, prompting
 
 __all__ = ["Given", "Load", "loads", "phases"]
 
-CHARACTERS = 4  # of a token, where no tokenizer is here
-AROUND = 32  # tokens that a chat template adds
+CHARACTERS = 4  # per token, without a tokenizer
+AROUND = 32  # tokens of a chat template
 SPLIT = {"probe": "dev", "confirm": "confirm"}
 
 
 class Given(NamedTuple):
-    """What a person says where nothing here tells. shapes: files, by model. prompt, answer: tokens."""
+    """Values from the user for what is unknown here. shapes: files, by model. prompt, answer: tokens."""
 
     shapes: Mapping[str, Path]
     prompt: int | None = None
@@ -40,10 +40,11 @@ class Given(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Of one phase, model and task. kinds: the lanes of a problem, in order. prompt, longest: tokens, on
-    average and at most. answers: tokens of each kind's lanes, problem by problem. watched: rows of attention
-    that signals read; signals: how many of them. watches, raw: what of new tokens' attention they read.
-    again: further times that a prompt is read, by lanes that read it for themselves. assumed: sentences.
+    """The work of one phase, model and task. kinds: the lanes of a problem, in order. prompt, longest:
+    mean and maximum tokens of a prompt. answers: tokens of each kind of lane, problem by problem.
+    watched: attention rows that signals read; signals: how many signals. watches, raw: whether they
+    read attention, and logits, of new tokens. rereads: further prefills of a prompt by lanes that need
+    their own. assumed: sentences.
     """
 
     phase: str
@@ -68,15 +69,15 @@ class Load(NamedTuple):
 
 
 def phases(protocol: Design) -> dict[str, Design]:
-    """What probe and confirm would run; of a sweep, confirm with its first candidate as the winner."""
+    """Return the designs of probe and confirm; with a sweep, confirm uses the first candidate as winner."""
     sweep = protocol.sweep
     confirmed = protocol if sweep is None else protocol.confirmed(sweep.candidates[0])
     return {"probe": protocol.probed(), "confirm": confirmed}
 
 
 def loads(planned: Planned, items: Mapping[str, Any], given: Given) -> list[Load]:
-    """By phase, model and task, in running order. items: the problems of each task that is here. Raises
-    BadInput for what nobody said and nothing here tells.
+    """Return the loads by phase, model and task, in running order. items: the problems of each available
+    task. Raises BadInput for an unknown quantity that the user has not set.
     """
     protocol, found = planned.protocol, []
     known = {}
@@ -205,8 +206,8 @@ def _load(
 
 
 def _state(policy: Policy, shape: Shape, capacity: int, prompt: int) -> int:
-    """Bytes that a policy carries for a lane, at most: positions, sums over slots in float32 for each query
-    head, the last queries, and states of hidden states and keys that are taken to be one number a slot each.
+    """Return the most bytes of policy state for a lane: positions, float32 sums over slots for each query
+    head, the last queries, and state from hidden states and keys, assumed to be one number per slot.
     """
     heads, layers = shape.q_heads, shape.layers
     size = 8 * layers * shape.kv_heads * capacity
@@ -224,7 +225,7 @@ def _state(policy: Policy, shape: Shape, capacity: int, prompt: int) -> int:
 def _prompts(
     planned: Planned, model: str, task: Task, items: Mapping[str, Any], given: Given
 ) -> tuple[list[tuple[int, int]], float, tuple[str, ...]]:
-    """(context, query) tokens of development problems that are not excluded, their share, what is assumed."""
+    """Return (context, query) tokens of development problems not excluded, their share, and assumptions."""
     protocol = planned.protocol
     if given.prompt is not None:
         query = 16 if task.query == "outside" else 0
@@ -265,7 +266,7 @@ def _prompts(
 
 
 def _answers(planned: Planned) -> dict[tuple[str, ...], list[int]]:
-    """Tokens of the probe's answers, where it ran, by model, task, budget and arm, in order."""
+    """Return tokens of the answers of the probe, if it ran, by model, task, budget and arm, in order."""
     found: dict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
     folder = planned.folder / records.FOLDERS["probe"] if planned.folder else None
     if folder is not None and folder.is_dir():
@@ -281,7 +282,7 @@ def _answers(planned: Planned) -> dict[tuple[str, ...], list[int]]:
 def _answered(
     cells: Sequence[grid.Cell], task: Task, said: Mapping[tuple[str, ...], Sequence[int]], given: Given
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    """Tokens of every cell's answers, problem by problem, and what of them is assumed."""
+    """Return tokens of the answers of every cell, problem by problem, and assumptions."""
     if given.answer is not None:
         tokens = min(given.answer, task.max_new_tokens)
         return ((tokens,) * len(cells),), (f"answers of {tokens:,} tokens, as given",)

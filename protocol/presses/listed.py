@@ -1,4 +1,4 @@
-"""Which presses of kvpress 0.5.5 run as an arm, and why the others do not."""
+"""The presses of kvpress 0.5.5: which of them run as an arm, and why the others do not."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -39,11 +39,11 @@ RUNS = (
     "ThinKPress",
 )
 EAGER = frozenset({"ObservedAttentionPress"})
-"""They read the attention weights, which transformers gives in its eager attention alone."""
+"""Presses that read attention weights, which transformers returns only with eager attention."""
 MASKING = frozenset({"AdaKVPress", "CriticalAdaKVPress"})
-"""They hold every slot, and mask what they evict."""
+"""Presses that store every slot and mask the evicted ones."""
 RENUMBERING = frozenset({"KeyRerotationPress"})
-"""They turn their keys to the positions 0, 1, 2, ...; what follows is numbered after them."""
+"""Presses that rotate their keys to the positions 0, 1, 2, ...; later tokens are numbered after these."""
 
 HUB = "reads what was trained or measured for a model from the network"
 DECODING = "compresses while decoding, inside a generation of its own; an arm's press compresses the prompt"
@@ -74,7 +74,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 
 
 def refuse_unrunnable(name: str) -> None:
-    """Raises ValueError for a press that does not run as an arm, with the reason."""
+    """Raise ValueError, with the reason, for a press that does not run as an arm."""
     if name in REFUSED:
         raise ValueError(f"{name} {REFUSED[name]}; choose another press")
     if name not in RUNS:

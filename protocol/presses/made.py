@@ -1,4 +1,4 @@
-"""A press with its settings, as a frozen value; the press itself is made of it anew wherever one runs."""
+"""The settings of a press as a frozen value; the press is built from it for every run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ RATIO = "compression_ratio"
 
 
 def installed() -> ModuleType:
-    """kvpress, without what importing it does to transformers: it wraps every attention function of the
-    process, so that other arms would run its code. Raises ValueError where it is not installed.
+    """Import kvpress and undo its change to transformers: it wraps every attention function of the process,
+    so that other arms would run its code. Raises ValueError if it is not installed.
     """
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -38,7 +38,7 @@ def installed() -> ModuleType:
             f"kvpress cannot be imported here ({missing.name}); run: pip install 'kvpress==0.5.5', in an "
             "environment of its own"
         ) from None
-    logging.getLogger("kvpress").setLevel(logging.ERROR)  # what a command says is its own
+    logging.getLogger("kvpress").setLevel(logging.ERROR)  # commands print their own messages
     for name, function in before.items():
         if ALL_ATTENTION_FUNCTIONS[name] is not function:
             ALL_ATTENTION_FUNCTIONS[name] = function
@@ -46,18 +46,18 @@ def installed() -> ModuleType:
 
 
 def version() -> str:
-    """Of the kvpress that is installed."""
+    """Return the version of the installed kvpress."""
     from importlib.metadata import version
 
     return version("kvpress")
 
 
 def settled(source: str, settings: Mapping[str, Any]) -> Any:
-    """The press that `source` names, e.g. "kvpress:SnapKVPress", with settings by their paths: a frozen
-    dataclass named and declared as the press is, whose inner press is another one.
+    """Return the settings of the press `source`, e.g. "kvpress:SnapKVPress", as a frozen dataclass with the
+    name and fields of the press; an inner press is a nested dataclass. settings: by path.
 
-    Raises ValueError, one line that names the path, for a press that does not run, a path that there is not,
-    a value of another type, and one that the press refuses.
+    Raises ValueError, one line that names the path, for a press that does not run, an unknown path, a value
+    of another type, and a value that the press refuses.
     """
     installed()
     described = _described(source.removeprefix(PREFIX), settings, "")
@@ -73,7 +73,7 @@ def settled(source: str, settings: Mapping[str, Any]) -> Any:
 
 
 def names_in(described: Any, above: str = "") -> Iterator[str]:
-    """Paths of its inner presses."""
+    """Yield the paths of the inner presses."""
     for one in fields(described):
         inner = getattr(described, one.name)
         if is_dataclass(inner):
@@ -82,7 +82,7 @@ def names_in(described: Any, above: str = "") -> Iterator[str]:
 
 
 def built(described: Any) -> Any:
-    """The press itself. Raises ValueError for settings that it refuses."""
+    """Build the press. Raises ValueError for settings that it refuses."""
     values = {one.name: getattr(described, one.name) for one in fields(described)}
     for name, value in values.items():
         if value is inspect.Parameter.empty:
@@ -97,7 +97,9 @@ def built(described: Any) -> Any:
 
 
 def _described(name: str, settings: Mapping[str, Any], at: str) -> Any:
-    """Without its plain settings. at: path of this press, with a point at its end; "" for the outermost."""
+    """Return the description without plain settings. prefix: path of this press, with a final point; "" for
+    the outermost.
+    """
     try:
         refuse_unrunnable(name)
     except ValueError as refused:
@@ -113,7 +115,7 @@ def _described(name: str, settings: Mapping[str, Any], at: str) -> Any:
 
 @cache
 def _declared(name: str) -> type[Any]:
-    """A frozen dataclass of the arguments of a press, with their types and defaults."""
+    """Return a frozen dataclass of the arguments of a press, with their types and defaults."""
     press = getattr(installed(), name)
     hints = get_type_hints(press.__init__)
     own = []

@@ -1,4 +1,4 @@
-"""A press as the policy of an arm, and what it leaves of a context."""
+"""A press as the policy of an arm, and the slots that it leaves of a context."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["AsThePress", "Given", "Pressed", "pressed"]
 
 
 class Given(NamedTuple):
-    """The slots that a press leaves, as they are, in its own order.
+    """The slots that a press leaves, unchanged and in its order.
 
-    keys, values: one tensor per layer, [kv_head, n, d]. hidden: slots that are held and that no token sees,
-    bool [kv_head, n]; None in a layer without any. logits: [vocabulary] after the last token. position: of
-    the next token. drew: whether it drew from torch's generator.
+    keys, values: one tensor for each layer, [kv_head, n, d]. hidden: slots that are stored and never attended
+    to, bool [kv_head, n]; None in a layer without any. logits: [vocabulary] after the last token. position:
+    of the next token. used_rng: whether it drew from torch's generator.
     """
 
     keys: list[Tensor]
@@ -39,18 +39,18 @@ class Given(NamedTuple):
         return any(hidden is not None for hidden in self.hidden)
 
     def counts(self) -> Tensor:
-        """Slots held, [layer, kv_head] on the CPU; what is masked is held."""
+        """Return the stored slots, [layer, kv_head] on the CPU; masked slots are included."""
         return torch.tensor([[keys.shape[1]] * keys.shape[0] for keys in self.keys])
 
     def whole(self) -> list[Tensor]:
-        """Masks that keep everything, one per layer."""
+        """Return masks that keep everything, one per layer."""
         return [torch.ones_like(keys[..., 0], dtype=torch.bool) for keys in self.keys]
 
 
 @dataclass(frozen=True)
 class AsThePress(Verbatim):
-    """Stands in every place of a policy that a press fills by itself: none of its methods is ever asked but
-    for `slots`, since nothing is known to be protected.
+    """A placeholder for every part of a policy that a press replaces: none of its methods is called except
+    `slots`, which protects nothing.
     """
 
     needs: ClassVar[frozenset[Signal]] = frozenset()
@@ -65,8 +65,9 @@ class AsThePress(Verbatim):
 class Pressed(Policy):
     """A press of kvpress, which compresses once, after the context.
 
-    press: its settings (`made.settled`). version: of kvpress. by_budget: whether its compression ratio is the
-    one that leaves the registered budget; else it is as registered, or the press has none.
+    press: its settings (`press_settings.describe_press`). version: of kvpress. by_budget: whether its
+    compression ratio is derived from the registered budget; otherwise it is as registered, or the press has
+    none.
     """
 
     press: Any = None
@@ -74,10 +75,10 @@ class Pressed(Policy):
     by_budget: bool = True
 
     def left(self, network: PreTrainedModel, context: Sequence[int], budget: int, key: int) -> Given:
-        """What the press leaves of a context that transformers feeds whole, into a cache of its own.
+        """Return what the press leaves of a context that transformers feeds at once, into a separate cache.
 
-        budget: slots per KV head and layer; key: of the draws, if there are any. The network is afterwards as
-        it was. Raises ValueError for what the press refuses, and for slots of another shape.
+        budget: slots per KV head and layer; key: seed of the random draws, if any. The network is restored
+        afterwards. Raises ValueError if the press refuses, and for slots of another shape.
         """
         from transformers import DynamicCache
 
@@ -111,8 +112,8 @@ class Pressed(Policy):
 
 
 def pressed(source: str, settings: Mapping[str, Any] | None) -> Pressed:
-    """The press that `source` names as the policy of an arm. Raises ValueError, one line: see `made.settled`;
-    and where kvpress is not installed.
+    """Return the press `source` as the policy of an arm. Raises ValueError, one line, as `describe_press`
+    does, and if kvpress is not installed.
     """
     settings = settings or {}
     press = made.settled(source, settings)
@@ -132,20 +133,22 @@ def pressed(source: str, settings: Mapping[str, Any] | None) -> Pressed:
 
 
 def inner(described: Any) -> Iterator[Any]:
-    """The presses inside a press, from the outside in."""
+    """Yield the presses inside a press, outermost first."""
     while (described := getattr(described, made.INNER, None)) is not None:
         yield described
 
 
 def ratio(budget: int, n: int) -> float:
-    """The compression ratio at which kvpress keeps `budget` of n slots: it truncates n * (1 - ratio), or
-    rounds it, in floats, and a quarter of a slot is within neither's reach.
+    """Return the compression ratio at which kvpress keeps `budget` of n slots. It truncates or rounds n * (1
+    - ratio) in floats, and a quarter of a slot is beyond the error of both.
     """
     return max(0.0, 1 - (budget + 0.25) / n)
 
 
 def hidden(keys: Tensor, masked: tuple[Tensor, ...] | None) -> Tensor | None:
-    """keys [kv_head, n, d]; masked: indices of batch, head and slot, as kvpress leaves them at a layer."""
+    """Return the mask of hidden slots. keys [kv_head, n, d]; masked: indices of batch, head and slot that
+    kvpress sets on a layer.
+    """
     if masked is None:
         return None
     _, heads, slots = masked
@@ -157,7 +160,7 @@ def hidden(keys: Tensor, masked: tuple[Tensor, ...] | None) -> Tensor | None:
 def refuse_reshaped(
     keys: Sequence[Tensor], values: Sequence[Tensor], network: PreTrainedModel, n: int
 ) -> None:
-    """Raises ValueError for what no cache of this model can hold."""
+    """Raise ValueError for slots that the cache of this model cannot store."""
     heads = network.config.num_key_value_heads
     for layer, (key, value) in enumerate(zip(keys, values, strict=True)):
         right = key.shape == value.shape and key.shape[0] == heads and 1 <= key.shape[1] <= n
@@ -170,8 +173,8 @@ def refuse_reshaped(
 
 @contextmanager
 def as_it_was(network: PreTrainedModel, attention: str) -> Iterator[list[Any]]:
-    """The attention layers of the network, which attend by transformers' own function within this block. What
-    a press leaves at them is taken away afterwards.
+    """Yield the attention layers of the network, with transformers' own attention function within this block.
+    Attributes that a press adds to them are removed afterwards.
     """
     before = network.config._attn_implementation
     blocks: Any = network.base_model.layers
@@ -189,7 +192,9 @@ def as_it_was(network: PreTrainedModel, attention: str) -> Iterator[list[Any]]:
 
 @contextmanager
 def seeded(network: PreTrainedModel, key: int) -> Iterator[Any]:
-    """torch draws by `key` within this block, and as before after it; gives whether anything was drawn."""
+    """Seed torch with `key` within this block and restore its state afterwards; yield whether anything was
+    drawn.
+    """
     on_gpu = network.device.type == "cuda"
     state = torch.cuda.get_rng_state if on_gpu else torch.get_rng_state
     with torch.random.fork_rng([network.device] if on_gpu else []):

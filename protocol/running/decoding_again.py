@@ -1,4 +1,6 @@
-"""Recorded lanes, decoded again one at a time: with the weights as they are, or shaken by a few roundings."""
+"""Decode recorded lanes again, one at a time, with the model's weights or with weights perturbed by a few
+roundings.
+"""
 
 import hashlib
 import os
@@ -27,18 +29,18 @@ from protocol.tasks.problem import Problem
 __all__ = ["Decoder", "Shake", "other_weights", "shakes"]
 
 PAIRS = 3
-SHARE = {torch.float32: 8}  # of the dtype's epsilon by which a weight is shaken; else 1, as weights round too
+SHARE = {torch.float32: 8}  # noise in units of the dtype's epsilon, 1 for others
 
 
 class Shake(NamedTuple):
-    """Noise of a seed, added or taken away."""
+    """Weight noise: the seed that draws it and its sign, +1 or -1."""
 
     seed: int
     sign: int
 
 
 def shakes(nonce: str) -> Iterator[Shake]:
-    """Those to try, in order: each noise is followed by its opposite."""
+    """Yield the perturbations to try, in order: each noise is followed by its opposite."""
     for number in range(PAIRS):
         seed = int.from_bytes(hashlib.sha256(f"shake {nonce} {number}".encode()).digest()[:7])
         yield Shake(seed, 1)
@@ -46,8 +48,8 @@ def shakes(nonce: str) -> Iterator[Shake]:
 
 
 def other_weights(study: Study, model: str) -> list[str]:
-    """One line for each file of the model that is not the locked one. Raises BadInput for a model that is not
-    here, or statistics of it.
+    """Return one line for each file of the model that differs from the locked one. Raises BadInput if the
+    model or its statistics are not available.
     """
     planned = study.planned
     locked = study.lock.content["weights"].get(model, {})
@@ -56,9 +58,10 @@ def other_weights(study: Study, model: str) -> list[str]:
 
 
 class Decoder:
-    """Decodes lanes of a judged study as it was locked, each alone: company changes no more than rounding.
+    """Decode lanes of a judged study as it was locked, each alone: batch composition changes no more than
+    rounding.
 
-    One model is held at a time. The held-out problems are asked for once, and kept.
+    One model is loaded at a time. Held-out problems are built once and cached.
     """
 
     def __init__(
@@ -68,8 +71,8 @@ class Decoder:
         judged: Judged | None,
         watch: Callable[[grid.Cell, Policy], Policy] = lambda cell, policy: policy,
     ) -> None:
-        """confirmed: what confirm ran: of a sweep, with its winner. None, as `judged` is, before the verdict:
-        then lanes of the probe alone are decoded. watch: as the executor takes it.
+        """confirm_design: what confirm ran, for a sweep with its winner. It is None before the verdict, like
+        `held_out`, and then only probe lanes are decoded. watch: as in `make_executor`.
         """
         self.designs = {"probe": study.protocol.probed()} | ({"confirm": confirmed} if confirmed else {})
         self.cells = {phase: frozenset(grid.cells(design)) for phase, design in self.designs.items()}
@@ -79,7 +82,7 @@ class Decoder:
         self.tasks = study.planned.tasks
         self.generation = study.protocol.generation._replace(
             first_event=study.first_event(),
-            # More threads than there are processors help nobody, and how many a study names is its own.
+            # More threads than processors do not help, whatever number the study registered.
             threads=min(study.protocol.generation.threads, os.cpu_count() or 1),
         )
         self._built: dict[tuple[str, str, str], Problem] = {}
@@ -99,14 +102,14 @@ class Decoder:
         return cell in self.cells[phase] and body["problem"] in self.items[cell.task][split]
 
     def decode(self, body: Mapping[str, Any], shake: Shake | None = None) -> dict[str, Any]:
-        """The body that the lane of this record gives. Raises as the executor does."""
+        """Return the body that decoding the lane of this record gives. Raises as the executor does."""
         self._shake = shake
         (again,) = self.decode_together([body])
         return again
 
     def decode_together(self, bodies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The bodies that the lanes of these records give, all of one model, task, problem and phase: their
-        prompt is fed once.
+        """Return the bodies that decoding the lanes of these records gives. All are of one model, task,
+        problem and phase, so their prompt is prefilled once.
         """
         first, cells = bodies[0], tuple(grid.Cell(**body["cell"]) for body in bodies)
         phase, problem, (model, task, *_) = first["phase"], first["problem"], cells[0]
@@ -116,12 +119,16 @@ class Decoder:
         return [produced.records[cell, problem][0] for cell in cells]
 
     def asked(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """`prompt` and `prompt_tokens` of the problem of this record; its weights are not opened."""
+        """Return `prompt` and `prompt_tokens` of the problem of this record, without loading the model's
+        weights.
+        """
         context, query = self.fed(body)
         return {"prompt": prompting.digest(context, query), "prompt_tokens": len(context)}
 
     def fed(self, body: Mapping[str, Any]) -> tuple[list[int], list[int]]:
-        """The tokens of the prompt of this record: those before the first event, and those after it."""
+        """Return the token ids of this record's prompt: those before the first eviction step, and those after
+        it.
+        """
         design, cell = self.designs[body["phase"]], body["cell"]
         query = next(one.query for one in design.tasks if one.name == cell["task"])
         words = self.tokenizer(cell["model"])
@@ -153,7 +160,7 @@ class Decoder:
 
 
 def _shaken(model: LoadedModel, shake: Shake) -> None:
-    """Every weight by a share of itself, drawn from a normal distribution."""
+    """Add to every weight a share of itself, drawn from a normal distribution."""
     generator = torch.Generator().manual_seed(shake.seed)
     for weight in model.network.parameters():
         share = SHARE.get(weight.dtype, 1) * torch.finfo(weight.dtype).eps * shake.sign

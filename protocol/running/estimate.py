@@ -1,8 +1,9 @@
-"""How long a study will take: from batches as wide as registered, and from how long the answers were.
+"""Estimate how long a study will take, from timed batches as wide as registered and from observed answer
+lengths.
 
-A lane of a wide batch takes less than one of a narrow batch, and what a batch takes is more than what its
-lanes take: one forward costs something however few lanes are left in it. So a batch is taken to need `fixed`
-seconds a forward and `each` seconds a lane in it, besides its prompts.
+A lane of a wide batch takes less time than one of a narrow batch, and a batch takes more than the sum of its
+lanes, because a forward has a fixed cost. So the model of a batch is `per_forward` seconds a forward plus
+`per_lane` seconds for each lane in it, besides its prompts.
 """
 
 from collections import deque
@@ -17,7 +18,7 @@ __all__ = ["Batch", "Speed", "batch", "seconds", "speed", "steps"]
 
 
 class Batch(NamedTuple):
-    """What one batch took. forwards: of the batch; lane_steps: of its lanes together."""
+    """The measurements of one batch. forwards: of the batch; lane_steps: summed over its lanes."""
 
     problems: int
     prefill: float  # seconds
@@ -27,7 +28,7 @@ class Batch(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """Seconds: of a prompt, of a forward, and of each lane in it."""
+    """Seconds for a prompt, for a forward, and for each lane in a forward."""
 
     prompt: float
     fixed: float
@@ -35,7 +36,7 @@ class Speed(NamedTuple):
 
 
 def batch(produced: Produced) -> Batch | None:
-    """From what a job gave; None where no lane ran. Lanes that failed are not counted."""
+    """Return the measurements of a job's batch, or None if no lane ran. Failed lanes are not counted."""
     ran = [(problem, body, costs) for (_, problem), (body, costs) in produced.records.items() if costs]
     spans = [
         (body["batch"]["joined"], body["tokens"] + 1)
@@ -55,8 +56,8 @@ def batch(produced: Produced) -> Batch | None:
 
 
 def speed(measured: Sequence[Batch]) -> Speed:
-    """Of batches of one model and task, of which at least one is as wide as the registered one: by least
-    squares, of which neither part is negative.
+    """Fit the speed of one model and task by least squares with non-negative parts. At least one of the
+    batches is as wide as the registered one.
     """
     prompt = sum(one.prefill for one in measured) / sum(one.problems for one in measured)
     ff = sum(one.forwards**2 for one in measured)
@@ -80,7 +81,9 @@ def speed(measured: Sequence[Batch]) -> Speed:
 
 
 def steps(lengths: Iterable[int], lanes: int) -> int:
-    """Forwards of a batch whose lanes need so many each, `lanes` of them at a time, in this order."""
+    """Count the forwards of a batch whose lanes need `lengths` steps, `lanes` of them at a time, in this
+    order.
+    """
     waiting = deque(lengths)
     running: list[int] = []
     forwards = 0
@@ -101,9 +104,10 @@ def seconds(
     together: int,
     lanes: int,
 ) -> float:
-    """For `problems` problems, `together` in a batch, of which `lanes` lanes decode at once.
+    """Return the seconds for `problems` problems, `problems_per_batch` in a batch, with `lanes` lanes
+    decoding at once.
 
-    answers: tokens of the answers that each cell gave, taken to come again in turn.
+    answers: the answer lengths in tokens that each cell gave; they are repeated in turn.
     """
     turns = {cell: cycle(answers[cell]) for cell in cells if answers.get(cell)}
     whole = 0.0

@@ -1,4 +1,4 @@
-"""Which tokens a lane kept, seen while it decodes: records say how many slots were held, and not which."""
+"""Which tokens a lane retained, observed while it decodes; records say only how many slots the cache had."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,14 +14,15 @@ from protocol.presses.pressed import Pressed
 
 __all__ = ["Noted", "texts", "unseen", "watched"]
 
-BEFORE = 8  # tokens that are read before one whose text is asked for: what joins it to them is in the text
-UNREAD = "\N{REPLACEMENT CHARACTER}"  # a part of a character
+BEFORE = 8  # tokens decoded before a token, since its text may depend on them
+UNREAD = "\N{REPLACEMENT CHARACTER}"  # decoded from a part of a character
 
 
 class Noted(NamedTuple):
-    """An event: every token seen by then, and of each the share of (layer, KV head) pairs with its slot.
+    """An eviction: the tokens in the context by then and, for each, the share of (layer, KV head) pairs that
+    retain its slot.
 
-    merged: whether slots that were not kept go on in others.
+    merged: whether evicted slots were merged into others.
     """
 
     token_ids: tuple[int, ...]
@@ -30,7 +31,9 @@ class Noted(NamedTuple):
 
 
 def watched(policy: Policy, notes: list[Noted]) -> Policy:
-    """The policy with its events added to `notes`; as it is where `unseen` says why."""
+    """Return the policy wrapped so that each eviction is appended to `notes`; unwrapped if
+    `unobservable_reason` gives a reason.
+    """
 
     def note(view: View, budget: int, event: Event) -> None:
         layers, heads, _ = event.kept.shape
@@ -45,7 +48,7 @@ def watched(policy: Policy, notes: list[Noted]) -> Policy:
 
 
 def unseen(policy: Policy) -> str:
-    """Why its events are not seen; empty where they are."""
+    """Return why evictions of this policy cannot be observed; empty if they can."""
     if isinstance(policy, Pressed):
         return "a press leaves slots without saying of which tokens they are"
     if isinstance(policy.cadence, Episodic):
@@ -54,8 +57,8 @@ def unseen(policy: Policy) -> str:
 
 
 def texts(words: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> list[str]:
-    """The text of each token, which together are the text of all of them; of a character that several tokens
-    make, the last of these has it.
+    """Return the text of each token, so that joined they are the text of all. A character that several tokens
+    make up belongs to the last of them.
     """
     found, start = [], 0
     for at in range(len(token_ids)):

@@ -1,7 +1,8 @@
-"""Time and memory of one arm alone, as `[cost]` registers them: one point, run warm on a quiet engine.
+"""Measure time and memory of one arm alone, as `[cost]` registers them: one point, warm, with nothing else
+decoding.
 
-A point is run once for memory, from an emptied allocator, then again until the warm-ups are done, then once
-on the clock. Nothing else decodes meanwhile, and no stop token ends a lane.
+A point runs once for memory, from an emptied allocator, then again until the warm-ups are done, then once for
+time. No stop token ends a lane.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from protocol.running.executors.local import heads_of
 __all__ = ["machine", "measure", "prompts", "ready"]
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-CPU_IS_FULL = "can't allocate memory"  # in what torch's allocator for the CPU raises
+CPU_IS_FULL = "can't allocate memory"  # in the error message of torch's CPU allocator
 
 
 class Moment(NamedTuple):
-    """seconds, cpu in ns. memory: what is named so in `cost_fields`."""
+    """A time stamp: the wall clock and CPU time in ns, and memory fields named as in `cost_fields`."""
 
     clock: int
     cpu: int
@@ -53,7 +54,7 @@ class Ran(NamedTuple):
 
 
 def ready(planned: Planned) -> None:
-    """Set torch's threads and deterministic mode for the process, as a phase of the study has them."""
+    """Set torch's threads and deterministic mode for the process, as a phase of the study does."""
     torch.set_num_threads(planned.protocol.generation.threads)
     torch.use_deterministic_algorithms(True)
     if planned.protocol.generation.device == "cuda":  # else products refuse to run deterministically there
@@ -61,7 +62,7 @@ def ready(planned: Planned) -> None:
 
 
 def machine(planned: Planned) -> dict[str, Any]:
-    """What runs here, in the fields of `cost_fields.MACHINE`."""
+    """Return a description of this machine, with the fields of `cost_fields.MACHINE`."""
     cuda = planned.protocol.generation.device == "cuda"
     found = {
         "host": platform.node(),
@@ -82,10 +83,10 @@ def machine(planned: Planned) -> dict[str, Any]:
 
 
 def prompts(model: LoadedModel, seed: int, tokens: int, lanes: int) -> list[tuple[int, ...]]:
-    """Made-up prompts, the same for every arm: uniform over the vocabulary without its special tokens.
+    """Return random prompts, the same for every arm: uniform over the vocabulary without its special tokens.
 
-    What a pass costs follows from lengths and not from words; where a policy keeps what it finds in a text,
-    docs/cost.md says what that leaves out.
+    The cost of a pass depends on lengths and not on content; docs/cost.md says what that leaves out for
+    policies that select by content.
     """
     special = set(model.tokenizer.all_special_ids) | model.stop_ids
     known = [one for one in range(model.network.config.vocab_size) if one not in special]
@@ -93,8 +94,8 @@ def prompts(model: LoadedModel, seed: int, tokens: int, lanes: int) -> list[tupl
 
 
 def measure(planned: Planned, model: LoadedModel, due: Due, attempt: int) -> dict[str, Any]:
-    """One repetition, in the fields of `cost_fields.MEASURED`. What a policy refuses and memory that runs out
-    are its outcome.
+    """Run one repetition and return the fields of `cost_fields.MEASURED`. A refusal by the policy and
+    exhausted memory are outcomes.
     """
     point, cost = due.point, planned.protocol.cost
     assert cost is not None, "no [cost] is registered"
@@ -168,7 +169,9 @@ def _run(
     *,
     emptied: bool = False,
 ) -> Ran:
-    """emptied: return what the allocator keeps to the device first, so that its peaks are this run's."""
+    """empty_cache: first return the allocator's cached memory to the device, so that peaks are of this run
+    alone.
+    """
     generation, cuda = planned.protocol.generation, model.network.device.type == "cuda"
     gc.collect()
     if cuda and emptied:
@@ -195,7 +198,7 @@ def _run(
 
 
 def _moment(cuda: bool) -> Moment:
-    """The clocks, and the high-water marks since the last moment, which are set back."""
+    """Return the clocks and the memory peaks since the last call, which resets them."""
     memory: dict[str, int] = {}
     if cuda:
         torch.cuda.synchronize()
@@ -211,8 +214,8 @@ def _moment(cuda: bool) -> Moment:
 
 
 def _resident() -> dict[str, int]:
-    """The resident set and its high-water mark, which Linux sets back when a 5 is written to clear_refs
-    (proc_pid_clear_refs(5)); nothing where it does not.
+    """Return the resident set and its peak, which Linux resets when a 5 is written to clear_refs
+    (proc_pid_clear_refs(5)). Empty where that is not possible.
     """
     try:
         lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
@@ -237,7 +240,7 @@ def _phase(tokens: int, start: Moment, end: Moment, memory: Mapping[str, int]) -
 
 
 def _seconds(nanoseconds: int) -> str:
-    """At least one nanosecond, below which no clock here tells two moments apart."""
+    """Format as seconds, with a minimum of one nanosecond, the resolution of the clock."""
     return f"{Decimal(max(1, nanoseconds)) / 10**9:.9f}"
 
 

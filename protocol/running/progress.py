@@ -1,4 +1,6 @@
-"""How far a run is, in words: what is recorded, what is done now, and how long what was timed will take."""
+"""Progress messages of a run: what is recorded, what runs now, and how long the rest of the timed work will
+take.
+"""
 
 import time
 from collections import Counter
@@ -12,7 +14,9 @@ __all__ = ["At", "continuing", "reporter", "starting"]
 
 
 class At(NamedTuple):
-    """done, total: lanes. left: seconds, and of what. more: where it is. heading: what is done now."""
+    """One progress line. done, total: lanes. seconds_left: seconds, of the work that `remaining_scope` names.
+    detail: where it is. heading: the current activity.
+    """
 
     words: str
     done: int
@@ -24,10 +28,12 @@ class At(NamedTuple):
 
 
 def reporter(problems: int, lanes: int, say: Callable[[At], object]) -> Callable[[runner.Event], None]:
-    """What takes the events of a run of so many problems and lanes, and says how far it is."""
+    """Return a callback that takes the updates of a run of `problems` problems and `lanes` lanes and emits
+    progress lines.
+    """
     latest: runner.Progress | None = None
     recorded = words(0, problems, 0, lanes)
-    timed = 0.0  # when `latest` said how long the rest takes
+    timed = 0.0  # when `latest` estimated the remaining time
 
     def report(event: runner.Event) -> None:
         nonlocal latest, recorded, timed
@@ -64,12 +70,12 @@ def reporter(problems: int, lanes: int, say: Callable[[At], object]) -> Callable
 
 
 def words(problems: int, all_problems: int, lanes: int, all_lanes: int) -> str:
-    """12 of 48 problems, 132 of 528 lanes"""
+    """Format counts: "12 of 48 problems, 132 of 528 lanes"."""
     return f"{problems:,} of {all_problems:,} problems, {lanes:,} of {all_lanes:,} lanes"
 
 
 def spread(event: Spread) -> str:
-    """2 batches run (node1 2), 12 wait, 3 are spooled; 6 workers have not begun"""
+    """Format worker counts: "2 batches run (node1 2), 12 wait, 3 are spooled; 6 workers have not begun"."""
     hosts = Counter(event.running)
     where = ", ".join(f"{host} {number}" if number > 1 else host for host, number in hosts.items())
     run = f"{len(event.running)} batches run ({where})" if where else "no batch runs"
@@ -79,15 +85,17 @@ def spread(event: Spread) -> str:
 
 
 def starting(workers: int | None) -> str:
-    """What a run does before it says anything: in several processes, until the first batch is done."""
+    """Return the message before the first update: with several processes nothing is reported until the first
+    batch is done.
+    """
     return "opening the records" if workers in (None, 1) else f"running {workers} batches at once"
 
 
 def others(progress: runner.Progress) -> str:
-    """What the time left is of, where it is not of all."""
+    """Return what the remaining time covers, if it does not cover everything."""
     return f" of this model and task, then {progress.others} more" if progress.others else ""
 
 
 def continuing(recorded: int, lanes: int) -> str:
-    """What a run says that an earlier attempt began; empty where none recorded anything."""
+    """Return the message of a run that resumes an earlier attempt; empty if nothing was recorded before."""
     return f"continuing: {recorded:,} of {lanes:,} lanes recorded" if recorded else ""

@@ -2,11 +2,11 @@
 
 The lanes (every arm, budget and seed of one model and task) of some problems are one unit of work: they
 decode as one batch and are appended with one write and one fsync. A killed run therefore loses at most one
-unit, which is run again whole, so that the composition of the batch, and hence every record, is what an
-undisturbed run gives.
+unit. It runs again completely, so that the batch composition, and hence every record, is that of an
+uninterrupted run.
 
-What runs cells cannot compute an effect, so it cannot stop on one: this module imports neither analysis nor
-figures.
+The code that runs cells cannot compute an effect, so it cannot stop on one: this module imports neither
+analysis nor figures.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ class Progress(NamedTuple):
     total: int
     lanes: int  # recorded
     all_lanes: int
-    left: float | None  # seconds of this model and task still to run; None where none of its units was timed
+    left: float | None  # seconds remaining for this model and task; None if none of its units was timed
     others: int  # models and tasks still to run after it
     unit: Unit
 
@@ -52,7 +52,9 @@ Event: TypeAlias = "Progress | Told"
 def units(
     cells: Sequence[Cell], problems: Mapping[str, Sequence[str]], together: int | None = None
 ) -> list[Unit]:
-    """Units in running order: by model and task as registered, problems sorted, `together` a unit (or 1)."""
+    """Return units in running order: by model and task as registered, problems sorted, `problems_per_unit` in
+    a unit (default 1).
+    """
     groups = dict.fromkeys((cell.model, cell.task) for cell in cells)
     size = together or 1
     work = []
@@ -64,7 +66,7 @@ def units(
 
 
 def lanes(cells: Sequence[Cell], problems: Mapping[str, Sequence[str]]) -> int:
-    """How many lanes these cells have on these problems, by task."""
+    """Count the lanes that these cells have on these problems, by task."""
     return sum(len(problems[cell.task]) for cell in cells)
 
 
@@ -80,8 +82,9 @@ def run(
     opened: Opened | None = None,
     settings: Settings = LOCAL,
 ) -> None:
-    """Record every lane of a phase that the study does not hold yet, where `settings` say. protocol: what of
-    the registered one runs now; problems: by task; those that are held out come from `opened`.
+    """Record every lane of a phase that the study does not have yet, on the machines that `settings` name.
+    protocol: the part of the registered design that runs now. problems: by task; held-out problems come from
+    `held_out_problems`.
     """
     work = units(cells, problems, protocol.generation.problems_per_batch)
     generation = protocol.generation._replace(first_event=study.first_event())
@@ -100,12 +103,13 @@ def run(
 
 
 class Reached:
-    """How far some units are, and how long the rest takes: by what those of this attempt took, of each model
-    and task apart, since others take other times.
+    """Progress over some units and an estimate of the remaining time, from the timed units of this attempt.
+    Each model and task is timed separately, since they differ.
     """
 
     def __init__(self, work: Sequence[Unit], beside: int, to_run: Collection[int] | None = None) -> None:
-        """beside: units that run at once. to_run: the places of those that have to; without it all."""
+        """concurrency: units that run at once. to_run: indices of the units that have to run; None means all.
+        """
         self._beside, self._problems, self._lanes = beside, 0, 0
         self._total = sum(len(unit.problems) for unit in work)
         self._all_lanes = sum(len(unit.cells) * len(unit.problems) for unit in work)
@@ -115,7 +119,7 @@ class Reached:
             self._ahead[unit.model, unit.task] += len(unit.problems)
 
     def after(self, unit: Unit, seconds: float | None) -> Progress:
-        """Of the next unit. seconds: that running it took; None where it was recorded before."""
+        """Return the progress after one more unit. seconds: its run time; None if it was already recorded."""
         kind, problems = (unit.model, unit.task), len(unit.problems)
         self._problems += problems
         self._lanes += len(unit.cells) * problems
@@ -142,10 +146,10 @@ def record(
     report: Callable[[Event], object],
     beside: int = 1,
 ) -> int:
-    """Record every unit that `folder` does not hold yet; returns the number of records written.
+    """Record every unit that `folder` does not have yet; return the number of records written.
 
-    A record that is already there is kept: only missing ones are appended, after the whole unit was run
-    again. beside: units that `execute` runs at once, so that the rest takes so much less.
+    Existing records are not replaced: only missing ones are appended, after the whole unit ran again.
+    concurrency: units that `execute` runs at once, for the time estimate.
     """
     written = 0
     with records.Shard(folder / records.FOLDERS[phase]) as shard:

@@ -1,9 +1,9 @@
-"""A lane decoded again, held against its record: where the two part, and whether rounding can part them.
+"""Compare a redecoded lane with its record: where the two differ, and whether rounding can explain it.
 
-Rounding differs from machine to machine, and moves a lane only where it stands on an edge: two tokens, or two
-slots, that score the same to the last digits. Whether it does is tried: the lane is decoded with weights that
-are shaken by a few roundings, each time also in the opposite direction, since what lies on an edge falls to
-another side under one of the two. A lane that stays where it was had no edge there.
+Rounding differs between machines and changes a lane only where it is close to a tie: two tokens, or two
+slots, whose scores agree to the last digits. This is tested by decoding with weights perturbed by a few
+roundings, each time also in the opposite direction, because a near-tie flips under one of the two signs. A
+lane that does not change has no near-tie there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,20 +13,21 @@ __all__ = ["Difference", "Settled", "difference", "settle"]
 
 Body = Mapping[str, Any]
 
-FIXED = ("prompt", "prompt_tokens", "slots")  # no weight is in them
+FIXED = ("prompt", "prompt_tokens", "slots")  # do not depend on weights
 ENDED = ("state", "text", "tokens", "thought", "stop")
 HELD = ("mean", "peak", "prefill_end", "state_bytes", "events", "granted")
-ALLOCATED = ("mean_bytes", "peak_bytes")  # how places are rounded up is the engine's own affair
+ALLOCATED = ("mean_bytes", "peak_bytes")  # depends on how the engine rounds up allocations
 GRADED = ("answer", "grade", "score", "grade_second", "score_second")
-UNTIMED = ("timeout", "error")  # grades that a busy machine gives, too
+UNTIMED = ("timeout", "error")  # grades that also occur on a busy machine
 TOKEN = 16  # characters: two lanes that part at one token may share the beginning of its text
-AROUND = 24  # characters that are shown of a text, from shortly before the place
+AROUND = 24  # characters shown of a text, from shortly before the position
 
 
 class Difference(NamedTuple):
-    """The first field, by its path in the body, that two bodies of one lane hold otherwise.
+    """The first field, by its path in the body, in which two bodies of one lane differ.
 
-    place: characters of text up to which the two are one lane. rounds: whether rounding can be the reason.
+    position: number of characters of text that the two lanes share. may_be_rounding: whether rounding can be
+    the reason.
     """
 
     field: str
@@ -44,8 +45,8 @@ class Difference(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """same: it gave its record. shaken: it did so with shaken weights. edge: it parts from it where shaken
-    weights part as well. beyond: no rounding explains the difference.
+    """same: the lane reproduced its record. shaken: it did so with perturbed weights. edge: it differs where
+    perturbed weights differ as well. beyond: rounding does not explain the difference.
     """
 
     word: Literal["same", "shaken", "edge", "beyond"]
@@ -53,7 +54,9 @@ class Settled(NamedTuple):
 
 
 def difference(recorded: Body, decoded: Body, *, allocated: bool) -> Difference | None:
-    """allocated: whether bytes of places are compared, which another engine may round up otherwise."""
+    """Return the first difference, or None. compare_bytes: whether to compare allocated bytes, which another
+    engine may round differently.
+    """
     for name in FIXED:
         if recorded[name] != decoded[name]:
             return Difference(name, recorded[name], decoded[name], 0, rounds=False)
@@ -73,7 +76,9 @@ def difference(recorded: Body, decoded: Body, *, allocated: bool) -> Difference 
 
 
 def settle(recorded: Body, decoded: Body, shaken: Iterable[Body], *, allocated: bool) -> Settled:
-    """decoded: by the weights as they are. shaken: by shaken ones, asked for only as long as needed."""
+    """Classify a redecoded lane. decoded: with the model's weights. perturbed_bodies: with perturbed weights;
+    consumed only as far as needed.
+    """
     found = difference(recorded, decoded, allocated=allocated)
     if found is None:
         return Settled("same")
@@ -89,12 +94,12 @@ def settle(recorded: Body, decoded: Body, shaken: Iterable[Body], *, allocated: 
 
 
 def _shared(one: str, other: str) -> int:
-    """Characters that both begin with."""
+    """Count the characters of the common prefix."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _shown(value: Any) -> str:
-    """Short, and with no character that a terminal acts on: the text is the folder's."""
+    """Return a short ASCII form without control characters: the text comes from an untrusted folder."""
     whole = ascii(value)
     return whole if len(whole) <= 2 * AROUND else f"{whole[: 2 * AROUND]}..."

@@ -1,5 +1,7 @@
-"""Whether a study is being run, by which process, and how far it is: from its ledger, its records and what
-that process holds, its lock.json. Looking disturbs nobody and leaves nothing.
+"""The status of a running study: whether it runs, in which process, and how far it is.
+
+It is read from the ledger, the records and the lock that the process has on lock.json. Reading it disturbs no
+process and leaves no file.
 """
 
 import os
@@ -24,12 +26,12 @@ PHASES = {"probe": "probe", "attempt": "confirm"}  # by the event that begins an
 
 
 class UnderWay(NamedTuple):
-    """An attempt that has not come to its end.
+    """An attempt that has not ended.
 
-    began: of the attempt, and last: of its last record, seconds since 1970; last is None before there is one.
-    found: records at its beginning; recorded: now; lanes: that there will be, None where that is not known.
-    pid: of the process that runs it; None where none on this machine does. spool: how its workers stand, as
-    their driver last said; empty where it has none.
+    started_at, last_record_at: seconds since 1970; last_record_at is None before the first record.
+    recorded_before: records when it began; recorded: now; lanes: expected in total, None if unknown. pid: of
+    the process that runs it; None if no process on this machine does. spool: status of its workers as last
+    reported by their driver; empty without a spool.
     """
 
     phase: str
@@ -43,7 +45,7 @@ class UnderWay(NamedTuple):
 
     @property
     def left(self) -> float | None:
-        """Seconds until the last record, at the speed since the attempt began; None before that tells."""
+        """Seconds until the last record, at the speed since the attempt began; None before that is known."""
         if self.pid is None or self.last is None or self.lanes is None or self.recorded <= self.found:
             return None
         each = (self.last - self.began) / (self.recorded - self.found)
@@ -51,7 +53,7 @@ class UnderWay(NamedTuple):
 
 
 def under_way(study: Registration) -> UnderWay | None:
-    """None where nothing is left to run, or nothing was begun."""
+    """Return the status of the open attempt; None if nothing has begun or everything is sealed."""
     if study.has(SEAL) or (entry := _begun(study.entries)) is None:
         return None
     phase = PHASES[entry.event]
@@ -65,24 +67,24 @@ def under_way(study: Registration) -> UnderWay | None:
 
 
 def holder(path: Path) -> int | None:
-    """The process that holds `path` against others, as Linux lists it; None where it lists none, as for one
+    """Return the process that has `path` locked, as Linux lists it. None if it lists none, as for a process
     of another machine or container, and on other systems.
     """
     status = path.stat()
     own = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with suppress(OSError):
         for fields in map(str.split, LOCKS.read_text().splitlines()):
-            if "FLOCK" in fields and "->" not in fields and own in fields:  # an arrow is one that waits
+            if "FLOCK" in fields and "->" not in fields and own in fields:  # an arrow: waits
                 return int(fields[fields.index(own) - 1])
     return None
 
 
 def _begun(entries: Sequence[Entry]) -> Entry | None:
-    """The line of an attempt after which nothing ended it."""
+    """Return the ledger entry that began an attempt that no later entry ended."""
     for entry in reversed(entries):
         if entry.event in PHASES:
             return entry
-        if entry.event != "held-out":  # of the attempt
+        if entry.event != "held-out":  # a held-out entry belongs to the attempt
             return None
     return None
 

@@ -1,10 +1,10 @@
-"""Tasks: frozen sets of problems, generated or published, found by name.
+"""Tasks: frozen sets of problems, generated or published, looked up by name.
 
 problem = tasks.build("needle-768", item, count)      # count: tokens of a text under the model's tokenizer
 
-A held-out problem is built with the open `HeldOut` of a claimed study alone. `tasks.get(name).build` is the
-builder behind this door, for tests and benchmarks. The tasks of a study are asked for by its protocol, since
-they may be files that lie beside it: see `Planned.tasks`, and `door` for their problems.
+A held-out problem can be built only with the open `HeldOut` of a claimed study. `tasks.get(name).build`
+bypasses this guard, for tests and benchmarks. Use `Planned.tasks` for the tasks of a study, since they may be
+files next to the protocol, and `held_out_guard` for their problems.
 
 May import: splits, protocol.grading, protocol.harness, protocol.evidence; pyrage, transformers.
 """
@@ -37,10 +37,14 @@ __all__ = [
 def build(
     name: str, problem_id: str, count: Callable[[str], int], held_out: HeldOut | Judged | None = None
 ) -> Problem:
-    """A problem of the task that has this name here. Raises as `get` and `door.build` do."""
+    """Return a problem of the task of this name in this installation. Raises as `get` and
+    `held_out_guard.build` do.
+    """
     return door.build(get(name), name, problem_id, count, held_out)
 
 
 def gold(name: str, problem_id: str, key: str | None = None, identity: Path | None = None) -> Gold:
-    """An answer of the task that has this name here. Raises as `get` and `door.gold` do."""
+    """Return an answer of the task of this name in this installation. Raises as `get` and
+    `held_out_guard.gold` do.
+    """
     return door.gold(get(name), problem_id, key, identity)

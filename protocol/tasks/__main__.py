@@ -33,7 +33,7 @@ from protocol.tasks.dataset import Dataset
 from protocol.tasks.file_task import wrong_golds
 from splits import make
 
-SHOWN = 20  # of wrong lines
+SHOWN = 20  # faulty lines that are printed
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def check(path: Path, grader: str | None) -> int:
-    """Every line that is wrong, the first SHOWN of them, or what the file gives."""
+    """Print the faulty lines, the first MAX_FAULTS of them, or the split of the file."""
     found, wrong = file_rows.told(file_rows.read(path))
     if grader is not None:
         wrong = tuple(

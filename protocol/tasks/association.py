@@ -13,7 +13,7 @@ from protocol.tasks.problem import Fact, Problem
 __all__ = ["FRAMING", "TOPICS", "Association", "MovedAssociation"]
 
 FRAMING = (
-    "The following is a report about recent events."  # the paper asks for a brief sentence and gives none
+    "The following is a report about recent events."  # the paper requires a brief sentence and gives none
 )
 
 
@@ -72,10 +72,10 @@ TOPICS = (
 
 @dataclass(frozen=True)
 class Association:
-    """Problems association/<length>/<density>/<index>, `repetitions` a density, counted from index `first`.
+    """Problems association/<length>/<density>/<index>, `repetitions` per density, counted from index `first`.
 
-    length: tokens of a whole prompt, see protocol.tasks.length; the paper's "distance" is about the same, as
-        the fact stands at the beginning and the question at the end.
+    length: tokens of a whole prompt, see protocol.tasks.prompt_length; the paper's "distance" is about the
+        same, as the fact is at the beginning and the question at the end.
     densities: "high" inserts the four mentions of the topic, "low" its two, after 1/(m+1), ..., m/(m+1) of
         the filler's sentences.
 
@@ -121,7 +121,7 @@ class Association:
         return longest(make, self.length, count)
 
     def _depth(self, problem_id: str) -> float:
-        """The share of the filler's sentences that stands before the fact."""
+        """Return the share of the filler's sentences before the fact."""
         return 0.0
 
     def gold(self, problem_id: str) -> str:
@@ -131,13 +131,14 @@ class Association:
         return replace(self, seed=seed)
 
     def recipe(self) -> str:
-        """As `Task.recipe`: length and density stand in the id."""
+        """As `Task.recipe`; length and density are in the id."""
         topics = [[list(topic.fact), list(topic.high), list(topic.low)] for topic in TOPICS]
         parts = {"family": "association", "framing": FRAMING, "topics": topics, "seed": str(self.seed)}
         return canonical.digest(parts | {"filler": list(filler.ORGANISATION)})
 
     def source(self) -> str:
-        """SHA-256 of what the problems are made of: these settings, the topics and the paragraph."""
+        """Return the SHA-256 of what the problems are made of: these settings, the topics and the paragraph.
+        """
         topics = [[list(topic.fact), list(topic.high), list(topic.low)] for topic in TOPICS]
         parts: dict[str, Any] = {"family": "association", "framing": FRAMING, "topics": topics}
         return canonical.digest(parts | {"filler": list(filler.ORGANISATION), **asdict(self)})
@@ -145,14 +146,14 @@ class Association:
 
 @dataclass(frozen=True)
 class MovedAssociation(Association):
-    """Problems association-moved/<length>/<density>/<depth>/<index>: the fact stands at a depth of the
-    filler, and opens the prompt at depth 0 alone. `repetitions` a density and depth.
+    """Problems association-moved/<length>/<density>/<depth>/<index>, `repetitions` per density and depth: the
+    fact is at a depth of the filler, and begins the prompt at depth 0 alone.
 
-    depths: the share of the filler's sentences that stands before the fact, as in a needle. Mentions stand
-        where they stand without it, so that some come before the fact.
+    depths: the share of the filler's sentences before the fact, as in a needle. Mentions are at the same
+        positions as without it, so that some precede the fact.
 
-    Ours: the paper's fact always opens the prompt (appendix B.2, step 3), so that a policy that keeps early
-    tokens keeps it, whatever it knows of the mentions.
+    This variant is ours: the paper's fact always begins the prompt (appendix B.2, step 3), so that a policy
+    that retains early tokens retains it without any use of the mentions.
     """
 
     depths: tuple[str, ...] = ("0", "0.25", "0.5", "0.75", "1")
@@ -167,7 +168,7 @@ class MovedAssociation(Association):
         )
 
     def levels(self) -> Mapping[str, str]:
-        """The depth of the fact: what this task is there to vary."""
+        """Return the depth of the fact by id, which this task varies."""
         return {item: item.split("/")[3] for item in self.ids()}
 
     def recipe(self) -> str:

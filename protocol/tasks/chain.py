@@ -1,4 +1,4 @@
-"""Chain arithmetic: follow a chain of definitions and write down every step, in 80 to 300 tokens."""
+"""Chain arithmetic: follow a chain of definitions and write every step, in 80 to 300 tokens."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Puzzle(NamedTuple):
-    """definitions: two shuffled tables. question: the variable asked for, the first one and its value."""
+    """definitions: two shuffled tables. question: the variable to find, the first variable and its value."""
 
     definitions: str
     question: str
@@ -33,17 +33,18 @@ class Puzzle(NamedTuple):
 
 
 def apply(value: int, operator: str) -> int:
-    """value +n or value *n, modulo 10."""
+    """Return value + n or value * n, modulo 10."""
     operand = int(operator[1:])
     return (value + operand if operator[0] == "+" else value * operand) % 10
 
 
 def puzzle(steps: int, distractors: int, source: random.Random) -> Puzzle:
-    """A chain of `steps` definitions among `distractors` that lead elsewhere.
+    """Return a chain of `steps` definitions among `distractors` that lead elsewhere.
 
-    "From ba, add 3, to ko" stands in two tables: `ba >ko` in the first (where it leads) and `@ba +3` in the
-    second (by which operator). A variable is three words, as what leads on, what is reached and what names an
-    operator: with one word for all of them small models take thousands of steps longer to learn to look up.
+    "From ba, add 3, to ko" is written in two tables: `ba >ko` in the first (the next variable) and `@ba +3`
+    in the second (the operator). A variable is three words, one each for its use as source, as target and as
+    name of an operator: with one word for all of them small models take thousands of steps longer to learn
+    the lookup.
     """
     sizes = [steps]
     while sum(sizes) < steps + distractors:
@@ -74,7 +75,9 @@ def puzzle(steps: int, distractors: int, source: random.Random) -> Puzzle:
 
 
 def below(most: int, source: random.Random) -> int:
-    """0 to most - 1. Python promises the sequence of random(), not that of randrange()."""
+    """Draw an integer from 0 to `bound` - 1. Python guarantees the sequence of random(), not that of
+    randrange().
+    """
     return int(source.random() * most)
 
 
@@ -87,9 +90,9 @@ def shuffled(items: Sequence[T], source: random.Random) -> list[T]:
 class Chain:
     """Problems chain/<steps>/<index>, `repetitions` of each level; the level is the number of steps.
 
-    fewest, most: distractors, drawn for each problem. calibration: further problems of each level, for what
-        is estimated before any experiment; their indices go on where those of the task end, and no puzzle of
-        them is one of the task.
+    fewest, most: distractors, drawn for each problem.
+    calibration: further problems of each level, for what is estimated before any experiment; their indices
+        continue after those of the task, and none of their puzzles is in the task.
 
     A problem depends on its id and `seed` alone, whatever the tokenizer.
     """
@@ -127,12 +130,12 @@ class Chain:
         return puzzle(int(problem_id.split("/")[1]), distractors, source)
 
     def recipe(self) -> str:
-        """As `Task.recipe`: the steps stand in the id."""
+        """As `Task.recipe`; the steps are in the id."""
         parts = {"family": "chain", "operators": OPERATORS, "variables": VARIABLES, "seed": str(self.seed)}
         return canonical.digest(parts | {"fewest": self.fewest, "most": self.most})
 
     def source(self) -> str:
-        """SHA-256 of what the problems are made of: these settings, the words and every puzzle."""
+        """Return the SHA-256 of what the problems are made of: these settings, the words and every puzzle."""
         parts: dict[str, Any] = {"family": "chain", "operators": OPERATORS, "variables": VARIABLES}
         return canonical.digest(
             parts | asdict(self) | {"puzzles": [list(self.puzzle(i)) for i in self.ids()]}

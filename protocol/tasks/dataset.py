@@ -1,8 +1,8 @@
-"""Tasks of published problems, whose text is brought here once: this repository holds ids and digests alone.
+"""Tasks of published problems, whose text is fetched once: this repository has ids and digests alone.
 
 A data file is canonical JSON, one problem a line: `answer`, `level` (text, may be empty), `problem` and
-`unique_id`. It lies in $KV_PREREG_HOME/data, or ~/.cache/kv-prereg/data. A sealed task has two files there
-instead: the development problems, in the same form, and the held-out ones, encrypted (see `encrypted`).
+`unique_id`. It is in $KV_PREREG_HOME/data, or ~/.cache/kv-prereg/data. A sealed task has two files instead:
+the development problems, in the same form, and the held-out ones, encrypted (see `encryption`).
 """
 
 import http.client
@@ -22,7 +22,7 @@ from protocol.tasks.problem import THINK, Problem
 
 __all__ = ["INSTRUCTION", "Dataset", "Parts", "aime24", "folder", "gsm8k", "math500"]
 
-# What DeepSeek-R1's model cards ask to append to a mathematical problem; they ask for no system prompt.
+# The suffix that DeepSeek-R1's model cards recommend for mathematical problems, without a system prompt.
 INSTRUCTION = "\n\nPlease reason step by step, and put your final answer within \\boxed{}."
 
 Row: TypeAlias = Mapping[str, Any]  # one line of the published file
@@ -34,20 +34,22 @@ def math500(number: int, row: Row) -> dict[str, str]:
 
 
 def aime24(number: int, row: Row) -> dict[str, str]:
-    """Answers are three digits, as the contest writes them: 025."""
+    """Convert a row. Answers have three digits, as the contest writes them: 025."""
     unique_id = f"aime24/{row['id']}"
     return {"answer": row["answer"], "level": "", "problem": row["problem"], "unique_id": unique_id}
 
 
 def gsm8k(number: int, row: Row) -> dict[str, str]:
-    """The answer is what follows "####", without the commas between thousands; a problem is its line."""
+    """Convert a row. The answer is what follows "####", without thousands separators; the id is the line
+    number.
+    """
     answer = row["answer"].rpartition("####")[2].strip().replace(",", "")
     unique_id = f"gsm8k/test/{number:04d}"
     return {"answer": answer, "level": "", "problem": row["question"], "unique_id": unique_id}
 
 
 def folder() -> Path:
-    """Where data files are kept, beside the fetched models."""
+    """Return the folder of data files, next to the fetched models."""
     return files.home() / "data"
 
 
@@ -60,12 +62,12 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """A published set of problems; graded by math-verify.
+    """A published set of problems, graded by math-verify.
 
-    sha256: of the data file. source_sha256: of what the frozen ids were taken from. row: makes a line of the
-    data file of the published file's line, counted from 0. url: where the published file is, at a revision
-    that cannot move; None where there is none in JSON lines. identity: a file with the private key that opens
-    the held-out part of a sealed task; without it only development problems can be had of one.
+    sha256: of the data file. source_sha256: of the file that the frozen ids were taken from. row: converts a
+    line of the published file, numbered from 0, to a row of the data file. url: of the published file, at a
+    fixed revision; None if it is not published as JSON lines. identity: a file with the private key for the
+    held-out part of a sealed task; without it only its development problems are available.
     """
 
     name: str
@@ -80,9 +82,9 @@ class Dataset:
         return splits.load(self.name).ids
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
-        """One user message: the problem and the instruction; a model that can think is made to.
+        """Return one user message: the problem and the instruction; a model that can think is made to.
 
-        Reads the asked problem alone out of the data file. Raises BadInput for another task's id, without the
+        Parses only the requested problem of the data file. Raises BadInput for another task's id, without the
         file, and for a problem that is encrypted; Drifted when the file is not the pinned one.
         """
         row = self._line(problem_id)
@@ -94,19 +96,19 @@ class Dataset:
         return self._line(problem_id)["answer"]
 
     def redrawn(self, seed: int) -> "Dataset":
-        """Itself: what is published is not drawn."""
+        """Return the task itself: published problems are not drawn."""
         return self
 
     def recipe(self) -> str:
-        """As `Task.recipe`: a published problem is known by its published id, whoever copies it."""
+        """As `Task.recipe`: a published problem is identified by its published id in every copy."""
         return canonical.digest({"family": "published"})
 
     def source(self) -> str:
         return self.source_sha256
 
     def digest(self) -> str | dict[str, str]:
-        """SHA-256 of the data file as it lies here, or of each file of a sealed task. Raises as `build` does,
-        and BadInput where a sealed task could not be opened for want of pyrage: installed later it is drift.
+        """Return the SHA-256 of the data file, or of each file of a sealed task. Raises as `build` does, and
+        BadInput if a sealed task cannot be opened without pyrage: installed later it would be drift.
         """
         if not self.is_encrypted():
             return closure.digest_of(self._data())
@@ -114,7 +116,7 @@ class Dataset:
         return {"dev": closure.digest_of(self._data()), "confirm": files.sha256(self._parts().confirm)}
 
     def is_encrypted(self) -> bool:
-        """Whether the held-out problems lie here encrypted. Raises BadInput when the plain file does too."""
+        """Whether the held-out problems are encrypted here. Raises BadInput if the plain file exists too."""
         plain, hidden = self._plain(), self._parts().confirm
         if plain.exists() and hidden.exists():
             raise BadInput(
@@ -123,8 +125,8 @@ class Dataset:
         return hidden.exists()
 
     def encrypt(self, recipients: Sequence[str]) -> Parts:
-        """Write the two files of a sealed task beside the plain one; recipients: of `encrypted.encrypt`. The
-        plain file stays, and the task is refused until it is removed.
+        """Write the two files of a sealed task next to the plain one; recipients: of `encryption.encrypt`.
+        The plain file stays, and the task is refused until it is removed.
 
         Raises as `build` and `encrypt` do, and BadInput for a task that is sealed.
         """
@@ -142,11 +144,11 @@ class Dataset:
         return parts
 
     def decrypted(self, identity: Path) -> "Dataset":
-        """This task with the key to its held-out part."""
+        """Return this task with the key to its held-out part."""
         return replace(self, identity=identity)
 
     def refuse_other_key(self, identity: Path | None) -> None:
-        """Raises BadInput unless `identity` opens the held-out part; opens none of it."""
+        """Raise BadInput unless `identity` opens the held-out part; decrypts none of it."""
         if identity is None:
             raise BadInput(
                 f"task {self.name}: its held-out problems are encrypted; "
@@ -155,9 +157,9 @@ class Dataset:
         encrypted.refuse_other_key(self._parts().confirm, identity)
 
     def fetch(self, published: Path | None = None) -> Path:
-        """Make the data file of the published one: a file in JSON lines, else what is at `url`.
+        """Write the data file from the published one: a file in JSON lines, or the file at `url`.
 
-        A file that is there is verified instead. Raises Drifted when the problems are not the pinned ones.
+        An existing file is verified instead. Raises Drifted when the problems are not the pinned ones.
         """
         path = self._plain()
         if self.is_encrypted():
@@ -217,7 +219,7 @@ class Dataset:
         return Parts(folder() / f"{self.name}.dev.jsonl", folder() / f"{self.name}.confirm.jsonl.age")
 
     def _data(self) -> bytes:
-        """Every problem that can be had, in the order of the data file."""
+        """Return every available problem, in the order of the data file."""
         if self.is_encrypted():
             return self._opened()
         path = self._plain()
@@ -231,7 +233,7 @@ class Dataset:
         return data
 
     def _opened(self) -> bytes:
-        """The data file of a sealed task, as it is pinned; without the key, its development problems."""
+        """Return the data file of a sealed task, verified; without the key, its development problems."""
         parts = self._parts()
         try:
             dev = parts.dev.read_bytes()
@@ -245,7 +247,7 @@ class Dataset:
         return data
 
     def _joined(self, dev: bytes, confirm: bytes) -> bytes:
-        """The data file of what its two parts hold."""
+        """Return the data file that the two parts make up."""
         frozen, parts = splits.load(self.name), self._parts()
         lines = _by_id(dev, frozen.dev, parts.dev) | _by_id(confirm, frozen.confirm, parts.confirm)
         return b"".join(lines[item] for item in frozen.ids)
@@ -261,7 +263,7 @@ class Dataset:
 
 
 def _by_id(data: bytes, ids: Sequence[str], where: Path) -> dict[str, bytes]:
-    """The lines of `data` by id. Raises Drifted unless they are exactly `ids`, in that order."""
+    """Return the lines of `data` by id. Raises Drifted unless they are exactly `ids`, in that order."""
     lines = data.splitlines(keepends=True)
     try:
         present = [json.loads(line)["unique_id"] for line in lines]

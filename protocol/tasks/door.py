@@ -1,4 +1,4 @@
-"""The one way to a problem: what is held out is built under an open claim or, again, after the verdict."""
+"""The guard of held-out problems: they are built under an open claim or, again, after the verdict."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,24 +18,27 @@ __all__ = ["OnDemand", "Opened", "build", "gold", "is_encrypted", "refuse_unopen
 
 @dataclass(frozen=True)
 class Opened:
-    """Held-out problems that were built, once, and the door that they are asked for at each time again."""
+    """Held-out problems that were built once, and the guard that is checked at each access."""
 
     held_out: HeldOut | Judged
     key: str | None  # of the claim under which they were built
-    problems: Mapping[tuple[str, str, str], Problem]  # by model, whose tokenizer counted, task and id
+    problems: Mapping[tuple[str, str, str], Problem]  # by model (for its tokenizer), task and id
 
     def problem(self, model: str, task: str, problem_id: str) -> Problem:
-        """Raises as HeldOut.admit does, and Tampered when the claim was replaced by one with another key."""
+        """Return a problem. Raises as HeldOut.admit does, and Tampered when the claim was replaced by one
+        with another key.
+        """
         if self.held_out.admit(task, problem_id) != self.key:
             raise Tampered(f"{self.held_out.folder}: its claim changed while it ran; its problems are others")
         return self.problems[model, task, problem_id]
 
 
 class OnDemand(Mapping[tuple[str, str, str], Problem]):
-    """Held-out problems for `Opened`, each built when it is asked for: by a process that runs few of them.
+    """Held-out problems for `HeldOutProblems`, each built at its first use, for a process that runs few of
+    them.
 
-    tasks: by the name that the study has for each. counts: what counts the tokens of a model, by its name.
-    given: problems that another process opened, by task and id; those are not built.
+    tasks: by their names in the study. counts: returns the token counter of a model, by its name. received:
+    problems that another process decrypted, by task and id; those are not built.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class OnDemand(Mapping[tuple[str, str, str], Problem]):
         return build(self._tasks[task], task, problem, self._counts(model), self._held_out)
 
     def __iter__(self) -> Iterator[tuple[str, str, str]]:
-        return iter(())  # of what it could build nothing is built
+        return iter(())  # nothing is built in advance
 
     def __len__(self) -> int:
         return 0
@@ -67,9 +70,9 @@ def build(
     count: Callable[[str], int],
     held_out: HeldOut | Judged | None = None,
 ) -> Problem:
-    """A problem of `task`, which a study calls `name`; one that is held out comes of `held_out`, drawn with
-    the key of its claim if there is one, decrypted with its identity if it is encrypted. count: tokens of a
-    text.
+    """Return a problem of `task`, which a study calls `name`. A held-out problem comes from `held_out`, drawn
+    with the key of its claim if there is one, decrypted with its identity if it is encrypted. count: tokens
+    of a text.
 
     Raises BadInput for a held-out problem without `held_out`, and as its `admit` and Task.build do.
     """
@@ -81,10 +84,10 @@ def build(
 
 
 def gold(task: Task, problem_id: str, key: str | None = None, identity: Path | None = None) -> Gold:
-    """The answer of a problem and nothing else of it: for checking golds and regrading sealed records.
+    """Return the answer of a problem and nothing else, for checking golds and regrading sealed records.
 
-    key: that of the claim, where held-out problems were drawn late. identity: a file with the private key,
-    where they are encrypted. Raises as Task.build does.
+    key: of the claim, if held-out problems were drawn late. identity: a file with the private key, if they
+    are encrypted. Raises as Task.build does.
     """
     if (key or identity) and _is_held_out(task, problem_id):
         task = _reached(task, key, identity)
@@ -94,20 +97,20 @@ def gold(task: Task, problem_id: str, key: str | None = None, identity: Path | N
 def size(
     task: Task, problem_id: str, count: Callable[[str], int], sized: Callable[[Problem], tuple[int, int]]
 ) -> tuple[int, int]:
-    """How long a problem of a file is, and nothing else of it: held-out ones are as long as their author made
-    them, and too late it is when they do not fit. count: tokens of a text; sized: tokens of a prompt.
+    """Return the length of a problem of a file and nothing else: held-out problems are checked too, since it
+    is too late when they do not fit at confirm. count: tokens of a text; count_prompt: tokens of a prompt.
     """
     return sized(task.build(problem_id, count))
 
 
 def is_encrypted(task: Task) -> bool:
-    """Whether the held-out problems of a task lie here encrypted. Raises as that of Dataset."""
+    """Whether the held-out problems of a task are encrypted here. Raises as `Dataset.is_encrypted` does."""
     return isinstance(task, Dataset) and task.is_encrypted()
 
 
 def refuse_unopenable(tasks: Iterable[Task], identity: Path | None) -> None:
-    """Raises BadInput unless `identity` opens the held-out problems of each of these tasks that is sealed,
-    and for one that none of them needs. Decrypts no problem, so that it may come before the claim.
+    """Raise BadInput unless `identity` opens the held-out problems of each sealed task, and for an identity
+    that no task needs. Decrypts no problem, so it may run before the claim.
     """
     needing = [task for task in tasks if isinstance(task, Dataset) and task.is_encrypted()]
     for task in needing:
@@ -117,7 +120,9 @@ def refuse_unopenable(tasks: Iterable[Task], identity: Path | None) -> None:
 
 
 def _is_held_out(task: Task, problem_id: str) -> bool:
-    """By the rule of every manifest; what a task sets aside for calibration is not among its ids."""
+    """Whether the rule of every manifest holds the problem out; problems set aside for calibration are not
+    among the task's ids.
+    """
     return bucket(problem_id) in CONFIRM and problem_id in task.ids()
 
 

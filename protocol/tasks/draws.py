@@ -1,4 +1,4 @@
-"""Choices that depend on a seed, a problem id and the name of the choice, and on nothing else."""
+"""Draws that depend on a seed, a problem id and the purpose of the draw, and on nothing else."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,16 +7,16 @@ __all__ = ["pick", "shuffled", "value"]
 
 
 def pick(below: int, seed: int, problem_id: str, what: str) -> int:
-    """A whole number from 0 to `below` - 1, uniform up to 2**-200."""
+    """Draw an integer from 0 to `below` - 1, uniform up to 2**-200."""
     return int(hashlib.sha256(f"{seed}|{problem_id}|{what}".encode()).hexdigest(), 16) % below
 
 
 def shuffled(items: Sequence[str], seed: int, problem_id: str, what: str) -> list[str]:
-    """The items in the order of the digests of their positions: every order is as likely as any other."""
+    """Return the items in the order of the digests of their positions: all orders are equally likely."""
     order = sorted(range(len(items)), key=lambda place: pick(2**256, seed, problem_id, f"{what}|{place}"))
     return [items[place] for place in order]
 
 
 def value(seed: int, problem_id: str) -> str:
-    """Four digits, 1000 to 9999."""
+    """Draw four digits, 1000 to 9999."""
     return str(1000 + pick(9000, seed, problem_id, "value"))

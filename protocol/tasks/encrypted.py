@@ -1,9 +1,8 @@
-"""Held-out problems encrypted to somebody else, who lends the key when the study is confirmed.
+"""Held-out problems encrypted to another person, who lends the key when the study is confirmed.
 
-The file is one of age (age-encryption.org/v1), so that the `age` tool opens it too. What this does not do:
-whoever had the plain file may have kept it; what is published anybody can find; nothing shows that the key is
-held by somebody else, or that they are no friend of the author; and a key that was lent once opens the file
-for good.
+The file format is age (age-encryption.org/v1), so the `age` tool opens it too. Limits: whoever had the plain
+file may have kept it; published problems can be found by anyone; nothing proves that another person has the
+key, or that they are independent of the author; and a key that was lent once opens the file from then on.
 """
 
 import importlib
@@ -21,36 +20,36 @@ OTHER_KEY = "No matching keys"
 
 
 def encrypt(data: bytes, recipients: Sequence[str]) -> bytes:
-    """data, for each of the public keys (`age1...`, `ssh-ed25519 ...` or `ssh-rsa ...`) to open by itself.
+    """Encrypt data so that each of the public keys (`age1...`, `ssh-ed25519 ...` or `ssh-rsa ...`) opens it.
 
-    Raises BadInput for what is no such key.
+    Raises BadInput for a text that is no such key.
     """
     encrypted: bytes = pyrage().encrypt(data, [_recipient(text.strip()) for text in recipients])
     return encrypted
 
 
 def decrypt(path: Path, identity: Path) -> bytes:
-    """What `path` holds, opened in memory with the private key in `identity`.
+    """Return the content of `path`, decrypted in memory with the private key in `identity`.
 
-    Raises BadInput when that is none of its keys, Drifted when it was altered.
+    Raises BadInput if the file was not encrypted to that key, Drifted if the file was altered.
     """
     return _opened(path, path.read_bytes(), identity)
 
 
 def refuse_other_key(path: Path, identity: Path) -> None:
-    """Raises as `decrypt` does for a private key that does not open `path`, and decrypts nothing of its
-    content: the header alone, which holds the content's key once for each recipient, is tried.
+    """Raise as `decrypt` does for a private key that does not open `path`. Only the header is tried, which
+    has the content's key once for each recipient; no content is decrypted.
     """
     stanzas, mark, rest = path.read_bytes().partition(b"\n--- ")
     mac, _, content = rest.partition(b"\n")
     if not mark:
         raise _altered(path)
-    with suppress(Drifted):  # of a key that fits: the content is missing
+    with suppress(Drifted):  # expected for the right key, since the content is missing
         _opened(path, stanzas + mark + mac + b"\n" + content[:NONCE], identity)
 
 
 def pyrage() -> Any:
-    """The library. Raises BadInput without it: installed after the lock it would be drift."""
+    """Return the library. Raises BadInput without it: installed after the lock it would be drift."""
     try:
         return importlib.import_module("pyrage")
     except ImportError:
@@ -81,12 +80,12 @@ def _recipient(text: str) -> Any:
     kind = age.x25519 if text.startswith("age1") else age.ssh
     try:
         return kind.Recipient.from_str(text)
-    except age.RecipientError:  # a private key given by mistake is not shown
+    except age.RecipientError:  # the message does not show the text, which may be a private key
         raise BadInput("--to: is no public key; use age1..., ssh-ed25519 ... or ssh-rsa ...") from None
 
 
 def _identities(path: Path) -> list[Any]:
-    """The private keys in a file that age-keygen or ssh-keygen wrote."""
+    """Return the private keys in a file that age-keygen or ssh-keygen wrote."""
     age = pyrage()
     try:
         data = path.read_bytes()

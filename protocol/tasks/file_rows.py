@@ -1,10 +1,10 @@
-"""Problems as a person writes them into a file: one JSON object a line, read strictly.
+"""Parse problem files that a person writes: one JSON object a line, read strictly.
 
     {"id": "fox/1", "context": "A fox ate 3 hens.", "question": "How many hens?", "answer": "3"}
 
-`answers` in place of `answer` lists several of which each is right. `level`, `cluster` (what belongs
-together: a template, a document) and `prefix` (how the answer begins) may be left out, and so may `question`,
-of a problem that is all context. Every refusal names file, line and field, and says what to do.
+`answers` in place of `answer` lists several right answers. `level`, `cluster` (problems that belong together:
+a template, a document) and `prefix` (how the answer begins) are optional, and so is `question` if the whole
+problem is context. Every refusal names file, line and field, and says what to do.
 """
 
 import codecs
@@ -24,19 +24,19 @@ __all__ = ["Row", "Wrong", "faults", "identity", "read", "rows", "told"]
 
 MOST = 1 << 28  # bytes of a file: parsing takes six times as much memory
 MOST_OF_A_LINE = 1 << 24  # bytes: 30 times the longest document of LongBench
-MOST_OF_A_NAME = 200  # characters of an id, a level or a cluster, each of which a lock may hold
+MOST_OF_A_NAME = 200  # characters of an id, a level or a cluster, which may be copied into a lock
 NAMES, TEXTS = ("id", "level", "cluster"), ("context", "question", "prefix")
 FIELDS = ("id", "context", "question", "answer", "answers", "level", "cluster", "prefix")
-# Of names that all lines have or none has.
+# Fields that either all lines or no line may have.
 ALL_OR_NONE = ("level", "cluster")
-# Signs that print nothing: a joiner, fillers of Hangul, vowels of Khmer, Braille without a dot.
+# Characters that print nothing: a joiner, fillers of Hangul, vowels of Khmer, Braille without a dot.
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-# What joins or parts letters where a script is written so, as Persian and emoji are.
+# Characters that join or separate letters, as Persian and emoji need.
 JOINERS = frozenset("\u200c\u200d")
 
 
 class Row(NamedTuple):
-    """One problem. level, cluster and prefix: empty where the line has none."""
+    """One problem. level, cluster and prefix are empty if the line has none."""
 
     id: str
     context: str
@@ -47,8 +47,9 @@ class Row(NamedTuple):
     prefix: str
 
     def asked(self) -> str:
-        """SHA-256 of what is asked, whatever it is called and whatever its answer is taken to be: of its
-        words in one spelling, wherever lines break, question and context part, or a sign prints nothing.
+        """Return the SHA-256 of context and question, whatever the id and the answer: in one Unicode
+        normalization, without line breaks, the border of question and context, and characters that print
+        nothing.
         """
         text = unicodedata.normalize("NFC", f"{self.context}\n{self.question}")
         seen = "".join(c for c in text if c not in JOINERS and not _is_variant(c))
@@ -56,18 +57,19 @@ class Row(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """line: counted from 1; says: the field and the fix."""
+    """A fault of a line. line: counted from 1; message: the field and the fix."""
 
     line: int
     says: str
 
 
 class _Fault(Exception):
-    """What is wrong with a line."""
+    """A fault of a line, found while parsing it."""
 
 
 def read(path: Path, most: int = MOST) -> bytes:
-    """The bytes of a task file. Raises BadInput for one that is not there, is no plain file, or too large."""
+    """Return the bytes of a task file. Raises BadInput if it is missing, is no plain file, or is too large.
+    """
     try:
         return files.read(path, most)
     except FileNotFoundError:
@@ -81,21 +83,23 @@ def read(path: Path, most: int = MOST) -> bytes:
 
 
 def rows(path: Path) -> Mapping[str, Row]:
-    """The problems of a file by id, in its order: one a line. Raises BadInput with the first line that is
-    wrong, and says how many are.
+    """Return the problems of a file by id, in file order, one a line. Raises BadInput with the first faulty
+    line and the number of others.
     """
     return _rows(path, identity(path))
 
 
 def identity(path: Path) -> str:
-    """By which a file that was read is known to be the same; "" of none, which reading it tells."""
+    """Return a key that changes when the file changes; "" if it cannot be read, so that reading it reports
+    why.
+    """
     try:
         return files.identity(path)
     except OSError:
         return ""
 
 
-@lru_cache(maxsize=8)  # in one process a file is read once, and again when its identity changed
+@lru_cache(maxsize=8)  # read once per process, and again if its identity changed
 def _rows(path: Path, identity: str) -> Mapping[str, Row]:
     found, wrong = told(read(path))
     if wrong:
@@ -105,7 +109,7 @@ def _rows(path: Path, identity: str) -> Mapping[str, Row]:
 
 
 def told(data: bytes) -> tuple[Mapping[int, Row], tuple[Wrong, ...]]:
-    """The problems of the lines that can be read, by line, and one fault of each line that is wrong."""
+    """Return the problems of the valid lines, by line number, and one fault of each faulty line."""
     if data.startswith(codecs.BOM_UTF8):
         return {}, (Wrong(1, "begins with a byte order mark; save the file as UTF-8 without one"),)
     found: dict[int, Row] = {}
@@ -121,7 +125,9 @@ def told(data: bytes) -> tuple[Mapping[int, Row], tuple[Wrong, ...]]:
 
 
 def faults(found: Mapping[int, Row]) -> Iterator[Wrong]:
-    """What only several lines show: ids and problems that stand twice, names that some lines have."""
+    """Yield faults that involve several lines: duplicate ids and problems, and fields that only some lines
+    have.
+    """
     ids: dict[str, int] = {}
     asked: dict[str, int] = {}
     for number, row in found.items():
@@ -202,7 +208,7 @@ def _answer(name: str, value: Any) -> str:
 
 
 def _name(name: str, value: Any) -> str:
-    """One line, in one spelling, none of whose characters is hidden."""
+    """Return a single line in one spelling, without hidden characters."""
     text = _normal(name, _seen(name, _of_text(name, value), lambda character: False))
     if odd := next((c for c in text if _is_variant(c) or (c.isspace() and c != " ")), None):
         raise _Fault(f"{name}: has U+{ord(odd):04X}, with which two names look alike; delete it")
@@ -238,7 +244,9 @@ def _seen(name: str, text: str, allowed: Callable[[str], bool]) -> str:
 
 
 def _is_variant(character: str) -> bool:
-    """Which drawing of the letter before it is meant; alone it prints nothing."""
+    """Whether it is a variation selector, which chooses the glyph of the letter before it; alone it prints
+    nothing.
+    """
     return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
 
 

@@ -1,4 +1,4 @@
-"""A task that is a file of one's own, beside the protocol that names it."""
+"""A task in a user's file, next to the protocol that names it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +19,7 @@ from protocol.tasks.problem import Problem
 
 __all__ = ["FileTask", "wrong_golds"]
 
-# Graders that take an answer wherever it stands, and what finds it there.
+# Graders that accept an answer anywhere in the text, and the function that finds it.
 SPOTTED: Mapping[str, Callable[[str, str], Grade]] = MappingProxyType(
     {"exact": exact.grade, "boxed": boxed.grade, "math": boxed.grade}
 )
@@ -27,11 +27,11 @@ SPOTTED: Mapping[str, Callable[[str, str], Grade]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class FileTask:
-    """The problems of the lines of `path`, in their order, which `file_rows` reads.
+    """The problems of the lines of `path`, in their order, as `file_rows` parses them.
 
-    name: as the protocol calls it. grader: a name that protocol.grading takes. instruction: the last thing of
-    the user message, on a line of its own: it follows the question, and so comes after the compression where
-    the question does. longest: contexts beyond it are cut in their middle.
+    name: as in the protocol. grader: a name that protocol.grading accepts. instruction: the last line of the
+    user message: it follows the question, and so comes after the compression if the question does. longest:
+    longer contexts are cut in their middle.
     """
 
     name: str
@@ -48,7 +48,7 @@ class FileTask:
         row = self._row(problem_id)
         context = cut(row.context, self.longest, count)
         asked = [text for text in (row.question, self.instruction) if text]
-        if not row.question:  # all of it is context, and stands inside
+        if not row.question:  # everything is context and is compressed
             context, asked = "\n".join([context, *asked]), []
         return Problem(row.id, context, "\n".join(asked), row.prefix, row.gold, row.level)
 
@@ -57,7 +57,7 @@ class FileTask:
         return self._row(problem_id).gold
 
     def redrawn(self, seed: int) -> "FileTask":
-        """Itself: what was written is not drawn."""
+        """Return the task itself: a file is not drawn."""
         return self
 
     def clusters(self) -> Mapping[str, str]:
@@ -67,25 +67,27 @@ class FileTask:
         return {name: row.level for name, row in file_rows.rows(self.path).items() if row.level}
 
     def asked(self, problem_id: str) -> str:
-        """SHA-256 of what is asked: the same problem has it in every file and under every id."""
+        """Return the SHA-256 of the problem's content, which is the same in every file and under every id."""
         return self._row(problem_id).asked()
 
     def recipe(self) -> str:
-        """As `Task.recipe`, for files that are not here any more: two of them share what shares an id."""
+        """As `Task.recipe`, for files that are no longer available: two file tasks share the problems with
+        equal ids.
+        """
         return canonical.digest({"family": "file"})
 
     def source(self) -> str:
-        """SHA-256 of what the problems are made of: the file, the instruction and the cut."""
+        """Return the SHA-256 of what the problems are made of: the file, the instruction and the cut."""
         longest = None if self.longest is None else self.longest._asdict()
         parts = {"family": "file", "file": self.digest(), "instruction": self.instruction, "longest": longest}
         return canonical.digest(parts)
 
     def digest(self) -> str:
-        """SHA-256 of the file. Raises as `file_rows.read` does."""
+        """Return the SHA-256 of the file. Raises as `file_rows.read_file` does."""
         return closure.digest_of(file_rows.read(self.path))
 
     def refuse_wrong_golds(self) -> None:
-        """Raises BadInput for an answer that its own grader does not take; the message does not show it."""
+        """Raise BadInput for an answer that its own grader does not accept; the message does not show it."""
         found = dict(enumerate(file_rows.rows(self.path).values(), start=1))
         for line, says in wrong_golds(self.grader, found, self.instruction):
             raise BadInput(f"{self.path}: line {line}: {says}")
@@ -98,9 +100,11 @@ class FileTask:
 
 
 def wrong_golds(name: str, found: Mapping[int, Row], instruction: str = "") -> Iterator[Wrong]:
-    """The lines with an answer that the named grader does not take for itself, whoever would give it: every
-    model would be wrong. Of a grader from elsewhere, which may want answers in a form of its own, those that
-    it cannot grade. Nor with one that a text without any knowledge has: every model could be right.
+    """Yield the lines whose gold answer cannot be used with the named grader.
+
+    That is an answer that the grader does not accept for itself, so that every model would be wrong; for an
+    external grader, which may need answers in its own form, only one that it cannot grade. And an answer that
+    a text without any knowledge matches, so that every model could be right.
     """
     with _opened(grading.grader(name)) as grader:
         for line, row in found.items():
@@ -116,9 +120,9 @@ def wrong_golds(name: str, found: Mapping[int, Row], instruction: str = "") -> I
 
 
 def _is_easy(name: str, gold: str, said: Mapping[str, Any]) -> str | None:
-    """Why a text that knows nothing is right: it repeats what it was told, or has the letter somewhere.
+    """Return why a text without knowledge would be right: it repeats its input, or contains the letter.
 
-    Choices do stand in their question, and what has a score is worth little for repeating it.
+    Choices do occur in their question, and a grader with scores gives little for repeating it.
     """
     if name not in SPOTTED:
         return None
@@ -132,7 +136,7 @@ def _is_easy(name: str, gold: str, said: Mapping[str, Any]) -> str | None:
 
 
 def _takes(grader: Grader, gold: str, ours: bool) -> bool:
-    """Whether the answer is right when it is all of the text, or stands in a box."""
+    """Whether the answer is right when it is the whole text, or is in a box."""
     if isinstance(grader, grading.MathVerify) and grader.compare(gold, gold) != "same":
         return False
     grades = (grading.guarded(grader.grade, gold, text) for text in (rf"\boxed{{{gold}}}", gold))
@@ -144,5 +148,5 @@ def _numbered(golds: tuple[str, ...]) -> dict[str, str]:
 
 
 def _opened(grader: Grader) -> AbstractContextManager[Grader]:
-    """One that holds a process ends it."""
+    """Return the grader as a context manager, which ends the process of a grader that has one."""
     return grader if isinstance(grader, AbstractContextManager) else nullcontext(grader)

@@ -1,4 +1,4 @@
-"""Text that holds no fact: no digits and no word that names what a question asks for."""
+"""Filler text without facts: no digits and no word that names what a question is about."""
 
 from collections.abc import Sequence
 from itertools import cycle, islice
@@ -81,5 +81,5 @@ TOWN = (
 
 
 def sentences(passage: Sequence[str], n: int) -> list[str]:
-    """The first n sentences of the passage repeated without end."""
+    """Return the first n sentences of the passage, repeated without end."""
     return list(islice(cycle(passage), n))

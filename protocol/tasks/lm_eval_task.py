@@ -1,7 +1,7 @@
-"""Tasks of lm-eval over data of yours, in the schema in which they were published.
+"""Tasks of lm-eval over the user's data, in the schema in which the benchmark was published.
 
-Prompts and official scores are those of the installed lm-eval, whose files the lock holds with those of every
-other distribution; nothing of it is in this repository, and nothing is fetched.
+Prompts and official scores come from the installed lm-eval, whose files the lock lists with those of every
+other distribution; this repository has no copy, and nothing is fetched.
 """
 
 import json
@@ -35,30 +35,30 @@ CRYSTALCACHE = tuple(
 )
 MOST = 1 << 30  # bytes of a data file
 IDS = ("_id", "unique_id", "id", "ID")
-ASKED = ("context", "input", "question", "prompt", "problem", "Problem")  # of LongBench and of the others
+ASKED = ("context", "input", "question", "prompt", "problem", "Problem")  # LongBench's and others' fields
 ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
-SHORT, LONG = 4000, 8000  # words, at which LongBench-E parts its problems by length
+SHORT, LONG = 4000, 8000  # words: the length classes of LongBench-E
 LONGBENCH = "longbench_"
 CHOSEN_FROM = ("trec",)  # subsets whose scores read all_classes
-QUESTIONS = ("question", "input", "query", "problem")  # what fields of benchmarks call what is asked
+QUESTIONS = ("question", "input", "query", "problem")  # names of the question in benchmarks
 
 Row: TypeAlias = Mapping[str, Any]  # in the schema in which it was published
 
 
 class Rows(NamedTuple):
     by_id: Mapping[str, Row]
-    are_numbered: bool  # for want of ids of their own
+    are_numbered: bool  # ids are line numbers, since rows have none
 
 
 @dataclass(frozen=True)
 class LmEvalTask:
-    """The problems <lm_eval>/<id>, one a row of `data`, JSON lines: its own id, or its line where rows have
-    none.
+    """The problems <lm_eval>/<id>, one for each row of `data`, which is JSON lines: the row's id, or its line
+    number if rows have none.
 
-    lm_eval: the task's name there. longest: a longer prompt is cut in its middle. A gold answer is the row,
-    as JSON. Rows with one `context`, as questions about one article are, are a cluster; the levels of
-    LongBench are the lengths by which LongBench-E parts it. What follows the context in a prompt, from the
-    line after it, is the question.
+    lm_eval: the task's name in lm-eval. longest: a longer prompt is cut in its middle. A gold answer is the
+    row, as JSON. Rows with the same `context`, such as questions about one article, form a cluster; the
+    levels of LongBench are the length classes of LongBench-E. The question is the part of the prompt after
+    the context, from the next line on.
     """
 
     name: str
@@ -71,7 +71,7 @@ class LmEvalTask:
         return f"{harness.PREFIX}{self.lm_eval}"
 
     def ids(self) -> tuple[str, ...]:
-        """Raises BadInput, naming the line, for data that is no JSON lines."""
+        """Return the ids. Raises BadInput, naming the line, for data that is not JSON lines."""
         return tuple(self._rows())
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
@@ -96,7 +96,9 @@ class LmEvalTask:
         return json.dumps(self._row(problem_id), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
     def clusters(self) -> Mapping[str, str]:
-        """By id, the digest of the context or, without one, the id; empty where no two have the same."""
+        """Return by id the digest of the context or, without one, the id; empty if no two rows share a
+        context.
+        """
         by_id = {
             each: canonical.digest(str(row["context"]))[:16] if row.get("context") else each
             for each, row in self._rows().items()
@@ -104,7 +106,7 @@ class LmEvalTask:
         return by_id if max(Counter(by_id.values()).values(), default=0) > 1 else {}
 
     def levels(self) -> Mapping[str, str]:
-        """By id, "0-4k", "4-8k" or "8k+" words; empty where the rows do not say."""
+        """Return by id "0-4k", "4-8k" or "8k+" words; empty if the rows have no length."""
         lengths = {each: row.get("length") for each, row in self._rows().items()}
         if not self.lm_eval.startswith(LONGBENCH):
             return {}
@@ -112,12 +114,12 @@ class LmEvalTask:
         return by_id if len(by_id) == len(lengths) else {}
 
     def redrawn(self, seed: int) -> "LmEvalTask":
-        """Itself: what is published is not drawn."""
+        """Return the task itself: published problems are not drawn."""
         return self
 
     def asked(self, problem_id: str) -> str:
-        """SHA-256 of what a row asks: the same problem has it under every id, and for every task that reads
-        it. Of a row without a field of ASKED, of all of it but its id.
+        """Return the SHA-256 of a row's content, which is the same under every id and for every task that
+        reads it: of its CONTENT_FIELDS, or of everything but its id if it has none.
         """
         row = self._row(problem_id)
         said = {name: row[name] for name in ASKED if name in row}
@@ -125,18 +127,20 @@ class LmEvalTask:
         return canonical.digest({"row": json.dumps(said, sort_keys=True)})
 
     def recipe(self) -> str:
-        """As `Task.recipe`: a published problem is known by its published id, a line by the file it is in."""
+        """As `Task.recipe`: a published problem is identified by its published id, a numbered line by its
+        file.
+        """
         data = self.digest() if self._read().are_numbered else ""
         return canonical.digest({"family": "lm_eval", "data": data})
 
     def source(self) -> str:
-        """SHA-256 of what the problems are made of, but for lm-eval itself."""
+        """Return the SHA-256 of what the problems are made of, except lm-eval itself."""
         longest = None if self.longest is None else self.longest._asdict()
         parts = {"family": "lm_eval", "task": self.lm_eval, "data": self.digest(), "longest": longest}
         return canonical.digest(parts)
 
     def digest(self) -> str:
-        """SHA-256 of the data file."""
+        """Return the SHA-256 of the data file."""
         return closure.digest_of(file_rows.read(self.data, MOST))
 
     def _row(self, problem_id: str) -> Row:
@@ -155,10 +159,11 @@ class LmEvalTask:
 
 
 def asked(text: str, whole: str, context: str) -> tuple[str, str]:
-    """(what stands before the question, the question) of a prompt that was cut of `whole`: the question is
-    what follows `context` from the line after it. Put together with a line feed they are the prompt again.
+    """Split `text`, a possibly cut `prompt`, into the part before the question and the question, which
+    follows `context` from the next line on. Joined with a line feed they are the text again.
 
-    A prompt that does not hold its context once, or goes on in the same line, has no question apart.
+    A prompt that does not contain its context exactly once, or continues on the same line, has no separate
+    question.
     """
     _, found, after = whole.partition(context) if context else (whole, "", "")
     if not found or context in after or not text.endswith(after):
@@ -172,12 +177,12 @@ def asked(text: str, whole: str, context: str) -> tuple[str, str]:
 
 
 def keeps_question(text: str, whole: str, row: Row) -> bool:
-    """Whether `text`, cut of the prompt `whole`, holds what is asked: all that follows the context, and each
-    other field of the row that is a question. Where only one field is asked, it is the question itself.
+    """Whether `text`, cut from `prompt`, contains the question: everything after the context, and each other
+    field of the row that is part of the question. If only one such field exists, it is the question itself.
     """
     fields = {name: str(row[name]) for name in QUESTIONS if row.get(name)}
     context = str(row.get("context") or "")
-    if not context and len(fields) > 1:  # as BABILong calls its context `input`
+    if not context and len(fields) > 1:  # BABILong names its context `input`
         context = fields.pop(max(fields, key=lambda name: len(fields[name])))
     after = whole.rpartition(context)[2] if context and context in whole else ""
     return text.endswith(after) and all(
@@ -189,7 +194,7 @@ def _level(words: int) -> str:
     return "0-4k" if words < SHORT else "4-8k" if words < LONG else "8k+"
 
 
-@lru_cache(maxsize=16)  # in one process a file is read once, and again when its identity changed
+@lru_cache(maxsize=16)  # read once per process, and again if its identity changed
 def _rows(task: str, path: Path, identity: str) -> Rows:
     data = file_rows.read(path, MOST)
     rows: list[Row] = []
@@ -197,7 +202,7 @@ def _rows(task: str, path: Path, identity: str) -> Rows:
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
         try:
             row = json.loads(line.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_once)
-            json.dumps(row, ensure_ascii=False).encode()  # no half of a character
+            json.dumps(row, ensure_ascii=False).encode()  # refuses half of a surrogate pair
         except (ValueError, RecursionError) as error:
             raise BadInput(f"{path}: line {number}: is no JSON ({error}); write one object a line") from None
         if not isinstance(row, dict):
@@ -217,8 +222,8 @@ def _rows(task: str, path: Path, identity: str) -> Rows:
 
 
 def _faults(task: str, row: Row, first: Row) -> Iterator[str]:
-    """What is wrong with a row, which lm-eval would ask or score all the same: a field that another row has
-    and this one lacks, and of LongBench what its scorers read otherwise than it was meant.
+    """Yield the faults of a row that lm-eval would accept: a field that only some rows have and, for
+    LongBench, values that its scorers misread.
     """
     for name in (*first, *row):
         if (name in first) != (name in row):
@@ -245,7 +250,7 @@ def _faults(task: str, row: Row, first: Row) -> Iterator[str]:
 
 
 def _asked(task: str, row: Row) -> str:
-    """What tells two problems apart, whatever they are called."""
+    """Return what distinguishes two problems, whatever their ids."""
     if task.startswith(LONGBENCH):
         return canonical.digest([row["context"], row.get("question", row.get("input"))])
     known = {name: value for name, value in row.items() if name not in IDS}

@@ -1,4 +1,4 @@
-"""A context that is too long, cut in its middle."""
+"""Cut a context that is too long in its middle."""
 
 import re
 from collections.abc import Callable
@@ -12,17 +12,17 @@ WORD = re.compile(r"\S+")
 
 
 class Longest(NamedTuple):
-    """The most that a context may hold: words, as white space parts them, or tokens of the model's tokenizer.
+    """The maximum length of a context: words, separated by white space, or tokens of the model's tokenizer.
 
-    Exactly one of the two; CrystalCache caps its inputs at 20,000 words (section 4.2), LongBench's own script
-    at the tokens of a model's window less some.
+    Exactly one is set. CrystalCache caps its inputs at 20,000 words (section 4.2), LongBench's script at the
+    tokens of a model's window minus a margin.
     """
 
     words: int | None = None
     tokens: int | None = None
 
     def valid(self) -> "Longest":
-        """Itself. Raises BadInput unless exactly one is a number of at least 2."""
+        """Return itself. Raises BadInput unless exactly one is a number of at least 2."""
         given = [number for number in self if number is not None]
         if len(given) != 1 or given[0] < 2:
             raise BadInput(
@@ -32,12 +32,12 @@ class Longest(NamedTuple):
 
 
 def cut(context: str, longest: Longest | None, count: Callable[[str], int]) -> str:
-    """The context, or its first and its last half, where it is longer: prefix and suffix hold the instruction
-    and the question. count: tokens of a text.
+    """Return the context or, if it is too long, its first and last half, since prefix and suffix contain the
+    instruction and the question. count: tokens of a text.
 
-    Words: the halves are joined by one space, and the first is longer by one word where the number is odd.
-    Tokens: the longest beginning and end of at most half the tokens each, joined by nothing as in LongBench,
-    which cuts token ids and decodes them; ours ends at any character, since it is given no ids.
+    Words: the halves are joined by one space, and the first has one word more if the number is odd. Tokens:
+    the longest beginning and end with at most half the tokens each, joined directly as in LongBench, which
+    cuts token ids and decodes them; this function gets no ids and may cut at any character.
     """
     if longest is None:
         return context
@@ -49,7 +49,7 @@ def cut(context: str, longest: Longest | None, count: Callable[[str], int]) -> s
     half = longest.tokens // 2
     head = context[: _most(lambda n: count(context[:n]), longest.tokens - half, len(context))]
     tail = context[len(context) - _most(lambda n: count(context[len(context) - n :]), half, len(context)) :]
-    while count(head + tail) > longest.tokens:  # tokens of their own at the joint
+    while count(head + tail) > longest.tokens:  # the joint may add tokens
         tail = tail[1:]
     return head + tail
 
@@ -63,9 +63,9 @@ def _words(context: str, most: int) -> str:
 
 
 def _most(size: Callable[[int], int], limit: int, whole: int) -> int:
-    """The largest n below `whole` with size(n) <= limit, by the tokens of a character so far.
+    """Return the largest n below `length` with size(n) <= limit, by interpolation of tokens per character.
 
-    Relies on more characters hardly ever being fewer tokens; what is returned fits in any case.
+    Assumes that more characters rarely have fewer tokens; the result fits in any case.
     """
     low, fits, high, over = 0, 0, whole, size(whole)
     while high - low > 1:

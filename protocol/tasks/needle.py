@@ -36,15 +36,15 @@ TEMPLATES = (
 
 @dataclass(frozen=True)
 class Needle:
-    """Problems needle/<length>/<depth>/<index>, `repetitions` a depth, counted from index `first`.
+    """Problems needle/<length>/<depth>/<index>, `repetitions` per depth, counted from index `first`.
 
-    length: tokens of a whole prompt, see protocol.tasks.length; the filler is whole sentences, so a prompt is
-        up to one sentence shorter.
-    depths: the share of the filler's sentences that stands before the fact.
+    length: tokens of a whole prompt, see protocol.tasks.prompt_length; the filler is whole sentences, so a
+        prompt is up to one sentence shorter.
+    depths: the share of the filler's sentences before the fact.
 
     A problem depends on its id, `seed` and the tokenizer alone. Departures from the paper: the passage is
-    ours, each problem has its own order of the sentences, and the answer begins with the words of the fact
-    in place of "Answer:".
+    ours, each problem has its own order of the sentences, and the answer begins with the words of the fact in
+    place of "Answer:".
     """
 
     length: int
@@ -83,11 +83,12 @@ class Needle:
         return replace(self, seed=seed)
 
     def recipe(self) -> str:
-        """As `Task.recipe`: length and depth stand in the id."""
+        """As `Task.recipe`; length and depth are in the id."""
         parts = {"family": "needle", "templates": [list(fact) for fact in TEMPLATES], "seed": str(self.seed)}
         return canonical.digest(parts | {"filler": list(filler.TOWN)})
 
     def source(self) -> str:
-        """SHA-256 of what the problems are made of: these settings, the templates and the passage."""
+        """Return the SHA-256 of what the problems are made of: these settings, the templates and the passage.
+        """
         parts: dict[str, Any] = {"family": "needle", "templates": [list(fact) for fact in TEMPLATES]}
         return canonical.digest(parts | {"filler": list(filler.TOWN), **asdict(self)})

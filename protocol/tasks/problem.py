@@ -1,4 +1,4 @@
-"""One problem, and the fact that it asks for."""
+"""A problem, and the fact that a retrieval problem is about."""
 
 from typing import NamedTuple
 
@@ -10,10 +10,10 @@ THINK = "<think>\n"  # the prefix that asks a model to reason before it answers
 
 
 class Problem(NamedTuple):
-    """context: the filler with the fact, or the whole of a problem that has no separate question.
+    """context: the filler with the fact, or the whole problem if it has no separate question.
 
-    question: may be empty. prefix: how the answer begins. gold: what has to follow, or the answer to reach.
-    level: how difficult the problem is, in its task's words.
+    question: may be empty. prefix: how the answer begins. gold: the expected continuation or answer. level:
+    the difficulty of the problem, in its task's terms.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""From a problem to the token ids that a model is fed."""
+"""Render a problem as the token ids that a model is fed."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -15,9 +15,10 @@ __all__ = ["counter", "digest", "render"]
 
 
 def counter(tokenizer: "PreTrainedTokenizerBase") -> Callable[[str], int]:
-    """Tokens of a text under this tokenizer, special ones left out: what tasks measure length with.
+    """Return a function that counts a text's tokens under this tokenizer, without special tokens: tasks
+    measure length with it.
 
-    A text that it was asked before, as questions and prefixes are, it does not tokenise again.
+    The counts of recent texts are cached, since questions and prefixes repeat.
     """
 
     @lru_cache(maxsize=64)
@@ -30,20 +31,20 @@ def counter(tokenizer: "PreTrainedTokenizerBase") -> Callable[[str], int]:
 def render(
     problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str, asks: str = ""
 ) -> tuple[list[int], list[int]]:
-    """(context ids, query ids): what is compressed, and what is fed after the compression.
+    """Return (context ids, query ids): the part that is compressed, and the part that is fed after the
+    compression.
 
     query: "inside" compresses the whole prompt and leaves the query empty; "outside" compresses the prompt up
     to the question and feeds the question, the generation prompt and the answer's first words afterwards.
 
     The prompt is the tokenizer's chat template around one user message (the context, a line feed, the
     question), then the generation prompt and the problem's prefix. A tokenizer without a chat template gets
-    plain text, "<context>\\n<question>\\nAnswer: <prefix>", after its beginning-of-sequence token if any.
-    A problem without a question is its context alone, all of it inside. asks: what an arm says to the model
-    beside the problem, on a line of its own at the end of the user message: of the question, where it stands
-    outside. The prefix "<think>" is fed once,
-    also where the template has it, and never to a tokenizer that does not know it.
+    plain text, "<context>\\n<question>\\nAnswer: <prefix>", after its beginning-of-sequence token if any. A
+    problem without a question is compressed completely. extra_prompt: text of an arm on its own line at the
+    end of the user message; it belongs to the question if that is outside. The prefix "<think>" is fed once,
+    also if the template contains it, and never to a tokenizer that does not know it.
 
-    The text is cut where the question starts and both parts are tokenised on their own, so that "inside" and
+    The text is cut where the question starts and both parts are tokenized separately, so that "inside" and
     "outside" feed the same ids. A byte-level tokenizer gives these ids for the uncut text too, since a line
     feed before a letter ends a token; one that marks the beginning of a text (SentencePiece) may add a token
     at the cut.
@@ -53,7 +54,7 @@ def render(
     if query == "outside" and not problem.question:
         raise BadInput(f'problem {problem.id!r}: has no separate question; write query = "inside"')
     text = _text(problem, tokenizer, asks)
-    start = text.find(_asked(problem, asks))  # not the question's alone, which its prefix may repeat
+    start = text.find(_asked(problem, asks))  # the prefix may repeat the question
     if start < 0:
         raise BadInput(f"problem {problem.id!r}: the chat template changes its text; use another tokenizer")
     cut = start + len(problem.context) + 1 if problem.question else len(text)
@@ -62,7 +63,7 @@ def render(
 
 
 def digest(context: Sequence[int], query: Sequence[int]) -> str:
-    """What a record says of its prompt."""
+    """Return the digest of the prompt that records contain."""
     return canonical.digest([list(context), list(query)])
 
 
@@ -81,7 +82,7 @@ def _text(problem: Problem, tokenizer: "PreTrainedTokenizerBase", asks: str) -> 
     else:
         message = [{"role": "user", "content": asked}]
         opened = str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
-    if problem.prefix != THINK:  # a vocabulary takes 20 ms to read
+    if problem.prefix != THINK:  # reading a vocabulary takes 20 ms
         return opened + problem.prefix
     thinks = opened.endswith(THINK) or THINK.strip() not in tokenizer.get_vocab()
     return opened if thinks else opened + THINK

@@ -28,11 +28,11 @@ class Recital:
     """Problems recital/<length>/<lines>/<index>, `repetitions` of them.
 
     A passage, then a register of `lines` objects with a number each. The answer begins with the heading of
-    the register; it is right when it holds the number of one line, drawn for the problem: the accuracy is the
-    share of the lines that were copied. A line has to outlive every event before its turn comes.
+    the register; it is right if it contains the number of one line, drawn for the problem, so the accuracy is
+    the share of the lines that were copied. A line has to survive every eviction before it is copied.
 
-    length: tokens of a whole prompt, see protocol.tasks.length. A problem depends on its id, `seed` and the
-    tokenizer alone.
+    length: tokens of a whole prompt, see protocol.tasks.prompt_length. A problem depends on its id, `seed`
+    and the tokenizer alone.
     """
 
     length: int
@@ -63,23 +63,24 @@ class Recital:
         return longest(make, self.length, count)
 
     def gold(self, problem_id: str) -> str:
-        """The number of the line that is drawn."""
+        """Return the number of the drawn line."""
         return self._values(problem_id)[draws.pick(self.lines, self.seed, problem_id, "line")]
 
     def redrawn(self, seed: int) -> "Recital":
         return replace(self, seed=seed)
 
     def _values(self, problem_id: str) -> list[str]:
-        """The number of each line: a stride without a common divisor with 9000 makes them differ."""
+        """Return the number of each line: the stride has no common divisor with 9000, so they differ."""
         first = int(draws.value(self.seed, problem_id)) - 1000
         return [str(1000 + (first + 3571 * line) % 9000) for line in range(self.lines)]
 
     def recipe(self) -> str:
-        """As `Task.recipe`: length and lines stand in the id."""
+        """As `Task.recipe`; length and lines are in the id."""
         parts = {"family": "recital", "heading": HEADING, "question": QUESTION, "seed": str(self.seed)}
         return canonical.digest(parts | {"objects": OBJECTS, "filler": list(filler.TOWN)})
 
     def source(self) -> str:
-        """SHA-256 of what the problems are made of: these settings, the objects and the passage."""
+        """Return the SHA-256 of what the problems are made of: these settings, the objects and the passage.
+        """
         parts: dict[str, Any] = {"family": "recital", "heading": HEADING, "question": QUESTION}
         return canonical.digest(parts | {"objects": OBJECTS, "filler": list(filler.TOWN), **asdict(self)})

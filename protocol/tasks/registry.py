@@ -1,6 +1,6 @@
-"""Every task by name, and the tasks of a protocol.
+"""All tasks by name, and the tasks of a protocol.
 
-A name that a registration cites keeps its meaning for good: a changed task is a new name.
+The meaning of a name that a registration cites never changes: a changed task gets a new name.
 """
 
 import sys
@@ -45,17 +45,17 @@ __all__ = [
 
 
 GROUP = "kv_prereg.tasks"
-"""Entry-point group of other distributions; each entry point is the name and a value that is a Task."""
+"""Entry-point group of other distributions; each entry point names a value that is a Task."""
 
 
 @runtime_checkable
 class Task(Protocol):
-    """A frozen set of problems; `splits` says which of them are held out, protocol.tasks.door guards those.
+    """A frozen set of problems; `splits` says which are held out, protocol.tasks.held_out_guard guards those.
 
-    grader: a name that protocol.grading.grader takes. gold: the answer of a problem alone. redrawn: the same
-    ids with problems drawn from another seed; published problems stay as they are. recipe: SHA-256 of what
-    makes a problem beside its id: two tasks with one recipe have the same problem under the same id.
-    source: SHA-256 of all that the problems are made of. What else a task may say: see `clusters`, `levels`.
+    grader: a name that protocol.grading accepts. gold: the answer of a problem alone. redrawn: the same ids
+    with problems drawn from another seed; published problems do not change. recipe: SHA-256 of what
+    determines a problem besides its id: two tasks with one recipe have the same problem under the same id.
+    source: SHA-256 of everything that the problems are made of. Optional methods: see `clusters`, `levels`.
     """
 
     @property
@@ -74,7 +74,7 @@ class Task(Protocol):
     def source(self) -> str: ...
 
 
-_ASKED = ("grader", "ids", "build", "gold", "redrawn", "recipe", "source")  # of a task by its users
+_ASKED = ("grader", "ids", "build", "gold", "redrawn", "recipe", "source")  # members of a task
 
 
 class UnknownTask(BadInput):
@@ -83,12 +83,12 @@ class UnknownTask(BadInput):
 
 TASKS: Mapping[str, Task] = MappingProxyType(
     {
-        # The first indices with which both splits of so small a task hold every depth.
+        # The first indices with which both splits of so small a task contain every depth.
         "needle-256": Needle(256, repetitions=4, first=7),
         "association-256": Association(256, repetitions=10),
         "needle-768": Needle(768, repetitions=8),
         "association-768": Association(768, repetitions=22),
-        # At least 205 held-out problems each; indices go on where the small ones end, so none is in both.
+        # At least 205 held-out problems each; indices continue after the small ones, so none is in both.
         "needle-768-large": Needle(768, repetitions=72, first=8),
         "association-768-large": Association(768, repetitions=205, first=22),
         # The fewest repetitions with at least 200 held-out problems. Above 1,024 tokens CrystalCache makes
@@ -109,7 +109,7 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         # The fact at five depths instead of the beginning alone, with the fewest repetitions that hold at
         # least 200 problems back.
         "association-moved-1024": MovedAssociation(1024, repetitions=34),
-        # Two lengths as one set, with at least 200 problems held back in all; half of 448 tokens still holds
+        # Two lengths as one set, with at least 200 held-out problems in all; half of 448 tokens still holds
         # the trunks that CrystalCache protects.
         "association-moved-448-640": Several(
             tuple(MovedAssociation(length, repetitions=17) for length in (448, 640))
@@ -117,7 +117,7 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         "association-moved-4k-16k": Several(
             tuple(MovedAssociation(length, repetitions=11) for length in (4096, 8192, 16384))
         ),
-        # Short chains are the more frequent, as they are what a budget of 64 slots can still hold.
+        # Short chains are more frequent, as a budget of 64 slots can still hold them.
         "chain": Chain((6, 7, 8, 9, 10, 12, 14, 16, 20, 24), repetitions=50, calibration=100),
         # Chains that no study had opened, for the gates: up to 16 steps, from a seed of their own.
         "chain-16": Chain((6, 7, 8, 9, 10, 12, 14, 16), repetitions=45, calibration=0, seed=44),
@@ -153,8 +153,8 @@ TASKS: Mapping[str, Task] = MappingProxyType(
 
 
 def get(name: str) -> Task:
-    """One of ours, or of another distribution. Raises UnknownTask, which suggests a near name, and BadInput
-    for an entry point that is no task.
+    """Return a built-in task or one of another distribution. Raises UnknownTask, which suggests a near name,
+    and BadInput for an entry point that is no task.
     """
     points = _installed(tuple(sys.path))
     if name in TASKS:
@@ -163,7 +163,7 @@ def get(name: str) -> Task:
         raise UnknownTask(f"task {name!r}: unknown; {hint(name, names(), 'kv-prereg tasks list')}")
     try:
         task = points[name].load()
-    except Exception as error:  # whatever a stranger's module does when it is imported
+    except Exception as error:  # importing an untrusted module may raise anything
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise BadInput(f"task {name!r}: its entry point cannot be loaded ({said}); mend it") from None
     if lacking := [each for each in _ASKED if not hasattr(task, each)]:
@@ -173,14 +173,14 @@ def get(name: str) -> Task:
 
 
 def names() -> tuple[str, ...]:
-    """Every name: ours in their order, then those of other distributions, sorted."""
+    """Return every name: built-in tasks in order, then those of other distributions, sorted."""
     return (*TASKS, *sorted(_installed(tuple(sys.path))))
 
 
-@cache  # a look at every distribution takes a hundred times as long as all else that `get` does
+@cache  # listing every distribution takes a hundred times as long as the rest of `get`
 def _installed(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """Entry points by name of the distributions on `path`, which is sys.path. A name that is taken is
-    refused: it would change what a registration means.
+    """Return the entry points by name of the distributions on `path`, which is sys.path. A name that is
+    already taken is refused, since it would change what a registration means.
     """
     points: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
@@ -190,13 +190,13 @@ def _installed(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
 
 
 def called(written: Mapping[str, Any]) -> str:
-    """What a study calls a task; nothing where a lock that was edited does not say."""
+    """Return the name of a task in a study; empty if an edited lock has none."""
     return str(written.get("name", ""))
 
 
 def one(written: Mapping[str, Any], folder: Path | None) -> Task:
-    """The task that a table `[[tasks]]` of a protocol in `folder` asks for, as a lock holds the table. Raises
-    BadInput for one that is not here, and for a table of a lock that was edited.
+    """Return the task that a table `[[tasks]]` of a protocol in `folder` describes, in the form that locks
+    have. Raises BadInput for a task that is not available, and for a table of an edited lock.
     """
     if not {"file", "lm_eval"} & written.keys():
         return get(called(written))
@@ -207,7 +207,9 @@ def one(written: Mapping[str, Any], folder: Path | None) -> Task:
 
 
 def _of_a_file(written: Mapping[str, Any], folder: Path | None) -> Task:
-    """One whose problems lie in a file beside the protocol or, of RULER, are made by lm-eval."""
+    """Return a task whose problems are in a file next to the protocol or, for RULER, are generated by
+    lm-eval.
+    """
     name, longest = called(written), Longest(**written["longest"]) if "longest" in written else None
     if "file" in written:
         grader, instruction = str(written["grader"]), str(written.get("instruction", ""))
@@ -218,45 +220,46 @@ def _of_a_file(written: Mapping[str, Any], folder: Path | None) -> Task:
 
 
 def _beside(folder: Path | None, file: object) -> Path:
-    """A file beside a protocol: a plain name, whatever a lock that was edited says."""
+    """Return the path of a file next to a protocol; only a plain name is accepted, also from an edited lock.
+    """
     if folder is None or Path(str(file)).name != file:
         raise BadInput(f"tasks: {file!r}: is no file beside a protocol; put it there and write its name")
     return folder / str(file)
 
 
 def made(written: Iterable[Mapping[str, Any]], folder: Path | None) -> dict[str, Task]:
-    """The tasks of a protocol by name. written, folder: as `one` has them, whose refusals it raises."""
+    """Return the tasks of a protocol by name. Arguments and errors are those of `make_task`."""
     return {called(each): one(each, folder) for each in written}
 
 
 def finder(written: Iterable[Mapping[str, Any]], folder: Path | None) -> Callable[[str], Task]:
-    """What finds a task of a protocol by its name, and asks nothing of the others. Raises as `one` does, and
-    UnknownTask for a name that the protocol does not have.
+    """Return a function that finds a task of a protocol by name and makes no other task. It raises as
+    `make_task` does, and UnknownTask for a name that the protocol does not have.
     """
     tables = {called(each): each for each in written}
     return lambda name: one(tables[name], folder) if name in tables else get(name)
 
 
 def manifest(name: str, task: Task) -> splits.Manifest:
-    """The split of a task: the frozen one, or that of its ids of now where none is shipped. Raises SplitError
-    where it was altered, or ids do not make one.
+    """Return the split of a task: the frozen manifest, or that of its current ids if none is shipped. Raises
+    SplitError if it was altered, or the ids do not make one.
     """
     return splits.load(name) if name in TASKS else splits.made(name, task.ids(), task.source())
 
 
 def clusters(task: Task) -> Mapping[str, str]:
-    """By id, what a problem shares with others (a template, a document), where a task says it."""
+    """Return by id what a problem shares with others (a template, a document), if the task has `clusters`."""
     return _facts(task, "clusters")
 
 
 def levels(task: Task) -> Mapping[str, str]:
-    """By id, how difficult a problem is in its task's words, where a task says it before it is built."""
+    """Return by id how difficult a problem is in its task's terms, if the task has `levels`."""
     return _facts(task, "levels")
 
 
 def _facts(task: Task, kind: str) -> Mapping[str, str]:
     said = getattr(task, kind, None)
-    if not callable(said):  # a setting of this name says nothing of problems
+    if not callable(said):  # a field of this name is not about problems
         return {}
     found: object = said()
     known = set(task.ids())
@@ -278,7 +281,7 @@ class Read(Protocol):
 
 
 def data(tasks: Mapping[str, Task]) -> dict[str, str | dict[str, str]]:
-    """SHA-256 of the data file of each task that reads one, by part where it is sealed. Raises as
+    """Return the SHA-256 of the data file of each task that reads one, by part if it is sealed. Raises as
     Dataset.digest and FileTask.digest do.
     """
     return {name: task.digest() for name, task in tasks.items() if isinstance(task, Read)}

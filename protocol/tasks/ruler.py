@@ -10,23 +10,23 @@ from protocol.tasks.problem import Problem
 
 __all__ = ["GENERATED", "REPETITIONS", "Ruler"]
 
-# Those that need nothing but word lists; the others ask for essays or question sets of the hub.
+# Tasks that need only word lists; the others need essays or question sets from the hub.
 GENERATED = (
     *("niah_single_1", "niah_multikey_2", "niah_multikey_3"),
     *("ruler_vt", "ruler_cwe", "ruler_fwe"),
 )
-REPETITIONS = 500  # of a length, as lm-eval and RULER make
+REPETITIONS = 500  # per length, as in lm-eval and RULER
 
 
 @dataclass(frozen=True)
 class Ruler:
-    """Problems <lm_eval>/<length>/<index>, 500 of a length; the level is the length.
+    """Problems <lm_eval>/<length>/<index>, 500 per length; the level is the length.
 
-    lengths: tokens of a prompt without its chat template, the room for the answer included, as RULER has it;
+    lengths: tokens of a prompt without its chat template, including the room for the answer, as in RULER;
         counted by the model's own tokenizer.
 
     A problem depends on its id, `seed` and the tokenizer alone; its answers do not depend on the tokenizer.
-    Departs from lm-eval, which draws all problems of a length in one sequence: each is drawn of its id, by
+    Departs from lm-eval, which draws all problems of a length in one sequence: each is drawn from its id, by
     the same generator. The last line is the question.
     """
 
@@ -55,9 +55,9 @@ class Ruler:
         return Problem(problem_id, context, question, str(row["gen_prefix"]), gold, str(length))
 
     def gold(self, problem_id: str) -> str:
-        """The row without its text, as JSON. Raises as `build` does."""
+        """Return the row without its text, as JSON. Raises as `build` does."""
         length, key = self._place(problem_id)
-        # The answers are the same for every tokenizer: four characters a token will do.
+        # The answers are the same for every tokenizer, so assume four characters a token.
         row = harness.shared().ruler(self.lm_eval, length, key, lambda text: len(text) // 4)
         return _gold(length, row["outputs"])
 
@@ -71,17 +71,17 @@ class Ruler:
         return replace(self, seed=seed)
 
     def recipe(self) -> str:
-        """As `Task.recipe`: task and length stand in the id."""
+        """As `Task.recipe`; task and length are in the id."""
         return canonical.digest({"family": "ruler", "seed": str(self.seed)})
 
     def source(self) -> str:
-        """SHA-256 of what the problems are made of, but for lm-eval itself."""
+        """Return the SHA-256 of what the problems are made of, except lm-eval itself."""
         lengths = [str(length) for length in self.lengths]
         parts = {"family": "ruler", "task": self.lm_eval, "lengths": lengths, "seed": str(self.seed)}
         return canonical.digest(parts)
 
     def _place(self, problem_id: str) -> tuple[int, str]:
-        """(length, what the problem is drawn of)."""
+        """Return (length, key that the problem is drawn from)."""
         if problem_id not in self.ids():
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
         _, length, index = problem_id.rsplit("/", 2)
@@ -89,6 +89,6 @@ class Ruler:
 
 
 def _gold(length: int, outputs: list[str]) -> str:
-    """What lm-eval's scorer reads of a row, and empty what its template asks for."""
+    """Return the fields of a row that lm-eval's scorer reads, with empty fields for its prompt template."""
     row = {"gen_prefix": "", "input": "", "max_length": length, "outputs": outputs}
     return canonical.dumps(row).decode()

@@ -1,4 +1,4 @@
-"""One task made of several: problems of other lengths that count as one set."""
+"""A task that combines several: problems of different lengths that count as one set."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ __all__ = ["Several"]
 
 @dataclass(frozen=True)
 class Several:
-    """The problems of every part, in their order. Parts are of one recipe, and no id is in two of them.
+    """The problems of every part, in order. The parts share one recipe, and no id is in two of them.
 
-    A contrast over it averages over the parts, as a paper does whose cells hold several lengths.
+    A contrast over it averages over the parts, like a paper whose table cells combine several lengths.
     """
 
     parts: tuple[Needle | Association, ...]
@@ -43,7 +43,7 @@ class Several:
         return self.parts[0].gold(problem_id)
 
     def levels(self) -> Mapping[str, str]:
-        """As the parts say it, if they do; else the length of each part, in tokens."""
+        """Return the levels of parts that have them; otherwise the length of each part, in tokens."""
         return {
             item: own.get(item, str(part.length))
             for part in self.parts
@@ -58,5 +58,5 @@ class Several:
         return self.parts[0].recipe()
 
     def source(self) -> str:
-        """SHA-256 of what the problems are made of: the sources of the parts."""
+        """Return the SHA-256 of what the problems are made of: the sources of the parts."""
         return canonical.digest({"family": "several", "parts": [part.source() for part in self.parts]})

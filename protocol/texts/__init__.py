@@ -1,4 +1,4 @@
-"""Registrations and verdicts as others read them, people and tools: presentation, which is not evidence.
+"""Messages: locks, audits and verdicts as text for people; presentation, not evidence.
 
 May import: protocol.evidence, analysis.explored.one_problem, analysis.output.headline, analysis.rules,
 analysis.stats.methods, analysis.studies.arms, analysis.studies.full_use, analysis.studies.opened,

@@ -1,4 +1,4 @@
-"""What an audit found, on one screen, in the words of a reviewer."""
+"""The page of an audit: its findings on one screen, in the words of a reviewer."""
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ WIDTH, MARGIN = 110, 13
 
 
 def page(study: Registration, findings: Sequence[Finding], anchored: bool) -> list[str]:
-    """What was registered, what held, what failed, what could not be told and what is not proven."""
+    """Format the design, the items that passed, failed or are undetermined, and what is not proven."""
     told = {status: [one for one in findings if one.status == status] for status in STATUSES}
     lines = [*_block("Registered", registered(study)), ""]
     lines += _block("Held", *_held(told["held"]))
@@ -34,12 +34,12 @@ STATUSES = ("held", "failed", "unfinished", "cannot tell", "not run")
 
 
 def details(findings: Iterable[Finding]) -> list[str]:
-    """One line an item, whole."""
+    """Format each finding as one full line."""
     return [f"{one.status:<12} {one.item}: {one.detail}".rstrip(": ") for one in findings]
 
 
 def registered(study: Registration) -> str:
-    """The design in a sentence; of a lock that cannot be read, that."""
+    """Describe the design in a sentence, or say that the lock cannot be read."""
     try:
         return _registered(study.lock.content)
     except (Refusal, KeyError, TypeError, AttributeError, ValueError):
@@ -66,7 +66,7 @@ def _registered(lock: Mapping[str, Any]) -> str:
 
 
 def unproven(study: Registration, findings: Iterable[Finding], anchored: bool) -> list[str]:
-    """What a reader must not conclude, however well everything holds; `figures.table` says what the verdict
+    """Return what a reader must not conclude even if all items passed; `figures.table` says what the verdict
     itself does not prove.
     """
     status = {one.item: one.status for one in findings}
@@ -88,7 +88,7 @@ def unproven(study: Registration, findings: Iterable[Finding], anchored: bool) -
 
 
 def _held(held: Sequence[Finding]) -> list[str]:
-    """By the reader's questions: the items that held."""
+    """Format the items that passed, grouped by the question that they answer."""
     names = {one.item for one in held}
     said = []
     for question, words in QUESTIONS.items():
@@ -118,7 +118,7 @@ def _short(one: Finding) -> str:
 
 
 def _block(head: str, *paragraphs: str) -> list[str]:
-    """Paragraphs beside a word in the margin."""
+    """Wrap paragraphs after a word in the margin."""
     lines = [
         line
         for paragraph in paragraphs

@@ -1,8 +1,8 @@
 """The records of a judged study as a Croissant 1.0 data set, for catalogues and loaders of data sets.
 
-https://docs.mlcommons.org/croissant/docs/croissant-spec.html. Fields mean what `record_fields` declares. What
-no file of a study says is left out: license, creator, address and date of publication. Whoever publishes the
-folder adds them, where a catalogue asks for them.
+https://docs.mlcommons.org/croissant/docs/croissant-spec.html. `record_fields` declares the fields. License,
+creator, address and date of publication are left out, since no file of a study has them: whoever publishes
+the folder adds them if a catalogue needs them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from protocol.evidence.run.registration import VERDICT, Registration
 __all__ = ["LISTS", "NUMBERS", "of"]
 
 CONFORMS = "http://mlcommons.org/croissant/1.0"
-# Word for word what the specification wants at the top of every description.
+# The @context that the specification prescribes, verbatim.
 CONTEXT: Mapping[str, Any] = MappingProxyType(
     {
         "@language": "en",
@@ -60,7 +60,7 @@ CONTEXT: Mapping[str, Any] = MappingProxyType(
         "transform": "cr:transform",
     }
 )
-# What a number is, by its path in a record's body; all else is text.
+# Types of numbers, by path in the body of a record; all other fields are text.
 NUMBERS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("cell.seed", "prompt_tokens", "slots", "tokens", "thought"), "sc:Integer"),
@@ -69,14 +69,14 @@ NUMBERS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("cache.mean", "cache.peak", "cache.prefill_end"), "sc:Float"),
     }
 )
-LISTS = ("cache.events", "cache.granted", "batch")  # no column holds them; the file does
+LISTS = ("cache.events", "cache.granted", "batch")  # not described as columns; only in the file
 SETS = MappingProxyType(
     {"confirm": "One row for each registered lane.", "probe": "Lanes on development problems, tried before."}
 )
 
 
 def of(study: Registration) -> dict[str, Any]:
-    """The description of a judged registration, to lie beside its lock.json: paths are relative to that.
+    """Return the description of a judged registration, with paths relative to the folder of its lock.json.
 
     Raises BadInput without a verdict: until then nobody looks at held-out records.
     """
@@ -128,7 +128,7 @@ def _rows(phase: str) -> dict[str, Any]:
 
 
 def _scalars(fields: Mapping[str, Field], above: str = "") -> Iterator[tuple[str, Field]]:
-    """Every field that holds one value, by its path."""
+    """Yield each field that holds a single value, with its path."""
     for name, field in fields.items():
         path = f"{above}{name}"
         kind = field.kind.kind if isinstance(field.kind, OrNull) else field.kind
@@ -141,7 +141,7 @@ def _scalars(fields: Mapping[str, Field], above: str = "") -> Iterator[tuple[str
 
 
 def _column(phase: str, path: str, field: Field) -> dict[str, Any]:
-    """A field of the body; the record's own digest stands beside its body."""
+    """Describe a field of the body, or the digest of the record, which is outside of the body."""
     beside = path == "sha256"
     source: dict[str, Any] = {
         "fileObject": {"@id": _shard(phase)},

@@ -1,4 +1,4 @@
-"""What a lock says of its gate, and of what keeps a study from its word whatever the rule says."""
+"""Sentences about the gate of a lock, and about what overrides the verdict of its rule."""
 
 import itertools
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from analysis.rules import full_cache
 
 __all__ = ["said"]
 
-JUDGE = "analysis/studies/gate.py"  # locked since there are gates, and the word SCREENED
+JUDGE = "analysis/studies/gate.py"  # in locks since gates and the verdict SCREENED exist
 
 
 def said(lock: Mapping[str, Any]) -> list[str]:
-    """What the full cache must reach, with all numbers; how a small study and a single model are worded. Of a
-    lock whose code knows of none of this: that it has no gate.
+    """Describe what the full cache must reach, with all numbers, and what holds for small studies and single
+    models. For an older lock: that it has no gate.
     """
     content, models = lock["protocol"]["content"], lock["protocol"]["content"]["models"]
     if (registered := content.get("gate")) is None:

@@ -1,9 +1,9 @@
 """A verdict as an in-toto Statement v1, for tools that read attestations.
 
-https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. The subjects are the files that carry
-the verdict, by the SHA-256 of their bytes as `sha256sum` prints it. The statement is not signed: sign it with
-what your tools use (DSSE), or sign the lock. A tool that names the subjects itself takes the predicate alone:
-GitHub's actions/attest does, with PREDICATE as its predicate-type.
+https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. The subjects are the files with the
+verdict, by the SHA-256 that `sha256sum` prints. The statement is not signed: sign it with your own tools
+(DSSE), or sign the lock. Tools that name the subjects themselves need only the predicate: GitHub's
+actions/attest, with PREDICATE as predicate-type.
 """
 
 from pathlib import Path
@@ -25,9 +25,9 @@ SUBJECTS = (lock.NAME, CLAIM, SEAL, VERDICT, ledger.NAME)
 
 
 def of(study: Registration) -> dict[str, Any]:
-    """The statement about a judged registration; whether its evidence holds is for audit.
+    """Return the statement about a judged registration; it does not verify the evidence, `audit` does.
 
-    Raises BadInput without a verdict, Tampered when the verdict is not of this lock and seal.
+    Raises BadInput without a verdict, Tampered if the verdict is about another lock or seal.
     """
     folder, locked = study.folder, study.lock
     if not study.has(VERDICT):
@@ -64,5 +64,5 @@ def of(study: Registration) -> dict[str, Any]:
 
 
 def _described(study: Registration, path: Path) -> dict[str, Any]:
-    """A ResourceDescriptor: the file's name below the registration, and its digest."""
+    """Return a ResourceDescriptor: the path of a file in the registration, and its digest."""
     return {"name": path.relative_to(study.folder).as_posix(), "digest": {"sha256": files.plain_sha256(path)}}

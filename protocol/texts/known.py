@@ -1,4 +1,4 @@
-"""Who could know the problems and answers of a study beforehand, from its lock."""
+"""Sentences about who could know the problems and answers of a study before it was locked."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ __all__ = ["answers"]
 
 
 def answers(lock: Mapping[str, Any]) -> list[str]:
-    """What registering read of answers, what was encrypted, and whose the problems are that nobody draws."""
+    """Say which answers registering read, which problems were encrypted, and where the others are from."""
     said = [
         f"The known answers of {task} ({check['confirm']} held out) were read to verify that the grader "
         f"recognises each of them; no model was run on them."

@@ -1,4 +1,4 @@
-"""The commands of `kv-prereg` by name, as they are listed, and the statuses that they end with."""
+"""The menu: the commands of `kv-prereg` by name and group, and their exit statuses."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -8,8 +8,8 @@ from typing import NamedTuple
 __all__ = ["MENU", "ORDER", "PROGRAM", "STATUSES", "Entry", "Status", "meant", "typed"]
 
 PROGRAM = "kv-prereg"
-NEAR = 0.75  # of difflib; at 0.7 "validate" would be taken for "calibrate", "compute" for "compare"
-BEGINS = 5  # letters in which "policy" and "policies", "registration" and "register" agree
+NEAR = 0.75  # for difflib; at 0.7 "validate" would match "calibrate", and "compute" "compare"
+BEGINS = 5  # common letters of "policy" and "policies", "registration" and "register"
 
 ORDER = "The usual order of work"
 LOOKED = "Looked at"
@@ -75,7 +75,7 @@ class Status(NamedTuple):
     number: int
     means: str
     brief: str  # in a word or two, for the list of `kv-prereg help`
-    of: tuple[str, ...] = ()  # names of MENU; () is every command
+    of: tuple[str, ...] = ()  # names of MENU; () means every command
 
 
 STATUSES = (
@@ -128,13 +128,13 @@ STATUSES = (
 
 
 def typed(module: str) -> str:
-    """How people type a command: "kv-prereg confirm" of "protocol.confirm"."""
+    """Return how to type a command: "kv-prereg confirm" for "protocol.confirm"."""
     name = next((name for name, entry in MENU.items() if entry.module == module), None)
     return f"python -m {module}" if name is None else f"{PROGRAM} {name}"
 
 
 def meant(name: str) -> str | None:
-    """The command that a mistyped name was to be, where one is near enough."""
+    """Return the command that a mistyped name resembles, or None."""
     name = name.lower()
     near = get_close_matches(name, MENU, n=1, cutoff=NEAR)
     begun = [one for one in MENU if len(name) >= BEGINS and one[:BEGINS] == name[:BEGINS]]

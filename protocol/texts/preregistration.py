@@ -1,4 +1,4 @@
-"""A registration as people read it: the OSF's preregistration headings, and AsPredicted's nine questions.
+"""A registration in the forms of the OSF (its preregistration headings) and AsPredicted (nine questions).
 
 Headings: OSF Preregistration, version 3. Questions: aspredicted.org, in the OSF's version 3 of them.
 """
@@ -26,7 +26,7 @@ _COMPLICATED = (
 
 
 def osf(held: Lock, entries: Sequence[Entry]) -> str:
-    """Markdown under the OSF's headings, from the lock and its ledger alone."""
+    """Return Markdown with the OSF's headings, from only the lock and its ledger."""
     lock = held.content
     existing = (
         "Registration following analysis of the data"
@@ -90,7 +90,7 @@ def osf(held: Lock, entries: Sequence[Entry]) -> str:
 
 
 def as_predicted(held: Lock, entries: Sequence[Entry]) -> str:
-    """Markdown under AsPredicted's nine questions, from the lock and its ledger alone."""
+    """Return Markdown with AsPredicted's nine questions, from only the lock and its ledger."""
     lock = held.content
     collected = _COMPLICATED if say.before(lock) else _NOT_YET
     questions: list[_Part] = [

@@ -1,7 +1,7 @@
-"""One problem as a terminal shows it: lines of styled parts, which read as well without any colour.
+"""The terminal view of one problem: lines of styled parts, readable without colour.
 
-What a style adds is said by words and marks too: colours are off where NO_COLOR is set, where the output is
-no terminal, and for who cannot tell them apart.
+Words and marks repeat what a style says, since colours are off if NO_COLOR is set or the output is no
+terminal, and some readers cannot tell them apart.
 """
 
 import os
@@ -19,12 +19,12 @@ __all__ = ["Line", "Part", "coloured", "lines", "write"]
 
 WIDTH = 100
 INDENT = "    "
-BEFORE = 6  # words that two texts share, shown before the one at which they part
-ROWS = 3  # of a text among others; alone it is shown whole
+BEFORE = 6  # shared words before the point of divergence
+ROWS = 3  # of a text among several; a single one is not cut
 CURVE = 40  # columns
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
-MARKS, PLAIN_MARKS = " ░▒▓█", " .-=#"  # below a token, by the level of its share
-HERE = "»"  # before the word at which a text parts
+MARKS, PLAIN_MARKS = " ░▒▓█", " .-=#"  # below a token, by how many heads retain it
+HERE = "»"  # before the first word that differs
 STYLES: Mapping[str, str] = MappingProxyType(
     {
         "strong": "1",
@@ -48,16 +48,14 @@ Line = tuple[Part, ...]
 
 
 def coloured(stream: TextIO | None) -> bool:
-    """Whether a stream is a terminal that takes styles, and nobody has asked for none (no-color.org)."""
+    """Return whether a stream is a terminal with styles and colours are not disabled (no-color.org)."""
     if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
 
 
 def write(told: Iterable[Line], stream: TextIO | None, *, colours: bool) -> None:
-    """Print lines; texts of a stranger cannot act on the terminal, styles are ours. A reader that has gone
-    (`| head`) is no error.
-    """
+    """Print lines. Control characters in the text are escaped; a closed pipe (`| head`) is no error."""
     if stream is None:
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -76,8 +74,8 @@ def _styled(part: Part, *, colours: bool) -> str:
 
 
 def lines(seen: OneProblem, *, colours: bool = False, plain: bool = False) -> list[Line]:
-    """What a terminal shows of a problem. colours: kept tokens are shaded in the text, in place of a row of
-    marks below it. plain: with no characters beyond ASCII of our own.
+    """Return the lines of a problem. colours: shade retained tokens in the text, instead of a row of marks
+    below it. plain: use only ASCII for marks and bars.
     """
     whole = len(seen.answers) <= 1
     frame = _frame(seen)
@@ -119,7 +117,7 @@ def _head(seen: OneProblem) -> list[Line]:
 
 
 def _summary(seen: OneProblem) -> list[Line]:
-    """Which arms lost the answer, and which found it."""
+    """Format which arms are graded worse and which better than the reference."""
     if seen.reference is None or not seen.answers:
         return [()]
     lost, gained = seen.lost(), seen.gained()
@@ -140,7 +138,7 @@ def _name(one: Answer, seen: OneProblem) -> str:
 
 
 class Frame(NamedTuple):
-    """What the curves of all lanes share: the most slots and the most moments that any has."""
+    """The common scale of all curves: the most slots and the most steps of any lane."""
 
     highest: float
     longest: int
@@ -152,7 +150,7 @@ def _frame(seen: OneProblem) -> Frame:
 
 
 def _answered(one: Answer, frame: Frame, *, plain: bool) -> list[Line]:
-    """What became of a lane, its tokens and its slots over time."""
+    """Format the outcome of a lane, its tokens and its slots over time."""
     at = "never evicts" if one.slots is None else f"budget {one.budget}"
     if one.slots is not None and one.budget != str(one.slots):
         at += f" ({one.slots} slots)"
@@ -175,8 +173,8 @@ def _answered(one: Answer, frame: Frame, *, plain: bool) -> list[Line]:
 
 
 def _curve(held: Sequence[float], frame: Frame, *, plain: bool) -> str:
-    """Slots over time, from none to the most that any lane held: the most in each column of moments. A lane
-    that ends before others has fewer columns.
+    """Draw slots over time from 0 to the maximum of all lanes; a column is the maximum of several steps. A
+    lane that ends earlier has fewer columns.
     """
     bars = PLAIN_BARS if plain else BARS
     step = -(-frame.longest // CURVE)
@@ -185,7 +183,7 @@ def _curve(held: Sequence[float], frame: Frame, *, plain: bool) -> str:
 
 
 def _apart(one: Answer, seen: OneProblem, *, whole: bool) -> list[Line]:
-    """The text of a lane beside that of the reference, from shortly before they part."""
+    """Format the texts of the reference and of a lane, from shortly before they diverge."""
     if one.state != "ok":
         return []
     other = seen.reference
@@ -202,13 +200,13 @@ def _apart(one: Answer, seen: OneProblem, *, whole: bool) -> list[Line]:
         length = one_problem.marked(text, at)
         parts = [Part(cut, "pale"), Part(f"{HERE}{text[at : at + length] or '(ends)'}", "mark")]
         parts.append(Part(text[at + length :]))
-        most = 1 if text is other.text else ROWS  # that of the reference stands above, whole
+        most = 1 if text is other.text else ROWS  # the full reference text is printed above
         found += _block(parts, f"{INDENT}{name:<{label}}  ", rows=None if whole else most)
     return found
 
 
 def _words_before(text: str, at: int) -> int:
-    """Where the last BEFORE words before a place begin."""
+    """Return where the last CONTEXT_WORDS words before a position begin."""
     start, words = at, 0
     while start and words < BEFORE:
         start -= 1
@@ -225,7 +223,7 @@ def _wrapped(text: str) -> list[Line]:
 
 
 def _block(parts: Sequence[Part], margin: str, rows: int | None) -> list[Line]:
-    """Text in lines of WIDTH behind a margin, which the first of them shows. rows: how many at most."""
+    """Wrap text to WIDTH after a margin, printed on the first line and blank below. rows: most lines."""
     filled = _filled(parts, WIDTH - len(margin))
     cut = filled if rows is None else filled[:rows]
     found: list[Line] = []
@@ -237,9 +235,9 @@ def _block(parts: Sequence[Part], margin: str, rows: int | None) -> list[Line]:
 
 
 def _filled(parts: Iterable[Part], width: int) -> list[Line]:
-    """Lines no wider than that, broken at white space where there is some, and at line feeds."""
+    """Wrap to lines of at most `width` cells, at white space if possible, and at line feeds."""
     found: list[list[tuple[str, str]]] = [[]]
-    used = space = 0  # cells of the line, and where it may be broken
+    used = space = 0  # cells of the line, and its last break opportunity
     for text, style in ((char, part.style) for part in parts for char in _visible(part.text)):
         if text == "\n":
             found.append([])
@@ -259,12 +257,12 @@ def _filled(parts: Iterable[Part], width: int) -> list[Line]:
 
 
 def _visible(text: str) -> str:
-    """As it is printed, so that a line is as wide as it was measured."""
+    """Escape text as it will be printed, so that the measured width is right."""
     return shown(text)
 
 
 def cells(char: str) -> int:
-    """Columns of a terminal."""
+    """Return the number of terminal columns of a character."""
     if unicodedata.combining(char):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
@@ -281,7 +279,7 @@ def _joined(chars: Sequence[tuple[str, str]]) -> Line:
 
 
 def _kept(one: Answer, *, colours: bool, plain: bool) -> list[Line]:
-    """Which tokens it kept: shaded, or with a row of marks below each line."""
+    """Format which tokens a lane retained: shaded, or with a row of marks below each line."""
     if one.kept is None:
         return _wrapped(f"{INDENT}which tokens it kept is not told: {one.unkept}") if one.unkept else []
     kept: Kept = one.kept
@@ -299,7 +297,7 @@ def _kept(one: Answer, *, colours: bool, plain: bool) -> list[Line]:
 
 
 def _marks(row: Line, *, plain: bool) -> list[Line]:
-    """Below a line, how much of each token is kept; nothing where nothing is."""
+    """Return the row of marks below a line, which show how much of each token is retained, if any is."""
     marks, told = PLAIN_MARKS if plain else MARKS, ""
     for part in row:
         level = int(part.style.removeprefix("kept")) if part.style else 0

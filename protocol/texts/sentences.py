@@ -1,4 +1,4 @@
-"""What a lock says, in plain sentences: the facts from which registration texts are put together."""
+"""Sentences about a lock, from which registration texts are composed."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ def hypothesis(lock: Mapping[str, Any]) -> list[str]:
 
 
 def inference(lock: Mapping[str, Any]) -> list[str]:
-    """The committed rule in words, with all its numbers."""
+    """Describe the committed rule with all its numbers."""
     decision, level, family = _decision(lock), lock["checks"]["corrected_alpha"], lock["checks"]["tests"]
     said = [
         f"The rule is {lock['rule']['name']!r} of {lock['rule']['source']}, whose bytes are locked (SHA-256 "
@@ -50,7 +50,7 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
 
 
 def _memory(lock: Mapping[str, Any]) -> list[str]:
-    """When two arms held the same memory; locks of before there were gates judge by mean slots alone."""
+    """Say when two arms count as equal in memory; locks older than gates compare only mean slots."""
     decision = _decision(lock)
     held, tolerance = _HELD[decision.get("memory", "slots")], f"{float(decision['cache_tolerance']):.4g}"
     if against_full(decision):
@@ -75,7 +75,7 @@ def _memory(lock: Mapping[str, Any]) -> list[str]:
 
 
 def numbers(lock: Mapping[str, Any]) -> list[str]:
-    """Every registered setting of decision and generation, as `field = value`: nothing is left to prose."""
+    """Return every registered setting of decision and generation as `field = value`."""
     return [
         f"{table}.{field} = {_value(value)}"
         for table in ("gate", "generation", "decision", "sweep", "exclude", "randomness")
@@ -186,7 +186,7 @@ def missing(lock: Mapping[str, Any]) -> list[str]:
 
 
 def sample(lock: Mapping[str, Any]) -> list[str]:
-    """How many problems and lanes: every one is known beforehand."""
+    """Return the numbers of problems and lanes, all known in advance."""
     items = lock["items"]
     lanes = sum(len(items[cell[1]]["confirm"]) for cell in lock["grid"])
     each = [
@@ -234,13 +234,13 @@ def power(lock: Mapping[str, Any]) -> list[str]:
 
 
 def _units(size: int, problems: Container[int], clusters: Container[int]) -> str:
-    """What of this size is resampled."""
+    """Return whether problems or clusters of this number are resampled."""
     words = [word for word, of in (("problems", problems), ("clusters", clusters)) if size in of]
     return " or ".join(words or ["problems"])
 
 
 def _scored(lock: Mapping[str, Any]) -> list[str]:
-    """The tasks whose answers have scores."""
+    """Return the tasks whose answers have scores."""
     found: list[str] = lock["checks"].get("scored", [])
     return found
 
@@ -257,7 +257,7 @@ def seeds(lock: Mapping[str, Any]) -> list[str]:
 
 
 def looked(lock: Mapping[str, Any]) -> list[str]:
-    """What had been looked at before locking, as far as the lock can say."""
+    """Return what had been looked at before locking, as far as the lock shows."""
     said = []
     if parent := lock["parent"]:
         said.append(
@@ -288,7 +288,7 @@ def looked(lock: Mapping[str, Any]) -> list[str]:
 
 
 def _watched(found: Mapping[str, Any] | None, ran_as: Mapping[str, Any]) -> list[str]:
-    """What locking ran."""
+    """Return which arms were run while locking, and what was observed."""
     if found is None:
         return ["Locking ran no model."]
     ran = "; ".join(f"for {model}, {runs}" for model, runs in found["on"].items())
@@ -317,7 +317,7 @@ def _of_full(lock: Mapping[str, Any]) -> str:
 
 
 def before(lock: Mapping[str, Any]) -> bool:
-    """Whether records of the same held-out problems existed when this was locked."""
+    """Return whether records of the same held-out problems existed when this was locked."""
     seen = (lock.get("amends") or {}).get("seen", {})
     records = lock["parent"] or seen.get("records") or seen.get("verdict")
     return bool(records or lock.get("opened"))
@@ -339,7 +339,7 @@ def exploratory(lock: Mapping[str, Any]) -> list[str]:
 
 
 def where(lock: Mapping[str, Any], digest: str) -> list[str]:
-    """What the lock freezes, and by which digest it is cited."""
+    """Return what the lock freezes, and the digest by which it is cited."""
     environment = lock["environment"]
     return [
         f"Registration {lock['name']}; SHA-256 of its lock {digest}, of its protocol.toml "
@@ -352,7 +352,7 @@ def where(lock: Mapping[str, Any], digest: str) -> list[str]:
 
 
 def since(entries: Sequence[Entry]) -> list[str]:
-    """What the ledger says happened, with the author's clock, which proves nothing."""
+    """Return the events in the ledger, with times of the author's clock, which prove nothing."""
     return [
         f"{entry.time} {entry.event}{_numbered(entry)}"
         for entry in entries

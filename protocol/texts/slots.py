@@ -1,15 +1,15 @@
-"""What a slot of each arm takes and what budgets in bytes are, in words, from a lock."""
+"""Sentences about the size of a slot of each arm and about budgets in bytes, from a lock."""
 
 from collections.abc import Mapping
 from typing import Any
 
 __all__ = ["FIELD", "forms", "words"]
 
-FIELD = "slot_bytes"  # of a lock
+FIELD = "slot_bytes"  # the field of a lock
 
 
 def forms(lock: Mapping[str, Any]) -> str:
-    """What budgets in bytes are, where there are any."""
+    """Explain budgets in bytes; empty if there are none."""
     every = [one for own in lock.get(FIELD, {}).values() for one in own["arms"].values()]
     if not any("slots" in one for one in every):
         return ""
@@ -20,8 +20,8 @@ def forms(lock: Mapping[str, Any]) -> str:
 
 
 def words(lock: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model with sliding layers, and each model and size of a slot, as far as a lock says
-    it.
+    """Return a sentence for each model with sliding-window layers, and for each model and slot size, if the
+    lock has them.
     """
     said = []
     for model, one in lock.get("layers", {}).items():
@@ -44,7 +44,7 @@ def words(lock: Mapping[str, Any]) -> list[str]:
 
 
 def _unlike(lock: Mapping[str, Any]) -> list[str]:
-    """Where arms that store a slot in unlike bytes have budgets of equal slots and are matched in bytes."""
+    """Warn if arms with different slot sizes have budgets of equal slots but are matched in bytes."""
     if lock["protocol"]["content"]["decision"].get("memory") != "bytes":
         return []
     of_models = [own["arms"].values() for own in lock.get(FIELD, {}).values()]

@@ -1,4 +1,4 @@
-"""The three outside witnesses of `evidence.outside.anchors`, and which of them an auditor believes.
+"""The three external witnesses of `evidence.external.anchors`, and which of them an auditor trusts.
 
 May import: protocol.evidence; bitcoin, opentimestamps.
 """
@@ -26,11 +26,12 @@ def trusted(
     remote: str | None = None,
     branch: str = BRANCH,
 ) -> list[Witness]:
-    """All witnesses, to verify the proofs in anchors/ with. They believe whom the caller names and nobody
-    else: the authorities that the PEM file `ca` certifies, and `branch` of the git `remote`. Headers of
-    Bitcoin blocks, in `headers` or in the study itself, are checked by their work.
+    """Return all witnesses, to verify the proofs in anchors/.
 
-    Only a named remote is asked over the network. Raises BadInput for a file or folder that is not there.
+    They trust only what the caller names: the authorities that the PEM file `ca` certifies, and `branch` of
+    the git `remote`. Headers of Bitcoin blocks, in `headers` or in the study itself, are checked by their
+    proof of work. Only a named remote is contacted over the network. Raises BadInput for a missing file or
+    folder.
     """
     if ca and not ca.is_file():
         raise BadInput(f"--ca {ca}: no such file")
@@ -41,10 +42,10 @@ def trusted(
 
 
 def block(study: Registration, headers: Path | None = None) -> Block:
-    """The Bitcoin block of the lock's OpenTimestamps proof: its hash did not exist when the lock was written.
+    """Return the Bitcoin block of the lock's OpenTimestamps proof, whose hash did not exist before the lock.
 
-    Raises BadInput without that proof, Unproven (of `anchors`) while it cannot be told,
-    Tampered when it is not one.
+    Raises BadInput without that proof, Unproven (of `anchors`) while it is undetermined, Tampered when it is
+    invalid.
     """
     proof = study.folder / FOLDER / f"lock.{OpenTimestamps.suffix}"
     if not files.there(proof):
@@ -54,7 +55,7 @@ def block(study: Registration, headers: Path | None = None) -> Block:
 
 
 def drawn_from(study: Registration, headers: Path | None = None) -> Block:
-    """The same for who draws a late value with it: what is not proven is refused as BadInput."""
+    """Return the block as `find_lock_block` does, for drawing a late value: raises BadInput if unproven."""
     try:
         return block(study, headers)
     except Unproven as unproven:

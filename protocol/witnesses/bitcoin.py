@@ -1,4 +1,4 @@
-"""One header of a Bitcoin block, checked on its own: what it commits to, when, and what work it took."""
+"""Parse the header of a Bitcoin block and check its proof of work, without the rest of the chain."""
 
 import hashlib
 import struct
@@ -12,17 +12,17 @@ EASIEST = 0xFFFF << 208  # the target of difficulty 1
 
 
 class Header(NamedTuple):
-    hash: str  # as it is displayed: the digest backwards
-    merkle_root: bytes  # as it is hashed, not as it is displayed
+    hash: str  # in display order: the reversed digest
+    merkle_root: bytes  # in hash order, not in display order
     time: int  # Unix seconds
-    target: int  # the work: the hash is at most this
+    target: int  # the hash is at most this
 
     def as_hard_as(self, difficulty: int) -> bool:
         return self.target * difficulty <= EASIEST
 
 
 def header(text: str, where: str) -> Header:
-    """Read 80 bytes of hex. Raises Tampered when they are not a header, or its hash misses its own target."""
+    """Parse 80 bytes in hex. Raises Tampered when they are no header or its hash misses its own target."""
     try:
         raw = bytes.fromhex(text)
         _, _, root, time, bits, _ = struct.unpack("<i32s32sIII", raw)
@@ -31,6 +31,6 @@ def header(text: str, where: str) -> Header:
     digest = hashlib.sha256(hashlib.sha256(raw).digest()).digest()
     exponent, mantissa = bits >> 24, bits & 0xFFFFFF
     target = mantissa << 8 * (exponent - 3) if exponent >= 3 else mantissa >> 8 * (3 - exponent)
-    if mantissa >= 1 << 23 or int.from_bytes(digest, "little") > target:  # a negative target is none
+    if mantissa >= 1 << 23 or int.from_bytes(digest, "little") > target:  # a negative target is invalid
         raise Tampered(f"{where}: its hash does not meet its own target; no miner made this header")
     return Header(digest[::-1].hex(), root, time, target)

@@ -1,7 +1,7 @@
-"""OpenTimestamps: a calendar puts the digest, into a Bitcoin block. A library does the parsing.
+"""OpenTimestamps: a calendar commits the digest to a Bitcoin block. The opentimestamps library parses proofs.
 
-A block is believed by its header alone, without a node and offline: the header must commit to the proof, its
-hash must meet its target, and the target must be as hard as only Bitcoin's miners reach.
+A block is verified from its header alone, offline and without a node: the header must commit to the proof,
+its hash must meet its target, and the target must have a difficulty that only Bitcoin's miners reach.
 """
 
 import secrets
@@ -20,7 +20,7 @@ from . import bitcoin
 
 __all__ = ["CALENDARS", "FLOOR", "Block", "OpenTimestamps"]
 
-MOST_OF_A_HEADER = 1 << 10  # bytes; it has 80, in hex
+MOST_OF_A_HEADER = 1 << 10  # it has 80 bytes, in hex
 SECONDS = 30  # for one answer of a calendar
 
 CALENDARS = (
@@ -30,22 +30,24 @@ CALENDARS = (
     "https://ots.btc.catallaxy.com",
 )
 
-# A header of this difficulty takes 2 * 10^23 hashes. Bitcoin's has been higher since the middle of 2023 (and
-# was 72 * 10^12 at the end of that year): no block of a later study is below it, and to make a header up
+# A header of this difficulty takes 2 * 10^23 hashes. Bitcoin's difficulty has been higher since the middle of
+# 2023 (72 * 10^12 at the end of that year), so every block of a later study passes, and forging a header
 # costs a good part of what a miner earns with a block.
 FLOOR = 50 * 10**12
 
 
 class Block(NamedTuple):
-    height: int  # as the calendar says; the header does not hold it
-    hash: str  # as it is displayed
+    height: int  # from the calendar; the header does not have it
+    hash: str  # in display order
     time: str  # UTC, by the miner's clock, which the network allows to be up to two hours ahead
 
 
 @dataclass(frozen=True)
 class OpenTimestamps:
-    """Asks `calendars`; believes blocks whose header is `<height>.hex` in one of the folders `headers` and
-    whose difficulty is at least `floor`.
+    """A witness that asks `calendars`.
+
+    It trusts blocks whose header is `<height>.hex` in one of the folders `headers` and whose difficulty is at
+    least `min_difficulty`.
     """
 
     headers: tuple[Path, ...] = ()
@@ -56,7 +58,7 @@ class OpenTimestamps:
     suffix: ClassVar[str] = "ots"
 
     def stamp(self, digest: str) -> bytes:
-        """A pending proof; hours later `upgrade` has the block. The calendars see a salted digest."""
+        """Return a pending proof; hours later `upgrade` adds the block. Calendars see a salted digest."""
         core, op, calendar = _library("core.timestamp"), _library("core.op"), _library("calendar")
         stamp = core.Timestamp(bytes.fromhex(digest))
         salted = stamp.ops.add(op.OpAppend(secrets.token_bytes(16))).ops.add(op.OpSHA256())
@@ -64,17 +66,17 @@ class OpenTimestamps:
         for url in self.calendars:
             try:
                 salted.merge(calendar.RemoteCalendar(url).submit(salted.msg, timeout=SECONDS))
-            except Exception as problem:  # the library raises bare ones too
+            except Exception as problem:  # the library also raises bare Exception
                 failures.append(f"{url}: {problem}")
         if len(failures) == len(self.calendars):
             raise Unproven(f"no calendar answers; {'; '.join(failures)}")
         return _written(core.DetachedTimestampFile(op.OpSHA256(), stamp))
 
     def upgrade(self, digest: str, proof: bytes) -> bytes | None:
-        """The proof with the block that a calendar has added; None where there is none, or was one before.
+        """Return the proof with a block that a calendar added; None without one, or if it had one already.
 
-        A complete proof stays as it is, since late randomness may rest on its block. Only the library's known
-        calendars and our own are asked, whatever the proof names.
+        A complete proof is not changed, since late randomness may depend on its block. Only `calendars` and
+        the library's known ones are contacted, whatever the proof names.
         """
         detached, calendar = _read(digest, proof), _library("calendar")
         if _blocks(detached):
@@ -86,7 +88,7 @@ class OpenTimestamps:
                     raise ValueError("not a calendar that is known here; name it with --calendar")
                 stamp.merge(calendar.RemoteCalendar(url).get_timestamp(stamp.msg, timeout=SECONDS))
                 answered = True
-            except calendar.CommitmentNotFoundError:  # it has the digest, and no block yet
+            except calendar.CommitmentNotFoundError:  # the calendar has no block for the digest yet
                 answered = True
             except Exception as problem:
                 failures.append(f"{url}: {problem}")
@@ -99,8 +101,10 @@ class OpenTimestamps:
         return Vouched(f"block {block.height}", block.time, block.height)
 
     def block(self, digest: str, proof: bytes) -> Block:
-        """The earliest block that the proof names. Raises Unproven while there is none or its header is not
-        here, Tampered when header and proof contradict each other.
+        """Return the earliest block that the proof names.
+
+        Raises Unproven while there is none or its header is missing, Tampered when header and proof
+        contradict each other.
         """
         detached = _read(digest, proof)
         blocks = _blocks(detached)
@@ -131,11 +135,11 @@ def _library(part: str) -> Any:
 
 
 def _read(digest: str, proof: bytes) -> Any:
-    """The proof as the library's DetachedTimestampFile; it computes every message from the digest on."""
+    """Parse the proof to the library's DetachedTimestampFile, which recomputes every message."""
     core, op, serialize = _library("core.timestamp"), _library("core.op"), _library("core.serialize")
     try:
         detached = core.DetachedTimestampFile.deserialize(serialize.BytesDeserializationContext(proof))
-    except Exception as problem:  # whatever foreign bytes provoke
+    except Exception as problem:  # any error from malformed bytes
         raise Tampered(f"not an OpenTimestamps proof: {problem}") from None
     if not isinstance(detached.file_hash_op, op.OpSHA256) or detached.file_digest.hex() != digest:
         raise Tampered(f"a proof of {detached.file_digest.hex()}, not of this document")
@@ -149,7 +153,7 @@ def _written(detached: Any) -> bytes:
 
 
 def _blocks(detached: Any) -> dict[int, set[bytes]]:
-    """By height, the merkle roots that the proof leads to."""
+    """Return the merkle roots that the proof leads to, by block height."""
     messages: dict[int, set[bytes]] = {}
     for message, attestation in detached.timestamp.all_attestations():
         if isinstance(attestation, _library("core.notary").BitcoinBlockHeaderAttestation):
@@ -160,7 +164,7 @@ def _blocks(detached: Any) -> dict[int, set[bytes]]:
 
 
 def _pending(stamp: Any) -> Iterator[tuple[Any, str]]:
-    """Every part of the proof that a calendar promised to complete, and the calendar's address."""
+    """Yield every pending timestamp of the proof and the URL of its calendar."""
     for attestation in stamp.attestations:
         if isinstance(attestation, _library("core.notary").PendingAttestation):
             yield stamp, attestation.uri

@@ -1,7 +1,7 @@
-"""A git remote with a branch that only grows: a commit there holds the digest, and all that came before it.
+"""A git remote with an append-only branch, on which each commit adds a digest.
 
-It proves that the digest is on the branch and in which order digests came, as far as one trusts whoever keeps
-the remote not to rewrite it. It proves no time: the dates of commits are whatever their author says.
+It proves that the digest is on the branch, and the order of digests, if its operator is trusted not to
+rewrite it. It proves no time: authors choose the dates of their commits.
 """
 
 import os
@@ -19,17 +19,18 @@ from protocol.evidence.refusals import Tampered
 __all__ = ["BRANCH", "Remote"]
 
 BRANCH = "kv-prereg-anchors"
-SECONDS = 60  # for one run of git, the network included
-PUSHES = 3  # tries, when others push at the same time
+SECONDS = 60  # for one run of git, including the network
+PUSHES = 3  # attempts, in case others push at the same time
 
 _MESSAGE = "Anchor a digest"
-_NOBODY = {"NAME": "kv-prereg", "EMAIL": "kv-prereg@localhost"}  # the digest speaks, not who pushed it
+_NOBODY = {"NAME": "kv-prereg", "EMAIL": "kv-prereg@localhost"}  # the proof does not depend on who pushed
 
 
 @dataclass(frozen=True)
 class Remote:
-    """Pushes to and believes `branch` of `url`; without `url` it asks nobody, since a proof could name any
-    remote, and its author's own would prove nothing.
+    """A witness that pushes to and trusts `branch` of `url`.
+
+    Without `url` it contacts no remote: a proof could name a remote of its author, which proves nothing.
     """
 
     url: str | None = None
@@ -77,13 +78,13 @@ class Remote:
             if _run(repository, "cat-file", "blob", f"{commit}:{digest}").stdout != f"{digest}\n".encode():
                 raise Tampered(f"commit {commit[:10]} of {where} does not hold the digest of this document")
             came = _git(repository, "log", "--format=%H", "--full-history", commit, "--", digest)
-            if came != commit:  # an order could be made up by naming a later commit
+            if came != commit:  # otherwise a proof could forge the order by naming a later commit
                 raise Tampered(f"commit {commit[:10]} of {where} is not where the digest came first")
             order = int(_git(repository, "rev-list", "--count", commit))
         return Vouched(f"commit {commit[:10]} of {where}", None, order)
 
     def _fetch(self, repository: Path) -> str | None:
-        """The tip of the branch, its history fetched; None when the remote has no such branch."""
+        """Fetch the branch and return its tip; None when the remote has no such branch."""
         assert self.url
         name = f"refs/heads/{self.branch}"
         listed = _run(repository, "ls-remote", "--", self.url, name)
@@ -98,7 +99,7 @@ class Remote:
 
 
 def _held(repository: Path, tip: str | None, digest: str) -> str | None:
-    """The commit below `tip` that brought the digest: the proof of it may have been lost."""
+    """Return the commit up to `tip` that added the digest (its proof may have been lost), or None."""
     if tip is None:
         return None
     brought = _git(repository, "log", "--format=%H", "--diff-filter=A", tip, "--", digest)
@@ -106,7 +107,7 @@ def _held(repository: Path, tip: str | None, digest: str) -> str | None:
 
 
 def _commit(repository: Path, tip: str | None, digest: str) -> str:
-    """A commit after `tip` that adds the file <digest>."""
+    """Create a commit after `tip` that adds the file <digest>, and return its id."""
     blob = _git(repository, "hash-object", "-w", "--stdin", data=f"{digest}\n".encode())
     _git(repository, "read-tree", *([tip] if tip else ["--empty"]))
     _git(repository, "update-index", "--add", "--cacheinfo", f"100644,{blob},{digest}")
@@ -115,7 +116,7 @@ def _commit(repository: Path, tip: str | None, digest: str) -> str:
 
 
 def _git(repository: Path, *arguments: str, data: bytes = b"") -> str:
-    """What git prints. Raises Unproven when it fails: only git itself can be at fault."""
+    """Run git and return its output. Raises Unproven when it fails: the fault is then git's."""
     done = _run(repository, *arguments, data=data)
     if done.returncode:
         raise Unproven(f"git {arguments[0]} failed: {_last(done)}")
@@ -123,7 +124,7 @@ def _git(repository: Path, *arguments: str, data: bytes = b"") -> str:
 
 
 def _run(repository: Path, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """git on the bare `repository`, blind to the repository and settings around it, never prompting."""
+    """Run git on the bare `repository`, ignoring the surrounding repository and settings, without prompts."""
     settings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     settings |= {f"GIT_{who}_{what}": _NOBODY[what] for who in ("AUTHOR", "COMMITTER") for what in _NOBODY}
     settings |= {"GIT_DIR": str(repository), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}

@@ -1,4 +1,4 @@
-"""A time-stamping authority (RFC 3161): its signature says when it saw the digest. Uses `openssl`."""
+"""A time-stamping authority (RFC 3161), which signs when it saw the digest. Uses `openssl`."""
 
 import http.client
 import os
@@ -17,7 +17,7 @@ from protocol.evidence.refusals import Tampered
 __all__ = ["Authority"]
 
 SECONDS = 60  # for one answer of the authority, or one run of openssl
-LARGEST = 1 << 20  # bytes of an answer; a time stamp with its certificates has some thousands
+LARGEST = 1 << 20  # of an answer; a time stamp with its certificates has some thousands
 
 
 class _Stamp(NamedTuple):
@@ -27,7 +27,7 @@ class _Stamp(NamedTuple):
 
 @dataclass(frozen=True)
 class Authority:
-    """Asks `url`; believes what `ca` (a file of PEM certificates) signed, or nobody."""
+    """A witness that asks `url` and trusts only what `ca` (a file of PEM certificates) certifies."""
 
     url: str | None = None
     ca: Path | None = None
@@ -38,7 +38,7 @@ class Authority:
     def stamp(self, digest: str) -> bytes:
         if not self.url or not self.url.startswith(("http://", "https://")):
             raise Unproven("name an authority, http:// or https://, with --tsa URL")
-        # No nonce: it would guard against an old answer, and an old answer about this digest proves more.
+        # No nonce: it guards against replayed answers, but an old answer about this digest proves more.
         query = _openssl("ts", "-query", "-digest", digest, "-sha256", "-cert", "-no_nonce").stdout
         asked = urllib.request.Request(self.url, query, {"Content-Type": "application/timestamp-query"})
         try:
@@ -48,13 +48,14 @@ class Authority:
             raise Unproven(f"{self.url} does not answer: {problem}") from None
 
     def verify(self, digest: str, proof: bytes) -> Vouched:
-        """The time is the authority's. Its certificates have to be valid at that time, not today, since a
-        proof is to outlive them.
+        """Verify a time stamp, whose time is the authority's.
+
+        Its certificates have to be valid at that time, not today, since proofs outlive certificates.
         """
         with TemporaryDirectory() as scratch:
             answer, token = Path(scratch, "answer"), Path(scratch, "token")
             answer.write_bytes(proof)
-            # Only the token is signed; the words around it could say anything.
+            # Only the token is signed; the rest of the answer is not.
             if _openssl("ts", "-reply", "-in", answer, "-token_out", "-out", token).returncode:
                 raise Tampered("not an answer of RFC 3161 that grants a time stamp")
             stamp = _read(token)
@@ -77,13 +78,13 @@ def _read(token: Path) -> _Stamp:
     time = re.search(r"^Time stamp: (\w{3}) +(\d+) ([\d:]{8})(?:\.\d+)? (\d{4}) GMT$", text, re.MULTILINE)
     if not (algorithm and message and time and algorithm[1] == "sha256"):
         raise Tampered("not a time stamp of a SHA-256 digest")
-    hexadecimal = (line.split(" - ", 1)[1][:48] for line in message[1].splitlines())  # then as characters
+    hexadecimal = (line.split(" - ", 1)[1][:48] for line in message[1].splitlines())  # drops the text column
     digest = "".join(re.findall(r"[0-9a-f]{2}", " ".join(hexadecimal)))
     return _Stamp(digest, datetime.strptime(" ".join(time.groups()), "%b %d %H:%M:%S %Y").replace(tzinfo=UTC))
 
 
 def _check_signature(token: Path) -> None:
-    """Whether somebody signed this token, whoever it was."""
+    """Raise Tampered unless the token has a valid signature, by anyone."""
     done = _openssl("cms", "-verify", "-noverify", "-binary", "-inform", "DER", "-in", token)
     if b"signer certificate not found" in done.stderr:
         raise Unproven("does not bring the certificate that signed it")

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 import studies
 
-import policies.__main__ as policies_command
-from analysis.output import shown as of_analysis
 from protocol import __main__ as one
 from protocol.evidence import extras
 from protocol.evidence.bytes import shown as of_evidence
@@ -236,10 +234,10 @@ def test_as_a_module_it_refuses_a_script_of_one_of_its_names_where_it_is_typed(t
 
 
 def put_bytes(text: str, stream) -> None:
-    of_analysis.print_bytes(text)
+    of_evidence.print_bytes(text)
 
 
-@pytest.mark.parametrize("put", [of_evidence.put, of_analysis.put, put_bytes, policies_command._put])
+@pytest.mark.parametrize("put", [of_evidence.put, put_bytes])
 def test_a_reader_that_has_gone_is_no_error(monkeypatch, put):
     ours, theirs = os.pipe()
     os.close(ours)

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 import studies
 
-from policies import mistakes as of_policies
 from protocol.evidence import mistakes
 
 TABLE = tomllib.loads((Path(__file__).parent / "wrong_inputs.toml").read_text("utf-8"))
@@ -113,12 +112,6 @@ def test_the_table_has_a_hundred_mistakes_and_no_traces_of_the_code():
     assert len(rows) >= 100
     for row in rows:
         assert not re.search(r"Errno|Traceback|KeyError|Decimal\(|has the command a fault", row["says"]), row
-
-
-def test_what_is_said_of_mistakes_is_one_text_in_three_rooms():
-    own = Path(mistakes.__file__).read_bytes()
-    assert Path(of_policies.__file__).read_bytes() == own
-    assert (studies.ROOT / "analysis/output/mistakes.py").read_bytes() == own
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Drawings of the anatomy, one a file: labels by occlusion, signals and arms against them, the oracle.
+"""Plots of the occlusion attribution, one module for each: labels, signals and arms against them, the oracle.
 
 May import: analysis.anatomy, analysis.studies, figures.canvas; matplotlib, numpy, pandas.
 """

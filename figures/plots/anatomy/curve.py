@@ -1,4 +1,6 @@
-"""Accuracy of every arm at the cut, by budget, over labelled traces; and of an oracle that knows labels."""
+"""Plot of the accuracy of every arm at the cut, by budget, over labelled traces; and of an oracle with the
+labels.
+"""
 
 import math
 from collections.abc import Sequence
@@ -18,8 +20,9 @@ __all__ = ["anatomy_curve", "curves"]
 
 
 def curves(anatomy: Anatomy) -> list[Curves]:
-    """A place for each model and task with a labelled trace, in registered order: arms in theirs, the oracle
-    last. A failed continuation is a wrong answer. Slots are those granted, mean over traces.
+    """Return curves for each model and task with a labelled trace: arms in registered order, the oracle last.
+
+    A failed continuation is a wrong answer. Slots are those granted, mean over traces.
     """
     found = []
     for model, task in anatomy.pairs:
@@ -57,7 +60,9 @@ def curves(anatomy: Anatomy) -> list[Curves]:
 
 
 def anatomy_curve(one: Told, places: Sequence[Curves]) -> Figure:
-    """Rows of panels: models. Columns: tasks. Artists as in `named_lines.panel`; "limits-" of the oracle."""
+    """Draw the curves. Rows of panels: models. Columns: tasks. Artists as in `named_lines.panel`; "limits-"
+    of the oracle.
+    """
     arms = list(dict.fromkeys(arm for place in places for arm in place.arms if arm != oracle.NAME))
     subject = one.lock["protocol"]["content"]["decision"]["subject"]
     style = named_lines.styles(subject, named_lines.scored(one.lock, arms))

@@ -1,7 +1,8 @@
-"""Which signal of which layer ranks the needed tokens of a trace: a heat map, both readings side by side.
+"""Heat map of how well the signal of each layer ranks the needed tokens of a trace, both readings side by
+side.
 
-The drawing by which EpiKV finds its two bands (arXiv:2606.26472, figure 5, a line a data set), for all
-signals, with what survives a correction for having looked at them all.
+EpiKV finds its two bands by such a plot (arXiv:2606.26472, figure 5, a line for each data set). This one has
+all signals, and marks those that survive a correction for all of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,14 +28,14 @@ __all__ = ["POSITION", "SCORING", "Block", "Cell", "anatomy_map", "mapped"]
 SCORING, POSITION = "scoring:", "position"
 GROUPS = ("raw statistics of a layer", "scores of the registered arms", "not a candidate")
 ROW, WIDEST_CELL, NARROWEST = 0.155, 0.5, 0.075  # inches
-NUMBERS = 0.34  # inches of a cell that has its number in it
-HEAD, UNDER, APART, PANELS = 0.5, 0.34, 0.42, 0.14  # over a block, under it, between blocks and their panels
-GAP = 0.24  # over a group of signals, with its name
+NUMBERS = 0.34  # inches of a cell, at least, for its number to be printed in it
+HEAD, UNDER, APART, PANELS = 0.5, 0.34, 0.42, 0.14  # inches: above, below a block; between blocks, panels
+GAP = 0.24  # inches above a group of signals, with its name
 SIZE = 7.0
-LEAST = 0.2  # of the scale of colours, at either side of 0
+LEAST = 0.2  # limit of the scale of colours, at least, on either side of 0
 BAR = 2.2  # inches, of the scale
-REACH = 0.8  # of the scale of colours, which is nearly black at its ends
-LABELLED = 0.16  # inches of a cell, so that each layer has its number
+REACH = 0.8  # used share of the scale of colours, which is nearly black at its ends
+LABELLED = 0.16  # inches of a cell, at least, for each layer to have its number
 MISSING = "#b9b9b9"
 CHOSEN = {
     "marker": "D",
@@ -47,7 +48,7 @@ CHOSEN = {
 
 
 class Cell(NamedTuple):
-    """rho: mean over traces of Spearman's correlation within a trace; NaN where it has none."""
+    """rho: mean over traces of Spearman's correlation within a trace; NaN without a value."""
 
     rho: float
     survives: bool
@@ -74,17 +75,17 @@ class Box(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A signal, by the place of its upper edge from the top of the block."""
+    """A signal, and the distance of its upper edge from the top of the block."""
 
     signal: str
     y: float
 
 
 def anatomy_map(told: Told, blocks: Sequence[Block]) -> Figure:
-    """Blocks of one model and task stand side by side, models and tasks below each other where they do not
+    """Draw the blocks. Those of one model and task are side by side; models and tasks wrap if they do not
     fit.
 
-    Artists have "rho-", "survives-" and "chosen-<model>/<task>/<reading>" as gid.
+    The gids are "rho-", "survives-" and "chosen-<model>/<task>/<reading>".
     """
     lines, tall = _lines(blocks)
     names = max(inches(text, SIZE) for text in (*(_named(line.signal) for line in lines), *GROUPS)) + 0.12
@@ -127,7 +128,9 @@ def anatomy_map(told: Told, blocks: Sequence[Block]) -> Figure:
 
 
 def mapped(told: Told) -> list[Block]:
-    """Of each registered model and task with varying labels: the registered reading, then the other."""
+    """Return blocks of each registered model and task with varying labels: the registered reading, then the
+    other.
+    """
     chosen = {
         (one["model"], one["task"]): (one["chosen"]["signal"], one["chosen"]["layer"])
         for one in (told.chosen or {}).get("pairs", [])
@@ -144,7 +147,7 @@ def mapped(told: Told) -> list[Block]:
 
 
 def _block(anatomy: Anatomy, pair: Pair, reading: str, chosen: Signal | None, number: int) -> Block:
-    """number: of the pair. What was chosen is marked in the registered reading alone."""
+    """Return a block. number: of the pair. The chosen signal is marked in the registered reading alone."""
     of = agreement(anatomy, pair, None, reading)
     cells = {}
     if of.signals:
@@ -161,7 +164,7 @@ def _block(anatomy: Anatomy, pair: Pair, reading: str, chosen: Signal | None, nu
 
 
 def _lines(blocks: Sequence[Block]) -> tuple[list[Line], float]:
-    """The signals of all blocks, by group, and the height that they take."""
+    """Return the signals of all blocks, by group, and their height."""
     every = list(dict.fromkeys(signal for one in blocks for signal, _ in one.cells))
     found, y = [], 0.0
     for group in range(len(GROUPS)):
@@ -182,7 +185,7 @@ def _named(signal: str) -> str:
 
 
 def _rows(blocks: Sequence[Block], names: float) -> list[list[list[Block]]]:
-    """Blocks by model and task, as many beside each other as fit."""
+    """Return blocks by model and task, as many in a row as fit."""
     pairs: dict[tuple[str, str], list[Block]] = {}
     for one in blocks:
         pairs.setdefault((one.model, one.task), []).append(one)
@@ -209,7 +212,7 @@ def _layers(one: Block) -> int:
 
 
 def _cell(one: Block) -> float:
-    """How wide a cell is: so that two readings of a model stand side by side."""
+    """Return the width of a cell, such that two readings of a model fit side by side."""
     return min(WIDEST_CELL, max(NARROWEST, 3.7 / _layers(one)))
 
 
@@ -268,7 +271,7 @@ def _panel(axes: Any, one: Block, lines: Sequence[Line], corner: tuple[float, fl
 def _image(
     axes: Any, one: Block, own: Sequence[Line], corner: tuple[float, float], most: float, gid: str
 ) -> None:
-    """The cells of one group of signals: an image, which is small however many cells there are."""
+    """Draw the cells of one group of signals as an image, whose size does not depend on their number."""
     shown = np.full((len(own), _layers(one)), np.nan)
     for row, line in enumerate(own):
         for (signal, layer), cell in one.cells.items():
@@ -294,7 +297,7 @@ def _edges(
     boxes: Mapping[Signal, Box],
     cells: Mapping[Signal, Cell],
 ) -> list[Any]:
-    """The sides of a cell that survives, but for those towards others that do."""
+    """Return the sides of a cell that survives, except those shared with another one."""
     x, y, wide = own = boxes[key]
     others = {box for other, box in boxes.items() if cells[other].survives and box != own}
     sides = {
@@ -307,19 +310,20 @@ def _edges(
 
 
 def _most(blocks: Sequence[Block]) -> float:
-    """Of the scale: the next tenth above the strongest, the same at both sides of 0."""
+    """Return the limit of the scale: the next tenth above the strongest value, the same on both sides of 0.
+    """
     every: NDArray[np.float64] = np.array([cell.rho for one in blocks for cell in one.cells.values()])
     strongest = np.nanmax(np.abs(every)) if np.isfinite(every).any() else 0.0
     return float(max(LEAST, np.ceil(round(10 * strongest, 9)) / 10))
 
 
 def _colours() -> Any:
-    """Red below 0, blue above, white at 0; grey where there is none."""
+    """Return the colour map: red below 0, blue above, white at 0; grey without a value."""
     return matplotlib.colormaps["RdBu"].with_extremes(bad=MISSING)
 
 
 def _bar(axes: Any, y: float, most: float, *, marked: bool) -> None:
-    """The scale of colours, and what the marks are."""
+    """Draw the scale of colours and the legend of the marks."""
     x = MARGIN
     text = f"-{most:.1f}"
     axes.text(x, y, text, va="center", color=PALE, size=SIZE)

@@ -1,4 +1,5 @@
-"""Where the needed tokens lie: their share by place in the span and by class of token, with intervals."""
+"""Plot of where the needed tokens are: their share by tenth of the span and by token class, with intervals.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,16 +20,16 @@ __all__ = ["TENTHS", "Panel", "anatomy_labels", "placed"]
 
 TENTHS = 10
 BESIDE, ABOVE, UNDER, HIGH, APART = 0.62, 0.5, 0.62, 1.7, 0.1  # inches
-WIDE, CLASS = 3.7, 0.62  # of the panel of places, and of a class in the other
-COLOURS = ("#0072b2", "#d55e00")  # of the registered reading and of the other
-ASIDE = 0.16  # of a tenth or a class, between readings
+WIDE, CLASS = 3.7, 0.62  # inches: of the panel of tenths, and of a class in the other panel
+COLOURS = ("#0072b2", "#d55e00")  # for the registered reading and for the other
+ASIDE = 0.16  # share of a tenth or a class, between readings
 
 
 class Panel(NamedTuple):
     """One model and task. Shares of needed tokens by reading, the registered one first.
 
-    traces: that have labels; varying: in how many these vary. tenths: of the span, first to last. classes:
-    by name, those that occur; tokens: of each, in all traces.
+    traces: with labels; varying: the number of those with varying labels. tenths: of the span, first to last.
+    classes: by name, those that occur; tokens: of each, in all traces.
     """
 
     model: str
@@ -41,9 +42,10 @@ class Panel(NamedTuple):
 
 
 def placed(anatomy: Anatomy) -> list[Panel]:
-    """A panel for each model and task with a labelled trace, in registered order. Traces whose answer no
-    occlusion changed are in: none of their tokens was needed. Shares are means over traces, as those of
-    `analysis.anatomy.explored.label_shares`.
+    """Return a panel for each model and task with a labelled trace, in registered order.
+
+    Traces whose answer no occlusion changed are included: none of their tokens was needed. Shares are means
+    over traces, as in `analysis.anatomy.exploratory.label_shares`.
     """
     found = []
     for model, task in anatomy.pairs:
@@ -72,7 +74,7 @@ def _by(
     names: Sequence[str],
     clusters: Sequence[str],
 ) -> list[Share]:
-    """Of each name the mean over traces of the share of its tokens that were needed."""
+    """Return for each name the mean over traces of the share of its tokens that were needed."""
     table = np.full((len(labels), len(names)), np.nan)
     for row, (own, kind) in enumerate(zip(labels, kinds, strict=True)):
         for column, name in enumerate(names):
@@ -82,9 +84,9 @@ def _by(
 
 
 def anatomy_labels(told: Told, panels: Sequence[Panel]) -> Figure:
-    """A row a model and task: at the left by tenths of the span, at the right by class.
+    """Draw a row for each model and task: by tenths of the span at the left, by class at the right.
 
-    Artists have "tenths-" and "classes-<model>/<task>/<reading>" as gid.
+    The gids are "tenths-" and "classes-<model>/<task>/<reading>".
     """
     columns = max(len(next(iter(one.classes.values()))) for one in panels)
     right = MARGIN + BESIDE + WIDE + APART + BESIDE
@@ -133,7 +135,7 @@ def anatomy_labels(told: Told, panels: Sequence[Panel]) -> Figure:
 
 
 def _heading(paper: page.Sheet, up: float, one: Panel) -> None:
-    """Model and task, and below what the two colours are."""
+    """Draw model and task, and below them the legend of the two colours."""
     place = paper.width, paper.height
     x, y = MARGIN + BESIDE, paper.floor + up + HIGH
     title = f"{one.model} · {one.task}"

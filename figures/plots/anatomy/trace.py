@@ -1,4 +1,6 @@
-"""One trace: its tokens, which of them its answer needed, and what each arm kept of them at the cut."""
+"""Plot of one trace: its tokens, which of them its answer needed, and what each arm retained of them at the
+cut.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -20,30 +22,31 @@ from figures.canvas.page import BAND, INK, MARGIN, PALE, WIDEST, inches
 
 __all__ = ["MOST", "Labelled", "Row", "Traced", "anatomy_trace", "printed", "traced"]
 
-BEFORE = 24  # tokens drawn before the first needed one, where not all are
-MOST = 240  # tokens; of a longer span that many are drawn, from a little before the first needed one
+BEFORE = 24  # tokens drawn before the first needed one, if not all are drawn
+MOST = 240  # tokens drawn of a span, at most; they begin shortly before the first needed one
 TEXT, SIZE = 6.2, 6.8  # points, of a token and of the name of a row
-ROW, LEAST, ASIDE = 0.125, 0.075, 0.04  # inches: of a row, of a column at least, beside a token
-GAP, APART = 0.06, 0.2  # under the labels, between two lines of tokens
-BESIDE = (0.46, 0.46, 0.44)  # of the columns at the right
+ROW, LEAST, ASIDE = 0.125, 0.075, 0.04  # inches: of a row, of a column at least, next to a token
+GAP, APART = 0.06, 0.2  # inches: below the labels, between two lines of tokens
+BESIDE = (0.46, 0.46, 0.44)  # inches, of the columns at the right
 HEADS = ("needed", "others", "answer")
 NEEDED = "#d55e00"  # of Okabe & Ito
 STEPS = 10  # shades of a share
 
 
 class Labelled(NamedTuple):
-    """needed: by reading, the registered one first, 1 where the answer needed the token; over `pieces`."""
+    """needed: by reading, the registered one first, 1 if the answer needed the token; over `pieces`."""
 
     pieces: Sequence[str]
     first: int  # the position of pieces[0] in the context
-    of: int  # tokens of the span, of which these are a stretch
+    of: int  # tokens of the whole span, which contains these
     needed: Sequence[tuple[str, NDArray[np.int8]]]
 
 
 class Row(NamedTuple):
-    """What one arm kept: by token the share of (layer, KV head) pairs, 0 to 1. correct: None where it failed.
+    """The tokens that one arm retained: by token the share of (layer, KV head) pairs, 0 to 1. correct: None
+    if it failed.
 
-    of_needed, of_others: mean shares over the whole span; NaN of none.
+    of_needed, of_others: mean shares over the whole span; NaN without such tokens.
     """
 
     name: str
@@ -55,7 +58,7 @@ class Row(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """said: which trace this is, and at which budget."""
+    """subtitle: names the trace and the budget."""
 
     said: str
     labelled: Labelled
@@ -63,8 +66,8 @@ class Traced(NamedTuple):
 
 
 def anatomy_trace(told: Told, found: Traced) -> Figure:
-    """Tokens run to the right and go on below. Artists have "needed-<reading>/<line>" and
-    "kept-<name>/<line>" as gid; `<line>` counts lines of tokens from 0.
+    """Draw the trace. Tokens run to the right and wrap. The gids are "needed-<reading>/<line>" and
+    "kept-<name>/<line>"; `<line>` counts lines of tokens from 0.
     """
     labelled, rows = found.labelled, found.rows
     texts = [printed(piece) for piece in labelled.pieces]
@@ -124,8 +127,10 @@ def anatomy_trace(told: Told, found: Traced) -> Figure:
 
 
 def traced(told: Told, model: str | None, problem: str | None, budget: str | None) -> Traced | None:
-    """The first trace whose labels vary, of this model and problem where they are given, at the smallest
-    budget or this one. None where no labels vary; raises RecordError where what was asked for is not there.
+    """Return the first trace with varying labels, of this model and problem if given, at this or else the
+    smallest budget. None if no labels vary.
+
+    Raises RecordError if there is no trace of the requested model, problem or budget.
     """
     anatomy = told.anatomy
     asked = {"model": model, "problem": problem}
@@ -178,8 +183,8 @@ def _traced(told: Told, trace: Trace, budget: str | None) -> Traced:
 
 
 def printed(piece: str) -> str:
-    """A token as it is drawn: spaces at its ends left out, white space alone as a sign, and what the font
-    does not have as a box.
+    """Return a token as it is drawn: without white space at its ends, white space alone as a sign, and
+    characters that the font lacks as a box.
     """
     if not piece.strip():
         return "↵" if "\n" in piece else "·"
@@ -188,7 +193,9 @@ def printed(piece: str) -> str:
 
 
 def _lines(wide: Sequence[float], room: float, first: float) -> list[tuple[int, int]]:
-    """Tokens [start, stop) of each line, as many as fit. first: by how much the first has less room."""
+    """Return tokens [start, stop) of each line, as many as fit. first: inches by which the first line is
+    shorter.
+    """
     starts, used = [0], 0.0
     for place, width in enumerate(wide):
         if used + width > room - (first if len(starts) == 1 else 0) and place > starts[-1]:
@@ -206,7 +213,7 @@ def _name(axes: Any, left: float, y: float, name: str, weight: str, colour: str)
 def _shades(
     axes: Any, edges: NDArray[np.float64], y: float, shares: NDArray[np.float64], colour: str | None, gid: str
 ) -> None:
-    """One row: neighbours of one shade are one box, and boxes of one shade are one path."""
+    """Draw one row: neighbours of one shade are one box, and boxes of one shade are one path."""
     axes.add_patch(_boxes([(edges[0], edges[-1])], y, facecolor=BAND, linewidth=0, gid=gid))
     steps = np.round(STEPS * np.nan_to_num(shares)).astype(int)
     for step in sorted({*steps.tolist()} - {0}):

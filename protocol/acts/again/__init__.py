@@ -1,4 +1,4 @@
-"""What audits do beside the files: lock, decode, judge and draw again, and tell which folders a change is of.
+"""What audits recompute: the lock, lanes, grades, judgements, drawings; and which folders a change affects.
 
 May import: policies, analysis, figures, protocol.acts.locking, protocol.plan, protocol.running,
 protocol.locked, protocol.engine, protocol.tasks, protocol.models, protocol.grading, protocol.evidence; torch,

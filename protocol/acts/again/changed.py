@@ -1,4 +1,4 @@
-"""Which registrations a set of changed files belongs to, and which of them a change takes away."""
+"""Find the registrations that a set of changed files belongs to, and those that a change removes."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -17,14 +17,16 @@ __all__ = ["Changed", "of", "since"]
 
 class Changed(NamedTuple):
     registered: list[Path]  # folders to audit
-    written: list[Path]  # a protocol that is not locked yet: nothing to audit
-    gone: list[str]  # folders that were locked before the change and are not there after it
+    written: list[Path]  # folders with a protocol that is not locked yet: nothing to audit
+    gone: list[str]  # folders that were locked before the change and are gone after it
 
 
 def of(names: Iterable[Path]) -> Changed:
-    """The registrations that these files lie in, each once; of a file that was deleted, where it lay.
+    """Return the registrations that contain these files, each once; for a deleted file, the folder that
+    contained it.
 
-    Every folder above a file counts in which something was registered, so that none hides in another.
+    Every folder above a file counts if something is registered in it, so that no registration hides in
+    another.
     """
     above = {place for name in names for place in (name, *name.parents) if place.is_dir()}
     registered = sorted(place for place in above if _written(place))
@@ -33,10 +35,10 @@ def of(names: Iterable[Path]) -> Changed:
 
 
 def since(commit: str) -> Changed:
-    """The same of what HEAD changed since it left `commit`, in the repository around the current folder.
+    """Return the registrations that HEAD changed since it branched from `commit`, in the current repository.
 
-    A registration that goes on in another folder, with its lock and all lines of its ledger, was moved, and
-    is not gone. Raises BadInput where git cannot tell.
+    A registration that continues in another folder, with its lock and all lines of its ledger, was moved and
+    does not count as removed. Raises BadInput where git fails.
     """
     if not commit:  # git would compare HEAD with itself
         raise BadInput("--since: names no commit; write the one to compare with, such as origin/main")
@@ -53,7 +55,8 @@ def since(commit: str) -> Changed:
 
 
 def _gone(repository: Repository, commit: str, changes: Sequence[Change]) -> list[str]:
-    """Folders that lost their lock; of others' programs, which write lock.json too, none has a ledger."""
+    """Return the folders that lost their lock. Other programs write lock.json too, but no ledger beside it.
+    """
     locks = [change for change in changes if PurePosixPath(change.path).name == lock.NAME]
     lost = [change for change in locks if not change.new]
     before = _ledgers(repository, commit, lost)
@@ -67,7 +70,7 @@ def _gone(repository: Repository, commit: str, changes: Sequence[Change]) -> lis
 
 
 def _ledgers(repository: Repository, commit: str, locks: Sequence[Change]) -> dict[tuple[Change, str], bytes]:
-    """What `commit` holds of the ledgers beside these locks, by lock and folder."""
+    """Return the contents of the ledgers beside these locks at `commit`, by lock and folder."""
     folders = [PurePosixPath(change.path).parent.as_posix() for change in locks]
     found = repository.objects(f"{commit}:{folder}/{ledger.NAME}" for folder in folders)
     beside = zip(locks, folders, found, strict=True)
@@ -75,5 +78,5 @@ def _ledgers(repository: Repository, commit: str, locks: Sequence[Change]) -> di
 
 
 def _written(place: Path) -> bool:
-    """Whether a document of a registration lies there; anybody's folder may be named records or probe."""
+    """Whether a folder contains a document of a registration; any folder may be named records or probe."""
     return bool({*Registration(place).traces()}.difference(records.FOLDERS.values()))

@@ -1,4 +1,4 @@
-"""Whether the drawings and the report of a study are those that its files give: both are made again."""
+"""Check that the drawings and the report of a study follow from its files, by drawing both again."""
 
 import tempfile
 from pathlib import Path
@@ -13,10 +13,11 @@ __all__ = ["check"]
 
 
 def check(study: Registration) -> str:
-    """Draws the study anew into a folder of its own and compares what lies in figures/ and report.html.
+    """Draw the study into a temporary folder and compare the result with figures/ and report.html.
 
-    Raises NotRun when nothing is drawn; Tampered, by name, for what differs although report.html says that it
-    was drawn by the code and the libraries that are here; CannotTell for what differs otherwise.
+    Raises NotRun when nothing is drawn; Tampered, with the paths, for a difference although report.html says
+    that it was drawn by the code and the libraries that are installed here; CannotTell for any other
+    difference.
     """
     kinds = inventory.accounted(study)
     there = [path for path, kind in kinds.items() if kind == "derived"]
@@ -37,7 +38,9 @@ def check(study: Registration) -> str:
 
 
 def _drawn(folder: Path, to: Path) -> str:
-    """Draws FOLDER into `to`; the name of who drew it. Raises CannotTell for what cannot be drawn."""
+    """Draw FOLDER into `target` and return the name of the drawing code. Raises CannotTell if nothing can be
+    drawn.
+    """
     from analysis.studies.study_files import RecordError  # with numpy and matplotlib
     from figures import report
     from figures.canvas import page, producer

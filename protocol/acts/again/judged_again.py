@@ -1,7 +1,7 @@
-"""Judge a study again: by the auditor's own analysis always, by the code that was locked on request.
+"""Judge a study again: always with the auditor's own analysis, and on request with the locked code.
 
-The locked code is its author's: that it judges as the verdict says shows nothing where it says so whatever
-the records are. That the auditor's own code does, shows that the verdict follows from the records.
+The author wrote the locked code: that it reproduces the verdict proves nothing if it does so whatever the
+records are. If the auditor's own code reproduces it, the verdict follows from the records.
 """
 
 import importlib.util
@@ -39,25 +39,25 @@ __all__ = ["Own", "check", "check_locked", "check_selection", "judged", "own"]
 ALIKE = "judged alike by today's analysis"
 PACKAGE = "analysis"
 COMPUTING = ("numpy", "pandas", "scipy", "statsmodels")
-LARGEST = 30_000_000_000  # problems drawn: minutes; the study of those shipped that takes longest has a tenth
+LARGEST = 30_000_000_000  # draws, which take minutes; the slowest shipped study has a tenth
 MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)[.\w]*'$")
 SPLITS = ("dev", "confirm")
-SHOWN = 3  # differences that are named
-# What a lock or record of the wrong shape provokes in code that trusts its own records.
+SHOWN = 3  # in a message
+# Errors of code that trusts its records, given a lock or record of the wrong shape.
 WRONG_SHAPE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 class Own(NamedTuple):
-    """How the analysis installed here relates to the one that was locked."""
+    """The analysis that is installed here, compared with the locked one."""
 
-    files: list[str]  # of either that the other does not have so, by path; those that both have come first
-    of: int  # of both together
-    others: list[str]  # what computes with it and is not here as it was locked
-    known: bool  # whether what was locked is an older version that this project is known to have had
+    files: list[str]  # paths of files that differ or exist on one side only; files of both sides come first
+    of: int  # on both sides together
+    others: list[str]  # packages whose installed version is not the locked one
+    known: bool  # whether the locked files are a known older version of this project
 
     @property
     def same(self) -> bool:
-        """Whether nothing here explains another judgement."""
+        """Whether nothing here explains a different judgement."""
         return not self.files and not self.others
 
     def __str__(self) -> str:
@@ -69,8 +69,8 @@ class Own(NamedTuple):
 
 
 def judged(study: Registration) -> dict[str, Any]:
-    """What the analysis installed here says of the records. Raises what a lock or a record of the wrong shape
-    provokes, Tampered for a lock that would be judged for hours.
+    """Return the judgement that the installed analysis derives from the records. Raises WRONG_SHAPE errors
+    for a lock or a record of the wrong shape, Tampered for a lock that would take hours to judge.
     """
     _refuse_long(study, _confirmed_lanes(study), study.confirmed)
     lock = study.lock
@@ -80,11 +80,11 @@ def judged(study: Registration) -> dict[str, Any]:
 
 
 def check(study: Registration, judge: Callable[[], dict[str, Any]] | None = None) -> str:
-    """The judgement that verdict.json holds is the one that the analysis installed here gives.
+    """Check that the installed analysis gives the judgement in verdict.json.
 
-    judge: `judged` of this study, for who needs that too. Raises NotRun without a verdict; Tampered where
-    another judgement has no other cause than an edit; CannotTell where it may lie in another version of the
-    analysis, with what differs and what tells.
+    judge: `judge_study` of this study, if the caller needs it too. Raises NotRun without a verdict; Tampered
+    if a different judgement can only be the result of an edit; CannotTell, with the differences and the
+    remedy, if another version of the analysis may explain it.
     """
     if not study.has(VERDICT):
         raise NotRun
@@ -95,9 +95,10 @@ def check(study: Registration, judge: Callable[[], dict[str, Any]] | None = None
 
 
 def check_selection(study: Registration) -> str:
-    """The selection that a sweep's selection.json holds is the one that the analysis installed here gives.
+    """Check that the installed analysis gives the selection in a sweep's selection.json.
 
-    Raises as `check` does; NotRun too for a selection that is a parent's, whose own audit it is for.
+    Raises as `check` does, and NotRun for a selection that was taken from a parent, whose own audit checks
+    it.
     """
     if not study.swept or not study.has(SELECTION):
         raise NotRun
@@ -116,11 +117,11 @@ def check_selection(study: Registration) -> str:
 
 
 def check_locked(study: Registration, limits: Limits = LIMITS, ways: Sequence[Way] = contained.WAYS) -> str:
-    """The code that was locked prints the judgement that verdict.json holds (and the selection), from a copy
-    of the records. It runs as its author wrote it, contained; what it prints is data.
+    """Check that the locked code prints the judgement in verdict.json (and the selection), from a copy of the
+    records. It runs as its author wrote it, in a sandbox; its output is treated as data.
 
-    Raises NotRun without a verdict; CannotTell where nothing here can contain it, what it needs is not here,
-    or it came to a limit; Tampered where it says anything else.
+    Raises NotRun without a verdict; CannotTell if no sandbox is available, a dependency is missing or a limit
+    was reached; Tampered if it prints anything else.
     """
     if not study.has(VERDICT):
         raise NotRun
@@ -132,7 +133,7 @@ def check_locked(study: Registration, limits: Limits = LIMITS, ways: Sequence[Wa
         bundle.extract(study.bundle, study.lock.content["sources"], tree)
         _copy(study, copy)
         for module, name, written in asked:
-            # -s -E: nothing of this user's and of this environment; the tree comes first on the path.
+            # -s -E: ignore user packages and the environment; the tree comes first on the path.
             command = [sys.executable, "-s", "-E", "-B", "-X", "utf8", "-m", module, str(copy)]
             ran = contained.run(command, tree, given=[tree, copy], limits=limits, ways=ways)
             if ran.stopped or _read(ran.stdout) != canonical.dumps(written):
@@ -141,7 +142,9 @@ def check_locked(study: Registration, limits: Limits = LIMITS, ways: Sequence[Wa
 
 
 def _read(printed: bytes) -> bytes:
-    """As canonical JSON: what a terminal hides is printed escaped. What is no JSON of ours stays as it is."""
+    """Return the output as canonical JSON, since characters that a terminal hides are printed escaped. Output
+    that is not JSON is returned unchanged.
+    """
     try:
         return canonical.dumps(json.loads(printed))
     except (ValueError, RecursionError, BadInput):
@@ -149,7 +152,7 @@ def _read(printed: bytes) -> bytes:
 
 
 def own(study: Registration) -> Own:
-    """Reads the files of the analysis installed here."""
+    """Compare the installed analysis with the locked one."""
     content = study.lock.content
     inside = f"{PACKAGE}/"
     differing = drift.apart(content["sources"], inside)
@@ -158,7 +161,7 @@ def own(study: Registration) -> Own:
 
 
 def others(lock: Mapping[str, Any]) -> list[str]:
-    """What computes a judgement and is not here as it was locked."""
+    """Return the packages and properties of the machine that affect a judgement and differ from the lock."""
     locked, here = lock["environment"], installed_files.versions()
     machine = {"python": platform.python_version(), "machine": platform.machine()}
     found = [name for name in COMPUTING if locked.get("distributions", {}).get(name) != here.get(name)]
@@ -166,7 +169,7 @@ def others(lock: Mapping[str, Any]) -> list[str]:
 
 
 def _as_written(made: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON gives it back."""
+    """Return the content after a round trip through JSON."""
     read: dict[str, Any] = json.loads(dumps(made))
     return read
 
@@ -174,8 +177,8 @@ def _as_written(made: Mapping[str, Any]) -> dict[str, Any]:
 def _again(
     study: Registration, name: str, written: Any, judge: Callable[[], dict[str, Any]]
 ) -> tuple[dict[str, Any], str]:
-    """What is judged here, and how what was written compares; raises as `check` does. judge: gives what JSON
-    gives back.
+    """Judge again and describe how the recorded judgement compares; raises as `check` does. judge: returns
+    plain JSON.
     """
     try:
         here = judge()
@@ -183,7 +186,7 @@ def _again(
         said = alike.plain(f"{type(problem).__name__}: {problem}", most=300)
         _refuse(study, f"{name}: today's analysis cannot judge the records: {said}")
     apart, mine = alike.unlike(written, here), own(study)
-    packages = mine.others and not (apart.sentences or apart.later)  # change bounds and p alone
+    packages = mine.others and not (apart.sentences or apart.later)  # explain bounds and p values only
     excused = mine.known if mine.files else packages
     if apart.decisive or (apart.all and not excused):
         said = _first(apart.decisive or apart.all, len(apart.all))
@@ -192,7 +195,7 @@ def _again(
 
 
 def _refuse(study: Registration, said: str) -> NoReturn:
-    """Raises Tampered where nothing here explains another judgement, else CannotTell with the remedy."""
+    """Raise Tampered if nothing here explains a different judgement, else CannotTell with the remedy."""
     mine = own(study)
     if mine.same:
         raise Tampered(f"{said}; {mine}")
@@ -201,7 +204,7 @@ def _refuse(study: Registration, said: str) -> NoReturn:
 
 
 def _told(apart: Apart) -> str:
-    """How a judgement compares that is alike in all that decides."""
+    """Describe the differences of a judgement that agrees in everything decisive."""
     if not apart.all:
         return ALIKE
     named = []
@@ -223,7 +226,7 @@ def _first(found: Sequence[Unlike], of: int = 0) -> str:
 
 
 def _explain(study: Registration, who: str, name: str, ran: Ran, limits: Limits) -> NoReturn:
-    """Raises what follows from a run that did not print what `name` holds."""
+    """Raise the error for a run that did not print the content of `name`."""
     if ran.stopped == "time":
         raise CannotTell(f"{who} was ended after {limits.seconds} s; a faster machine may tell")
     if ran.stopped == "output":
@@ -243,12 +246,12 @@ def _explain(study: Registration, who: str, name: str, ran: Ran, limits: Limits)
 
 
 def _here(module: str) -> bool:
-    """Whether it is one of the packages that are locked, or lies where the walls let it be seen."""
+    """Whether a module is one of the locked packages or is installed where the sandbox can read it."""
     if module in closure.PACKAGES:
         return True
     try:
         found = importlib.util.find_spec(module)
-    except ValueError:  # a module that runs without a specification, such as __main__
+    except ValueError:  # a module without a spec, such as __main__
         return True
     if found is None:
         return False
@@ -259,7 +262,7 @@ def _here(module: str) -> bool:
 
 
 def _copy(study: Registration, to: Path) -> None:
-    """What a judgement depends on: no links, and nothing that is not a file."""
+    """Copy the files that a judgement depends on: regular files alone, no links."""
     (to / "records").mkdir(parents=True)
     (to / "probe").mkdir()
     shards = [path for phase in ("confirm", "probe") for path in study.place(phase).glob("shard-*.jsonl")]
@@ -270,15 +273,15 @@ def _copy(study: Registration, to: Path) -> None:
 
 
 def _refuse_long(study: Registration, registered: int, records: Sequence[Record]) -> None:
-    """Raises Tampered for a lock that registers more lanes than were recorded, since it may register any
-    number, and CannotTell for what would take minutes.
+    """Raise Tampered for a lock that registers more lanes than were recorded, since it may register any
+    number, and CannotTell for a judgement that would take minutes.
     """
     if registered > len(records):
         raise Tampered(f"{registered} lanes are registered and {len(records)} recorded")
     content = study.registered
     decision = content["decision"]
     against, others, beside = (len(decision.get(name) or ()) for name in ("against", "others", "beside"))
-    pairs = (1 + others) * against + beside * (1 + against)  # not those of `sides`, which may be any number
+    pairs = (1 + others) * against + beside * (1 + against)  # not those of `sides`: any number
     cells = len(content["models"]) * len(content["tasks"]) * len(content["budgets"])
     most = max(len(item[split]) for item in study.lock.content["items"].values() for split in SPLITS)
     times, _ = draws(decision)
@@ -295,7 +298,7 @@ def _confirmed_lanes(study: Registration) -> int:
 def _probed_lanes(study: Registration) -> int:
     content, items = study.registered, study.lock.content["items"]
     sweep, problems = content["sweep"], sum(len(items[task["name"]]["dev"]) for task in content["tasks"])
-    arms = len(sweep["candidates"]) + 2  # and the baseline, twice
+    arms = len(sweep["candidates"]) + 2  # and the baseline twice
     return len(content["models"]) * len(content["budgets"]) * len(sweep["seeds"]) * arms * problems
 
 

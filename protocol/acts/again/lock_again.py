@@ -1,18 +1,18 @@
-"""For an audit: what a lock says follows from what it cites, by the auditor's own code and without torch.
+"""For an audit: check that a lock follows from its sources, with the auditor's own code and without torch.
 
-Derived again: `protocol.content`, `grid`, `items`, `rule`, `batch`, `data`, `checks.tests` and
-`checks.corrected_alpha`, the counts of golds, and error rates that the table holds; the weights of embedded
-models and how wide their caches are; slots and intervals of `slot_bytes`, from its sizes; and what
-`environment.torch` has of the protocol. `check_policies` derives `policies` and the sizes, with torch.
+Derived here: `protocol.content`, `grid`, `items`, `rule`, `batch`, `data`, `checks.tests` and
+`checks.corrected_alpha`, the counts of golds, and error rates that are in the table; the weights of embedded
+models and the width of their caches; slots and intervals of `slot_bytes`, from its sizes; and the protocol's
+part of `environment.torch`. `check_policies` derives `policies` and the sizes, with torch.
 
-Of `full_use` the means and the slots are derived, from what the lock says that each problem held: that is
-measured again by confirm, and held to the prompts of the probe by the item of relations.
+For `full_use` the means and the slots are derived from the use of each problem that the lock gives: confirm
+measures it again, and an invariant compares it with the prompts of the probe.
 
-Not derived here, and why: the simulated numbers of `checks`, `checks.rule` and `checks.same_kept` take
-seconds and the libraries of then (confirm derives them before a claim); `batch.lanes` that nobody registered,
-`git`, `environment`, `opened` and `name` are about the machine, the repository and the folder when it was
-locked; `parent`, `amends`, `signer`, `sources`, `bundle` and `weights` of models that are not embedded are
-cited by items of their own, or by nothing that an auditor has. Of all of these the form is looked at.
+Not derived here: the simulated numbers of `checks`, `checks.rule` and `checks.same_kept`, which take seconds
+and the libraries of that time (confirm derives them before a claim); unregistered `batch.lanes`, `git`,
+`environment`, `opened` and `name`, which describe the machine, the repository and the folder at the time of
+locking; `parent`, `amends`, `signer`, `sources`, `bundle` and `weights` of models that are not embedded,
+which other audit items check or which an auditor cannot check. The form of all of these is checked.
 """
 
 import hashlib
@@ -46,12 +46,12 @@ TABLE = (
     "protocol/acts/locking/rule_checks.py",
 )
 EARLIER_SOURCES = ("analysis/decisions.py",)
-"""Where rules were before each had a file."""
+"""The file that contained all rules before each had its own."""
 REFUSALS = ("protocol/plan/checks.py",)
-"""What refuses a protocol; and what finds the registrations that opened its problems:"""
+"""The code that refuses a protocol; and below, the code that finds previously opened problems."""
 OPENED = ("protocol/acts/locking/opened_before.py",)
 POLICIES = ("policies/catalogue.py", "policies/settings.py")
-"""What makes the policy of an arm."""
+"""The code that builds the policy of an arm."""
 LOADED = (
     "chat_template.jinja",
     "config.json",
@@ -60,12 +60,12 @@ LOADED = (
     "tokenizer.json",
     "tokenizer_config.json",
 )
-"""Files of an embedded model that change an output; their names keep their meaning for good."""
+"""Files of an embedded model that affect its output; these names never change their meaning."""
 
 
 def check(study: Registration) -> str:
-    """What an audit says. Raises Tampered with every value that does not follow, by its path; CannotTell
-    where today's code does not read this protocol, or this tree's manifests were altered.
+    """Return the audit's sentence. Raises Tampered with every value that does not follow, by its path;
+    CannotTell where today's code does not read this protocol, or where the installed manifests were altered.
     """
     locked = study.lock.content
     if unreadable := form.unreadable(locked):
@@ -107,10 +107,11 @@ def _measured(locked: Mapping[str, Any]) -> str:
 
 
 def check_policies(study: Registration) -> str:
-    """What an audit says of the settings of each arm's policy: they are those of the auditor's registry.
+    """Return the audit's sentence about the settings of each arm's policy: they equal those of the auditor's
+    registry.
 
-    Raises Tampered with each that differs and for a setting that its policy refuses, CannotTell without torch
-    and for a policy that is not installed here, NotRun for a lock of before settings were locked.
+    Raises Tampered with each difference and for a setting that its policy refuses, CannotTell without torch
+    and for a policy that is not installed here, NotRun for a lock that predates locked settings.
     """
     if (held := study.lock.content.get("policies")) is None:
         raise NotRun(f"{lock.NAME} is of before the settings of a policy were locked; it names them")
@@ -123,7 +124,7 @@ def check_policies(study: Registration) -> str:
     mine = form.as_today(study.lock.content, POLICIES)
     due: dict[str, dict[str, str]] = {}
     asked: dict[str, str] = {}
-    untold: dict[str, list[str]] = {}  # arms, by why
+    untold: dict[str, list[str]] = {}  # arms by reason
     for arm in design.arms:
         try:
             due[arm.name] = structure(design.policy(arm.name))
@@ -131,11 +132,11 @@ def check_policies(study: Registration) -> str:
             if arm.press and due[arm.name]["version"] != (of := held.get(arm.name, {}).get("version")):
                 untold.setdefault(f"is of kvpress {of}, another one is installed", []).append(arm.name)
                 del due[arm.name]
-        except ValueError as refused:  # a policy, or a setting of one, that is not among those of today
+        except ValueError as refused:  # a policy or setting that is not installed
             if mine and arm.policy in CATALOGUE:
                 differences.refuse([f"arms.{arm.name}.set.{refused}"])
             untold.setdefault(str(refused), []).append(arm.name)
-    if untold:  # first what is known here: no arm hides behind another
+    if untold:  # compare what is known first, so that no arm hides another
         known = {arm: settings for arm, settings in held.items() if arm in due}
         differences.refuse(differences.between(known, due, "policies"))
         raise CannotTell("; ".join(f"arm {', '.join(arms)}: {why}" for why, arms in untold.items()))
@@ -148,7 +149,7 @@ def check_policies(study: Registration) -> str:
 
 
 def _slots(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
-    """What a slot of each arm takes, by its policy's state."""
+    """Compare the bytes of a slot of each arm, which its policy's state determines."""
     for model, one in (slot_bytes.of_lock(locked) or {}).items():
         held = {arm: had["bytes"] for arm, had in locked[slot_bytes.FIELD][model]["arms"].items()}
         due = {arm.name: slot_bytes.slot_of(design, arm.name, one).own for arm in design.arms}
@@ -162,8 +163,8 @@ def _file(study: Registration) -> list[str]:
 
 
 def _design(study: Registration) -> Design:
-    """The protocol as today's declarations read it. Raises Tampered for a file that cannot be what the lock
-    says, CannotTell for one that today's reader refuses: it may have been written for another.
+    """Read the protocol with today's declarations. Raises Tampered for a file that cannot have the locked
+    content, CannotTell for one that today's reader refuses: it may have been written for another version.
     """
     data = drift.written(study.folder)
     try:
@@ -174,7 +175,7 @@ def _design(study: Registration) -> Design:
 
 
 def _as_written(data: bytes, content: Mapping[str, Any]) -> list[str]:
-    """Where the lock holds another value than the file, whatever the fields mean."""
+    """Return where the lock has another value than the file, whatever the fields mean."""
     try:
         document = tomllib.loads(data.decode(), parse_float=Decimal)
     except (ValueError, RecursionError):
@@ -183,7 +184,7 @@ def _as_written(data: bytes, content: Mapping[str, Any]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Texts alone, numbers in one spelling: a lock holds decimals as text."""
+    """Convert all values to text, and numbers to one spelling: a lock stores decimals as text."""
     if isinstance(value, Mapping):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -205,8 +206,8 @@ def _grid(design: Design, locked: Mapping[str, Any]) -> list[str]:
 
 
 def _never_evicts(locked: Mapping[str, Any]) -> Callable[[Design, str], bool]:
-    """By the settings that the lock has of an arm that names the same policy and sets the same or, where it
-    has none, by the name of the policy: without torch.
+    """Return a predicate that works without torch: it uses the settings that the lock has of an arm with the
+    same policy and the same `set`, or else the name of the policy.
     """
     arms = locked["protocol"]["content"]["arms"]
     settings = [(arms[arm], own) for arm, own in locked.get("policies", {}).items() if arm in arms]
@@ -220,7 +221,7 @@ def _never_evicts(locked: Mapping[str, Any]) -> Callable[[Design, str], bool]:
 
 
 def _of_others(study: Registration, untold: list[str]) -> Iterator[str]:
-    """What is said of other registrations, as far as they are here."""
+    """Yield the contradictions with other registrations, as far as these are available."""
     yield from beside.contradictions(study)
     opened = list(beside.opened(study))
     if form.as_today(study.lock.content, OPENED):
@@ -230,8 +231,8 @@ def _of_others(study: Registration, untold: list[str]) -> Iterator[str]:
 
 
 def _refused(study: Registration, design: Design, untold: list[str]) -> Iterator[str]:
-    """What registering refuses and needs neither torch nor a simulation to refuse. Other code than today's
-    may have let it in.
+    """Yield the faults that registering refuses and that need neither torch nor a simulation. Code other than
+    today's may have accepted them.
     """
     locked = study.lock.content
     whole = _never_evicts(locked)
@@ -259,7 +260,7 @@ def _required(design: Design) -> Iterator[str]:
 
 
 def _batch(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
-    """A replication has the first event of its parent, whose lock may be older than the choice."""
+    """Check `batch`. A replication has the first event of its parent, whose lock may predate the setting."""
     batch = locked.get("batch")
     if batch is None:
         return
@@ -294,17 +295,19 @@ def _checks(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _looked_up(design: Design, locked: Mapping[str, Any], problems: int, corrected: float) -> str | None:
-    """From the table of error rates, where the lock was made with today's and it has this design."""
+    """Return the ratio from the table of error rates if the lock was made with today's table and it has this
+    design.
+    """
     if not form.as_today(locked, TABLE):
         return None
-    from protocol.acts.locking import rule_checks  # with scipy, for those whose tables are alike
+    from protocol.acts.locking import rule_checks  # imports scipy, which the other checks do without
 
     found = rule_checks.looked_up(design, design.decision.method, problems, corrected)
     return None if found is None else f"{found.ratio:.3f}"
 
 
 def _widths(locked: Mapping[str, Any]) -> Iterator[str]:
-    """Heads and their width, of embedded models, from their configurations."""
+    """Compare heads and their width, for embedded models, with their configurations."""
     for model, one in (slot_bytes.of_lock(locked) or {}).items():
         if model not in sources.MODELS or not sources.embedded(model):
             continue
@@ -322,7 +325,7 @@ def _weights(locked: Mapping[str, Any]) -> Iterator[str]:
             continue
         for name in LOADED:
             data = (sources.EMBEDDED / model / name).read_bytes()
-            # A clone may have turned the line ends of texts.
+            # A clone may have converted the line endings.
             own = {hashlib.sha256(each).hexdigest() for each in (data, data.replace(b"\r\n", b"\n"))}
             if files.get(name) not in own:
                 yield f"weights.{model}.{name}: is not the file of the embedded model"

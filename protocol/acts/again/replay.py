@@ -1,13 +1,14 @@
-"""Decode some recorded lanes again, drawn by an auditor: what reaches records that were made up.
+"""Decode some recorded lanes again, drawn by an auditor, to detect records that were invented.
 
-Records can be rewritten so that every digest fits and every field agrees with every other one. What they
-cannot be is what the models give, without running them. The lanes are ranked by a nonce of the auditor, who
-draws it after the records were sealed: nobody could know which ones to keep honest, and whoever has the nonce
-draws the same.
+Records can be rewritten so that every digest fits and all fields are consistent. But nobody can write what
+the models generate without running them. The lanes are ranked by a nonce that the auditor draws after the
+records were sealed: nobody could know which lanes to keep honest, and everybody who has the nonce draws the
+same lanes.
 
-It is the auditor's engine that decodes, and not the locked one: a locked engine is the author's, and could
-recite. Where the locked files that decode are the auditor's own, it is both, and a difference that no
-rounding explains is a failure. Where they are not, a change of the code may be the reason: it cannot be told.
+The auditor's engine decodes, and not the locked one: the author wrote the locked engine, and it could replay
+stored answers. Where the locked files that decode are the auditor's own, both are the same, and a difference
+that rounding does not explain is a failure. Where they are not, a change of the code may be the reason, and
+the result is undetermined.
 """
 
 import hashlib
@@ -42,20 +43,20 @@ if TYPE_CHECKING:
 __all__ = ["NONCE", "Engine", "check", "confirmed", "decoder_of", "draw", "engine", "refuse"]
 
 NONCE = re.compile("(?:[0-9a-f]{2}){8,64}")
-# Where the code lies that makes an answer of a problem, and the libraries that it rests on.
+# The code that turns a problem into an answer, and the libraries that it uses.
 DECODING = (
     "policies/",
     "splits/",
     *(f"protocol/{room}/" for room in ("engine", "grading", "models", "plan", "running", "tasks")),
 )
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")
-EDGES = 4  # of lanes one in so many may part from its record on an edge; of more nothing is told
-EVERY = 5.0  # seconds between lines of progress
+EDGES = 4  # at most one lane in so many may diverge at a rounding edge; with more the result is undetermined
+EVERY = 5.0  # between progress reports
 
 
 class Engine(NamedTuple):
-    """What decodes here, beside what was locked. differing: of `files` locked ones, how many are others or
-    missing here; libraries: those of another version, in words.
+    """The engine that decodes here, compared with the locked one. differing_files: how many of `files` locked
+    files differ or are missing here; libraries: those with another version, as text.
     """
 
     differing: int
@@ -81,16 +82,16 @@ def check(
     identity: Path | None = None,
     report: Callable[[str], None] = lambda line: put(line, sys.stderr),
 ) -> str:
-    """How many of `count` lanes gave their records, and that the excluded problems have their prompts.
+    """Return how many of `count` lanes gave their records, and that the excluded problems have their prompts.
 
-    home: where what was fetched is kept. nonce: see `NONCE`. identity: a file with the private key of
-    encrypted problems. report: is told how far it is, now and then.
+    home: where fetched files are stored. nonce: see `NONCE_PATTERN`. identity: a file with the private key of
+    encrypted problems. report: is called with the progress from time to time.
 
-    Raises BadInput for a nonce or a number that is none; NotRun without a verdict: held-out problems are not
-    opened for an audit of an unfinished study; Tampered for a lane that is not registered, for one that gives
-    another record than rounding can explain, and for one excluded by a prompt that is not its own; CannotTell
-    where that may be the code's doing, where many lanes lie on an edge of rounding, and for what this machine
-    lacks: torch, the locked weights, a device.
+    Raises BadInput for an invalid nonce or count; NotRun without a verdict, because no audit of an unfinished
+    study opens held-out problems; Tampered for a lane that is not registered, for one that differs from its
+    record by more than rounding explains, and for one excluded by a prompt that is not its own; CannotTell
+    where the code may be the cause, where many lanes diverge at rounding edges, and for anything missing on
+    this machine: torch, the locked weights, a device.
     """
     refuse(count, nonce)
     if not study.has(SEAL) or not study.has(VERDICT):
@@ -106,14 +107,14 @@ def check(
         settled = _decoded(decoder, drawn, nonce, by, report)
     except (BadInput, Drifted) as missing:
         raise CannotTell(str(missing)) from None
-    except (OSError, RuntimeError, MemoryError) as problem:  # of this machine: torch says no more than that
+    except (OSError, RuntimeError, MemoryError) as problem:  # torch raises nothing more specific
         why = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise CannotTell(f"decoding broke off on this machine: {why!a}; see that memory is free") from None
     return _told(settled, by, nonce, len(drawn)) + asked
 
 
 def refuse(count: int, nonce: str) -> None:
-    """Raises BadInput for a number of lanes, and for a nonce, that is none."""
+    """Raise BadInput for an invalid number of lanes or nonce."""
     if count < 1:
         raise BadInput(f"--replay {count}: draw at least one lane")
     if not NONCE.fullmatch(nonce):
@@ -121,7 +122,8 @@ def refuse(count: int, nonce: str) -> None:
 
 
 def draw(recorded: Sequence[Record], count: int, nonce: str) -> list[Record]:
-    """The first `count` of the lanes that ran, ranked by HMAC-SHA256(nonce, canonical [phase, *key])."""
+    """Return the first `count` of the lanes that ran, ranked by HMAC-SHA256(nonce, canonical [phase, *key]).
+    """
     secret = bytes.fromhex(nonce)
     ranked = (
         (hmac.digest(secret, canonical.dumps([head.phase, *head.key]), hashlib.sha256), place)
@@ -132,7 +134,7 @@ def draw(recorded: Sequence[Record], count: int, nonce: str) -> list[Record]:
 
 
 def engine(study: Registration) -> Engine:
-    """What decodes here, compared with what was locked: files by their bytes, libraries by their version."""
+    """Compare the engine here with the locked one: files by their bytes, libraries by their version."""
     content = study.lock.content
     locked = [name for name in content["sources"] if name.startswith(DECODING)]
     differing = len({*drift.apart(content["sources"], *DECODING)} & {*locked})
@@ -157,7 +159,7 @@ class Lane(NamedTuple):
     settled: same_lane.Settled
 
     def __str__(self) -> str:
-        """With no character that a terminal acts on: a folder may name its lanes as it likes."""
+        """Return a text without control characters: the names in a folder are untrusted."""
         name = f"lane {str(records.key(self.body))!a} of {self.body['phase']}"
         return f"{name}: {self.settled.found}" if self.settled.found else name
 
@@ -169,8 +171,9 @@ def decoder_of(
     bodies: Sequence[Mapping[str, Any]],
     watch: Callable[["Cell", "Policy"], "Policy"] = lambda cell, policy: policy,
 ) -> "decoding_again.Decoder":
-    """What decodes these lanes; before the verdict, those of a probe. watch: as the executor takes it. Raises
-    as `check` does, BadInput and Drifted for what is not here.
+    """Return a decoder for these lanes; before the verdict, only for those of a probe. observe: wraps the
+    policy of each cell, as in the executor. Raises as `check` does, and BadInput and Drifted for missing
+    files.
     """
     try:
         from protocol.running import decoding_again  # with torch, which an audit does without
@@ -192,7 +195,7 @@ def decoder_of(
 
 
 def _excluded(recorded: Sequence[Record]) -> list[dict[str, Any]]:
-    """One body of each problem that a model was not asked, and of each prompt that is recorded of it."""
+    """Return one body for each excluded problem of a model, and for each prompt that is recorded for it."""
     found: dict[Any, int] = {}
     for place, head in enumerate(records.heads(recorded)):
         if head.state == "excluded":
@@ -202,8 +205,8 @@ def _excluded(recorded: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def _asked(decoder: "decoding_again.Decoder", excluded: Sequence[dict[str, Any]], by: Engine) -> str:
-    """What is said of excluded problems, whose prompts are all built again: a tokenizer is enough for that.
-    Nothing where there are none. Raises as `check` does.
+    """Rebuild the prompts of all excluded problems, which needs the tokenizer alone, and return a text about
+    them; empty if there are none. Raises as `check` does.
     """
     for body in excluded:
         for name, now in decoder.asked(body).items():
@@ -226,8 +229,8 @@ def _decoded(
     by: Engine,
     report: Callable[[str], None],
 ) -> list[Lane]:
-    """Each drawn lane, and what becomes of it; none after the first that rounding cannot explain. Raises as
-    `check` does, BadInput and Drifted for what is not here.
+    """Decode each drawn lane again and classify it; stop after the first one that rounding cannot explain.
+    Raises as `check` does, and BadInput and Drifted for missing files.
     """
     from protocol.running import decoding_again
 
@@ -235,7 +238,7 @@ def _decoded(
     told = _progress(report, len(bodies))
     allocated = by.locked
     plain = [(body, told(decoder.decode(body))) for body in bodies]
-    # Those that gave their records first, so that all of them are counted.
+    # Reproduced lanes come first, so that all of them are counted.
     plain.sort(key=lambda pair: same_lane.difference(*pair, allocated=allocated) is not None)
     lanes = []
     for body, again in plain:
@@ -250,7 +253,7 @@ SAME = same_lane.Settled("same")
 
 
 def confirmed(opened: Study) -> Design:
-    """What confirm ran."""
+    """Return the design that confirm ran."""
     if opened.protocol.sweep is None:
         return opened.protocol
     winner = opened.registration.selection.content["selected"]["winner"]
@@ -260,7 +263,7 @@ def confirmed(opened: Study) -> Design:
 
 
 def _progress(report: Callable[[str], None], lanes: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What passes each lane on, and tells now and then how many there were."""
+    """Return a function that passes each lane through and reports the progress from time to time."""
     started = said = time.monotonic()
     done = 0
 
@@ -276,10 +279,10 @@ def _progress(report: Callable[[str], None], lanes: int) -> Callable[[dict[str, 
 
 
 def _told(lanes: Sequence[Lane], by: Engine, nonce: str, count: int) -> str:
-    """The sentence of lanes that held. Raises Tampered and CannotTell as `check` does."""
+    """Return a sentence about the replayed lanes. Raises Tampered and CannotTell as `check` does."""
     words = [lane.settled.word for lane in lanes]
     same, shaken, edges = (words.count(word) for word in ("same", "shaken", "edge"))
-    held = "memory" if by.locked else "slots, events"  # bytes are those of an engine
+    held = "memory" if by.locked else "slots, events"  # another engine may allocate other bytes
     gave = f"{same} of {count} lanes drawn by the nonce {nonce} gave the recorded text, {held} and grade"
     if words[-1] == "beyond":
         if by.locked:

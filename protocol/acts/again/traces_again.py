@@ -1,4 +1,4 @@
-"""For an audit of labelled traces: every text graded again, chosen.json and verdict.json made again."""
+"""For an audit of labelled traces: grade every text again, and recompute chosen.json and verdict.json."""
 
 import re
 import time
@@ -21,19 +21,19 @@ from protocol.tasks import door
 
 __all__ = ["check"]
 
-READING = ("protocol/grading/", "protocol/tasks/")  # what makes a grade of a text
-UNGRADED = ("timeout", "error")  # of this machine and this moment
-SECONDS = 60.0  # that an audit grades for
+READING = ("protocol/grading/", "protocol/tasks/")  # the code that grades a text
+UNGRADED = ("timeout", "error")  # may be the fault of this machine and this moment
+SECONDS = 60.0  # time limit of the grading in an audit
 DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{6}")
 LAST_DIGIT = Decimal("0.000001")
-SHOWN = 300  # characters of a difference
+SHOWN = 300  # of a message about a difference
 
 
 def check(study: Registration) -> str:
-    """What both documents say is what the analysis installed here says of the traces.
+    """Check that the installed analysis gives the content of both documents from the traces.
 
-    Raises Tampered where it is not and nothing here explains it, CannotTell where another version of the
-    analysis or of what it computes with may, NotRun before anything was chosen.
+    Raises Tampered for a difference that nothing here explains, CannotTell where another version of the
+    analysis or of its libraries may explain it, NotRun before anything was chosen.
     """
     place, checked = study.folder / ANATOMY, list[str]()
     asked = ((CHOSEN, anatomy.choose, anatomies.chosen), (VERDICT, anatomy.judge, anatomies.judged))
@@ -57,8 +57,8 @@ def check(study: Registration) -> str:
 
 
 def apart(written: Any, here: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """(path, written, here) wherever two documents differ by more than the last digit of a decimal, which
-    another processor may round otherwise.
+    """Yield (path, recorded, computed) wherever two documents differ by more than the last digit of a
+    decimal, which another processor may round differently.
     """
     if isinstance(written, Mapping) and isinstance(here, Mapping):
         for key in sorted({*written, *here}):
@@ -77,7 +77,8 @@ def _near(written: Any, here: Any) -> bool:
 
 
 def _grades(study: Registration) -> str:
-    """Every text has the grade that this installation gives it. Raises as `regrade.check` does."""
+    """Check that every text gets the recorded grade from this installation. Raises as `regrade.check` does.
+    """
     find = tasks.finder(study.registered["tasks"], study.folder)
     graded, began, wrong = 0, time.monotonic(), list[str]()
     graders: dict[str, grading.Grader] = {}
@@ -86,7 +87,7 @@ def _grades(study: Registration) -> str:
         try:
             own = find(task)
             gold, grader = door.gold(own, problem), graders.get(own.grader) or grading.grader(own.grader)
-        except Refusal as missing:  # no such task, no data, no math-verify
+        except Refusal as missing:  # the task, its data or math-verify is missing
             raise CannotTell(str(missing)) from None
         except (KeyError, ValueError, IndexError):
             raise Tampered(f"{task}/{problem}: is no problem of {task}") from None
@@ -113,7 +114,7 @@ def _grades(study: Registration) -> str:
 
 
 def _texts(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(where, text, grade) of everything that was graded in a line."""
+    """Yield (location, text, grade) of everything that was graded in a line."""
     if "text" in body:
         yield "text", body["text"], body["grade"]
     if "control" in body:
@@ -127,7 +128,7 @@ def _texts(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _refuse(study: Registration, said: str) -> NoReturn:
-    """Raises Tampered where nothing here explains another analysis, else CannotTell with the remedy."""
+    """Raise Tampered if the installed analysis is the locked one, else CannotTell with the remedy."""
     mine = judged_again.own(study)
     if mine.same:
         raise Tampered(f"{said}; {mine}")

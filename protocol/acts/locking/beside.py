@@ -1,6 +1,6 @@
-"""What a lock says of other registrations, held to those that are in the folders beside. Needs no torch.
+"""Compare what a lock says of other registrations with those in the sibling folders. Needs no torch.
 
-What is not here contradicts nothing: a folder may have been sent alone.
+A missing sibling is no contradiction: a folder may have been sent alone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,17 +23,18 @@ __all__ = ["contradictions", "gateless", "opened", "parent"]
 
 
 def contradictions(study: Registration) -> Iterator[str]:
-    """One line for each thing that a lock says of what it replicates or amends and that this, or its own
-    fields, contradict.
+    """Yield one message for each contradiction between a lock and the registration that it replicates or
+    amends, or between its own fields about that.
     """
     yield from amendment.faults(study.lock.content)
     yield from _repeats(study)
 
 
 def opened(study: Registration) -> Iterator[str]:
-    """The same of earlier registrations, by the recipes of today's tasks. One that is here shares the
-    problems that the lock says. One whose claim is in the commit that the lock names was here then, and is
-    listed; others may have come since. Nothing is said of one whose file of questions is gone.
+    """Yield one message for each contradiction in the field `opened`, by the recipes of today's tasks. A
+    sibling that the lock lists has to share the listed problems. A sibling whose claim is in the commit that
+    the lock names existed at that time and has to be listed; others may be newer. A registration whose file
+    of questions is missing is skipped.
     """
     locked, folder = study.lock.content, study.folder
     if "opened" not in locked or not all(map(partial(_here, folder), study.registered["tasks"])):
@@ -47,7 +48,7 @@ def opened(study: Registration) -> Iterator[str]:
     now = {one["lock"]: one["problems"] for one in found}
     for other in asked:
         digest = other.lock.digest
-        if opened_before.lost(other):  # what it held out cannot be told any more
+        if opened_before.lost(other):  # its held-out problems can no longer be determined
             continue
         due = now.get(digest, {})
         if digest in listed:
@@ -57,8 +58,8 @@ def opened(study: Registration) -> Iterator[str]:
 
 
 def parent(study: Registration) -> Registration | None:
-    """What a replication repeats: a folder of this name, with this lock, beside the folders of registrations.
-    None where there is none, and for a study that is no replication.
+    """Return the registration that a replication repeats: a folder with the name and the lock that it cites,
+    in any folder of registrations here. None if there is none, and for a study that is no replication.
     """
     if (named := study.parent) is None or not form.is_name(named["name"]):
         return None
@@ -69,8 +70,8 @@ def parent(study: Registration) -> Registration | None:
 
 
 def gateless(study: Registration) -> bool | None:
-    """As registering had it: whether what a study replicates or amends is of before there were gates. None
-    where that is not here.
+    """Whether the study that this one replicates or amends predates gates, by the test of registering. None
+    if that study is not here.
     """
     if study.parent is not None:
         repeated = parent(study)
@@ -84,8 +85,8 @@ def gateless(study: Registration) -> bool | None:
 
 
 def _repeats(study: Registration) -> Iterator[str]:
-    """A replication has its parent's protocol, byte for byte, its budgets in slots where they were measured,
-    and its first event, if its lock has one.
+    """Check that a replication has its parent's protocol, byte for byte, the parent's measured use of the
+    full cache, and its first event, if the parent's lock has one.
     """
     if (repeated := parent(study)) is None:
         return
@@ -98,7 +99,7 @@ def _repeats(study: Registration) -> Iterator[str]:
 
 
 def _here(folder: Path, task: Mapping[str, Any]) -> bool:
-    """Whether what makes the problems of a task is here."""
+    """Whether the sources of a task's problems are available here."""
     try:
         registry.one(task, folder).ids()
     except Refusal:
@@ -109,12 +110,12 @@ def _here(folder: Path, task: Mapping[str, Any]) -> bool:
 def _is(study: Registration, digest: str) -> bool:
     try:
         return study.locked_as(digest)
-    except OSError:  # somebody else's folder, or a name that no folder can have
+    except OSError:  # another user's folder, or an impossible folder name
         return False
 
 
 def _locked(study: Registration, own: str) -> bool:
-    """Whether it has a lock that can be read, and another than `own`: a copy is no earlier study."""
+    """Whether it has a readable lock with another digest: a copy of the study is no earlier study."""
     try:
         return study.lock.digest != own
     except (Refusal, OSError):
@@ -122,7 +123,7 @@ def _locked(study: Registration, own: str) -> bool:
 
 
 def _committed(study: Registration, git: Mapping[str, Any] | None) -> bool:
-    """Whether the commit that a lock names has the claim of `study`; False where git cannot tell."""
+    """Whether the commit that a lock names contains the claim of `study`; False if git fails."""
     if git is None or not history.COMMIT.fullmatch(git["commit"]):
         return False
     try:

@@ -1,5 +1,5 @@
-"""What of a lock follows from its protocol, the frozen manifests and the code: made once to be locked, and
-again before a claim, so that nobody can edit between the two.
+"""The content of a lock that follows from its protocol, the frozen manifests and the code. It is derived when
+the lock is written and again before a claim, so that nobody can edit it in between.
 """
 
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ def follows(
     sources: Mapping[str, str],
     first_event: int | None = None,
 ) -> dict[str, Any]:
-    """The fields of a lock that nobody chooses, but for `checks`; of `batch` the first event alone.
+    """Return the derived fields of a lock without `checks`; of `batch` the first event alone.
 
-    data: protocol.toml; items: of `frozen.items`; sources: SHA-256 by path; first_event: as registering has
-    it.
+    data: protocol.toml; items: from `freeze_items`; sources: SHA-256 by path; first_event: the parent's, for
+    a replication.
     """
     protocol, known = planned.protocol, planned.tasks
     asked = {arm.name: asks for arm in protocol.arms if (asks := protocol.asks(arm.name))}
@@ -47,8 +47,8 @@ def follows(
 
 
 def checks(planned: Planned, items: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
-    """The field `checks` of a lock: what the rule can see (seen: of `rule_checks.checks`), what was read of
-    golds, which answers have scores, and which arms are alike.
+    """Return the field `checks` of a lock: what the rule can detect (rule_results: from `check_rule`), the
+    counts of golds, the tasks with scores, and the arms with the same slots.
     """
     read = frozen.golds(items, planned.tasks) | frozen.scored(items, planned.tasks)
     return {**seen, **read, "same_kept": same_kept.same_kept(planned, items)}

@@ -1,7 +1,8 @@
-"""Whether a protocol fits its models: prompts their positions, budgets what is protected, lanes the memory.
+"""Check that a protocol fits its models: prompts their positions, budgets the protected slots, lanes the
+memory.
 
-It reads tokenizers and configurations; prompts are those of development problems. Of a file of one's own the
-held-out ones are measured too, since nothing makes them alike: how long they are is all that is kept.
+It reads tokenizers and configurations; prompts are those of development problems. The held-out problems of a
+user's file are measured too, since nothing makes them alike: only their lengths are used.
 """
 
 import itertools
@@ -42,22 +43,23 @@ __all__ = [
     "shares_run",
 ]
 
-LONG = 1024  # tokens of an answer in which a unit of slots that begins in the prompt may end
+LONG = 1024  # answer tokens within which a unit of slots that begins in the prompt may end
 
-# Tokens of (context, query) of every problem that is measured, by model, task and what is asked beside it.
+# Tokens of (context, query) of every measured problem, by model, task and extra prompt.
 Lengths: TypeAlias = dict[tuple[str, Task, str], list[tuple[int, int]]]
 
 
 class Checked(NamedTuple):
     lengths: Lengths
-    checks: dict[str, Any]  # what the rule can see
+    checks: dict[str, Any]  # what the rule can detect
 
 
 def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) -> Checked:
-    """Whether a lock of these items would do: the rule and its method at these sizes, then every prompt and
-    every budget that needs no measuring. Raises BadInput; hashes nothing and reads no gold.
+    """Check that a lock with these items is feasible: the rule and its method at these sizes, then every
+    prompt and every budget that needs no measurement. Raises BadInput; hashes nothing and reads no gold.
 
-    again: the lock replicates another one, whose method and budgets were found to do by the rules of then.
+    is_replication: the lock replicates another one, whose method and budgets were accepted by the rules of
+    that time.
     """
     _refuse_calibrated(planned, items)
     layered.refuse(planned)
@@ -81,7 +83,7 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
 
 
 def _refuse_scored_traces(planned: Planned, scored: Sequence[str]) -> None:
-    """Raises BadInput for occlusions of answers that have scores: a label is a grade that changed."""
+    """Raise BadInput for occlusions of answers that have scores: a label is a grade that changed."""
     if planned.protocol.anatomy is not None and scored:
         raise BadInput(
             f"anatomy: the answers of {scored[0]} have scores, and a label asks whether a right one turns "
@@ -90,7 +92,7 @@ def _refuse_scored_traces(planned: Planned, scored: Sequence[str]) -> None:
 
 
 def _refuse_empty_halves(planned: Planned, items: Mapping[str, Any]) -> None:
-    """Raises BadInput where no development problem chooses, or none tests."""
+    """Raise BadInput if a half has no development problem."""
     own = planned.protocol.anatomy
     for name, item in items.items() if own is not None else ():
         found = {half_of(problem, item) for problem in item["dev"][: own and own.traces]}
@@ -102,7 +104,7 @@ def _refuse_empty_halves(planned: Planned, items: Mapping[str, Any]) -> None:
 
 
 def shares_run(planned: Planned, items: Mapping[str, Any], lengths: Lengths) -> dict[tuple[str, str], float]:
-    """Which share of the problems is not excluded, by model and task, of those that were measured."""
+    """Return the share of measured problems that are not excluded, by model and task."""
     found = {}
     for (model, task, _), kept in lengths.items():
         own = isinstance(planned.tasks[task.name], FileTask | LmEvalTask)
@@ -112,7 +114,7 @@ def shares_run(planned: Planned, items: Mapping[str, Any], lengths: Lengths) -> 
 
 
 def refuse_other_weights(planned: Planned, frozen: dict[str, dict[str, str]]) -> None:
-    """Statistics that an arm needs and that were measured on another model, or on other weights of it."""
+    """Refuse statistics that an arm needs and that were measured on another model or on other weights."""
     for model in planned.protocol.models:
         for name in planned.calibrated():
             path = calibration.statistics_paths(model, planned.home)[name]
@@ -124,9 +126,9 @@ def refuse_other_weights(planned: Planned, frozen: dict[str, dict[str, str]]) ->
 
 
 def refuse_one_model_twice(frozen: Mapping[str, Mapping[str, str]]) -> None:
-    """Two names of the same weights: a study of one model would pass for one of two.
+    """Refuse two names of the same weights: a study of one model would pass for one of two.
 
-    frozen: SHA-256 of the files of each model, by name. Raises BadInput.
+    locked_weights: SHA-256 of the files of each model, by name. Raises BadInput.
     """
     seen: dict[frozenset[str], str] = {}
     for model, files in frozen.items():
@@ -140,7 +142,7 @@ def refuse_one_model_twice(frozen: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _refuse_calibrated(planned: Planned, items: Mapping[str, Any]) -> None:
-    """Held-out problems that needed statistics were measured on, by id; confirming compares the prompts."""
+    """Refuse statistics that were measured on held-out problems, by id; confirming compares the prompts."""
     for model in planned.protocol.models:
         for path in planned.measured(model).values():
             used = calibration.problems(path).keys()
@@ -153,7 +155,7 @@ def _refuse_calibrated(planned: Planned, items: Mapping[str, Any]) -> None:
 
 
 def _refuse_unmarked(planned: Planned) -> None:
-    """A model of which nothing tells where its thinking ends, in a study whose events end there."""
+    """Refuse a model without a mark that ends its thinking, in a study that evicts only while thinking."""
     if not planned.protocol.generation.think_only:
         return
     for model in planned.protocol.models:
@@ -193,7 +195,7 @@ def _sized(problem: Problem, tokenizer: Any, query: str, asks: str) -> tuple[int
 
 
 def _refuse_long_prompts(planned: Planned, lengths: Lengths) -> None:
-    """Positions beyond those that a model was trained for make it fail silently."""
+    """Refuse positions beyond those that a model was trained for, because they make it fail silently."""
     for (model, task, _), each in lengths.items():
         config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
         if (longest := max(map(sum, each))) + task.max_new_tokens > config.max_position_embeddings:
@@ -206,10 +208,12 @@ def _refuse_long_prompts(planned: Planned, lengths: Lengths) -> None:
 
 
 def _refuse_long_passages(planned: Planned, lengths: Lengths) -> None:
-    """The same of what a policy feeds behind the text: as much of it as is known before there is a text.
+    """Refuse passages that a policy feeds behind the text and that exceed the positions, as far as they are
+    known before there is a text.
 
     A text whose every token ends a sentence has the shortest windows, so that no prompt is refused that fits;
-    the engine refuses what a text makes longer. An answer with events is taken at its longest.
+    the engine refuses what a real text makes longer. If the policy evicts while decoding, the answer counts
+    with its full length.
     """
     protocol = planned.protocol
     for (model, task, asks), each in lengths.items():
@@ -230,12 +234,12 @@ def _refuse_long_passages(planned: Planned, lengths: Lengths) -> None:
 
 
 def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[Budget]) -> None:
-    """A budget below what a policy can come to protect is refused by name, on the shortest and the longest
-    prompts: a share is smallest on the one, a pinned prompt largest on the other. Of a budget that changes
-    from round to round, the smallest counts.
+    """Refuse a budget below what a policy may protect, on the shortest and the longest prompts: a share is
+    smallest on the shortest, a pinned prompt largest on the longest. Of a budget that changes from round to
+    round, the smallest counts.
 
-    What the text decides, such as how long a protected trunk is, is taken at its most: else the lanes whose
-    text asks for more would fail, in this arm alone, and what is missing would not be missing at random.
+    What the text decides, such as the length of a protected trunk, counts with its maximum: otherwise lanes
+    whose text needs more would fail, in this arm alone, and would not be missing at random.
     """
     protocol, budgets = planned.protocol, tuple(budgets)
     preserve = protocol.generation.preserve is not None
@@ -260,8 +264,8 @@ def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[B
 
 
 def refuse_one_budget_twice(planned: Planned, lengths: Lengths, budgets: Iterable[Budget]) -> None:
-    """Two budgets that are the same slots of some arm on every prompt of a model and task: the same lanes
-    would count as two contrasts of the rule. lengths: of the prompts that were measured.
+    """Refuse two budgets that give the same slots to some arm on every prompt of a model and task: the same
+    lanes would count as two contrasts of the rule. lengths: of the measured prompts.
     """
     budgets, protocol = tuple(budgets), planned.protocol
     evicting = [arm.name for arm in protocol.arms if protocol.policy(arm.name).evicts]
@@ -280,7 +284,9 @@ def refuse_one_budget_twice(planned: Planned, lengths: Lengths, budgets: Iterabl
 
 
 def _unholdable(budget: Budget, slots: int, slot: Slot, of: str) -> str:
-    """Of a budget that is no slot, or more than there can be. of: whose slots they are."""
+    """Return the message about a budget that gives no slot, or more than there can be. owner: whose slots
+    they are.
+    """
     if slots > MOST:
         return f"{budget} gives {slots} slots of {of}, over {MOST}; write less"
     least = Budget(None, None, bytes=slot.heads * slot.own)
@@ -293,9 +299,10 @@ def _unholdable(budget: Budget, slots: int, slot: Slot, of: str) -> str:
 
 
 def _protected(policy: Policy, context: int, query: int, slots: int) -> int:
-    """The most slots that a policy can come to protect after a context and a query of so many tokens: at the
-    end of the context or, with events while decoding, in a cache that has outgrown its budget. One that may
-    exceed its budget needs room for no more than the slots whose place alone protects them.
+    """Return the most slots that a policy can come to protect after a context and a query of so many tokens:
+    at the end of the context or, if it evicts while decoding, in a cache that has outgrown its budget. A
+    policy that may exceed its budget needs room only for the slots that are protected by their position
+    alone.
     """
     held = [policy.protect.slots(torch.ones(context, dtype=torch.bool), slots, decoding=False)]
     if policy.cadence.interval is not None:
@@ -307,9 +314,9 @@ def _protected(policy: Policy, context: int, query: int, slots: int) -> int:
 
 
 def lanes(planned: Planned, model: str, lengths: Lengths) -> int:
-    """Lanes that decode at once: as registered, or as many as half of the memory free now holds.
+    """Return how many lanes decode at once: as registered, or as many as fit into half of the free memory.
 
-    Every lane is taken to keep the longest development prompt whole.
+    Every lane is assumed to retain the whole longest development prompt.
     """
     protocol, generation = planned.protocol, planned.protocol.generation
     if generation.lanes_per_batch is not None:
@@ -328,10 +335,10 @@ def lanes(planned: Planned, model: str, lengths: Lengths) -> int:
 
 
 def most_lanes(protocol: Design) -> int:
-    """More than `lanes` gives on no machine."""
+    """Return the number that `choose_lane_count` never exceeds, on any machine."""
     return max(1, _asked(protocol) // (protocol.generation.workers or 1))
 
 
 def _asked(protocol: Design) -> int:
-    """Lanes of one batch, over all models."""
+    """Return the lanes of one batch, over all models."""
     return len(grid.cells(protocol)) * (protocol.generation.problems_per_batch or 1)

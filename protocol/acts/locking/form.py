@@ -1,4 +1,5 @@
-"""What every lock says of itself, whatever its age: fields that stand together, names that are registered.
+"""Checks of the fields of a lock that hold whatever its age: fields that occur together, names that are
+registered.
 
 Needs no torch.
 """
@@ -25,7 +26,7 @@ from protocol.plan import full_use, slot_bytes
 __all__ = ["MAKERS", "as_today", "faults", "is_name", "unheard_of", "unknown_age", "unreadable"]
 
 AGES = (("batch",), ("policies", "amends", "git", "signer", "ledger"), ("opened",))
-"""Fields that locks have had since a day, in the order of these days: a lock with later ones has the earlier
+"""Fields that were added to locks on the same day, oldest first: a lock with later ones has the earlier
 ones.
 """
 CHECKED = {"corrected_alpha", "problems", "tests", "rule", "decision_errors", "same_kept"}
@@ -43,8 +44,8 @@ SURROUNDINGS = Table(
     },
     others=True,
 )
-"""What locks of all ages have of the environment."""
-NEEDED = ("policies", "protocol", "splits", "analysis")  # of older locks, figures was no part
+"""The fields of the environment that locks of all ages have."""
+NEEDED = ("policies", "protocol", "splits", "analysis")  # older locks do not contain figures
 PLAIN, STATE_LINES = "policies.decoding.Plain()", "policies.decoding.StateLines()"
 SIGNER = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}")
 NAME = re.compile(r"[^/\\\0]+")
@@ -90,13 +91,13 @@ CHECKS = Table(
     },
     others=True,
 )
-"""What is found beforehand, as far as locks of all ages have it alike."""
+"""The results of the checks before registering, in the form that locks of all ages share."""
 MAKERS = (
     "protocol/acts/register.py",
     "protocol/acts/locking/derived.py",
     "protocol/acts/locking/rule_checks.py",
 )
-"""The files that say which fields a lock has."""
+"""The files that determine which fields a lock has."""
 
 
 def as_today(locked: Mapping[str, Any], names: tuple[str, ...] = MAKERS) -> bool:
@@ -109,7 +110,7 @@ def as_today(locked: Mapping[str, Any], names: tuple[str, ...] = MAKERS) -> bool
 
 
 def unheard_of(locked: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each field of `checks` that today's code does not write."""
+    """Yield one message for each field of `checks` that today's code does not write."""
     found = locked["checks"]
     for name in sorted(found.keys() - CHECKED - {"golds", "scored"}):
         yield f"checks.{differences.shown(name)}: is no field of a lock"
@@ -120,12 +121,12 @@ def unheard_of(locked: Mapping[str, Any]) -> Iterator[str]:
 
 
 def is_name(text: str) -> bool:
-    """Whether a folder can be called so."""
+    """Whether a folder can have this name."""
     return NAME.fullmatch(text) is not None and text not in (".", "..")
 
 
 def faults(locked: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each field that is not as registering can have left it."""
+    """Yield one message for each field that registering cannot have written this way."""
     yield from _ages(locked)
     content, items = locked["protocol"]["content"], locked["items"]
     if "ledger" in locked:
@@ -153,7 +154,9 @@ def faults(locked: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _sources(locked: Mapping[str, str]) -> Iterator[str]:
-    """The closure is what lies below the packages, and no study runs without those that it always had."""
+    """Check that all sources are below the packages, and that the packages without which nothing runs are
+    there.
+    """
     packages = {name.partition("/")[0] for name in locked}
     for outside in sorted(name for name in locked if name.partition("/")[0] not in closure.PACKAGES):
         yield f"sources.{differences.shown(outside)}: lies below none of {', '.join(closure.PACKAGES)}"
@@ -163,12 +166,12 @@ def _sources(locked: Mapping[str, str]) -> Iterator[str]:
 
 
 def unreadable(locked: Mapping[str, Any]) -> str | None:
-    """What keeps `checks` from being read at all."""
+    """Return the fault that keeps `checks` from being read at all."""
     return fields.fault(CHECKS, locked["checks"], "checks")
 
 
 def _settings(policies: Mapping[str, Any], arms: Mapping[str, Any]) -> Iterator[str]:
-    """Settings of an arm that are not among those that the lock has of its policy, as text."""
+    """Yield the settings of an arm that differ from those that the lock has of its policy, as text."""
     for name, arm in arms.items():
         own = arm.get("set", {})
         if not isinstance(own, Mapping):
@@ -181,15 +184,15 @@ def _settings(policies: Mapping[str, Any], arms: Mapping[str, Any]) -> Iterator[
         for path, given in own.items():
             pinned = path.replace("protect.", "protect.inner.", 1)
             held = [locked.get(f"{above}{place}".removesuffix(".")) for place in (path, pinned)]
-            names = above and f"kvpress.{given}()" in held  # a press, or one in it
+            names = above and f"kvpress.{given}()" in held  # the press itself, or one inside it
             if not names and not any(isinstance(text, str) and _says(text, given) for text in held):
                 at = f"policies.{differences.shown(name)}.{above}{differences.shown(path)}".removesuffix(".")
                 yield f"{at}: {differences.shown(held[0])}, where the arm sets {differences.shown(given)}"
 
 
 def _asked(locked: Mapping[str, Any]) -> Iterator[str]:
-    """What arms say to the model follows from the settings of their policy, where its decoding is ours: of
-    another distribution's only an installed one can tell.
+    """Check that the extra prompts of arms follow from the settings of their policies, if the decoding is a
+    built-in one; for a plugin's only the installed plugin can tell.
     """
     asked, known = locked.get("asked", {}), locked.get("policies", {})
     if "asked" in locked and not asked:
@@ -209,7 +212,7 @@ def _asked(locked: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _text(locked: Any) -> str:
-    """Of a setting that is one; empty for what is none."""
+    """Return the value of a setting that is a text; empty for anything else."""
     try:
         held = ast.literal_eval(locked)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -218,7 +221,7 @@ def _text(locked: Any) -> str:
 
 
 def _says(text: str, given: Any) -> bool:
-    """Whether `text` is how Python writes what was set: a number in any spelling, a list as a tuple."""
+    """Whether `text` is the Python literal of a setting: a number in any spelling, a list as a tuple."""
     try:
         held = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -249,8 +252,9 @@ def _ages(locked: Mapping[str, Any]) -> Iterator[str]:
 
 
 def unknown_age(locked: Mapping[str, Any]) -> str | None:
-    """What cannot be told of a lock without fields that locks of today have: whether the code that made it
-    wrote none, which is known of older versions alone. A fork may have been honest.
+    """Return what is undetermined for a lock without fields that today's locks have: whether the code that
+    wrote it knew these fields. That is only known of older versions of this project. A fork may have been
+    honest.
     """
     missing = [name for age in AGES for name in age if name not in locked]
     missing += [f"checks.{name}" for name in sorted(CHECKED - locked["checks"].keys())]
@@ -288,7 +292,7 @@ def _opened(opened: Any, items: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _checks(checks: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Of what is simulated, what numbers and names show by themselves."""
+    """Check what the numbers and names of simulated results show by themselves."""
     for word, shares in checks.get("decision_errors", {}).items():
         if word in ("confirmed", "refuted") and not shares["low"] <= shares["share"] <= shares["high"]:
             yield f"checks.decision_errors.{word}: the share is not between its low and its high end"
@@ -301,7 +305,7 @@ def _checks(checks: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[s
 
 
 def _weights(weights: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """No model is read without weights, a configuration and a tokenizer."""
+    """Check that each model has weights, a configuration and a tokenizer."""
     for model, names in weights.items():
         at = f"weights.{differences.shown(model)}"
         for name in names:

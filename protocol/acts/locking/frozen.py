@@ -1,4 +1,4 @@
-"""The problems of a study: the frozen split of each task, and golds that verify against themselves."""
+"""The problems of a study: the frozen split of each task, and golds that their own grader accepts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,13 +15,13 @@ from protocol.tasks.lm_eval_task import LmEvalTask
 
 __all__ = ["checks_golds", "facts", "golds", "items", "refuse_wrong_golds", "scored", "sized", "split"]
 
-MOST = files.MOST_OF_A_DOCUMENT // 2  # bytes of a lock that problems may take
+MOST = files.MOST_OF_A_DOCUMENT // 2  # of a lock
 
 
 def items(planned: Planned) -> dict[str, Any]:
-    """The split of each task, as many problems of it as are asked for. Raises Drifted for an altered one,
-    BadInput for an empty one, for more problems than there are, for a problem that is held out and developed
-    on, or held out twice, and as the task does.
+    """Return the split of each task with as many problems as the protocol requests. Raises Drifted for an
+    altered split, BadInput for an empty one, for more problems than there are, for a problem that is both
+    held out and for development, or held out twice, and for any error of the task.
     """
     known = planned.tasks
     found = {
@@ -37,8 +37,9 @@ def items(planned: Planned) -> dict[str, Any]:
 
 
 def _refuse_one_problem_twice(planned: Planned, items: Mapping[str, Any]) -> None:
-    """By what is asked in files of one's own, whatever file, task and id it stands in: a held-out problem
-    that is a development problem is not held out, and one that two tasks ask in the same way counts twice.
+    """Compare the problems of user files by their question, whatever their file, task and id: a held-out
+    problem that is also a development problem is not held out, and one that two tasks ask in the same way
+    counts twice.
     """
     developed: dict[str, str] = {}
     held: dict[tuple[str, Any], str] = {}
@@ -67,8 +68,8 @@ def _refuse_one_problem_twice(planned: Planned, items: Mapping[str, Any]) -> Non
 
 
 def sized(whole: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a whole split a study has that asks for `dev` and `confirm` problems, or for all of them.
-    written: the table of its task. Raises BadInput for more than there are.
+    """Return the part of a full split that the table of a task requests with `dev` and `confirm`, or all of
+    it. Raises BadInput for more problems than there are.
     """
     chosen: dict[str, Any] = {}
     for part in ("dev", "confirm"):
@@ -89,7 +90,9 @@ def sized(whole: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any
 
 
 def split(name: str, task: Task) -> dict[str, Any]:
-    """The whole split of a task, refused when the task no longer generates what the manifest lists."""
+    """Return the full split of a task. Raises Drifted or BadInput if the task does not generate what the
+    manifest lists.
+    """
     try:
         manifest = registry.manifest(name, task)
     except splits.SplitError as altered:
@@ -110,19 +113,21 @@ def split(name: str, task: Task) -> dict[str, Any]:
 
 
 def facts(task: Task) -> dict[str, dict[str, str]]:
-    """What else a task says of its problems, by id, where it says anything."""
+    """Return what a task states about its problems besides their ids, by id; only the facts that it states.
+    """
     said = {"clusters": dict(registry.clusters(task)), "levels": dict(registry.levels(task))}
     return {kind: own for kind, own in said.items() if own}
 
 
 def checks_golds(task: Task) -> bool:
-    """Whether registering holds the golds of a task to its grader: mathematical ones and those of files."""
+    """Whether registering checks the golds of a task with its grader: mathematical ones and those of files.
+    """
     return task.grader == "math" or isinstance(task, FileTask)
 
 
 def golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:
-    """How many golds registering holds to their own grader; nothing without any. Encrypted ones are not read,
-    and the lock counts none.
+    """Count the golds that registering checks with their own grader; empty without any. Encrypted ones are
+    not read, and the lock counts none of them.
     """
     found = {
         name: {
@@ -137,18 +142,18 @@ def golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]
 
 
 def scored(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:
-    """The tasks whose answers have scores; nothing without any."""
+    """Return the tasks whose answers have scores; empty without any."""
     found = [name for name in items if grading.scores(tasks[name].grader)]
     return {"scored": found} if found else {}
 
 
 def refuse_wrong_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> None:
-    """Raises BadInput for a mathematical gold that does not verify against itself, and for one of a file that
-    its own grader does not take.
+    """Raise BadInput for a mathematical gold that does not verify against itself, and for a gold of a file
+    that its own grader does not accept.
 
-    A gold that its grader does not recognise would make every model wrong. Nothing else is done with those of
-    held-out problems: they are no model's output, and the message does not show them. Encrypted ones are not
-    read.
+    A gold that its grader does not recognise would make every model wrong. Golds of held-out problems are
+    used for nothing else: they are no model's output, and the message does not show them. Encrypted ones are
+    not read.
     """
     for name in (name for name in items if checks_golds(tasks[name])):
         if isinstance(written := tasks[name], FileTask):

@@ -1,8 +1,8 @@
-"""Older code that this project is known to have had, by the digests of what was locked of it.
+"""Known older versions of this project's code, by the digests of their locked sources.
 
-What an older version did otherwise excuses a lock or a verdict that is its own, and nothing that an author
-calls one. Known are the versions that the studies shipped under registrations/ were locked with; today's tree
-needs no entry. A registration that is shipped from now on brings its own line.
+Only a known version is an excuse for a lock or a verdict that differs from today's; an author's claim is not.
+The versions are those that the studies shipped under registrations/ were locked with; today's tree needs no
+entry. A registration that is shipped from now on adds its own line.
 """
 
 from collections.abc import Mapping
@@ -52,19 +52,19 @@ KNOWN = frozenset(
         ),
     }
 )
-"""Digests of the files of `protocol` and of those of `analysis`, which are of one version."""
+"""Digests of the files of `protocol` and of those of `analysis`, in pairs of one version."""
 
 
 def known(sources: Mapping[str, str]) -> bool:
-    """Whether these locked sources are of an older version that is known.
+    """Whether these locked sources are a known older version.
 
-    sources: SHA-256 by path, as a lock has them; the bundle is what holds them to the files.
+    sources: SHA-256 by path, as in a lock; the bundle ties them to the files.
     """
     return (digest(sources, "protocol"), digest(sources, "analysis")) in KNOWN
 
 
 def digest(sources: Mapping[str, str], package: str) -> str:
-    """Of one of the packages, e.g. "analysis"; a path that is no ASCII is of none."""
+    """Return the digest of the files of a package, e.g. "analysis"; empty if a path is not ASCII."""
     assert package in closure.PACKAGES
     own = {path: sha256 for path, sha256 in sources.items() if path.startswith(f"{package}/")}
     return canonical.digest(own) if all(map(str.isascii, own)) else ""

@@ -1,4 +1,4 @@
-"""Whether arms fit the layers of the models: asked of a network without weights, on the meta device."""
+"""Check that arms fit the layers of the models, with a network without weights, on the meta device."""
 
 from typing import Any, NamedTuple
 
@@ -19,11 +19,11 @@ from protocol.models import sources
 
 __all__ = ["FIELD", "field", "refuse", "refuse_depths"]
 
-FIELD = "layers"  # of a lock
-# What an architecture provokes that is made or called otherwise than is known here; the engine asks it then.
+FIELD = "layers"  # field of a lock
+# Errors of an architecture that is built or called in an unknown way; the engine checks it later.
 UNASKED = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, NotImplementedError, IndexError)
 
-# What transformers raises of a configuration that is broken, or of code of the model's own.
+# Errors of transformers for a broken configuration or for a model that needs custom code.
 UNREAD = (ValueError, TypeError, KeyError, AttributeError, OSError, StrictDataclassError, ArithmeticError)
 
 
@@ -35,8 +35,8 @@ class Bare(NamedTuple):
 
 
 def refuse(planned: Planned) -> None:
-    """Models that cannot be evicted from honestly, and arms that read of one what it has not: layers by their
-    number, numbers of a value, an output projection, a rotation. Raises BadInput.
+    """Refuse models that do not support eviction, and arms that need something that a model lacks: layers by
+    number, the width of a value, an output projection, a rotation. Raises BadInput.
     """
     protocol = planned.protocol
     for model in protocol.models:
@@ -55,7 +55,7 @@ def refuse(planned: Planned) -> None:
 
 
 def refuse_depths(planned: Planned) -> None:
-    """Arms that do not fit a model as its configuration alone tells."""
+    """Refuse arms that do not fit a model according to its configuration alone."""
     protocol = planned.protocol
     for model in protocol.models:
         config = _config(planned, model)
@@ -73,7 +73,7 @@ def refuse_depths(planned: Planned) -> None:
 
 
 def field(planned: Planned) -> dict[str, Any]:
-    """The field `layers` of a lock: of the models that have sliding layers; nothing where none has."""
+    """Return the field `layers` of a lock, for the models that have sliding layers; empty if none has."""
     found = {}
     for model in planned.protocol.models:
         layers = layers_of(_config(planned, model))
@@ -89,7 +89,7 @@ def field(planned: Planned) -> dict[str, Any]:
 def _config(planned: Planned, model: str) -> Any:
     folder = sources.locate(model, planned.home)
     try:
-        # Code that a model brings is never run, and nobody is asked whether it may.
+        # Code in a model's files is never run, and the user is not asked to allow it.
         return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except UNREAD as unread:
         said = " ".join(str(unread).split())
@@ -97,7 +97,7 @@ def _config(planned: Planned, model: str) -> Any:
 
 
 def _bare(model: str, config: Any) -> Bare | None:
-    """None of a model that is made otherwise than others are."""
+    """Return None for a model that cannot be built in the usual way."""
     try:
         with torch.device("meta"):
             return Bare(
@@ -108,7 +108,8 @@ def _bare(model: str, config: Any) -> Bare | None:
 
 
 def _refuse_attention(bare: Bare) -> None:
-    """What the layers ask of the attention function, one token each; BadInput for what the engine refuses."""
+    """Check how the layers call attention, with one token each; raise BadInput for what the engine refuses.
+    """
     refused.refuse_network(bare.name, bare.network)
     config = bare.network.config
     shape = (config.num_key_value_heads, getattr(config, "head_dim", None))

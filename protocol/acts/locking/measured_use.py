@@ -1,8 +1,8 @@
-"""Runs the full cache on development problems, where budgets are shares of what it holds.
+"""Run the full cache on development problems, where budgets are shares of its use.
 
-It is run as the study will run it: the registered prompts, temperature, limits, threads, processes and
-problems per batch, with the first seed. How many lanes decode together is not left to the memory that is
-free, so that the same is found when it is asked again.
+It runs as in the study: with the registered prompts, temperature, limits, threads, processes and problems per
+batch, with the first seed. The number of lanes does not depend on the free memory, so that a second
+measurement gives the same result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,14 @@ __all__ = ["measured", "shares"]
 
 
 def shares(protocol: Design) -> list[Budget]:
-    """The budgets that are shares of the full cache's use."""
+    """Return the budgets that are shares of the full cache's use."""
     return [budget for budget in protocol.budgets if budget.of_full is not None]
 
 
 def measured(planned: Planned, problems: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The field `full_use` of a lock, from these problems of each task, but for those that are excluded.
+    """Return the field `full_use` of a lock, measured on these problems of each task, without excluded ones.
 
-    Raises BadInput where a problem has no full cache to measure.
+    Raises BadInput if the full cache fails on a problem.
     """
     protocol = planned.protocol
     alone = replace(protocol, arms=(Arm(grid.FULL, grid.FULL),), seeds=protocol.seeds[:1], sweep=None)
@@ -56,7 +56,8 @@ def measured(planned: Planned, problems: Mapping[str, Sequence[str]]) -> dict[st
 
 
 def _at_the_end(produced: Produced, task: str) -> dict[str, int]:
-    """Slots per KV head and layer after the last token that was fed, by problem, of those that ran."""
+    """Return, for each problem that ran, the slots per KV head and layer after the last token that was fed.
+    """
     found = {}
     for (_, problem), (body, _) in produced.records.items():
         if body["state"] == "failed":

@@ -1,11 +1,12 @@
-"""Which held-out problems of a protocol an earlier registration of this repository has opened, by content.
+"""Find the held-out problems of a protocol that an earlier registration of this repository opened, by
+content.
 
-No problem is built for it. A problem is known by its id and by the recipe of its task: tasks of other names,
-sizes and splits that share both have the same problem. One of a file is known by what it asks, whatever file
-it stands in and under whatever id; so is one of lm-eval's, whatever task of it reads the row. What is drawn
-late exists once, for one claim. Not seen are registrations that lie elsewhere or were deleted (`status` names
-those that were committed), and published problems that somebody gave other ids, or copied from a task of ours
-or of lm-eval into a file.
+No problem is built for it. A problem is identified by its id and the recipe of its task: tasks of other
+names, sizes and splits that share both have the same problem. A problem of a file is identified by its
+question, whatever its file and id; so is one of lm-eval, whichever task reads the row. A problem with late
+randomness exists once, for one claim. Not detected are registrations in other places or that were deleted
+(`status` names those that were committed), published problems under other ids, and built-in or lm-eval
+problems that were copied into a file.
 """
 
 from collections.abc import Mapping
@@ -26,18 +27,18 @@ from protocol.tasks.registry import Task
 
 __all__ = ["claimed", "lost", "opened_before"]
 
-_EVENTS = ("claim", "attempt", "held-out")  # of a ledger, each of which is written under a claim
+_EVENTS = ("claim", "attempt", "held-out")  # events of a ledger that are written only under a claim
 
 
 def opened_before(
     folder: Path, items: Mapping[str, Any], content: Mapping[str, Any], parent: Mapping[str, str] | None
 ) -> list[dict[str, Any]]:
-    """The field `opened` of a lock: {name, lock, problems: ids by task} of every claimed registration that
-    shares held-out problems with `items`; one whose lock cannot be read has neither lock nor problems, nor
-    has, where files are asked about, one whose own file is not here as it was locked.
+    """Return the field `opened` of a lock: {name, lock, problems: ids by task} of every claimed registration
+    that shares held-out problems with `items`. One whose lock cannot be read has neither lock nor problems;
+    nor has, if this study has tasks of files, one whose own file is not here as it was locked.
 
-    folder, content: of the registration and its protocol. parent: the study that it replicates, which is left
-    out with its other replications, since a replication says that itself.
+    folder, content: of the registration and its protocol. parent: the study that this one replicates; it and
+    its other replications are left out, because a replication names its parent anyway.
     """
     found: list[dict[str, Any]] = []
     recipes = _recipes()
@@ -60,7 +61,8 @@ def opened_before(
 
 
 def lost(study: Registration) -> bool:
-    """Whether a file of its questions is not here as it was locked, so that nobody can tell what they are."""
+    """Whether a file with its questions is not here as it was locked, so that its problems are undetermined.
+    """
     for table in study.registered["tasks"]:
         if not any(field in table for field in TASK_FILES):
             continue
@@ -72,8 +74,9 @@ def lost(study: Registration) -> bool:
 
 
 def claimed(folder: Path) -> list[Registration]:
-    """Every other registration with a trace of a claim, by name: those beside `folder`, and those below
-    registrations/ and replications/ of its repository and of the one whose sources are locked.
+    """Return every other registration with a trace of a claim, by name: those in sibling folders of `folder`,
+    and those below registrations/ and replications/ of its repository and of the repository with the locked
+    sources.
     """
     here = folder.resolve()
     shelves = {home / name for home in (here.parent.parent, drift.ROOT) for name in SHELVES}
@@ -84,7 +87,8 @@ def claimed(folder: Path) -> list[Registration]:
 
 
 def _is_claimed(study: Registration) -> bool:
-    """Whether held-out problems may have been read: by the claim, or by anything that only a claim leaves."""
+    """Whether held-out problems may have been read: there is a claim, or something that only a claim leaves.
+    """
     try:
         if not study.known():
             return False
@@ -92,14 +96,14 @@ def _is_claimed(study: Registration) -> bool:
             return True
         path = study.folder / ledger.NAME
         return path.exists() and any(f'"event":"{event}"' in _text(path) for event in _EVENTS)
-    except Tampered:  # what is there is no plain file; `opened_before` says that it cannot be read
+    except Tampered:  # not a plain file; `find_previously_opened` reports that it is unreadable
         return True
-    except PermissionError:  # of a folder beside it that is somebody else's
+    except PermissionError:  # a sibling folder of another user
         return False
 
 
 def _text(path: Path) -> str:
-    """The lines as they stand, so that a damaged ledger is read too."""
+    """Read the raw text, so that a damaged ledger can be searched too."""
     return files.read(path, files.MOST_OF_A_DOCUMENT).decode(errors="replace")
 
 
@@ -110,8 +114,8 @@ def _shared(
     earlier: Registration,
     recipes: Mapping[str, str],
 ) -> dict[str, list[str]]:
-    """By task of `items`, the held-out ids whose problem `earlier` holds out too. late: whether this study
-    draws problems late. recipes: by digest of a manifest.
+    """Return, by task of `items`, the held-out ids whose problem `earlier` holds out too. draws_late: whether
+    this study has late randomness. recipes: by digest of a manifest.
     """
     content = earlier.lock.content
     late = late or late_randomness.FIELD in earlier.registered
@@ -131,8 +135,8 @@ def _shared(
 
 
 class _Held(NamedTuple):
-    """What a study held out of one task: by what is asked where a file says it, else by id and recipe. Of a
-    task that nobody has any more neither is known, and ids alone can be compared.
+    """The problems that a study held out of one task: by question if a file has it, else by id and recipe. Of
+    a task that is no longer available neither is known, and only ids can be compared.
     """
 
     ids: frozenset[str]
@@ -149,7 +153,7 @@ def _in(task: Task, problem: str, held: _Held) -> bool:
 
 
 def _held(earlier: Registration, name: str, item: Mapping[str, Any], recipes: Mapping[str, str]) -> _Held:
-    """Of a task of an earlier study, as far as it is here. recipes: by digest of a manifest."""
+    """Return the held-out problems of a task of an earlier study. recipes: by digest of a manifest."""
     ids = frozenset(item["confirm"])
     if item["manifest"] in recipes:
         return _Held(ids, recipes[item["manifest"]], None)
@@ -160,7 +164,7 @@ def _held(earlier: Registration, name: str, item: Mapping[str, Any], recipes: Ma
 
 
 def _made(earlier: Registration, name: str, item: Mapping[str, Any]) -> Task | None:
-    """A task of an earlier study, as it was locked; None where its file, or who made it, is not here."""
+    """Return a task of an earlier study as it was locked; None if its file or its plugin is missing here."""
     with suppress(Refusal, splits.SplitError):
         task = registry.finder(earlier.registered["tasks"], earlier.folder)(name)
         if registry.manifest(name, task).digest == item.get("manifest"):
@@ -169,13 +173,13 @@ def _made(earlier: Registration, name: str, item: Mapping[str, Any]) -> Task | N
 
 
 def _written(content: Mapping[str, Any], items: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The tables of the tasks, as a protocol has them."""
+    """Return the tables of the tasks in the protocol."""
     tables = {task["name"]: task for task in content.get("tasks", ())}
     return [tables.get(name, {"name": name}) for name in items]
 
 
 def _recipes() -> dict[str, str]:
-    """The recipe of every task of today that has its manifest, by the digest of that."""
+    """Return the recipe of every installed task with a manifest, by the digest of the manifest."""
     found = {}
     for name in registry.names():
         with suppress(splits.SplitError):

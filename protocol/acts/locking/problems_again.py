@@ -1,7 +1,7 @@
-"""What a lock says of its problems, derived again: the split of each task, the golds that were read, data.
+"""Verify what a lock says of its problems: the split of each task, the golds that were read, the data.
 
-Of a task of ours from its manifest in the bundle and from the auditor's own; of a file from the file beside
-the lock; of a task from elsewhere where that is installed here. Needs no torch.
+The split of a built-in task is derived from its manifest in the bundle and from the installed manifest; that
+of a file from the file beside the lock; that of a plugin task from the installed plugin. Needs no torch.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ READ = (
     *("protocol/tasks/file_rows.py", "protocol/tasks/file_task.py", "protocol/acts/locking/frozen.py"),
     *("protocol/tasks/lm_eval_task.py", "protocol/tasks/ruler.py"),
 )
-"""What makes a split of a file, or of a task of lm-eval, which need not be installed for it."""
+"""The code that splits a file or a task of lm-eval, which need not be installed for that."""
 SAID = ("protocol/tasks/association.py", "protocol/tasks/several.py", "protocol/acts/locking/frozen.py")
-"""What locks the levels of tasks of ours."""
+"""The code that locks the levels of built-in tasks."""
 
 
 def items(study: Registration, untold: list[str]) -> Iterator[str]:
-    """One line for each thing in the field `items` of a lock that does not follow; `untold` gets what cannot
-    be told here.
+    """Yield one message for each fault in the field `items` of a lock; append to `undetermined` what cannot
+    be checked here.
     """
     locked = study.lock.content
     tables = {registry.called(task): task for task in study.registered["tasks"]}
@@ -52,8 +52,8 @@ def items(study: Registration, untold: list[str]) -> Iterator[str]:
 
 
 def _facts(locked: Mapping[str, Any], name: str) -> dict[str, dict[str, str]]:
-    """What a task of ours says of its problems beside their ids, which earlier code did not lock: of a lock
-    that is not of today what it has of them.
+    """Return the facts that a built-in task states about its problems besides their ids. Earlier code did not
+    lock them: for a lock of other code only those that the lock has.
     """
     if name not in registry.TASKS:
         return {}
@@ -69,7 +69,7 @@ def _of_a_manifest(
     said: Mapping[str, Any],
     untold: list[str],
 ) -> Iterator[str]:
-    """From the manifest in the bundle, and from the auditor's own of that name, which is frozen."""
+    """Compare with the manifest in the bundle and with the installed one of that name, which is frozen."""
     try:
         bundled = splits.read(name, held, _manifest(name))
         whole = {"manifest": bundled.digest, "dev": list(bundled.dev), "confirm": list(bundled.confirm)}
@@ -92,7 +92,7 @@ def _of_a_manifest(
 def _of_a_task(
     study: Registration, item: Mapping[str, Any], table: Mapping[str, Any], untold: list[str]
 ) -> Iterator[str]:
-    """From the file beside the lock, or from what is installed here under the name."""
+    """Compare with the file beside the lock, or with the installed task of that name."""
     name = str(table["name"])
     ours = not {"file", "lm_eval"}.isdisjoint(table)
     file = next((table[field] for field in TASK_FILES if field in table), None)
@@ -110,12 +110,12 @@ def _of_a_task(
     differing = differences.between(item, due, f"items.{name}")
     if ours and form.as_today(study.lock.content, READ):
         yield from differing
-    else:  # another reader, or another version of the package that it comes from, may give other problems
+    else:  # another reader or another version of the plugin may give other problems
         untold += differing
 
 
 def _another(study: Registration, name: str, file: str) -> str | None:
-    """What keeps a file from being the one that was locked."""
+    """Return the fault if the file is not the locked one."""
     path = study.folder / file
     if Path(file).name != file or not path.is_file() or path.is_symlink():
         return f"data.{name}: {file} is not here; bring the file that was locked"
@@ -129,7 +129,9 @@ def _manifest(task: str) -> str:
 
 
 def golds(study: Registration) -> dict[str, Any]:
-    """The field `checks.golds`. Those of encrypted problems, whose data are in two files, are not read."""
+    """Return the expected field `checks.golds`. Golds of encrypted problems, whose data are in two files, are
+    not read.
+    """
     locked = study.lock.content
     if "golds" not in locked["checks"] and not form.as_today(locked):
         return {}
@@ -145,8 +147,8 @@ def golds(study: Registration) -> dict[str, Any]:
 
 
 def data(study: Registration) -> Iterator[str]:
-    """Tasks that read a published data file pin it in the source, so that nobody can have registered another;
-    what a protocol names lies beside it.
+    """Yield the faults of the field `data`. The source pins the data file of a published task, so that nobody
+    can have registered another one; files that a protocol names are beside it.
     """
     locked, known = study.lock.content, _known(study)
     due: dict[str, Any] = {name: task.sha256 for name, task in known.items() if isinstance(task, Dataset)}
@@ -158,15 +160,15 @@ def data(study: Registration) -> Iterator[str]:
     }
     for name, value in found.items():
         if name in due and isinstance(value, Mapping) and value.keys() == {"dev", "confirm"}:
-            due[name] = value  # encrypted to somebody else: its digests are of this file alone
+            due[name] = value  # encrypted for another key: the digests are those of this file alone
     yield from differences.between(found, due, "data")
     for name in sorted(read - locked["data"].keys()):
         yield f"data.{name}: missing, and the task reads a file"
 
 
 def scored(study: Registration, untold: list[str]) -> Iterator[str]:
-    """The field `checks.scored`: the tasks of which an answer may be worth more than nothing and less than
-    all. `untold` gets those whose grader is not installed here.
+    """Yield the faults of the field `checks.scored`: the tasks whose answers may have partial scores. Append
+    to `undetermined` those whose grader is not installed here.
     """
     said, known = study.lock.content["checks"].get("scored", []), _known(study)
     for task in study.registered["tasks"]:
@@ -184,7 +186,7 @@ def scored(study: Registration, untold: list[str]) -> Iterator[str]:
 
 
 def _known(study: Registration) -> dict[str, Task]:
-    """The tasks of today, and the files, whose golds and data follow."""
+    """Return the installed tasks and the files, whose golds and data can be derived."""
     own = (task for task in study.registered["tasks"] if "lm_eval" not in task)
     known = (task for task in own if "file" in task or registry.called(task) in registry.TASKS)
     return registry.made(known, study.folder)

@@ -1,4 +1,4 @@
-"""What the rule can see at the planned size; needs no model and no torch."""
+"""What the rule can detect at the planned size; needs no model and no torch."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,16 @@ from protocol.plan.design import Design
 
 __all__ = ["checks", "detectable", "looked_up", "refuse_counts"]
 
-SOON = 300  # problems up to which a simulation takes a few seconds
-OWN_LEVELS = ("branch",)  # rules that take a contrast at another level than the corrected one
+SOON = 300  # up to so many problems a simulation takes a few seconds
+OWN_LEVELS = ("branch",)  # rules that test a contrast at another level than the corrected one
 USUAL = Setting(SYMMETRIC, 0.17)
 DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
-# Methods that a refusal proposes, the first that holds where the registered one does not.
+# Methods that a refusal proposes: the first one that holds its level.
 INSTEAD = ("restricted-likelihood", "auto", "sign-flip", "t", "max-t")
 
 
 def refuse_counts(protocol: Design, items: Mapping[str, Any], scored: Sequence[str]) -> None:
-    """Raises BadInput where a task has scores or clusters and the method counts right and wrong answers."""
+    """Raise BadInput if a task has scores or clusters and the method counts right and wrong answers."""
     decision = protocol.decision
     if not METHODS[decision.method].counts:
         return
@@ -43,7 +43,7 @@ def refuse_counts(protocol: Design, items: Mapping[str, Any], scored: Sequence[s
 
 
 def _refuse_few(items: Mapping[str, Any]) -> None:
-    """Raises BadInput where so few clusters, or so uneven ones, weigh that no method's interval holds."""
+    """Raise BadInput for so few or so uneven clusters that no method's interval holds its level."""
     for name, item in items.items():
         if "clusters" in item and (weigh := len(resampled(item))) < LEAST:
             raise BadInput(
@@ -53,7 +53,7 @@ def _refuse_few(items: Mapping[str, Any]) -> None:
 
 
 def _refused(protocol: Design, method: str) -> bool:
-    """Whether the registered rule does not go with a method."""
+    """Whether the registered rule does not accept a method."""
     decision = protocol.content()["decision"]
     rule = RULES[protocol.decision.rule]
     return rule.refusal(decision | {"method": method}, decision.get("at_least") or 1) is not None
@@ -62,16 +62,16 @@ def _refused(protocol: Design, method: str) -> bool:
 def checks(
     protocol: Design, items: Mapping[str, Any], *, again: bool = False, scored: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What the rule can see at the planned size; refuses a method, and a rule, that errs too often there.
+    """Return what the rule can detect at the planned size; raise BadInput for a method or a rule that errs
+    too often there.
 
-    again: of a replication, which decides as its parent did. What a new registration would be refused for is
-    then found and written all the same.
+    is_replication: the study decides as its parent did. Errors for which a new registration would be refused
+    are then written and not refused.
 
-    Everything is tried on made-up answers that are right or wrong, one a problem. Of a task with clusters it
-    is as many answers as there are clusters, or equal clusters that weigh as much: what is left where the
-    answers of a cluster are all alike. Fewer than `LEAST` are refused. So with scores (scored: the names of
-    their tasks) or clusters nothing is refused for an error that no method is free of that takes them; the
-    error is written.
+    Everything is simulated with answers that are right or wrong, one a problem. A task with clusters is
+    simulated with one answer per effective cluster: what is left if the answers of a cluster are all alike.
+    Fewer than `LEAST` are refused. With scores (scored: the names of their tasks) or clusters, an error that
+    every applicable method has is written and not refused.
     """
     _refuse_few(items)
     counts = not scored and not any("clusters" in item for item in items.values())
@@ -115,8 +115,8 @@ def checks(
 
 
 def detectable(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of `checks` that says which differences can be seen: seconds, and too few clusters alone are
-    refused.
+    """Return the part of `check_rule` that says which differences can be detected. Takes seconds; only too
+    few clusters are refused.
     """
     _refuse_few(items)
     tests = len(protocol.family())
@@ -141,15 +141,16 @@ def _sizes(items: Mapping[str, Any]) -> list[int]:
 
 
 def _check_size(protocol: Design, problems: int, corrected: float, again: bool, counts: bool) -> TypeOne:
-    """Type-I error of the registered method at one task's size, refused where it is too large.
+    """Return the type-I error of the registered method at one task's size. Raises BadInput if it is too
+    large.
 
-    counts: whether answers are right or wrong, each problem for itself.
+    counts_answers: whether answers are right or wrong, each problem for itself.
     """
     decision, seeds = protocol.decision, len(protocol.seeds)
     times, seed = draws(protocol.content()["decision"])
-    # max-t draws for the whole family at once.
+    # max-t resamples the whole family at once.
     drawn = float(decision.alpha) if METHODS[decision.method].family else corrected
-    least = 2.0 ** (1 - problems)  # the smallest p of signs
+    least = 2.0 ** (1 - problems)  # the smallest possible p value
     if decision.method == "sign-flip" and least > drawn:
         raise BadInput(
             f"decision.method: sign-flip of {problems} problems or clusters has no p below {least:.5f}, and "
@@ -183,13 +184,13 @@ def _check_size(protocol: Design, problems: int, corrected: float, again: bool, 
 
 
 def _interval(error: TypeOne) -> error_rates.Share:
-    """The share of studies that are decided wrongly, with its limits."""
+    """Return the share of studies with a wrong decision, with its limits."""
     level = error.rate / error.ratio
     return error_rates.Share(error.rate, error.ratio_low * level, error.ratio_high * level)
 
 
 def _errs(wrong: error_rates.Share, studies: int, level: float, called: str) -> str:
-    """What is held against the limit, as numbers of one kind: the interval lies wholly above it."""
+    """Return the sentence that compares the error with its limit: the whole interval is above it."""
     by = f"{studies:,} simulated, 95 % interval {_percent(wrong.low)} to {_percent(wrong.high)}"
     return (
         f"decides {_percent(wrong.share)} of studies without a difference "
@@ -203,10 +204,11 @@ def _percent(share: float) -> str:
 
 
 def _settings(protocol: Design, alone: Mapping[int, TypeOne]) -> list[Setting] | None:
-    """Where the whole rule is simulated: everywhere (None) where a contrast alone does not bound it.
+    """Return the settings in which the whole rule is simulated: all of them (None) if a single contrast gives
+    no bound.
 
-    By Bonferroni a family errs at most as often as all of its contrasts together, in any setting: how often
-    is then looked at where one contrast errs most, and in the usual setting.
+    By Bonferroni a family errs at most as often as all of its contrasts together, in any setting: the rule is
+    then simulated where one contrast errs most, and in the usual setting.
     """
     if protocol.decision.rule in OWN_LEVELS or METHODS[protocol.decision.method].family:
         return None
@@ -217,10 +219,10 @@ def _settings(protocol: Design, alone: Mapping[int, TypeOne]) -> list[Setting] |
 def _type_one(
     protocol: Design, method: str, problems: int, corrected: float, rng: np.random.Generator
 ) -> TypeOne:
-    """Of the test that the rule takes, from the table; outside it simulated.
+    """Return the type-I error of the test that the rule uses, from the table or else simulated.
 
-    With a margin a rule confirms at alpha (over the arms that it looks at), in all contrasts, and refutes at
-    the corrected level.
+    With a margin a rule confirms at alpha (divided by the arms that it compares), in all contrasts, and
+    refutes at the corrected level.
     """
     if (known := looked_up(protocol, method, problems, corrected)) is not None:
         return known
@@ -237,7 +239,7 @@ def _type_one(
 
 
 def looked_up(protocol: Design, method: str, problems: int, corrected: float) -> TypeOne | None:
-    """The same from the table alone; None where that does not have all of it."""
+    """Return the type-I error from the table alone; None if the table lacks a part of it."""
     seeds, (margin, confirms) = len(protocol.seeds), _margin(protocol)
     asked: list[tuple[str, float, float | None]] = [(error_table.TWO_SIDED, corrected, None)]
     if margin:
@@ -248,7 +250,7 @@ def looked_up(protocol: Design, method: str, problems: int, corrected: float) ->
 
 
 def _margin(protocol: Design) -> tuple[float, float]:
-    """The registered margin, 0 without one, and the level at which a rule confirms within it."""
+    """Return the registered margin, 0 without one, and the level at which a rule confirms within it."""
     decision = protocol.content()["decision"]
     return float(decision.get("margin") or 0), float(decision["alpha"]) / (
         1 + len(decision.get("others", ()))
@@ -258,7 +260,7 @@ def _margin(protocol: Design) -> tuple[float, float]:
 def _instead(
     protocol: Design, problems: int, corrected: float, rng: np.random.Generator, counts: bool
 ) -> str | None:
-    """The method to register in place of one that is refused; None where none holds."""
+    """Return the method to register in place of a refused one; None if no method holds its level."""
     for name in INSTEAD:
         if _refused(protocol, name) or (METHODS[name].counts and not counts):
             continue
@@ -268,7 +270,7 @@ def _instead(
 
 
 def _smallest(protocol: Design, problems: int, corrected: float, discordance: float) -> str:
-    """The smallest difference found with 80 % power when this share of the problems is discordant."""
+    """Return the smallest difference found with 80 % power when this share of the problems is discordant."""
     decision = protocol.decision
     times, seed = draws(protocol.content()["decision"])
     effect = power.minimal_detectable_effect(

@@ -1,11 +1,11 @@
-"""Which arms keep the same slots: two that do are one experiment, whose contrasts are counted twice.
+"""Find arms that retain the same slots: two such arms are one experiment, whose contrasts would count twice.
 
-Arms that keep the same slots and store them otherwise, coded or merged, are two.
+Arms that retain the same slots but store them differently, coded or merged, are two experiments.
 
-`same_kept` runs the arms on development problems, every policy watched. Models that load in a moment run as
-they are; in place of a larger one a random network of its architecture reads the prompts. Policies that are
-one by construction keep the same slots there too; those that agree only on the real model are not seen.
-`alike` looks at what a probe recorded, where texts and memory stand for the slots.
+`find_same_slots` runs the arms on development problems and records every policy's evictions. Small models run
+as they are; a larger one is replaced by a random network of its architecture. Policies that are equal by
+construction retain the same slots there too; those that agree only on the real model are not detected.
+`find_alike_arms` compares what a probe recorded, where texts and memory stand for the slots.
 """
 
 import itertools
@@ -37,40 +37,40 @@ from protocol.tasks.problem import Problem
 
 __all__ = ["Alike", "alike", "same_kept"]
 
-# Of the slots that either of two arms dropped, the share dropped by both, from which they count as one. Arms
+# Two arms count as one if both drop this share of the slots that either drops. Arms
 # that order units alike and differ within the one unit that the budget cuts share 0.98; of the catalogue's
 # other pairs, on SmolLM2-135M and on random networks, none shares more than 0.96.
 SHARED = 0.97
-LANES = 0.95  # share of recorded lanes with the same text and memory, from which arms are alike
-LIGHT = 64 * 2**20  # bytes of a model's files that load and run in a moment
-SHORT = 1024  # tokens of a prompt that a random network reads, or twice the smallest budget
-NEW = 256  # tokens decoded at most, for arms with events while decoding
+LANES = 0.95  # arms are alike if this share of recorded lanes has the same text and memory
+LIGHT = 64 * 2**20  # bytes of the files of a model that loads and runs in a moment
+SHORT = 1024  # prompt tokens for a random network, unless twice the smallest budget is more
+NEW = 256  # for arms that evict while decoding
 ITSELF, MADE_UP = "itself", "a random network of its architecture"
 OTHERS = "nothing: the random network of another model stands for it"
-# What an architecture provokes that has no small form. A warning is no reason to refuse a study.
+# Errors of an architecture that has no small form. A warning is no reason to refuse a study.
 UNMAKEABLE = (ValueError, TypeError, KeyError, AttributeError, RuntimeError)
-# Over all tasks, one of each at least: a random network tells policies apart less well.
+# Over all tasks, at least one of each: a random network distinguishes policies less well.
 PROBLEMS: Mapping[str, int] = MappingProxyType({ITSELF: 2, MADE_UP: 4, OTHERS: 0})
 
-Place: TypeAlias = tuple[str, ...]  # model, task, problem and budget of a lane
+Place: TypeAlias = tuple[str, ...]  # model, task, problem, budget
 
 
 class Lost(NamedTuple):
-    """What a lane did with its slots.
+    """The slots that a lane dropped.
 
-    dropped: after each event, bool [layer, kv_head, token], what no slot stands at. state: in which those
-    that are left are stored; None where as computed, whatever the policy could have done.
+    dropped: after each eviction, bool [layer, kv_head, token], the tokens without a slot. state: the state in
+    which retained slots are stored; None if they are stored as computed, whatever the policy could have done.
     """
 
     dropped: list[Tensor]
     state: State | None
 
 
-Dropped: TypeAlias = Lost | None  # None of a lane that failed
+Dropped: TypeAlias = Lost | None  # None: the lane failed
 
 
 class Alike(NamedTuple):
-    """Two arms that recorded lanes hardly tell apart. same: lanes with one text and one memory."""
+    """Two arms that recorded lanes hardly distinguish. same: lanes with the same text and the same memory."""
 
     arms: tuple[str, str]
     same: int
@@ -79,8 +79,8 @@ class Alike(NamedTuple):
 
 @dataclass(frozen=True)
 class Notes:
-    """What the lane of a policy has lost after each event, once that is anything, and the events at which
-    slots were merged.
+    """Records what the lane of a policy has dropped after each eviction, once that is anything, and the
+    evictions in which slots were merged.
     """
 
     policy: Policy
@@ -96,15 +96,15 @@ class Notes:
 
 
 def same_kept(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
-    """The field `checks.same_kept` of a lock, from the first development problems of each task, at every
-    budget: `pairs` of arms that keep the same slots, with the share of what they drop that they drop both and
-    the number of problems; `on`, what ran for each model; `left_out`, the arms that could not run, since they
-    need statistics of a model that did not, or are presses. Of arms whose slots store something else, or that
-    ask something else, the slots do not tell: they are no pair.
+    """Return the field `checks.same_kept` of a lock, from the first development problems of each task, at
+    every budget: `pairs` of arms that retain the same slots, with the share of dropped slots that both drop
+    and the number of problems; `on`, what ran for each model; `left_out`, the arms that could not run because
+    they are presses or need statistics of a model that did not run. Arms that store other values or have
+    another extra prompt are not compared by their slots and form no pair.
 
-    It runs on as many threads as are registered, so that it finds the same when it is asked again.
+    It runs on the registered number of threads, so that a second run gives the same result.
     """
-    transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
+    transformers.utils.logging.disable_progress_bar()  # our own display is enough
     threads = torch.get_num_threads()
     torch.set_num_threads(planned.protocol.generation.threads)
     try:
@@ -148,8 +148,9 @@ def _found(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def alike(recorded: Iterable[Record]) -> list[Alike]:
-    """Arms whose lanes nearly all have the same text and held the same memory at every event, where either
-    dropped anything. Records do not name slots: on easy problems other slots may give the same.
+    """Return the arms whose lanes nearly all have the same text and the same memory at every eviction, in
+    lanes where either dropped anything. Records do not name slots: on easy problems other slots may give the
+    same.
     """
     by_arm: dict[str, dict[Place, tuple[str, ...]]] = defaultdict(dict)
     for body in (record["body"] for record in recorded):
@@ -170,15 +171,16 @@ def alike(recorded: Iterable[Record]) -> list[Alike]:
 
 
 def _slots_tell(protocol: Design, one: str, other: str) -> bool:
-    """Whether arms that keep the same slots are one: not where a slot stores something else of a token, as
-    with a codec or means, or the model is asked something else.
+    """Whether two arms with the same slots are one experiment: not if a slot stores other values of a token,
+    as with a codec or means, or if the extra prompts differ.
     """
     states = [protocol.policy(arm).state for arm in (one, other)]
     return states[0] == states[1] and protocol.asks(one) == protocol.asks(other)
 
 
 def _shares(first: Mapping[Place, Dropped], second: Mapping[Place, Dropped]) -> dict[Place, float]:
-    """Of every lane in which either of two arms dropped anything: the share of it that both did."""
+    """Return, for every lane in which either of two arms dropped anything, the share of it that both dropped.
+    """
     both = {place: (first[place], second[place]) for place in first.keys() & second.keys()}
     return {
         place: _share(one, other)
@@ -188,7 +190,7 @@ def _shares(first: Mapping[Place, Dropped], second: Mapping[Place, Dropped]) -> 
 
 
 def _share(one: Dropped, other: Dropped) -> float:
-    """The least over their events; 0 where they have other events, store what is left otherwise, or one
+    """Return the smallest share over the evictions; 0 if the evictions or the states differ, or one lane
     failed.
     """
     if one is None or other is None or one.state != other.state:
@@ -200,7 +202,7 @@ def _share(one: Dropped, other: Dropped) -> float:
 
 
 def _lost(view: View, kept: Tensor) -> Tensor:
-    """By token seen, bool [layer, kv_head, token]: not kept now, or dropped before."""
+    """Return, by token seen, bool [layer, kv_head, token]: not retained now, or dropped before."""
     seen = len(view.token_ids)
     positions = view.positions.expand(kept.shape)
     lost = torch.ones(*kept.shape[:2], seen + 1, dtype=torch.bool, device=kept.device)
@@ -209,7 +211,7 @@ def _lost(view: View, kept: Tensor) -> Tensor:
 
 
 def _runs(planned: Planned, source: str, before: set[str]) -> str:
-    """What runs for a model. before: what ran for others."""
+    """Return what runs for a model. networks: what runs for other models."""
     files = sources.files(source, planned.home).values()
     if sum(path.stat().st_size for path in files) <= LIGHT:
         return ITSELF
@@ -217,7 +219,8 @@ def _runs(planned: Planned, source: str, before: set[str]) -> str:
 
 
 def _opened(planned: Planned, source: str, runs: str) -> LoadedModel:
-    """Raises BadInput for a model that cannot be read, one of UNMAKEABLE for one that cannot be made up."""
+    """Raises BadInput for a model that cannot be read, UNBUILDABLE errors if no random network can be built.
+    """
     if runs == MADE_UP:
         return made_up(source, planned.home)
     generation = planned.protocol.generation
@@ -227,13 +230,14 @@ def _opened(planned: Planned, source: str, runs: str) -> LoadedModel:
 def _watched(
     planned: Planned, source: str, model: LoadedModel, task: Task, built: Problem, *, short: bool
 ) -> dict[tuple[str, str], Dropped]:
-    """By arm and budget, of the evicting arms whose statistics the model has: what one lane dropped."""
+    """Return what one lane dropped, by arm and budget, for the evicting arms whose statistics the model has.
+    """
     protocol, use = planned.protocol, planned.use(source, task.name)
     asked: dict[str, dict[tuple[str, str], engine.Lane]] = {}
     notes, prompts = {}, {}
     for arm, budget in itertools.product(protocol.arms, protocol.budgets):
         if arm.press is not None:
-            continue  # what it leaves has no numbers
+            continue  # its slots have no token numbers
         slot, place = planned.slot(source, arm.name), (arm.name, str(budget))
         cell = grid.Cell(source, task.name, str(budget), arm.name, protocol.seeds[0])
         policy = grid.policy_of(protocol, cell, slot)
@@ -282,8 +286,8 @@ def _refuse_broken(
     lanes: Mapping[tuple[str, str], engine.Lane],
     outcomes: Sequence[engine.Outcome | engine.LaneFailure],
 ) -> None:
-    """Raises BadInput for a policy of another distribution that fails at every budget: it would at each
-    problem, and nothing would be compared.
+    """Raise BadInput for a plugin policy that fails at every budget: it would fail on each problem, and
+    nothing would be compared.
     """
     failed: dict[str, list[str]] = defaultdict(list)
     for (arm, _), outcome in zip(lanes, outcomes, strict=True):
@@ -298,8 +302,9 @@ def _refuse_broken(
 
 
 def _told(lane: engine.Lane, outcome: engine.Outcome | engine.LaneFailure, *, more: bool) -> bool:
-    """Whether what a lane dropped tells its policy from others: not where it failed, nor where it was cut
-    before its first event while decoding. more: whether the study goes on after the tokens decoded here.
+    """Whether what a lane dropped distinguishes its policy from others: not if it failed, nor if it was cut
+    before its first eviction while decoding. has_more: whether the study decodes more tokens than were
+    decoded here.
     """
     if isinstance(outcome, engine.LaneFailure):
         return False
@@ -308,7 +313,7 @@ def _told(lane: engine.Lane, outcome: engine.Outcome | engine.LaneFailure, *, mo
 
 
 def _until_an_event(lanes: Sequence[engine.Lane], tokens: int) -> int:
-    """New tokens after which each of these lanes has had an event while decoding; 1 where none has any."""
+    """Return the new tokens after which each of these lanes has evicted while decoding; 1 if none does."""
     after = [1]
     for lane in lanes:
         if (interval := lane.policy.cadence.interval) is not None:

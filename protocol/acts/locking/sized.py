@@ -1,4 +1,4 @@
-"""What a slot of each arm takes in each model, and what registering refuses of it."""
+"""The bytes of a slot of each arm in each model, and what registering refuses of them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,8 +21,8 @@ __all__ = ["field", "refuse_unfit", "refuse_unlike_slots", "sized"]
 
 
 def sized(planned: Planned) -> Planned:
-    """With the widths of its models, where budgets are in bytes or an arm does not store its slots as
-    computed.
+    """Return the study with the widths of its models, if budgets are in bytes or an arm does not store its
+    slots as computed.
     """
     protocol = planned.protocol
     policies = {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms}
@@ -32,7 +32,7 @@ def sized(planned: Planned) -> Planned:
 
 
 def field(planned: Planned) -> dict[str, Any]:
-    """The field `slot_bytes` of a lock, read anew; nothing where none is needed."""
+    """Return the field `slot_bytes` of a lock, read again from the models; empty if it is not needed."""
     planned = sized(planned)
     if planned.widths is None:
         return {}
@@ -47,7 +47,9 @@ def field(planned: Planned) -> dict[str, Any]:
 
 
 def refuse_unfit(planned: Planned) -> None:
-    """A state that does not fit the heads of a model, or what was calibrated of it: a rank above that."""
+    """Refuse a state that does not fit the heads of a model or its calibration, such as a rank that is too
+    high.
+    """
     for model, one in (planned.widths or {}).items():
         paths = calibration.statistics_paths(model, planned.home)
         for arm in planned.protocol.arms:
@@ -62,7 +64,9 @@ def refuse_unfit(planned: Planned) -> None:
 
 
 def refuse_unlike_slots(planned: Planned) -> None:
-    """Arms that are compared by slots, and whose slots take other bytes: equal slots are no equal memory."""
+    """Refuse arms that are compared by slots although their slots take different bytes: equal slots are no
+    equal memory.
+    """
     protocol = planned.protocol
     if planned.widths is None or protocol.decision.memory not in (None, "slots"):
         return
@@ -77,7 +81,9 @@ def refuse_unlike_slots(planned: Planned) -> None:
 
 
 def _compared(protocol: Design) -> Iterator[str]:
-    """The arms of the family, those beside it and those of claims; of a sweep's subject its candidates."""
+    """Yield the arms of the family, the extra arms and those of claims; for the subject of a sweep its
+    candidates.
+    """
     decision, sweep = protocol.decision, protocol.sweep
     named = [name for side in sides(protocol.content()["decision"]) for name in side]
     named += [*(decision.beside or ())]

@@ -1,8 +1,8 @@
-"""Before a claim and a probe: the lock has to be what registering writes, derived again and compared whole.
+"""Before a claim and a probe: derive the lock again and compare all of it, so that no edited lock is run.
 
-Runs in the locked tree, in the locked environment, so that nothing may differ: an edited lock is not run,
-whoever remade its ledger. What the lock says of the moment of locking follows from nothing that is here
-later; it is held to what can be seen of it now.
+Runs in the locked tree, in the locked environment, so that nothing may differ, even if somebody rewrote the
+ledger too. Fields that describe the moment of locking cannot be derived later; they are compared with what
+can still be observed.
 """
 
 from collections.abc import Iterator
@@ -26,17 +26,17 @@ from protocol.plan import checks, full_use
 __all__ = ["derived_again", "moment", "refuse_edited"]
 
 ELSEWHERE = {"kind", "version", "name", "sources", "weights", "environment"}
-"""Compared by whoever reads documents, and by `refuse_drift`. A folder may have been renamed."""
+"""Checked by the reader of documents and by `refuse_drift`. A folder may have been renamed."""
 MOMENT = ("amends", "opened", "git", "signer")
-"""What `moment` looks at, as far as it can: every lock says all of it."""
+"""Checked by `find_contradictions` as far as possible; every lock has these fields."""
 
 
 def refuse_edited(study: Study, *, simulated: bool = True) -> None:
-    """Raises Tampered with what differs by its path; BadInput where registering would refuse the protocol,
-    and for a replication whose parent is not beside it.
+    """Raise Tampered with the paths that differ; BadInput where registering would refuse the protocol, and
+    for a replication whose parent is not in a sibling folder.
 
-    simulated: also what the rule can see at the planned size, which arms keep the same slots and, where
-    budgets are shares of it, what the full cache holds, for which every development problem is decoded.
+    simulated: also check what the rule can detect at the planned size, which arms retain the same slots and,
+    where budgets are shares of it, the use of the full cache, for which every development problem is decoded.
     """
     left = ELSEWHERE if simulated else ELSEWHERE | {"checks", full_use.FIELD}
     locked = {name: value for name, value in study.lock.content.items() if name not in left}
@@ -46,7 +46,9 @@ def refuse_edited(study: Study, *, simulated: bool = True) -> None:
 
 
 def derived_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
-    """What the lock has to say, but for `ELSEWHERE` and for `moment`. Raises as `refuse_edited` does."""
+    """Derive the lock, without the fields in `CHECKED_ELSEWHERE`; those in `MOMENT_FIELDS` are copied. Raises
+    as `refuse_edited_lock` does.
+    """
     planned, registration, locked = study.planned, study.registration, study.lock.content
     parent = _parent(registration)
     if not beside.gateless(registration):
@@ -75,8 +77,8 @@ def derived_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
 
 
 def moment(study: Study) -> Iterator[str]:
-    """One line for each thing that the lock says of when it was made and that is contradicted here. Raises
-    Tampered as the checks of amendment, commit and signature do.
+    """Yield one message for each field about the moment of locking that is contradicted here. Raises Tampered
+    as the checks of amendment, commit and signature do.
     """
     with suppress(CannotTell, NotRun):
         amendment.verify(study.registration)
@@ -90,7 +92,7 @@ def moment(study: Study) -> Iterator[str]:
 
 
 def _lanes(study: Study) -> Iterator[str]:
-    """Lanes that nobody registered were chosen by the memory that was free."""
+    """Check the numbers of lanes; those that nobody registered were chosen by the memory that was free."""
     generation, lanes = study.protocol.generation, study.lanes()
     if lanes.keys() != set(study.protocol.models):
         yield f"batch.lanes: is about {differences.shown(sorted(lanes))}, and not about the models"
@@ -103,8 +105,8 @@ def _lanes(study: Study) -> Iterator[str]:
 
 
 def _parent(study: Registration) -> Registration | None:
-    """As `beside.parent`. Raises BadInput where a replication has none, since what was relaxed for it could
-    be anything.
+    """Return the parent, as `find_parent` does. Raises BadInput if a replication has none, because the checks
+    that are relaxed for a replication depend on it.
     """
     found = beside.parent(study)
     if found is None and (named := study.parent) is not None:

@@ -1,4 +1,5 @@
-"""How long a study takes on a machine that may not be here: from constants and arithmetic, nothing is run."""
+"""Estimate how long a study takes on a machine that may not be available: from constants, without running it.
+"""
 
 import json
 import os
@@ -20,11 +21,11 @@ from protocol.planning.workload import Given, Load
 
 __all__ = ["estimated"]
 
-WIDER = 1.3  # by how much what was measured here may be off, either way
+WIDER = 1.3  # uncertainty of a measurement here, in both directions
 
 
 def estimated(planned: Planned, on: str, given: Given, price: float | None) -> Estimate:
-    """Raises BadInput for an unknown machine, a shape that nothing tells, and problems that are not here."""
+    """Raise BadInput for an unknown machine, an unknown shape of a model, and missing problems."""
     protocol, generation = planned.protocol, planned.protocol.generation
     machine = None if on.strip() == machines.HERE else machines.machine(on)
     items = _items(planned)
@@ -68,13 +69,13 @@ def estimated(planned: Planned, on: str, given: Given, price: float | None) -> E
 
 
 def _items(planned: Planned) -> dict[str, dict[str, list[str]]]:
-    """The problems of the tasks that are here."""
+    """Return the problems of the tasks that are available."""
     try:
         return frozen.items(planned)
     except BadInput as refusal:
         counted = all(task.dev and task.confirm for task in planned.protocol.tasks)
         if counted:
-            return {}  # as many as are written, in prompts as long as is said
+            return {}  # the protocol has the counts, the options the prompt lengths
         raise refusal
 
 
@@ -88,7 +89,7 @@ def _asked(model: str, loads: Sequence[Load], planned: Planned) -> measured.Aske
 
 
 def _around(rates: Rates) -> tuple[Rates, Rates, Rates]:
-    """What was measured, and its sides."""
+    """Return the measured rates between a slower and a faster variant."""
 
     def times(factor: float) -> Rates:
         host = rates.host
@@ -121,7 +122,7 @@ def _around(rates: Rates) -> tuple[Rates, Rates, Rates]:
 
 
 def _assumed(machine: machines.Machine) -> list[str]:
-    """What of a machine's constants nobody has measured."""
+    """Return the constants of a machine that nobody has measured."""
     assumed = machines.known()["assumed"]
     parts = [part for part in ("share", "host", "load") if not any(o.startswith(part) for o in machine.own)]
     if not parts:
@@ -137,7 +138,7 @@ def _free(device: str) -> int:
 
 
 def _lanes(planned: Planned) -> Mapping[str, int | None]:
-    """At once, by model: of the lock, or as registered."""
+    """Return the lanes at once, by model: from the lock, or as registered."""
     protocol = planned.protocol
     path = planned.folder / lock.NAME if planned.folder else Path(lock.NAME)
     if planned.folder and path.is_file():

@@ -1,7 +1,8 @@
-"""Run the whole grid of a written protocol on development problems with stand-in models: would it run?
+"""Run the whole grid of an unlocked protocol on development problems with stand-in models, to see that it
+runs.
 
-Nothing is locked and no held-out problem is opened. What a rehearsal measures is the stand-ins' speed, not
-that of the registered models.
+Nothing is locked and no held-out problem is opened. A rehearsal measures the speed of the stand-ins, not that
+of the registered models.
 """
 
 from __future__ import annotations
@@ -32,26 +33,28 @@ from protocol.running.executors.local import executor, held
 
 __all__ = ["Rehearsal", "acted", "rehearse"]
 
-REGISTRATION = "0" * 64  # what the records cite in place of a lock
-STEPS = 32  # new tokens of a batch that is run for its speed alone, at first
-SECONDS = 60.0  # that its decoding may take, of each model and task
+REGISTRATION = "0" * 64  # the records cite it in place of a lock
+STEPS = 32  # new tokens of the first batch that is only timed
+SECONDS = 60.0  # limit of its decoding, for each model and task
 
 
 class Ahead(NamedTuple):
-    """Seconds that a phase will take: with answers as long as those rehearsed, and at their longest."""
+    """Seconds that a phase will take: with answers as long as those rehearsed, and with answers at their
+    longest.
+    """
 
     seconds: float
     most: float
 
 
 class Rehearsal(NamedTuple):
-    """bodies: of every lane, by phase. whole: lanes that the registered study will decode, by phase. ahead:
-    how long it will take for them, by batches as wide as registered.
+    """bodies: of every lane, by phase. registered_lanes: lanes that the registered study will decode, by
+    phase. expected_time: how long these will take, in batches as wide as registered.
 
-    seconds: of everything that is in the bodies. peak_bytes: resident memory of the process, and on a GPU
-    what torch took of its own. same_kept: as the check of this name in a lock. full_use: as this field of it,
-    on the problems that were run; empty where no budget is a share of it. detectable: of `rule_checks`, of
-    the registered size. trace: one that [anatomy] would label; None without one.
+    seconds: of everything in `bodies`. peak_bytes: resident memory of the process, plus on a GPU torch's
+    peak. same_kept: as the field of this name in a lock. full_use: as this field of a lock, on the rehearsed
+    problems; empty if no budget is a share of it. detectable: from `rule_checks`, for the registered size.
+    trace: one that [anatomy] would label; None without [anatomy].
     """
 
     bodies: dict[str, list[dict[str, Any]]]
@@ -66,8 +69,8 @@ class Rehearsal(NamedTuple):
 
 
 def acted(protocol: Design, tokens: int | None) -> Design:
-    """The protocol as this machine can rehearse it: at most `tokens` new tokens, on the CPU in float32 where
-    the registered device is not here, with no more threads than cores.
+    """Return the protocol as this machine can rehearse it: at most `tokens` new tokens, on the CPU in float32
+    if the registered device is not available, with no more threads than cores.
     """
     generation = protocol.generation
     if generation.device == "cuda" and not torch.cuda.is_available():
@@ -81,8 +84,8 @@ def acted(protocol: Design, tokens: int | None) -> Design:
 
 
 def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder: Path) -> Rehearsal:
-    """Every cell of probe and confirm on the first `problems` development problems of each task, recorded
-    below `folder` as the study would record them. models: what to load for each registered model.
+    """Run every cell of probe and confirm on the first `problems` development problems of each task, recorded
+    below `folder` in the form of the study's records. models: the stand-in for each registered model.
 
     Raises BadInput for what registering would refuse before it reads the registered models' own files.
     """
@@ -153,7 +156,9 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
 
 
 def _traced(playing: Planned, split: Mapping[str, Sequence[str]], lanes: Mapping[str, int]) -> dict[str, Any]:
-    """One trace of the first model and task: how it ended, what it took, and the arms that failed."""
+    """Label one trace of the first model and task; return how it ended, what it took, and the arms that
+    failed.
+    """
     from protocol.occlusion import body
 
     own, model = playing.protocol.anatomy, playing.protocol.models[0]
@@ -182,7 +187,9 @@ def _tell(tell: Tell, at: progress.At) -> None:
 
 
 class Took:
-    """What batches took, by the registered model and the task. models: what to load for each registered."""
+    """The times of batches, by the registered model and the task. models: the stand-in for each registered
+    model.
+    """
 
     def __init__(self, models: Mapping[str, str]) -> None:
         self.models = models
@@ -190,7 +197,7 @@ class Took:
         self.answers: dict[grid.Cell, list[int]] = defaultdict(list)  # tokens
 
     def with_those_of(self, other: Took) -> Took:
-        """Both, of one set of cells."""
+        """Return the times of both, for one set of cells."""
         both = Took(self.models)
         for took in (other, self):
             for kind, batches in took.batches.items():
@@ -199,7 +206,9 @@ class Took:
         return both
 
     def timed(self, execute: Execute) -> Execute:
-        """The same with the stand-ins, whose cells keep the registered model's name; noting what it takes."""
+        """Return an executor that runs the stand-ins, whose cells have the registered model's name, and
+        records times.
+        """
 
         def noted(job: Job) -> Produced:
             produced = execute(job._replace(model=self.models[job.model]))
@@ -214,14 +223,16 @@ class Took:
 
 
 def spread(ids: Sequence[str], count: int) -> list[str]:
-    """At most so many, from all over the list: ids of a level stand together, often the easiest first."""
+    """Return at most so many ids from all over the list: ids of a level are adjacent, often the easiest
+    first.
+    """
     count = min(count, len(ids))
     return [ids[place * len(ids) // count] for place in range(count)]
 
 
 def timed(protocol: Design) -> dict[str, Design]:
-    """The phases that are timed apart: a sweep confirms other arms and seeds than it probes, whose lanes take
-    other times; else the probe has every cell of the confirmation.
+    """Return the phases that are timed separately: a sweep confirms other arms and seeds than it probes,
+    whose lanes take other times; without one the probe has every cell of the confirmation.
     """
     found = phases(protocol)
     return found if protocol.sweep is not None else {"probe": found["probe"]}
@@ -235,9 +246,9 @@ def _widely(
     lanes: Mapping[str, int],
     report: Callable[[Told], None],
 ) -> None:
-    """Runs a batch as wide as registered of each model and task: for a few tokens, and then for all that its
-    task allows, or as many as its decoding can in `SECONDS`. Later tokens cost more, since caches are longer
-    and events come; where all were allowed, its answers are taken too.
+    """Run a batch as wide as registered of each model and task: for a few tokens, and then for all that its
+    task allows, or as many as it decodes within the time limit. Later tokens cost more, because caches are
+    longer and evictions happen; if all tokens were allowed, its answers are counted too.
     """
     limit = {task.name: task.max_new_tokens for task in acting.tasks}
     together = acting.generation.problems_per_batch or 1
@@ -269,7 +280,7 @@ def _ahead(
     problems: Mapping[tuple[str, str], int],
     lanes: Mapping[str, int],
 ) -> Ahead:
-    """Of a phase with so many problems that are run, by model and task."""
+    """Return the time of a phase with so many problems that run, by model and task."""
     generation, cells = acting.generation, grid.cells(acting)
     limit = {task.name: task.max_new_tokens for task in acting.tasks}
     longest = {cell: [limit[cell.task]] for cell in cells}
@@ -288,7 +299,7 @@ def _ahead(
 
 
 def played(protocol: Design, models: Mapping[str, str]) -> Design:
-    """The protocol with the stand-ins' names. Raises BadInput where one would play two models."""
+    """Return the protocol with the stand-ins' names. Raises BadInput if one stands in for two models."""
     if len(set(models.values())) < len(models):
         raise BadInput("--stand-in: one model stands in for two; the decision tells them apart, so name two")
     own = {field: models.get(value, value) for field, value in protocol.decision.own.items()}
@@ -297,7 +308,9 @@ def played(protocol: Design, models: Mapping[str, str]) -> Design:
 
 
 def phases(protocol: Design) -> dict[str, Design]:
-    """What probe and confirm would run; of a sweep, confirm with its first candidate as the winner."""
+    """Return the designs that probe and confirm would run; with a sweep, confirm has its first candidate as
+    the winner.
+    """
     sweep = protocol.sweep
     confirmed = protocol if sweep is None else protocol.confirmed(sweep.candidates[0])
     return {"probe": protocol.probed(), "confirm": confirmed}

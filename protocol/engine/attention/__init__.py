@@ -1,4 +1,4 @@
-"""Which kernel new tokens attend through, how slots are packed for it, and what its log-sum-exp gives away.
+"""Attention kernels for new tokens: which one runs, how slots are packed for it, what its log-sum-exp yields.
 
 May import: policies, protocol.evidence; torch, transformers.
 """

@@ -1,4 +1,4 @@
-"""Which attention runs: padded with a mask, or a kernel that takes heads of any number of slots."""
+"""The choice of attention: padded with a mask, or a kernel for heads with different numbers of slots."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["NAMES", "PADDED", "WIDEST", "Attention", "Kernel", "chosen"]
 
 NAMES = ("padded", "varlen")
 WIDEST = 256
-"""Numbers of a head, in multiples of 8, that FlashAttention 2 takes."""
+"""The largest head dimension, a multiple of 8, that FlashAttention 2 supports."""
 
 
 class Kernel(Protocol):
-    """`torch.nn.attention.varlen.varlen_attn`, as far as it is called here."""
+    """The signature of `torch.nn.attention.varlen.varlen_attn`, as far as it is used here."""
 
     def __call__(
         self,
@@ -41,12 +41,12 @@ class Kernel(Protocol):
         num_splits: int,
         return_aux: AuxRequest | None = None,
     ) -> Any:
-        """The output; with it the log-sum-exp, [query head, row], where that is asked for."""
+        """Return the output, and the log-sum-exp [query head, row] with it if `return_aux` requests it."""
 
 
 @dataclass(frozen=True)
 class Attention:
-    """kernel: of variable lengths, None where slots are padded and masked."""
+    """kernel: the variable-length kernel; None if slots are padded and masked."""
 
     kernel: Kernel | None = None
 
@@ -55,10 +55,10 @@ PADDED = Attention()
 
 
 def chosen(network: PreTrainedModel, asked: str | None = None) -> Attention:
-    """A function of device, dtype, width of a head and what is registered, and of nothing else.
+    """Choose the attention from the device, dtype, head dimension and registered name alone.
 
-    asked: one of NAMES; None takes "varlen" where it can be had. Raises BadInput where it is asked for and
-    cannot be had.
+    requested: one of ATTENTION_NAMES; None selects "varlen" where it is available. Raises BadInput if
+    "varlen" is requested and not available.
     """
     obstacle = obstacle_to_varlen(network)
     if asked == "varlen" and obstacle:
@@ -71,7 +71,7 @@ def chosen(network: PreTrainedModel, asked: str | None = None) -> Attention:
 
 
 def obstacle_to_varlen(network: PreTrainedModel) -> str:
-    """What the kernel needs and this network has not; empty where it has all."""
+    """Return what the kernel needs and this network lacks; empty if nothing."""
     config = network.config.get_text_config()
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if network.device.type != "cuda":

@@ -1,7 +1,7 @@
-"""What the log-sum-exp of a fused attention gives away: weights of some rows, and sums over all of them.
+"""Attention statistics from the log-sum-exp of a fused kernel: weights of some rows, column sums of all.
 
-lse_i = log sum_j exp(s q_i k_j), so that a weight is exp(s q_i k_j - lse_i): no softmax is taken, and no
-weight is formed before somebody reads it.
+lse_i = log sum_j exp(s q_i k_j), so a weight is exp(s q_i k_j - lse_i). No softmax is computed, and no weight
+is formed before it is read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from protocol.engine.attention.kernels import WIDEST, Kernel
 __all__ = ["EXTRA", "attended", "column_sums", "summable", "weights"]
 
 EXTRA = 8
-"""Numbers by which `column_sums` widens a head: kernels take multiples of it."""
+"""Dimensions by which `column_sums` widens a head, since kernels need multiples of it."""
 
 
 def attended(
@@ -49,22 +49,23 @@ def attended(
 
 
 def weights(logits: Tensor, lse: Tensor) -> Tensor:
-    """Of some rows, in the place of their logits [q_head, t, n]; lse [q_head, t]."""
+    """Return the attention weights of some rows in place of their logits [q_head, t, n]; lse [q_head, t]."""
     return logits.sub_(lse[..., None]).exp_()
 
 
 def summable(dim: int) -> bool:
-    """Whether `column_sums` takes heads of so many numbers."""
+    """Return whether `column_sums` supports heads of this dimension."""
     return dim + EXTRA <= WIDEST
 
 
 def column_sums(kernel: Kernel, queries: Tensor, keys: Tensor, lse: Tensor, scale: float) -> Tensor:
-    """What each slot receives of the last t of n tokens, summed over them: [q_head, n], without a weight.
+    """Return the attention that each slot receives, summed over the last t of n tokens: [q_head, n].
 
     The sum of column j is sum_i exp(s k_j q_i - lse_i): the exponential of the log-sum-exp of an attention
-    in which slots ask and rows answer. -lse_i / s is one more number of a row's vector, times 1 in that of a
-    slot; in three parts, of which each holds what is left of the ones before in the precision of the queries.
-    A slot is seen by itself and by later rows, which is causal once both run backwards.
+    with slots as queries and rows as keys. -lse_i / s is an extra dimension of a row's vector, multiplied by
+    1 in a slot's vector. It is split into three parts, each with the remainder of the previous ones in the
+    precision of the queries. A slot is attended to by its own and later rows, which is causal once both
+    orders are reversed.
     """
     heads, t, _ = queries.shape
     n = keys.shape[1]

@@ -1,4 +1,4 @@
-"""The slots of a pool as sequences of different lengths: one a lane and KV head, where they lie."""
+"""The slots of a pool as variable-length sequences, one for each lane and KV head, without copying them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ __all__ = ["Packing", "packings", "through"]
 
 
 class Packing(NamedTuple):
-    """The arguments of a kernel of variable lengths for one layer; sequence number lane x KV heads + head."""
+    """The arguments of a variable-length kernel for one layer; a sequence is number lane x KV heads + head.
+    """
 
     cu_seq_q: Tensor
-    """[sequences + 1] int32: the first row of queries of each."""
+    """[sequences + 1] int32: the first query row of each sequence."""
     cu_seq_k: Tensor
-    """[sequences + 1] int32: the first slot of each, counted through all rows of these lanes."""
+    """[sequences + 1] int32: the first slot of each sequence, counted through all rows of these lanes."""
     used: Tensor
-    """[sequences] int32: slots in use, the new ones among them; what lies behind them is spare room."""
+    """[sequences] int32: slots in use, including the new ones; the slots after them are spare."""
     max_q: int
     max_k: int
 
@@ -34,11 +35,11 @@ def packings(
     new: int,
     at: torch.device,
 ) -> list[Packing]:
-    """One for each layer, in one transfer to the device.
+    """Return the packing of each layer, with one transfer to the device.
 
-    starts, lengths: [layer, lane, kv_head] on the CPU: the first slot of a head in its row, and the slots
-    before the `new` ones. flat: whether all heads of a lane lie in one row of so many slots. Raises
-    ValueError for more slots than 32 bits count, which the kernel would take for others.
+    starts, lengths: [layer, lane, kv_head] on the CPU: the first slot of a head in its row, and the number of
+    slots before the `new` ones. flat: whether all heads of a lane share one row of that capacity. Raises
+    ValueError if slots exceed 32-bit indices, which would make the kernel read other slots.
     """
     _, lanes, heads = lengths.shape
     rows = torch.tensor([1 if one else heads for one in flat])
@@ -64,11 +65,12 @@ def packings(
 def through(
     kernel: Kernel, made: Packing, queries: Tensor, keys: Tensor, values: Tensor, scale: float
 ) -> Tensor:
-    """queries [lane, q_head, t, d] over rows of slots [lane, row, capacity, d]: [lane, q_head, t, d].
+    """Attend from queries [lane, q_head, t, d] to rows of slots [lane, row, capacity, d]: [lane, q_head, t,
+    d].
 
-    A sequence has one KV head, whose query heads are read beside it: no key is repeated, none is padded. One
-    new token needs no causal window, and without one the kernel takes the query heads of a group as the rows
-    of one tile. `num_splits` of 1: the sum over a sequence runs in an order that depends on it alone.
+    A sequence has one KV head and its group of query heads: no key is repeated and none is padded. A single
+    new token needs no causal window, and without one the kernel treats the query heads of a group as rows of
+    one tile. `num_splits` is 1, so the order of summation in a sequence depends on that sequence alone.
     """
     lanes, query_heads, new, dim = queries.shape
     sequences = len(made.used)

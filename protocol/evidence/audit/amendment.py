@@ -1,9 +1,9 @@
 """How a registration ends without a verdict: it is withdrawn, or another registration amends it.
 
-Either way it is kept whole, its ledger is closed, and what had been seen of it by then is written down. An
-amendment is a registration of its own; its lock's `amends` names its direct parent, the reason, everything
-that differs between the two locks, and whether held-out problems had been claimed before, by the parent or
-by one that the parent amends in turn.
+Either way all its files remain, its ledger is closed, and the results that had been seen are recorded. An
+amendment is a separate registration; its lock's `amends` names its direct parent, the reason, everything that
+differs between the two locks, and whether held-out problems had been claimed before, by the parent or by one
+that the parent amends in turn.
 """
 
 import unicodedata
@@ -22,7 +22,7 @@ from protocol.evidence.refusals import AlreadyClaimed, BadInput, Refusal, Tamper
 from protocol.evidence.run import claim, ledger, registration
 from protocol.evidence.run.registration import Registration
 
-# What of a lock can change a number. All else follows from it or is about the folder.
+# The parts of a lock that can change a number. Everything else follows from them or is about the folder.
 _PARTS = ("batch", "sources", "data", "weights", "environment")
 _PROBED = Table({name: Field(Whole(), name) for name in ("attempts", "records")})
 _SEEN = Table(
@@ -34,11 +34,11 @@ _SEEN = Table(
         "verdict": Field(OrNull(Text()), "The word."),
     }
 )
-"""`standing.Seen`, as a lock has it."""
+"""The fields of `study_status.Exposure` in a lock."""
 
 
 def reason(text: str) -> str:
-    """`text` on one line. Raises BadInput when nothing is left of it."""
+    """Return `text` on one line. Raises BadInput when it is empty or has unprintable characters."""
     if not (line := unicodedata.normalize("NFC", " ".join(text.split()))):
         raise BadInput("--reason: is empty; say why in a sentence that a reader can judge")
     if not line.isprintable():
@@ -47,9 +47,9 @@ def reason(text: str) -> str:
 
 
 def withdraw(study: Registration, why: str) -> Seen:
-    """Close the ledger of a study with the reason and what had been seen; returns the latter.
+    """Close the ledger of a study with the reason and the results that had been seen; return the latter.
 
-    Raises AlreadyClaimed when it has its verdict, is closed already, or is being run.
+    Raises AlreadyClaimed when the study has its verdict, is closed already, or is being run.
     """
     with claim.running(study):
         seen = standing.seen(study)
@@ -62,9 +62,9 @@ def withdraw(study: Registration, why: str) -> Seen:
 
 
 def describe(study: Registration, why: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """The field `amends` of a lock that is to have `content` and to amend that of `study`.
+    """Return the field `amends` for a lock with `content` that amends the lock of `study`.
 
-    Raises BadInput when the two have nothing between them that could change a number.
+    Raises BadInput when the two locks do not differ in anything that could change a number.
     """
     changed = diff(study.lock.content, content)
     if not changed:
@@ -81,24 +81,24 @@ def describe(study: Registration, why: str, content: Mapping[str, Any]) -> dict[
 
 
 def after_claim(locked: Lock, seen: Seen) -> bool:
-    """Whether what amends `locked`, of which so much was seen, comes after a claim: its own, or that of a
-    lock before it.
+    """Return whether an amendment of `locked` comes after a claim, by `locked` or by a lock before it.
+
+    exposure: the results of `locked` that had been seen.
     """
     return seen["claim"] or bool((locked.content.get("amends") or {}).get("after_claim"))
 
 
 def diff(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every value that differs between the contents of two locks: {path, was, is}, in the order of paths.
+    """Return every value that differs between the contents of two locks: {path, was, is}, ordered by path.
 
-    A path goes through the protocol field by field, through lists of one length place by place, and names
-    each file or distribution by itself; a digest stands for its bytes. What only one of the two has lacks
-    `was` or `is`.
+    A path names fields of the protocol, indices of lists of equal length, and each file or distribution
+    separately; files are compared by digest. A value that only one lock has lacks `was` or `is`.
     """
     return list(_walk(_compared(was), _compared(now)))
 
 
 def faults(content: Mapping[str, Any]) -> Iterator[str]:
-    """What a lock's field `amends` shows by itself not to be as `describe` makes it."""
+    """Yield what in a lock's field `amends` cannot come from `describe_amendment`."""
     if not (about := content.get("amends")):
         return
     if unlike := fields.fault(_SEEN, about["seen"], "amends.seen"):
@@ -119,10 +119,10 @@ def faults(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def close(study: Registration, by: Lock) -> None:
-    """Close the ledger of `study`, which the lock `by` amends; again it does nothing. A ledger that its
-    verdict or its withdrawal closed stays as it is.
+    """Close the ledger of `study`, which `amending_lock` amends.
 
-    Raises Tampered when more was seen of it than `by` says, so that somebody went on with it.
+    A ledger that is closed already stays as it is. Raises Tampered when more results of `study` were seen
+    than `amending_lock` says, since somebody then went on with it.
     """
     about = by.content["amends"]
     if standing.seen(study) != about["seen"]:
@@ -136,12 +136,12 @@ def close(study: Registration, by: Lock) -> None:
 
 
 def successor(study: Registration) -> Registration | None:
-    """The registration beside `study` whose lock amends that of `study`; None where there is none."""
+    """Return the sibling registration whose lock amends that of `study`; None where there is none."""
     for path in sorted(study.folder.resolve().parent.glob(f"*/{lock.NAME}")):
         beside = Registration(path.parent)
         try:
             about = beside.lock.content.get("amends")
-        except Refusal:  # a damaged neighbour is for its own audit
+        except Refusal:  # the sibling's audit reports the damage
             continue
         if about and about["lock"] == study.lock.digest:
             return beside
@@ -149,9 +149,10 @@ def successor(study: Registration) -> Registration | None:
 
 
 def begun(study: Registration, new: Path) -> bool:
-    """Whether `new` holds the lock that amends `study`, and a crash came before the rest.
+    """Return whether `new` has the lock that amends `study` while a crash prevented the remaining steps.
 
-    Raises AlreadyClaimed when that is done, and when another folder amends it: the newest is amended.
+    Raises AlreadyClaimed when the amendment is complete, or when another folder amends `study`: only the
+    newest registration can be amended.
     """
     folder = study.folder
     closed = ledger.closing(study.entries)
@@ -176,7 +177,7 @@ def begun(study: Registration, new: Path) -> bool:
 
 
 def refuse_open(study: Registration) -> None:
-    """Raises BadInput while what `study` amends, beside it, is open still: amending was cut off."""
+    """Raise BadInput while the ledger of the registration that `study` amends is still open."""
     amended, folder = _amended(study), study.folder
     if amended and ledger.closing(amended.entries) is None:
         raise BadInput(
@@ -186,9 +187,10 @@ def refuse_open(study: Registration) -> None:
 
 
 def verify(study: Registration) -> str:
-    """What an audit says of the amendment that `study` is. Raises NotRun when it is none, CannotTell
-    without the folder of its parent beside, Unfinished while that is not closed yet, Tampered when the two
-    do not fit.
+    """Audit the amendment `study` and return a summary.
+
+    Raises NotRun when it is no amendment, CannotTell without the sibling folder of its parent, Unfinished
+    while the parent's ledger is open, Tampered when the two do not match.
     """
     about = study.lock.content.get("amends")
     if not about:
@@ -204,7 +206,7 @@ def verify(study: Registration) -> str:
         raise Tampered(f"amends.after_claim: is not what {name} and the locks before it show")
     closed = ledger.closing(amended.entries)
     if closed is None:
-        if {*study.traces()} <= {lock.NAME, ledger.NAME}:  # nothing runs before: see `refuse_open`
+        if {*study.traces()} <= {lock.NAME, ledger.NAME}:  # nothing runs before: see `refuse_unclosed_parent`
             raise Unfinished(f"{name}: its ledger is not closed by this lock yet; run the same amend again")
         raise Tampered(f"{name}: is amended by this lock, and its ledger was not closed by it")
     own = {"lock": study.lock.digest, "reason": about["reason"]}
@@ -217,9 +219,10 @@ def verify(study: Registration) -> str:
 
 
 def ended(study: Registration) -> str:
-    """What an audit says of how a study ended, other than by a verdict. Raises NotRun for one that did not,
-    Tampered when it shows other things to have been seen than its withdrawal says, or another lock amends it,
-    CannotTell when no folder beside has the lock that does.
+    """Audit the end of a study other than by a verdict and return a summary.
+
+    Raises NotRun for a study that did not end so, Tampered when other results had been seen than its
+    withdrawal says or when another lock amends it, CannotTell when no sibling folder has the amending lock.
     """
     closed = ledger.closing(study.entries)
     if closed is None or closed.event == "verdict":
@@ -241,7 +244,7 @@ def ended(study: Registration) -> str:
 
 
 def _amended(study: Registration) -> Registration | None:
-    """What `study` amends, if a folder beside it has that lock."""
+    """Return the registration that `study` amends, if a sibling folder has its lock."""
     if not (about := study.lock.content.get("amends")):
         return None
     beside = Registration(study.folder.resolve().parent / about["name"])
@@ -249,20 +252,20 @@ def _amended(study: Registration) -> Registration | None:
 
 
 def _complete(study: Registration) -> None:
-    """Enter the documents whose line a crash cut off, so that a closed ledger has them all."""
+    """Add ledger lines that a crash prevented, so that a closed ledger cites all documents."""
     for name, (event, field) in registration.CITED.items():
         if study.has(name):
             ledger.ensure(study.folder, event, {field: study.digest(name)})
 
 
 def _compared(content: Mapping[str, Any]) -> Any:
-    """What of a lock's content is compared, as it reads back from the lock."""
+    """Return the compared part of a lock's content, in the form that reading a lock gives."""
     parts = {part: content[part] for part in _PARTS if part in content}
     return canonical.loads(canonical.dumps({"protocol": content["protocol"]["content"], **parts}), lock.NAME)
 
 
 def _values(value: Any, *path: str) -> Iterator[tuple[str, bytes]]:
-    """Every value at and below `value`, by its path as `diff` writes it."""
+    """Yield `value` and every value in it as (path as in `diff_locks`, canonical bytes)."""
     yield "/".join(path), canonical.dumps(value)
     if isinstance(value, dict | list):
         named = value.items() if isinstance(value, dict) else ((str(n), one) for n, one in enumerate(value))

@@ -1,8 +1,8 @@
-"""Whether a registration holds, from its files alone: every item of an audit, looked at once, in order.
+"""The audit of a registration from its files alone: every item is checked once, in order.
 
-Here is what the folder, git and outside witnesses show by themselves: digests computed again, chains
-followed, cells accounted for. What needs more than the standard library (deriving the lock again, grading,
-judging) is brought by the caller. What was run before registering, nothing shows.
+The checks here need only the folder, git and external witnesses: digests are recomputed, chains are followed
+and cells are counted. The caller passes checks that need more than the standard library (deriving the lock
+again, grading, judging). No check can show what was run before registering.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from protocol.evidence.run.registration import Registration
 
 __all__ = ["Check", "audit", "failed", "unfinished", "untold"]
 
-Check: TypeAlias = Callable[[], str]  # returns what holds; raises Tampered, CannotTell or NotRun
+Check: TypeAlias = Callable[[], str]  # returns a summary; raises Tampered, CannotTell or NotRun
 RANDOMNESS = ("protocol", "content", late_randomness.FIELD)
 
 
@@ -37,14 +37,14 @@ def audit(
     block: Callable[[], late_randomness.Block] | None = None,
     during: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> list[Finding]:
-    """One finding an item, in the order of `items.ITEMS`; some items only some studies have.
+    """Return one finding per item, in the order of `items.ITEMS`; only some studies have all items.
 
-    beside: further checks by item, after those of the evidence; last: those that run at the end, and only
-    where nothing failed. signers: the keys that may have signed the lock, as ssh-keygen reads them. anchored:
-    what `anchors.verified` found in anchors/. block: the block of Bitcoin that the lock's proof leads to.
-    during: entered with the name of an item while it is looked at.
+    extra_checks: further checks by item, run after those of the evidence. final_checks: run at the end, and
+    only if nothing failed. signers: a file of keys that may have signed the lock, as ssh-keygen reads it.
+    anchors: the result of `anchors.verify_anchors`. block: returns the Bitcoin block of the lock's proof.
+    item_context: a context that is entered with the name of an item while it is checked.
 
-    "not run" is a step that left no trace, as do the steps after it. Other evidence that is not there fails.
+    "not run" means that a step and all after it left no trace. Other missing evidence fails.
     """
     checked = Checks(study)
     own: dict[str, Check] = {
@@ -100,10 +100,10 @@ def unfinished(findings: Iterable[Finding]) -> list[str]:
 
 
 def untold(findings: Iterable[Finding]) -> list[str]:
-    """What of the evidence itself could not be told here."""
+    """Return the items of the folder itself that could not be decided here."""
     return [one.item for one in findings if one.status == "cannot tell" and one.item not in FROM_OUTSIDE]
 
 
 def _all(checks: Iterable[Check]) -> str:
-    """What the checks of an item say together; the first that does not hold speaks for all."""
+    """Return the joined summaries of an item's checks; the first that raises ends it."""
     return "; ".join(check() for check in checks)

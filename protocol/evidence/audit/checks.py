@@ -1,7 +1,7 @@
-"""What an audit looks at, one check an item: each returns what holds, or raises what does not.
+"""The checks of an audit, one per item: each returns a summary if its item passes and raises otherwise.
 
-A check raises Tampered (or whatever a damaged file provokes) when its item fails, NotRun for a step that left
-no trace, CannotTell where the evidence is not whole yet or this machine cannot check it.
+A check raises Tampered (or any exception, for a damaged file) when its item fails, NotRun for a step that
+left no trace, Unfinished while evidence is still to come, CannotTell where this machine cannot decide.
 """
 
 from collections import Counter
@@ -30,18 +30,18 @@ from protocol.evidence.run import (
 from protocol.evidence.run.records import Record
 from protocol.evidence.run.registration import CITED, PROTOCOL, SELECTION, Registration
 
-PURPOSES = frozenset({"confirm", "confirm, decrypted"})  # for which confirming reads held-out problems
+PURPOSES = frozenset({"confirm", "confirm, decrypted"})  # for which confirm reads held-out problems
 
 
 class Checks:
-    """The steps that a registration has reached, by what is there of them, and the checks of its parts."""
+    """The steps that a registration has reached, by their traces, and the checks of its parts."""
 
     def __init__(self, study: Registration):
         self.study = study
         self.place = study.place("confirm")
         try:
             events = {entry.event for entry in study.entries}
-        except Exception:  # check_ledger says so; what the files show has to do
+        except Exception:  # check_ledger reports it; the files decide what was reached
             events = set()
         self.judged = study.has(verdict.NAME) or "verdict" in events
         self.sealed = self.judged or study.has(seal.NAME) or "seal" in events
@@ -55,13 +55,13 @@ class Checks:
         self.due = self._due(events)
 
     def has(self, *path: str) -> bool:
-        """Whether the lock has a value at `path`: some items are those of some studies only."""
+        """Return whether the lock has a value at `path`, for items that only some studies have."""
         try:
             found: Any = self.study.lock.content
             for name in path:
                 found = found.get(name) or {}
             return bool(found)
-        except Exception:  # check_lock says so
+        except Exception:  # check_lock reports it
             return False
 
     def check_lock(self) -> str:
@@ -228,7 +228,10 @@ class Checks:
         return told
 
     def _opened(self) -> None:
-        """The held-out problems of every registered task were opened, once an attempt, and no others."""
+        """Raise Tampered unless the held-out problems of all registered tasks, and no others, were opened.
+
+        Each attempt may open those of a task once, for the purpose of confirming.
+        """
         asked = {cell[1] for cell in self.study.lock.content["grid"]}
         opened, attempts = dict.fromkeys(asked, 0), 0
         for entry in self.study.entries:
@@ -248,7 +251,7 @@ class Checks:
             raise Tampered(f"{ledger.NAME}: {unopened[0]} was confirmed and its held-out ids never opened")
 
     def _excluded(self) -> None:
-        """Lanes are excluded where the registered predicate says so, and nowhere else."""
+        """Raise Tampered unless exactly the lanes that the registered predicate covers are excluded."""
         limit = (self.study.registered.get("exclude") or {}).get("prompt_tokens_above")
         for head in records.heads(self.study.confirmed):
             covered = limit is not None and head.prompt_tokens > limit
@@ -257,7 +260,7 @@ class Checks:
                 raise Tampered(f"{head.key}: {said} registered exclusion covers it")
 
     def _inherited(self, chosen: Document) -> str:
-        """Followed up to the registration that made it: a parent that is not here could be anything."""
+        """Follow an inherited selection to the registration that made it. Raises CannotTell without that."""
         study = self.study
         while selection.inherited(study):
             parent = selection.parent(study)
@@ -272,8 +275,9 @@ class Checks:
         return f"{chosen.digest}, that of {study.folder.name}, whose audit derives it again"
 
     def _attempts(self, event: str, found: Sequence[Record]) -> int:
-        """How many attempts the ledger has, each of which found the records of those before it. Lines of
-        probes from before 2026-11-22 do not say what they found.
+        """Return how many attempts the ledger has; each must have found the records of those before it.
+
+        Probe lines from before 2026-11-22 do not have the number of records.
         """
         lines = [entry.body for entry in self.study.entries if entry.event == event]
         started = Counter(head.attempt for head in records.heads(found))
@@ -290,8 +294,9 @@ class Checks:
         return len(lines)
 
     def _due(self, events: Collection[str]) -> str | None:
-        """The event of the newest document, where its line would be the next one of the ledger: a crash may
-        have come between the two, and the command that was cut off adds it.
+        """Return the event of the newest document if the ledger does not have its line yet; else None.
+
+        A crash may come between the two; the interrupted command, run again, adds the line.
         """
         if self.study.traces() == [lock.NAME]:
             return CITED[lock.NAME][0]
@@ -305,22 +310,20 @@ class Checks:
             raise NotRun
 
     def _follows(self, reached: bool, *, after: bool) -> None:
-        """A step that follows by itself from the one before it: without it a study is unfinished, or somebody
-        took it out.
-        """
+        """Raise Unfinished for a missing step that confirm makes after the previous one, else NotRun."""
         if after and not reached and not self.ended:
             raise Unfinished(f"run: kv-prereg confirm {self.study.folder}")
         self._reached(reached)
 
     def _named(self, what: str, digest: str, event: str, field: str) -> None:
-        """The ledger's one line of `event` cites `digest`, or is to come."""
+        """Raise Tampered unless the only ledger line of `event` cites `digest` or is still to come."""
         if event == self.due:
             return
         if [entry.body.get(field) for entry in self.study.entries if entry.event == event] != [digest]:
             raise Tampered(f"the ledger's {event} line is missing or cites another {what}")
 
     def _stood_at(self, document: Document) -> None:
-        """The ledger once had the count and the head that the document keeps."""
+        """Raise Tampered unless the ledger once had the count and the head in the document."""
         kept = document.content["ledger"]
         if kept["count"] > len(self.study.entries) or kept != ledger.at(self.study.entries[: kept["count"]]):
             raise Tampered("names a ledger head that this ledger never had; lines were cut or rewritten")
@@ -332,16 +335,16 @@ class Checks:
             text = f"{path.name}: ends in {torn} bytes of a torn line"
             if self.sealed:
                 raise Tampered(text)
-            if self.ended:  # nobody cuts it off any more
+            if self.ended:  # no later attempt will cut it off
                 return
             raise Unfinished(f"{text}, which the next attempt truncates")
 
 
 def _ours(found: Iterable[Path]) -> set[Path]:
-    """Without what a system leaves where somebody looked, which is named among what nobody vouches for."""
+    """Return the paths without files of the operating system, which the inventory names as unknown."""
     return {path for path in found if not inventory.of_a_system(path.name)}
 
 
 def _prompts(found: Iterable[Record]) -> set[tuple[str, str]]:
-    """Digests of what each model was fed."""
+    """Return (model, prompt digest) of all records."""
     return {(head.key.model, head.prompt) for head in records.heads(found)}

@@ -1,7 +1,7 @@
-"""What lies in the folder of a registration: evidence, what was drawn from it, and what nobody vouches for.
+"""Classify the files in the folder of a registration: evidence, drawings derived from it, and unknown files.
 
-Names and kinds are looked at before anything is opened. A link shows other bytes on another machine and a
-pipe waits for ever: none of them is evidence, whatever it leads to.
+Names and file types are checked before anything is opened. A link shows other bytes on another machine and a
+pipe blocks, so neither is evidence, whatever it leads to.
 """
 
 import os
@@ -46,7 +46,7 @@ __all__ = [
 Kind = Literal["evidence", "derived", "unknown"]
 
 FIGURES, REPORT = "figures", "report.html"
-# The files that `figures.report` writes beside report.html, for studies that have what they show.
+# The files that `figures.report` writes next to report.html; each study has some of them.
 DRAWINGS = frozenset(
     {
         "collapse.md",
@@ -78,13 +78,13 @@ DRAWINGS = frozenset(
         ),
     }
 )
-PROOFS = ("ots", "tsr", "git.json")  # what the witnesses in `protocol.witnesses` give
+PROOFS = ("ots", "tsr", "git.json")  # suffixes of the proofs by `protocol.witnesses`
 _ALWAYS = {PROTOCOL, lock.NAME, signing.NAME, bundle.NAME, ledger.NAME, CLAIM, SEAL, VERDICT}
 _PHASES = tuple(records.FOLDERS.values())
 _SIDES = tuple(f"{phase}/{records.TRAJECTORIES}" for phase in _PHASES)
 _HEADERS = f"{anchors.FOLDER}/{anchors.HEADERS}"
 _OCCLUDED = f"{ANATOMY}/{anatomies.VALUES}"
-_STRICT = (*_PHASES, anchors.FOLDER, COST, ANATOMY)  # where nothing lies that is not evidence
+_STRICT = (*_PHASES, anchors.FOLDER, COST, ANATOMY)  # which hold nothing but evidence
 _FOLDERS = frozenset({*_STRICT, *_SIDES, _HEADERS, FIGURES, _OCCLUDED})
 _SIDE_FILE = re.compile(r"[0-9a-f]{64}\.json\.gz")
 _PROOF = re.compile(rf"({'|'.join(anchors.DOCUMENTS)})\.({'|'.join(map(re.escape, PROOFS))})")
@@ -92,7 +92,7 @@ _MEASURED = re.compile(r"[0-9a-f]{12}\.jsonl")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _TRACED = (anatomies.TRACES, anatomies.CHOSEN, anatomies.VERDICT)
 _HEADER = re.compile(r"\d+\.hex")
-_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}")  # what `files.create` was writing when it was killed
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}")  # a temporary file of `files.create`, which was killed
 _OF_SYSTEMS = re.compile(r"\.DS_Store|\._.+|Thumbs\.db|desktop\.ini|\.directory|\.nfs[0-9a-f]+")
 _OTHER = MappingProxyType(
     {
@@ -109,16 +109,16 @@ _MOST_SHOWN = 5
 
 
 class _Entry(NamedTuple):
-    path: str  # from the folder, with slashes
-    kind: str  # as in _OTHER
+    path: str  # relative to the folder, with slashes
+    kind: str  # a value of _FILE_TYPES
     size: int  # bytes
 
 
 def check(study: Registration) -> str:
-    """How much is evidence, how much is drawn from it, and by name what is neither.
+    """Return the count of evidence files, the count of drawings and the names of all other files.
 
-    Raises Tampered for a link or another special file in the place of ours, and for what lies among records,
-    probe or proofs and is none. What a write that was cut off or a file manager leaves there fails nothing.
+    Raises Tampered for a link or another special file with the name of one of ours, and for an unknown file
+    in a folder of evidence. Leftovers of a killed run or a file manager do not fail.
     """
     entries = {entry.path: entry for entry in _entries(study.folder)}
     kinds = accounted(study)
@@ -138,15 +138,15 @@ def check(study: Registration) -> str:
 
 
 def accounted(study: Registration) -> dict[str, Kind]:
-    """Everything in the folder, by its path from there, sorted. A folder that is not ours is one entry, its
-    path ending in a slash: nothing in it is ever read.
+    """Return the kind of everything in the folder, by relative path, sorted.
 
-    Raises Tampered as `check` does for what is no plain file or folder in the place of one of ours.
+    An unknown folder is one entry, whose path ends in a slash; nothing in it is ever read. Raises Tampered
+    for a special file with the name of a file or folder of ours.
     """
     entries = list(_entries(study.folder))
     for entry in entries:
         _refuse_special(entry)
-    read = _task_files(study)  # of the lock, which is opened when all that is always ours is a plain file
+    read = _task_files(study)  # reads the lock, so the names that every study has were checked first
     for entry in entries:
         _refuse_special(entry, read)
     cited = {side: _cited(study, phase) for phase, side in zip(records.FOLDERS, _SIDES, strict=True)}
@@ -158,12 +158,12 @@ def accounted(study: Registration) -> dict[str, Kind]:
 
 
 def of_a_system(name: str) -> bool:
-    """Whether file managers and network drives leave files of this name in any folder."""
+    """Return whether file managers or network drives leave files of this name in any folder."""
     return _OF_SYSTEMS.fullmatch(name) is not None
 
 
 def shown(path: str) -> str:
-    """A name as it may be printed: letters that only look like ours are told apart."""
+    """Return a name that is safe to print: non-ASCII letters are escaped, since some look like ASCII ones."""
     return path if path.isascii() and path.isprintable() else ascii(path)
 
 
@@ -182,7 +182,7 @@ def _entries(folder: Path, below: str = "") -> Iterator[_Entry]:
 
 
 def _refuse_special(entry: _Entry, read: frozenset[str] = frozenset()) -> None:
-    """read: names of the files that tasks read."""
+    """Raise Tampered for a special file with the name of ours. task_names: files that tasks read."""
     path = entry.path.rstrip("/")
     if path in _FOLDERS:
         if entry.kind != "a folder":
@@ -197,7 +197,7 @@ def _refuse_special(entry: _Entry, read: frozenset[str] = frozenset()) -> None:
 
 
 def _kind(study: Registration, path: str, cited: dict[str, set[str] | None]) -> Kind:
-    """cited: names of the side files that records cite, by their folder; None where records are damaged."""
+    """Classify one path. cited: side files that records cite, by folder; None where records are damaged."""
     folder, name = path.rpartition("/")[::2]
     if not folder:
         if name == REPORT:
@@ -222,11 +222,11 @@ def _kind(study: Registration, path: str, cited: dict[str, set[str] | None]) -> 
 
 
 def _conditional(study: Registration, name: str) -> bool:
-    """Whether a file is evidence that is evidence of some studies only, or with some content only."""
+    """Return whether a file is evidence that only some studies have, or only with certain content."""
     if name == SELECTION:
         try:
             return study.swept
-        except (Refusal, CannotTell):  # the item of the lock says so
+        except (Refusal, CannotTell):  # the check of the lock reports it
             return True
     if name.endswith(".jsonl"):
         return name in _task_files(study)
@@ -239,14 +239,14 @@ def _conditional(study: Registration, name: str) -> bool:
 def _registers(study: Registration, section: str) -> bool:
     try:
         return section in study.registered
-    except (Refusal, CannotTell):  # the item of the lock says so
+    except (Refusal, CannotTell):  # the check of the lock reports it
         return True
 
 
 def _task_files(study: Registration) -> frozenset[str]:
     try:
         return study.task_files
-    except (Refusal, CannotTell):  # the item of the lock says so
+    except (Refusal, CannotTell):  # the check of the lock reports it
         return frozenset()
 
 
@@ -254,13 +254,14 @@ def _cited(study: Registration, phase: str) -> set[str] | None:
     try:
         found = study.confirmed if phase == "confirm" else study.probed
         return {path.name for path in records.cited(study.place(phase), found)}
-    except (Refusal, CannotTell):  # the items of the records say so
+    except (Refusal, CannotTell):  # the checks of the records report it
         return None
 
 
 def _left_behind(folder: str, name: str) -> bool:
-    """Whether a run that was killed leaves such a thing, or a system where somebody looked: whether a run may
-    is for the item of its records.
+    """Return whether a killed run or the operating system may have left such a file.
+
+    Whether the run may have such leftovers is for the check of its records.
     """
     cut_off = _UNFINISHED.fullmatch(name) or (folder in _SIDES and _SIDE_FILE.fullmatch(name))
     return bool(cut_off) or of_a_system(name)

@@ -1,11 +1,11 @@
-"""What an audit looks at: every item by name, in order, with the question of a reader that it belongs to."""
+"""The items of an audit, in order, each with the question of a reader that it answers."""
 
 from typing import Literal, NamedTuple
 
 __all__ = ["FROM_OUTSIDE", "ITEMS", "QUESTIONS", "Item"]
 
 Question = Literal["follows", "consistent", "outside", "again"]
-# In the words of a reviewer, each followed by the items that held.
+# Text for reviewers; the report lists after each the items that passed.
 QUESTIONS: dict[Question, str] = {
     "follows": "it follows from what was registered",
     "consistent": "it is consistent with itself",
@@ -15,7 +15,7 @@ QUESTIONS: dict[Question, str] = {
 
 
 class Item(NamedTuple):
-    """missable: that it cannot be told here is no gap in the evidence."""
+    """An item of an audit. is_optional: an undetermined result is no gap in the evidence."""
 
     name: str
     question: Question

@@ -1,4 +1,4 @@
-"""Whether measured time and memory are what was registered, and make sense."""
+"""The audit of measured time and memory: they match the registration and satisfy the invariants."""
 
 from protocol.evidence.findings import NotRun, Unfinished
 from protocol.evidence.refusals import Tampered
@@ -9,12 +9,14 @@ from protocol.evidence.run.registration import Registration
 
 __all__ = ["check"]
 
-SHOWN = 3  # relations that a failure names
+SHOWN = 3  # invariants that a failure names
 
 
 def check(study: Registration, claimed: bool) -> str:
-    """How much of what is due each machine measured. Raises Tampered for what does not verify, does not make
-    sense or was not registered, NotRun where nothing was measured, Unfinished while more can be.
+    """Return how many of the registered repetitions each machine measured.
+
+    Raises Tampered for measurements that do not verify, break an invariant or were not registered, NotRun
+    where nothing was measured, Unfinished while more can be measured.
     """
     if costs.registered(study.lock.content) is None:
         raise Tampered("time was measured, and none was registered")

@@ -1,4 +1,4 @@
-"""Whether labelled traces are what was registered, came in turn and make sense."""
+"""The audit of anatomy traces: they match the registration, are in order and satisfy the invariants."""
 
 from collections import Counter
 
@@ -14,12 +14,14 @@ from protocol.evidence.run.registration import ANATOMY, Registration
 
 __all__ = ["check"]
 
-SHOWN = 3  # relations that a failure names
+SHOWN = 3  # invariants that a failure names
 
 
 def check(study: Registration, claimed: bool, ended: bool) -> str:
-    """How many traces ended how. Raises Tampered for what does not verify, does not make sense or was not
-    registered, NotRun where nothing was labelled, Unfinished while more can be.
+    """Return how many traces ended in each state.
+
+    Raises Tampered for traces that do not verify, break an invariant or were not registered, NotRun where
+    nothing was labelled, Unfinished while more traces can be labelled.
     """
     if anatomies.registered(study.lock.content) is None:
         raise Tampered("traces were labelled, and no [anatomy] was registered")
@@ -46,7 +48,7 @@ def check(study: Registration, claimed: bool, ended: bool) -> str:
 
 
 def _done(study: Registration) -> bool:
-    """Whether its verdict was written and entered. Raises Tampered where a document vanished that was."""
+    """Return whether the anatomy has its verdict. Raises Tampered for a document that only the ledger has."""
     events = {entry.event for entry in study.entries}
     for name, event in ((CHOSEN, "anatomy-chosen"), (VERDICT, "anatomy-judged")):
         if event in events and not files.there(study.folder / ANATOMY / name):

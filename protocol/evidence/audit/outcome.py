@@ -1,6 +1,4 @@
-"""What a check comes to, whatever it raises: what is wrong with the evidence is told from what this machine
-lacks.
-"""
+"""Run a check and turn what it raises into a finding: faults of the evidence or limits of this machine."""
 
 from collections.abc import Callable
 
@@ -11,8 +9,10 @@ __all__ = ["found"]
 
 
 def found(item: str, check: Callable[[], str]) -> Finding:
-    """The finding on one item. Whatever a damaged or absurd file provokes fails, in one line; what this
-    machine lacks cannot be told, with the remedy.
+    """Return the finding on one item.
+
+    Any exception from a damaged file is a failure, in one line; what this machine lacks is "cannot tell",
+    with the remedy.
     """
     try:
         return Finding(item, "held", line(check()))

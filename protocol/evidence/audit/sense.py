@@ -1,4 +1,4 @@
-"""Whether the records of a study make sense: every relation between their fields, over both phases."""
+"""Check the consistency of a study's records: all invariants between their fields, over both phases."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,13 +18,13 @@ from protocol.evidence.run.registration import Registration
 
 __all__ = ["Broken", "broken", "check"]
 
-SHOWN = 3  # relations that a failure names
-MOST = 200  # characters that are said of a difference: what a record holds is of any length
-UNKNOWN = Measure(0, 1, 1)  # of a model of which no lane ran
+SHOWN = 3  # invariants that a failure names
+MOST = 200  # characters of a message: the fields of a record may have any length
+UNKNOWN = Measure(0, 1, 1)  # for a model of which no lane ran
 
 
 class Broken(NamedTuple):
-    """A relation that does not hold: how often, and where first."""
+    """A violated invariant: in how many lanes, the first lane, and the message about it."""
 
     relation: Relation
     lanes: int
@@ -37,8 +37,10 @@ class Broken(NamedTuple):
 
 
 def check(study: Registration) -> str:
-    """What holds. Raises Tampered with the first relations that do not, CannotTell where all that does not
-    hold may be an honest study's, NotRun before anything is recorded.
+    """Return how many invariants hold in how many records.
+
+    Raises Tampered with the first violations, CannotTell where an honest study could have caused all of them,
+    NotRun before anything is recorded.
     """
     found: dict[str, Broken] = {}
     measures: dict[str, Measure] = {}
@@ -47,7 +49,7 @@ def check(study: Registration) -> str:
     for phase in (
         "confirm",
         "probe",
-    ):  # of a sweep the probe has no full cache, which tells what a slot takes
+    ):  # the probe of a sweep lacks the full cache, from which the size of a slot follows
         if shards := _shards(study, phase):
             plan = planned_lanes.plan_of(study.lock.content, study.lock.digest, phase, _winner(study), words)
             for one in broken(plan, shards, study.place(phase), measures):
@@ -67,10 +69,10 @@ def check(study: Registration) -> str:
 def broken(
     plan: Plan, shards: Sequence[Sequence[Record]], place: Path, measures: dict[str, Measure]
 ) -> list[Broken]:
-    """The relations that do not hold in the records of a phase, in their order.
+    """Return the invariants that the records of a phase violate, in the order of the registry.
 
-    place: the folder of its side files. measures: what is known of models, to which is added what is found.
-    Raises Tampered for a trajectory that cannot be read.
+    folder: of the side files. measures: memory measures by model, to which this call adds. Raises Tampered
+    for a trajectory that cannot be read.
     """
     found: dict[str, Broken] = {}
     phase = Phase.of(plan, shards)
@@ -105,10 +107,10 @@ def _shards(study: Registration, phase: str) -> list[Sequence[Record]]:
 
 
 def _winner(study: Registration) -> str | None:
-    """The candidate whose policy a sweep's arm has, as its selection says."""
+    """Return the candidate that the selection of a sweep chose; None without one."""
     if not (study.swept and study.has(registration.SELECTION)):
         return None
     try:
         return str(study.selection.content["selected"]["winner"])
-    except (Refusal, KeyError, TypeError):  # its own check says so
+    except (Refusal, KeyError, TypeError):  # the check of the selection reports it
         return None

@@ -1,7 +1,7 @@
-"""Where a registration stands, from its files: its state, and what somebody could have seen of it.
+"""The status of a registration from its files: its state, and which results somebody could have seen.
 
-Read here is what the files say. Digests of records are not computed again, nor is anything derived: whether
-the evidence verifies is for the audit.
+Only the statements of the files are read. Whether they verify is for the audit: no digest of a record is
+recomputed and nothing is derived again.
 """
 
 from typing import Any, Literal, NamedTuple, TypedDict
@@ -16,7 +16,7 @@ from protocol.evidence.run.registration import Registration
 
 __all__ = ["LABELLED", "Seen", "Standing", "seen", "standing", "unreadable"]
 
-LABELLED = "judged"  # of an anatomy
+LABELLED = "judged"  # the anatomy has its verdict
 State = Literal[
     "written",  # protocol.toml and nothing else
     "locking",  # a crash came between the lock and the first line of the ledger
@@ -37,7 +37,7 @@ class Probed(TypedDict):
 
 
 class Seen(TypedDict):
-    """What could be known of a study at some moment, by what had been run or opened."""
+    """The results of a study that could be known at some moment."""
 
     probe: Probed
     selection: bool
@@ -47,41 +47,42 @@ class Seen(TypedDict):
 
 
 class Standing(NamedTuple):
-    """Fields that the state does not have are None or 0."""
+    """The status of a study. Fields that do not apply to its state are None or 0."""
 
     name: str
     folder: str
     state: State
-    why: str | None = None  # of a withdrawal or an amendment; what is INVALID
+    why: str | None = None  # reason of a withdrawal or an amendment, or why it is INVALID
     lock: str | None = None
     ledger: Head | None = None
     swept: bool = False
     selected: str | None = None  # the candidate of a sweep
     probes: int = 0  # attempts
-    attempts: int = 0  # to confirm; all but the one that seals were aborted
+    attempts: int = 0  # to confirm; all but the one that sealed were aborted
     records: int = 0
-    registered: int = 0  # lanes, each of which ends in one record
-    after_claim: bool = False  # withdrawn or amended after it
+    registered: int = 0  # lanes, with one record each
+    after_claim: bool = False  # withdrawn or amended after the claim
     verdict: str | None = None
     amends: dict[str, Any] | None = None  # name, lock and after_claim, as in the lock
-    replicates: str | None = None  # the name of the study that this one repeats
-    randomness: str | None = None  # where its late value comes from
+    replicates: str | None = None  # name of the study that this one repeats
+    randomness: str | None = None  # source of its late value
     amended: str | None = None  # the lock that amends this one
-    anatomy: str | None = None  # how far [anatomy] is: "judged", or traces of those that are due
+    anatomy: str | None = None  # progress of [anatomy]: "judged", or the count of traces
 
 
 def standing(study: Registration) -> Standing:
-    """The state that the files of a study show. A damaged registration is INVALID, one that this machine
-    cannot read is "cannot tell", and `why` is one line.
+    """Return the status that the files of a study show.
+
+    A damaged registration is INVALID, one that this machine cannot read is "cannot tell"; `why` is one line.
     """
     try:
         return _standing(study)
-    except Exception as problem:  # whatever a damaged file provokes is its state
+    except Exception as problem:  # any exception from a damaged file determines the state
         return unreadable(study, problem)
 
 
 def unreadable(study: Registration, problem: Exception) -> Standing:
-    """Where a registration stands of which reading provoked `problem`."""
+    """Return the status of a registration whose reading raised `error`."""
     if remedy := trouble(problem):
         return Standing(study.name, str(study.folder), "cannot tell", why=remedy)
     kind = "" if isinstance(problem, Tampered) else f"{type(problem).__name__}: "
@@ -89,7 +90,7 @@ def unreadable(study: Registration, problem: Exception) -> Standing:
 
 
 def seen(study: Registration) -> Seen:
-    """What can be known of a locked study now.
+    """Return which results of a locked study can be known now.
 
     Raises BadInput when it is not locked, Tampered when its documents and its ledger contradict each other.
     """
@@ -105,7 +106,7 @@ def seen(study: Registration) -> Seen:
 
 
 def _refuse_contradiction(study: Registration) -> None:
-    """As `seen` raises."""
+    """Raise as `read_exposure` does."""
     locked = study.lock
     if study.traces() == [lock.NAME]:
         raise BadInput(
@@ -176,7 +177,7 @@ def _state(study: Registration) -> State:
             return "amended"
         case Entry():
             return "judged"
-    if study.has(registration.SEAL):  # a verdict without its line is completed by judging again
+    if study.has(registration.SEAL):  # judging again adds the missing line of a verdict
         return "sealed"
     return "claimed" if study.has(registration.CLAIM) else "locked"
 
@@ -191,5 +192,5 @@ def _recorded(study: Registration) -> int:
 
 
 def _lines(study: Registration, phase: str) -> int:
-    """Whole lines in the shards of a phase."""
+    """Return the number of complete lines in the shards of a phase."""
     return sum(map(files.lines, records.shards(study.place(phase))))

@@ -1,4 +1,4 @@
-"""Documents as bytes on disk: canonical, read strictly, written once and whole, appended without loss.
+"""File formats: canonical JSON documents, strict field declarations, files written once, journals.
 
 May import: protocol.evidence.refusals, protocol.evidence.findings, protocol.evidence.mistakes.
 """

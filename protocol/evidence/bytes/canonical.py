@@ -1,6 +1,6 @@
-"""Canonical JSON: one value, one sequence of bytes, one digest (RFC 8785, without floats).
+"""Canonical JSON: one value has one sequence of bytes and one digest (RFC 8785, without floats).
 
-Keys are ASCII, so sorting them by code point is sorting them by UTF-16 unit as the RFC asks. Decimals are
+Keys are ASCII, so sorting by code point equals sorting by UTF-16 unit, which the RFC requires. Decimals are
 written as strings: a float has two readings (its shortest decimal, its bits), a string has one.
 """
 
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, NoReturn
 
 from protocol.evidence.refusals import BadInput, Tampered
 
-LARGEST = 2**53 - 1  # beyond it, readers that hold numbers as doubles see another integer
-LONG = re.compile(rb"[:,\[]-?\d{16}")  # after a comma: an integer that could be beyond it
+LARGEST = 2**53 - 1  # readers that store numbers as doubles change larger integers
+LONG = re.compile(rb"[:,\[]-?\d{16}")  # after a comma: an integer that could be larger
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 def dumps(value: Any) -> bytes:
-    """The canonical bytes of strings, integers, booleans, None, lists, tuples and mappings with ASCII keys.
+    """Return canonical bytes of strings, integers, booleans, None, sequences and mappings with ASCII keys.
 
     Raises BadInput, naming the key path, for anything else.
     """
@@ -27,33 +27,33 @@ def dumps(value: Any) -> bytes:
 
 
 def encoded(value: Any) -> bytes:
-    """The canonical bytes of what `loads` gave, or of a part of it: nothing of it is checked again."""
+    """Return the canonical bytes of a value from `loads`, or of a part of it, without checking it again."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=dict)
     return text.encode()
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of the canonical bytes, in hex."""
+    """Return the SHA-256 of the canonical bytes, in hex."""
     return hashlib.sha256(dumps(value)).hexdigest()
 
 
 def loads(data: bytes, where: str) -> Any:
-    """Read canonical bytes; `where` names them in the refusal.
+    """Parse canonical bytes; `source` names them in error messages.
 
     Raises Tampered for anything that `dumps` would not have written: duplicate keys, floats, NaN, spaces,
-    keys out of order, needless escapes. The digest of what is returned is the SHA-256 of `data`.
+    keys out of order, needless escapes. The digest of the returned value is the SHA-256 of `data`.
     """
     try:
         value = json.loads(data.decode("ascii"), parse_float=_Float, parse_constant=_Float)
         if encoded(value) == data and not LONG.search(b"," + data):
-            return value  # no key was there twice: one of the two would not have been written again
+            return value  # no key is duplicated: encoding would have lost one of the two
     except (ValueError, RecursionError):
         pass
     return _read_with_places(data, where)
 
 
 def texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in `value`, with the key path that leads to it; keys are not among them."""
+    """Yield the key path and text of every string in `value`, without keys."""
     match value:
         case str():
             yield path.lstrip("."), value
@@ -66,7 +66,7 @@ def texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _read_with_places(data: bytes, where: str) -> Any:
-    """`loads` of bytes that are not ASCII, or that it refuses: slower, and knows the key path of a fault."""
+    """Parse as `loads` does, more slowly: accepts non-ASCII text and names the key path of a fault."""
     try:
         parsed = json.loads(
             data.decode("utf-8"),
@@ -89,11 +89,11 @@ def _read_with_places(data: bytes, where: str) -> Any:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as it was written, duplicate keys included."""
+    """A parsed object with duplicate keys kept."""
 
 
 class _Float(NamedTuple):
-    """A number with a fraction or an exponent, NaN or an infinity, as it was written."""
+    """A number with a fraction or an exponent, NaN or an infinity, as text."""
 
     text: str
 
@@ -129,7 +129,7 @@ def _check(value: Any, path: str) -> None:
             _refuse(path, f"is the number {value!r}; write decimals as strings")
         case list() | tuple():
             if set(map(type, value)) == {int} and min(value) >= -LARGEST and max(value) <= LARGEST:
-                return  # as most of what is written is, of trajectories
+                return  # fast path: trajectories are mostly lists of integers
             for index, item in enumerate(value):
                 _check(item, f"{path}[{index}]")
         case Mapping():

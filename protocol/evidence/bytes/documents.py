@@ -1,7 +1,7 @@
-"""Documents: lock, selection, claim, seal and verdict. Canonical JSON and a newline, written once.
+"""Documents: lock, selection, claim, seal and verdict. Each is canonical JSON and a newline, written once.
 
-The digest of a document is the SHA-256 of its canonical bytes, which end before the newline. Its text is NFC:
-what looks the same is the same. (What a model wrote is in no document, and stays as it was written.)
+The digest of a document is the SHA-256 of its canonical bytes, without the newline. Its text is NFC, so text
+that looks the same has the same bytes. (No document holds model output, which is never normalised.)
 """
 
 import hashlib
@@ -21,7 +21,7 @@ class Document(NamedTuple):
 
 
 def headed(kind: str, own: Mapping[str, Field]) -> Table:
-    """The declaration of a document that says what it is and has `own` beside it."""
+    """Return the table of a document: the fields `kind` and `version`, then `body_fields`."""
     head = {
         "kind": Field(Choice(f"kv-prereg {kind}"), "What the file is."),
         "version": Field(Whole(1, 1), "Of its format."),
@@ -30,7 +30,7 @@ def headed(kind: str, own: Mapping[str, Field]) -> Table:
 
 
 def write(path: Path, content: Mapping[str, Any], declared: Table | None = None) -> str:
-    """Create the document and return its digest. Raises BadInput for what `read` would not take back."""
+    """Create the document and return its digest. Raises BadInput for content that `read` would refuse."""
     data = canonical.dumps(content)
     if wrong := _wrong(canonical.loads(data, path.name), declared):
         raise BadInput(f"{path.name}: {wrong}")
@@ -39,9 +39,10 @@ def write(path: Path, content: Mapping[str, Any], declared: Table | None = None)
 
 
 def read(path: Path, declared: Table | None = None) -> Document:
-    """Raises Tampered when the file is missing or is not what `write` leaves: naming the field, where it is
-    not what is declared. Without a declaration only its digest is asked for. Where only its line ending is
-    another, that is Rewritten, a Tampered too.
+    """Read a document and check it against `table`; without a table only its form is checked.
+
+    Raises Tampered, naming the field, when the file is missing or is not what `write` leaves, and Rewritten,
+    a subclass of Tampered, where only the line endings differ.
     """
     try:
         data = files.read(path, files.MOST_OF_A_DOCUMENT)

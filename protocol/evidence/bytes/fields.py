@@ -1,8 +1,8 @@
-"""What a document may hold, said once: its strict reader and its JSON Schema follow from one declaration.
+"""Declarations of document fields, from which both the strict reader and the JSON Schema follow.
 
-A kind is what one value may be: in words, as a test and as a schema. A field is a kind with its meaning; a
+A kind says what one value may be: as text, as a test and as a schema. A field is a kind with a description; a
 table is fields by name. A class whose fields are `Annotated[type, Field(...)]` is a declaration too: see
-`declared` and `content`. A value of another kind is a `Fault`.
+`table_of` and `to_json`. A value of another kind is a `Fault`.
 """
 
 import re
@@ -18,13 +18,13 @@ from protocol.evidence.bytes.typed import meant, typed, wrong
 from protocol.evidence.refusals import NONE_MEANT, near, unknown
 
 Schema = dict[str, Any]
-MISTYPED = 0.6  # likeness of an unknown field and a missing one
+MISTYPED = 0.6  # least similarity of an unknown field to a missing one
 
 
 class Kind:
-    """What a value may be, in `words` that follow "write" and "it must be"."""
+    """What a value may be. `expected` is text that follows "write" and "it must be"."""
 
-    share = False  # whether it is a number up to 1, which may be thought of in percent
+    share = False  # whether it is a number up to 1, which people may write in percent
 
     @property
     def words(self) -> str:
@@ -35,36 +35,36 @@ class Kind:
 
     @cached_property
     def fits(self) -> Callable[[Any], bool]:
-        """Whether `read` takes a value and all inside it: put together once, for thousands of values."""
+        """A function that says whether `read` takes a value and all inside it; built once for many values."""
         return self.holds
 
     def schema(self) -> Schema:
         raise NotImplementedError
 
     def read(self, value: Any, at: str) -> Any:
-        """`value`, as the code has it. Raises Fault; `at`: the path of the value."""
+        """Return `value` as a Python value. Raises Fault. path: of the value, for messages."""
         if not self.holds(value):
             raise self.fault(value, at)
         return value
 
     def content(self, value: Any) -> Any:
-        """What was read, as canonical JSON holds it."""
+        """Return a value that `read` returned, as canonical JSON has it."""
         return value
 
     def missing(self, name: str, example: Any = None) -> str:
-        """What is said where the field `name` of this kind is missing."""
+        """Return the message for a missing field `name` of this kind."""
         given = "..." if example is None else typed(example)
         return f"missing; add {name} = {given}{self.words and f' ({self.words})'}"
 
     def fault(self, value: Any, at: str, words: str = "") -> Fault:
-        """words: of the kind, where they are not its own."""
+        """Return the fault of `value`. expected: overrides the text of the kind."""
         fix = meant(value, self.fits, share=self.share)
         return wrong(value, at, words or self.words, fix, text=self.schema().get("type") == "string")
 
 
 @dataclass(frozen=True)
 class Plain(Kind):
-    """A value that a test tells. json: its schema."""
+    """A value that the function `test` accepts. json: its schema."""
 
     test: Callable[[Any], bool]
     json: Schema
@@ -77,7 +77,7 @@ class Plain(Kind):
         return self.json
 
 
-ANYTHING = Plain(lambda value: True, {})  # that only its owner reads
+ANYTHING = Plain(lambda value: True, {})  # checked by its reader
 FLAG = Plain(lambda value: isinstance(value, bool), {"type": "boolean"}, "true or false")
 
 
@@ -120,9 +120,9 @@ class Whole(Kind):
 
 
 class Choice(Kind):
-    """One of a few words. of: what they name, if not the field. meant: as `hint` has it."""
+    """One of a few texts. noun: what they name, if not the field. corrections: as in `suggest`."""
 
-    listing = ""  # the command that prints them, where they are many
+    listing = ""  # the command that lists all options, where they are many
 
     def __init__(self, *options: str, of: str = "", meant: Mapping[str, str] = NONE_MEANT):
         self.options, self.of, self.meant = options, of, meant
@@ -172,7 +172,7 @@ class OrNull(Kind):
 
 @dataclass(frozen=True)
 class ListOf(Kind):
-    """Read as a tuple. words: where given, they are of the list and all its entries."""
+    """A list, read as a tuple. expected: if set, it describes the list together with all its entries."""
 
     each: Kind
     least: int = 0
@@ -204,7 +204,7 @@ class ListOf(Kind):
 
 
 def row(*kinds: Kind, words: str) -> Kind:
-    """A list of so many values, each of a kind of its own."""
+    """Return the kind of a list with a fixed kind for each position."""
 
     def test(value: Any) -> bool:
         long = isinstance(value, list) and len(value) == len(kinds)
@@ -216,7 +216,7 @@ def row(*kinds: Kind, words: str) -> Kind:
 
 @dataclass(frozen=True)
 class MapOf(Kind):
-    """An object whose keys are names that the declaration does not know."""
+    """An object with arbitrary keys, whose values are all of one kind."""
 
     each: Kind
     words: str = "an object"
@@ -245,8 +245,8 @@ def _parts(made: Any) -> Mapping[str, Any]:
 class Field(NamedTuple):
     """A field of a table.
 
-    without: what holds where it is left out; None: it must be there. when: another field of the table and
-    the words of it with which this one stands; with any other it is unknown.
+    if_absent: what a missing field means; None if the field is required. only_if: another field of the table
+    and the values of it for which this field applies; for any other value the field is unknown.
     """
 
     kind: Kind
@@ -263,7 +263,7 @@ class Field(NamedTuple):
         return self.kind.schema() | {"description": f"{self.meaning}{left_out}", **self._stated()}
 
     def _stated(self) -> Schema:
-        """The example, and the default where a value stands for it."""
+        """Return the example, and the default where `if_absent` is a value of the kind."""
         value = int(self.without) if self.without and self.without.isdecimal() else self.without
         default = isinstance(self.kind, Whole | Choice) and self.kind.holds(value)
         example = {} if self.example is None else {"examples": [self.example]}
@@ -272,8 +272,10 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class Table(Kind):
-    """Fields by name. made: what reading makes of them; parts: the fields of what was made; others: more
-    fields than are declared may stand there; meant: as `hint` has it, of fields.
+    """Fields by name.
+
+    constructor: makes the value that reading returns. attributes: returns the fields of such a value.
+    allow_extra: whether undeclared fields are accepted. corrections: as in `suggest`, for field names.
     """
 
     fields: Mapping[str, Field]
@@ -285,7 +287,7 @@ class Table(Kind):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The fields that always stand in it."""
+        """The required fields."""
         fields = self.fields.items()
         return tuple(name for name, field in fields if field.without is None and field.when is None)
 
@@ -327,7 +329,7 @@ class Table(Kind):
         return f"missing; add the table [{name}] with {', '.join(self.needed)}"
 
     def content(self, value: Any) -> dict[str, Any]:
-        """What was written: a field that was left out is not there."""
+        """Return the fields that were written, without those that were left out."""
         parts = self.parts(value)
         written = {name: parts[name] for name in self.fields if parts.get(name) not in (None, ())}
         return {name: self.fields[name].kind.content(part) for name, part in written.items()}
@@ -358,7 +360,7 @@ class Table(Kind):
         return self.made(**read)
 
     def _mistyped(self, name: str, more: list[str]) -> str:
-        """Which of the unknown fields a missing one probably is."""
+        """Return the message for a missing field that is probably one of the unknown ones; else ""."""
         for other in more:
             fix = self.meant.get(other, "")
             if fix == name or near(other, [name], MISTYPED) or near(name, [other]):
@@ -376,7 +378,7 @@ class Table(Kind):
 
 
 def declared(of: type, **more: Field) -> Table:
-    """The table whose fields a class annotates, and `more`; it reads as a value of that class."""
+    """Return the table of a class's annotated fields and `extra_fields`; reading returns an instance."""
     hints = get_type_hints(of, include_extras=True)
     own = {
         name: field
@@ -388,7 +390,7 @@ def declared(of: type, **more: Field) -> Table:
 
 
 def fault(kind: Kind, value: Any, at: str = "") -> str | None:
-    """What keeps `value` from being what evidence declares, beginning with its path; else None."""
+    """Return the audit message if `value` is not of `kind`, beginning with its path; else None."""
     return None if kind.fits(value) else _fault(kind, value, at)
 
 

@@ -1,6 +1,4 @@
-"""Files that are written once, whole and for good, and read as if a stranger had put them there; where those
-that were fetched are kept.
-"""
+"""Write files once and atomically, read them as untrusted input, and name the cache folder of downloads."""
 
 import hashlib
 import os
@@ -14,16 +12,16 @@ from pathlib import Path
 from protocol.evidence.findings import TooLarge
 from protocol.evidence.refusals import BadInput, Tampered
 
-MOST_OF_A_DOCUMENT = 1 << 22  # bytes; those of shipped studies have up to 65 000
+MOST_OF_A_DOCUMENT = 1 << 22  # the largest document of a shipped study has 65 000
 _PLAINLY = (
     os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 )
 
 
 def create(path: Path, data: bytes) -> None:
-    """Write `path`: on return it is on disk, and after a crash it is there whole or not at all.
+    """Write `path`: on return it is on disk, and after a crash it exists completely or not at all.
 
-    Raises BadInput when it exists: what is there is never replaced. Missing folders are made.
+    Raises BadInput when it exists: a file is never replaced. Missing folders are made.
     """
     make(path.parent)
     unfinished = _written_beside(path, data)
@@ -37,16 +35,18 @@ def create(path: Path, data: bytes) -> None:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """As `create`, but in place of what is there: only for files that nothing vouches for yet."""
+    """Write `path` as `create` does, but replace an existing file: only for files that nothing cites yet."""
     os.replace(_written_beside(path, data), path)
     sync(path.parent)
 
 
 def read(path: Path, most: int | None = None) -> bytes:
-    """The bytes of a plain file. Raises FileNotFoundError, and Tampered for anything else in its place and
-    for a file of more than `most` bytes: a link shows other bytes on another machine, a pipe waits for ever,
-    and a file without end fills the memory. Without `most` raises TooLarge above an eighth of this machine's
-    memory: what is parsed takes six times its bytes.
+    """Return the bytes of a plain file.
+
+    Raises FileNotFoundError, and Tampered for anything but a plain file and for more than `max_bytes` bytes:
+    a link shows other bytes on another machine, a pipe blocks, and an endless file fills the memory. Without
+    `max_bytes`, raises TooLarge above an eighth of this machine's memory: parsed data takes six times its
+    bytes.
     """
     with opened(path, most) as file:
         return file.read()
@@ -54,8 +54,10 @@ def read(path: Path, most: int | None = None) -> bytes:
 
 @contextmanager
 def opened(path: Path, most: int | None = None, share: int = 8) -> Iterator[BufferedReader]:
-    """A plain file to read from. Raises as `read` does; what is no plain file is not opened at all. share:
-    which part of the memory a file may have without `most`: one that is read piece by piece may have more.
+    """Open a plain file for reading. Raises as `read` does, and opens nothing but plain files.
+
+    memory_share: without `max_bytes`, a file may have one part in so many of the memory; a file that is read
+    piece by piece may have more.
     """
     refuse_other(path)
     with open(os.open(path, _PLAINLY), "rb") as file:
@@ -70,18 +72,18 @@ def opened(path: Path, most: int | None = None, share: int = 8) -> Iterator[Buff
 
 
 def lines(path: Path) -> int:
-    """How many newlines a plain file has. Raises as `read` does."""
+    """Return how many newlines a plain file has. Raises as `read` does."""
     with opened(path, share=2) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
 def refuse_other(path: Path) -> None:
-    """Raises as `read` does of what is no plain file, but opens nothing."""
+    """Raise Tampered for anything but a plain file, without opening it."""
     _refuse_other(path, path.lstat())
 
 
 def there(path: Path) -> bool:
-    """Whether anything has this name, be it a link that leads nowhere: reading it says what is wrong."""
+    """Return whether anything has this name, even a dangling link, which reading then refuses."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -90,9 +92,7 @@ def there(path: Path) -> bool:
 
 
 def listed(folder: Path) -> list[Path]:
-    """What lies in a folder, by name; nothing where none is. Raises Tampered for a link or a file in its
-    place.
-    """
+    """Return the sorted entries of a folder, none if it is missing. Raises Tampered for a link or a file."""
     if not there(folder):
         return []
     if not stat.S_ISDIR(folder.lstat().st_mode):
@@ -101,19 +101,19 @@ def listed(folder: Path) -> list[Path]:
 
 
 def plain_sha256(path: Path, most: int | None = None) -> str:
-    """SHA-256 in hex of what `read` returns, and refused as there."""
+    """Return the SHA-256 in hex of what `read` returns. Raises as `read` does."""
     with opened(path, most) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256(path: Path) -> str:
-    """Of weights, data and sources of this machine, which may be links."""
+    """Return the SHA-256 of weights, data or sources on this machine, which may be links."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def make(folder: Path) -> None:
-    """Make `folder` and what is missing above it; on return their names are on disk."""
+    """Make `folder` and its missing parents; on return their names are on disk."""
     if not folder.is_dir():
         make(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -121,13 +121,13 @@ def make(folder: Path) -> None:
 
 
 def identity(path: str | Path) -> str:
-    """Device, inode, size and both times: while they stay the same, a file is taken to hold what it held."""
+    """Return device, inode, size and both times: while these are equal, the content is assumed unchanged."""
     of = os.stat(path)
     return f"{of.st_dev}:{of.st_ino}:{of.st_size}:{of.st_mtime_ns}:{of.st_ctime_ns}"
 
 
 def sync(folder: Path) -> None:
-    """Bring the names in `folder` to disk; syncing a file does not bring its name."""
+    """Flush the names in `folder` to disk; syncing a file does not flush its name."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with named(folder):
@@ -138,7 +138,7 @@ def sync(folder: Path) -> None:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """An OSError from within says which path it is about: those of writing and syncing do not."""
+    """Add the path to an OSError from the `with` block: errors of writing and syncing lack it."""
     try:
         yield
     except OSError as error:
@@ -151,7 +151,7 @@ def _refuse_other(path: Path, found: os.stat_result) -> None:
 
 
 def _memory() -> int:
-    """Bytes of this machine; 8 GiB where it does not say."""
+    """Return the bytes of this machine's memory; 8 GiB where the system does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -172,6 +172,6 @@ def _written_beside(path: Path, data: bytes) -> Path:
 
 
 def home() -> Path:
-    """Where what was fetched is kept: $KV_PREREG_HOME, else ~/.cache/kv-prereg."""
+    """Return the folder of downloads: $KV_PREREG_HOME, else ~/.cache/kv-prereg."""
     chosen = os.environ.get("KV_PREREG_HOME")
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "kv-prereg"

@@ -1,4 +1,4 @@
-"""Compressed files, inflated up to a limit: a thousand bytes can hold a million."""
+"""Read gzip files up to a size limit, since a thousand compressed bytes can hold a million."""
 
 import zlib
 from pathlib import Path
@@ -6,13 +6,14 @@ from pathlib import Path
 from protocol.evidence.bytes import files
 from protocol.evidence.refusals import Tampered
 
-MOST = 1 << 28  # bytes, inflated: those of a batch of 2,600 lanes and 8,192 tokens
-_GZIP = 31  # of zlib: the window of 32 KiB, within the header and the checksum of gzip
+MOST = 1 << 28  # decompressed bytes: a batch of 2,600 lanes and 8,192 tokens
+_GZIP = 31  # zlib's wbits: a window of 32 KiB inside the header and the checksum of gzip
 
 
 def read(path: Path, most: int = MOST) -> bytes:
-    """What a file of one gzip member holds. Raises FileNotFoundError, and Tampered for what is no such file,
-    and for one that holds more than `most` bytes.
+    """Return the decompressed bytes of a file with one gzip member.
+
+    Raises FileNotFoundError, and Tampered for any other file and for over `max_bytes` decompressed bytes.
     """
     packed = files.read(path, most)
     inflating = zlib.decompressobj(_GZIP)

@@ -1,4 +1,4 @@
-"""Append-only files of lines, of which no acknowledged line is ever lost."""
+"""Append-only files of lines that never lose an acknowledged line."""
 
 import errno
 import os
@@ -11,8 +11,8 @@ from protocol.evidence.bytes import files
 from protocol.evidence.bytes.fields import DIGEST, Field, Table, Whole
 from protocol.evidence.refusals import AlreadyClaimed
 
-START = "0" * 64  # what the first line of a chain follows
-HEAD = Table(  # what a document keeps of a chain
+START = "0" * 64  # the previous digest of the first line of a chain
+HEAD = Table(  # the state of a chain, as a document records it
     {
         "count": Field(Whole(), "Lines."),
         "head": Field(DIGEST, "The sha256 of the last one; 64 zeros before the first."),
@@ -34,7 +34,7 @@ def split(data: bytes) -> Lines:
 
 
 def torn(file: IO[bytes]) -> int:
-    """Bytes after the last newline of a file, read from its end."""
+    """Return how many bytes follow the last newline of a file, read from its end."""
     end = start = file.seek(0, os.SEEK_END)
     while start:
         before, start = start, max(0, start - _BLOCK)
@@ -45,7 +45,7 @@ def torn(file: IO[bytes]) -> int:
 
 
 class Journal:
-    """A file of lines that this process alone may append to, until the `with` block ends."""
+    """A file of lines that only this process may append to until the `with` block ends."""
 
     def __init__(self, path: Path, descriptor: int, lines: Lines, kept: bool = True):
         self.lines = lines
@@ -54,7 +54,7 @@ class Journal:
         self._descriptor = descriptor
 
     def drop_torn(self) -> None:
-        """Cut a torn last line off; otherwise the next line would be glued to it."""
+        """Cut off a torn last line; otherwise the next line would be glued to it."""
         if self.lines.torn:
             with files.named(self._path):
                 os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - self.lines.torn)
@@ -80,25 +80,26 @@ class Journal:
 
 @contextmanager
 def opened(path: Path, *, wait: bool, kept: bool = True) -> Iterator[Journal]:
-    """The journal at `path`, made if missing. Opening changes nothing in it. kept: whether its `lines` hold
-    those that are there; of a file that is read in another way, they know the torn bytes alone.
+    """Open the journal at `path`, made if missing. Opening does not change its content.
 
-    Held by another process: wait for it, or raise AlreadyClaimed. Raises Tampered where no plain file is.
+    keep_lines: whether `lines` has the existing lines; otherwise only the count of torn bytes.
+    wait: whether to wait for another process that has it open or raise AlreadyClaimed. Raises Tampered for
+    anything but a plain file.
     """
     files.make(path.parent)
     if os.path.lexists(path):
         files.refuse_other(path)
     with path.open("a+b", buffering=0) as file:
         hold(file, wait=wait, what=str(path))
-        files.sync(path.parent)  # always: whoever made the file may have died before its name was on disk
+        files.sync(path.parent)  # always: the file's creator may have died before its name was on disk
         file.seek(0)
         lines = split(file.read()) if kept else Lines([], torn(file))
         yield Journal(path, file.fileno(), lines, kept)
 
 
 def hold(file: IO[bytes], *, wait: bool, what: str) -> None:
-    """Hold `file` against every other process until it is closed or this process dies, however it dies."""
-    import fcntl  # not on Windows, where auditing works all the same: it never holds a file
+    """Lock `file` against every other process until it is closed or this process dies."""
+    import fcntl  # missing on Windows, where auditing still works: it never locks a file
 
     try:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""Text of a stranger, as it may be printed: what a terminal obeys or hides is shown instead of sent.
+"""Print untrusted text safely: characters that a terminal obeys or hides are escaped.
 
-Escapes are those of JSON, so that JSON that was printed reads as before.
+The escapes are those of JSON, so printed JSON still parses to the same value.
 """
 
 import os
@@ -9,10 +9,10 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-__all__ = ["hush", "put", "shown"]
+__all__ = ["hush", "print_bytes", "put", "shown"]
 
-# Controls but the newline; what reorders, joins or hides text; separators that a terminal may break at;
-# halves of surrogate pairs, which are no characters. `analysis.output.shown` has the same.
+# Control characters except the newline; characters that reorder, join or hide text; line separators;
+# lone surrogates.
 _HIDDEN = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4"
     "\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0"
@@ -22,14 +22,15 @@ _HIDDEN = re.compile(
 
 
 def shown(text: str) -> str:
-    """`text` with \\u001b for an escape, and so on."""
+    """Return `text` with control characters escaped, such as \\u001b for ESC."""
     return _HIDDEN.sub(_escaped, text)
 
 
 def put(text: str, stream: TextIO | None, end: str = "\n") -> None:
-    """Print `text`, shown; what the encoding of the stream lacks is escaped too. None: one that was closed
-    before this process began, to which nothing is printed. Nothing is either where the reader has gone
-    (`| head`): what a command does and its exit status do not hang on who reads it to the end.
+    """Print `text` with control characters escaped, and characters that the stream cannot encode.
+
+    Nothing is printed to a stream that was closed before this process began (None) or whose reader has gone
+    (`| head`): neither changes what a command does or its exit status.
     """
     if stream is None:
         return
@@ -42,20 +43,31 @@ def put(text: str, stream: TextIO | None, end: str = "\n") -> None:
 
 
 def hush(*streams: TextIO) -> None:
-    """Let go of readers that have gone: what is written from now on, also by Python as it ends, goes nowhere.
+    """Redirect streams whose reader has gone to the null device, so that later writes raise nothing.
 
-    Without `streams`: of standard output and standard error, whichever it is.
+    Without `streams`, standard output and standard error are checked.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams or (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:
-            with suppress(OSError, ValueError):  # no file of its own
+            with suppress(OSError, ValueError):  # the stream has no file descriptor
                 os.dup2(nowhere, stream.fileno())
         except (AttributeError, OSError, ValueError):
-            pass  # not there, full or closed: Python tells it as it ends
+            pass  # missing, full or closed: Python reports it at exit
     os.close(nowhere)
+
+
+def print_bytes(text: str) -> None:
+    """Print `text` with control characters escaped as a line of UTF-8, whatever the encoding of standard output."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.buffer.write(shown(text).encode() + b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        hush(sys.stdout)
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What is wrong with a value; the value as a person types it in TOML; what was probably meant by it."""
+"""Messages about wrong values: the fault, the value as TOML, and the value that was probably meant."""
 
 import json
 import re
@@ -9,13 +9,15 @@ from typing import Any
 __all__ = ["Fault", "meant", "typed", "wrong"]
 
 NUMBER = re.compile(r"[+-]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-WHOLE_PERCENT = 2  # from which a number in the place of a share is taken for a percentage
+WHOLE_PERCENT = 2  # a number from here on, given where a share is expected, is read as a percentage
 MOST = 60  # characters of a value that a message shows
 
 
 class Fault(Exception):
-    """What is wrong with a value, beginning with its path: `written` for who wrote it, with the fix; `found`
-    for who checks evidence. missing, unknown: the field that is, where that is what is wrong.
+    """A wrong value. Both messages begin with its path.
+
+    author_message: for the author of the value, with the fix. audit_message: for who checks evidence.
+    missing, unknown: the name of the missing or unknown field, where that is the fault.
     """
 
     def __init__(self, written: str, found: str, *, missing: str = "", unknown: str = ""):
@@ -28,8 +30,9 @@ class Fault(Exception):
 
 
 def wrong(value: Any, at: str, words: str, fix: str | None, *, text: bool) -> Fault:
-    """Of a value that is not of the kind that `words` say. fix: what to type instead. text: whether it is to
-    be text.
+    """Return the fault of a value that is not what `expected` describes.
+
+    fix: what to type instead. is_text: whether the value should be text.
     """
     number = isinstance(value, int | Decimal) and not isinstance(value, bool)
     shown = str(value) if number else repr(value)
@@ -40,7 +43,7 @@ def wrong(value: Any, at: str, words: str, fix: str | None, *, text: bool) -> Fa
 
 
 def typed(value: Any) -> str:
-    """On one line, shortened."""
+    """Return `value` as TOML on one line, shortened to 60 characters."""
     try:
         text = _typed(value)
     except RecursionError:
@@ -49,10 +52,10 @@ def typed(value: Any) -> str:
 
 
 def meant(value: Any, fits: Callable[[Any], bool], *, share: bool = False) -> str | None:
-    """What to type in the place of `value` so that `fits` takes it; None where nothing is near.
+    """Return what to type instead of `value` so that `accepts` takes it; None where nothing is near.
 
-    Without its quotes, its brackets or its percent sign, or with them. share: whether a number above 1 is a
-    percentage.
+    Tried are the value with and without quotes, brackets or percent sign. is_share: whether a number above 1
+    is read as a percentage.
     """
     for other in _others(value, share):
         if fits(other):

@@ -1,4 +1,4 @@
-"""The parser of a command's words."""
+"""The argument parser of a command."""
 
 import argparse
 import sys
@@ -11,12 +11,12 @@ __all__ = ["parser"]
 
 
 class Parser(OneLine):
-    """Its messages repeat what was typed, or what a pattern of the shell found, and are shown as all text."""
+    """An argument parser that escapes control characters in its messages, which repeat what was typed."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         put(message, file or sys.stderr, end="")
 
 
 def parser(typed: str, doc: str | None) -> argparse.ArgumentParser:
-    """typed: as people type the command, "kv-prereg tasks". doc: its help."""
+    """Return a parser. command: as people type it, "kv-prereg tasks". doc: the help text."""
     return Parser(prog=typed, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)

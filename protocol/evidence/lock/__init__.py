@@ -1,4 +1,4 @@
-"""What is frozen, from the bytes on disk: the lock, the closure that it covers, its bundle and its signature.
+"""The lock of a registration: its fields, the digests that it freezes, the source bundle and the signature.
 
 May import: protocol.evidence.refusals, protocol.evidence.findings, protocol.evidence.bytes.
 """

@@ -1,4 +1,4 @@
-""".gitattributes of a registration: what keeps git from rewriting its bytes in somebody's clone."""
+"""The .gitattributes of a registration, which keeps git from converting line endings in a clone."""
 
 from pathlib import Path
 
@@ -11,6 +11,6 @@ CONTENT = b"# Evidence is hashed byte for byte: git must not rewrite line ending
 
 
 def write(folder: Path) -> None:
-    """Make the file, unless there is one: what somebody wrote into it is theirs."""
+    """Create the file unless it exists: its owner may have edited it."""
     if not files.there(folder / NAME):
         files.create(folder / NAME, CONTENT)

@@ -1,4 +1,4 @@
-"""sources.zip: the locked source tree, kept beside the lock so that the verdict can be derived again."""
+"""sources.zip: the locked source tree, stored next to the lock so that the verdict can be derived again."""
 
 import hashlib
 import io
@@ -12,11 +12,11 @@ from protocol.evidence.lock import closure, lock
 from protocol.evidence.refusals import Drifted, Tampered
 
 NAME = "sources.zip"
-MOST = 1 << 25  # bytes, of the bundle and of its members together: the shipped ones have up to 1.5 million
-MOST_MEMBERS = 4096  # the shipped ones have up to 300
+MOST = 1 << 25  # of the bundle, and of all its members: the shipped ones have up to 1.5 million
+MOST_MEMBERS = 4096  # the shipped bundles have up to 300
 
 _END = struct.Struct("<4s4H2LH")  # the end of a zip, without a comment
-_LONGEST_ENTRY = 256  # bytes, on average, of a member in the directory of the zip
+_LONGEST_ENTRY = 256  # most bytes per member, on average, in the directory of the zip
 _ENCRYPTED = 1
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 
@@ -24,8 +24,9 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 def write(folder: Path, root: Path, sources: Mapping[str, str]) -> str:
     """Bundle the files of `root` that `sources` names; return the SHA-256 of the zip.
 
-    The same files give the same bytes anywhere: sorted, stored, one fixed time. Written before the lock,
-    which names it, and refused after it. Raises Drifted when a file no longer has its digest.
+    The same files give the same bytes anywhere: sorted, uncompressed, with one fixed time. The bundle is
+    written before the lock, which names it. Raises AlreadyClaimed after the lock, Drifted when a file no
+    longer has its digest.
     """
     lock.refuse_second(folder)
     buffer = io.BytesIO()
@@ -43,19 +44,19 @@ def write(folder: Path, root: Path, sources: Mapping[str, str]) -> str:
 
 
 def verify(archive: Path, sources: Mapping[str, str]) -> list[str]:
-    """What differs between the members of the bundle and the locked `sources`; nothing when it holds."""
+    """Return the differences between the members of the bundle and the locked `sources`."""
     held = {name: hashlib.sha256(data).hexdigest() for name, data in _members(archive).items()}
     return closure.differences(sources, held)
 
 
 def read(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """What these members hold, as far as they are there. Raises Tampered for a bundle that cannot be read."""
+    """Return the bytes of the named members that exist. Raises Tampered for an unreadable bundle."""
     members = _members(archive)
     return {name: members[name] for name in names if name in members}
 
 
 def extract(archive: Path, sources: Mapping[str, str], to: Path) -> None:
-    """Write the locked tree below `to`. Raises Tampered unless every member is as locked."""
+    """Write the locked tree below `target`. Raises Tampered unless every member is as locked."""
     if wrong := verify(archive, sources):
         raise Tampered(f"{NAME}: {wrong[0]}")
     for name, data in _members(archive).items():
@@ -87,7 +88,7 @@ def _members(archive: Path) -> dict[str, bytes]:
 
 
 def _packed(archive: Path) -> bytes:
-    """The bytes of the bundle, if they end as those of `write` do: a directory of few members, no more."""
+    """Return the bytes of the bundle. Raises Tampered unless they end as `write` ends them."""
     data = files.read(archive, MOST)
     end = data[-_END.size :]
     if len(end) < _END.size or not end.startswith(b"PK\5\6") or data[-_END.size - 20 :].startswith(b"PK\6\7"):

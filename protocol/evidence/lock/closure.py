@@ -1,6 +1,6 @@
-"""The closure of a result: the digest of every byte that could change a number, read from disk.
+"""The closure of a result: digests of all files on disk that could change a number.
 
-What git thinks of a file plays no part: an untracked helper is imported as well as a tracked one.
+Whether git tracks a file does not matter: Python imports an untracked module as well as a tracked one.
 """
 
 import hashlib
@@ -15,21 +15,21 @@ from protocol.evidence.lock import installed_files
 from protocol.evidence.refusals import BadInput
 
 PACKAGES = ("policies", "protocol", "splits", "analysis", "figures")
-# What Python imports, and the data that code reads beside itself.
+# Files that Python imports, and data files that code reads from its own folder.
 _SUFFIXES = (".py", ".json", ".pyc", ".so", ".pyd")
 
 
 def sources(root: Path) -> dict[str, str]:
-    """SHA-256 of every code and JSON file below the packages of `root`, by posix path relative to it.
+    """Return the SHA-256 of every code and JSON file of the packages in `root`, by relative posix path.
 
-    Python's caches and hidden folders, which cannot be imported from, are left out.
+    Python's caches and hidden folders are left out, since nothing is imported from them.
     """
     found = (path for package in PACKAGES for path in _below(root / package))
     return {path.relative_to(root).as_posix(): files.sha256(path) for path in sorted(found)}
 
 
 def environment() -> dict[str, Any]:
-    """The interpreter, the machine, and everything installed, by its bytes (see `installed`)."""
+    """Describe the interpreter, the machine and the digests of everything installed (`installed_files`)."""
     packages = installed_files.found(PACKAGES)
     return {
         "python": platform.python_version(),
@@ -48,12 +48,12 @@ def digest_of(data: bytes) -> str:
 
 
 def weights(paths: Mapping[str, Path]) -> dict[str, str]:
-    """SHA-256 of each file of a model, by the name that the lock uses for it."""
+    """Return the SHA-256 of each file of a model, by its name in the lock."""
     return {name: files.sha256(path) for name, path in sorted(paths.items())}
 
 
 def differences(locked: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """One line for every path whose value is not the locked one; nested mappings are compared by path."""
+    """Return one line for each path whose value differs; nested mappings are compared by path."""
     lines = []
     for name in sorted(locked.keys() | now.keys()):
         if name not in now:

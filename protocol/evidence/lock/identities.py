@@ -1,7 +1,7 @@
-"""Digests of large files kept by the identity of the file, so that a look does not read them again.
+"""A cache of digests of large files by file identity, so that a quick check need not hash them again.
 
-A file is taken to hold what it held while its device, inode, size and both times stay the same. That is good
-enough to say whether a run is worth starting; nothing that is recorded rests on it.
+A file is assumed unchanged while its device, inode, size and both times stay the same. That is good enough to
+decide whether to start a run; no recorded value depends on it.
 """
 
 import json
@@ -15,11 +15,11 @@ from protocol.evidence.bytes import files
 __all__ = ["NAME", "weights"]
 
 NAME = "identities.json"
-SETTLED = 2.0  # seconds: a file changed so recently may change again within one tick of its times
+SETTLED = 2.0  # seconds: a file that changed more recently may change again without a new timestamp
 
 
 def weights(named: Mapping[str, Mapping[str, Path]], home: Path) -> dict[str, dict[str, str]]:
-    """SHA-256 of each file, by model and name; what `home` remembers is not read again."""
+    """Return the SHA-256 of each file by model and name; digests cached in `home` are not computed again."""
     before = _remembered(home / NAME)
     now: dict[str, list[str]] = {}
     digests = {
@@ -27,7 +27,7 @@ def weights(named: Mapping[str, Mapping[str, Path]], home: Path) -> dict[str, di
         for model, paths in sorted(named.items())
     }
     if now:
-        with suppress(OSError):  # what cannot be remembered is hashed again
+        with suppress(OSError):  # without a cache, files are hashed again
             home.mkdir(parents=True, exist_ok=True)
             files.replace(home / NAME, json.dumps(before | now, sort_keys=True).encode() + b"\n")
     return digests
@@ -45,7 +45,7 @@ def _digest(path: Path, before: Mapping[str, list[str]], now: dict[str, list[str
 
 
 def _remembered(path: Path) -> dict[str, list[str]]:
-    """What `weights` wrote; nothing where it is missing or damaged."""
+    """Return what `weight_digests` wrote; {} where the file is missing or damaged."""
     try:
         kept = json.loads(path.read_bytes())
         return {name: [str(identity), str(digest)] for name, (identity, digest) in kept.items()}

@@ -1,8 +1,8 @@
-"""What is installed, by the bytes on disk: the files of every distribution and of the standard library.
+"""Digests of everything installed: the files of every distribution and of the standard library.
 
-A distribution's RECORD says what each of its files was when it was installed. Bytes are compared with it, and
-what can be imported and stands in no RECORD is found beside it. Bytecode is not read: what runs a study
-compiles afresh (see protocol.locked.tree).
+A distribution's RECORD has the digest of each installed file. Files are compared with it, and importable
+files that no RECORD lists are reported too. Bytecode is not read: a study's run compiles afresh (see
+protocol.locked.tree).
 """
 
 import csv
@@ -23,17 +23,17 @@ from protocol.evidence.bytes import files
 
 __all__ = ["SELF", "Installed", "folders", "found", "standard_library", "versions", "words"]
 
-SELF = "kv-prereg"  # its own modules are the sources, which the closure has
+SELF = "kv-prereg"  # its modules are sources, which the closure covers
 MISSING = "missing"
 IMPORTABLE = (".py", ".pyc", ".so", ".pyd", ".pth")
 _SMALL = 2**20  # bytes; a larger file is hashed in pieces
-_TOGETHER = 256  # files that a thread takes at once
+_TOGETHER = 256  # files per task of a thread
 
 
 class Installed(NamedTuple):
     distributions: dict[str, dict[str, str]]  # version, and the digest of RECORD, by name
-    altered: dict[str, str]  # SHA-256 of what is not as RECORD lists it, or "missing", by path
-    own: dict[str, str]  # SHA-256 of what an editable install of this project puts there, by path
+    altered: dict[str, str]  # SHA-256, or "missing", of files that differ from RECORD, by path
+    own: dict[str, str]  # SHA-256 of files from an editable install of this project, by path
 
 
 class _Listed(NamedTuple):
@@ -46,7 +46,7 @@ class _Listed(NamedTuple):
 
 
 def versions() -> dict[str, dict[str, str]]:
-    """Version and digest of RECORD of every distribution but this one, by normalised name."""
+    """Return version and RECORD digest of every distribution except this one, by normalised name."""
     named = {}
     for distribution in _distributions():
         name = _name(distribution)
@@ -61,17 +61,17 @@ def versions() -> dict[str, dict[str, str]]:
 
 
 def found(packages: Iterable[str]) -> Installed:
-    """Reads every file that a RECORD lists with a digest, and every importable one that none lists.
+    """Hash every file that a RECORD lists with a digest, and every importable file that none lists.
 
-    packages: folders whose files are the sources of this project, and so no part of `own`. Paths are relative
-    to the site folder, with slashes. What is listed without a digest counts as not listed.
+    source_packages: folders of this project's sources, which `editable` leaves out. Paths are relative to the
+    site folder, with slashes. A file that is listed without a digest counts as not listed.
     """
     listed = [line for distribution in _distributions() for line in _listed(distribution)]
     paths = [os.path.join(line.site, line.name) for line in listed]
     strays = _strays(_sites({line.site for line in listed}), {os.path.normpath(path) for path in paths})
     pairs = list(zip(listed, paths, strict=True))
     batches = [pairs[at : at + _TOGETHER] for at in range(0, len(pairs), _TOGETHER)]
-    with ThreadPoolExecutor(os.cpu_count()) as threads:  # hashing leaves the interpreter to the others
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # hashing releases the GIL
         digests = [digest for batch in threads.map(_as_listed, batches) for digest in batch]
     altered: dict[str, str] = {}
     own: dict[str, str] = {}
@@ -89,12 +89,12 @@ def found(packages: Iterable[str]) -> Installed:
 
 @cache
 def folders() -> tuple[str, ...]:
-    """The folders on Python's path of which `found` reads every importable file."""
+    """Return the folders on Python's path whose importable files `scan_packages` reads."""
     return tuple(_sites({line.site for each in _distributions() for line in _listed(each)}))
 
 
 def standard_library() -> str:
-    """One digest of every importable file of Python's own library, its tests left out."""
+    """Return one digest of all importable files of the standard library, without its tests."""
     total = hashlib.sha256()
     for folder in sorted({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}):
         for name, path in sorted(_importable(folder, {"site-packages", "dist-packages", "test", "tests"})):
@@ -103,7 +103,7 @@ def standard_library() -> str:
 
 
 def words(altered: dict[str, str]) -> list[str]:
-    """What to print of an environment that is not what its packages installed; nothing when it is."""
+    """Return the lines that report altered installed files; none when there are none."""
     if not altered:
         return []
     first, more = ", ".join(list(altered)[:3]), f" and {len(altered) - 3} more" if len(altered) > 3 else ""
@@ -111,7 +111,7 @@ def words(altered: dict[str, str]) -> list[str]:
 
 
 def _distributions() -> Iterator[metadata.Distribution]:
-    here = {"", os.getcwd()}  # whatever happens to lie where a command is typed
+    here = {"", os.getcwd()}  # the folder in which a command is typed
     return iter(metadata.distributions(path=[entry for entry in sys.path if entry not in here]))
 
 
@@ -127,13 +127,13 @@ def _listed(distribution: metadata.Distribution) -> Iterator[_Listed]:
 
 
 def _sites(of_distributions: Iterable[str]) -> list[str]:
-    """The folders on Python's path that packages are installed in."""
+    """Return the folders on Python's path in which packages are installed."""
     known = {*site.getsitepackages(), site.getusersitepackages(), *of_distributions}
     return [entry for entry in dict.fromkeys(map(os.path.normpath, sys.path)) if entry in known]
 
 
 def _strays(folders: Iterable[str], listed: set[str]) -> list[tuple[str, str]]:
-    """Name and path of every importable file of these folders that is not listed."""
+    """Return name and path of every importable file of these folders that is not listed."""
     return sorted(
         (name, path)
         for folder in folders
@@ -143,14 +143,14 @@ def _strays(folders: Iterable[str], listed: set[str]) -> list[tuple[str, str]]:
 
 
 def _importable(folder: str, left_out: set[str]) -> Iterator[tuple[str, str]]:
-    """Name and path of every file below `folder` that Python could import, through links as well."""
+    """Yield name and path of every file below `folder` that Python could import, following links."""
     walked = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         if (real := os.path.realpath(place)) in walked:
             folders.clear()
             continue
         walked.add(real)
-        # What pip renames while it uninstalls begins with a tilde; what describes a package is not imported.
+        # pip renames folders to begin with a tilde while it uninstalls; metadata folders are not imported.
         folders[:] = [
             name
             for name in folders
@@ -170,13 +170,13 @@ def _as_listed(batch: Iterable[tuple[_Listed, str]]) -> list[str | None]:
 
 
 def _other_than_listed(line: _Listed, path: str) -> str | None:
-    """None for a file whose bytes have the listed digest, else the SHA-256 of those that it has."""
+    """Return None for a file with the listed digest, else its SHA-256 or "missing"."""
     algorithm, _, expected = line.digest.partition("=")
     try:
         digest = _hash(path, algorithm)
     except (FileNotFoundError, NotADirectoryError):
         return MISSING
-    except ValueError:  # not an algorithm of ours
+    except ValueError:  # an unknown hash algorithm
         return _sha256(path)
     same = urlsafe_b64encode(digest).rstrip(b"=").decode() == expected.rstrip("=")
     return None if same else _sha256(path)
@@ -193,7 +193,7 @@ def _hash(path: str, algorithm: str) -> bytes:
     return _read(path, algorithm, files.identity(path))
 
 
-@cache  # in one process a file is read once, and again when its identity changed
+@cache  # one process reads a file once, unless its identity changes
 def _read(path: str, algorithm: str, identity: str) -> bytes:
     with open(path, "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size > _SMALL:
@@ -202,5 +202,5 @@ def _read(path: str, algorithm: str, identity: str) -> bytes:
 
 
 def _key(name: str, path: str, taken: dict[str, str]) -> str:
-    """The name, in ASCII as every key of a document; the path where another site folder has the same name."""
+    """Return the name as an ASCII key, or the path where another site folder has the same name."""
     return (path if name in taken else name).encode("ascii", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""lock.json: what was registered, frozen. Its digest is the name by which everything else cites it."""
+"""lock.json: the frozen registration. All other documents cite it by its digest."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +32,7 @@ UNASKED = "a lock of before 2026-11-23, which does not say"
 QUERY_MAY_BE_CUT = "a lock of before 2026-11-23: 0, right after a question that stands outside"
 BATCHLESS = "a lock of before 2026-11-21: all lanes of a problem at once"
 
-# protocol.toml as it was read: what is in its tables, protocol.plan.design declares.
+# The content of protocol.toml; protocol.plan.design declares the fields of its tables.
 PROTOCOL = Table(
     {
         "title": Field(Text(), "What the study is."),
@@ -228,19 +228,19 @@ FIELDS = documents.headed(
 
 
 def write(folder: Path, content: Mapping[str, Any]) -> str:
-    """Lock `folder` and return the lock's digest. A lock is never replaced."""
+    """Write the lock of `folder` and return its digest. A lock is never replaced."""
     refuse_second(folder)
     return documents.write(folder / NAME, content, FIELDS)
 
 
 def refuse_second(folder: Path) -> None:
-    """Raises AlreadyClaimed when `folder` is locked."""
+    """Raise AlreadyClaimed when `folder` is locked."""
     if files.there(folder / NAME):
         raise AlreadyClaimed(f"{folder} is locked already; register another study in another folder")
 
 
 def read(folder: Path) -> Lock:
-    """The lock of `folder`. Raises BadInput when there is none, Tampered when it is not what is declared."""
+    """Read the lock of `folder`. Raises BadInput when there is none, Tampered for invalid content."""
     if not files.there(folder):
         raise BadInput(f"{folder}: no such folder; kv-prereg status lists the registrations that are here")
     if not files.there(folder / NAME):

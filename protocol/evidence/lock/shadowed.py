@@ -1,8 +1,8 @@
-"""Our packages have generic names: whether somebody else's stand in their place.
+"""Detect other packages that shadow ours, which have generic names.
 
-`analysis`, `figures`, `policies`, `protocol` and `splits` lie beside each other, in a clone or where packages
-are installed. A folder or a script of such a name that Python finds first is run in their place; a
-distribution that installs one of these names writes over ours.
+`analysis`, `figures`, `policies`, `protocol` and `splits` lie in one folder, a clone or site-packages. Python
+would run a folder or script of such a name that comes first on its path; another distribution that installs
+one of these names overwrites our files.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def found(root: Path = ROOT, path: Sequence[str] | None = None) -> str | None:
-    """One line that names the first package that is not ours, and the fix; None where all are.
+    """Return one line that names the first package that is not ours, and the fix; None where all are ours.
 
-    root: the folder that ours lie in. path: what Python searches; sys.path without it. Nothing is imported.
+    root: the folder of our packages. search_path: default sys.path. Nothing is imported.
     """
     listed = _listed(root)
     for package in PACKAGES:
@@ -43,17 +43,17 @@ def found(root: Path = ROOT, path: Sequence[str] | None = None) -> str | None:
 
 
 def _spec(package: str, path: Sequence[str]) -> importlib.machinery.ModuleSpec | None:
-    """Where `import package` would look, which an import of the same name before plays no part in."""
+    """Return the spec that `import package` would find, ignoring modules that are already imported."""
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
     for finder in finders:
         on = path if finder is importlib.machinery.PathFinder else None
         if (spec := finder.find_spec(package, on)) is not None and spec.origin:
-            return spec  # without an origin it is a folder without __init__.py, before which ours come
+            return spec  # a spec without origin is a namespace package, which ours take precedence over
     return None
 
 
 def _listed(root: Path) -> dict[str, str]:
-    """What the RECORD of an installation beside `root` says of each package's first file; {} in a clone."""
+    """Return the digest in RECORD of each package's __init__.py, by path; {} in a clone."""
     wanted = {f"{package}/__init__.py" for package in PACKAGES}
     records = root.glob("kv_prereg-*.dist-info/RECORD")
     rows = (line.split(",") for record in records for line in record.read_text("utf-8").splitlines())

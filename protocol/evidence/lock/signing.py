@@ -1,8 +1,8 @@
-"""Who signed a lock: `ssh-keygen -Y sign` over the bytes of lock.json, kept beside it.
+"""Signatures of locks: `ssh-keygen -Y sign` over the bytes of lock.json, stored next to it.
 
-A signature shows that the holder of a key had this lock, not when, and not whose key it is: that is what a
-list of allowed signers is for (ssh-keygen(1), ALLOWED SIGNERS). A lock may name its signer; then a signature
-that is not there is missing. By hand:
+A signature shows that the holder of a key had this lock. It shows neither when nor whose key it is, which a
+list of allowed signers says (ssh-keygen(1), ALLOWED SIGNERS). If a lock names its signer, the signature is
+required. To verify one by hand:
 
     ssh-keygen -Y check-novalidate -n kv-prereg -s lock.json.sig < lock.json
 """
@@ -23,15 +23,15 @@ __all__ = ["NAME", "NAMESPACE", "check", "public", "sign"]
 
 NAME = f"{lock.NAME}.sig"
 NAMESPACE = "kv-prereg"
-MOST = 1 << 16  # bytes of a signature, which has some hundred to a few thousand
+MOST = 1 << 16  # of a signature, which has some hundred to a few thousand
 _PUBLIC = re.compile(r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+) ([A-Za-z0-9+/]+={0,2})(?: .*)?")
 
 
 def public(key: Path) -> str:
-    """The public half of a key, as a lock names its signer: type and base64, without a comment.
+    """Return the public key as a lock names its signer: type and base64, without a comment.
 
-    key: the private key, or the public one of a key that ssh-agent holds. It signs once for trial, so that no
-    lock is written that then cannot be signed. Raises BadInput when there is no such key or it cannot sign.
+    key: the private key, or the public key of one in ssh-agent. It makes a test signature, so that no lock is
+    written that cannot be signed. Raises BadInput when there is no such key or it cannot sign.
     """
     line = _public(key)
     _signature(key, line, b"")
@@ -41,7 +41,7 @@ def public(key: Path) -> str:
 def sign(folder: Path, key: Path) -> Path:
     """Sign the lock of `folder` and return the path of the signature, which is written once.
 
-    Nothing is asked: a key with a passphrase has to be in ssh-agent. Raises AlreadyClaimed when the lock is
+    Nothing prompts, so a key with a passphrase has to be in ssh-agent. Raises AlreadyClaimed when the lock is
     signed, BadInput when the key cannot sign here or is not the one that the lock names.
     """
     signer = lock.read(folder).content.get("signer")
@@ -56,12 +56,12 @@ def sign(folder: Path, key: Path) -> Path:
 
 
 def check(folder: Path, signers: Path | None = None) -> str:
-    """Who signed the lock, as far as it can be said.
+    """Verify the signature of the lock and return a text that names the signer or the key.
 
-    signers: a file of allowed signers; without one only the key is told. Raises Tampered for a signature that
-    is not of this lock, not by the signer that the lock names or by nobody in the list, and for one that is
-    missing although the lock names a signer or `signers` are asked for; NotRun for another lock that is not
-    signed, CannotTell without ssh-keygen, BadInput when `signers` is not a file.
+    signers: a file of allowed signers; without one only the key is named. Raises Tampered for a signature of
+    something else, or by neither the signer that the lock names nor one in the list, and for a missing one if
+    the lock names a signer or `signers` is given. Raises NotRun for any other unsigned lock, CannotTell
+    without ssh-keygen, BadInput when `signers` is not a file.
     """
     if signers is not None and not signers.is_file():
         raise BadInput(f"{signers}: no such file; name a list of allowed signers (see man ssh-keygen)")
@@ -97,7 +97,7 @@ def _public(key: Path) -> str:
 
 
 def _signature(key: Path, line: str, data: bytes) -> bytes:
-    """The signature of `data` by the key whose public half is `line`, verified."""
+    """Sign `data` with the key whose public half is `line`, verify the signature and return it."""
     done = ssh.asked("-Y", "sign", "-n", NAMESPACE, "-P", "", "-f", str(key), data=data)
     if done.returncode:
         raise BadInput(f"{key}: cannot sign: {_said(done)}; if it has a passphrase, run: ssh-add {key}")
@@ -107,7 +107,7 @@ def _signature(key: Path, line: str, data: bytes) -> bytes:
 
 
 def _principal(signature: Path, data: bytes, signers: Path) -> str:
-    """Who in the list signed `data`; raises Tampered when nobody did."""
+    """Return who in the list signed `data`. Raises Tampered when nobody did."""
     found = ssh.asked("-Y", "find-principals", "-s", str(signature), "-f", str(signers))
     for line in found.stdout.decode(errors="replace").splitlines():
         name = line.split(",")[0]
@@ -118,7 +118,7 @@ def _principal(signature: Path, data: bytes, signers: Path) -> str:
 
 
 def _signed(data: bytes, signature: bytes) -> str | None:
-    """The fingerprint of the key that signed `data`; None when `signature` is not a signature of it."""
+    """Return the fingerprint of the key that signed `data`; None when `signature` does not sign it."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, NAME)
         path.write_bytes(signature)
@@ -128,7 +128,7 @@ def _signed(data: bytes, signature: bytes) -> str | None:
 
 
 def _fingerprint(line: str) -> str:
-    """As `ssh-keygen -l` prints it."""
+    """Return the fingerprint of a public key as `ssh-keygen -l` prints it."""
     try:
         blob = base64.b64decode(line.split(" ")[1], validate=True)
     except (IndexError, ValueError):

@@ -1,4 +1,4 @@
-"""ssh-keygen as a check of signatures that cannot ask back: it has no terminal and no window to ask in."""
+"""Run ssh-keygen to make and verify signatures, without a terminal or a window in which it could prompt."""
 
 import os
 import subprocess
@@ -15,11 +15,11 @@ _PROMPTS = {"DISPLAY", "WAYLAND_DISPLAY", "SSH_ASKPASS", "SSH_ASKPASS_REQUIRE"}
 
 
 class Unable(BadInput, CannotTell):
-    """ssh-keygen is not here or cannot do it: signing is refused, checking cannot tell."""
+    """ssh-keygen is missing or too old: signing is refused, and an audit cannot decide the signature."""
 
 
 def asked(*arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """What ssh-keygen answers, given `data`. Raises Unable."""
+    """Run ssh-keygen with `data` on its standard input and return the result. Raises Unable."""
     settings = {name: value for name, value in os.environ.items() if name not in _PROMPTS}
     try:
         done = subprocess.run(
@@ -42,7 +42,7 @@ def asked(*arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[byt
 
 
 def signed_by(key: str, namespace: str, data: bytes, signature: str) -> bool:
-    """Whether `signature` is of `data`, for `namespace`, by the public key `key`. Raises Unable."""
+    """Return whether `signature` signs `data` for `namespace` with the public key `key`. Raises Unable."""
     with tempfile.TemporaryDirectory() as place:
         allowed, armored = Path(place, "allowed"), Path(place, "signature")
         allowed.write_text(f"signer {key}\n")

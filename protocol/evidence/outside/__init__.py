@@ -1,4 +1,4 @@
-"""What a folder cannot show by itself: the history that git keeps of it, and proofs by outside witnesses.
+"""External evidence, which the folder of a registration cannot show by itself: git history and anchors.
 
 May import: protocol.evidence.refusals, protocol.evidence.findings, protocol.evidence.bytes,
 protocol.evidence.lock, protocol.evidence.run.

@@ -1,8 +1,8 @@
-"""Anchors: proofs by outside witnesses that a document of a registration existed, and what they let one say.
+"""Anchors: proofs by external witnesses that a document of a registration existed.
 
 A proof is the file `anchors/<document>.<suffix of the witness>`, made of the digest of the document. It shows
-that these bytes existed no later than the witness says: nobody can put others in their place afterwards. It
-does not show what was run, or thrown away, before.
+that the document existed no later than the witness states, so nobody can replace it afterwards. It does not
+show what was run, or discarded, before.
 """
 
 import re
@@ -18,25 +18,25 @@ from protocol.evidence.run import registration
 from protocol.evidence.run.registration import Registration
 
 FOLDER = "anchors"
-MOST = 1 << 20  # bytes of a proof; those of three witnesses have up to some thousands
-HEADERS = "headers"  # in it: headers of Bitcoin blocks, <height>.hex
+MOST = 1 << 20  # of a proof; those of our three witnesses have some thousands
+HEADERS = "headers"  # a subfolder with headers of Bitcoin blocks, <height>.hex
 DOCUMENTS = {
     "lock": lock.NAME,
     "claim": registration.CLAIM,
     "seal": registration.SEAL,
     "verdict": registration.VERDICT,
-}  # as they come
+}  # in chronological order
 
 
 class Unproven(Exception):
-    """A proof that neither holds nor fails here: pending, its authority is not trusted, a tool is missing."""
+    """A proof that can neither be accepted nor rejected: pending, an untrusted authority, a missing tool."""
 
 
 class Vouched(NamedTuple):
-    """What a witness vouches for."""
+    """The statement of a witness about a document."""
 
-    detail: str  # by what, in a few words: "block 900000"
-    time: str | None  # UTC, that the document existed then; None from a witness without a clock to rely on
+    detail: str  # the source in brief: "block 900000"
+    time: str | None  # UTC; the document existed then. None from a witness without a reliable clock
     order: int  # of two proofs by one witness, the smaller came first
 
 
@@ -48,18 +48,19 @@ class Witness(Protocol):
     def suffix(self) -> str: ...
 
     def stamp(self, digest: str) -> bytes:
-        """A proof that `digest` (SHA-256, hex) exists now. Raises Unproven when the witness cannot be had."""
+        """Return a proof that `digest` (SHA-256, hex) exists now. Raises Unproven if the witness fails."""
 
     def verify(self, digest: str, proof: bytes) -> Vouched:
-        """Raises Tampered for a proof of another digest or a forged one, Unproven when it cannot be told."""
+        """Verify a proof. Raises Tampered if it is forged or of another digest, Unproven if undetermined."""
 
 
 class Growing(Witness, Protocol):
     """A witness whose proof is pending at first."""
 
     def upgrade(self, digest: str, proof: bytes) -> bytes | None:
-        """The proof with all that it had and the attestations that were missing; None when there are no new
-        ones, or when it lacks none. Raises Tampered, Unproven.
+        """Return the proof with new attestations added; None if there are none or it is complete.
+
+        Raises Tampered, Unproven.
         """
 
 
@@ -69,7 +70,7 @@ class Anchor(NamedTuple):
     status: Literal["held", "failed", "cannot tell"]
     time: str | None
     detail: str
-    order: int | None = None  # of two that held by one witness, the smaller came first
+    order: int | None = None  # of two valid ones by one witness, the smaller came first
 
     def line(self) -> str:
         time = f" ({self.time})" if self.time and self.time not in self.detail else ""
@@ -78,7 +79,7 @@ class Anchor(NamedTuple):
 
 
 def existing(study: Registration) -> list[str]:
-    """The documents that the study has, by their names here."""
+    """Return the keys in DOCUMENTS of the documents that the study has."""
     return [document for document, name in DOCUMENTS.items() if study.has(name)]
 
 
@@ -87,10 +88,10 @@ def stamped(study: Registration, document: str, witness: Witness) -> bool:
 
 
 def stamp(study: Registration, document: str, witness: Witness) -> None:
-    """Have `witness` vouch for `document` and keep the proof, once.
+    """Get a proof of `document` from `witness` and store it, once.
 
-    Raises BadInput when the document is missing, the proof is there, the witness cannot be had, or what it
-    answers does not verify; Tampered where anchors/ is no plain folder.
+    Raises BadInput when the document is missing, the proof exists, the witness is unavailable, or its answer
+    does not verify; Tampered where anchors/ is no plain folder.
     """
     files.listed(study.folder / FOLDER)
     if document not in existing(study):
@@ -105,16 +106,16 @@ def stamp(study: Registration, document: str, witness: Witness) -> None:
     try:
         witness.verify(digest, proof)
     except Unproven:
-        pass  # as good as it can be had today: pending, or to be trusted elsewhere
+        pass  # stored as it is: pending, or from an authority that others may trust
     except Tampered as problem:
         raise BadInput(f"{witness.name} answered what is no proof of {document}: {problem}") from None
     files.create(_path(study, document, witness), proof)
 
 
 def upgrade(study: Registration, document: str, witness: Growing) -> bool:
-    """Replace a pending proof of `document` by the same one with more attestations; whether there were any.
+    """Add new attestations to a pending proof of `document`, and return whether there were any.
 
-    Raises BadInput when the witness cannot be had, Tampered for a proof of something else.
+    Raises BadInput when the witness is unavailable, Tampered for a proof of something else.
     """
     path = _path(study, document, witness)
     try:
@@ -128,11 +129,10 @@ def upgrade(study: Registration, document: str, witness: Growing) -> bool:
 
 
 def verified(study: Registration, witnesses: Iterable[Witness]) -> list[Anchor]:
-    """Every file in `anchors/`, checked by the witness that its suffix names; one that none of `witnesses`
-    knows fails.
+    """Check every file in `anchors/` with the witness of its suffix; a file without such a witness fails.
 
     A genuine proof that came after the same witness's proof of a later document is "cannot tell": it does
-    not show which of the two existed first.
+    not show which of the two documents existed first.
     """
     place = study.folder / FOLDER
     by_suffix = {witness.suffix: witness for witness in witnesses}
@@ -156,7 +156,7 @@ def verified(study: Registration, witnesses: Iterable[Witness]) -> list[Anchor]:
 
 
 def word(found: Sequence[Anchor]) -> str:
-    """UNANCHORED until a proof of the lock holds; then ANCHORED, with all the proofs that do."""
+    """Return UNANCHORED until a proof of the lock is valid; then ANCHORED, with all valid proofs."""
     held = [one for one in found if one.status == "held"]
     if not any(one.document == "lock" for one in held):
         return "UNANCHORED"
@@ -164,9 +164,7 @@ def word(found: Sequence[Anchor]) -> str:
 
 
 def require(found: Sequence[Anchor], needed: Iterable[str]) -> None:
-    """Raises Unanchored unless each of the documents `needed` has an anchor among `found` that holds,
-    Tampered when any proof fails.
-    """
+    """Raise Unanchored unless each `required` document has a valid anchor, Tampered when any proof fails."""
     for one in found:
         if one.status == "failed":
             raise Tampered(f"{FOLDER}: {one.document}: {one.detail}")
@@ -192,7 +190,7 @@ def _checked(study: Registration, document: str, witness: Witness, path: Path) -
         return Anchor(document, witness.name, "cannot tell", None, str(gap))
     except Tampered as problem:
         return Anchor(document, witness.name, "failed", None, str(problem))
-    except Exception as problem:  # whatever an absurd proof provokes, or this machine lacks
+    except Exception as problem:  # any error from a malformed proof, or a limit of this machine
         if remedy := trouble(problem):
             return Anchor(document, witness.name, "cannot tell", None, remedy)
         return Anchor(document, witness.name, "failed", None, f"{type(problem).__name__}: {line(problem)}")

@@ -1,9 +1,9 @@
-"""What git's history says of a registration: nothing committed was changed, cut off or taken away.
+"""Check a registration against its git history: nothing committed was changed, cut off or removed.
 
-Order is ancestry; dates of commits play no part. Every commit that a ref or HEAD leads to counts, on other
-branches too. Reflogs do not: they are one machine's, and an audit says the same on every full clone. History
-that was rewritten before it was pushed, or that nobody fetched before it was rewritten, cannot be seen here;
-a copy elsewhere or an outside witness shows it. The folder is followed at its present path only.
+Order is ancestry; commit dates are ignored. Every commit reachable from a ref or HEAD counts, on all
+branches. Reflogs are ignored: each machine has its own, and an audit gives the same result on every full
+clone. History that was rewritten before it was pushed or fetched is invisible here; another copy or an
+external witness can show it. Only the folder's present path is followed.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from protocol.evidence.run.registration import CLAIM, PROTOCOL, SEAL, SELECTION,
 
 __all__ = ["COMMIT", "Committed", "Gone", "check", "check_commit", "committed", "gone"]
 
-_UNTIL_LOCKED = (PROTOCOL, bundle.NAME)  # change freely until there is a lock
+_UNTIL_LOCKED = (PROTOCOL, bundle.NAME)  # may change until there is a lock
 _DOCUMENTS = (
     lock.NAME,
     *_UNTIL_LOCKED,
@@ -33,7 +33,7 @@ _DOCUMENTS = (
     SEAL,
     VERDICT,
 )
-# Trajectories are left to the records that cite them by digest: sealing removes those that none cites.
+# Trajectories are not checked here: records cite them by digest, and sealing removes uncited ones.
 _PHASES, _FOLDERS = tuple(records.FOLDERS), tuple(records.FOLDERS.values())
 _SHARD = re.compile(rf"({'|'.join(_FOLDERS)})/shard-[^/]*\.jsonl")
 COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")  # the full id
@@ -41,23 +41,23 @@ _PARTIAL = "this partial clone; clone again without --filter"
 
 
 class Committed(TypedDict):
-    """What a lock keeps of the repository that its sources were read in."""
+    """The commit of the locked sources, as a lock records it."""
 
     commit: str
     differs: list[str]  # locked source files that are not the same bytes in that commit
 
 
 class Gone(NamedTuple):
-    """Registrations that were committed once, on any branch, and whose lock no folder here has."""
+    """Registrations that were committed on any branch and whose lock no folder here has."""
 
     names: list[str]
-    told: bool  # False without a repository, and in a shallow clone: there may be more
+    told: bool  # False without a repository and in a shallow clone, where more may be missing
 
 
 def committed(root: Path, sources: Mapping[str, str]) -> Committed | None:
-    """The commit that is checked out in `root`, and which of `sources` it holds otherwise or not at all.
+    """Return the commit that is checked out in `root`, and which of `sources` it lacks or has otherwise.
 
-    sources: SHA-256 by path, as `closure.sources` gives them. None without git, before the first commit, and
+    sources: SHA-256 by path, from `closure.sources`. Returns None without git, before the first commit, and
     where `root` is not the top of its repository (an installed copy).
     """
     try:
@@ -71,7 +71,7 @@ def committed(root: Path, sources: Mapping[str, str]) -> Committed | None:
 
 
 def check_commit(study: Registration) -> str:
-    """Whether the commit that the lock names holds the locked sources, but for those it lists.
+    """Check that the lock's commit has the locked sources, except those it lists; return a summary.
 
     Raises Tampered when others differ, NotRun for a lock that names no commit, CannotTell without git or when
     the commit is not in this clone.
@@ -101,12 +101,12 @@ def check_commit(study: Registration) -> str:
 
 
 def check(study: Registration) -> str:
-    """Whether today's files are those of every commit: what is written once unchanged, what grows continued.
+    """Check that the files match all commits: documents are unchanged, append-only files only grew.
 
-    A torn last line was never acknowledged and may have been cut since. Raises Tampered for a contradiction,
-    also in the part of the history that a shallow clone has; CannotTell when there is none and the history is
-    not whole, not there, or goes further on a branch that is not checked out, and where the copy here has
-    other line endings; NotRun without any evidence.
+    A torn last line was never acknowledged and may have been cut. Raises Tampered for a contradiction, also
+    in the part of the history that a shallow clone has. Without one, raises CannotTell when the history is
+    incomplete, missing or further ahead on another branch, and where line endings were converted; NotRun
+    without any evidence.
     """
     repository = Repository(study.folder)
     commits = repository.commits("--all")
@@ -145,10 +145,10 @@ def check(study: Registration) -> str:
 
 
 def gone(registrations: Path) -> Gone:
-    """Which registrations were committed below this folder and are not here, whatever branch has them.
+    """Return the registrations that were committed in this folder on any branch and are missing now.
 
-    A registration is known by the bytes of its lock: one that was renamed is here, one that was locked anew
-    under its old name is gone.
+    A registration is identified by the bytes of its lock: a renamed one is present, one that was locked again
+    under its old name is missing.
     """
     try:
         repository = Repository(registrations)
@@ -164,8 +164,9 @@ def gone(registrations: Path) -> Gone:
 
 
 def _refuse_elsewhere(repository: Repository, commits: Iterable[str], study: Registration) -> None:
-    """Raises Tampered when a commit has this lock, claimed, in another folder beside this one, and the ledger
-    there is no part of this one's history: it was run there too. A folder that was moved has the same ledger.
+    """Raise Tampered when a commit has this lock, claimed, in a sibling folder with a diverging ledger.
+
+    The study was then run there too. A folder that was only moved has the same ledger.
     """
     folder = study.folder
     if not repository.prefix or not study.has(lock.NAME):
@@ -194,11 +195,11 @@ def _refuse_elsewhere(repository: Repository, commits: Iterable[str], study: Reg
 
 class _Fault(NamedTuple):
     text: str
-    later: bool  # today's is an earlier state of that version
+    later: bool  # the version continues today's file
 
 
 def _fault(repository: Repository, name: str, version: str, now: bytes | None) -> _Fault | None:
-    """What is wrong with today's file, given another version of it; None when it only grew since."""
+    """Return the fault of today's file, given a committed version of it; None when it only grew since."""
     if now is None:
         return _Fault(f"has {name}, which is gone; restore it", later=True)
     if not _grows(name):
@@ -218,7 +219,7 @@ def _fault(repository: Repository, name: str, version: str, now: bytes | None) -
 def _states(
     repository: Repository, commits: Mapping[str, Any], read: frozenset[str]
 ) -> dict[str, dict[str, str]]:
-    """The evidence that each commit has of the folder: ids by name. read: as `_is_evidence` has it."""
+    """Return the folder's evidence in each commit: blob ids by name. task_names: as in `_is_evidence`."""
     found = repository.trees(f"{commit}:{repository.prefix}" for commit in commits)
     tops = {commit: tree for commit, tree in zip(commits, found, strict=True) if tree}
     below = sorted({tree[name] for tree in tops.values() for name in _FOLDERS if name in tree})
@@ -235,7 +236,7 @@ def _states(
 
 
 def _versions(states: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], list[str]]:
-    """The commits that have each version of each file, the first one first; documents before what grows."""
+    """Return the commits with each version of each file, oldest first; documents before append-only files."""
     versions: dict[tuple[str, str], list[str]] = {}
     for commit, held in states.items():
         for version in held.items():
@@ -247,7 +248,7 @@ def _versions(states: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], 
 def _known(
     commits: Mapping[str, list[str]], states: Mapping[str, Mapping[str, str]]
 ) -> dict[str, frozenset[str]]:
-    """The names that each commit or an ancestor of it has."""
+    """Return the names that each commit or one of its ancestors has."""
     known: dict[str, frozenset[str]] = {}
     for commit, parents in commits.items():
         known[commit] = frozenset(states.get(commit, ())).union(*(known[parent] for parent in parents))
@@ -255,7 +256,7 @@ def _known(
 
 
 def _refuse_order(states: Mapping[str, Mapping[str, str]], known: Mapping[str, frozenset[str]]) -> None:
-    """Tampered for a commit with a step that no commit up to it has the step before of."""
+    """Raise Tampered for a commit with a document whose predecessor no commit up to it has."""
     for commit, held in states.items():
         for name in held:
             before = _before(name)
@@ -264,7 +265,7 @@ def _refuse_order(states: Mapping[str, Mapping[str, str]], known: Mapping[str, f
 
 
 def _before(name: str) -> str | None:
-    """The document that a file of evidence presupposes."""
+    """Return the document that must precede a file of evidence."""
     if name.startswith(f"{records.FOLDERS['confirm']}/"):
         return CLAIM
     return {CLAIM: lock.NAME, SEAL: CLAIM, VERDICT: SEAL}.get(name)
@@ -275,7 +276,7 @@ def _witnessed(
     states: Mapping[str, Mapping[str, str]],
     known: Mapping[str, frozenset[str]],
 ) -> str:
-    """What ancestry says of the lock and the claim; that both came in one commit shows no order."""
+    """Return what ancestry shows of the order of lock and claim; one commit with both shows none."""
     claimed = [commit for commit, held in states.items() if CLAIM in held]
     if not claimed:
         return "no claim is"
@@ -295,7 +296,7 @@ def _differs(repository: Repository, commit: str, sources: Mapping[str, str]) ->
 
 
 def _evidence(study: Registration) -> list[str]:
-    """The files of a study that are written once or only grow."""
+    """Return the files of a study that are written once or only grow."""
     below = [*study.folder.iterdir(), *(path for each in _PHASES for path in files.listed(study.place(each)))]
     names = [path.relative_to(study.folder).as_posix() for path in below]
     locked = study.has(lock.NAME)
@@ -307,7 +308,7 @@ def _read(study: Registration) -> frozenset[str]:
 
 
 def _locks(registrations: Path) -> list[bytes]:
-    """Of every registration there; what is no plain file is for the audit of that one."""
+    """Return the lock of every registration in the folder; audits report those that are no plain file."""
     found = []
     for path in sorted(registrations.glob(f"*/{lock.NAME}")):
         with suppress(Tampered):
@@ -318,7 +319,7 @@ def _locks(registrations: Path) -> list[bytes]:
 def _id(
     repository: Repository, versions: Mapping[tuple[str, str], Any], study: Registration, name: str
 ) -> str:
-    """The id of a file as git has it. Raises Rewritten where git has it but for its line endings."""
+    """Return the blob id of a file. Raises Rewritten where git has it with other line endings."""
     data = files.read(study.folder / name)
     own = repository.blob(data)
     if (name, own) not in versions and b"\n" in data:
@@ -329,7 +330,7 @@ def _id(
 
 
 def _is_evidence(name: str, locked: bool, read: frozenset[str]) -> bool:
-    """read: names of the files that the tasks of the study read, which are a part of it once it is locked."""
+    """Return whether a file is evidence. task_names: files that tasks read, evidence once it is locked."""
     if _grows(name) or (locked and name in read):
         return True
     return name in _DOCUMENTS and (locked or name not in _UNTIL_LOCKED)
@@ -340,7 +341,7 @@ def _grows(name: str) -> bool:
 
 
 def _whole(data: bytes) -> bytes:
-    """The lines that end: what follows the last newline was never acknowledged."""
+    """Return the data up to the last newline; what follows was never acknowledged."""
     return data[: data.rfind(b"\n") + 1]
 
 

@@ -1,8 +1,7 @@
-"""The git repository around a folder, read for the objects that it holds.
+"""Read objects of the git repository that contains a folder.
 
-What a caller's environment and a repository's settings can say otherwise plays no part: GIT_* variables,
-line-ending conversion, marks of the index, replacement refs, grafts and cached graphs. Nothing is written and
-nothing is fetched.
+Settings of the environment and the repository that could change the result are ignored: GIT_* variables,
+line-ending conversion, index flags, replacement refs, grafts, cached graphs. Nothing is written or fetched.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from protocol.evidence.findings import CannotTell
 
 _SECONDS = 60  # for one call of git
-_MOST = 1 << 29  # bytes of all objects that are asked for at once: more would fill the memory
+_MOST = 1 << 29  # of all objects in one call: more would fill the memory
 _SETTINGS = tuple(
     word
     for setting in ("core.commitGraph=false", "core.fsmonitor=false", f"core.hooksPath={os.devnull}")
@@ -26,8 +25,8 @@ _ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_GRAFT_FILE": os.devnull,
     "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_NO_LAZY_FETCH": "1",  # a partial clone would fetch what it lacks
-    "GIT_ALLOW_PROTOCOL": "none",  # the same for a git that does not know the line above
+    "GIT_NO_LAZY_FETCH": "1",  # otherwise a partial clone fetches missing objects
+    "GIT_ALLOW_PROTOCOL": "none",  # the same for older versions of git
     "LC_ALL": "C",
 }
 
@@ -40,7 +39,7 @@ class Object(NamedTuple):
 
 class Change(NamedTuple):
     path: str  # from the top of the repository
-    old: str | None  # the id of the file; None where there was none, or is none any more
+    old: str | None  # the id of the file; None where it does not exist
     new: str | None
 
 
@@ -52,11 +51,11 @@ def _absent(identity: str) -> str | None:
 
 
 class Repository:
-    """The nearest repository that holds `folder`; submodules and linked work trees are their own.
+    """The innermost repository that contains `folder`; a submodule or a linked work tree is a repository too.
 
-    `prefix` is the path of the folder in it ("" for its top). `shallow`: its history is cut off; `partial`:
-    objects were left out when it was cloned; `sparse`: files may be left out where it is checked out. Every
-    method raises CannotTell when git is not there or refuses.
+    prefix: the path of the folder in it ("" for its top). is_shallow: its history is cut off. is_partial: the
+    clone may lack objects. is_sparse: the checkout may lack files. Every method raises CannotTell when git is
+    missing or fails.
     """
 
     def __init__(self, folder: Path):
@@ -75,17 +74,17 @@ class Repository:
         self._hash = self._git("rev-parse", "--show-object-format").strip().decode()
 
     def head(self) -> str | None:
-        """The commit that is checked out; None before the first."""
+        """Return the commit that is checked out; None before the first."""
         found = self.objects(["HEAD^{commit}"])[0]
         return found.id if found else None
 
     def commits(self, *starts: str) -> dict[str, list[str]]:
-        """The parents of every commit reachable from `starts`, parents before children by ancestry."""
+        """Return the parents of every commit reachable from `starts`, parents before children."""
         listed = self._git("rev-list", "--topo-order", "--reverse", "--parents", *starts, "--")
         return {commit: parents for commit, *parents in map(str.split, listed.decode().splitlines())}
 
     def objects(self, names: Iterable[str]) -> list[Object | None]:
-        """The object of each name (an id, or `commit:path`), None where there is none."""
+        """Return the object of each name (an id, or `commit:path`), None where there is none."""
         names = list(names)
         if any("\n" in name for name in names):
             raise CannotTell("a path with a line break in it cannot be asked for")
@@ -109,12 +108,12 @@ class Repository:
         return found
 
     def trees(self, names: Iterable[str]) -> list[dict[str, str] | None]:
-        """The ids of what lies directly in each tree, by file name; None where there is no tree."""
+        """Return the ids of the entries of each tree, by file name; None where there is no tree."""
         found = self.objects(names)
         return [self._entries(each.data) if each and each.kind == "tree" else None for each in found]
 
     def changed(self, since: str) -> list[Change]:
-        """What HEAD has otherwise than the commit where it left `since`, without a guess at renames."""
+        """Return the changes from the merge base of HEAD and `start` to HEAD, without rename detection."""
         raw = self._git(
             "diff", "--raw", "-z", "--no-abbrev", "--no-renames", *_PLAIN, f"{since}...HEAD", "--"
         )
@@ -125,7 +124,7 @@ class Repository:
         ]
 
     def blob(self, data: bytes) -> str:
-        """The id that these bytes have as a file."""
+        """Return the id of these bytes as a blob."""
         digest = hashlib.new(self._hash, b"blob %d\0" % len(data))
         digest.update(data)
         return digest.hexdigest()

@@ -1,5 +1,4 @@
-"""Every relation between fields of records that must hold, once: the audit's check, the table in
-docs/records.md and the tests follow from this list.
+"""Every invariant, once: the audit's check, the table in docs/records.md and the tests follow from this list.
 """
 
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ RELATIONS: tuple[Relation, ...] = (
     *of_company.RELATIONS,
     *of_studies.RELATIONS,
 )
-# Fields that a relation reaches in part or not at all, and what reaches the rest.
+# Fields that invariants check in part or not at all, and what checks the rest.
 FREE: Mapping[str, str] = MappingProxyType(
     {
         "text": "what a model said: graded again by the audit, decoded again by a replay",

@@ -1,7 +1,7 @@
-"""What must hold between the fields of traces, what was occluded in them and their values by token.
+"""The invariants of labelled traces: their fields, their occlusions and their values by token.
 
-docs/records.md lists it. That chains hold and that the choice came before the testing half is asked in
-`protocol.evidence.run.anatomies`; grades and the analysis are made again by the audit.
+docs/records.md lists them. `protocol.evidence.run.anatomies` checks that chains are intact and that the
+choice precedes the testing half; the audit recomputes grades and the analysis.
 """
 
 import math
@@ -22,13 +22,13 @@ ORACLE = "oracle-occlusion"
 FULL, OF_FULL = "full", " of full"
 POSITION = ["position", None]
 SCORING = "scoring:"
-SINKS = 4  # of tokens that no window covers, those that the oracle keeps before the latest
-BITS = 12  # significant ones of a value
+SINKS = 4  # tokens without a window that the oracle retains at the beginning
+BITS = 12  # of the significand of a value
 MULTIPLES = bytes(range(0, 256, 16))  # bytes whose low four bits are 0
 
 
 class Asked(NamedTuple):
-    """What a line is held against. content, digest: of the lock."""
+    """What the lines are compared with. content, digest: of the lock."""
 
     content: Mapping[str, Any]
     digest: str
@@ -47,8 +47,8 @@ class Asked(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """name, and the sentence that holds in every honest anatomy. of_line: what is wrong with a line; of_file:
-    with all of them; of_values: with a line and its values. One of the three.
+    """A sentence that is true of every honest anatomy, with its name. Exactly one check is set: check_line
+    returns what is wrong with a line, check_file with all of them, check_values with a line and its values.
     """
 
     name: str
@@ -59,8 +59,8 @@ class Relation(NamedTuple):
 
 
 def broken(asked: Asked, values: Callable[[Body], bytes]) -> Iterator[str]:
-    """One line for each relation that does not hold, with the first trace that breaks it. values: of a line,
-    asked for once. Raises as `values` does.
+    """Yield one message for each invariant that is violated, with the first trace that violates it. values:
+    reads the values of a line; called once a line. Raises as `values` does.
     """
     first: dict[str, str] = {}
     for body in asked.traces.bodies:
@@ -81,8 +81,8 @@ def broken(asked: Asked, values: Callable[[Body], bytes]) -> Iterator[str]:
 
 
 def windows(span: Sequence[int], window: int, stride: int) -> list[tuple[int, int]]:
-    """[start, stop) of each: every `stride` tokens from the beginning, and one that ends with the span; none
-    where the span is shorter than one.
+    """Return [start, stop) of each window: one every `stride` tokens from the beginning, and one that ends
+    with the span; none if the span is shorter than a window.
     """
     start, stop = span
     if (last := stop - window) < start:
@@ -125,7 +125,9 @@ def development(asked: Asked, body: Body) -> str:
 
 
 def states(asked: Asked, body: Body) -> str:
-    """In the order in which a trace is looked at: its grade, its length, its control, its windows."""
+    """Check the state in the order in which it is determined: the grade, the length, the control, the
+    windows.
+    """
     state = body["state"]
     if state == "failed":
         return ""
@@ -137,7 +139,7 @@ def states(asked: Asked, body: Body) -> str:
             return f"state is {state!r} with the span {body['span']}"
     if "control" in body and state not in ("wrong", "short"):
         other = body["control"]["grade"] != body["grade"]
-        if other and state != "unreproduced":  # which it is, too, where the text fed anew says otherwise
+        if other and state != "unreproduced":  # also the state if the text, fed again, has another grade
             return f"state is {state!r} with a control that is {body['control']['grade']!r}"
     if state in MEASURED:
         changed = any(grade != CORRECT for *_, grade in body["windows"][asked.own["reading"]])
@@ -153,7 +155,7 @@ def spans(asked: Asked, body: Body) -> str:
     if n < prompt or (asked.own["occlude"] == "prompt" and n != prompt):
         return f"tokens are {n}, the prompt has {prompt}"
     begins = prompt if asked.own["occlude"] == "reasoning" else 0
-    # A question outside the context that is fed right before the answer is no part of it.
+    # A question that is fed after the context, right before the answer, is not part of the span.
     ends = stop <= n - 1 if asked.asks_outside(body) and n == prompt else stop == max(begins, n - 1)
     if start != begins or stop < start or not ends:
         return f"span is [{start}, {stop}] of {n} tokens after a prompt of {prompt}"
@@ -178,13 +180,15 @@ def as_windows(asked: Asked, body: Body) -> str:
 
 
 def kept_rows(asked: Asked, body: Body) -> str:
-    """Every arm that evicts at every budget in the order of the protocol, and then the labels themselves."""
+    """There is one row for every evicting arm at every budget, in the order of the protocol, then the
+    oracle's.
+    """
     if body["state"] not in MEASURED:
         return ""
     budgets = asked.content["protocol"]["content"]["budgets"]
     due = [(arm, str(budget)) for arm in (*_evicting(asked), ORACLE) for budget in budgets]
     found = [(one["arm"], one["budget"]) for one in body["kept"]]
-    if "sweep" in asked.content["protocol"]["content"]:  # the order of its candidates is not in the lock
+    if "sweep" in asked.content["protocol"]["content"]:  # the lock does not have the order of the candidates
         due, found = sorted(due), sorted(found)
     if found != due:
         return f"kept has {len(found)} entries, {len(due)} others are registered"
@@ -194,8 +198,8 @@ def kept_rows(asked: Asked, body: Body) -> str:
 
 
 def _evicting(asked: Asked) -> list[str]:
-    """As the grid has them, in the order of the protocol, which the lock's sorted keys lose; then the
-    candidates of a sweep, which are in no cell.
+    """Return the arms in the order of the grid, which is that of the protocol (the keys of the lock are
+    sorted); then the candidates of a sweep, which are in no cell.
     """
     cells, arms = asked.content["grid"], asked.content["protocol"]["content"]["arms"]
     whole = {cell[3] for cell in cells if cell[2] == FULL}
@@ -203,7 +207,9 @@ def _evicting(asked: Asked) -> list[str]:
 
 
 def budgets(asked: Asked, body: Body) -> str:
-    """Of a question outside, how many of the tokens are the context's no field says: it has fewer."""
+    """Check the slots of each row. With a question outside there are fewer: no field gives the tokens of the
+    context alone.
+    """
     for one in body.get("kept", ()):
         due, given = _slots(asked, body, one["arm"], one["budget"]), one["slots"]
         fewer = "." in one["budget"] and OF_FULL not in one["budget"] and asked.asks_outside(body)
@@ -215,7 +221,9 @@ def budgets(asked: Asked, body: Body) -> str:
 
 
 def _slots(asked: Asked, body: Body, arm: str, budget: str) -> int | None:
-    """None where the lock does not say it: bytes of the labels themselves, of which nothing is stored."""
+    """Return the slots of a budget; None where the lock does not give them: bytes for the oracle, which
+    stores nothing.
+    """
     if budget.endswith(OF_FULL):
         return int(asked.content["full_use"][body["model"]][body["task"]]["slots"][budget])
     if "B" in budget or budget.startswith("bytes"):
@@ -225,7 +233,9 @@ def _slots(asked: Asked, body: Body, arm: str, budget: str) -> int | None:
 
 
 def same_signals(asked: Asked) -> str:
-    """Which arms had an event, and so a score, depends on the length of a trace; all else is the model's."""
+    """Check that all traces of a model have the same signals. The arms that have scores may differ, since an
+    arm evicts only in traces that are long enough.
+    """
     first: dict[str, Any] = {}
     for body in asked.traces.bodies:
         if "values" not in body:
@@ -243,15 +253,16 @@ def same_signals(asked: Asked) -> str:
 
 
 def rounded(asked: Asked, body: Body, held: bytes) -> str:
-    """The last twelve of the 24 significant bits of a float32 are 0: a byte, and half of the next."""
+    """The last twelve of the 24 significant bits of a float32 are 0: one byte, and half of the next."""
     if held[0::4].strip(b"\0") or held[1::4].translate(None, MULTIPLES):
         return f"a value has more than {BITS} significant bits"
     return ""
 
 
 def shares(asked: Asked, body: Body, held: bytes) -> str:
-    """Each token is kept by a share of the heads of all layers; of all tokens together no more than were
-    granted, besides those that are fed after the event. An arm without an event has no share anywhere.
+    """Each token is retained by a share of the heads of all layers; the sum over tokens is at most the
+    granted slots, plus the tokens that are fed after the eviction. An arm without an eviction has NaN
+    everywhere.
     """
     n, signals = body["tokens"], len(body["values"]["signals"])
     after = n - body["span"][1] if asked.asks_outside(body) and n == body["prompt_tokens"] else 1
@@ -267,8 +278,8 @@ def shares(asked: Asked, body: Body, held: bytes) -> str:
 
 
 def oracle(asked: Asked, body: Body, held: bytes) -> str:
-    """It binds values to the windows of their own trace. Before its event it keeps as many tokens as were
-    granted, and all that come after: `span` ends where the event does.
+    """Check that the oracle's values follow from the windows of the same trace. Before its eviction it
+    retains as many tokens as were granted, and all later tokens: `span` ends where the eviction happens.
     """
     n, signals, (_, event) = body["tokens"], len(body["values"]["signals"]), body["span"]
     over: list[int | None] = [None] * event
@@ -280,7 +291,7 @@ def oracle(asked: Asked, body: Body, held: bytes) -> str:
             continue
         row = _row(held, place, n)
         if all(map(math.isnan, row)) and event <= one["slots"]:
-            continue  # all fits
+            continue  # everything fits: no eviction
         kept = _most_flipped(over, one["slots"])
         if [*row] != [float(at in kept or at >= event) for at in range(n)]:
             return f"{ORACLE} at {one['budget']}: kept other tokens than those that its windows say"
@@ -288,8 +299,9 @@ def oracle(asked: Asked, body: Body, held: bytes) -> str:
 
 
 def _most_flipped(over: Sequence[int | None], slots: int) -> set[int]:
-    """Positions that `occlusion.windows.priorities` puts first: of the most windows that changed the grade;
-    then those that no window covers, only the first SINKS of them where not all fit; then the latest.
+    """Return the positions that `occlusion.windows.priorities` ranks first: those in most windows that
+    changed the grade; then those that no window covers, only the first SINK_TOKENS of them if not all fit;
+    then the latest.
     """
     untested = [at for at, count in enumerate(over) if count is None]
     if len(untested) > slots - sum(map(bool, over)):
@@ -305,7 +317,7 @@ def _most_flipped(over: Sequence[int | None], slots: int) -> set[int]:
 def positions(asked: Asked, body: Body, held: bytes) -> str:
     own = body["values"]["signals"]
     if POSITION not in own:
-        return ""  # "signals" says so
+        return ""  # the invariant "signals" reports it
     row = _row(held, own.index(POSITION), body["tokens"])
     if any(abs(value - at) > at * 2.0**-BITS for at, value in enumerate(row)):
         return "the signal named position is not the position"

@@ -1,4 +1,4 @@
-"""Relations between the lanes of one problem, and between those that decoded together."""
+"""Invariants between the lanes of one problem, and between lanes that decoded together."""
 
 import heapq
 from bisect import bisect_left, bisect_right
@@ -14,7 +14,9 @@ __all__ = ["RELATIONS"]
 
 
 class Stay(NamedTuple):
-    """joined: forwards of the batch before the lane's first. left: forwards of all lanes before it left."""
+    """When a lane was in its batch. joined: forwards of the batch before the lane's first. left: decoding
+    steps of the batch before it left.
+    """
 
     joined: int
     left: int
@@ -65,7 +67,7 @@ def company(plan: Plan, unit: Unit) -> Differences:
         )
         return
     if len({lane.place[1] for lane in unit.lanes}) < len(unit.plan.problems):
-        return  # cut short: which of the others are excluded is not recorded yet
+        return  # interrupted: which of the other problems are excluded is not recorded yet
     out = {lane.place[1] for lane in unit.lanes if lane.body["state"] == "excluded"}
     problems = [problem for at, problem in enumerate(unit.plan.problems) if at not in out]
     every = len(problems) * len(unit.plan.cells)
@@ -92,8 +94,8 @@ def joined(plan: Plan, unit: Unit) -> Differences:
 def clocks(plan: Plan, unit: Unit) -> Differences:
     """A lane that joined before another and left after it took as long or longer."""
     stays = sorted(_stays(plan, unit), key=lambda one: one[1])
-    left: list[int] = []  # of lanes that joined before, ascending, and their seconds, ascending too:
-    seconds: list[float] = []  # one that left earlier and took longer shows nothing that a later one does not
+    left: list[int] = []  # of lanes that joined before, ascending, with their seconds, ascending too:
+    seconds: list[float] = []  # a lane that left earlier and took longer adds no constraint
     waiting: list[tuple[int, float]] = []
     now = -1
     for lane, stay in stays:
@@ -127,7 +129,7 @@ def side_file(plan: Plan, unit: Unit) -> Differences:
 
 
 def _by_asks(lanes: Iterable[Lane]) -> list[list[Lane]]:
-    """Lanes of a problem, those together that are asked the same, which fork from one prefill."""
+    """Group the lanes of a problem by extra prompt; those of one group fork from one prefill."""
     groups: dict[str, list[Lane]] = {}
     for lane in lanes:
         groups.setdefault(lane.arm.asks, []).append(lane)
@@ -135,12 +137,12 @@ def _by_asks(lanes: Iterable[Lane]) -> list[list[Lane]]:
 
 
 def _stays(plan: Plan, unit: Unit) -> list[tuple[Lane, Stay]]:
-    """When each lane of a unit joined its batch and left it, in their order; nothing where a lane failed, of
-    which nobody knows when it left, or is missing.
+    """Return when each lane of a unit joined and left its batch, in the order of the lanes; empty if a lane
+    is missing or failed, because nobody knows when a failed lane left.
 
-    Places are given in the order of the lanes, of a problem to those first that are asked the same as its
-    first one; a lane that stops leaves its place to the next one. The lanes of one prompt that join together
-    read the question in a forward of their own.
+    Lanes enter the batch in their order, those of a problem with the same extra prompt as its first lane
+    first; a lane that stops frees its slot for the next one. Lanes of one prompt that join together read the
+    question in one extra forward.
     """
     asked = (lane for own in by_problem(unit) for alike in _by_asks(own) for lane in alike)
     lanes = [lane for lane in asked if lane.body["state"] != "excluded"]
@@ -181,7 +183,9 @@ def _end_of_prompt(lanes: list[Lane], first: int, most: int) -> int:
 
 
 def _enter(left: list[int], seconds: list[float], end: int, own: float) -> None:
-    """Keep, of lanes that left as late or later, the one that took shortest."""
+    """Insert a lane unless one that left no earlier took no longer; remove those that the new one makes
+    redundant.
+    """
     place = bisect_left(left, end)
     if place < len(left) and seconds[place] <= own:
         return

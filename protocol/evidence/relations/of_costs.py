@@ -1,4 +1,4 @@
-"""What must hold between the fields of measured time and memory, on every machine; docs/cost.md lists it."""
+"""The invariants of measured time and memory, which hold on every machine; docs/cost.md lists them."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ from protocol.evidence.run.costs import FULL, Due, Measurement, Point
 __all__ = ["RELATIONS", "Relation", "broken"]
 
 Body = Mapping[str, Any]
-OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds at the end
-TICK = Decimal("0.05")  # seconds by which the two clocks of a phase may disagree, and a tenth
+OF_FULL = " of full"  # suffix of a budget that is a share of what the full cache holds at the end
+TICK = Decimal("0.05")  # seconds by which the two clocks of a phase may disagree, in addition to a tenth
 PHASES = ("prefill", "decode")
 
 
 class Asked(NamedTuple):
-    """What a line is held against."""
+    """What the lines of a measurement are compared with."""
 
     cost: Mapping[str, Any]
     registration: str
@@ -28,8 +28,8 @@ class Asked(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """name, and the sentence that holds in every honest measurement. of_line: what is wrong with a line;
-    of_file: with all of them. One of the two.
+    """A sentence that is true of every honest measurement, with its name. Exactly one check is set:
+    check_line returns what is wrong with a line, check_file what is wrong with all of them.
     """
 
     name: str
@@ -39,8 +39,8 @@ class Relation(NamedTuple):
 
 
 def broken(content: Mapping[str, Any], digest: str, one: Measurement, due: Sequence[Due]) -> Iterator[str]:
-    """One line for each relation that does not hold, with the first repetition that breaks it. content,
-    digest: of the lock.
+    """Yield one message for each invariant that is violated, with the first repetition that violates it.
+    content, digest: of the lock.
     """
     protocol = content["protocol"]["content"]
     cuda = protocol["generation"]["device"] == "cuda"
@@ -80,7 +80,7 @@ def attempts_in_order(asked: Asked) -> str:
 
 
 def same_work(asked: Asked) -> str:
-    """Over all lines: one prompt for each length and number of lanes, one model for each name."""
+    """All lines have one prompt for each length and number of lanes, and one model for each name."""
     first: dict[tuple[str, tuple[object, ...]], object] = {}
     for body in asked.one.bodies:
         point = body["point"]
@@ -109,7 +109,7 @@ def budgets(asked: Asked, body: Body) -> str:
     elif budget.endswith(OF_FULL):
         used = tokens + asked.cost["new_tokens"] - 1
         slots = math.ceil(Fraction(budget.removesuffix(OF_FULL)) * used)
-    elif "B" in budget or budget.startswith("bytes"):  # in bytes: what a slot takes is another relation's
+    elif "B" in budget or budget.startswith("bytes"):  # in bytes: `same work` checks the bytes of a slot
         return "" if given is not None else f"slots is null at the budget {budget}"
     else:
         slots = math.ceil(Decimal(budget) * tokens) if "." in budget else int(budget)
@@ -136,7 +136,7 @@ def rates(asked: Asked, body: Body) -> str:
 
 
 def clocks(asked: Asked, body: Body) -> str:
-    """Cores cannot work longer than the clock ran; two clocks are read one after the other."""
+    """Cores cannot work longer than the clock ran; the two clocks are read one after the other."""
     for phase in PHASES if "prefill" in body else ():
         one = body[phase]
         most = asked.one.machine["cores"] * (Decimal(one["seconds"]) * Decimal("1.1") + TICK)

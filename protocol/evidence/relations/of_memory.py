@@ -1,4 +1,4 @@
-"""Relations between a record's account of its memory and the trajectory that it cites."""
+"""Invariants between a record's account of its memory and the trajectory that it cites."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -9,20 +9,20 @@ from protocol.evidence.relations.relation import Measure, Relation
 
 __all__ = ["RELATIONS", "measure"]
 
-MOST = 1 << 62  # of what has no bound
-POSITION = 8  # bytes of the position of a slot, which a lane with events while decoding carries
+MOST = 1 << 62  # stands for no upper bound
+POSITION = 8  # bytes of a slot's position, which a lane that evicts while decoding stores
 
 
 def measure(plan: Plan, lanes: Sequence[Lane], before: Measure | None) -> Measure | None:
-    """What these lanes of a model, which all ran, show of it beside what others showed `before`; None where
-    nothing ran. A lane that no slot of one size fits, with those that came first, adds nothing; nor does one
-    whose lock says what its slots take.
+    """Narrow the bounds of `earlier` lanes by these lanes of the same model, which all have trajectories;
+    None if there are no lanes at all. A lane that is inconsistent with the bounds so far is ignored, and so
+    is one for which the lock gives the bytes of a slot.
     """
     if not lanes:
         return before
     found = before or Measure(lanes[0].trajectory.heads, 1, MOST)
     untold = (lane for lane in lanes if _stored(plan, lane) is None)
-    for lane in sorted(untold, key=lambda lane: not lane.full):  # those that tell it exactly
+    for lane in sorted(untold, key=lambda lane: not lane.full):  # full-cache lanes first: they are exact
         for _, own, low, high in _rooms(plan, lane):
             least, most = _sizes(found, own, low, high)
             if least <= most:
@@ -73,7 +73,7 @@ def growth(plan: Plan, lane: Lane, measure: Measure) -> str:
         level += heads * lane.query
         expected.append(level)
     for step, before, after in lane.events[1:]:
-        again = step == at == 0 and lane.outside  # right after the question
+        again = step == at == 0 and lane.outside  # an eviction right after the question
         if not (at < step <= fed or again):
             return f"cache.events has one at step {step}, of {fed} steps, after that of step {at}"
         expected += range(level + heads, level + heads * (step - at) + 1, heads)
@@ -171,7 +171,7 @@ def carried(plan: Plan, lane: Lane, measure: Measure) -> str:
 
 
 def _due(plan: Plan, lane: Lane) -> Iterator[int]:
-    """Steps of the events after the first one."""
+    """Yield the expected steps of the evictions after the first one."""
     heads, interval, slots = lane.trajectory.heads, lane.arm.interval or 0, lane.body["slots"] or 0
     end = lane.fed + 1 if lane.settled is None else lane.settled
     if lane.arm.every:
@@ -203,20 +203,22 @@ def _stored(plan: Plan, lane: Lane) -> Stored | None:
 
 
 def _spare(plan: Plan, lane: Lane) -> int:
-    """The most slots that the room of a head is rounded up by."""
+    """Return the most slots by which the allocation of a head is rounded up."""
     if (stored := _stored(plan, lane)) is None:
         return (QUANTUM - 1) * plan.batched
     return -(-QUANTUM * stored.computed // stored.bytes) - 1
 
 
 def _sizes(measure: Measure, own: set[int], low: int, high: int) -> tuple[int, int]:
-    """The least and the most bytes of a slot where `low` to `high` of them take `own`."""
+    """Return the bounds of the bytes of a slot if an allocation of `sizes` bytes has `min_slots` to
+    `max_slots` slots.
+    """
     return max(measure.least, -(-max(own) // high)), min(measure.most, min(own) // low)
 
 
 def _rooms(plan: Plan, lane: Lane) -> Iterator[tuple[int, set[int], int, int]]:
-    """Each moment from which a lane has a room of its own, its bytes from there on, and its least and most
-    slots. Nothing of a lane whose events do not fit its budget.
+    """Yield each moment at which a lane gets a new allocation, the sizes in bytes from there on, and the
+    bounds of its slots. Yields nothing if the evictions do not fit the budget.
     """
     if lane.full != (not lane.events):
         return
@@ -232,7 +234,9 @@ def _rooms(plan: Plan, lane: Lane) -> Iterator[tuple[int, set[int], int, int]]:
 
 
 def _grown(lane: Lane) -> int:
-    """The step at which its place grew, of a lane that events kept small until its thinking ended; else 0."""
+    """Return the step at which the allocation of a lane grew because its thinking ended and no eviction
+    follows; 0 if it did not.
+    """
     last = lane.events[-1][0] if lane.events else 0
     if lane.settled is None or lane.full or lane.arm.interval == 0 or lane.settled <= last:
         return 0
@@ -240,14 +244,14 @@ def _grown(lane: Lane) -> int:
 
 
 def _room(plan: Plan, lane: Lane, number: int, held: int) -> tuple[int, int]:
-    """The least and the most slots, over all heads, of a lane's room after its event `number`, or after its
-    mark, of which it held so many until the next one.
+    """Return the bounds of the slots, over all heads, that are allocated after eviction `number`, or after
+    the mark if there are no more; until the next one the lane holds at most `max_held`.
     """
     heads = lane.trajectory.heads
     if lane.full:
         return (_whole(plan, lane),) * 2
     most = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
-    if number == len(lane.events):  # its mark: room for all that it may still say
+    if number == len(lane.events):  # after the mark: room for the rest of the answer
         step = _grown(lane)
         least = lane.trajectory.held[step + lane.outside] + heads * (most - step)
         return least, least + heads * _spare(plan, lane)
@@ -265,7 +269,7 @@ def _room(plan: Plan, lane: Lane, number: int, held: int) -> tuple[int, int]:
 
 
 def _whole(plan: Plan, lane: Lane) -> int:
-    """The slots, over all heads, of the room of a lane that never evicts."""
+    """Return the slots, over all heads, that a lane without evictions allocates."""
     most = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
     slots = int(lane.body["prompt_tokens"]) + lane.query + most
     if (stored := _stored(plan, lane)) is not None:

@@ -1,4 +1,4 @@
-"""Relations within one record: its state, budget, text and costs."""
+"""Invariants within one record: its state, budget, text and costs."""
 
 from protocol.evidence.relations.planned_lanes import Plan, slots_of
 from protocol.evidence.relations.recorded_lanes import Lane
@@ -90,7 +90,7 @@ def no_answer(plan: Plan, lane: Lane, measure: Measure) -> str:
 def costs_of_a_state(plan: Plan, lane: Lane, measure: Measure) -> str:
     state, costs = lane.body["state"], lane.costs
     if not plan.batched and state != "ok":
-        return ""  # what such a lane left behind changed before 2026-11-21
+        return ""  # older records of such lanes differ between versions
     for name, there in (("prefill_seconds", state != "excluded"), ("decode_seconds", state == "ok")):
         if (name in costs) != there:
             return f"costs.{name} is {costs.get(name, 'missing')} in the state {state!r}"

@@ -1,4 +1,4 @@
-"""Relations over all records of a phase: the order of the lines, what is alike in all of them, copies."""
+"""Invariants over all records of a phase: the order of the lines, fields that all of them share, copies."""
 
 import itertools
 from collections import defaultdict
@@ -10,7 +10,7 @@ from protocol.evidence.relations.relation import Differences, Relation
 
 __all__ = ["RELATIONS"]
 
-MANY = 30  # answers that are not correct, of which two seeds agree in all: more than chance and a sure model
+MANY = 30  # incorrect answers in which two seeds agree: more than chance or a very confident model gives
 REPLAY = "kv-prereg audit FOLDER --replay 20 decodes lanes again"
 
 
@@ -47,7 +47,7 @@ def attempts(phase: Phase) -> Differences:
 
 
 def one_form(phase: Phase) -> Differences:
-    """What some records have and others lack: their form is that of one version of the protocol."""
+    """All records of a task have the same optional fields, namely those of one version of the protocol."""
     tasks: dict[str, list[Seen]] = defaultdict(list)
     for shard in phase.shards:
         for lane in shard:
@@ -75,7 +75,9 @@ def own_prompts(phase: Phase) -> Differences:
 
 
 def own_draws(phase: Phase) -> Differences:
-    """At a temperature above 0, lanes of two seeds that are not correct and agree in every problem."""
+    """Find lanes of two seeds that agree in every problem, with enough incorrect answers, at a temperature
+    above 0.
+    """
     if not phase.plan.sampled:
         return
     arms: dict[tuple[str, ...], dict[int, dict[str, Seen]]] = defaultdict(lambda: defaultdict(dict))
@@ -93,10 +95,10 @@ def own_draws(phase: Phase) -> Differences:
 
 
 def full_use(phase: Phase) -> Differences:
-    """Against the probe, whose lanes of the full cache answer the problems that were measured."""
+    """Compare the use that the lock gives with the probe, whose full-cache lanes answer the same problems."""
     plan = phase.plan
     for number, unit in enumerate(plan.units) if plan.phase == "probe" and plan.used else ():
-        most = plan.tasks[unit.task].max_new_tokens - 1  # the last new token is not fed
+        most = plan.tasks[unit.task].max_new_tokens - 1  # the last new token is never fed
         for lane in phase.lanes(number):
             state = lane.body["state"]
             if not lane.full or state == "failed":
@@ -113,7 +115,7 @@ def full_use(phase: Phase) -> Differences:
 
 
 def _planned(phase: Phase) -> Iterator[tuple[int, int, int]]:
-    """The places of all lanes, as they run."""
+    """Yield the positions of all lanes, in the order in which they run."""
     for number, unit in enumerate(phase.plan.units):
         yield from itertools.product((number,), range(len(unit.problems)), range(len(unit.cells)))
 

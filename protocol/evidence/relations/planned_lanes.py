@@ -1,4 +1,4 @@
-"""What a lock says of the lanes of one phase: which there are, in the order in which they run, and how."""
+"""The lanes of one phase as the lock plans them: which there are, in the order in which they run, and how."""
 
 import math
 import re
@@ -12,20 +12,20 @@ from protocol.evidence.relations.vocabulary import Words
 
 __all__ = ["AGAIN", "FULL", "Arm", "Cell", "Plan", "Task", "UnitPlan", "plan_of", "slots_of"]
 
-AGAIN = " (again)"  # ends the name of the arm that a probe runs a second time
+AGAIN = " (again)"  # suffix of the arm that a probe runs a second time
 MOST = 1_000_000  # problems, over all models and tasks
 FULL = "full"  # the budget of an arm that never evicts
-OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds
-IN_BYTES = re.compile(r"[0-9]+ (?:B|[KMG]iB)|bytes of [0-9]+")  # a budget that is other slots in other arms
-FIELD = "slot_bytes"  # of a lock, with what a slot takes
-QUANTUM = 16  # slots as computed, to whose bytes the room of a head is rounded up, since 2026-11-21
+OF_FULL = " of full"  # suffix of a budget that is a share of what the full cache holds
+IN_BYTES = re.compile(r"[0-9]+ (?:B|[KMG]iB)|bytes of [0-9]+")  # in bytes: the arm decides the slots
+FIELD = "slot_bytes"  # field of a lock with the bytes of a slot
+QUANTUM = 16  # slots as computed: since 2026-11-21 the allocation of a head is a multiple of their bytes
 ITEM = {"float32": 4, "bfloat16": 2}  # bytes of a number
-PRESS = "protocol.presses.pressed.AsThePress()"  # in the place of a press' selection
+PRESS = "protocol.presses.pressed.AsThePress()"  # stands for the selection of a press
 PLAIN = "policies.cadence.Cadence()"
-BLOCKS = "policies.blockwise.Blockwise()"  # plain once the prompt is read
-EPISODES = "policies.epicache.Episodic()"  # one that fills a cache for each episode and parks all but one
-EVERY = "policies.thinkv.Whenever()"  # a cadence that looks at no budget
-# Selections that leave exactly what an event was granted, and those that leave at most that.
+BLOCKS = "policies.blockwise.Blockwise()"  # behaves as the plain cadence once the prompt is read
+EPISODES = "policies.epicache.Episodic()"  # fills one cache per episode and parks all but one
+EVERY = "policies.thinkv.Whenever()"  # evicts periodically, whatever the budget
+# Selections that leave exactly the granted slots, and those that leave at most that.
 EXACT = (
     *(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse")),
     *(f"policies.signatures.Diverse{name}()" for name in ("Each", "ByLayer", "ByHead", "Scheduled")),
@@ -35,7 +35,7 @@ AT_MOST = (
     "policies.crystal.tiers.TieredDissolution()",
     "policies.thinkv.WithinSegments()",
 )
-# States that leave as many slots as a selection kept; one that merges may leave fewer.
+# States that leave as many slots as were selected; one that merges may leave fewer.
 KEEPING = (
     "policies.state.Verbatim()",
     "policies.subspace.Subspace()",
@@ -45,7 +45,7 @@ KEEPING = (
     ),
     PRESS,
 )
-# Routings that take the budget as a bound: an event may leave less, also where all that is held would fit.
+# Routings that take the budget as a bound: an eviction may leave less, even where everything fits.
 BOUNDING = (
     "policies.crystal_kv.Utilised()",
     "policies.thinkv.SegmentsPerHead()",
@@ -65,13 +65,13 @@ class Task(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """How an arm evicts, as far as its lock tells; None where it does not.
+    """How an arm evicts, as far as the lock determines it; None where it does not.
 
-    plain: an event fires by `interval` (0: none while decoding) and `slack` and is granted the registered
-    budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that. every:
-    whether it fires every `interval` steps, whatever is held. bounds: whether its routing may leave less than
-    it is granted, whatever there is to keep. press: whether it is a press, which leaves what it leaves.
-    parks: the most caches that it holds beside the one that answers.
+    is_plain: an eviction is triggered by `interval` (0: none while decoding) and `has_slack`, and is granted
+    the registered budget. leaves_at_most_grant, leaves_exact_grant: how many slots an eviction leaves.
+    is_periodic: it evicts every `interval` steps, whatever the cache size. may_leave_less: its routing may
+    leave fewer slots than granted, even if there are more. is_press: it is a press, whose result is not
+    determined. parked_caches: the most caches that it stores besides the active one.
     """
 
     plain: bool | None
@@ -87,38 +87,38 @@ class Arm(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What a lock says of the slots of an arm in a model. slots: of each budget in bytes."""
+    """The slots of an arm in a model, as the lock gives them. slots: for each budget in bytes."""
 
     heads: int  # layers times KV heads
-    computed: int  # bytes of a slot of one head in one layer, as computed
-    bytes: int  # the same as the arm stores it
+    computed: int  # bytes of a slot of one head in one layer, as computed by the model
+    bytes: int  # the same in the form that the arm stores
     slots: Mapping[str, int]
-    interval: int | None  # in cells of such a budget; None as everywhere
+    interval: int | None  # of cells with such a budget; None: the interval of the arm
 
     def rounded(self, slots: int) -> int:
-        """The slots of the room of a head that holds so many: as many as fit into the bytes of the next
-        multiple of QUANTUM slots as computed.
+        """Return the slots that are allocated to a head that needs so many: as many as fit into the bytes of
+        the next multiple of QUANTUM slots as computed.
         """
         whole = QUANTUM * self.computed
         return -(-slots * self.bytes // whole) * whole // self.bytes
 
 
 class Windows(NamedTuple):
-    """What a lock says of a model with sliding layers."""
+    """The sliding layers of a model, as the lock gives them."""
 
     evictable: int
     sliding: int
     window: int
 
     def slots(self, heads: int, tokens: int) -> int:
-        """Of the windows of a lane that may see so many tokens, over all KV heads and sliding layers. heads:
-        layers of full attention times KV heads.
+        """Return the slots in the windows of a lane that may see so many tokens, over all KV heads and
+        sliding layers. heads: layers of full attention times KV heads.
         """
         return self.sliding * heads // self.evictable * min(self.window, -(-tokens // QUANTUM) * QUANTUM)
 
 
 class UnitPlan(NamedTuple):
-    """Some problems with all their lanes, which run together and are recorded with one write."""
+    """Some problems with all their lanes, which run together and are recorded in one write."""
 
     model: str
     task: str
@@ -127,9 +127,9 @@ class UnitPlan(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One phase of a study. lanes: how many decode at once, by model. batched, granting: whether its records
-    are of 2026-11-21 or later, which say who decoded together, and of 2026-11-22 or later. thinking: whether
-    events fire only while a lane thinks.
+    """One phase of a study. lanes: how many decode at once, by model. has_batches, has_grants: whether
+    records have the fields that were added on 2026-11-21 (who decoded together) and on 2026-11-22 (grants).
+    think_only: whether evictions happen only while a lane thinks.
     """
 
     registration: str
@@ -138,7 +138,7 @@ class Plan(NamedTuple):
     tasks: Mapping[str, Task]
     arms: Mapping[str, Arm]
     lanes: Mapping[str, int]
-    longest: int | None  # prompt tokens, above which a problem is excluded
+    longest: int | None  # a problem with more prompt tokens is excluded
     first_event: int
     batched: bool
     granting: bool
@@ -148,12 +148,12 @@ class Plan(NamedTuple):
     of_full: Mapping[tuple[str, str, str], int]  # slots, by model, task and share of the full cache's use
     used: Mapping[
         tuple[str, str, str], int
-    ]  # slots that locking found it to hold, by model, task and problem
-    stored: Mapping[tuple[str, str], Stored]  # by model and arm, of a lock that says it
+    ]  # slots that the full cache held when the lock was made, by model, task and problem
+    stored: Mapping[tuple[str, str], Stored]  # by model and arm; empty for a lock without slot_bytes
     windows: Mapping[str, Windows]  # by model with sliding layers
 
     def arm(self, model: str, cell: Cell) -> Arm:
-        """How a cell's arm evicts in a model: where its budget is in bytes, its interval is too."""
+        """Return how a cell's arm evicts in a model: where its budget is in bytes, its interval is too."""
         arm, stored = self.arms[cell.arm], self.stored.get((model, cell.arm))
         if stored is None or stored.interval is None or not IN_BYTES.fullmatch(cell.budget):
             return arm
@@ -167,8 +167,9 @@ def plan_of(
     winner: str | None = None,
     words: Mapping[str, Words] = MappingProxyType({}),
 ) -> Plan:
-    """What the lock of `digest` says of "probe" or "confirm". winner: the candidate that a sweep's selection
-    names. words: what is known of tokenizers, by model. Raises Tampered for a lock that says too little.
+    """Derive the plan of "probe" or "confirm" from the lock with the digest `digest`. winner: the candidate
+    that a sweep's selection names. vocabularies: facts about tokenizers, by model. Raises Tampered for a lock
+    without the necessary fields.
     """
     try:
         return _plan(content, digest, phase, winner)._replace(words=words)
@@ -177,8 +178,8 @@ def plan_of(
 
 
 def slots_of(plan: Plan, cell: Mapping[str, Any], prompt_tokens: int) -> int | None:
-    """Slots per KV head and layer of a record's cell: a share of the prompt is rounded up, a share of the
-    full cache's use and bytes have the slots that the lock says, and "full" has none.
+    """Return the slots per KV head and layer of a record's cell: a share of the prompt is rounded up, a share
+    of the full cache's use and a budget in bytes have the slots that the lock gives, and "full" has none.
     """
     budget: str = cell["budget"]
     if budget == FULL:
@@ -241,7 +242,7 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
 
 
 def _of_full(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str], int]]:
-    """The slots of every cell whose budget is a share of the full cache's use."""
+    """Yield the slots of every cell whose budget is a share of the full cache's use."""
     for model, task, budget, _, _ in content["grid"]:
         if budget.endswith(OF_FULL):
             slots = content["full_use"][model][task]["slots"][budget]
@@ -255,8 +256,8 @@ def _used(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str], in
 
 
 def _probed(registered: Mapping[str, Any], cells: list[Cell]) -> Iterator[Cell]:
-    """The cells of a probe where those of `cells` are confirmed: all of them and the first comparator again
-    or, with a sweep, its candidates and its baseline twice, with its seeds.
+    """Yield the cells that a probe runs, given the confirmed `cells`: all of them and the first comparator a
+    second time or, with a sweep, its candidates and its baseline twice, with the seeds of the sweep.
     """
     sweep = registered.get("sweep")
     if sweep is None:
@@ -274,7 +275,7 @@ def _probed(registered: Mapping[str, Any], cells: list[Cell]) -> Iterator[Cell]:
 
 
 def _bases(registered: Mapping[str, Any], units: Sequence[UnitPlan], winner: str | None) -> dict[str, str]:
-    """By the name of an arm in a cell, what the lock calls it."""
+    """Return, by the name of an arm in a cell, the name of that arm in the lock."""
     sweep = registered.get("sweep") or {}
     found = {}
     for name in {cell.arm for unit in units for cell in unit.cells}:
@@ -295,7 +296,9 @@ def _arm(content: Mapping[str, Any], base: str) -> Arm:
 def _stored(
     content: Mapping[str, Any], units: Sequence[UnitPlan], bases: Mapping[str, str]
 ) -> Iterator[tuple[tuple[str, str], Stored]]:
-    """Of every arm of every model, where the lock says it; all that the cells ask for has to be there."""
+    """Yield the slots of every arm of every model if the lock has them. Raises LookupError if a cell needs
+    them and the lock lacks them.
+    """
     if FIELD not in content:
         if any(IN_BYTES.fullmatch(cell.budget) for unit in units for cell in unit.cells):
             raise LookupError(FIELD)
@@ -340,8 +343,8 @@ def _as_locked(settings: Mapping[str, str]) -> Arm:
 
 
 def _as_registered(generation: Mapping[str, Any], policy: str) -> Arm:
-    """Of a lock of before 2026-11-22, which does not hold the settings of policies. Those of then had one
-    interval, the registered one, and none left more than it was granted.
+    """Derive an arm from a lock before 2026-11-22, which does not contain the settings of policies. At that
+    time all policies used the registered interval, and none left more slots than granted.
     """
     plain = None if policy.startswith("schedule-") else True
     slack = generation.get("cadence", "slack") == "slack"

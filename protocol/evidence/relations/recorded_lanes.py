@@ -1,4 +1,4 @@
-"""The records of one phase as relations look at them: lanes with their trajectories, unit by unit."""
+"""The records of one phase in the form that invariants check: lanes with their trajectories, unit by unit."""
 
 import hashlib
 import itertools
@@ -19,7 +19,9 @@ __all__ = ["FORMS", "Lane", "Phase", "Seen", "Trajectory", "Unit", "by_problem",
 
 
 class Trajectory(NamedTuple):
-    """One entry a moment: slots over all layers and KV heads, and bytes; heads: layers times KV heads."""
+    """What a lane held at each step. slots: over all layers and KV heads; allocated: bytes; heads: layers
+    times KV heads.
+    """
 
     held: Sequence[int]
     allocated: Sequence[int]
@@ -27,13 +29,13 @@ class Trajectory(NamedTuple):
 
 
 NOTHING = Trajectory((), (), 1)
-# What is said of a lane's memory beside the cache.
+# Fields of a record, besides the cache, that describe a lane's memory.
 SAID = ("trajectory", "prompt_tokens", "slots", "tokens", "thought", "stop")
 
 
 class Lane:
-    """A record of a registered lane. ran: it ended well and has a trajectory. query: tokens that were fed
-    between the first event and the first new token, as the trajectory has them.
+    """A record of a registered lane. has_trajectory: it ended well and its trajectory was read. query_tokens:
+    tokens that were fed between the first eviction and the first new token, derived from the trajectory.
     """
 
     __slots__ = (
@@ -52,7 +54,7 @@ class Lane:
     def __init__(self, record: Record, cell: Cell, arm: Arm, place: tuple[int, int, int], outside: bool):
         self.body, self.costs = record["body"], record["costs"]
         self.cell, self.arm, self.outside = cell, arm, outside
-        self.place = place  # of its unit, and in it of its problem and its cell
+        self.place = place  # indices of its unit, and within that of its problem and its cell
         self.cache: Mapping[str, Any] = self.body["cache"] or {}
         self.trajectory = NOTHING
         self.ran = False
@@ -72,13 +74,14 @@ class Lane:
 
     @property
     def fed(self) -> int:
-        """New tokens that were fed: all but the last of a lane that stops by length."""
+        """New tokens that were fed: all of them if the answer ended by a stop token, else all but the last.
+        """
         tokens: int = self.body["tokens"]
         return tokens - int(self.body["stop"] == "length")
 
     @property
     def settled(self) -> int | None:
-        """The step at which the mark was fed that ended its thinking: no event fires there or later."""
+        """The step at which the mark that ended the thinking was fed: no eviction happens then or later."""
         thought: int | None = self.body.get("thought")
         return thought if thought is not None and thought <= self.fed else None
 
@@ -91,21 +94,24 @@ class Lane:
 
 
 class Unit:
-    """What is recorded of a unit, in the order of the lines; trajectories are there while it is looked at."""
+    """The records of a unit, in the order of the lines. Trajectories are set only while the unit is checked.
+    """
 
     def __init__(self, plan: UnitPlan, lanes: list[Lane]):
         self.plan, self.lanes = plan, lanes
-        self.side: list[Trajectory] | None = None  # of its one side file
+        self.side: list[Trajectory] | None = None  # of its side file, if it has exactly one
 
     @cached_property
     def whole(self) -> bool:
-        """Whether each of its lanes is recorded, all by one attempt: what their batch did follows then."""
+        """Whether every lane of the unit is recorded, all by one attempt; only then the batch can be
+        simulated.
+        """
         planned = len(self.plan.problems) * len(self.plan.cells)
         return len(self.lanes) == planned and len({lane.costs["attempt"] for lane in self.lanes}) == 1
 
     @property
     def kinds(self) -> Iterable[list[Lane]]:
-        """Lanes that ran, those together that have one trajectory and say the same of it."""
+        """Lanes with a trajectory, grouped by equal trajectory and equal memory fields."""
         kinds: dict[Any, list[list[Lane]]] = {}
         for lane in self.lanes:
             if not lane.ran:
@@ -121,13 +127,13 @@ class Unit:
 
 
 class Seen(NamedTuple):
-    """What relations over all records look at, of a record of a registered lane: of a million, no more than
-    this is in memory at once. forms: what some records have and others lack, by the names in FORMS. text: a
-    digest, of a lane that ended well.
+    """The part of a lane's record that study-wide invariants need: of up to a million records, no more than
+    this is in memory at once. version_fields: whether each field of VERSION_FIELDS is present. text_digest:
+    of a lane that ended well.
     """
 
     key: Key
-    place: tuple[int, int, int]  # of its unit, and in it of its problem and its cell
+    place: tuple[int, int, int]  # indices of its unit, and within that of its problem and its cell
     shard: int
     line: int  # from 0
     attempt: int
@@ -140,7 +146,7 @@ class Seen(NamedTuple):
         return str(self.key)
 
 
-# What some records of a task have and others lack: their form is that of one version of the protocol.
+# Fields that only some versions of the record format have; all records of a task must have the same.
 FORMS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = MappingProxyType(
     {
         "cache.granted": lambda body: "granted" in (body["cache"] or {}),
@@ -151,8 +157,8 @@ FORMS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = MappingProxyType(
 
 
 class Phase(NamedTuple):
-    """All records of a phase: by shard in the order of the lines, and by unit. strange: the keys of records
-    whose lane is not registered.
+    """All records of a phase: by shard in the order of the lines, and by unit. unregistered: the keys of
+    records whose lane is not registered.
     """
 
     plan: Plan
@@ -203,7 +209,7 @@ class Phase(NamedTuple):
         return phase
 
     def lanes(self, number: int) -> list[Lane]:
-        """Those of a unit, in the order of the lines."""
+        """Read the lanes of a unit, in the order of the lines."""
         unit, found = self.plan.units[number], list[Lane]()
         outside = self.plan.tasks[unit.task].outside
         for shard, own in itertools.groupby(self.units[number], key=lambda seen: seen.shard):
@@ -217,11 +223,11 @@ class Phase(NamedTuple):
 
 
 def units(phase: Phase, place: Path) -> Iterator[Unit]:
-    """The units of which something is recorded, each read when it is looked at, with its trajectories.
+    """Yield the units that have records, each read when it is reached, with its trajectories.
 
-    place: the folder of the phase. Raises Tampered for a trajectory that is missing, damaged or malformed.
+    folder: the folder of the phase. Raises Tampered for a trajectory that is missing, damaged or malformed.
     """
-    alone: dict[str, Trajectory] = {}  # side files of before 2026-11-22: one trajectory, of many units
+    alone: dict[str, Trajectory] = {}  # before 2026-11-22: one trajectory, shared by units
     for number, plan in enumerate(phase.plan.units):
         if not phase.units[number]:
             continue
@@ -246,7 +252,7 @@ def units(phase: Phase, place: Path) -> Iterator[Unit]:
 
 
 def by_problem(unit: Unit) -> Iterable[Sequence[Lane]]:
-    """The lanes of each problem of a unit."""
+    """Return the lanes of each problem of a unit."""
     groups: dict[int, list[Lane]] = {}
     for lane in unit.lanes:
         groups.setdefault(lane.place[1], []).append(lane)

@@ -1,4 +1,4 @@
-"""What a relation is: a sentence about fields that hold together, and the check of it."""
+"""What an invariant is: a sentence about fields that agree with each other, and the check of it."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
@@ -9,13 +9,13 @@ from protocol.evidence.relations.recorded_lanes import Lane, Phase, Unit
 __all__ = ["Differences", "Measure", "Relation", "Scope"]
 
 Scope = Literal["record", "trajectory", "problem", "batch", "study"]
-# What breaks a relation: the lane (or what else), and the field with both values.
+# Each violation of an invariant: the lane (or file), and the field with both values.
 Differences = Iterator[tuple[object, str]]
 
 
 class Measure(NamedTuple):
-    """What all lanes of a model share. heads: layers times KV heads. least, most: bytes of one slot of one of
-    them; both the same as soon as a lane of the full cache tells it.
+    """What all lanes of a model share. heads: layers times KV heads. min_bytes, max_bytes: bounds of the
+    bytes of one slot of one head; both are equal once a lane of the full cache determines them.
     """
 
     heads: int
@@ -24,11 +24,13 @@ class Measure(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """binds: fields of a record, by path; those of its trajectory begin with "trajectory.".
+    """A relation between fields that must hold. fields: fields of a record, by path; those of its trajectory
+    begin with "trajectory.".
 
-    Its check is one of three. of_lane says what is wrong with a lane, and nothing where it holds; in the
-    scope "trajectory" it is asked of one lane of each kind. of_unit and of_phase give all that is wrong.
-    doubt: what a reader may do where it breaks and an honest study may break it: then it cannot be told.
+    Exactly one of the three checks is set. check_lane returns what is wrong with a lane, and an empty string
+    where the invariant holds; in the scope "trajectory" it is called for one lane of each group of equal
+    lanes. check_unit and check_phase yield every violation. remedy: what a reader can do where an honest
+    study may break the invariant; a violation is then undetermined.
     """
 
     name: str

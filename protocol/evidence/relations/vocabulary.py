@@ -1,5 +1,5 @@
-"""What a tokenizer says of a text, of models whose tokenizer lies in the bundle: how long it may be, and
-which of its tokens end the thinking.
+"""Facts about the tokenizers of models whose tokenizer is in the bundle: how long a text of so many tokens
+may be, and which tokens end the thinking.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ __all__ = ["BOXED", "THINK", "Words", "answer_marks", "of_bundle"]
 FOLDER = "protocol/embedded"
 THINK = "</think>"
 BOXED = "\\boxed"
-SPACES = "\u0120\u2581 "  # as byte-level and SentencePiece vocabularies write one, and as it is
+SPACES = "\u0120\u2581 "  # as byte-level and SentencePiece vocabularies write a space, and a plain space
 
 
 class Words(NamedTuple):
-    """apart: a token is a word, and words stand a space apart. longest: characters of the longest token.
-    marks: the tokens that end the thinking.
+    """The facts of one tokenizer. is_word_level: each token is a word, and words are separated by one space.
+    longest_token: characters of the longest token. answer_marks: the tokens that end the thinking.
     """
 
     apart: bool
@@ -29,14 +29,16 @@ class Words(NamedTuple):
     marks: frozenset[str] = frozenset()
 
     def thought(self, text: str) -> int | None:
-        """Of words that stand apart: how many there are up to the first mark, with it; None without one."""
+        """Return how many words of a word-level text there are up to and including the first mark; None
+        without a mark.
+        """
         said = enumerate(text.split(" "), 1)
         return next((place for place, word in said if word in self.marks), None)
 
 
 def answer_marks(vocabulary: Iterable[str]) -> frozenset[str]:
-    """The tokens of a vocabulary that end the thinking: `</think>` where it is one of them, else those that
-    begin with `\\boxed`, with or without a space before it: a model that has no place to think in boxes its
+    """Return the tokens of a vocabulary that end the thinking: `</think>` if it is one of them, else those
+    that begin with `\\boxed`, with or without a space before it. A model without thinking tags boxes its
     answer where its reasoning ends.
     """
     pieces = frozenset(vocabulary)
@@ -46,8 +48,8 @@ def answer_marks(vocabulary: Iterable[str]) -> frozenset[str]:
 
 
 def of_bundle(archive: Path, content: Mapping[str, Any]) -> dict[str, Words]:
-    """By model, of those whose locked tokenizer the bundle holds; a bundle that is damaged holds none, for
-    its own check to say.
+    """Return the vocabulary of each model whose locked tokenizer is in the bundle. A damaged bundle gives
+    what was read before the damage; the check of the bundle reports it.
     """
     found = {}
     try:
@@ -63,7 +65,7 @@ def of_bundle(archive: Path, content: Mapping[str, Any]) -> dict[str, Words]:
 
 
 def words_of(tokenizer: Mapping[str, Any]) -> Words:
-    """Raises KeyError or TypeError for what is no tokenizer.json."""
+    """Parse a tokenizer.json. Raises KeyError or TypeError for any other document."""
     model, added = tokenizer["model"], tokenizer.get("added_tokens", ())
     vocabulary = model["vocab"]
     pieces = [*(one[0] if isinstance(one, list) else one for one in vocabulary)]

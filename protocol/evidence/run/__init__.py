@@ -1,4 +1,4 @@
-"""What happened, in order: the ledger, the claim, the door to held-out problems, records, seal and verdict.
+"""The evidence of a run, in order: ledger, claim, held-out guard, records, seal and verdict.
 
 May import: protocol.evidence.refusals, protocol.evidence.findings, protocol.evidence.bytes,
 protocol.evidence.lock.

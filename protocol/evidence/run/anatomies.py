@@ -1,8 +1,8 @@
-"""Traces and what occlusions did to them: what is due, their file, what was chosen, and the ledger's account.
+"""Traces with occlusion labels: the expected traces, their file, the choice, the verdict, the ledger lines.
 
-A line of anatomy/traces.jsonl is the canonical {body, sha256, chain}, chained as those of records; its values
-by token lie in anatomy/values/<SHA-256>. All traces of the choosing half come first; then anatomy/chosen.json
-is written, once, which each testing trace cites. anatomy/verdict.json is last. docs/records.md has fields.
+A line of anatomy/traces.jsonl is the canonical {body, sha256, chain}, chained like records; its values by
+token are in anatomy/values/<SHA-256>. All traces of the choosing half come first; then anatomy/chosen.json is
+written, once, which each testing trace cites. anatomy/verdict.json is last. docs/records.md has the fields.
 """
 
 import hashlib
@@ -47,13 +47,13 @@ __all__ = [
 TRACES, VALUES = "traces.jsonl", "values"
 CHOSEN, VERDICT = "chosen.json", "verdict.json"
 CHOOSE, TEST = HALVES
-MOST = 1 << 30  # bytes of the values of a trace
+MOST = 1 << 30  # for one trace
 EVENTS = ("anatomy", "occluded", "anatomy-chosen", "anatomy-judged")
 CITED_CLAIM = CLAIM.removesuffix(".json")
 
 
 class Due(NamedTuple):
-    """One line that a complete anatomy has."""
+    """One expected line of a complete anatomy."""
 
     half: str
     model: str
@@ -62,34 +62,38 @@ class Due(NamedTuple):
 
 
 class Traces(NamedTuple):
-    """bodies: in the order of the lines. head: the chain of the last line."""
+    """The traces of a study. bodies: in the order of the lines. head: the chain of the last line."""
 
     bodies: list[dict[str, Any]]
     head: str
     torn: int
 
     def at(self, lines: int) -> dict[str, Any]:
-        """Count and head of the first so many."""
+        """Return count and head of the first `count` lines."""
         return {"count": lines, "head": _head(self.bodies[:lines])}
 
 
 def registered(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """[anatomy] of a lock's content; None where none was registered."""
+    """Return [anatomy] of a lock's content; None if it is not registered."""
     found: Mapping[str, Any] | None = content["protocol"]["content"].get("anatomy")
     return found
 
 
 def half_of(problem: str, item: Mapping[str, Any]) -> str:
-    """By the MD5 of the name of its cluster or, in a task without clusters, of its id. Apart from the split,
-    which asks modulo 5 and not 2; a cluster stands in one half. item: what the lock says of the task.
+    """Return the half of a problem, from the MD5 of its cluster's name or, without clusters, of its id.
+
+    The half is independent of the split, which uses modulo 5; a cluster is never divided. item: the task in
+    the lock.
     """
     name = item.get("clusters", {}).get(problem, problem)
     return HALVES[int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) % len(HALVES)]
 
 
 def due(content: Mapping[str, Any]) -> list[Due]:
-    """Every line of a complete anatomy, in its order, from a lock's content that has an [anatomy]: the first
-    development problems of each task, all models and tasks of the choosing half before any of the other.
+    """Return every line of a complete anatomy, in order, from a lock's content that has [anatomy].
+
+    These are the first development problems of each task; the choosing half of all models and tasks precedes
+    the testing half.
     """
     protocol, most = content["protocol"]["content"], content["protocol"]["content"]["anatomy"].get("traces")
     return [
@@ -103,14 +107,15 @@ def due(content: Mapping[str, Any]) -> list[Due]:
 
 
 def read(study: Registration) -> Traces:
-    """Every whole line. Raises Tampered for one that does not verify."""
+    """Read every complete line. Raises Tampered for one that does not verify."""
     path = study.folder / ANATOMY / TRACES
     return _read(path) if files.there(path) else Traces([], journal.START, 0)
 
 
 def values(study: Registration, body: Mapping[str, Any]) -> bytes:
-    """The values that a line cites: little-endian float32, [signals and kept, tokens]. Raises Tampered for a
-    file that is missing, is not the one that was cited or has another shape.
+    """Return the values that a line cites: little-endian float32, [signals and kept, tokens].
+
+    Raises Tampered for a file that is missing, is not the cited one or has another size.
     """
     cited = body["values"]
     path = study.folder / ANATOMY / VALUES / cited["sha256"]
@@ -132,13 +137,13 @@ def values(study: Registration, body: Mapping[str, Any]) -> bytes:
 
 
 def orphans(study: Registration, found: Traces) -> list[Path]:
-    """Side files that no line cites: of traces that were killed before their line was written."""
+    """Return side files that no line cites: their traces were killed before the line was written."""
     cited = {body["values"]["sha256"] for body in found.bodies if "values" in body}
     return [path for path in files.listed(study.folder / ANATOMY / VALUES) if path.name not in cited]
 
 
 class Writer:
-    """The file that this process alone appends to for the length of a `with` block."""
+    """The file of traces, to which only this process appends during a `with` block."""
 
     def __init__(self, study: Registration):
         self.study = study
@@ -146,7 +151,7 @@ class Writer:
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises Tampered when a whole line does not verify, AlreadyClaimed while another process appends."""
+        """Raise Tampered for a line that does not verify, AlreadyClaimed while another process appends."""
         self._lines = self._held.enter_context(journal.opened(self.place / TRACES, wait=False))
         try:
             found = _read(self.place / TRACES)
@@ -161,8 +166,9 @@ class Writer:
         self._held.close()
 
     def append(self, body: Mapping[str, Any], held: bytes = b"") -> None:
-        """One trace, in one write and one fsync, after its side file, `held`. Raises BadInput, and records
-        nothing, for a malformed one and for a side file that it does not cite.
+        """Write the side file of a trace, then append its line in one write and one fsync.
+
+        Raises BadInput, and writes nothing, for an invalid trace and for a side file that it does not cite.
         """
         if wrong := anatomy_fields.fault(body):
             raise BadInput(f"anatomy: {wrong}")
@@ -178,7 +184,7 @@ class Writer:
 
 
 def begin(study: Registration) -> int:
-    """Enter an attempt to label traces; returns its number, from 1."""
+    """Enter an attempt to label traces; return its number, from 1."""
     now = study.anew()
     number = now.count("anatomy") + 1
     ledger.append(now.folder, "anatomy", {"number": number, "records": len(read(now).bodies)})
@@ -186,26 +192,26 @@ def begin(study: Registration) -> int:
 
 
 def end(study: Registration) -> None:
-    """Enter that the attempt came to its end, and with what."""
+    """Enter the end of the attempt with the number of traces and the chain."""
     found = read(study)
     ledger.append(study.folder, "occluded", {"records": len(found.bodies), "head": found.head})
 
 
 def chosen(study: Registration) -> Document:
-    """anatomy/chosen.json. Raises Tampered where it is missing or damaged."""
+    """Read anatomy/chosen.json. Raises Tampered where it is missing or damaged."""
     return documents.read(study.folder / ANATOMY / CHOSEN, anatomy_fields.CHOSEN)
 
 
 def judged(study: Registration) -> Document:
-    """anatomy/verdict.json. Raises Tampered where it is missing or damaged."""
+    """Read anatomy/verdict.json. Raises Tampered where it is missing or damaged."""
     return documents.read(study.folder / ANATOMY / VERDICT, anatomy_fields.VERDICT)
 
 
 def write_chosen(study: Registration, found: Mapping[str, Any]) -> str:
-    """Write what was chosen on the choosing half, once, and enter it; returns its digest.
+    """Write the choice on the choosing half, once, and enter it; return its digest.
 
-    Again with the same choice it completes what a crash cut off; with another one it raises Tampered. Raises
-    BadInput while a trace of that half has no line.
+    A repeated call with the same choice completes what a crash interrupted; another choice raises Tampered.
+    Raises BadInput while a trace of that half has no line.
     """
     now, traces = study.anew(), read(study)
     rests_on = sum(one.half == CHOOSE for one in due(now.lock.content))
@@ -219,7 +225,7 @@ def write_chosen(study: Registration, found: Mapping[str, Any]) -> str:
 
 
 def write_verdict(study: Registration, found: Mapping[str, Any]) -> None:
-    """Write what the testing half says, once, and enter it; raises as `write_chosen`."""
+    """Write the result on the testing half, once, and enter it. Raises as `write_chosen` does."""
     now, traces = study.anew(), read(study)
     rests_on = len(due(now.lock.content))
     if len(traces.bodies) < rests_on:
@@ -232,8 +238,10 @@ def write_verdict(study: Registration, found: Mapping[str, Any]) -> None:
 
 
 def verify(study: Registration, traces: Traces) -> int:
-    """How many attempts the ledger has. Raises Tampered unless each of its lines about the anatomy says of
-    today's files what they held then, the choice before the first testing trace, all of it before the claim.
+    """Return how many attempts the ledger has.
+
+    Raises Tampered unless each ledger line about the anatomy matches the files, the choice precedes the first
+    testing trace and everything precedes the claim.
     """
     attempts, last, when = 0, "", dict[str, int]()
     claimed = False
@@ -275,7 +283,7 @@ def verify(study: Registration, traces: Traces) -> int:
 
 
 def _in_turn(study: Registration, traces: Traces, attempts: int, when: Mapping[str, int]) -> None:
-    """As `verify`. when: the attempt after which a document was entered."""
+    """Raise Tampered unless traces and documents are in order. entered_after: attempt by ledger event."""
     due_here = due(study.lock.content)
     rests_on = {CHOSEN: sum(one.half == CHOOSE for one in due_here), VERDICT: len(due_here)}
     for name, document in ((CHOSEN, chosen), (VERDICT, judged)):
@@ -345,7 +353,7 @@ def _read(path: Path) -> Traces:
 
 
 def _head(bodies: Sequence[Mapping[str, Any]]) -> str:
-    """The chain after these lines, computed again."""
+    """Return the chain after these lines, recomputed."""
     chain = journal.START
     for body in bodies:
         chain = _next(chain, canonical.digest(body))

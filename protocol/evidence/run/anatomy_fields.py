@@ -1,4 +1,4 @@
-"""What a line of anatomy/traces.jsonl and the documents beside it hold; docs/anatomy.schema.json follows."""
+"""The fields of anatomy/traces.jsonl and its documents, from which docs/anatomy.schema.json is generated."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ __all__ = ["CHOSEN", "HALVES", "LINE", "MEASURED", "READINGS", "STATES", "TRACE"
 
 HALVES = ("choose", "test")
 READINGS = ("padded", "dropped")
-MEASURED = ("labelled", "unmoved")  # the states of a trace that has labels
+MEASURED = ("labelled", "unmoved")  # the states of a trace with labels
 STATES = (*MEASURED, "wrong", "short", "unreproduced", "failed")
 _GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
 _SPAN = Plain(
@@ -141,7 +141,7 @@ VERDICT = replace(
 
 
 def fault(body: Any) -> str | None:
-    """What keeps `body` from being that of a line, beginning with the field; else None."""
+    """Return the fault of a line's `body`, beginning with the field; else None."""
     state = body.get("state") if isinstance(body, Mapping) else None
     kind = TRACE if state in MEASURED else _NOTHING if state == "failed" else _UNLABELLED
     if wrong := fields.fault(kind, body, "body"):

@@ -1,4 +1,4 @@
-"""The claim: written before the first held-out byte is read, once for ever."""
+"""The claim: written once, before the first held-out byte is read."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,8 +17,8 @@ NAME = registration.CLAIM
 
 @contextmanager
 def running(study: Registration) -> Iterator[None]:
-    """Hold the study against every other process that runs it. Raises AlreadyClaimed when one does."""
-    lock.read(study.folder)  # BadInput without one
+    """Keep other processes from running the study. Raises AlreadyClaimed while another one does."""
+    lock.read(study.folder)  # raises BadInput without a lock
     with (study.folder / lock.NAME).open("r+b") as file:
         journal.hold(file, wait=False, what=f"{study.folder}")
         yield
@@ -29,16 +29,16 @@ def take(
     value: Path | None = None,
     block: Callable[[], late_randomness.Block] | None = None,
 ) -> int:
-    """Claim a study for confirmation, or resume a claim that has no seal yet. Call it inside `running`.
+    """Claim a study for confirmation, or resume a claim that has no seal yet. Call it in `exclusive_run`.
 
-    The claim names the lock, the head of the ledger and, with a sweep, the selection; with late randomness it
-    keeps the value (`value`, `block`: see `late_randomness.drawn`), which resuming need not be given again.
-    Each call is one attempt: a line of the ledger with its number, which is returned (1 the first time), and
-    the number of records that it found.
+    The claim names the lock, the head of the ledger and, with a sweep, the selection. With late randomness it
+    has the value (`value`, `block`: see `late_randomness.draw_value`), which is optional when resuming. Each
+    call is one attempt: it adds a ledger line with the number of the attempt, which is returned (from 1), and
+    the number of existing records.
 
-    Raises AlreadyClaimed once the seal is there, BadInput for a sweep without a selection, a late value that
-    is missing, not usable or another than the claim's, Tampered when ledger, selection, claim or records do
-    not verify.
+    Raises AlreadyClaimed once there is a seal, BadInput for a sweep without a selection and for a late value
+    that is missing, not usable or not the claim's, Tampered when ledger, selection, claim or records do not
+    verify.
     """
     now, folder = study.anew(), study.folder
     if now.has(registration.SEAL):

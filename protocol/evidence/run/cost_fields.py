@@ -1,4 +1,4 @@
-"""What a line of cost/<machine>.jsonl holds; docs/cost.schema.json is written from this."""
+"""The fields of a line of cost/<machine>.jsonl, from which docs/cost.schema.json is generated."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -86,7 +86,7 @@ MEASURED = Table(
         "time": Field(TIME, "UTC by the clock of the machine when it began; it proves nothing."),
     }
 )
-NOT_OK = ("prefill", "decode", "memory")  # there where the state is ok, and nowhere else
+NOT_OK = ("prefill", "decode", "memory")  # present if and only if the state is ok
 _FIRST = Table(
     {
         "registration": Field(DIGEST, "Digest of the lock."),
@@ -94,7 +94,7 @@ _FIRST = Table(
     }
 )
 _ENDED = Table({name: field for name, field in MEASURED.fields.items() if name not in NOT_OK})
-BODIES = (_FIRST, _ENDED, MEASURED)  # of the first line, of one that did not end well, of one that did
+BODIES = (_FIRST, _ENDED, MEASURED)  # of the first line, of a failed repetition, of a successful one
 LINE = Table(
     {
         "body": Field(fields.ANYTHING, "The first line: {registration, machine}; any other: a repetition."),
@@ -105,7 +105,7 @@ LINE = Table(
 
 
 def fault(body: Any, first: bool) -> str | None:
-    """What keeps `body` from being that of a line, beginning with the field; else None. first: of a file."""
+    """Return the fault of a line's `body`, beginning with the field; else None. is_first: in its file."""
     if first:
         return fields.fault(_FIRST, body, "body")
     ok = isinstance(body, Mapping) and body.get("state") == "ok"

@@ -1,9 +1,8 @@
-"""Measured time and memory: what is due, the file of one machine, and what the ledger keeps of it.
+"""Measured time and memory: the expected lines, the file of one machine, and the ledger lines about it.
 
-A line of cost/<machine>.jsonl is the canonical {body, sha256, chain}, chained as those of records. The first
-body says what the machine is, and the file is named by its digest: a run on another machine is another
-measurement, in a file of its own, and the two are never mixed. Each further body is one repetition of one
-point. docs/cost.md has every field.
+A line of cost/<machine>.jsonl is the canonical {body, sha256, chain}, chained like records. The first body
+describes the machine, and the file is named by its digest: another machine has another file, and the two are
+never mixed. Each further body is one repetition of one point. docs/cost.md describes every field.
 """
 
 import hashlib
@@ -46,14 +45,14 @@ class Point(NamedTuple):
 
 
 class Due(NamedTuple):
-    """One line that a complete measurement has."""
+    """One expected line of a complete measurement."""
 
     repetition: int
     point: Point
 
 
 class Measurement(NamedTuple):
-    """What one machine measured. bodies: in the order of the lines. head: the chain of the last line."""
+    """The repetitions of one machine. bodies: in the order of lines. head: the chain of the last line."""
 
     name: str
     machine: Mapping[str, Any]
@@ -64,17 +63,17 @@ class Measurement(NamedTuple):
 
 
 def registered(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """[cost] of a lock's content; None where none was registered."""
+    """Return [cost] of a lock's content; None if it is not registered."""
     found: Mapping[str, Any] | None = content["protocol"]["content"].get("cost")
     return found
 
 
 def due(content: Mapping[str, Any]) -> list[Due]:
-    """Every line of a complete measurement, in its order, from a lock's content that has a [cost].
+    """Return every line of a complete measurement, in order, from a lock's content that has [cost].
 
-    Models one after the other, for only one is held; of a model each repetition has all points, in the order
-    of SHA-256 over the seed, the repetition and the point: a random one that everybody derives alike, so that
-    what drifts on a machine meets every arm.
+    Models follow one another, since only one is loaded. Each repetition of a model has all points, ordered by
+    SHA-256 over the seed, the repetition and the point: a reproducible random order, so that drift of the
+    machine affects all arms alike.
     """
     protocol, cost = content["protocol"]["content"], content["protocol"]["content"]["cost"]
     arms = cost.get("arms") or list(protocol["arms"])
@@ -100,14 +99,15 @@ def name_of(machine: Mapping[str, Any]) -> str:
 
 
 def read(study: Registration) -> list[Measurement]:
-    """Every measurement of a study, by the name of its file. Raises Tampered for a line that does not verify,
-    and for a file that is named otherwise than by its machine.
+    """Return every measurement of a study, sorted by file name.
+
+    Raises Tampered for a line that does not verify and for a file that is not named by its machine.
     """
     return [read_file(path) for path in files.listed(study.folder / COST) if path.suffix == ".jsonl"]
 
 
 def read_file(path: Path) -> Measurement:
-    """Raises Tampered as `read` does; a file without a whole line has nothing measured."""
+    """Read the file of one machine; without a complete line it is empty. Raises as `read_measurements`."""
     data = files.read(path)
     line_endings.refuse_rewritten(path.name, data)
     lines = journal.split(data)
@@ -135,7 +135,7 @@ def read_file(path: Path) -> Measurement:
 
 
 class Writer:
-    """The file of this machine, that this process alone appends to for the length of a `with` block."""
+    """The file of this machine, to which only this process appends during a `with` block."""
 
     def __init__(self, study: Registration, machine: Mapping[str, Any]):
         self.study, self.machine = study, machine
@@ -143,7 +143,7 @@ class Writer:
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises Tampered when a whole line does not verify, AlreadyClaimed while another process appends."""
+        """Raise Tampered for a line that does not verify, AlreadyClaimed while another process appends."""
         self._lines = self._held.enter_context(journal.opened(self.path, wait=False))
         try:
             found = read_file(self.path)
@@ -160,9 +160,7 @@ class Writer:
         self._held.close()
 
     def append(self, body: Mapping[str, Any]) -> None:
-        """One repetition, in one write and one fsync. Raises BadInput, and records nothing, for a malformed
-        one.
-        """
+        """Append one repetition in one write and one fsync. Raises BadInput for an invalid one."""
         self._add(body, False)
         self.measured += 1
 
@@ -176,13 +174,13 @@ class Writer:
 
 
 def lines(study: Registration, machine: Mapping[str, Any]) -> int:
-    """How many repetitions this machine has measured."""
+    """Return how many repetitions this machine has measured."""
     path = study.folder / COST / name_of(machine)
     return len(read_file(path).bodies) if files.there(path) else 0
 
 
 def begin(study: Registration, machine: Mapping[str, Any]) -> int:
-    """Enter an attempt to measure on this machine; returns its number, from 1 over all machines."""
+    """Enter an attempt to measure on this machine; return its number, from 1 over all machines."""
     now = study.anew()
     number, name = now.count("cost") + 1, name_of(machine)
     ledger.append(now.folder, "cost", {"number": number, "machine": name, "records": lines(now, machine)})
@@ -190,15 +188,16 @@ def begin(study: Registration, machine: Mapping[str, Any]) -> int:
 
 
 def end(study: Registration, machine: Mapping[str, Any]) -> None:
-    """Enter that the attempt came to its end, and with what."""
+    """Enter the end of the attempt with the number of repetitions and the chain."""
     found = read_file(study.folder / COST / name_of(machine))
     body = {"machine": found.name, "records": len(found.bodies), "head": found.head}
     ledger.append(study.folder, "costed", body)
 
 
 def verify(study: Registration, found: list[Measurement]) -> int:
-    """How many attempts the ledger has. Raises Tampered unless each of its lines about time and memory says
-    of today's files what they held then, all of them before the claim.
+    """Return how many attempts the ledger has.
+
+    Raises Tampered unless each ledger line about measurements matches the files and precedes the claim.
     """
     held = {one.name: one for one in found}
     attempts, last = 0, ("", "")
@@ -249,7 +248,7 @@ def _bodies(one: Measurement | None) -> list[dict[str, Any]]:
 
 
 def _head(one: Measurement | None, records: int) -> str:
-    """The chain after so many repetitions: computed again from the bodies, which were verified."""
+    """Return the chain after the first `records` repetitions, recomputed from the verified bodies."""
     if one is None:
         return journal.START
     chain = _next(journal.START, canonical.digest({"registration": one.registration, "machine": one.machine}))

@@ -1,4 +1,4 @@
-"""What selection, claim, seal and verdict hold; their JSON Schemas in docs/ are written from this."""
+"""The fields of selection, claim, seal and verdict, from which their JSON Schemas in docs/ are generated."""
 
 from protocol.evidence.bytes.documents import headed
 from protocol.evidence.bytes.fields import DIGEST, Field, MapOf, Table, Text, Whole

@@ -1,4 +1,4 @@
-"""The door to the held-out problems: open under a claim, and again once the verdict is written."""
+"""The held-out guard: it gives access to held-out problems under a claim, and again after the verdict."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,10 @@ from protocol.evidence.run.registration import Registration
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The held-out problems of `lock`, to be had under the claim in `folder` only.
+    """Access to the held-out problems of `lock`, only under the claim in `folder`.
 
-    It may be sent to another process: what it allows is read from the folder each time. identity: a file with
-    the private key, where problems are encrypted to somebody else.
+    It can be sent to another process, since every check reads the folder again. identity: a file with the
+    private key, where problems are encrypted to a key holder.
     """
 
     lock: Lock
@@ -22,7 +22,7 @@ class HeldOut:
     identity: Path | None = None
 
     def ids(self, task: str, purpose: str) -> tuple[str, ...]:
-        """The held-out problem ids of `task`; the ledger keeps that they were read, and what for.
+        """Return the held-out problem ids of `task`, and enter in the ledger that they were read, and why.
 
         Raises BadInput without a claim, Tampered when the claim names another lock, AlreadyClaimed after the
         seal.
@@ -36,8 +36,9 @@ class HeldOut:
         return tuple(self.lock.content["items"][task]["confirm"])
 
     def key(self) -> str | None:
-        """What the held-out problems and the seeds are drawn with, from the claim; None where nothing is
-        drawn late. Raises as `ids` does, and Tampered for a key that does not follow from lock and value.
+        """Return the claim's key, with which problems and seeds are drawn; None without late randomness.
+
+        Raises as `ids` does, and Tampered for a key that does not follow from lock and value.
         """
         now = Registration.of(self.folder, self.lock)
         claim = now.claim
@@ -46,8 +47,10 @@ class HeldOut:
         return late_randomness.key_of(self.lock, claim)
 
     def admit(self, task: str, problem: str) -> str | None:
-        """Let one problem be built, and return `key`. Raises as `ids` does, and BadInput for a problem that
-        the lock does not hold out for `task` or whose ids were not opened first.
+        """Allow one problem to be built, and return the key.
+
+        Raises as `ids` does, and BadInput for a problem that is not held out by the lock for `task` or whose
+        ids were not opened first.
         """
         key = self.key()
         _refuse_other(self.lock, self.folder, task, problem)
@@ -61,10 +64,9 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Judged:
-    """The held-out problems of a study that has its verdict: nothing is left to keep from anybody, and an
-    auditor may decode lanes again. Reads the folder each time, and enters nothing.
+    """Access to the held-out problems of a study with a verdict, so that an auditor can decode lanes again.
 
-    identity: as of HeldOut.
+    Every check reads the folder again; nothing is entered in the ledger. identity: as of HeldOutGuard.
     """
 
     lock: Lock
@@ -72,8 +74,9 @@ class Judged:
     identity: Path | None = None
 
     def key(self) -> str | None:
-        """As HeldOut.key. Raises BadInput without a verdict as the last line of the ledger, and Tampered when
-        that line is of another one.
+        """Return the key as HeldOutGuard.key does.
+
+        Raises BadInput unless the last line of the ledger is a verdict, Tampered when it cites another one.
         """
         now = Registration.of(self.folder, self.lock)
         written = now.has(registration.SEAL) and now.has(registration.VERDICT)
@@ -86,8 +89,9 @@ class Judged:
         return late_randomness.key_of(self.lock, now.claim)
 
     def admit(self, task: str, problem: str) -> str | None:
-        """Let one problem be built, and return `key`. Raises as it does, and as HeldOut.admit for a problem
-        that the lock does not hold out for `task`.
+        """Allow one problem to be built, and return the key.
+
+        Raises as `key` does, and BadInput for a problem that is not held out by the lock for `task`.
         """
         key = self.key()
         _refuse_other(self.lock, self.folder, task, problem)

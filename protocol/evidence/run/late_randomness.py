@@ -1,18 +1,18 @@
 """Late randomness: held-out problems and seeds drawn with a value that did not exist at the time of the lock.
 
 The key is HKDF-Extract (RFC 5869, SHA-256) of the value's bytes with the 32 bytes of the lock's digest as
-salt, and every number drawn with it is the first 8 bytes, big-endian, of HKDF-Expand with the name of what is
-drawn ("problems", "seed 0") as info: HMAC(key, name + the byte 1).
+salt. Every number drawn with it is the first 8 bytes, big-endian, of HKDF-Expand with the name of the drawn
+quantity ("problems", "seed 0") as info: HMAC(key, name + the byte 1).
 
-Where the value comes from is registered, `[randomness] source`:
+The protocol registers the source of the value, `[randomness] source`:
 
 nonce    the auditor writes "<lock digest> <hex>" and a line feed to a file and signs it with the registered
          key (ssh-keygen -Y sign -n kv-prereg-nonce), which cannot be done before the lock
 beacon   round `round` of the public beacon `name`, in a file "<round> <hex>" and a line feed
 anchor   the hash of the block that the lock's OpenTimestamps proof leads to
 
-What this does not stop: an auditor who signs several nonces for one lock, a round that was out before the
-lock, and an author who locks many studies and confirms one.
+This does not prevent an auditor from signing several nonces for one lock, a round that was public before the
+lock, or an author who locks many studies and confirms one.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ from protocol.evidence.refusals import BadInput, Tampered
 __all__ = ["FIELD", "NAMESPACE", "SOURCES", "Block", "drawn", "key", "key_of", "number", "seed", "verify"]
 
 SOURCES = ("nonce", "beacon", "anchor")
-NAMESPACE = "kv-prereg-nonce"  # what the auditor's signature is for
-FIELD = "randomness"  # of the protocol's content and of the claim
+NAMESPACE = "kv-prereg-nonce"  # of the auditor's signature
+FIELD = "randomness"  # in the protocol and in the claim
 
 
 class Block(Protocol):
-    """A block of a public chain; hash in lower-case hex, as block explorers print it."""
+    """A block of a public chain; hash: lower-case hex, as block explorers print it."""
 
     @property
     def height(self) -> int: ...
@@ -46,26 +46,26 @@ class Block(Protocol):
 
 
 def key(lock_digest: str, value: str) -> str:
-    """Both and the key are in hex."""
+    """Return the key from the lock's digest and the value; all three are in hex."""
     return _hmac(bytes.fromhex(lock_digest), bytes.fromhex(value)).hex()
 
 
 def number(key: str, name: str) -> int:
-    """What is drawn under `name`: 0 to 2**64 - 1."""
+    """Return the number drawn under `name`, from 0 to 2**64 - 1."""
     return int.from_bytes(_hmac(bytes.fromhex(key), name.encode() + b"\x01")[:8])
 
 
 def seed(key: str | None, label: int) -> int:
-    """The seed that the registered seed `label` stands for; without a key, itself."""
+    """Return the seed for the registered seed `label`; without a key, `label` itself."""
     return label if key is None else number(key, f"seed {label}")
 
 
 def drawn(locked: Lock, file: Path | None, block: Callable[[], Block] | None = None) -> dict[str, Any] | None:
-    """What the claim keeps of the late value: source, value, key, and a nonce's signature or a block's
-    height; None where the protocol registers none.
+    """Return the claim's entry of the late value; None where the protocol registers none.
 
-    file: as the module says; block: that of the lock's proof. Raises BadInput when one is needed and not
-    given or not usable, and for one that is not asked for; as `block` does.
+    The entry has source, value, key, and a nonce's signature or a block's height. file: see the module.
+    block: returns the block of the lock's proof. Raises BadInput when the required one is missing or
+    unusable, and for a file that is not required; also what `block` raises.
     """
     registered = _registered(locked)
     if file is not None and (registered is None or registered["source"] == "anchor"):
@@ -87,8 +87,9 @@ def drawn(locked: Lock, file: Path | None, block: Callable[[], Block] | None = N
 
 
 def key_of(locked: Lock, claim: Document) -> str | None:
-    """The key of a claim, computed again; None where nothing is drawn late. Raises Tampered when the claim
-    has another, none though one is registered, or one though none is.
+    """Recompute the key of a claim and return it; None where nothing is drawn late.
+
+    Raises Tampered when the claim has another key, none although one is registered, or one although none is.
     """
     registered, kept = _registered(locked), claim.content.get(FIELD)
     if registered is None and kept is None:
@@ -101,8 +102,10 @@ def key_of(locked: Lock, claim: Document) -> str | None:
 
 
 def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = None) -> str:
-    """What of the late value holds, in words. Raises Tampered when it does not, CannotTell for what only
-    somebody else's records show; as `block` does.
+    """Verify the late value of a claim and return a summary.
+
+    Raises Tampered when it is wrong, CannotTell where only external records can show it; also what `block`
+    raises.
     """
     if key_of(locked, claim) is None:
         return "author-chosen seeds: the protocol registers no late value"
@@ -133,13 +136,13 @@ def _registered(locked: Lock) -> Mapping[str, Any] | None:
 
 
 def _line(locked: Lock, registered: Mapping[str, Any], value: str) -> str:
-    """The whole of the file that brings the value."""
+    """Return the expected content of the file with the value."""
     of = locked.digest if registered["source"] == "nonce" else registered["round"]
     return f"{of} {value}\n"
 
 
 def _value(locked: Lock, registered: Mapping[str, Any], file: Path | None) -> str:
-    """The value of a file, which is one line of two words."""
+    """Read the value from a file with one line of two words."""
     line = _line(locked, registered, "HEX").strip()
     if file is None:
         how = f"sign it (ssh-keygen -Y sign -n {NAMESPACE} -f KEY FILE)"

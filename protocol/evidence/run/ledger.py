@@ -1,9 +1,9 @@
-"""The ledger: one chained line for every act on a registration, in the order in which they happened.
+"""The ledger: one chained line for every operation on a registration, in chronological order.
 
-A line is the canonical {index, event, body, time, previous, sha256}: `previous` is the `sha256` of the line
-before (64 zeros for the first) and `sha256` digests the other five. `time` is what the clock said and proves
-nothing. A chain shows an edit, a swap and a line taken out. That lines were cut off its end shows only
-against a head kept elsewhere, so claim, seal and verdict each keep count and head.
+A line is the canonical {index, event, body, time, previous, sha256}: `previous` is the `sha256` of the
+preceding line (64 zeros for the first) and `sha256` digests the other five. `time` is the machine's clock and
+proves nothing. The chain reveals an edit, a swap and a removed line. Lines cut off the end are detected only
+with a head that is stored elsewhere, so claim, seal and verdict each have count and head.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ TIME = Text(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}\+00:00", "a time lik
 _NUMBER = Field(Whole(1), "The attempt, from 1.")
 _RECORDS = Field(Whole(), "Records that it found.")
 _REASON = Field(Text(), "Why.")
-# The body of each event, and what the line says.
+# The body and the meaning of each event.
 EVENTS: Mapping[str, Field] = MappingProxyType(
     {
         "register": Field(Table({"lock": Field(DIGEST, "The lock.")}), "The study was locked."),
@@ -123,7 +123,7 @@ class Entry:
 
 
 class Head(TypedDict):
-    """What a document keeps of the ledger: how many lines it had, and the sha256 of the last one."""
+    """The state of the ledger in a document: the number of lines, and the sha256 of the last one."""
 
     count: int
     head: str
@@ -132,7 +132,7 @@ class Head(TypedDict):
 def append(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
     """Add one line; on return it is on disk.
 
-    Raises Tampered when the lines before it do not verify, AlreadyClaimed when the last of them closed it.
+    Raises Tampered when the existing lines do not verify, AlreadyClaimed when the ledger is closed.
     """
     _refuse_other(event, body)
     with journal.opened(folder / NAME, wait=True) as lines:
@@ -140,7 +140,7 @@ def append(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
 
 
 def ensure(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
-    """Add the line unless it is there: a crash may have come between a document and its line."""
+    """Add the line unless it exists: a crash may have come between a document and its line."""
     _refuse_other(event, body)
     with journal.opened(folder / NAME, wait=True) as lines:
         for entry in _chain(lines.lines.whole):
@@ -150,7 +150,7 @@ def ensure(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
 
 
 def read(folder: Path) -> list[Entry]:
-    """Every whole line, the chain verified. A torn last line was never acknowledged and is left out."""
+    """Read every complete line and verify the chain. A torn last line is ignored: nobody acknowledged it."""
     try:
         data = files.read(folder / NAME, files.MOST_OF_A_DOCUMENT)
     except FileNotFoundError:
@@ -164,30 +164,30 @@ def head(folder: Path) -> Head:
 
 
 def count(folder: Path, event: str) -> int:
-    """How many lines of `event` the ledger of `folder` has; 0 before there is a ledger."""
+    """Return how many lines of `event` the ledger of `folder` has; 0 before there is a ledger."""
     return sum(entry.event == event for entry in read(folder)) if files.there(folder / NAME) else 0
 
 
 def found(folder: Path, event: str) -> int:
-    """How many records the last attempt found, of those that are entered as `event`."""
+    """Return the number of records in the last ledger line of `event`, an event that begins attempts."""
     return int([entry.body["records"] for entry in read(folder) if entry.event == event][-1])
 
 
 def closing(entries: list[Entry]) -> Entry | None:
-    """The line that closed the ledger of `entries`; None while it is open."""
+    """Return the entry that closed the ledger; None while it is open."""
     return entries[-1] if entries and entries[-1].event in CLOSING else None
 
 
 def refuse_closed(folder: Path) -> None:
-    """Raises AlreadyClaimed when the ledger of `folder` is closed, saying by what and what may be done.
+    """Raise AlreadyClaimed when the ledger of `folder` is closed; the message has the cause and the fix.
 
-    For whoever writes a document before its line: a refusal has written nothing.
+    Callers that write a document before its ledger line check this first, so that a refusal writes nothing.
     """
     _refuse_closed(folder, read(folder))
 
 
 def at(entries: list[Entry]) -> Head:
-    """Count and head of a chain that ends with the last of `entries`."""
+    """Return count and head of a chain that ends with the last entry."""
     return {"count": len(entries), "head": entries[-1].sha256 if entries else journal.START}
 
 
@@ -208,14 +208,14 @@ def _refuse_closed(folder: Path, entries: list[Entry]) -> None:
 
 
 def _refuse_other(event: str, body: Mapping[str, Any]) -> None:
-    """Raises BadInput for a body that is not the event's; nothing is written."""
+    """Raise BadInput for a body that is invalid for the event."""
     canonical.dumps(body)
     if wrong := _other(event, body):
         raise BadInput(f"{NAME}: {wrong}")
 
 
 def _other(event: str, body: Mapping[str, Any]) -> str | None:
-    """What keeps `body` from being that of `event`."""
+    """Return the fault of a `body` for `event`; None if it is valid."""
     if wrong := fields.fault(FIELDS.fields["event"].kind, event, "line.event"):
         return wrong
     return fields.fault(EVENTS[event].kind, body, f"line.body of {event!r}")

@@ -1,7 +1,7 @@
-"""What the ledger keeps of looking at development problems: how each look began and how it ended.
+"""The ledger lines of a probe: how each attempt on development problems began and ended.
 
-Records may be deleted between two attempts of a probe. A line that says how many there were, and what they
-amounted to, makes that show.
+Records could be deleted between two attempts of a probe. Lines with their number and their digests reveal
+that.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ __all__ = ["begin", "end", "verify"]
 
 
 def begin(study: Registration) -> int:
-    """Enter an attempt to probe; returns its number, from 1."""
+    """Enter an attempt to probe; return its number, from 1."""
     now = study.anew()
     number = now.count("probe") + 1
     ledger.append(now.folder, "probe", {"number": number, "records": len(now.probed)})
@@ -25,14 +25,14 @@ def begin(study: Registration) -> int:
 
 
 def end(study: Registration) -> None:
-    """Enter that the attempt came to its end, and with what."""
+    """Enter the end of the attempt with the number and the digests of its records."""
     now = study.anew()
     ledger.append(now.folder, "probed", _amount(now, now.probed))
 
 
 def verify(study: Registration) -> None:
-    """Raises Tampered unless each line `probed` follows that of its attempt, in which nothing else can be
-    done, and says what the records of the attempts up to it amount to.
+    """Raise Tampered unless each line `probed` directly follows the line of its attempt and matches the
+    records of all attempts up to it.
     """
     attempts, last = 0, ""
     for entry in study.entries:
@@ -49,7 +49,7 @@ def verify(study: Registration) -> None:
 
 
 def _amount(study: Registration, probed: Sequence[Record]) -> dict[str, Any]:
-    """How many records there are, what they say, and the files of their trajectories."""
+    """Return the number of records, the digest of their outcome and the digest of their trajectories."""
     return {
         "records": len(probed),
         "outcome": records.outcome_digest(probed),

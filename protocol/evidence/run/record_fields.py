@@ -1,4 +1,4 @@
-"""What the fields of a record must hold; `docs/record.schema.json` is written from this."""
+"""The fields of a record, from which `docs/record.schema.json` is generated."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,13 +9,13 @@ from protocol.evidence.bytes.fields import DIGEST, Choice, Field, ListOf, OrNull
 __all__ = ["BODY", "COSTS", "MEASURED", "STATES", "TRAJECTORY", "fault"]
 
 STATES = ("ok", "failed", "excluded")
-MEASURED = ("stop", "grade", "cache")  # there when a lane ended well, and only then
-# Of some lanes that ended well, and of no others.
+MEASURED = ("stop", "grade", "cache")  # present if and only if a lane ended well
+# Fields that only lanes that ended well may have.
 OF_ANSWERS = ("score", "grade_second", "score_second", "thought")
 SCORES = {
     "grade": "score",
     "grade_second": "score_second",
-}  # there where the grade is "scored", and only there
+}  # present if and only if the grade is "scored"
 _GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
 _SCORE = Text(r"0\.[0-9]{6}|1\.000000", 'a number from 0 to 1 with six places, such as "0.666667"')
 _DECIMAL = Text(r"[0-9]+(\.[0-9]+)?", 'a decimal written as text, such as "0.5"')
@@ -128,7 +128,7 @@ TRAJECTORY = Table(
 
 
 def fault(body: Any, costs: Any) -> str | None:
-    """What keeps `body` and `costs` from being those of a record, beginning with the field; else None."""
+    """Return the fault of a record's `body` and `costs`, beginning with the field; else None."""
     wrong = fields.fault(BODY, body, "body") or next(_faults_of_state(body), None)
     return wrong or fields.fault(COSTS, costs, "costs")
 

@@ -1,5 +1,7 @@
-"""The lines of a shard, verified one by one, and the records in them: kept where the shard is small, read
-again where it is large. Parsed, a record takes several times its bytes.
+"""The lines of a shard, verified one by one, and their records.
+
+Records of a small shard stay in memory; those of a large one are read again on access, since a parsed record
+takes several times its bytes.
 """
 
 import gc
@@ -38,14 +40,14 @@ __all__ = [
     "written",
 ]
 
-KEPT = 1 << 26  # bytes of a shard whose records are kept parsed: those of every study that is shipped
-MOST_OF_A_LINE = 1 << 26  # bytes: an answer of ten million tokens
-SHARE = 2  # of this machine's memory, which a shard may take at most: of a large one a third is kept
+KEPT = 1 << 26  # largest shard whose records stay parsed in memory; all shipped ones are smaller
+MOST_OF_A_LINE = 1 << 26  # an answer of ten million tokens
+SHARE = 2  # a shard may have half of this machine's memory; a large one takes a third of its size
 SIZE = 32  # bytes of a SHA-256
 
 
 class Key(NamedTuple):
-    """The lane that a record is of: its cell and its problem."""
+    """The lane of a record: its cell and its problem."""
 
     model: str
     task: str
@@ -66,7 +68,7 @@ class Record(TypedDict):
 
 
 class Head(NamedTuple):
-    """What is asked of all records at once; of a large shard it is kept."""
+    """The fields that are needed of all records at once; they stay in memory even for a large shard."""
 
     key: Key
     state: str
@@ -79,10 +81,10 @@ class Head(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A shard, and the digest and size of the very bytes that its records were read from."""
+    """The records of a shard, with the digest and the size of the bytes that they were read from."""
 
     records: Sequence[Record]
-    torn: int  # bytes of a last line that a crash cut short
+    torn: int  # bytes of an incomplete last line, after a crash
     sha256: str
     size: int
     chain: str  # of the last record
@@ -97,26 +99,26 @@ def key(body: Mapping[str, Any]) -> Key:
 
 
 def heads(found: Iterable[Record]) -> Iterable[Head]:
-    """The head of each record, in their order."""
+    """Return the head of each record, in order."""
     return found.heads if isinstance(found, Lines | Joined) else map(_head, found)
 
 
 def citations(found: Iterable[Record]) -> set[str]:
-    """What the records cite."""
+    """Return the trajectories that the records cite."""
     if isinstance(found, Lines | Joined):
         return {cited for head in found.heads if (cited := head.trajectory)}
     return {cited for record in found if (cited := record["body"]["trajectory"])}
 
 
 def chosen(found: Sequence[Record], places: Iterable[int]) -> Iterable[Record]:
-    """The records at these places, in their order."""
+    """Return the records at these indices, in the given order."""
     return found.ordered(places) if isinstance(found, Lines) else map(found.__getitem__, places)
 
 
 class Lines(Sequence[Record]):
-    """The records of a shard, each read from its file and parsed when it is asked for.
+    """The records of a shard, each read from its file and parsed on access.
 
-    Raises Tampered for a line that is not the one that was verified: the file changed meanwhile.
+    Raises Tampered for a line that changed since it was verified.
     """
 
     def __init__(self, path: Path) -> None:
@@ -126,7 +128,7 @@ class Lines(Sequence[Record]):
         self._texts: dict[str, str] = {}
 
     def add(self, record: Record, line: bytes, end: int) -> None:
-        """The next record, of a line without its newline that ends before byte `end` of the file."""
+        """Add the next record. line: without its newline. end: the file offset after the newline."""
         _share(record["body"], self._texts, BRIEF)
         self.heads.append(_head(record))
         self._starts.append(end)
@@ -154,7 +156,7 @@ class Lines(Sequence[Record]):
                 yield self._at(file, place)
 
     def bodies(self, places: Iterable[int]) -> Iterator[bytes]:
-        """The canonical bytes of their bodies, as they stand in the lines."""
+        """Yield the canonical bytes of the bodies at these indices, cut from the lines."""
         with self._opened() as file:
             for place in places:
                 line = self._line(file, place)
@@ -179,7 +181,7 @@ class Lines(Sequence[Record]):
 
 
 class Joined(Sequence[Record]):
-    """The records of several shards, or of two phases, one after the other."""
+    """The concatenated records of several shards or of two phases."""
 
     def __init__(self, parts: Iterable[Sequence[Record]]) -> None:
         self._parts = [part for part in parts if len(part)]
@@ -213,8 +215,10 @@ class Joined(Sequence[Record]):
 
 
 def read_shard(path: Path) -> Read:
-    """Raises Tampered for a line that does not verify, and Rewritten, a Tampered, for other line endings.
-    Raises TooLarge above half of this machine's memory.
+    """Read and verify a shard.
+
+    Raises Tampered for a line that does not verify, Rewritten, a subclass, for converted line endings, and
+    TooLarge above half of this machine's memory.
     """
     with files.opened(path, share=SHARE) as file, nothing_collected():
         records: list[Record] = []
@@ -240,9 +244,9 @@ def read_shard(path: Path) -> Read:
 
 
 def written(path: Path, file: BufferedReader) -> Iterator[bytes]:
-    """The lines of a shard with their newlines, which the last one lacks where it is torn.
+    """Yield the lines of a shard with their newlines; a torn last line has none.
 
-    Raises Rewritten where every line ends as on Windows, Tampered for one that is longer than any of ours.
+    Raises Rewritten where every line ends in CRLF, Tampered for a line that is too long.
     """
     for number, line in enumerate(iter(lambda: file.readline(MOST_OF_A_LINE), b""), start=1):
         if (
@@ -262,7 +266,7 @@ def written(path: Path, file: BufferedReader) -> Iterator[bytes]:
 
 
 def line(body: bytes, costs: bytes, chain: str) -> tuple[bytes, str]:
-    """The line of a record that follows `chain`, and the chain that it ends with. body, costs: canonical."""
+    """Return the line of a record after `chain`, and the new chain. body, costs: canonical JSON."""
     sha256 = hashlib.sha256(b'{"body":%b,"costs":%b}' % (body, costs)).hexdigest()
     chained = following(chain, sha256)
     ends = chained.encode(), costs, sha256.encode()
@@ -270,7 +274,7 @@ def line(body: bytes, costs: bytes, chain: str) -> tuple[bytes, str]:
 
 
 def alone(line: bytes, where: str) -> Record:
-    """Raises Tampered for a line that its own digest does not hold, and for fields that are no record's."""
+    """Parse one line without its chain. Raises Tampered for a wrong digest and for invalid fields."""
     record = _whole(line, where)
     if wrong := fault(record["body"], record["costs"]):
         raise Tampered(f"{where}: {wrong}")
@@ -292,8 +296,9 @@ def _head(record: Record) -> Head:
 
 
 def _as_written(own: bytes, chain: str) -> Record | None:
-    """The record of a line that is to the byte what `Shard` appends after `chain`; None for any other line,
-    of which `_verified` knows what is wrong, and for what may be beyond the numbers of canonical JSON.
+    """Parse a line that equals what `ShardWriter` would append after `chain`; return None for any other line.
+
+    `_parse_chained` then finds the fault. A line with a very large integer gives None too.
     """
     try:
         record: Any = _PARSED(own.decode())
@@ -307,7 +312,7 @@ def _as_written(own: bytes, chain: str) -> Record | None:
 
 
 def _verified(line: bytes, chain: str, where: str) -> Record:
-    """Raises Tampered for a line that is not what follows `chain`, and says why."""
+    """Parse a line after `chain`. Raises Tampered with the fault of an invalid line."""
     record = _whole(line, where)
     if following(chain, record["sha256"]) != record["chain"]:
         raise Tampered(f"{where}: does not follow the line before; lines were removed, added or swapped")
@@ -325,14 +330,14 @@ def _whole(line: bytes, where: str) -> Record:
     return record
 
 
-# Where the body stands in a line of canonical JSON. What follows holds digests and costs, which have no text.
+# The text around the body in a line of canonical JSON; the digests and costs after the body never contain it.
 BEFORE, BEHIND = b'{"body":', b',"chain":"'
 BRIEF = ("registration", "problem", "prompt")
 SHARED = (*BRIEF, "trajectory")
 
 
 def _share(body: dict[str, Any], texts: dict[str, str], names: Iterable[str]) -> None:
-    """One text where many records say the same: of a study with batches that is half of the memory."""
+    """Share one object among equal texts, which saves half of the memory in a study with batches."""
     for name in names:
         if (text := body[name]) is not None:
             body[name] = texts.setdefault(text, text)
@@ -346,8 +351,10 @@ def _share(body: dict[str, Any], texts: dict[str, str], names: Iterable[str]) ->
 
 @contextmanager
 def nothing_collected() -> Iterator[None]:
-    """What a parser makes has no circles: looking for them in all records so far takes longer than reading
-    does, and a sixth of an audit.
+    """Pause garbage collection while parsing.
+
+    Parsed JSON has no reference cycles, and searching for them takes longer than reading the records, a sixth
+    of an audit.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -359,10 +366,10 @@ def nothing_collected() -> Iterator[None]:
 
 
 def outcome_digest(found: Sequence[Record]) -> str:
-    """SHA-256 of the canonical bodies, sorted by key, each followed by a newline.
+    """Return the SHA-256 of the canonical bodies, sorted by key, each followed by a newline.
 
-    Neither costs nor the order of the lines are in it: a run that was killed and resumed has the digest of
-    one that was not.
+    It does not depend on costs or the order of lines: a run that was killed and resumed has the same digest
+    as an uninterrupted one.
     """
     outcome = hashlib.sha256()
     keys = [head.key for head in heads(found)]

@@ -1,12 +1,12 @@
-"""Records: what every lane left behind, one line each, in append-only shards.
+"""Records: the result of every lane, one line each, in append-only shards.
 
-A line is the canonical {body, costs, sha256, chain}: `sha256` digests {body, costs}, and `chain` digests
-the chain of the line before (64 zeros for the first) followed by this `sha256`, both as ASCII hex. The body
-is what the lane produced; costs are what producing it took, and may differ when it is produced again.
-Trajectories lie beside the shards, those of one batch in a file named by the digest of its content.
-`docs/records.md` has every field.
+A line is the canonical {body, costs, sha256, chain}: `sha256` digests {body, costs}, and `chain` digests the
+preceding line's chain (64 zeros for the first) followed by this `sha256`, both as ASCII hex. The body is the
+output of the lane; costs are the resources it took, which may differ when it is decoded again. Trajectories
+are stored next to the shards, those of one batch in a file named by the digest of its content.
+`docs/records.md` describes every field.
 
-`place` is the folder of one phase of a registration: `records` when confirming, `probe` when probing.
+`folder` is that of one phase of a registration: `records` when confirming, `probe` when probing.
 """
 
 import gzip
@@ -37,12 +37,12 @@ from protocol.evidence.run.record_lines import nothing_collected as nothing_coll
 from protocol.evidence.run.record_lines import outcome_digest as outcome_digest
 from protocol.evidence.run.record_lines import read_shard as read_shard
 
-FOLDERS = MappingProxyType({"probe": "probe", "confirm": "records"})  # by phase, below a registration
+FOLDERS = MappingProxyType({"probe": "probe", "confirm": "records"})  # in a registration, by phase
 TRAJECTORIES = "trajectories"
 
 
 def excluded(found: Iterable[Record]) -> tuple[int, int]:
-    """How many problems are excluded, and of how many: one that two models are asked counts twice."""
+    """Return the number of excluded problems and of all problems; each model counts separately."""
     out: dict[tuple[str, str, str], bool] = {}
     for head in heads(found):
         out[head.key.model, head.key.task, head.key.problem] = head.state == "excluded"
@@ -50,9 +50,9 @@ def excluded(found: Iterable[Record]) -> tuple[int, int]:
 
 
 class Shard:
-    """The shard of `place` that this process appends to, for the length of a `with` block.
+    """Appends to the shard in `folder` during a `with` block, as the only process.
 
-    Entering truncates a torn last line, which nobody was told is on disk. Raises Tampered when a whole line
+    Entering truncates a torn last line, which was never acknowledged. Raises Tampered when a complete line
     does not verify, AlreadyClaimed while another process appends.
     """
 
@@ -82,8 +82,8 @@ class Shard:
     def append(self, batch: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
         """Record a batch of (body, costs) in one write and one fsync: all of it is on disk on return.
 
-        Raises BadInput, and records none of it, for a lane that has its record, a malformed body, and a
-        trajectory that was not kept first.
+        Raises BadInput, and records nothing, for a lane that has its record, an invalid body, and a cited
+        trajectory that was not stored first.
         """
         added: dict[Key, bytes] = {}
         there: set[str] = set()
@@ -104,10 +104,10 @@ class Shard:
         self._chain = chain
 
     def keep_trajectories(self, contents: Sequence[Any]) -> str:
-        """Store them beside the shards in one file; returns its name, for `cite`.
+        """Store trajectories next to the shards in one file; return its name, for `make_citation`.
 
-        The name is the digest of the canonical bytes and not of the compressed ones, which differ between
-        builds of zlib: a replication elsewhere can have the same outcome digest.
+        The name is the digest of the canonical bytes, not of the compressed ones, which differ between builds
+        of zlib: so a replication on another machine can have the same outcome digest.
         """
         data = canonical.dumps(list(contents))
         name = hashlib.sha256(data).hexdigest()
@@ -119,24 +119,25 @@ class Shard:
 
 
 def cite(name: str, place: int) -> str:
-    """How a record names the trajectory at a place, from 0, of a side file."""
+    """Return the text by which a record cites a trajectory: its side file and its index, from 0."""
     return f"{name}#{place}"
 
 
 def shards(place: Path) -> list[Path]:
-    """Raises Tampered where the folder is a link or a file."""
+    """Return the paths of the shards. Raises Tampered where the folder is a link or a file."""
     return [path for path in files.listed(place) if path.match("shard-*.jsonl")]
 
 
 def read(place: Path) -> Sequence[Record]:
-    """Every whole record of every shard. Raises Tampered for a line that does not verify or repeats."""
+    """Read all complete records. Raises Tampered for a line that does not verify or repeats a lane."""
     return joined(read_shards(place))
 
 
 def read_problem(place: Path, problem: str) -> list[Record]:
-    """The records of one problem, in a fraction of the time of `read`. Each is verified by its own digest; of
-    the chain nothing is said, which is for an audit. Raises Tampered for a line that is not what its digest
-    says.
+    """Read the records of one problem, in a fraction of the time of `read_records`.
+
+    Each record is verified by its digest; verifying the chain is for an audit. Raises Tampered for a line
+    that does not match its digest.
     """
     named = b'"problem":' + canonical.encoded(problem)
     found: list[Record] = []
@@ -151,12 +152,12 @@ def read_problem(place: Path, problem: str) -> list[Record]:
 
 
 def read_shards(place: Path) -> dict[str, Read]:
-    """Each shard, by file name. Raises Tampered for a line that does not verify."""
+    """Read all shards, by file name. Raises Tampered for a line that does not verify."""
     return {path.name: read_shard(path) for path in shards(place)}
 
 
 def joined(reads: Mapping[str, Read]) -> Sequence[Record]:
-    """The records of all shards. Raises Tampered for a lane that is there twice."""
+    """Return the records of all shards. Raises Tampered for a lane with two records."""
     found: set[Key] = set()
     for name, read in reads.items():
         for head in heads(read.records):
@@ -168,7 +169,7 @@ def joined(reads: Mapping[str, Read]) -> Sequence[Record]:
 
 
 def read_side_file(place: Path, name: str) -> Any:
-    """Raises Tampered when the side file is missing, or its content has another digest than its name."""
+    """Read a side file. Raises Tampered when it is missing or its content does not match its name."""
     path = _side_file(place, name)
     try:
         data = gzipped.read(path)
@@ -180,17 +181,17 @@ def read_side_file(place: Path, name: str) -> Any:
 
 
 def side_files(place: Path) -> set[Path]:
-    """Whatever lies among the trajectories of `place`, cited or not."""
+    """Return all files in the trajectories folder, cited or not."""
     return set(files.listed(place / TRAJECTORIES))
 
 
 def cited(place: Path, records: Iterable[Record]) -> set[Path]:
-    """The side files that `records` cite."""
+    """Return the paths of the side files that `records` cite."""
     return {_side_file(place, _name(cited)) for cited in citations(records)}
 
 
 def trajectories(place: Path, records: Iterable[Record]) -> dict[str, str]:
-    """SHA-256 of each cited side file, by file name. Raises Tampered unless all are there and intact."""
+    """Return the SHA-256 of each cited side file by name. Raises Tampered unless all exist and are intact."""
     found = {}
     for name, own in itertools.groupby(sorted(citations(records)), key=_name):
         held = _by_citation(place, name)
@@ -202,21 +203,22 @@ def trajectories(place: Path, records: Iterable[Record]) -> dict[str, str]:
 
 
 def trajectory(place: Path, cited: str) -> dict[str, Any]:
-    """The trajectory that a record of `place` cites. Raises Tampered as `read_side_file` does, and where the
-    file does not hold it.
+    """Read the trajectory that a record cites.
+
+    Raises Tampered as `read_side_file` does, and where the file does not have it.
     """
     found: dict[str, Any] = _found(_by_citation(place, _name(cited)), cited)
     return found
 
 
 def _by_citation(place: Path, name: str) -> dict[str, Any]:
-    """The trajectories of a side file by what records call them."""
+    """Read the trajectories of a side file by the citations of records."""
     content = read_side_file(place, name)
     several = isinstance(content, list)
     held = {cite(name, at): one for at, one in enumerate(content)} if several else {name: content}
     if not all(isinstance(one, dict) for one in held.values()):
         raise Tampered(f"{_side_file(place, name).name}: holds what is no trajectory")
-    return held  # of before 2026-11-22: a file a trajectory
+    return held  # before 2026-11-22 each trajectory had a file
 
 
 def _found(held: Mapping[str, Any], cited: str) -> Any:
@@ -227,7 +229,7 @@ def _found(held: Mapping[str, Any], cited: str) -> Any:
 
 
 def _name(cited: str) -> str:
-    """The side file of a citation."""
+    """Return the name of the side file in a citation."""
     return cited.partition("#")[0]
 
 

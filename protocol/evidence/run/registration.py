@@ -1,7 +1,7 @@
-"""One registration, opened: its documents, ledger and records, each read when first asked for and kept.
+"""One registration: its documents, ledger and records, each read on first use and cached.
 
-What was read stays as it was then. Documents are written once, so that nothing is lost by keeping them; who
-writes to a registration, or guards something, asks for it `anew`.
+A cached value is never read again. Documents are written once, so caching them is safe; code that writes to a
+registration or guards access calls `reopen` first.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ SEAL = "seal.json"
 VERDICT = "verdict.json"
 COST = "cost"  # the folder of measured time and memory
 ANATOMY = "anatomy"  # the folder of traces and what occlusions did to them
-SHELVES = ("registrations", "replications")  # folders of a repository that hold them
-TASK_FILES = ("file", "data")  # fields of a task that name a file beside the protocol
-# Each document, in writing order, with the event whose line cites it and the field that does.
+SHELVES = ("registrations", "replications")  # folders of a repository with registrations
+TASK_FILES = ("file", "data")  # fields of a task that name a file next to the protocol
+# Each document, in writing order, with the event and the field of the ledger line that cites it.
 CITED: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         lock.NAME: ("register", "lock"),
@@ -59,19 +59,19 @@ CITED: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Registration:
-    """The registration in `folder`, or what there is of one; what is missing or damaged raises when read."""
+    """The registration in `folder`, which may be incomplete; missing or damaged parts raise when read."""
 
     folder: Path
 
     @classmethod
     def of(cls, folder: Path, locked: Lock) -> Registration:
-        """The folder as it is now, held against a lock that was read before."""
+        """Return the registration in the folder with a lock that was read before."""
         opened = cls(folder)
         vars(opened)["_lock"] = locked
         return opened
 
     def anew(self) -> Registration:
-        """The same registration with nothing of it read yet, but its lock."""
+        """Return the same registration with nothing cached except its lock."""
         return Registration.of(self.folder, self.lock)
 
     @property
@@ -84,14 +84,14 @@ class Registration:
 
     @property
     def lock(self) -> Lock:
-        """Raises BadInput when there is none."""
+        """The lock. Raises BadInput when there is none."""
         if isinstance(self._lock, Refusal):
             raise self._lock.with_traceback(None)
         return self._lock
 
     @cached_property
     def _lock(self) -> Lock | Refusal:
-        """What is wrong with it is kept too: whoever asks many things of a folder reads it once."""
+        """The lock or the exception of reading it, so that the file is read only once."""
         try:
             return lock.read(self.folder)
         except Refusal as refusal:
@@ -99,7 +99,7 @@ class Registration:
 
     @property
     def registered(self) -> Mapping[str, Any]:
-        """The protocol, as the lock holds it."""
+        """The content of the protocol in the lock."""
         content: Mapping[str, Any] = self.lock.content["protocol"]["content"]
         return content
 
@@ -116,18 +116,18 @@ class Registration:
 
     @property
     def parent(self) -> Mapping[str, Any] | None:
-        """Of a replication: the name and the lock of what it repeats, and its selection if there is one."""
+        """For a replication, the parent's name, lock and, if it has one, selection; else None."""
         named: Mapping[str, Any] | None = self.lock.content.get("parent")
         return named
 
     @cached_property
     def selection(self) -> Document:
-        """As it is; `selection.verify` says whether it belongs here."""
+        """The selection, unverified; `selection.verify` checks that it belongs to this lock."""
         return documents.read(self.folder / SELECTION, document_fields.SELECTION)
 
     @cached_property
     def claim(self) -> Document:
-        """Raises BadInput when there is none, Tampered when it names another lock."""
+        """The claim. Raises BadInput when there is none, Tampered when it names another lock."""
         if not self.has(CLAIM):
             raise BadInput(f"{self.folder} has no claim; run: kv-prereg confirm {self.folder}")
         claim = documents.read(self.folder / CLAIM, document_fields.CLAIM)
@@ -145,7 +145,7 @@ class Registration:
 
     @cached_property
     def entries(self) -> list[Entry]:
-        """The lines of the ledger, chained."""
+        """The lines of the ledger, with the chain verified."""
         return ledger.read(self.folder)
 
     @cached_property
@@ -169,22 +169,23 @@ class Registration:
         return records.trajectories(self.place("confirm"), self.confirmed)
 
     def place(self, phase: str) -> Path:
-        """Where the records of a phase lie."""
+        """Return the folder with the records of a phase."""
         return self.folder / records.FOLDERS[phase]
 
     def has(self, document: str) -> bool:
         return files.there(self.folder / document)
 
     def locked_as(self, digest: str) -> bool:
-        """Whether it has the lock of this digest. A damaged one is another, for its own audit to name."""
+        """Return whether the lock has this digest. A damaged lock does not; its own audit reports it."""
         try:
             return self.has(lock.NAME) and self.lock.digest == digest
         except Refusal:
             return False
 
     def known(self) -> bool:
-        """Whether this is a registration, or what is left of one. The anatomy of one has a verdict of its
-        own, and is none.
+        """Return whether the folder is a registration or the remains of one.
+
+        The anatomy folder of a registration has a verdict too, and is none.
         """
         found = self.traces()
         if self.folder.name == ANATOMY and Registration(self.folder.parent).has(lock.NAME):
@@ -192,14 +193,15 @@ class Registration:
         return self.has(PROTOCOL) or bool(found)
 
     def traces(self) -> list[str]:
-        """What is there of all that is written from the lock on."""
+        """Return the names of the existing files and folders that are written from the lock on."""
         found = [name for name in (*CITED, ledger.NAME, *records.FOLDERS.values()) if self.has(name)]
         return [name for name in found if name != ledger.NAME or self.entered]
 
     @property
     def entered(self) -> bool:
-        """Whether the ledger has a whole line: a crash may leave it without its first one. One that cannot be
-        read counts as having it, for its reader to refuse.
+        """Whether the ledger has a complete line: a crash may leave it without its first one.
+
+        An unreadable ledger counts as having one, and its reader refuses it.
         """
         try:
             return b"\n" in files.read(self.folder / ledger.NAME, files.MOST_OF_A_DOCUMENT)
@@ -209,17 +211,17 @@ class Registration:
             return True
 
     def cited(self, document: str) -> list[Any]:
-        """What the lines of the ledger say of a document; each is cited once."""
+        """Return the digests of a document in the lines of the ledger; a valid ledger has at most one."""
         event, field = CITED[document]
         return [entry.body.get(field) for entry in self.entries if entry.event == event]
 
     def digest(self, document: str) -> str:
-        """What the ledger cites of a document: its digest or, of the verdict, that of its file."""
+        """Return the digest by which the ledger cites a document: for the verdict, that of its file."""
         if document == VERDICT:
             return files.plain_sha256(self.folder / document, files.MOST_OF_A_DOCUMENT)
         read: Document = getattr(self, document.removesuffix(".json"))
         return read.digest
 
     def count(self, event: str) -> int:
-        """How many lines of `event` the ledger has."""
+        """Return how many lines of `event` the ledger has."""
         return sum(entry.event == event for entry in self.entries)

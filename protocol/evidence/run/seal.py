@@ -1,4 +1,4 @@
-"""The seal: every registered lane has its one record, and nothing changes from here on."""
+"""The seal: it states that every registered lane has exactly one record, and fixes their digests."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -17,11 +17,10 @@ NAME = registration.SEAL
 
 
 def write(study: Registration) -> str:
-    """Seal the records of a study, enter it in the ledger and return the digest of the outcome.
+    """Seal the records of a study, enter the seal in the ledger and return the digest of the outcome.
 
-    Call it inside `claim.running`. Raises BadInput when a registered lane lacks its record, Tampered for a
-    record too many or one that does not verify, AlreadyClaimed when the seal is there or the ledger is
-    closed.
+    Call it in `claim.exclusive_run`. Raises BadInput when a registered lane lacks its record, Tampered for an
+    extra record or one that does not verify, AlreadyClaimed when there is a seal or the ledger is closed.
     """
     now = study.anew()
     if now.has(NAME):
@@ -32,14 +31,14 @@ def write(study: Registration) -> str:
     content = contents(now.anew(), ledger.head(now.folder))
     place = now.place("confirm")
     for path in records.side_files(place) - records.cited(place, now.confirmed):
-        path.unlink()  # of a lane that was killed before its record was written
+        path.unlink()  # its lane was killed before the record was written
     digest = documents.write(now.folder / NAME, content, document_fields.SEAL)
     ledger.append(now.folder, "seal", {"seal": digest})
     return str(content["outcome"])
 
 
 def missing(locked: Lock, recorded: Iterable[Record]) -> list[Key]:
-    """The registered lanes without a record. Every cell of the grid asks for every held-out id of its task.
+    """Return the registered lanes without a record. Every cell of the grid has all held-out ids of its task.
 
     Raises Tampered for a record of another lane, phase or registration.
     """
@@ -69,7 +68,7 @@ def missing(locked: Lock, recorded: Iterable[Record]) -> list[Key]:
 
 
 def contents(study: Registration, head: ledger.Head) -> dict[str, Any]:
-    """What a seal says when the ledger stands at `head`, computed from the other files.
+    """Return the content of a seal, computed from the other files. head: of the ledger before the seal.
 
     Raises Tampered for a torn shard and for a cited trajectory that is missing or damaged.
     """

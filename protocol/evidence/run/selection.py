@@ -1,4 +1,4 @@
-"""selection.json: which candidate of a sweep is confirmed, by the committed rule, before the claim."""
+"""selection.json: the candidate of a sweep to confirm, chosen by the committed rule before the claim."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,14 +15,15 @@ NAME = registration.SELECTION
 
 
 def inherited(study: Registration) -> str | None:
-    """The digest of the selection that a replication takes from its parent; otherwise None."""
+    """Return the digest of the selection that a replication takes from its parent; otherwise None."""
     digest: str | None = (study.parent or {}).get("selection")
     return digest
 
 
 def parent(study: Registration) -> Registration | None:
-    """The parent of a replication: the folder in registrations/ or replications/ beside that has the name and
-    the lock that this lock names; None where there is none.
+    """Return the parent of a replication; None where it is missing.
+
+    It is the folder in registrations/ or replications/ with the name and the lock that this lock names.
     """
     named = study.lock.content["parent"]
     for shelf in SHELVES:
@@ -33,8 +34,9 @@ def parent(study: Registration) -> Registration | None:
 
 
 def made(study: Registration) -> bool:
-    """Whether the selection was written, after which no lane is probed again. Raises Tampered when it does
-    not verify, or when only the ledger still has it.
+    """Return whether the selection was written, after which no lane is probed again.
+
+    Raises Tampered when it does not verify, or when only the ledger has it.
     """
     now = study.anew()
     if now.has(NAME):
@@ -46,10 +48,10 @@ def made(study: Registration) -> bool:
 
 
 def write(study: Registration, selected: Mapping[str, Any]) -> None:
-    """Write the selection that rests on the probe's records, once, and enter it in the ledger.
+    """Write the selection from the probe's records, once, and enter it in the ledger.
 
-    Again with the same selection it completes what a crash cut off, or does nothing; with another one it
-    raises Tampered, since the same records have one winner under the same rule.
+    A repeated call with the same selection completes what a crash interrupted, or does nothing. Another
+    selection raises Tampered, since the same records have one winner under the same rule.
     """
     now = study.anew()
     if now.has(NAME):
@@ -70,7 +72,7 @@ def write(study: Registration, selected: Mapping[str, Any]) -> None:
 
 
 def adopt(study: Registration, parent: Registration) -> None:
-    """Take over the selection of the `parent` that this replication's lock names, byte for byte."""
+    """Copy the selection of the `parent` that this replication's lock names, byte for byte."""
     now = study.anew()
     if not now.has(NAME):
         ledger.refuse_closed(now.folder)
@@ -80,8 +82,10 @@ def adopt(study: Registration, parent: Registration) -> None:
 
 
 def read(study: Registration) -> Document:
-    """The selection that may be confirmed. Raises BadInput without one, Tampered when it is not this lock's,
-    the ledger cites another, or the probe's records are others than those it rests on.
+    """Return the selection that may be confirmed.
+
+    Raises BadInput without one, Tampered when it belongs to another lock, the ledger cites another selection,
+    or the probe's records are not those that it was made from.
     """
     if not study.has(NAME):
         raise BadInput(f"{study.folder} has no selection; run: kv-prereg probe {study.folder}")
@@ -95,8 +99,9 @@ def read(study: Registration) -> Document:
 
 
 def verify(study: Registration) -> Document:
-    """selection.json as it is, if it belongs to this lock (or to the parent of this replication) and to the
-    probe's records; raises Tampered otherwise.
+    """Return selection.json if it belongs to this lock (or the replication's parent) and the probe's records.
+
+    Raises Tampered otherwise.
     """
     selection = study.selection
     if of_parent := inherited(study):
@@ -111,7 +116,7 @@ def verify(study: Registration) -> Document:
 
 
 def digest(study: Registration) -> dict[str, str]:
-    """What a claim keeps of it: its digest, or nothing without a sweep."""
+    """Return the fields of a claim about the selection: its digest, or none without a sweep."""
     return {"selection": read(study).digest} if study.swept else {}
 
 

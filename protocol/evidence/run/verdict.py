@@ -1,8 +1,8 @@
-"""verdict.json: what the committed rule says about the sealed records.
+"""verdict.json: the verdict of the committed rule on the sealed records.
 
-The vocabulary is closed. The first three words come from a rule; SCREENED stands in their place for a study
-that is too small to decide, DEVIATED for one that was amended too late. INVALID is what is said of evidence
-that does not verify, whatever it says of itself.
+The vocabulary is closed. A rule gives one of the first three verdicts; SCREENED replaces it for a study that
+is too small to decide, DEVIATED for one that was amended too late. INVALID is the status of evidence that
+does not verify, whatever its own verdict.
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,18 @@ __all__ = ["NAME", "WORDS", "word", "write"]
 
 NAME = registration.VERDICT
 INVALID = "INVALID"
-GIVEN = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # by the judge
+GIVEN = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # those that the judge gives
 WORDS = (*GIVEN, INVALID)
 
 
 def write(study: Registration, judged: Mapping[str, Any]) -> None:
     """Write the verdict on a sealed study and close the ledger with it.
 
-    Again with the same judgement it completes what a crash cut off, or does nothing; with another one it
-    raises Tampered, since the same records have one verdict under the same rule. Raises BadInput for a
-    judgement whose verdict is no word that a rule may give.
+    A repeated call with the same judgement completes what a crash interrupted, or does nothing. Another
+    judgement raises Tampered, since the same records have one verdict under the same rule. Raises BadInput
+    for a judgement whose verdict no rule may give.
     """
-    digest = canonical.digest(judged)  # refused here, nothing is written
+    digest = canonical.digest(judged)  # raises before anything is written
     if judged.get("verdict") not in GIVEN:
         raise BadInput(f"verdict: is {judged.get('verdict')!r}; a rule says one of {', '.join(GIVEN)}")
     now, folder = study.anew(), study.folder
@@ -47,7 +47,7 @@ def write(study: Registration, judged: Mapping[str, Any]) -> None:
 
 
 def word(verdict: Document) -> str:
-    """The verdict that a document gives. Raises Tampered for one that is not of the vocabulary."""
+    """Return the verdict in a document. Raises Tampered for one outside the vocabulary."""
     given = verdict.content["judged"]["verdict"]
     if given not in GIVEN:
         raise Tampered(f"{NAME}: says {given!r}, which no rule gives")

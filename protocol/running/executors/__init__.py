@@ -1,4 +1,5 @@
-"""The one seam to the world: an executor takes jobs (some problems, all their cells) and returns records.
+"""The interface to processes and machines: an executor takes jobs (some problems, all their cells) and
+returns records.
 
 May import: policies, protocol.plan, protocol.locked, protocol.engine, protocol.tasks, protocol.models,
 protocol.grading, protocol.layers, protocol.evidence; torch, transformers, submitit, ray.
@@ -24,9 +25,10 @@ class Job(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """records: (cell, problem) -> (body without registration and phase, costs). trajectories: the content of
-    the one side file that the bodies cite, empty where none does. seconds: that the job took, without loading
-    its model. where: what ran it, as costs say it; the executor that hands it over knows.
+    """The result of a job. records: (cell, problem) -> (body without registration and phase, costs).
+    trajectories: the content of the one side file that the bodies cite, empty if none does. seconds: run time
+    of the job without loading its model. where: the machine that ran it, as cost fields; set by the executor
+    that returns the result.
     """
 
     records: Mapping[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]]
@@ -36,15 +38,15 @@ class Produced(NamedTuple):
 
 
 class Loading(NamedTuple):
-    """What an executor does before the first job of a model."""
+    """An update: the executor loads this model before its first job."""
 
     model: str
 
 
 class Spread(NamedTuple):
-    """How jobs stand that several processes run. running: where. pending: workers that have not begun.
-    waiting: jobs that nobody has taken yet; ready: results that wait for one before them. refused: why the
-    first worker that refused did; empty where none did.
+    """The status of jobs that several processes run. running: their hosts. pending: workers that have not
+    begun. waiting: jobs that no worker has taken; ready: results that wait for an earlier one. refused: the
+    reason of the first worker that refused; empty if none did.
     """
 
     running: tuple[str, ...]
@@ -55,7 +57,7 @@ class Spread(NamedTuple):
 
 
 Told: TypeAlias = "Loading | Doing | Spread"
-"""What is said of a job while it runs, and is in no record."""
+"""An update about a job while it runs; it is in no record."""
 Execute: TypeAlias = Callable[[Job], Produced]
 Executor: TypeAlias = Callable[[Iterable[Job]], Iterator[Produced]]
-"""Results in the order of the jobs. What comes back of a job does not depend on the others."""
+"""Returns results in the order of the jobs. The result of a job does not depend on other jobs."""

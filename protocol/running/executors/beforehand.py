@@ -1,4 +1,4 @@
-"""What cannot run what was registered, before anything is claimed or registered; without torch."""
+"""Check, before anything is claimed or registered, that these settings can run the study; without torch."""
 
 from protocol.evidence.refusals import BadInput
 from protocol.running.executors import on_ray, on_slurm
@@ -8,8 +8,8 @@ __all__ = ["refuse"]
 
 
 def refuse(settings: Settings, device: str) -> None:
-    """Raises BadInput for a device of another kind, and as `on_slurm.refuse_missing` and
-    `on_ray.refuse_missing` do. device: as registered.
+    """Raise BadInput for a device of another kind than the registered `device`, and as
+    `slurm_launcher.refuse_missing` and `ray_launcher.refuse_missing` do.
     """
     for name in settings.devices:
         if name.partition(":")[0] != device:

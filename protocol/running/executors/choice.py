@@ -1,4 +1,4 @@
-"""The executor that was chosen when a command was typed."""
+"""Open the executor that the command-line options select."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ def opened(
     settings: Settings = LOCAL,
     report: Callable[[Told], object] = lambda told: None,
 ) -> Iterator[Executor]:
-    """An executor of one phase of a study. planned: what of it runs now."""
+    """Open an executor for one phase of a study. planned: the part of the study that runs now."""
     generation = planned.protocol.generation
     if settings.kind == "local":
         with pool.opened(planned, study.lanes(), problems, report, settings, study) as execute:
@@ -44,7 +44,7 @@ def opened(
     encrypted = {name for name, task in planned.tasks.items() if door.is_encrypted(task)}
 
     def given(job: Job) -> Mapping[str, Any]:
-        """Decrypted: the key stays in this process."""
+        """Return decrypted problems: the key does not leave this process."""
         if problems is None or job.task not in encrypted:
             return {}
         return {each: problems.problem(job.model, job.task, each)._asdict() for each in job.problems}

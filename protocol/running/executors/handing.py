@@ -1,5 +1,7 @@
-"""Problems that only the driver can open, handed to the worker that has their batch: encrypted to a key which
-that worker alone has, in memory, while it lives. No disk has them as they are, whoever is killed.
+"""Hand encrypted problems from the driver, which can decrypt them, to the worker that has their batch.
+
+They are encrypted to a key that only this worker has, in memory, while it lives. Nothing is written to disk
+in plain text, whichever process is killed.
 """
 
 from collections.abc import Mapping
@@ -12,16 +14,20 @@ from protocol.tasks import encrypted
 
 __all__ = ["SUFFIX", "Receiver", "hand"]
 
-SUFFIX = ".age"  # in the place of a job's
+SUFFIX = ".age"  # replaces the suffix of the job's file
 
 
 def hand(place: Path, given: Mapping[str, Any], recipient: str) -> None:
-    """Beside the job at `place`. given: problems by id, as their fields. recipient: of who has the job."""
+    """Write the problems next to the job at `job_path`. problems: fields by problem id. recipient: public key
+    of the worker that has the job.
+    """
     files.replace(place.with_suffix(SUFFIX), encrypted.encrypt(canonical.dumps(given), [recipient]))
 
 
 class Receiver:
-    """The end of a worker. recipient: what the driver encrypts to; the other half is nowhere else."""
+    """The worker's end. recipient: the public key that the driver encrypts to; the private key exists only
+    here.
+    """
 
     def __init__(self) -> None:
         self._age = encrypted.pyrage()
@@ -29,8 +35,8 @@ class Receiver:
         self.recipient = str(self._identity.to_public())
 
     def received(self, place: Path) -> Mapping[str, Any] | None:
-        """What was handed over with the job at `place`; None while nothing is. What does not open is removed,
-        for the driver to hand over again.
+        """Return the problems handed over with the job at `job_path`; None while there are none. A file that
+        cannot be decrypted is removed, so that the driver writes it again.
         """
         path = place.with_suffix(SUFFIX)
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Run jobs in this process: one model at a time is held, the lanes of a job decode in one batch."""
+"""Run jobs in this process: one model is loaded at a time, and the lanes of a job decode in one batch."""
 
 import itertools
 import os
@@ -28,7 +28,7 @@ __all__ = ["device_name", "executor", "held"]
 
 
 class Asking(NamedTuple):
-    """A problem as some of its cells ask it."""
+    """A problem's prompt and the cells that share it."""
 
     problem: Problem
     cells: tuple[Cell, ...]
@@ -43,20 +43,21 @@ def executor(
     watch: Callable[[Cell, Policy], Policy] = lambda cell, policy: policy,
     report: Callable[[Told], object] = lambda told: None,
 ) -> Execute:
-    """What runs one job. Sets torch's thread count and deterministic mode for the process.
+    """Return the function that runs one job. Sets torch's threads and deterministic mode for the process.
 
-    lanes: how many decode at once, by model; without a number all lanes of a job do. opened: the held-out
-        problems, none of which is built here; seeds are drawn with their key, if they have one. read: the
-        model of a job, asked for each time; by default the registered one, of which one at a time is held.
-        watch: what decodes in the place of the policy of a cell, and decides as it does. report: is told
-        what is done.
+    lanes: how many decode at once, by model; all lanes of a job for a model without a number.
+    held_out_problems: held-out problems, which are not built here; seeds are drawn with their key, if any.
+    load_model: returns the model of a job, called for each job; by default the registered model is loaded
+        and one model is cached at a time.
+    watch: returns a policy that replaces the policy of a cell and makes the same decisions.
+    report: receives progress updates.
     """
     protocol = planned.protocol
     torch.set_num_threads(protocol.generation.threads)
     torch.use_deterministic_algorithms(True)
-    if protocol.generation.device == "cuda":  # else products refuse to run deterministically there
+    if protocol.generation.device == "cuda":  # otherwise deterministic matrix products are refused on CUDA
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
+    transformers.utils.logging.disable_progress_bar()  # only our progress display is shown
     model_of = read or held(planned, report)
     graders: dict[str, grading.Grader] = {}
     registered, known = {task.name: task for task in protocol.tasks}, planned.tasks
@@ -154,7 +155,7 @@ def executor(
 
 
 def held(planned: Planned, report: Callable[[Told], object]) -> Callable[[str], LoadedModel]:
-    """What loads a model as registered, and keeps it until another one is asked for."""
+    """Return a function that loads a model as registered and caches it until another one is requested."""
     settings = planned.protocol.generation
     held: dict[str, LoadedModel] = {}
 
@@ -169,7 +170,7 @@ def held(planned: Planned, report: Callable[[Told], object]) -> Callable[[str], 
 
 
 def device_name(device: str) -> str:
-    """What the registered device is called here."""
+    """Return the name of the registered device on this machine."""
     return str(torch.cuda.get_device_name()) if device == "cuda" else device
 
 
@@ -184,7 +185,7 @@ def _asked(problem: Problem, request: engine.Request, cell: Cell, lane: engine.L
 
 
 def _by_asks(cells: Sequence[Cell], asks_of: Mapping[str, str]) -> dict[str, tuple[Cell, ...]]:
-    """The cells that are asked the same, in their order, by what that is beside the problem."""
+    """Group the cells by their extra prompt, in order."""
     found: dict[str, tuple[Cell, ...]] = {}
     for cell in cells:
         asks = asks_of[cell.arm]
@@ -195,7 +196,8 @@ def _by_asks(cells: Sequence[Cell], asks_of: Mapping[str, str]) -> dict[str, tup
 def _trajectories(
     outcomes: Iterable[engine.Outcome | engine.LaneFailure], heads: int
 ) -> dict[tuple[tuple[int, ...], ...], dict[str, Any]]:
-    """By slots held and bytes allocated, in the order of the lanes, many of which have the same."""
+    """Return the trajectories by slots and allocated bytes, in the order of the lanes; lanes often share one.
+    """
     return {
         (one.held, one.allocated): {"held": list(one.held), "allocated": list(one.allocated), "heads": heads}
         for one in outcomes
@@ -204,14 +206,14 @@ def _trajectories(
 
 
 def heads_of(model: LoadedModel) -> int:
-    """KV heads of all layers of full attention, which budgets are of."""
+    """Count the KV heads over all full-attention layers, which is what budgets apply to."""
     return evictable(model.network.config) * int(model.network.config.num_key_value_heads)
 
 
 def _graded(
     gold: grading.Gold, text: str, grader: grading.Grader, second: grading.Grader | None
 ) -> dict[str, str | None]:
-    """The score stands beside the grade "scored", and beside no other."""
+    """Return the grade fields; the score is present with the grade "scored" alone."""
     grade = grading.best(grader.grade, gold, text)
     graded = {"answer": grade.answer, "grade": grade.status, "grade_reason": grade.reason}
     graded |= {} if grade.score is None else {"score": grade.score}
@@ -225,7 +227,7 @@ def _graded(
 def _answered(
     model: LoadedModel, outcome: engine.Outcome, heads: int, marks: frozenset[int] | None
 ) -> dict[str, Any]:
-    """marks: None where no mark is asked for."""
+    """marks: the token ids that end thinking; None if they are not looked for."""
     held, allocated = outcome.held, outcome.allocated
     places = (place for place, token in enumerate(outcome.token_ids, 1) if marks and token in marks)
     return {

@@ -1,9 +1,9 @@
-"""Workers as tasks of a Ray cluster: each is a command that a task of Ray runs and waits for.
+"""Workers as tasks of a Ray cluster: each task runs a command and waits for it.
 
-Ray is asked for places and nothing else: it is given no code of ours, it makes no environment (a runtime_env
-would bring bytes that nobody locked), and it repeats nothing (`max_retries=0`): who was lost is replaced by
-the driver, which counts. It is imported in a process of its own, which reads a line of JSON and answers with
-one: imported, it puts folders of its own on the path, which the closure of this process does not have.
+Ray only allocates resources: it gets no code of ours, makes no environment (a runtime_env would bring bytes
+that are not locked), and retries nothing (`max_retries=0`): the driver replaces lost workers and counts them.
+Ray is imported in a separate process, which reads a line of JSON and answers with one, because importing it
+adds folders to the path that the closure of this process does not have.
 """
 
 import json
@@ -20,8 +20,8 @@ from protocol.running.executors.spooled import Ended
 
 __all__ = ["WAIT", "OnRay", "refuse_missing"]
 
-TRIES = 3  # to start a cluster here: Ray gives its processes 30 s, of which a busy machine needs more
-WAIT = 600.0  # seconds; what holds all CPUs of a cluster may hold them for ever
+TRIES = 3  # to start a cluster here: Ray gives its processes 30 s, and a busy machine needs more
+WAIT = 600.0  # seconds; other jobs may hold all CPUs of a cluster for ever
 
 
 def refuse_missing() -> None:
@@ -31,8 +31,8 @@ def refuse_missing() -> None:
 
 
 class OnRay:
-    """cpus, gpus: of a worker. Without an address a cluster of as many as `count` workers need is started on
-    this machine, and ended with `stop`, or with this process.
+    """A launcher on Ray. cpus, gpus: of a worker. Without an address it starts a cluster on this machine that
+    is large enough for `count` workers and ends with `stop`, or with this process.
     """
 
     def __init__(self, settings: Settings, count: int, cpus: int, gpus: int) -> None:
@@ -62,7 +62,7 @@ class OnRay:
         assert self._process.stdin
         assert self._process.stdout
         with suppress(OSError):
-            self._process.stdin.close()  # it cancels what runs, and ends
+            self._process.stdin.close()  # it cancels what runs and exits
         try:
             self._process.wait(60)
         except subprocess.TimeoutExpired:
@@ -71,7 +71,7 @@ class OnRay:
         self._process.stdout.close()
 
     def _asked(self, question: Mapping[str, Any]) -> dict[str, Any] | None:
-        """None where the process, and so the cluster that it started, is gone."""
+        """Return the answer; None if the process, and so the cluster that it started, is gone."""
         assert self._process.stdin
         assert self._process.stdout
         try:
@@ -84,14 +84,14 @@ class OnRay:
 
 
 def serve() -> None:
-    """The life of the process that has Ray: it ends when what it reads does."""
+    """Run in the process that imports Ray until its input ends."""
     import os
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is ended by the driver, and not with it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends it, not Ctrl-C
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Ray prints is no answer
-    # Of a cluster that is started here: workers are what this machine is asked for, and not to stand behind.
+    os.dup2(2, 1)  # Ray's own output is not an answer
+    # For a cluster started here: workers keep the normal priority, since they are the machine's purpose.
     os.environ.setdefault("RAY_worker_niceness", "0")
     import ray
 
@@ -110,7 +110,7 @@ def serve() -> None:
                 **({} if asked["address"] else here),
             )
             break
-        except Exception as refused:  # of its own kinds, of grpc, of the system
+        except Exception as refused:  # Ray's errors, grpc's, the system's
             ray.shutdown()
             if asked["address"] or not left:
                 return answer({"refused": " ".join(str(refused).split())[:300]})
@@ -126,13 +126,13 @@ def serve() -> None:
         except Exception as refused:  # the cluster is lost
             answer({"refused": " ".join(str(refused).split())[:300]})
     for ref in refs.values():
-        with suppress(Exception):  # it has ended
+        with suppress(Exception):  # already ended
             ray.cancel(ref, force=True)
     ray.shutdown()
 
 
 def _ended(ray: Any, ref: Any) -> str | None:
-    """The last words of a task that ended; None of one that waits or runs."""
+    """Return the last message of a task that ended; None for one that waits or runs."""
     done, _ = ray.wait([ref], timeout=0)
     if not done:
         return None

@@ -1,7 +1,7 @@
-"""Workers as jobs of Slurm, through submitit, of which each is a command: nothing of ours is pickled.
+"""Workers as Slurm jobs, submitted through submitit; each is a command, so nothing of ours is pickled.
 
-`cluster` of the settings is the executor of submitit: "slurm"; "local", processes of this machine; "debug",
-one, waited for in a thread of this process.
+`cluster` in the settings is submitit's executor: "slurm"; "local", processes of this machine; "debug", one
+process, waited for in a thread of this process.
 """
 
 import shutil
@@ -20,14 +20,14 @@ from protocol.running.executors.spooled import Ended
 __all__ = ["WAIT", "OnSlurm", "refuse_missing"]
 
 WAIT = 24 * 3600.0  # seconds; queues of clusters are long
-MINUTES = 240  # a worker's time, unless --slurm time says another: one that reaches it is replaced
-LEAVE = 10.0  # seconds in which processes of this machine may end by themselves
-ASKED = 2.0  # seconds between two questions to the scheduler
+MINUTES = 240  # time limit of a worker unless --slurm time is set: a worker that reaches it is replaced
+LEAVE = 10.0  # seconds that processes of this machine get to exit by themselves
+ASKED = 2.0  # seconds between two queries of the scheduler
 
 
 def refuse_missing(settings: Settings) -> None:
-    """Raises BadInput where jobs cannot be submitted, ModuleNotFoundError without submitit."""
-    import submitit  # noqa: F401  whether it is here
+    """Raise BadInput if jobs cannot be submitted, ModuleNotFoundError without submitit."""
+    import submitit  # noqa: F401  raises without it
 
     if _cluster(settings) == "slurm" and (
         missing := [each for each in ("sbatch", "srun", "squeue") if not shutil.which(each)]
@@ -36,7 +36,7 @@ def refuse_missing(settings: Settings) -> None:
 
 
 class OnSlurm:
-    """cpus, gpus: of a worker, unless the settings say others."""
+    """A launcher on Slurm. cpus, gpus: of a worker, unless the settings override them."""
 
     def __init__(self, folder: Path, settings: Settings, cpus: int, gpus: int) -> None:
         import submitit
@@ -46,7 +46,7 @@ class OnSlurm:
         self._executor = submitit.AutoExecutor(folder=folder / "submitit", cluster=self._cluster)
         asked: dict[str, Any] = {"timeout_min": MINUTES, "slurm_cpus_per_task": cpus, "name": "kv-prereg"}
         asked |= {"slurm_gpus_per_node": gpus} if gpus else {}
-        # Without an allocation of its own `srun` would take all memory of the step's node.
+        # Without its own allocation `srun` would take all memory of the step's node.
         for name, value in settings.slurm:
             if name != "cluster":
                 asked[SLURM[name]] = int(value) if name in WHOLE else value
@@ -65,12 +65,12 @@ class OnSlurm:
                 ]
         except subprocess.CalledProcessError as refused:
             raise Refusal(f"executor: sbatch refused: {_last(refused.stderr or refused.output)}") from None
-        except Exception as refused:  # submitit's own, of which some are plain
+        except Exception as refused:  # submitit's errors, some of class Exception
             raise Refusal(f"executor: submitit could not submit: {_last(str(refused))}") from None
         self._jobs |= dict(zip(commands, jobs, strict=True))
         self._at = 0.0
         if self._cluster == "debug":
-            for slot in commands:  # asking for the exception runs it, and starts no debugger
+            for slot in commands:  # reading the exception runs the job without a debugger
                 self._threads[slot] = threading.Thread(target=self._jobs[slot].exception, daemon=True)
                 self._threads[slot].start()
 
@@ -93,7 +93,7 @@ class OnSlurm:
         }
 
     def _queued(self) -> set[str] | None:
-        """The jobs that wait or run. None where the scheduler does not answer."""
+        """Return the jobs that wait or run; None if the scheduler does not answer."""
         ids = [str(job.job_id) for job in self._jobs.values()]
         asked = ["squeue", "--noheader", "--array", "--me", "--format=%i"]
         try:
@@ -117,7 +117,7 @@ class OnSlurm:
         for job in self._jobs.values():
             if self._cluster == "debug" or (self._cluster == "local" and job.done()):
                 continue
-            with suppress(Exception):  # one that has ended, or a scheduler that does not answer
+            with suppress(Exception):  # the job has ended, or the scheduler does not answer
                 job.cancel(check=False)
         for thread in self._threads.values():
             thread.join(timeout=30)
@@ -128,10 +128,10 @@ def _cluster(settings: Settings) -> str:
 
 
 def _words(job: Any) -> str:
-    """The last that it said."""
+    """Return the last line of the job's error output."""
     try:
         return _last(job.stderr() or "")
-    except Exception:  # its log is not there, or not yet
+    except Exception:  # no log file, or not yet
         return ""
 
 

@@ -1,8 +1,7 @@
-"""Run jobs in several processes of this machine, each of which holds the model it works on; what comes back
-is in order.
+"""Run jobs in several processes of this machine, each with its own loaded model; results come back in order.
 
-A job is one batch by itself, so how many processes share the jobs changes no record. A process that is
-started for a study proves its bytes first, as every worker does.
+A job is one batch, so how many processes share the jobs changes no record. A process that is started for a
+study verifies its bytes first, as every worker does.
 """
 
 import multiprocessing
@@ -27,7 +26,7 @@ from protocol.tasks.door import Opened
 
 __all__ = ["opened"]
 
-AHEAD = 2  # jobs that a process has at once, so that it need not wait while its last one is recorded
+AHEAD = 2  # jobs queued per process, so that it does not wait while its last result is recorded
 
 
 @contextmanager
@@ -39,12 +38,12 @@ def opened(
     settings: Settings = LOCAL,
     study: Study | None = None,
 ) -> Iterator[Executor]:
-    """An executor of as many processes as the settings or, without a number there, the protocol names; of
-    this one alone where neither does. study: whose lock processes hold their bytes against.
+    """Open an executor with as many processes as the settings, or else the protocol, name; this process alone
+    if neither does. study: processes verify their bytes against its lock.
 
-    A process whose parent was killed ends with the job that it has begun. What a job refuses is refused here,
-    and what else goes wrong in it is a refusal that names it, after its traceback. report: is told what is
-    done, where it is done in this process.
+    A process whose parent was killed ends after its current job. A refusal in a job is raised here; any other
+    error becomes a refusal that names it, after its traceback. report: receives progress updates, if jobs run
+    in this process.
     """
     workers = settings.count(planned.protocol.generation.workers)
     if workers == 1 and not settings.devices:
@@ -54,7 +53,7 @@ def opened(
         return
     devices = settings.devices or ("",) * workers
     seen = [_environment(device) for device in devices]
-    # Spawned: a forked copy of a process with running torch threads may hang.
+    # Spawn, because a fork of a process with running torch threads may hang.
     context = multiprocessing.get_context("spawn")
     ours, theirs = zip(*(context.Pipe() for _ in range(workers)), strict=True)
     processes = [
@@ -63,10 +62,10 @@ def opened(
     ]
     with _interrupted_alone():
         for process, environment in zip(processes, seen, strict=True):
-            with _within(environment):  # a spawned process has it before it imports torch
+            with _within(environment):  # set before the spawned process imports torch
                 process.start()
     for end in theirs:
-        end.close()  # else the death of a process would not end what we read from it
+        end.close()  # otherwise reading would not end when a process dies
     try:
         yield partial(shared, ours)
     finally:
@@ -82,7 +81,7 @@ def _environment(device: str) -> dict[str, str]:
 
 @contextmanager
 def _within(environment: Mapping[str, str]) -> Iterator[None]:
-    """What starts inside has this in its environment, beside all that this process has."""
+    """Set these environment variables for processes started inside, and restore them after."""
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:
@@ -96,7 +95,7 @@ def _within(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def _where(planned: Planned, device: str) -> dict[str, str]:
-    """What the costs of a lane say of who ran it. device: as it was asked for; empty where none was."""
+    """Return the cost fields that describe the machine. device: as requested; empty if none was."""
     name = device_name(planned.protocol.generation.device)
     called = name if device in ("", name) else f"{device} {name}"
     return {"executor": "local", "host": socket.gethostname(), "device": called}
@@ -104,7 +103,7 @@ def _where(planned: Planned, device: str) -> dict[str, str]:
 
 @contextmanager
 def _interrupted_alone() -> Iterator[None]:
-    """What starts inside is not interrupted with this process: it is ended by it."""
+    """Block SIGINT for processes started inside: this process ends them instead."""
     if os.name != "posix":
         yield
         return
@@ -116,7 +115,7 @@ def _interrupted_alone() -> Iterator[None]:
 
 
 def shared(workers: Sequence[Connection], jobs: Iterable[Job]) -> Iterator[Produced]:
-    """Jobs are dealt out in turn, so that results are awaited in turn."""
+    """Yield results in order; jobs are dealt out round-robin, so results are awaited round-robin."""
     asked: deque[Connection] = deque()
     try:
         for number, job in enumerate(jobs):
@@ -146,7 +145,7 @@ def serve(
     device: str = "",
     study: Study | None = None,
 ) -> None:
-    """The life of a process: it ends when the other end of `jobs` does."""
+    """Run jobs in a child process until the other end of `jobs` closes."""
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         try:
             if study is not None:
@@ -161,5 +160,5 @@ def serve(
             if not isinstance(error, Refusal):
                 traceback.print_exc()
             jobs.send(error if isinstance(error, Refusal) else Refusal(f"a batch failed: {error!r}"))
-            while True:  # other jobs may be on their way
+            while True:  # drain jobs that were already sent
                 jobs.recv()

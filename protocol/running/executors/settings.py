@@ -1,4 +1,4 @@
-"""Where the batches of a run run: chosen when it is run; no lock has it, and no verdict follows from it."""
+"""Where the batches of a run are executed: chosen per run, in no lock, and without influence on a verdict."""
 
 import argparse
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from protocol.evidence.refusals import BadInput, hint
 __all__ = ["KINDS", "LOCAL", "SLURM", "Place", "Settings", "chosen", "device_of", "options"]
 
 KINDS = ("local", "slurm", "ray")
-# What `--slurm` names, by the name that submitit has for it; `cluster` is which executor of submitit's.
+# Keys of `--slurm` and submitit's names for them; the key `cluster` selects submitit's executor.
 SLURM: Mapping[str, str] = MappingProxyType(
     {
         "partition": "slurm_partition",
@@ -31,7 +31,7 @@ _ONLY: Mapping[str, str] = MappingProxyType({"devices": "local", "slurm": "slurm
 
 
 class Place(argparse.Namespace):
-    """What was given to a command that has `options`."""
+    """The parsed arguments of a command that has `add_options`."""
 
     executor: str
     workers: int | None
@@ -43,9 +43,9 @@ class Place(argparse.Namespace):
 
 
 class Settings(NamedTuple):
-    """workers: processes; None as the protocol registers, which is one where it names none. devices: of this
-    machine, one process each. spool: a folder that all machines share; None lies in the study's own. wait:
-    seconds in which some worker has to begin; None as the executor has it. slurm: as SLURM names them, and
+    """How a run is executed. workers: processes; None means as registered, or one. devices: of this machine,
+    one process each. spool: a folder that all machines share; None means inside the study. wait: seconds in
+    which some worker has to begin; None means the executor's default. slurm: keys of SLURM_OPTIONS, and
     `cluster`. ray: the address of a running cluster; None starts one here.
     """
 
@@ -58,7 +58,7 @@ class Settings(NamedTuple):
     ray: str | None = None
 
     def count(self, registered: int | None) -> int:
-        """How many processes. registered: by the protocol."""
+        """Return the number of processes. registered: the number in the protocol."""
         return len(self.devices) or self.workers or registered or 1
 
 
@@ -66,7 +66,7 @@ LOCAL = Settings()
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What `chosen` reads."""
+    """Add the options that `parse_settings` reads."""
     group = parser.add_argument_group("where it runs (docs/clusters.md); no verdict follows from it")
     group.add_argument("--executor", default="local", metavar="KIND", help="local (default), slurm or ray")
     group.add_argument("--workers", type=int, metavar="N", help="processes (as registered, or 1)")
@@ -80,7 +80,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(args: Place) -> Settings:
-    """Raises BadInput for an option that goes with another executor, and for a value that means nothing."""
+    """Return the settings. Raises BadInput for an option of another executor and for an invalid value."""
     if args.executor not in KINDS:
         raise BadInput(f"--executor {args.executor}: write one of {', '.join(KINDS)}")
     for name, kind in _ONLY.items():
@@ -114,8 +114,8 @@ def chosen(args: Place) -> Settings:
 
 
 def device_of(name: str, visible: str | None = None) -> dict[str, str]:
-    """What a process that is to see this device alone has in its environment: nothing for "cpu", and for
-    "cuda:N" what CUDA reads when it starts. visible: what CUDA_VISIBLE_DEVICES is here, whose Nth is meant.
+    """Return the environment variables that let a process see this device alone: none for "cpu"; for "cuda:N"
+    the variable that CUDA reads at start. visible: the current CUDA_VISIBLE_DEVICES, in which N is an index.
     """
     kind, _, number = name.partition(":")
     if name == "cpu":

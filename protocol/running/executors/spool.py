@@ -1,14 +1,14 @@
 """A folder that the driver of a run and its workers share: jobs go in, results come out.
 
-    driver.json            who drives; it beats while that process lives (always below the study)
-    workers/<id>.json      who works, where, on what; beating too
-    jobs/<n>-<name>.json   to be taken
-    taken/<id>/<n>-...     taken: by a rename, so by one worker alone; beside it what is handed to that worker
+    driver.json            the driver; rewritten while it lives (always inside the study)
+    workers/<id>.json      a worker, its machine and its state; rewritten while it lives
+    jobs/<n>-<name>.json   jobs to take
+    taken/<id>/<n>-...     jobs taken, by a rename, so by one worker alone; next to problems handed to it
     done/<name>.json       a result: a temporary name, fsync, os.replace
 
-`name` is the SHA-256 of the lock, the phase and the job, so that a result is found by what it is of,
-whichever attempt asked for it. Nothing here is evidence: a result is read against its digest and its job,
-recorded by the driver, and removed. No clock of two machines is compared: a beat is a number that changes.
+`name` is the SHA-256 of the lock, the phase and the job, so that a result is found by its content, whichever
+attempt requested it. Nothing here is evidence: a result is checked against its digest and its job, recorded
+by the driver, and removed. Clocks of two machines are not compared: a heartbeat is a number that changes.
 """
 
 import json
@@ -42,25 +42,29 @@ __all__ = [
 ]
 
 FOLDER = "spool"  # below a registration
-BEAT = 1.0  # seconds between two beats
+BEAT = 1.0  # seconds between two heartbeats
 _REFUSALS = {kind.__name__: kind for kind in (Refusal, BadInput, Drifted, Tampered, AlreadyClaimed)}
 
 
 class Damaged(Exception):
-    """A result that is not what its digest says, or not of the job that it is asked for."""
+    """A result whose digest does not match, or that belongs to another job."""
 
 
 class Asked(NamedTuple):
-    """A job as a worker takes it. handed: whether its problems are, since only the driver can open them."""
+    """A job as a worker takes it. needs_problems: whether its problems are handed over, since only the driver
+    can decrypt them.
+    """
 
-    place: Path  # where it lies while it is worked on
+    place: Path  # of the job file while the worker has it
     name: str
     job: Job
     handed: bool = False
 
 
 class Spool(NamedTuple):
-    """lock: its digest. own: the study's folder of spools, where the driver is announced."""
+    """The spool of one phase of a study. lock: its digest. study_spools: the study's folder of spools, where
+    the driver is announced.
+    """
 
     place: Path
     own: Path
@@ -69,8 +73,8 @@ class Spool(NamedTuple):
 
     @classmethod
     def of(cls, study: Path, lock: str, phase: str, given: Path | None = None) -> "Spool":
-        """given: the folder that all machines share, where that is not the study's own. A copy of the study
-        has the same lock and may be given the same folder: there each has its own place.
+        """shared_folder: the folder that all machines share, if it is outside the study. A copy of the study
+        has the same lock and may use the same shared folder, so the name includes the study's path.
         """
         own, name = study.resolve() / FOLDER, f"{phase}-{lock[:16]}"
         if given is not None:
@@ -79,7 +83,7 @@ class Spool(NamedTuple):
 
     @property
     def driver(self) -> Path:
-        """In the study's own folder, where whoever looks at the study finds it."""
+        """The path of the driver's file, in the study's own folder, where readers of the study find it."""
         return self.own / f"{self.phase}-{self.lock[:16]}" / "driver.json"
 
     @property
@@ -99,10 +103,10 @@ class Spool(NamedTuple):
         return self.place / "workers"
 
     def begin(self) -> int:
-        """Clear what an earlier driver asked for, and keep what was done; returns how many results it is."""
+        """Remove jobs of an earlier driver and keep its results; return the number of results."""
         for folder in (self.place, self.driver.parent):
             folder.mkdir(parents=True, exist_ok=True)
-        self.place.chmod(0o700)  # what is held out is for this user
+        self.place.chmod(0o700)  # held-out problems are readable by this user alone
         for folder in (self.jobs, self.taken, self.workers):
             shutil.rmtree(folder, ignore_errors=True)
         for folder in (self.jobs, self.taken, self.workers, self.done):
@@ -110,11 +114,11 @@ class Spool(NamedTuple):
         return sum(path.suffix == ".json" and path.name[0] != "." for path in self.done.iterdir())
 
     def end(self) -> None:
-        """Everything is recorded: nothing of it is needed again."""
+        """Remove the spool after everything is recorded."""
         for folder in (self.place, self.driver.parent):
             shutil.rmtree(folder, ignore_errors=True)
         for folder in {self.own, self.place.parent}:
-            with suppress(OSError):  # another phase, or another study, has its spool there
+            with suppress(OSError):  # another phase or study has its spool there
                 folder.rmdir()
 
     def name(self, job: Job) -> str:
@@ -122,16 +126,18 @@ class Spool(NamedTuple):
         return canonical.digest(asked)
 
     def ask(self, number: int, name: str, job: Job, handed: bool = False) -> None:
-        """Let some worker take the job. number: workers take the lowest first. handed: as of Asked."""
+        """Add a job for some worker to take. number: workers take the lowest first. needs_problems: as in
+        TakenJob.
+        """
         asked = {"job": _content(job), "handed": handed}
         files.replace(self.jobs / f"{number:08d}-{name}.json", canonical.dumps(asked))
 
     def waiting(self) -> list[str]:
-        """The file names of jobs that nobody has taken, the first one first."""
+        """Return the file names of jobs that no worker has taken, in order."""
         return sorted(name for name in _names(self.jobs) if name.endswith(".json") and name[0] != ".")
 
     def take(self, worker: str) -> Asked | None:
-        """The first job that nobody else has; None where none is."""
+        """Return the first job that no other worker has; None if there is none."""
         mine = self.taken / worker
         mine.mkdir(exist_ok=True)
         for file in self.waiting():
@@ -150,20 +156,20 @@ class Spool(NamedTuple):
                     return Asked(place, name, job, asked["handed"])
             except (Tampered, FileNotFoundError, KeyError, TypeError, ValueError):
                 pass
-            place.unlink(missing_ok=True)  # cut or edited: the driver asks again for what nobody has
+            place.unlink(missing_ok=True)  # truncated or edited: the driver adds it again
         return None
 
     def has(self, name: str) -> bool:
         return (self.done / f"{name}.json").exists()
 
     def ready(self) -> set[str]:
-        """The names of what is done; the folder is listed anew, since network file systems remember that a
-        file was not there.
+        """Return the names of the results. The folder is listed each time, since network file systems cache
+        that a file does not exist.
         """
         return {file.removesuffix(".json") for file in _names(self.done) if file[0] != "."}
 
     def finish(self, asked: Asked, produced: Produced) -> None:
-        """On return the result is on disk, and the job is nobody's."""
+        """Write the result to disk and release the job."""
         self._write(
             asked,
             {
@@ -175,7 +181,7 @@ class Spool(NamedTuple):
         )
 
     def refuse(self, asked: Asked, refused: Refusal) -> None:
-        """The job cannot be run, here or anywhere."""
+        """Write that the job cannot be run, here or anywhere."""
         self._write(asked, {"refused": type(refused).__name__, "why": str(refused)})
 
     def _write(self, asked: Asked, said: Mapping[str, Any]) -> None:
@@ -185,7 +191,9 @@ class Spool(NamedTuple):
         drop(asked.place)
 
     def result(self, name: str, job: Job) -> Produced | Refusal:
-        """Raises Damaged for a file that is not the result of this job, to the last field."""
+        """Return the result of this job. Raises DamagedResult for a file that does not match it in every
+        field.
+        """
         path = self.done / f"{name}.json"
         try:
             whole = canonical.loads(files.read(path), path.name)
@@ -221,8 +229,8 @@ class Spool(NamedTuple):
 
 
 def told(study: Path, lock: str, phase: str) -> str:
-    """How the jobs of a phase stand, as its driver last said; empty where they have no spool. study: the
-    registration.
+    """Return the status of a phase's jobs as last reported by the driver; empty without a spool. study: the
+    registration's folder.
     """
     said = read_json(Spool.of(study, lock, phase).driver)
     if said is None or "waiting" not in said:
@@ -234,7 +242,7 @@ def told(study: Path, lock: str, phase: str) -> str:
 
 
 def drop(place: Path) -> None:
-    """Nobody has this job any more, nor what was handed over with it."""
+    """Remove a job and the problems handed over with it."""
     for path in (place, place.with_suffix(handing.SUFFIX)):
         path.unlink(missing_ok=True)
 
@@ -244,7 +252,7 @@ def refusal_of(kind: str, why: str) -> Refusal:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """What beats; None where nothing whole is to be read."""
+    """Read a heartbeat file; None if it is missing or incomplete."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -254,8 +262,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def beating(path: Path, say: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
-    """Within it `path` holds what `say` returns and a number that changes. A beat that cannot be written is
-    left out: who does not beat is taken for dead, which costs time and nothing else.
+    """Inside the context, rewrite `path` with the status and a number that changes. A failed write is
+    skipped: a worker without heartbeat is taken for dead, which costs time and nothing else.
     """
     over = threading.Event()
 

@@ -1,8 +1,8 @@
-"""The driver of workers that share a spool: it asks for jobs, and alone hands their results on, in order.
+"""The driver of workers that share a spool: it queues jobs, and returns their results in order.
 
-A worker that ends, or no longer beats, is replaced and its job given to another, a bounded number of times.
-A result is removed when the next one is asked for: then the one before it is recorded. A driver that was
-killed finds what was spooled, and asks for nothing of it again.
+A worker that ends, or stops its heartbeat, is replaced and its job given to another, a bounded number of
+times. A result is removed when the next one is requested, since then it has been recorded. A driver that
+restarts after a kill uses the spooled results and does not queue those jobs again.
 """
 
 import secrets
@@ -27,23 +27,23 @@ from protocol.running.executors.spool import Damaged, Spool, beating, drop, read
 
 __all__ = ["AHEAD", "LOST", "Ended", "Launcher", "driven", "worker_command"]
 
-AHEAD = 32  # jobs that are asked for at once, or four a worker: nobody waits while the first one runs on
+AHEAD = 32  # jobs queued at once, or four a worker, so that no worker idles during a slow first job
 POLL, LOOK = 0.1, 1.0  # seconds
-SILENT = 120.0  # seconds without a beat after which a worker counts as dead
-UNHEARD = 600.0  # the same for all of them, where their cluster does not answer either
-LOST = 3  # times that a job may lose its worker, and each worker be replaced while nothing comes
-GRACE = 5.0  # seconds in which workers may leave by themselves
+SILENT = 120.0  # seconds without a heartbeat after which a worker counts as dead
+UNHEARD = 600.0  # the same for all workers together, if their cluster does not answer either
+LOST = 3  # times that a job may lose its worker, and that each worker may be replaced without a result
+GRACE = 5.0  # seconds that workers get to exit by themselves
 
 
 class Ended(NamedTuple):
-    """A worker that what started it sees no more. why: its last words; empty where it has none."""
+    """A worker that its launcher no longer sees. message: its last output; empty if there is none."""
 
     why: str
 
 
 class Launcher(Protocol):
-    """What starts workers. `states`: of each slot that was started, whether it ended; None where that cannot
-    be told now. `look`: what a person types to see what is pending.
+    """Starts workers. `states`: for each started slot whether it ended; None if that is unknown now.
+    `status_command`: the command that shows pending workers to a person.
     """
 
     def start(self, commands: Mapping[int, Sequence[str]]) -> None: ...
@@ -66,8 +66,8 @@ def driven(
     given: Callable[[Job], Mapping[str, Any]],
     report: Callable[[Told], object],
 ) -> Iterator[Executor]:
-    """An executor of `count` workers that `launcher` starts. given: problems that only this process can open.
-    The spool is removed where everything that was asked for came, and kept after anything else.
+    """Open an executor with `count` workers that `launcher` starts. get_problems: returns problems that only
+    this process can decrypt. The spool is removed after all requested results arrived, and kept otherwise.
     """
     shared = Spool.of(study.folder, study.lock.digest, phase, settings.spool)
     shared.begin()
@@ -80,9 +80,9 @@ def driven(
             launcher.start(commands)
             yield driver.execute
     finally:
-        # Workers of this session leave; what they have begun they may still spool.
+        # Workers of this session exit; they may still spool the job that they have begun.
         try:
-            with suppress(OSError):  # of a full disk: they miss the beat
+            with suppress(OSError):  # on a full disk workers miss the heartbeat instead
                 if shared.driver.parent.exists():
                     files.replace(shared.driver, canonical.dumps({"session": "over", "beat": 0}))
             driver.left()
@@ -93,8 +93,8 @@ def driven(
 
 
 def worker_command(study: Study, shared: Spool, settings: Settings, session: str, slot: int) -> list[str]:
-    """What starts a worker on any machine that has this Python and these folders: from the locked sources,
-    of which it gets a copy to start from, or from the working tree where this process runs that.
+    """Return the command that starts a worker on any machine that has this Python and these folders: from a
+    copy of the locked sources, or from the working tree if this process runs from it.
     """
     root, here = ROOT, ["--here"]
     if tree.unpacked():
@@ -105,7 +105,7 @@ def worker_command(study: Study, shared: Spool, settings: Settings, session: str
             unfinished.rename(root)
     given = [] if settings.spool is None else ["--spool", str(settings.spool)]
     home = f"KV_PREREG_HOME={study.planned.home}"
-    # Of what the machine has in its environment the locked tree is started with little; see `tree.SETTINGS`.
+    # The locked tree runs with few environment variables of the machine; see `tree.SETTINGS`.
     environment = ["env", f"PYTHONPATH={root}", "PYTHONDONTWRITEBYTECODE=1", home]
     python = [sys.executable, "-P", *(["-s"] if sys.flags.no_user_site else [])]
     words = ["--lock", shared.lock, "--phase", shared.phase, "--session", session, "--slot", str(slot)]
@@ -117,7 +117,7 @@ def worker_command(study: Study, shared: Spool, settings: Settings, session: str
 
 class _Seen(NamedTuple):
     beat: int
-    at: float  # when it changed, by this process's clock
+    at: float  # time of its last change, by this process's clock
     said: Mapping[str, Any]
 
 
@@ -138,10 +138,10 @@ class _Driver:
         self._seen: dict[str, _Seen] = {}
         self._handed: dict[str, Mapping[str, Any]] = {}  # by job
         self._suspected: set[str] = set()
-        self._missed: set[str] = set()  # jobs that nobody had when it was looked before
+        self._missed: set[str] = set()  # jobs that no worker had at the last check
         self._refused: dict[int, Refusal] = {}
         self._lost: Counter[str] = Counter()
-        self._replaced = 0  # workers, since something came
+        self._replaced = 0  # workers replaced since the last result
         self._heard = self._looked = time.monotonic()
         self.says: Mapping[str, Any] = {"look": launcher.look(), "workers": len(commands)}
 
@@ -165,7 +165,7 @@ class _Driver:
 
     @property
     def whole(self) -> bool:
-        """Whether all that was asked for was handed on; the last result lies there still."""
+        """Whether all requested results were returned; the file of the last result still exists."""
         return not self._window
 
     def _ask(self, number: int, name: str, job: Job) -> None:
@@ -175,7 +175,7 @@ class _Driver:
         self._shared.ask(number, name, job, bool(given))
 
     def _hand_over(self) -> None:
-        """To each worker that has a job whose problems only this process can open: encrypted to it alone."""
+        """Encrypt problems that only this process can open to each worker that has their job."""
         for name in self._handed.keys() - {name for _, name, _ in self._window}:
             del self._handed[name]
         for place in self._shared.taken.glob("*/[0-9]*.json") if self._handed else ():
@@ -186,7 +186,7 @@ class _Driver:
                 handing.hand(place, given, seen.said["recipient"])
 
     def _first(self) -> Produced:
-        """The result of the job that is first in the window, when there is one. Raises what it refuses."""
+        """Wait for and return the result of the first job in the window. Raises its refusal."""
         number, name, job = self._window[0]
         while True:
             if name in self._shared.ready():
@@ -198,7 +198,7 @@ class _Driver:
                     continue
                 self._replaced = 0
                 if isinstance(result, Refusal):
-                    self._shared.forget(name)  # asked again when the command is run again
+                    self._shared.forget(name)  # queued again when the command is run again
                     raise result
                 return result
             if time.monotonic() - self._looked >= LOOK:
@@ -216,7 +216,9 @@ class _Driver:
         self._ask(number, name, job)
 
     def _look(self) -> None:
-        """Who works, who ended: gives again, replaces, and refuses where nothing more is to be hoped for."""
+        """Check the workers: requeue lost jobs, replace ended workers, and refuse when no progress is
+        possible.
+        """
         now = self._looked = time.monotonic()
         states = self._launcher.states()
         there = self._read_workers(now)
@@ -250,7 +252,9 @@ class _Driver:
         self._report(spread)
 
     def _read_workers(self, now: float) -> set[str]:
-        """Those of this session that beat or once did; who left took its file away."""
+        """Return the workers of this session that have a heartbeat file; a worker that exits removes its
+        file.
+        """
         there = set()
         for path in self._shared.workers.glob("[0-9]*"):
             said = read_json(path)
@@ -266,8 +270,8 @@ class _Driver:
         return there
 
     def _give_again(self, living: Mapping[str, Any], ended: Mapping[int, Ended]) -> None:
-        """What those hold who are not among the living, now and when it was looked before: a worker may take
-        its first job before its first beat is read.
+        """Requeue the jobs of workers that are not alive, in this check and in the one before: a worker may
+        take its first job before its first heartbeat is read.
         """
         holding = {path.name for path in self._shared.taken.iterdir() if any(path.iterdir())} - living.keys()
         again, self._suspected = holding & self._suspected, holding
@@ -282,8 +286,8 @@ class _Driver:
                     self._again(names[name][0], name, names[name][1], why)
 
     def _find_again(self) -> None:
-        """Asks again for jobs that do not wait, that nobody has and that are not done, twice in turn: their
-        file was cut, edited or removed. Listed in the order in which a job moves.
+        """Requeue jobs that are not waiting, taken or done in two successive checks: their file was
+        truncated, edited or removed. The folders are listed in the order in which a job moves.
         """
         found = {file.removesuffix(".json").partition("-")[2] for file in self._shared.waiting()}
         found |= {path.stem.partition("-")[2] for path in self._shared.taken.glob("*/[0-9]*.json")}
@@ -321,7 +325,7 @@ class _Driver:
         self._launcher.start({slot: self._commands[slot] for slot in lost})
 
     def left(self) -> None:
-        """Waits a moment for workers to leave by themselves."""
+        """Wait a moment for workers to exit by themselves."""
         until = time.monotonic() + GRACE
         while time.monotonic() < until and self._seen:
             if not any(self._shared.workers.glob("[0-9]*.json")):
@@ -330,7 +334,7 @@ class _Driver:
 
 
 def _appeared(item: tuple[str, _Seen]) -> tuple[float, int]:
-    """A worker that was started later has a beat of later, and fewer of them."""
+    """Sort key: a worker that started later has a later heartbeat and fewer of them."""
     return item[1].at, -item[1].beat
 
 

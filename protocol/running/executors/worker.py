@@ -1,13 +1,13 @@
-"""A worker of a run: proves its bytes, then runs jobs of the spool, one at a time, until the driver is done.
+"""A worker of a run: verifies its bytes, then runs jobs of the spool one at a time until the driver is done.
 
     python -m protocol.running.executors.worker <registration> --lock <digest> --phase confirm ...
 
-Started by an executor, never typed. It unpacks the locked sources on its own machine and goes on there, as
-confirm does, and runs nothing unless sources, installed files, data and weights on that machine are those of
-the lock. It is told ids; what is held out it builds itself, through the door that asks for the claim. It ends
-when the driver says so or is gone, and when what started it is.
+An executor starts it; nobody types this command. Like confirm, it unpacks the locked sources on its own
+machine and continues there, and runs nothing unless sources, installed files, data and weights on that
+machine match the lock. It receives problem ids and builds held-out problems itself, through the guard that
+checks the claim. It ends when the driver says so or is gone, and when its parent process is gone.
 
-Exit status: 0 done, or no driver any more; 2 bad input; 3 drifted or tampered.
+Exit status: 0 done, or the driver is gone; 2 bad input; 3 drifted or tampered.
 """
 
 import argparse
@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # with torch
 __all__ = ["Orphaned", "main", "planned_of", "prove", "serve"]
 
 POLL = 0.2
-ALONE = 300.0  # seconds without a beat of the driver after which it is gone
+ALONE = 300.0  # seconds without a heartbeat of the driver after which it counts as gone
 TERMINATED = 143
 MODULE = "protocol.running.executors.worker"
 
@@ -62,7 +62,7 @@ class Options(argparse.Namespace):
 
 
 class Orphaned(Exception):
-    """The driver is done, is gone, or is another one."""
+    """The driver is done, is gone, or belongs to another session."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -108,7 +108,7 @@ def act(args: Options) -> int:
             execute, reached, receiver = _ready(study, args, says)
             serve(shared, worker, execute, reached, says, args.session, receiver)
     except Refusal as refused:
-        # Not by the beat, which ends with this process.
+        # Not in the heartbeat file, which is removed with this process.
         said = {**says, "state": "refused", "refused": type(refused).__name__, "why": str(refused)}
         _leave(shared.workers / f"{worker}.refused", said)
         raise
@@ -120,10 +120,10 @@ def act(args: Options) -> int:
 def _ready(
     registration: Registration, args: Options, says: dict[str, Any]
 ) -> "tuple[Execute, OnDemand | None, Receiver | None]":
-    """What runs a job on this machine, once it is proven to be as locked, and what is handed problems where
-    some are encrypted.
+    """Verify this machine and return what runs a job, the lazily built held-out problems, and the receiver of
+    encrypted problems.
     """
-    from protocol.evidence.run.held_out import HeldOut  # torch comes with what follows
+    from protocol.evidence.run.held_out import HeldOut  # the following imports load torch
     from protocol.locked.study import open_study
     from protocol.models import load
     from protocol.running.executors.local import device_name, executor
@@ -150,14 +150,14 @@ def _ready(
 
 
 def prove(study: "Study") -> None:
-    """Raises Drifted unless sources, installed files, data and weights are here those of the lock."""
+    """Raise Drifted unless sources, installed files, data and weights on this machine match the lock."""
     from protocol.locked.study import refuse_drift
 
     refuse_drift(study, with_weights=True)
 
 
 def planned_of(study: "Study", phase: str) -> "Planned":
-    """What the driver runs in this phase; it has verified the selection that this reads."""
+    """Return what the driver runs in this phase; the driver has verified the selection that this reads."""
     protocol = study.protocol
     if phase == "probe":
         protocol = protocol.probed()
@@ -176,8 +176,8 @@ def serve(
     session: str,
     receiver: Receiver | None = None,
 ) -> None:
-    """Run jobs until the driver is done. What goes wrong in a job is its result; a folder that cannot be
-    written ends this worker, and its job is another's. Raises Orphaned without a driver.
+    """Run jobs until the driver is done. An error in a job is its result; a folder that cannot be written
+    ends this worker, and another worker gets its job. Raises Orphaned without a driver.
     """
     driver = _Driver(shared, session)
     while True:
@@ -196,7 +196,7 @@ def serve(
             while (given := receiver.received(asked.place)) is None and asked.place.exists():
                 driver.refuse_gone()
                 time.sleep(POLL)
-        if given is None:  # the driver gave this job to another
+        if given is None:  # the driver gave this job to another worker
             continue
         if reached is not None:
             reached.given = {(asked.job.task, name): _problem(each) for name, each in given.items()}
@@ -205,7 +205,7 @@ def serve(
 
 
 class _Driver:
-    """Whether the driver of a session is there, by its beat."""
+    """Watches the heartbeat of a session's driver."""
 
     def __init__(self, shared: Spool, session: str) -> None:
         self._shared, self._session = shared, session
@@ -213,7 +213,7 @@ class _Driver:
         self._seen = time.monotonic()
 
     def refuse_gone(self) -> None:
-        """Raises Orphaned where the driver is done, is gone, or is another one."""
+        """Raise Orphaned if the driver is done, is gone, or belongs to another session."""
         said = spool.read_json(self._shared.driver)
         if said is not None and said.get("session") != self._session:
             raise Orphaned
@@ -246,7 +246,9 @@ def _problem(fields: Mapping[str, Any]) -> Any:
 
 
 def _leave(path: Path, said: Mapping[str, Any]) -> None:
-    """Where the driver finds it after this process. Without it the exit status says as much."""
+    """Write the refusal for the driver to find after this process ends. Without it the exit status tells as
+    much.
+    """
     with suppress(OSError, Refusal):
         files.replace(path, canonical.dumps({**said, "pid": str(said["pid"])}))
 
@@ -257,7 +259,7 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _ended_with_parent() -> Iterator[None]:
-    """Within it this process is terminated once the one that started it is gone: nobody waits for it then."""
+    """Inside the context, terminate this process when its parent is gone, since then nothing waits for it."""
     import threading
 
     parent, over = os.getppid(), threading.Event()

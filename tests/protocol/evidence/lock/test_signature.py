@@ -13,7 +13,7 @@ import pytest
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import lock, signing
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
-from tests.studies import ROOT
+from studies import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 

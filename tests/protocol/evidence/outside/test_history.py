@@ -15,7 +15,7 @@ from protocol.evidence.outside import history
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import ledger
 from protocol.evidence.run.registration import Registration
-from tests.studies import ROOT
+from studies import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
