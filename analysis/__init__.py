@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.studies.study_files import Study
+    from analysis.judgement.study_files import Study
 
 __all__ = ["compare", "study"]
 
@@ -21,15 +21,15 @@ def study(folder: "Path | str") -> "Study":
 
     Raises RecordError without a verdict: nothing is derived from held-out records while a study runs.
     """
-    from analysis.results import registered
+    from analysis.compare import registered_study
 
-    return registered.judged(Path(folder))
+    return registered_study.read_judged(Path(folder))
 
 
 def __getattr__(name: str) -> Any:
     """Return analysis.compare, a callable module."""
     if name != "compare":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import analysis.compare as module
+    import analysis.compare.__main__ as module
 
     return module

@@ -30,32 +30,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.output import headline, told
-from analysis.output.command import UNREADABLE, command
-from analysis.output.structure import differing
-from analysis.output.told import points
-from analysis.rules import full_cache
+from analysis.judgement import gate, memory
+from analysis.judgement.arm_text import policy_name
+from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms, read_judged
+from analysis.judgement.judgement import MIN_CONFIRMATORY
+from analysis.judgement.memory import Arms
+from analysis.judgement.study_files import RecordError, Study, read_study
+from analysis.rules import full_cache_gate, verdict_line
 from analysis.rules.rule import FULL
-from analysis.stats import equal_memory, equivalence, multiplicity, resampled_units
+from analysis.stats import equivalence, memory_charge, multiplicity, resampled_units
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import problem_means
-from analysis.stats.methods import draws
-from analysis.stats.sample_size import needed
-from analysis.studies import gate, memory
-from analysis.studies.arms import runs
-from analysis.studies.contrasts import Pairing, counted, pairings, verdict
-from analysis.studies.judgement import CONFIRMATORY
-from analysis.studies.memory import Arms
-from analysis.studies.study_files import RecordError, Study, read
+from analysis.stats.methods import draws_and_seed
+from analysis.stats.sample_size import problems_needed
+from protocol.formats import text_tables
+from protocol.formats.argument_parser import UNREADABLE, run_command
+from protocol.formats.settings_difference import differing_settings
+from protocol.formats.text_tables import format_points
 
-__all__ = ["SAYS", "Claim", "audit", "outcome"]
+__all__ = ["CLAIM_KINDS", "Claim", "claim_outcome", "judge_claims"]
 
-SAYS = ("worse", "same", "better")
+CLAIM_KINDS = ("worse", "same", "better")
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 UNGRADED, UNMATCHED = "lanes without a grade", "memory did not match"
 UNSAVED = "it does not hold less than the full cache"
 UNABLE = "the full cache fails its gate"
-NOT_HELD = "the lock of this study does not hold it"
+STRUCTURE_UNKNOWN = "the lock of this study does not hold it"
 
 
 class Claim(NamedTuple):
@@ -101,33 +101,30 @@ class Cell(NamedTuple):
     why: str  # the reason if there is no such number, else empty
 
 
-def audit(folder: Path) -> dict[str, Any]:
-    """Return the report of FOLDER. Raises RecordError without a verdict or for records that cannot be read.
-    """
-    judged = verdict(Path(folder))
-    study = read(Path(folder))
+def judge_claims(folder: Path) -> dict[str, Any]:
+    """Return the report of FOLDER. Raises RecordError without a verdict or for records that cannot be read."""
+    judged = read_judged(Path(folder))
+    study = read_study(Path(folder))
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
-    settings = _settings(study.lock, judged)
-    claims = _registered(content) if "claims" in content else _implied(study, judged, settings)
-    whole = counted(study)
-    found = pairings(whole.study, [(claim.arm, claim.parent) for claim in claims])
-    lanes = whole.decisive[["model", "task", "budget", "arm"]]
+    settings = _policy_settings(study.lock, judged)
+    claims = _registered_claims(content) if "claims" in content else _implied_claims(study, judged, settings)
+    graded = apply_missing_rule(study)
+    pairs = pair_arms(graded.study, [(claim.arm, claim.parent) for claim in claims])
+    lanes = graded.decisive[["model", "task", "budget", "arm"]]
     open_lanes = set(lanes.itertuples(index=False, name=None))
-    unable, evicting = gate.closed(judged), _evicting(study)
-    alpha, arms = float(decision["alpha"]), whole.study.by_arm()
-    levels = Levels(alpha / max(1, len(claims)), alpha / max(1, len(found)))
+    failed, evicting = gate.failed_gates(judged), _evicting_arms(study)
+    alpha, arms = float(decision["alpha"]), graded.study.by_arm()
+    levels = Levels(alpha / max(1, len(claims)), alpha / max(1, len(pairs)))
     rows = []
-    for place, claim in enumerate(claims):
-        indices = range(place, len(found), len(claims))
-        cells = [_cell(claim, found[index], arms, study.lock, index, levels, open_lanes) for index in indices]
-        told_of = [
-            cell._replace(outcome=UNDECIDED, needs=None, why=UNABLE)
-            if (cell.model, cell.task) in unable
-            else cell
+    for position, claim in enumerate(claims):
+        indices = range(position, len(pairs), len(claims))
+        cells = [_judge_cell(claim, pairs[index], arms, study.lock, index, levels, open_lanes) for index in indices]
+        gated_cells = [
+            cell._replace(outcome=UNDECIDED, needs=None, why=UNABLE) if (cell.model, cell.task) in failed else cell
             for cell in cells
         ]
-        rows.append(_row(claim, told_of, settings, full=claim.parent not in evicting))
+        rows.append(_claim_row(claim, gated_cells, settings, full=claim.parent not in evicting))
     if rows:
         bonferroni, holm, _ = multiplicity.adjust([row["p"] for row in rows])
         rows = [row | {"p_bonferroni": p} for row, p in zip(rows, bonferroni, strict=True)]
@@ -137,11 +134,11 @@ def audit(folder: Path) -> dict[str, Any]:
         "name": study.lock["name"],
         "title": content["title"],
         "verdict": judged["verdict"],
-        "said": headline.line(judged, full_cache.fault(judged)),
+        "said": verdict_line.format_line(judged, full_cache_gate.describe_failure(judged)),
         "claims_are": "registered" if "claims" in content else "implied",
-        "structure": "locked" if settings is not None else NOT_HELD,
+        "structure": "locked" if settings is not None else STRUCTURE_UNKNOWN,
         "method": decision["method"],
-        "family": len(found),
+        "family": len(pairs),
         "claim_alpha": levels.claim,
         "corrected_alpha": levels.contrast,
         "claims": rows,
@@ -149,75 +146,73 @@ def audit(folder: Path) -> dict[str, Any]:
     }
 
 
-def outcome(claim: Claim, p: float, level: float, interval: Comparison) -> str:
+def claim_outcome(claim: Claim, p: float, level: float, interval: Comparison) -> str:
     """Return the outcome of a claim in a cell. p supports the claim at `level`. interval: of arm minus
     parent, two-sided, at the level of one contrast; it contradicts on the wrong side of zero or of the
     margin.
     """
     if p <= level:
         return SUPPORTED
-    above, below = interval.low > (claim.margin or 0), interval.high < -(claim.margin or 0)
-    wrong = {"worse": above, "better": below, "same": above or below}[claim.says]
-    return CONTRADICTED if wrong else UNDECIDED
+    is_above, is_below = interval.low > (claim.margin or 0), interval.high < -(claim.margin or 0)
+    is_wrong = {"worse": is_above, "better": is_below, "same": is_above or is_below}[claim.says]
+    return CONTRADICTED if is_wrong else UNDECIDED
 
 
-def _registered(content: Mapping[str, Any]) -> list[Claim]:
+def _registered_claims(content: Mapping[str, Any]) -> list[Claim]:
     subject = content["decision"]["subject"]
     claims = []
-    for name, one in content["claims"].items():
-        if one["says"] not in SAYS or (one["says"] == "same") != ("margin" in one):
-            raise RecordError(
-                f"claims.{name}: says {one['says']!r}; it is worse, better, or same with a margin"
-            )
-        margin = float(one["margin"]) if "margin" in one else None
-        claims.append(Claim(name, one["arm"], one.get("parent", subject), one["says"], margin))
+    for name, entry in content["claims"].items():
+        if entry["says"] not in CLAIM_KINDS or (entry["says"] == "same") != ("margin" in entry):
+            raise RecordError(f"claims.{name}: says {entry['says']!r}; it is worse, better, or same with a margin")
+        margin = float(entry["margin"]) if "margin" in entry else None
+        claims.append(Claim(name, entry["arm"], entry.get("parent", subject), entry["says"], margin))
     return claims
 
 
-def _implied(
+def _implied_claims(
     study: Study, judged: Mapping[str, Any], settings: Mapping[str, Mapping[str, str]] | None
 ) -> list[Claim]:
     """Return the implied claims: every arm that differs from the subject in one component is worse. If the
     lock does not have the structure, arms whose policy name extends the subject's, or the reverse.
     """
     subject = study.lock["protocol"]["content"]["decision"]["subject"]
-    names = _policies(study.lock, judged)
+    names = _policy_names(study.lock, judged)
 
-    def ablates(arm: str) -> bool:
+    def is_ablation(arm: str) -> bool:
         if settings is not None:
-            paths = differing(settings[arm], settings[subject])
+            paths = differing_settings(settings[arm], settings[subject])
             return len({path.partition(".")[0] for path in paths}) == 1
         short, long = sorted((names[arm], names[subject]), key=len)
         return long.startswith((f"{short}-", f"{short}_"))
 
-    arms = [arm for arm in _evicting(study) if arm != subject]
-    return [Claim(arm, arm, subject, "worse", None) for arm in arms if ablates(arm)]
+    arms = [arm for arm in _evicting_arms(study) if arm != subject]
+    return [Claim(arm, arm, subject, "worse", None) for arm in arms if is_ablation(arm)]
 
 
-def _evicting(study: Study) -> list[str]:
+def _evicting_arms(study: Study) -> list[str]:
     return list(dict.fromkeys(arm for _, _, budget, arm, _ in study.lock["grid"] if budget != "full"))
 
 
-def _policies(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, str]:
+def _policy_names(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, str]:
     """Return the policy name of each arm; for a swept subject, the winner's."""
     content = lock["protocol"]["content"]
-    named = {arm: runs(one) for arm, one in content["arms"].items()}
+    named = {arm: policy_name(entry) for arm, entry in content["arms"].items()}
     if "selected" in judged:
         named[content["decision"]["subject"]] = judged["selected"]["policy"]
     return named
 
 
-def _settings(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, Mapping[str, str]] | None:
+def _policy_settings(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, Mapping[str, str]] | None:
     """Return the settings of each arm's policy; None if the lock does not have them."""
     if "policies" not in lock:
         return None
-    held = dict(lock["policies"])
+    settings = dict(lock["policies"])
     if "selected" in judged:
-        held[lock["protocol"]["content"]["decision"]["subject"]] = held[judged["selected"]["arm"]]
-    return held
+        settings[lock["protocol"]["content"]["decision"]["subject"]] = settings[judged["selected"]["arm"]]
+    return settings
 
 
-def _cell(
+def _judge_cell(
     claim: Claim,
     pairing: Pairing,
     arms: Arms,
@@ -227,29 +222,31 @@ def _cell(
     open_lanes: set[tuple[str, ...]],
 ) -> Cell:
     """Judge a claim in one cell, with the draws and the memory charge of a contrast of the verdict."""
-    place, decision = (pairing.model, pairing.task, pairing.budget), lock["protocol"]["content"]["decision"]
-    n = len(pairing.own)
-    if len(pairing.memory()[0]) < 2 or pairing.units < 2:
-        return Cell(*place, n, None, UNDECIDED, None, "too few problems")
+    labels, decision = (pairing.model, pairing.task, pairing.budget), lock["protocol"]["content"]["decision"]
+    n = len(pairing.subject_correct)
+    if len(pairing.measured_memory()[0]) < 2 or pairing.units < 2:
+        return Cell(*labels, n, None, UNDECIDED, None, "too few problems")
     difference = pairing.difference
     # These contrasts are not part of the rule's family.
-    (times, seed), method = draws(decision), decision["method"]
+    (times, seed), method = draws_and_seed(decision), decision["method"]
 
     def rng() -> np.random.Generator:
         return np.random.default_rng([seed, index])
 
-    held = memory.held(pairing, arms, decision, lock["items"][pairing.task]["confirm"])
-    null = equal_memory.null(float(difference.mean()), held.points)
-    of, level = (difference, pairing.clusters), 1 - levels.contrast
-    (measured,) = resampled_units.compare_at(method, *of, [level], draws=times, rng=rng, null=null or 0.0)
-    interval = equal_memory.widened(measured, held.points)
+    contrast_memory = memory.contrast_memory(pairing, arms, decision, lock["items"][pairing.task]["confirm"])
+    null = memory_charge.nearest_null(float(difference.mean()), contrast_memory.points)
+    difference_and_clusters, level = (difference, pairing.clusters), 1 - levels.contrast
+    (uncharged,) = resampled_units.compare_at_levels(
+        method, *difference_and_clusters, [level], draws=times, rng=rng, null=null or 0.0
+    )
+    interval = memory_charge.widen_interval(uncharged, contrast_memory.points)
     p = interval.p if null is not None else 1.0
     if claim.margin is not None:
         one_sided = method if method in equivalence.METHODS else "t"
-        equivalent = resampled_units.margins(
-            *of,
+        equivalent = resampled_units.tost(
+            *difference_and_clusters,
             claim.margin,
-            held.points,
+            contrast_memory.points,
             alpha=levels.claim,
             method=one_sided,
             draws=times,
@@ -257,144 +254,142 @@ def _cell(
         )
         p = max(equivalent.p_worse, equivalent.p_better)
     # The sign is that of the exact sum over lanes.
-    ahead = {"worse": -1, "same": 0, "better": 1}[claim.says]
-    p_claim = p if ahead == np.sign(np.round(difference.sum(), 9)) * abs(ahead) else 1.0
-    cache = held.matched
+    claimed_sign = {"worse": -1, "same": 0, "better": 1}[claim.says]
+    p_claim = p if claimed_sign == np.sign(np.round(difference.sum(), 9)) * abs(claimed_sign) else 1.0
+    memory_match = contrast_memory.match
     corrected = min(1.0, float(decision["alpha"]) / levels.contrast * p)
-    effect = Effect(*interval[:3], p, corrected, p_claim, cache.ratio, cache.matched)
-    other = FULL if pairing.full else pairing.budget
-    if {(*place, claim.arm), (*place[:2], other, claim.parent)} & open_lanes:
-        return Cell(*place, n, effect, UNDECIDED, None, UNGRADED)
-    if not cache.matched:
-        return Cell(*place, n, effect, UNDECIDED, None, UNSAVED if pairing.full else UNMATCHED)
-    says = outcome(claim, p_claim, levels.claim, interval)
-    if says != UNDECIDED:
-        return Cell(*place, n, effect, says, None, "")
-    units, scale = resampled_units.units(*of)
+    effect = Effect(*interval[:3], p, corrected, p_claim, memory_match.ratio, memory_match.is_matched)
+    parent_budget = FULL if pairing.full else pairing.budget
+    if {(*labels, claim.arm), (*labels[:2], parent_budget, claim.parent)} & open_lanes:
+        return Cell(*labels, n, effect, UNDECIDED, None, UNGRADED)
+    if not memory_match.is_matched:
+        return Cell(*labels, n, effect, UNDECIDED, None, UNSAVED if pairing.full else UNMATCHED)
+    cell_outcome = claim_outcome(claim, p_claim, levels.claim, interval)
+    if cell_outcome != UNDECIDED:
+        return Cell(*labels, n, effect, cell_outcome, None, "")
+    units, scale = resampled_units.resampling_units(*difference_and_clusters)
     spread = scale * float(problem_means(units).std(ddof=1))
-    toward = abs(interval.mean) < claim.margin if claim.margin else ahead * interval.mean > 0
-    needs = needed(interval.mean, spread, levels.claim if toward else levels.contrast, claim.margin)
-    return Cell(*place, n, effect, says, needs, "" if needs else "no difference to plan with")
+    is_as_claimed = abs(interval.mean) < claim.margin if claim.margin else claimed_sign * interval.mean > 0
+    needs = problems_needed(interval.mean, spread, levels.claim if is_as_claimed else levels.contrast, claim.margin)
+    return Cell(*labels, n, effect, cell_outcome, needs, "" if needs else "no difference to plan with")
 
 
-def _row(
+def _claim_row(
     claim: Claim, cells: Sequence[Cell], settings: Mapping[str, Mapping[str, str]] | None, *, full: bool
 ) -> dict[str, Any]:
     """Return the row of a claim. full: the parent is the full cache and has no settings to compare."""
     if not cells:
         raise ValueError(f"claims.{claim.name}: no cell was compared; every cell of none would support it")
     outcomes = {cell.outcome for cell in cells}
-    whole = CONTRADICTED if CONTRADICTED in outcomes else UNDECIDED if UNDECIDED in outcomes else SUPPORTED
+    claim_result = CONTRADICTED if CONTRADICTED in outcomes else UNDECIDED if UNDECIDED in outcomes else SUPPORTED
     undecided = [cell for cell in cells if cell.outcome == UNDECIDED]
     why = next((cell.why for cell in undecided if cell.why), "")
     needs = max((cell.needs for cell in undecided if cell.needs is not None), default=None)
-    if whole != UNDECIDED or why:
+    if claim_result != UNDECIDED or why:
         needs = None
     structure = None
     if settings is not None and not full:
-        paths = differing(settings[claim.arm], settings[claim.parent])
+        paths = differing_settings(settings[claim.arm], settings[claim.parent])
         structure = {path: {"parent": old, "arm": new} for path, (old, new) in paths.items()}
-    p = max(1.0 if cell.effect is None or _open(cell) else cell.effect.p_claim for cell in cells)
-    about = {"outcome": whole, "p": p, "needs": needs, "why": why if whole == UNDECIDED else ""}
+    p = max(1.0 if cell.effect is None or _is_open(cell) else cell.effect.p_claim for cell in cells)
+    about = {"outcome": claim_result, "p": p, "needs": needs, "why": why if claim_result == UNDECIDED else ""}
     against = {"against_full": True} if full else {}
     return claim._asdict() | against | {"structure": structure} | about | {"cells": list(cells)}
 
 
-def _open(cell: Cell) -> bool:
+def _is_open(cell: Cell) -> bool:
     """Return whether lanes, memory or the gate leave the cell undecided, whatever its p."""
     return cell.why in (UNGRADED, UNMATCHED, UNSAVED, UNABLE)
 
 
-def _text(found: Mapping[str, Any]) -> list[str]:
-    lines = [found["title"], f"verdict: {found['said']}"]
-    claims, others = found["claims"], ", ".join(found["others"])
-    arm = "arm" if (full := any(map(_against_full, claims))) else "ablation"
+def _format_report(report: Mapping[str, Any]) -> list[str]:
+    lines = [report["title"], f"verdict: {report['said']}"]
+    claims, others = report["claims"], ", ".join(report["others"])
+    arm = "arm" if (full := any(map(_is_against_full, claims))) else "ablation"
     if not claims:
         lines += ["", "No arm of this study is an ablation of its subject."]
-        return lines + told.paragraph(f"Other policies: {others}")
-    if found["claims_are"] == "registered":
+        return lines + text_tables.wrap_paragraph(f"Other policies: {others}")
+    if report["claims_are"] == "registered":
         lines.append(f"Claims registered about these {arm}s, outside the rule.")
     else:
-        lines.append(
-            "No claim was registered. Implied: every part helps, each ablation is worse. Exploratory."
-        )
-    lines += told.paragraph(
-        f"{found['family']} contrasts, {arm} minus parent in points of accuracy; {found['method']}, "
-        f"intervals and p by Bonferroni (level {found['corrected_alpha']}). A claim needs p at most "
-        f"{found['claim_alpha']} in each of its cells: alpha over {len(claims)} claims."
+        lines.append("No claim was registered. Implied: every part helps, each ablation is worse. Exploratory.")
+    lines += text_tables.wrap_paragraph(
+        f"{report['family']} contrasts, {arm} minus parent in points of accuracy; {report['method']}, "
+        f"intervals and p by Bonferroni (level {report['corrected_alpha']}). A claim needs p at most "
+        f"{report['claim_alpha']} in each of its cells: alpha over {len(claims)} claims."
     )
     if full:
-        lines += told.paragraph(
+        lines += text_tables.wrap_paragraph(
             "Against the full cache memory is unequal on purpose and charged for nothing; a cell whose arm "
             "does not hold less is undecided."
         )
-    if (fewest := min(cell["n"] for claim in claims for cell in claim["cells"])) < CONFIRMATORY:
-        lines += told.paragraph(
-            f"Screening: with {fewest} problems nothing here is settled; fewer than {CONFIRMATORY} screen."
+    if (fewest := min(cell["n"] for claim in claims for cell in claim["cells"])) < MIN_CONFIRMATORY:
+        lines += text_tables.wrap_paragraph(
+            f"Screening: with {fewest} problems nothing here is settled; fewer than {MIN_CONFIRMATORY} screen."
         )
-    ablations = [claim for claim in claims if not _against_full(claim)]
+    ablations = [claim for claim in claims if not _is_against_full(claim)]
     lines += [""] if ablations else []
-    if ablations and found["structure"] == NOT_HELD:
-        lines += told.paragraph(
-            f"Structure: {NOT_HELD}; these arms are taken for ablations by the names of their policies."
+    if ablations and report["structure"] == STRUCTURE_UNKNOWN:
+        lines += text_tables.wrap_paragraph(
+            f"Structure: {STRUCTURE_UNKNOWN}; these arms are taken for ablations by the names of their policies."
         )
     else:
-        lines += [line for claim in ablations for line in _structure(claim)]
-    table = [_cells(claim, cell) for claim in claims for cell in claim["cells"]]
+        lines += [line for claim in ablations for line in _structure_lines(claim)]
+    table = [_cell_columns(claim, cell) for claim in claims for cell in claim["cells"]]
     head = ("model", "task", "budget", "n", "points", "interval", "p", "memory", "claim")
-    lines += ["", *told.columns((arm, "against" if full else "of", *head), table), ""]
+    lines += ["", *text_tables.format_columns((arm, "against" if full else "of", *head), table), ""]
     for claim in claims:
         margin = f" within {100 * float(claim['margin']):g}" if claim["margin"] else ""
-        what = f"{claim['arm']} is {WORDS[claim['says']]} {_parent(claim)}{margin}"
-        p, holm = (_p(float(claim[name])) for name in ("p_bonferroni", "p_holm"))
-        lines.append(f"{what}: {_decided(claim)}, p {p} by Bonferroni over the claims, {holm} by Holm")
+        what = f"{claim['arm']} is {CLAIM_PHRASES[claim['says']]} {_parent_name(claim)}{margin}"
+        p, holm = (_format_p(float(claim[name])) for name in ("p_bonferroni", "p_holm"))
+        lines.append(f"{what}: {_format_outcome(claim)}, p {p} by Bonferroni over the claims, {holm} by Holm")
     lines += ["", f"{'No claim' if full else 'Not ablations, no claim'}: {others}"] if others else []
     return lines
 
 
-WORDS = {"worse": "worse than", "same": "the same as", "better": "better than"}
+CLAIM_PHRASES = {"worse": "worse than", "same": "the same as", "better": "better than"}
 
 
-def _structure(claim: Mapping[str, Any]) -> list[str]:
+def _structure_lines(claim: Mapping[str, Any]) -> list[str]:
     if not claim["structure"]:
         return [f"{claim['arm']}: does not differ from {claim['parent']}"]
-    changed = (f"{path}: {one['parent']} -> {one['arm']}" for path, one in claim["structure"].items())
-    return told.paragraph(f"{claim['arm']} against {claim['parent']}: " + "; ".join(changed))
+    changed = (f"{path}: {values['parent']} -> {values['arm']}" for path, values in claim["structure"].items())
+    return text_tables.wrap_paragraph(f"{claim['arm']} against {claim['parent']}: " + "; ".join(changed))
 
 
-def _cells(claim: Mapping[str, Any], cell: Mapping[str, Any]) -> tuple[str, ...]:
-    place = (claim["arm"], _parent(claim), cell["model"], cell["task"], cell["budget"], str(cell["n"]))
+def _cell_columns(claim: Mapping[str, Any], cell: Mapping[str, Any]) -> tuple[str, ...]:
+    labels = (claim["arm"], _parent_name(claim), cell["model"], cell["task"], cell["budget"], str(cell["n"]))
     effect = cell["effect"]
     if effect is None:
-        return (*place, "", "", "", "", _decided(cell))
-    difference, low, high = (points(float(effect[name])) for name in ("difference", "low", "high"))
-    unfair = " not less" if _against_full(claim) else " unmatched"
+        return (*labels, "", "", "", "", _format_outcome(cell))
+    difference, low, high = (format_points(float(effect[name])) for name in ("difference", "low", "high"))
+    unfair = " not less" if _is_against_full(claim) else " unmatched"
     memory = f"{float(effect['cache_ratio']):.3f}" + ("" if effect["matched"] else unfair)
     interval = f"[{low}, {high}]"
-    return (*place, difference, interval, _p(float(effect["p_corrected"])), memory, _decided(cell))
+    return (*labels, difference, interval, _format_p(float(effect["p_corrected"])), memory, _format_outcome(cell))
 
 
-def _against_full(claim: Mapping[str, Any]) -> bool:
+def _is_against_full(claim: Mapping[str, Any]) -> bool:
     return "against_full" in claim
 
 
-def _parent(claim: Mapping[str, Any]) -> str:
-    return "the full cache" if _against_full(claim) else str(claim["parent"])
+def _parent_name(claim: Mapping[str, Any]) -> str:
+    return "the full cache" if _is_against_full(claim) else str(claim["parent"])
 
 
-def _p(p: float) -> str:
+def _format_p(p: float) -> str:
     return "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
-def _decided(one: Mapping[str, Any]) -> str:
-    if one["needs"] is not None:
-        return f"{one['outcome']} (needs n = {one['needs']:,})"
-    return f"{one['outcome']} ({one['why']})" if one["why"] else str(one["outcome"])
+def _format_outcome(entry: Mapping[str, Any]) -> str:
+    if entry["needs"] is not None:
+        return f"{entry['outcome']} (needs n = {entry['needs']:,})"
+    return f"{entry['outcome']} ({entry['why']})" if entry["why"] else str(entry["outcome"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration, e.g. registrations/crystal-ablations"}
-    return command("ablations", __doc__, path, audit, UNREADABLE, argv, text=_text)
+    return run_command("ablations", __doc__, path, judge_claims, UNREADABLE, argv, text=_format_report)
 
 
 if __name__ == "__main__":

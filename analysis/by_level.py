@@ -14,25 +14,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.explored.by_level import by_level
-from analysis.output import told
-from analysis.output.command import UNREADABLE, command
-from analysis.output.told import points
-from analysis.studies.contrasts import verdict
-from analysis.studies.study_files import RecordError, read
+from analysis.exploratory.level_contrasts import contrasts_by_level
+from analysis.judgement.contrasts import read_judged
+from analysis.judgement.study_files import RecordError, read_study
+from protocol.formats import text_tables
+from protocol.formats.argument_parser import UNREADABLE, run_command
+from protocol.formats.text_tables import format_points
 
-__all__ = ["found"]
+__all__ = ["read_levels"]
 
-HEAD = ("model", "task", "budget", "subject", "against", "level")
+HEADINGS = ("model", "task", "budget", "subject", "against", "level")
 
 
-def found(folder: Path) -> dict[str, Any]:
-    """Return the report of FOLDER. Raises RecordError without a verdict or levels, or as `read_study` does.
-    """
+def read_levels(folder: Path) -> dict[str, Any]:
+    """Return the report of FOLDER. Raises RecordError without a verdict or levels, or as `read_study` does."""
     folder = Path(folder)
-    verdict(folder)
-    study = read(folder)
-    rows = by_level(study)
+    read_judged(folder)
+    study = read_study(folder)
+    rows = contrasts_by_level(study)
     if not rows:
         raise RecordError(f"{folder}: lock: items: no task has levels; there is nothing to tell apart")
     return {
@@ -42,30 +41,32 @@ def found(folder: Path) -> dict[str, Any]:
     }
 
 
-def _text(made: Mapping[str, Any]) -> list[str]:
-    head = (*HEAD, "n", "gains", "losses", "subject, %", "other, %", "points", "95 % interval")
-    told_rows = told.columns(head, map(_cells, made["contrasts"]))
-    return [made["title"], "Exploratory: each level alone, nothing corrected.", "", *told_rows]
+def _format_report(report: Mapping[str, Any]) -> list[str]:
+    head = (*HEADINGS, "n", "gains", "losses", "subject, %", "other, %", "points", "95 % interval")
+    lines = text_tables.format_columns(head, map(_row_cells, report["contrasts"]))
+    return [report["title"], "Exploratory: each level alone, nothing corrected.", "", *lines]
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _row_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     counts = (str(row[name]) for name in ("n", "gains", "losses"))
     shares = (f"{100 * float(row[name]):.1f}" for name in ("own", "other"))
-    told_ = ("", "") if row["difference"] is None else (_points(row, "difference"), _within(row))
-    return (*(row[name] for name in HEAD), *counts, *shares, *told_)
+    interval_cells = (
+        ("", "") if row["difference"] is None else (_format_points(row, "difference"), _format_interval(row))
+    )
+    return (*(row[name] for name in HEADINGS), *counts, *shares, *interval_cells)
 
 
-def _points(row: Mapping[str, Any], name: str) -> str:
-    return points(float(row[name]))
+def _format_points(row: Mapping[str, Any], name: str) -> str:
+    return format_points(float(row[name]))
 
 
-def _within(row: Mapping[str, Any]) -> str:
-    return f"[{_points(row, 'low')}, {_points(row, 'high')}]"
+def _format_interval(row: Mapping[str, Any]) -> str:
+    return f"[{_format_points(row, 'low')}, {_format_points(row, 'high')}]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration whose lock names levels"}
-    return command("by-level", __doc__, path, found, UNREADABLE, argv, text=_text)
+    return run_command("by-level", __doc__, path, read_levels, UNREADABLE, argv, text=_format_report)
 
 
 if __name__ == "__main__":

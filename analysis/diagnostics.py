@@ -21,18 +21,18 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.output import headline, told
-from analysis.output.command import UNREADABLE, command
-from analysis.output.told import points
-from analysis.rules import full_cache
-from analysis.rules.rule import sides
-from analysis.stats.methods import draws
-from analysis.studies import failure_modes, plain_files
-from analysis.studies.contrasts import Pairing, counted, pairings, verdict
-from analysis.studies.failure_modes import Development
-from analysis.studies.study_files import LANE, RecordError, document, read
+from analysis.judgement import failure_modes, untrusted_files
+from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms, read_judged
+from analysis.judgement.failure_modes import Development
+from analysis.judgement.study_files import LANE_COLUMNS, RecordError, read_document, read_study
+from analysis.rules import full_cache_gate, verdict_line
+from analysis.rules.rule import arm_pairs
+from analysis.stats.methods import draws_and_seed
+from protocol.formats import text_tables
+from protocol.formats.argument_parser import UNREADABLE, run_command
+from protocol.formats.text_tables import format_points
 
-__all__ = ["diagnosed", "measured"]
+__all__ = ["diagnose", "read_measurements"]
 
 DRAWS = 10_000  # draws for the intervals at equal memory
 MODES = {
@@ -44,18 +44,17 @@ MODES = {
 }
 
 
-def diagnosed(folder: Path) -> dict[str, Any]:
-    """Return the report of FOLDER. Raises RecordError without a verdict or for records that cannot be read.
-    """
+def diagnose(folder: Path) -> dict[str, Any]:
+    """Return the report of FOLDER. Raises RecordError without a verdict or for records that cannot be read."""
     folder = Path(folder)
-    judged, study = verdict(folder), read(folder)
+    judged, study = read_judged(folder), read_study(folder)
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
     tolerance = float(decision["cache_tolerance"])
-    whole = counted(study).study
-    lanes = whole.lanes.merge(measured(folder), how="left", on=LANE)
+    graded = apply_missing_rule(study).study
+    lanes = graded.lanes.merge(read_measurements(folder), how="left", on=LANE_COLUMNS)
     arms = dict(list(lanes.groupby(["model", "task", "budget", "arm"], sort=False)))
-    pairs = pairings(whole, sides(decision))
+    pairs = pair_arms(graded, arm_pairs(decision))
     modes = {
         "iso_cache": failure_modes.iso_cache(
             [pair for pair in pairs if not pair.full],
@@ -63,12 +62,12 @@ def diagnosed(folder: Path) -> dict[str, Any]:
             tolerance=tolerance,
             budgets=content["budgets"],
             times=DRAWS,
-            seed=draws(decision)[1],
+            seed=draws_and_seed(decision)[1],
             lock=study.lock,
         ),
         "small_sample": failure_modes.small_sample(pairs, decision, judged["contrasts"]),
         "proxies": failure_modes.proxies(
-            lanes, tolerance, _development(folder, content, pairs), shared=_shared(study.lock)
+            lanes, tolerance, _development_differences(folder, content, pairs), shared=_has_shared_batches(study.lock)
         ),
         "single_model": failure_modes.single_model(pairs),
         "extraction_collapse": failure_modes.extraction_collapse(arms),
@@ -77,18 +76,18 @@ def diagnosed(folder: Path) -> dict[str, Any]:
         "name": study.lock["name"],
         "title": content["title"],
         "verdict": judged["verdict"],
-        "said": headline.line(judged, full_cache.fault(judged)),
+        "said": verdict_line.format_line(judged, full_cache_gate.describe_failure(judged)),
         "modes": modes,
-        "memory": [_held(place, arm) for place, arm in arms.items()],
+        "memory": [_memory_row(cell, arm) for cell, arm in arms.items()],
     }
 
 
-def measured(folder: Path) -> pd.DataFrame:
+def read_measurements(folder: Path) -> pd.DataFrame:
     """Return LANE_COLUMNS, `prefill_end` (slots), `peak_bytes`, and `seconds` from joining to leaving the
     batch of each successful confirm record of FOLDER. Raises RecordError.
     """
     rows = []
-    for name, number, line in plain_files.lines(folder / "records"):
+    for name, number, line in untrusted_files.read_lines(folder / "records"):
         record = json.loads(line)
         body = record["body"]
         if body["phase"] != "confirm" or body["state"] != "ok":
@@ -99,39 +98,40 @@ def measured(folder: Path) -> pd.DataFrame:
             seconds = math.nan
         if not math.isfinite(seconds):
             raise RecordError(f"{name}:{number}: costs.decode_seconds: not a finite number")
-        lane = [*(body["cell"][name] for name in LANE[:-1]), body["problem"]]
+        lane = [*(body["cell"][name] for name in LANE_COLUMNS[:-1]), body["problem"]]
         cache = body["cache"]
         rows.append([*lane, float(cache["prefill_end"]), float(cache["peak_bytes"]), seconds])
-    return pd.DataFrame(rows, columns=[*LANE, "prefill_end", "peak_bytes", "seconds"])
+    return pd.DataFrame(rows, columns=[*LANE_COLUMNS, "prefill_end", "peak_bytes", "seconds"])
 
 
-def _development(folder: Path, content: Mapping[str, Any], pairs: Sequence[Pairing]) -> list[Development]:
+def _development_differences(folder: Path, content: Mapping[str, Any], pairs: Sequence[Pairing]) -> list[Development]:
     """Return the differences of a sweep's winner to its baseline on development and held-out problems."""
     if "sweep" not in content:
         return []
-    selected = document(folder / "selection.json")[1]["selected"]
-    before = {
+    selected = read_document(folder / "selection.json")[1]["selected"]
+    development_by_cell = {
         (cell["model"], cell["task"], cell["budget"]): float(cell["difference"])
         for cell in selected["cells"]
         if cell["candidate"] == selected["winner"]
     }
     return [
-        Development(*pair[:3], before[pair[:3]], float((pair.own - pair.other).mean()))
+        Development(
+            *pair[:3], development_by_cell[pair[:3]], float((pair.subject_correct - pair.comparator_correct).mean())
+        )
         for pair in pairs
-        if pair.against == selected["baseline"] and pair[:3] in before
+        if pair.against == selected["baseline"] and pair[:3] in development_by_cell
     ]
 
 
-def _shared(lock: Mapping[str, Any]) -> bool:
-    """Return whether lanes of several arms were batched; locks from before 2026-11-21 lack it, and they were.
-    """
+def _has_shared_batches(lock: Mapping[str, Any]) -> bool:
+    """Return whether lanes of several arms were batched; locks from before 2026-11-21 lack it, and they were."""
     return "batch" not in lock or max(lock["batch"]["lanes"].values()) > 1
 
 
-def _held(place: tuple[str, ...], lanes: pd.DataFrame) -> dict[str, Any]:
+def _memory_row(cell: tuple[str, ...], lanes: pd.DataFrame) -> dict[str, Any]:
     """Return slots per KV head and layer, and bytes: means over lanes, and peaks of any lane."""
     return {
-        **dict(zip(("model", "task", "budget", "arm"), place, strict=True)),
+        **dict(zip(("model", "task", "budget", "arm"), cell, strict=True)),
         "prefill_end": float(lanes["prefill_end"].mean()),
         "mean_slots": float(lanes["mean_slots"].mean()),
         "peak_slots": float(lanes["peak_slots"].max()),
@@ -140,96 +140,98 @@ def _held(place: tuple[str, ...], lanes: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _text(found: Mapping[str, Any]) -> list[str]:
-    lines = [found["title"], f"verdict: {found['said']}", "Exploratory."]
+def _format_report(report: Mapping[str, Any]) -> list[str]:
+    lines = [report["title"], f"verdict: {report['said']}", "Exploratory."]
     for name, about in MODES.items():
-        mode = found["modes"][name]
-        lines += ["", f"{mode['verdict'].upper()}: {about}", *told.paragraph(mode["says"])]
+        mode = report["modes"][name]
+        lines += ["", f"{mode['verdict'].upper()}: {about}", *text_tables.wrap_paragraph(mode["says"])]
         if mode["rows"]:
             head, cells = TABLES[name]
-            lines += told.columns(head, map(cells, mode["rows"]))
+            lines += text_tables.format_columns(head, map(cells, mode["rows"]))
     lines += ["", "Memory: slots per KV head and layer, and bytes; peaks are of any lane"]
     numbers = ("prefill_end", "mean_slots", "peak_slots", "mean_bytes", "peak_bytes")
-    head = (*PLACE, "arm", "prefill end", "mean", "peak", "mean bytes", "peak bytes")
-    rows = [(*_place(one), one["arm"], *(_number(one[name]) for name in numbers)) for one in found["memory"]]
-    return lines + told.columns(head, rows)
+    head = (*CELL_COLUMNS, "arm", "prefill end", "mean", "peak", "mean bytes", "peak bytes")
+    rows = [
+        (*_cell_labels(row), row["arm"], *(_format_number(row[name]) for name in numbers)) for row in report["memory"]
+    ]
+    return lines + text_tables.format_columns(head, rows)
 
 
-PLACE = ("model", "task", "budget")
+CELL_COLUMNS = ("model", "task", "budget")
 Row = Mapping[str, Any]
 
 
 def _iso_cache(row: Row) -> tuple[str, ...]:
     names = ("prefill_end", "mean", "peak", "mean_bytes")
     ratios = (f"{float(row['ratios'][name]):.4f}" if row["ratios"] else "" for name in names)
-    at_equal = _interval(row["interpolated"]) if row["interpolated"] else ""
-    return (*_place(row), row["against"], *ratios, at_equal, " and ".join(row["between"] or []))
+    at_equal = _format_interval(row["interpolated"]) if row["interpolated"] else ""
+    return (*_cell_labels(row), row["against"], *ratios, at_equal, " and ".join(row["between"] or []))
 
 
 def _small_sample(row: Row) -> tuple[str, ...]:
-    within = f"[{points(float(row['low']))}, {points(float(row['high']))}]"
+    within = f"[{format_points(float(row['low']))}, {format_points(float(row['high']))}]"
     others = (f"{100 * float(row[name]):.0f} %" for name in ("other_sign", "other_call"))
-    difference = points(float(row["difference"]))
-    return (*_place(row), row["against"], str(row["n"]), difference, row["call"], within, *others)
+    difference = format_points(float(row["difference"]))
+    return (*_cell_labels(row), row["against"], str(row["n"]), difference, row["call"], within, *others)
 
 
 def _proxies(row: Row) -> tuple[str, ...]:
     if "arms" not in row:
-        gains = (points(float(row[name])) for name in ("development", "held_out"))
-        return (*_place(row), "", "", "", "", "", *gains)
+        gains = (format_points(float(row[name])) for name in ("development", "held_out"))
+        return (*_cell_labels(row), "", "", "", "", "", *gains)
     shares = ("prefill_end", "mean_slots", "mean_bytes", "seconds_a_token")
     apart = (f"{100 * float(row[name]):.1f} % apart" for name in shares)
-    return (*_place(row), str(row["arms"]), *apart, "", "")
+    return (*_cell_labels(row), str(row["arms"]), *apart, "", "")
 
 
 def _single_model(row: Row) -> tuple[str, ...]:
-    first, second = ((row[f"{side}_model"], _interval(row[side])) for side in ("primary", "transfer"))
-    return (row["cell"], *first, *second, row["signs"], _interval(row["apart"]))
+    first, second = ((row[f"{side}_model"], _format_interval(row[side])) for side in ("primary", "transfer"))
+    return (row["cell"], *first, *second, row["signs"], _format_interval(row["apart"]))
 
 
 def _extraction_collapse(row: Row) -> tuple[str, ...]:
     share = f"{100 * row['no_answer'] / row['wrong']:.0f} %" if row["wrong"] else ""
     wrong, cut = (str(row["wrong"]), str(row["no_answer"]), share), (str(row["cut"]), str(row["lanes"]))
-    return (*_place(row), row["arm"], *wrong, *cut)
+    return (*_cell_labels(row), row["arm"], *wrong, *cut)
 
 
 # by mode: table headings, and the function that makes the cells of a row
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[Row], tuple[str, ...]]]] = {
     "iso_cache": (
-        (*PLACE, "against", "prefill end", "mean", "peak", "bytes", "at equal memory", "between"),
+        (*CELL_COLUMNS, "against", "prefill end", "mean", "peak", "bytes", "at equal memory", "between"),
         _iso_cache,
     ),
     "small_sample": (
-        (*PLACE, "against", "n", "points", "call", "of 50: 95 % within", "other sign", "other call"),
+        (*CELL_COLUMNS, "against", "n", "points", "call", "of 50: 95 % within", "other sign", "other call"),
         _small_sample,
     ),
     "proxies": (
-        (*PLACE, "arms", "prefill end", "mean slots", "bytes", "seconds a token", "development", "held out"),
+        (*CELL_COLUMNS, "arms", "prefill end", "mean slots", "bytes", "seconds a token", "development", "held out"),
         _proxies,
     ),
     "single_model": (("cell", "on", "points", "and on", "points", "signs", "apart"), _single_model),
     "extraction_collapse": (
-        (*PLACE, "arm", "wrong", "no answer", "of wrong", "cut by the limit", "lanes"),
+        (*CELL_COLUMNS, "arm", "wrong", "no answer", "of wrong", "cut by the limit", "lanes"),
         _extraction_collapse,
     ),
 }
 
 
-def _place(row: Mapping[str, Any]) -> tuple[str, str, str]:
+def _cell_labels(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return row["model"], row["task"], row["budget"]
 
 
-def _interval(one: Mapping[str, Any]) -> str:
-    return f"{points(float(one['mean']))} [{points(float(one['low']))}, {points(float(one['high']))}]"
+def _format_interval(interval: Mapping[str, Any]) -> str:
+    return f"{format_points(float(interval['mean']))} [{format_points(float(interval['low']))}, {format_points(float(interval['high']))}]"
 
 
-def _number(decimal: str | None) -> str:
+def _format_number(decimal: str | None) -> str:
     return "" if decimal is None else f"{float(decimal):,.1f}".removesuffix(".0")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration, e.g. registrations/alpha-chain"}
-    return command("diagnostics", __doc__, path, diagnosed, UNREADABLE, argv, text=_text)
+    return run_command("diagnostics", __doc__, path, diagnose, UNREADABLE, argv, text=_format_report)
 
 
 if __name__ == "__main__":

@@ -17,94 +17,94 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from analysis.output import told
-from analysis.output.command import UNREADABLE, command
-from analysis.studies import arms, evicted
-from analysis.studies.study_files import development, read
+from analysis.judgement import arm_text, eviction_counts
+from analysis.judgement.study_files import read_development, read_study
+from protocol.formats import text_tables
+from protocol.formats.argument_parser import UNREADABLE, run_command
 
-__all__ = ["found"]
+__all__ = ["read_evictions"]
 
-PLACE = ("model", "task", "budget", "arm")
+CELL_COLUMNS = ("model", "task", "budget", "arm")
 
 
-def found(folder: Path) -> dict[str, Any]:
+def read_evictions(folder: Path) -> dict[str, Any]:
     """Return the report of FOLDER. Raises RecordError as `study_files.read_study` does or, without a verdict,
     `study_files.read_development`.
     """
     folder = Path(folder)
-    held_out = (folder / "verdict.json").exists()
-    study = read(folder) if held_out else development(folder)
+    is_judged = (folder / "verdict.json").exists()
+    study = read_study(folder) if is_judged else read_development(folder)
     content = study.lock["protocol"]["content"]
-    recorded = evicted.bodies(folder / ("records" if held_out else "probe"))
-    rows = evicted.counted(recorded, content)
+    recorded = eviction_counts.read_bodies(folder / ("records" if is_judged else "probe"))
+    rows = eviction_counts.count_arms(recorded, content)
     return {
         "name": study.lock["name"],
         "title": content["title"],
-        "problems": "held out" if held_out else "development",
-        "arms": [_decimals(row) for row in rows],
-        "ratios": {name: ratio.words for name, ratio in evicted.RATIOS.items()},
-        "warnings": evicted.warnings(rows, arms.unlike(study.lock)),
+        "problems": "held out" if is_judged else "development",
+        "arms": [_fractions_to_floats(row) for row in rows],
+        "ratios": {name: ratio.text for name, ratio in eviction_counts.RATIOS.items()},
+        "warnings": eviction_counts.eviction_warnings(rows, arm_text.altered_arms(study.lock)),
     }
 
 
-def _decimals(value: Any) -> Any:
+def _fractions_to_floats(value: Any) -> Any:
     """Convert fractions to floats, which are printed as decimals."""
     if isinstance(value, Mapping):
-        return {name: _decimals(one) for name, one in value.items()}
+        return {name: _fractions_to_floats(member) for name, member in value.items()}
     return float(value) if isinstance(value, Fraction) else value
 
 
-def _text(made: Mapping[str, Any]) -> list[str]:
-    arms = made["arms"]
+def _format_report(report: Mapping[str, Any]) -> list[str]:
+    arms = report["arms"]
     head = (
-        *PLACE,
+        *CELL_COLUMNS,
         "lanes",
         "never evicted",
         "events a lane",
         "least, most",
         "slots",
-        *_spaced(evicted.OF_BUDGET),
+        *_spaced_names(eviction_counts.OF_BUDGET),
     )
-    lines = [made["title"], f"{made['problems']} problems; exploratory", "", *made["warnings"], ""]
-    lines += told.columns(head, map(_counted, arms))
+    lines = [report["title"], f"{report['problems']} problems; exploratory", "", *report["warnings"], ""]
+    lines += text_tables.format_columns(head, map(_count_cells, arms))
     lines += [
         "",
         "Events are those that removed something; shares are of the budget in slots. As ratios:",
         "",
     ]
-    lines += told.columns((*PLACE, *made["ratios"]), map(_ratios, arms))
-    return [*lines, "", *told.columns(("ratio", "is"), made["ratios"].items())]
+    lines += text_tables.format_columns((*CELL_COLUMNS, *report["ratios"]), map(_ratio_cells, arms))
+    return [*lines, "", *text_tables.format_columns(("ratio", "is"), report["ratios"].items())]
 
 
-def _counted(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _count_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     events = row["events"]
     share = f"{100 * row['never'] / row['lanes']:.0f} %"
     return (
-        *(row[name] for name in PLACE),
+        *(row[name] for name in CELL_COLUMNS),
         str(row["lanes"]) + (f" ({row['failed']} failed)" if row["failed"] else ""),
         "by design" if row["slots"] is None else f"{row['never']} ({share})",
         f"{float(events['mean']):.1f}",
         f"{events['least']}, {events['most']}",
         "" if row["slots"] is None else f"{float(row['slots']):.1f}",
-        *map(_share, row["of_budget"].values()),
+        *map(_format_share, row["of_budget"].values()),
     )
 
 
-def _ratios(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return (*(row[name] for name in PLACE), *map(_share, row["ratios"].values()))
+def _ratio_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*(row[name] for name in CELL_COLUMNS), *map(_format_share, row["ratios"].values()))
 
 
-def _share(decimal: str | None) -> str:
+def _format_share(decimal: str | None) -> str:
     return "" if decimal is None else f"{float(decimal):.3f}"
 
 
-def _spaced(names: Mapping[str, Any]) -> list[str]:
+def _spaced_names(names: Mapping[str, Any]) -> list[str]:
     return [name.replace("_", " ") for name in names]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a probed or confirmed registration, e.g. registrations/lossless-chain"}
-    return command("evicted", __doc__, path, found, UNREADABLE, argv, text=_text)
+    return run_command("evicted", __doc__, path, read_evictions, UNREADABLE, argv, text=_format_report)
 
 
 if __name__ == "__main__":

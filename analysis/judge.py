@@ -9,16 +9,16 @@ wherever it is computed. Exit status: 0 judged, whatever the verdict; 2 the fold
 
 import sys
 
-from analysis.output.command import UNREADABLE, command
-from analysis.output.printed import dumps
-from analysis.studies.judgement import judge
+from analysis.judgement.judgement import judge
+from protocol.formats.argument_parser import UNREADABLE, run_command
+from protocol.formats.json_text import dumps
 
 __all__ = ["judge"]
 
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a registration, e.g. registrations/quickstart"}
-    return command("judge", __doc__, folder, judge, UNREADABLE, argv, show=dumps)
+    return run_command("judge", __doc__, folder, judge, UNREADABLE, argv, show=dumps)
 
 
 if __name__ == "__main__":

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.output.command import UNREADABLE, command
-from analysis.output.printed import decimal, dumps
+from analysis.judgement.contrasts import MILLION, problem_clusters
+from analysis.judgement.study_files import EXCLUDED, RERUN_SUFFIX, RecordError, Study, read_probe
 from analysis.stats import bootstrap, resampled_units
-from analysis.stats.methods import draws
-from analysis.studies.contrasts import MILLION, clusters_of
-from analysis.studies.study_files import AGAIN, EXCLUDED, RecordError, Study, probe
+from analysis.stats.methods import draws_and_seed
+from protocol.formats.argument_parser import UNREADABLE, run_command
+from protocol.formats.json_text import dumps, format_decimal
 
-__all__ = ["Cell", "Choice", "choose", "select", "selected"]
+__all__ = ["Choice", "SelectionCell", "choose", "select", "select_from_study"]
 
 DRAWS = 10_000  # draws for the exploratory intervals
 
@@ -37,7 +37,7 @@ class Choice(NamedTuple):
     means: tuple[Fraction, ...]  # of each candidate, over cells, in accuracy points
 
 
-class Cell(NamedTuple):
+class SelectionCell(NamedTuple):
     """One candidate minus the baseline in one (model, task, budget)."""
 
     model: str
@@ -57,11 +57,11 @@ def choose(differences: Sequence[Sequence[Fraction]], tolerance: Fraction) -> Ch
     has equal weight. Fractions make ties exact. Raises ValueError unless all candidates have the same
     cells, at least one.
     """
-    if not differences or len({len(each) for each in differences}) != 1 or not differences[0]:
+    if not differences or len({len(cell_differences) for cell_differences in differences}) != 1 or not differences[0]:
         raise ValueError("differences: candidates have different cells; pass [candidate][cell]")
-    means = tuple(sum(each, Fraction(0)) / len(each) for each in differences)
+    means = tuple(sum(cell_differences, Fraction(0)) / len(cell_differences) for cell_differences in differences)
     largest = max(means)
-    tied = [place for place, mean in enumerate(means) if largest - mean <= tolerance]
+    tied = [position for position, mean in enumerate(means) if largest - mean <= tolerance]
     return Choice(tied[0], means.index(largest), means)
 
 
@@ -69,10 +69,10 @@ def select(folder: Path) -> dict[str, Any]:
     """Return the selection of FOLDER. Raises RecordError if any lane of the probe has no grade: a mean over
     the finished lanes is not what was registered, and records are not rewritten.
     """
-    return selected(Path(folder), probe(Path(folder)))
+    return select_from_study(Path(folder), read_probe(Path(folder)))
 
 
-def selected(folder: Path, study: Study) -> dict[str, Any]:
+def select_from_study(folder: Path, study: Study) -> dict[str, Any]:
     """Return the selection of a probe; raises as `select` does. folder: for messages."""
     if not study.missing.empty:
         first = study.missing.iloc[0]
@@ -84,27 +84,25 @@ def selected(folder: Path, study: Study) -> dict[str, Any]:
         )
     content = study.lock["protocol"]["content"]
     sweep = content["sweep"]
-    cells = _cells(study, sweep, draws(content["decision"])[1])
-    differences = [
-        [cell.difference for cell in cells if cell.candidate == name] for name in sweep["candidates"]
-    ]
+    cells = _compare_cells(study, sweep, draws_and_seed(content["decision"])[1])
+    differences = [[cell.difference for cell in cells if cell.candidate == name] for name in sweep["candidates"]]
     choice = choose(differences, Fraction(sweep["tolerance"]))
     winner = sweep["candidates"][choice.winner]
-    own = content["arms"][winner]
+    winner_arm = content["arms"][winner]
     means = zip(sweep["candidates"], choice.means, strict=True)
     return {
         "winner": winner,
-        **{name: own[name] for name in ("policy", "set") if name in own},
+        **{name: winner_arm[name] for name in ("policy", "set") if name in winner_arm},
         "best": sweep["candidates"][choice.best],
         "baseline": sweep["baseline"],
         "tolerance": sweep["tolerance"],
-        "means": {name: decimal(mean) for name, mean in means},
-        "cells": [_printed(cell) for cell in cells],
-        "again": _again(study.lanes[study.lanes["state"] != EXCLUDED], sweep["baseline"]),
+        "means": {name: format_decimal(mean) for name, mean in means},
+        "cells": [_format_cell(cell) for cell in cells],
+        "again": _rerun_differences(study.lanes[study.lanes["state"] != EXCLUDED], sweep["baseline"]),
     }
 
 
-def _cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Cell]:
+def _compare_cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[SelectionCell]:
     """Return the cells by models, tasks, budgets, candidates; a cell's index seeds its draws."""
     content = study.lock["protocol"]["content"]
     arms = study.by_arm()
@@ -112,13 +110,16 @@ def _cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Cell]:
     places = itertools.product(content["models"], tasks, content["budgets"], sweep["candidates"])
     cells = []
     for index, (model, task, budget, candidate) in enumerate(places):
-        own, base = (
+        candidate_table, baseline_table = (
             arms[model, task, budget, arm].pivot(index="problem", columns="seed", values="correct")
             for arm in (candidate, sweep["baseline"])
         )
-        every = own.to_numpy() - base.loc[own.index].to_numpy()
-        left = ~np.isnan(every).any(axis=1)  # no lane is missing, so NaN marks an excluded problem
-        paired, clusters = every[left], clusters_of(study.lock, task, list(own.index[left]))
+        seed_differences = candidate_table.to_numpy() - baseline_table.loc[candidate_table.index].to_numpy()
+        is_included = ~np.isnan(seed_differences).any(axis=1)  # no lane is missing, so NaN marks an excluded problem
+        paired, clusters = (
+            seed_differences[is_included],
+            problem_clusters(study.lock, task, list(candidate_table.index[is_included])),
+        )
         if not len(paired):
             raise RecordError(f"probe: every problem of {task} on {model} is excluded; nothing is selected")
         low, high, difference = (
@@ -126,32 +127,31 @@ def _cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Cell]:
             1.0,
             Fraction(round(float(paired.sum()) * MILLION), paired.size * MILLION),
         )
-        if resampled_units.number(clusters, len(paired)) > 1:
-            of, rng = resampled_units.units(paired, clusters), np.random.default_rng([seed, index])
-            low, high = of.whole(bootstrap.paired(of.values, reps=DRAWS, rng=rng))[1:3]
-        cells.append(Cell(model, task, budget, candidate, len(paired), difference, low, high))
+        if resampled_units.count_units(clusters, len(paired)) > 1:
+            units, rng = resampled_units.resampling_units(paired, clusters), np.random.default_rng([seed, index])
+            low, high = units.rescale(bootstrap.paired(units.values, reps=DRAWS, rng=rng))[1:3]
+        cells.append(SelectionCell(model, task, budget, candidate, len(paired), difference, low, high))
     return cells
 
 
-def _again(lanes: pd.DataFrame, baseline: str) -> dict[str, int]:
+def _rerun_differences(lanes: pd.DataFrame, baseline: str) -> dict[str, int]:
     """Count how often the baseline and its rerun disagree: the variation without any change of policy."""
     key = ["model", "task", "budget", "seed", "problem"]
     first, second = (
-        lanes[lanes["arm"] == arm].set_index(key)[["grade", "correct"]]
-        for arm in (baseline, baseline + AGAIN)
+        lanes[lanes["arm"] == arm].set_index(key)[["grade", "correct"]] for arm in (baseline, baseline + RERUN_SUFFIX)
     )
     differ = (first != second.loc[first.index]).any(axis=1)
     return {"lanes": len(first), "differ": int(differ.sum())}
 
 
-def _printed(cell: Cell) -> dict[str, Any]:
-    numbers = {name: decimal(getattr(cell, name)) for name in ("difference", "low", "high")}
+def _format_cell(cell: SelectionCell) -> dict[str, Any]:
+    numbers = {name: format_decimal(getattr(cell, name)) for name in ("difference", "low", "high")}
     return cell._asdict() | numbers
 
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a registration with a sweep, e.g. registrations/alpha-chain"}
-    return command("selection", __doc__, folder, select, UNREADABLE, argv, show=dumps)
+    return run_command("selection", __doc__, folder, select, UNREADABLE, argv, show=dumps)
 
 
 if __name__ == "__main__":

@@ -165,9 +165,7 @@ def ran(parts: Sequence[str], out: Path | None, tiny: bool, seconds: float, run:
 def apart(name: str, tiny: bool, seconds: float) -> str:
     """In a process of its own, which is ended when its time is over."""
     command = [sys.executable, "-m", "benchmarks.accelerator", "--inside", "--part", name]
-    done = subprocess.run(
-        [*command, *(["--tiny"] if tiny else [])], capture_output=True, text=True, timeout=seconds
-    )
+    done = subprocess.run([*command, *(["--tiny"] if tiny else [])], capture_output=True, text=True, timeout=seconds)
     if done.returncode:
         raise RuntimeError((done.stderr or done.stdout).strip() or f"status {done.returncode}")
     return done.stdout.strip()

@@ -18,9 +18,9 @@ from benchmarks.report import table
 from benchmarks.setting import Setting, Subject, context, lane_of, open_subject, outcomes
 from policies import Cadence
 from protocol import engine
-from protocol.engine import Doing, Lane, Prompt, Request
-from protocol.planning import arithmetic, measured, shapes
-from protocol.planning.estimate import USABLE
+from protocol.engine import Lane, Progress, Prompt, Request
+from protocol.instruments.planning import cost_model, rate_measurement, shapes
+from protocol.instruments.planning.estimate import USABLE_SHARE
 
 __all__ = ["company", "constants", "freed", "most", "throughput"]
 
@@ -37,8 +37,8 @@ def constants(chosen: Setting, tiny: bool) -> str:
     shape = shapes.shape_of(subject.network.config, chosen.dtype)
     names = ("snapkv",) if tiny else ("snapkv", "h2o", "crystal", "r-kv")
     arms = {name: (replace(policies.get(name), cadence=Cadence(interval=16)), 32) for name in names}
-    asked = measured.Asked(shape, chosen.dtype, 64 if tiny else 4096, 8 if tiny else 64, 16, arms)
-    rates, without = measured.measured(asked, chosen.device)
+    asked = rate_measurement.MeasurementRequest(shape, chosen.dtype, 64 if tiny else 4096, 8 if tiny else 64, 16, arms)
+    rates, without = rate_measurement.measure_rates(asked, chosen.device)
     rows = [[name, f"{getattr(rates, name):.3g}"] for name in machines_of(rates)]
     host = rates.host
     rows += [[f"host.{name}", f"{getattr(host, name):.2g}"] for name in ("forward", "layer", "pool")]
@@ -51,7 +51,7 @@ def constants(chosen: Setting, tiny: bool) -> str:
     return table(("a second, or seconds", chosen.dtype), rows)
 
 
-def machines_of(rates: arithmetic.Rates) -> tuple[str, ...]:
+def machines_of(rates: cost_model.Rates) -> tuple[str, ...]:
     return tuple(name for name in rates._fields if name not in ("beside", "host", "arms", "load"))
 
 
@@ -97,13 +97,11 @@ def freed(chosen: Setting, tiny: bool) -> str:
 def while_decoding(subject: Subject, prompt: Prompt, lane: Lane, device: str) -> tuple[int, int, int]:
     before, seen = read(device), list[Reading]()
 
-    def note(doing: Doing) -> None:
-        if doing.what == "decoding" and not seen:
+    def note(doing: Progress) -> None:
+        if doing.phase == "decoding" and not seen:
             seen.append(read(device))
 
-    ran = engine.run(
-        subject, [Request("freed", prompt, (lane,))], max_new_tokens=4, max_concurrent=1, report=note
-    )
+    ran = engine.run(subject, [Request("freed", prompt, (lane,))], max_new_tokens=4, max_concurrent=1, report=note)
     (outcome,) = outcomes(ran, [lane])
     now = seen[0]
     return now.allocated - before.allocated, now.reserved - before.reserved, outcome.allocated[0]
@@ -157,9 +155,7 @@ def throughput(chosen: Setting, tiny: bool) -> str:
 
         lanes, short = most(fits, run, limit)
         speed = "" if not lanes else f"{decoded_a_second(run(lanes), lanes, new):,.0f}"
-        rows.append(
-            ["all" if budget is None else str(budget), str(min(fits, limit)), str(lanes), str(short), speed]
-        )
+        rows.append(["all" if budget is None else str(budget), str(min(fits, limit)), str(lanes), str(short), speed])
     columns = (
         "slots a head",
         "lanes by arithmetic",
@@ -179,11 +175,9 @@ def lanes_by_arithmetic(subject: Subject, prompt: Prompt, lane: Lane, new: int, 
     """The weights are there already, so that what is free is for everything else."""
     shape = shapes.shape_of(subject.network.config, chosen.dtype)
     most = len(prompt.context) + new if lane.budget is None else lane.budget + new
-    capacity = -(-most // arithmetic.QUANTUM) * arithmetic.QUANTUM
-    kind = arithmetic.Kind(
-        lane.key, 0, most - new, None, 0, capacity, shape.slot_bytes, 0, lane.budget is not None
-    )
-    needed = arithmetic.room(
+    capacity = -(-most // cost_model.QUANTUM) * cost_model.QUANTUM
+    kind = cost_model.LaneKind(lane.key, 0, most - new, None, 0, capacity, shape.slot_bytes, 0, lane.budget is not None)
+    needed = cost_model.memory_need(
         shape, len(prompt.context), None, [kind] * MOST_LANES, signals=1, watches=False, raw=False
     )
     if chosen.device == "cuda":
@@ -191,7 +185,7 @@ def lanes_by_arithmetic(subject: Subject, prompt: Prompt, lane: Lane, new: int, 
         free = torch.cuda.mem_get_info()[0]
     else:
         free = psutil.virtual_memory().available
-    return arithmetic.lanes_that_fit(needed._replace(weights=0), USABLE * free)
+    return cost_model.lanes_that_fit(needed._replace(weights=0), USABLE_SHARE * free)
 
 
 def company(chosen: Setting, tiny: bool) -> str:

@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks.report import processor, table
-from protocol.locked.drift import ROOT
+from protocol.workspace.drift import ROOT
 
 # Run in a process of its own, which prints what it used: seconds of processor time and KiB at most.
 MEASURED = """

@@ -100,7 +100,7 @@ def state(subject: Subject, prompt: Prompt, name: str, arguments: argparse.Names
     config = subject.network.config
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     slot = 2 * head * subject.network.dtype.itemsize
-    return f"{100 * outcome.state_bytes / (slot * mean(outcome.held)):.1f} %"
+    return f"{100 * outcome.state_bytes / (slot * mean(outcome.slots)):.1f} %"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from scipy import stats
 
 from analysis.stats import bootstrap, max_t, restricted_likelihood
 from analysis.stats.comparison import Comparison
-from analysis.stats.outer_ends import Ends, outer
+from analysis.stats.exact_ends import StudyEnds, widen_ends
 from analysis.stats.paired_tests import sign_flip
 from benchmarks.report import table
 
@@ -62,39 +62,35 @@ def covered(setting: Mapping[int, float], problems: int, family: int, count: int
     least = restricted_likelihood.limits(distinct, level=level)[place.ravel()]
     flat = counts.max(axis=1) == problems
     own = {
-        "restricted-likelihood": Ends(*least.T),
-        "t": Ends(*(end[place.ravel()] for end in _student(distinct, level))),
-        "exact-bootstrap": Ends(
+        "restricted-likelihood": StudyEnds(*least.T),
+        "t": StudyEnds(*(end[place.ravel()] for end in _student(distinct, level))),
+        "exact-bootstrap": StudyEnds(
             *(end[place.ravel()] for end in bootstrap.exact_limits(distinct, level=level)[:2])
         ),
     }
-    own["t"], own["exact-bootstrap"] = (
-        _flat(own[name], flat, counts, level) for name in ("t", "exact-bootstrap")
-    )
+    own["t"], own["exact-bootstrap"] = (_flat(own[name], flat, counts, level) for name in ("t", "exact-bootstrap"))
     found: dict[str, list[Comparison]] = {"sign-flip": [], "max-t": []}
     for each in sums[:drawn]:
         cells = [each[:, [at]] / SEEDS for at in range(family)]
         found["sign-flip"] += [sign_flip(cell, level=level, draws=FLIPS, rng=rng) for cell in cells]
         found["max-t"] += max_t.max_t([cells], draws=FLIPS, rng=rng)[0]
     for name, each_of in found.items():
-        own[name] = Ends(np.array([one.low for one in each_of]), np.array([one.high for one in each_of]))
+        own[name] = StudyEnds(np.array([one.low for one in each_of]), np.array([one.high for one in each_of]))
 
-    def held(ends: Ends) -> float:
+    def held(ends: StudyEnds) -> float:
         inside = (ends.low <= truth + 1e-9) & (truth - 1e-9 <= ends.high)
         return float(inside.reshape(-1, family).all(axis=1).mean())
 
     printed = {}
     for name, ends in own.items():
         rows = len(ends.low)
-        moved = outer(ends, least[:rows])
+        moved = widen_ends(ends, least[:rows])
         kept = [np.where(flat[:rows], *both) for both in zip(ends, moved, strict=True)]
-        printed[name] = held(Ends(*kept))
+        printed[name] = held(StudyEnds(*kept))
     return Covered({name: held(ends) for name, ends in own.items()}, printed)
 
 
-def _family(
-    shares: NDArray[np.float64], problems: int, family: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def _family(shares: NDArray[np.float64], problems: int, family: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """[problem, contrast]: sums over seeds."""
     alike = rng.random((problems, family)) < 0.5
     chance = np.where(alike, rng.random((problems, 1)), rng.random((problems, family)))
@@ -114,10 +110,10 @@ def _student(counts: NDArray[np.int64], level: float) -> tuple[NDArray[np.float6
     return mean - reach, mean + reach
 
 
-def _flat(ends: Ends, flat: NDArray[np.bool_], counts: NDArray[np.int64], level: float) -> Ends:
+def _flat(ends: StudyEnds, flat: NDArray[np.bool_], counts: NDArray[np.int64], level: float) -> StudyEnds:
     """Problems without any difference have the rule of three; that all gain alike does not happen here."""
     other = 1 - (1 - level) ** (1 / int(counts[0].sum()))
-    return Ends(np.where(flat, -other, ends.low), np.where(flat, other, ends.high))
+    return StudyEnds(np.where(flat, -other, ends.low), np.where(flat, other, ends.high))
 
 
 def main() -> None:

@@ -20,9 +20,9 @@ from datetime import date
 from benchmarks.pairs import Ratio
 from benchmarks.report import at_most, processor, span, table
 from protocol import tasks
-from protocol.evidence.lock import closure, installed_files
-from protocol.locked.drift import ROOT
-from protocol.tasks.dataset import Dataset, folder
+from protocol.lock import closure, installed_files
+from protocol.tasks.dataset import Dataset, data_folder
+from protocol.workspace.drift import ROOT
 
 TARGET = 3.0  # seconds
 
@@ -39,13 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     read = {name: task for name, task in tasks.TASKS.items() if isinstance(task, Dataset) and there(name)}
     parts: dict[str, Callable[[], object]] = {
         "sources": lambda: closure.sources(ROOT),
-        f"data of {len(read)} tasks": lambda: tasks.data(read),
-        "installed files": lambda: installed_files.found(closure.PACKAGES),
-        "standard library": installed_files.standard_library,
+        f"data of {len(read)} tasks": lambda: tasks.data_digests(read),
+        "installed files": lambda: installed_files.scan_packages(closure.PACKAGES),
+        "standard library": installed_files.hash_standard_library,
         "interpreter and all installed": closure.environment,
     }
     whole = "sources, data and environment"
-    parts[whole] = lambda: (closure.sources(ROOT), tasks.data(read), closure.environment())
+    parts[whole] = lambda: (closure.sources(ROOT), tasks.data_digests(read), closure.environment())
     seconds = {name: repeated(act, arguments.repetitions) for name, act in parts.items()}
     print(f"{date.today().isoformat()}; {processor()}, {os.cpu_count()} cores, {platform.system()}; ", end="")
     print(f"python {platform.python_version()}, {len(installed_files.versions())} distributions.\n")
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def there(name: str) -> bool:
-    return (folder() / f"{name}.jsonl").is_file()
+    return (data_folder() / f"{name}.jsonl").is_file()
 
 
 def repeated(act: Callable[[], object], repetitions: int) -> Ratio:

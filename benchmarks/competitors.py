@@ -22,8 +22,8 @@ from benchmarks.pairs import Ratio, alternate, clocked
 from benchmarks.report import at_most, header, percent, table
 from benchmarks.setting import Subject, context, lane_of, open_subject, options, setting
 from protocol.engine import Prompt, Request
-from protocol.engine.forking import fork
-from protocol.engine.observation import observed
+from protocol.engine.observation import observe_forward
+from protocol.engine.prefill_fan_out import fork_lanes
 
 FULL, SHARE = "full", 0.3
 TARGET = 10  # per cent
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for length in arguments.lengths:
         ids = context(subject, length)
         plain: list[float] = []
-        with observed(subject.network), torch.no_grad():
+        with observe_forward(subject.network), torch.no_grad():
             acts = {name: forking(subject, ids, name) for name in (FULL, *costs)}
             timed = {
                 name: clocked(act, chosen.device) if arguments.clock == "wall" else worked(act)
@@ -75,7 +75,7 @@ def forking(subject: Subject, ids: tuple[int, ...], name: str) -> Callable[[], o
     request = Request("p", prompt, (lane_of(name, None if name == FULL else SHARE, prompt),))
 
     def act() -> object:
-        forked = fork(subject, request, None)
+        forked = fork_lanes(subject, request, None)
         if forked.failures:
             raise SystemExit(f"lane {name} failed: {forked.failures[0].reason}")
         return forked

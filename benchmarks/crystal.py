@@ -41,14 +41,14 @@ from benchmarks.setting import (
     outcomes,
     setting,
 )
-from policies import Rows, Scores, Signal, View
+from policies import AttentionRows, Scores, Signal, View
 from policies.crystal import graph, trunks
 from policies.crystal.coattention import CoAttention, Edges
 from policies.crystal.scoring import TrunkScoring
 from policies.signals import BLOCK, attention_rows
 from protocol import engine
 from protocol.engine import Prompt, Request, prefill
-from protocol.engine.observation import observed
+from protocol.engine.observation import observe_forward
 from protocol.engine.prefill import Recorder
 
 SHARES = (0.5, 0.3)  # of the context's tokens that are kept, in the figure; the second is timed
@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def fed(subject: Subject, ids: tuple[int, ...]) -> tuple[FirstLayer, View]:
     """The first layer of a prefill, and what `crystal` would be shown at its end."""
     signals = policies.get("crystal").needs
-    with observed(subject.network, hidden_layers(subject, signals)), torch.no_grad():
+    with observe_forward(subject.network, hidden_layers(subject, signals)), torch.no_grad():
         found = prefill.feed(subject, ids, signals, chunk=None, recent=len(ids))
     view = View(
         token_ids=torch.tensor(ids, device=subject.network.device),
@@ -134,30 +134,30 @@ def stages(subject: Subject, first: FirstLayer, view: View, device: str) -> Mapp
     policy = policies.get("crystal")
     scoring = policy.scoring
     assert isinstance(scoring, TrunkScoring)
-    seen, ids = scoring.observed(view), view.token_ids.cpu()
-    parts = trunks.sentences(ids, view.sentence_ends)
-    spans = trunks.build(parts, seen.edges, scoring.merge_threshold, scoring.max_trunk)
+    seen, ids = scoring.measure_first_layer(view), view.token_ids.cpu()
+    parts = trunks.split_sentences(ids, view.sentence_ends)
+    spans = trunks.build_trunks(parts, seen.edges, scoring.merge_threshold, scoring.max_trunk)
     budget = int(SHARES[-1] * view.slots)
     evicting = replace(policy, scoring=Given(scoring.score(view)))
 
     def forward() -> None:
-        with observed(subject.network), torch.no_grad():
+        with observe_forward(subject.network), torch.no_grad():
             prefill.feed(subject, tuple(ids.tolist()), (), chunk=None)
 
     def attended(signals: frozenset[Signal]) -> None:
         recorder = Recorder(view.slots, signals, 0, prompt=view.slots, layers=1)
         recorder.attend(0, first.queries[None], first.keys[None], first.values[None], first.scale)
-        recorder.measured()
+        recorder.measure()
 
     def trunked() -> None:
-        found = trunks.sentences(ids, view.sentence_ends)
-        trunks.build(found, scoring.observed(view).edges, scoring.merge_threshold, scoring.max_trunk)
+        found = trunks.split_sentences(ids, view.sentence_ends)
+        trunks.build_trunks(found, scoring.measure_first_layer(view).edges, scoring.merge_threshold, scoring.max_trunk)
 
     def weighed() -> None:
-        scoring.impact.of_trunks(scoring.impact.of_tokens(seen.mass, ids, parts), spans)
+        scoring.impact.trunk_impact(scoring.impact.token_impact(seen.mass, ids, parts), spans)
 
     def linked() -> None:
-        links = graph.links_of(spans, seen.edges, scoring.edge_threshold)
+        links = graph.build_links(spans, seen.edges, scoring.edge_threshold)
         graph.crystallization(links, len(spans), scoring.steepness)
 
     acts: dict[str, Callable[[], object]] = {
@@ -261,9 +261,7 @@ def blocks(first: FirstLayer) -> Iterator[Tensor]:
     workspace = first.keys.new_empty(len(first.queries) * BLOCK * n)
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
-        yield attention_rows(
-            first.queries[:, start:stop], first.keys[:, :stop], first.scale, start, workspace
-        )
+        yield attention_rows(first.queries[:, start:stop], first.keys[:, :stop], first.scale, start, workspace)
 
 
 def streamed(first: FirstLayer, signal: CoAttention, device: str) -> tuple[float, Edges]:
@@ -272,7 +270,7 @@ def streamed(first: FirstLayer, signal: CoAttention, device: str) -> tuple[float
     for attention in blocks(first):
         wait(device)
         start = perf_counter()
-        state = signal.attend(Rows(attention, 0, attention.shape[2] - attention.shape[1], n, 1), state)
+        state = signal.attend(AttentionRows(attention, 0, attention.shape[2] - attention.shape[1], n, 1), state)
         wait(device)
         seconds += perf_counter() - start
     assert state is not None
@@ -328,9 +326,7 @@ def edges_table(first: FirstLayer, device: str, repetitions: int) -> str:
         ratio = times.ratio(name, ours)
         others = apart(found[ours], edges, n)
         target = "" if name == ours else at_least(ratio.median, 20, "{:.1f}")
-        rows.append(
-            [name, f"{times.median(name):.3f}", span(ratio, 1), str(len(edges.i)), str(others), target]
-        )
+        rows.append([name, f"{times.median(name):.3f}", span(ratio, 1), str(len(edges.i)), str(others), target])
     columns = ("seconds", "to blocks", "edges", "edges in one of both only", "target")
     return table((f"salience and edges of {n} tokens", *columns), rows)
 

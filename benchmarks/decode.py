@@ -37,9 +37,7 @@ EVENTFUL = ("streaming", "snapkv", "ada-snapkv", "h2o")
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     made = options("decode", __doc__, repetitions=3)
-    made.add_argument(
-        "--length", type=int, default=1536, help="tokens of the first table's context; default 1536"
-    )
+    made.add_argument("--length", type=int, default=1536, help="tokens of the first table's context; default 1536")
     made.add_argument("--new-tokens", type=int, default=32, help="of the first table; default 32")
     made.add_argument("--lanes", type=int, nargs="+", default=[1, 4, 12, 24, 48], metavar="N")
     made.add_argument("--budgets", type=int, nargs="+", default=[64, 256, 1024], metavar="SLOTS")
@@ -48,11 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     subject = open_subject(chosen)
     prompt = Prompt(context(subject, arguments.length), ())
     print(header(chosen, "decode", argv))
-    print(
-        rates(
-            subject, prompt, arguments.lanes, arguments.budgets, arguments.new_tokens, arguments.repetitions
-        )
-    )
+    print(rates(subject, prompt, arguments.lanes, arguments.budgets, arguments.new_tokens, arguments.repetitions))
     print()
     print(events(subject, arguments.repetitions))
     return 0
@@ -73,7 +67,7 @@ def decoded(subject: Subject, prompt: Prompt, lanes: Sequence[Lane], new_tokens:
     request, config = Request("decode", prompt, tuple(lanes)), subject.network.config
     ran = engine.run(subject, [request], max_new_tokens=new_tokens, max_concurrent=len(lanes))
     seconds = ran.seconds - ran.answers[0].prefill_seconds
-    held = mean(mean(outcome.held) for outcome in outcomes(ran, lanes))
+    held = mean(mean(outcome.slots) for outcome in outcomes(ran, lanes))
     heads: int = config.num_hidden_layers * config.num_key_value_heads
     return Decoded(seconds, ran.event_seconds / seconds, held / heads)
 
@@ -90,20 +84,14 @@ def rates(
     new_tokens: int,
     repetitions: int,
 ) -> str:
-    columns = {
-        f"{budget} slots": copies(policies.get("streaming"), budget, max(counts)) for budget in budgets
-    }
+    columns = {f"{budget} slots": copies(policies.get("streaming"), budget, max(counts)) for budget in budgets}
     columns[f"full ({len(prompt.context)})"] = copies(policies.get("full"), None, max(counts))
 
     def contender(lanes: list[Lane]) -> Callable[[], float]:
         return lambda: decoded(subject, prompt, lanes, new_tokens).seconds
 
     times = alternate(
-        {
-            f"{count} lanes, {column}": contender(lanes[:count])
-            for count in counts
-            for column, lanes in columns.items()
-        },
+        {f"{count} lanes, {column}": contender(lanes[:count]) for count in counts for column, lanes in columns.items()},
         repetitions,
     )
     # The first of the new tokens comes from the prefill's logits.

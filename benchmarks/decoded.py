@@ -19,28 +19,28 @@ from time import process_time
 import torch
 
 from protocol import engine
-from protocol.locked import planned
 from protocol.models import sources
 from protocol.models.load import load
 from protocol.plan import grid
-from protocol.tasks import door, prompting
+from protocol.tasks import held_out_guard, prompting
+from protocol.workspace import planned_study
 from splits import load as split
 
 REGISTRATION = Path("registrations/alpha-chain")
 
 
 def main(source: str, problems: int) -> None:
-    _, registered = planned.read_protocol(REGISTRATION)
+    _, registered = planned_study.read_protocol(REGISTRATION)
     assert registered.sweep is not None
-    protocol = registered.confirmed(registered.sweep.candidates[0])
+    protocol = registered.confirm_design(registered.sweep.candidates[0])
     settings, task = protocol.generation, protocol.tasks[0]
     torch.set_num_threads(settings.threads)
-    plan = planned.Planned(protocol, sources.home())
+    plan = planned_study.PlannedStudy(protocol, sources.cache_home())
     model = load(source, plan.home)
     counter = prompting.counter(model.tokenizer)
     requests = []
     for problem in split(task.name).dev[:problems]:
-        built = door.build(plan.tasks[task.name], task.name, problem, counter)
+        built = held_out_guard.build(plan.tasks[task.name], task.name, problem, counter)
         context, query = prompting.render(built, model.tokenizer, task.query, "")
         prompt = engine.Prompt(tuple(context), tuple(query))
         lanes = []
@@ -60,16 +60,12 @@ def main(source: str, problems: int) -> None:
             top_p=float(1 if settings.top_p is None else settings.top_p),
             max_concurrent=settings.lanes_per_batch,
             prefill_chunk=settings.prefill_chunk,
-            first_event=settings.waits,
+            first_event=settings.steps_before_eviction,
         )
         seconds = process_time() - start
         every = (one for answers in run.answers for one in answers.outcomes)
-        made = [
-            one for one in every if isinstance(one, engine.Outcome)
-        ]  # of one that failed, no tokens are counted
-        told = [
-            (one.token_ids, one.stop, one.held, one.events, one.allocated, one.state_bytes) for one in made
-        ]
+        made = [one for one in every if isinstance(one, engine.Outcome)]  # of one that failed, no tokens are counted
+        told = [(one.token_ids, one.stop, one.slots, one.events, one.allocated, one.state_bytes) for one in made]
         tokens, digest = sum(len(one.token_ids) for one in made), sha256(repr(told).encode()).hexdigest()
         print(json.dumps({"seconds": seconds, "tokens": tokens, "digest": digest}), flush=True)
 

@@ -1,4 +1,4 @@
-"""Makes `analysis/trial/error_table.json`: how often each method rejects one contrast where nothing differs,
+"""Makes `analysis/simulation/error_table.json`: how often each method rejects one contrast where nothing differs,
 and where it differs by just the margin.
 
     python -m benchmarks.error_table                              # all of it, about 20 minutes on two cores
@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from analysis.simulation import error_table, type_one_error
+from analysis.simulation.error_table import LIMIT_METHODS, MARGIN_TESTS, TWO_SIDED, TableGrid
+from analysis.simulation.type_one_error import TypeOneError
 from analysis.stats.methods import METHODS
-from analysis.trial import error_table, type_one
-from analysis.trial.error_table import ABOUT_MARGIN, SAME, TWO_SIDED, Grid
-from analysis.trial.type_one import TypeOne
 
 SEED = 20261122
-OF = tuple(method for method in METHODS if method not in SAME)
+OF = tuple(method for method in METHODS if method not in LIMIT_METHODS)
 # Student's t is simulated when it is registered (with several seeds it does not hold), and `auto` is exact.
 OF_MARGINS = ("restricted-likelihood",)
 
@@ -31,19 +31,20 @@ OF_MARGINS = ("restricted-likelihood",)
 def cell(method: str, seeds: int, problems: int) -> list[list[int]]:
     """The worst setting at each level of the grid."""
     rng = np.random.default_rng([SEED, seeds, problems])
-    return _worst(type_one.over_settings(method, problems, seeds, Grid().levels, rng))
+    return _worst(type_one_error.errors_by_setting(method, problems, seeds, TableGrid().levels, rng))
 
 
 def cells_of_margin(method: str, seeds: int, problems: int, margin: float) -> list[list[list[int]]]:
     """The same of both tests about a margin."""
     rng = np.random.default_rng([SEED, seeds, problems, round(1_000 * margin)])
     return [
-        _worst(found) for found in type_one.over_margins(method, problems, seeds, margin, Grid().levels, rng)
+        _worst(found)
+        for found in type_one_error.margin_errors_by_setting(method, problems, seeds, margin, TableGrid().levels, rng)
     ]
 
 
-def _worst(found: list[list[TypeOne]]) -> list[list[int]]:
-    return error_table.row([max(of, key=lambda one: one.ratio) for of in zip(*found, strict=True)])
+def _worst(found: list[list[TypeOneError]]) -> list[list[int]]:
+    return error_table.table_row([max(of, key=lambda one: one.ratio) for of in zip(*found, strict=True)])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--methods", nargs="+", choices=OF, default=OF)
     made.add_argument("--processes", type=int, default=2)
     arguments = made.parse_args(sys.argv[1:] if argv is None else argv)
-    place, grid, started = error_table.PLACE, Grid(), time.perf_counter()
+    place, grid, started = error_table.TABLE_PATH, TableGrid(), time.perf_counter()
     table = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
     with ProcessPoolExecutor(arguments.processes) as pool:
         plain = {
@@ -76,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _put(table, (TWO_SIDED, *place_of), one.result())
             print(*place_of, flush=True)
         for at, both in margins.items():
-            for test, rows in zip(ABOUT_MARGIN, both.result(), strict=True):
+            for test, rows in zip(MARGIN_TESTS, both.result(), strict=True):
                 _put(table, (test, *at), rows)
             print(*at, flush=True)
     place.write_text(lines(table), encoding="utf-8")

@@ -16,12 +16,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence.bytes import canonical
-from protocol.evidence.run import records
+from protocol.evidence import records
+from protocol.formats import canonical
 from protocol.plan.grid import Cell
-from protocol.running import runner
-from protocol.running.executors import Job, Produced
-from protocol.running.executors.spool import Spool
+from protocol.run import runner
+from protocol.run.executors import Job, JobResult
+from protocol.run.executors.spool import Spool
 
 LOCK = "a" * 64
 TOKENS = 320  # new ones of a lane, about as many moments
@@ -49,19 +49,15 @@ def lane(cell: Cell, problem: str, cited: str, batch: Sequence[str]) -> dict[str
     }
 
 
-def produced(job: Job) -> Produced:
-    sides = tuple(
-        {"held": [64] * TOKENS, "allocated": [65536 + arm] * TOKENS, "heads": 4} for arm in range(21)
-    )
+def produced(job: Job) -> JobResult:
+    sides = tuple({"held": [64] * TOKENS, "allocated": [65536 + arm] * TOKENS, "heads": 4} for arm in range(21))
     name = canonical.digest(list(sides))
     costs = {"prefill_seconds": "0.1", "decode_seconds": "1.5"}
     found = {
-        (cell, problem): (lane(cell, problem, records.cite(name, place % 21), job.problems), costs)
-        for place, (problem, cell) in enumerate(
-            (problem, cell) for problem in job.problems for cell in job.cells
-        )
+        (cell, problem): (lane(cell, problem, records.make_citation(name, place % 21), job.problems), costs)
+        for place, (problem, cell) in enumerate((problem, cell) for problem in job.problems for cell in job.cells)
     }
-    return Produced(found, sides, 1.0)
+    return JobResult(found, sides, 1.0)
 
 
 def jobs(batches: int, together: int, arms: int) -> list[Job]:
@@ -74,24 +70,24 @@ def jobs(batches: int, together: int, arms: int) -> list[Job]:
 
 def committed(folder: Path, work: Sequence[Job]) -> tuple[float, float]:
     """Lanes a second of the clock, and of this process's processors."""
-    own = Spool.of(folder, LOCK, "confirm")
-    own.begin()
+    own = Spool.for_phase(folder, LOCK, "confirm")
+    own.prepare()
     for number, job in enumerate(work):
-        own.ask(number, own.name(job), job)
+        own.enqueue(number, own.job_name(job), job)
         asked = own.take("a-worker")
         assert asked is not None
-        own.finish(asked, produced(job))
+        own.write_result(asked, produced(job))
     lanes = sum(len(job.cells) * len(job.problems) for job in work)
 
     def execute(coming: Any) -> Any:
         for job in coming:
-            result = own.result(own.name(job), job)
-            assert isinstance(result, Produced)
+            result = own.read_result(own.job_name(job), job)
+            assert isinstance(result, JobResult)
             yield result
-            own.forget(own.name(job))
+            own.delete_result(own.job_name(job))
 
     began, used = time.perf_counter(), time.process_time()
-    written = runner.record(
+    written = runner.record_units(
         folder,
         [runner.Unit(*job) for job in work],
         execute,
@@ -105,15 +101,11 @@ def committed(folder: Path, work: Sequence[Job]) -> tuple[float, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=40)
     parser.add_argument("--folder", type=Path, help="on the disk that is asked about")
     args = parser.parse_args(argv)
-    print(
-        f"{date.today()}; {platform.machine()}, {os.cpu_count()} cores; python {platform.python_version()}\n"
-    )
+    print(f"{date.today()}; {platform.machine()}, {os.cpu_count()} cores; python {platform.python_version()}\n")
     print("| problems a batch | lanes a batch | lanes a second | of processor time |")
     print("| ---: | ---: | ---: | ---: |")
     for together in (1, 6, 24):

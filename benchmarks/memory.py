@@ -39,10 +39,10 @@ from benchmarks.setting import (
     outcomes,
     setting,
 )
-from policies import Measured
+from policies import MeasuredSignal
 from protocol import engine
 from protocol.engine import Prompt, Request, prefill
-from protocol.engine.observation import observed
+from protocol.engine.observation import observe_forward
 
 MIB = 2**20
 SHARE = 0.3
@@ -100,11 +100,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def feeding(subject: Subject, ids: tuple[int, ...], signals: Iterable[Measured]) -> Callable[[], object]:
+def feeding(subject: Subject, ids: tuple[int, ...], signals: Iterable[MeasuredSignal]) -> Callable[[], object]:
     signals = tuple(signals)
 
     def act() -> object:
-        with observed(subject.network, hidden_layers(subject, signals)), torch.no_grad():
+        with observe_forward(subject.network, hidden_layers(subject, signals)), torch.no_grad():
             return prefill.feed(subject, ids, signals, chunk=None)
 
     return act

@@ -80,9 +80,7 @@ def drawn(studies: int, problems: int, seeds: int, rng: np.random.Generator) -> 
 
     hard = normal()
     cells = [hard + normal("cell") + normal("cell", "seed") for _ in range(3)]
-    return Latent(
-        *(cells[place] + normal("cell", "arm") + normal("cell", "arm", "seed") for place in (0, 0, 1, 2))
-    )
+    return Latent(*(cells[place] + normal("cell", "arm") + normal("cell", "arm", "seed") for place in (0, 0, 1, 2)))
 
 
 def right(latent: NDArray[np.float32], share: float) -> NDArray[np.float32]:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analysis import rules
+from analysis.simulation import error_rates, error_table, null_populations, type_one_error
+from analysis.simulation.null_populations import DISCORDANCES, GAINS, LOSSES, SYMMETRIC
+from analysis.simulation.simulated_studies import StudyPlan
 from analysis.stats.methods import METHODS
 from analysis.stats.paired_tests import COMPARE
-from analysis.trial import error_rates, error_table, populations, type_one
-from analysis.trial.populations import DISCORDANCES, GAINS, LOSSES, SYMMETRIC
-from analysis.trial.simulated_studies import Plan
 from benchmarks.report import table
 
 __all__ = ["Row", "attainable", "attainable_table", "coverage_table", "grid_table", "pairs", "row"]
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     method: str
     problems: int
     seeds: int
-    shares: Mapping[populations.Setting, error_rates.Errors]
+    shares: Mapping[null_populations.Setting, error_rates.DecisionErrors]
     refused: str
 
 
@@ -70,7 +70,7 @@ def decision(rule: str, method: str) -> dict[str, Any]:
     }
 
 
-def plan(rule: str, method: str, problems: int, seeds: int) -> Plan:
+def plan(rule: str, method: str, problems: int, seeds: int) -> StudyPlan:
     budgets = [f"0.{at}" for at in range(1, CELLS + 1)]
     content = {
         "models": ["first", "second"],
@@ -80,14 +80,14 @@ def plan(rule: str, method: str, problems: int, seeds: int) -> Plan:
         "arms": {arm: {"policy": arm} for arm in ARMS},
         "decision": decision(rule, method),
     }
-    return Plan(content, [], {"task": {"confirm": [str(number) for number in range(problems)]}})
+    return StudyPlan(content, [], {"task": {"confirm": [str(number) for number in range(problems)]}})
 
 
 def row(rule: str, method: str, problems: int, seeds: int, studies: int, seed: int) -> Row:
     rng, planned = np.random.default_rng([seed, problems, seeds]), plan(rule, method, problems, seeds)
     margin = planned.content["decision"].get("margin")
-    settings = populations.settings(seeds, margin=margin is not None)
-    shares = {one: error_rates.in_setting(planned, one, studies, rng) for one in settings}
+    settings = null_populations.settings(seeds, margin=margin is not None)
+    shares = {one: error_rates.errors_in_setting(planned, one, studies, rng) for one in settings}
     alone = _alone(method, problems, seeds, margin, rng)
     refused = f"refused: {alone.ratio:.1f} x" if alone.exceeds() else ""
     if not refused and any(one.exceeds(ALPHA) for one in shares.values()):
@@ -97,20 +97,20 @@ def row(rule: str, method: str, problems: int, seeds: int, studies: int, seed: i
 
 def _alone(
     method: str, problems: int, seeds: int, margin: str | None, rng: np.random.Generator
-) -> type_one.TypeOne:
+) -> type_one_error.TypeOneError:
     """Of one contrast, as registering finds it."""
     level = ALPHA / (2 * CELLS)
     if margin is None:
-        found = error_table.looked_up(error_table.TWO_SIDED, method, problems, seeds, level)
-        return found or type_one.type_one(method, problems, seeds, level, rng)
+        found = error_table.look_up(error_table.TWO_SIDED, method, problems, seeds, level)
+        return found or type_one_error.worst_type_one_error(method, problems, seeds, level, rng)
     sides = [
-        error_table.looked_up(test, method, problems, seeds, at, float(margin))
-        for test, at in zip(error_table.ABOUT_MARGIN, (ALPHA, level), strict=True)
+        error_table.look_up(test, method, problems, seeds, at, float(margin))
+        for test, at in zip(error_table.MARGIN_TESTS, (ALPHA, level), strict=True)
     ]
     known = [one for one in sides if one is not None]
     if len(known) == len(sides):
         return max(known, key=lambda one: one.ratio_low)
-    return type_one.at_margin(method, problems, seeds, float(margin), (ALPHA, level), rng)
+    return type_one_error.worst_margin_error(method, problems, seeds, float(margin), (ALPHA, level), rng)
 
 
 def grid_table(rows: Sequence[Row]) -> str:
@@ -186,7 +186,9 @@ def covered(method: str, problems: int, gains: float, losses: float, level: floa
     """How often an interval of one contrast at `level` holds the true difference, where a share of problems
     is gained and another lost, one seed; every study is weighed by its chance.
     """
-    counts = type_one.drawn(np.array([losses, 1 - gains - losses, gains]), problems, np.random.default_rng(0))
+    counts = type_one_error.draw_studies(
+        np.array([losses, 1 - gains - losses, gains]), problems, np.random.default_rng(0)
+    )
     held = np.array([_holds(method, each, gains - losses, level) for each in counts.counts])
     return counts.rate(held)[0]
 

@@ -28,11 +28,11 @@ from benchmarks.report import header, table
 from benchmarks.report import span as ratio
 from benchmarks.setting import Setting
 from protocol import engine
-from protocol.locked import planned
+from protocol.instruments.anatomy import continuations, trace_record, traces
+from protocol.instruments.anatomy.windows import Occlude, Reading, Span, span_of, windows
 from protocol.models import sources
 from protocol.models.load import LoadedModel, load
-from protocol.occlusion import body, occluded, traces
-from protocol.occlusion.windows import Occlude, Reading, Span, span_of, windows
+from protocol.workspace import planned_study
 from splits import load as split
 
 REGISTRATION = Path("registrations/reasoning-field")
@@ -82,13 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--traces", type=int, default=100, help="of each of the second part; default 100")
     arguments = made.parse_args(argv)
     torch.set_num_threads(arguments.threads)
-    _, design = planned.read_protocol(REGISTRATION)
-    plan = planned.Planned(design, sources.home())
+    _, design = planned_study.read_protocol(REGISTRATION)
+    plan = planned_study.PlannedStudy(design, sources.cache_home())
     model = load(arguments.model, plan.home)
     lines = [
-        line
-        for name, settings in STUDIES.items()
-        for line in compared(plan, model, name, settings, arguments.pairs)
+        line for name, settings in STUDIES.items() for line in compared(plan, model, name, settings, arguments.pairs)
     ]
     print(header(Setting(arguments.model, "cpu", "float32", arguments.threads), "occlusion", argv))
     columns = (
@@ -105,42 +103,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def cuts(plan: planned.Planned, model: LoadedModel, settings: Settings) -> list[Cut]:
+def cuts(plan: planned_study.PlannedStudy, model: LoadedModel, settings: Settings) -> list[Cut]:
     """Of as many traces of about 200 tokens that are answered right as are occluded together."""
     task = next(one for one in plan.protocol.tasks)
-    decode, found = traces.decoder(plan, model, None), list[Cut]()
-    posed = [traces.posed(plan, model, task, problem) for problem in split(task.name).dev[FIRST : FIRST + 64]]
-    for trace in traces.traced(decode, posed, task.max_new_tokens):
-        prompt, reasoning = trace.prompt, traces.reasoning_of(model, trace.token_ids, BOXED, None)
+    decode, found = traces.make_decoder(plan, model, None), list[Cut]()
+    posed = [traces.pose_problem(plan, model, task, problem) for problem in split(task.name).dev[FIRST : FIRST + 64]]
+    for trace in traces.decode_traces(decode, posed, task.max_new_tokens):
+        prompt, reasoning = trace.prompt, traces.reasoning_length(model, trace.token_ids, BOXED, None)
         share = Fraction(settings.cut)
         span = span_of(settings.occlude, len(prompt.context), len(prompt.query), reasoning, share)
         lie = windows(span, settings.window, settings.stride)
         if trace.graded.grade == "correct" and lie:
-            found.append(Cut((trace.fed + trace.token_ids)[: span.tokens], span, lie))
-        if sum(len(one.windows) for one in found) >= body.ROWS:
+            found.append(Cut((trace.fed_tokens + trace.token_ids)[: span.tokens], span, lie))
+        if sum(len(one.windows) for one in found) >= trace_record.BATCH_WINDOWS:
             break
     return found
 
 
 def compared(
-    plan: planned.Planned, model: LoadedModel, name: str, settings: Settings, pairs: int
+    plan: planned_study.PlannedStudy, model: LoadedModel, name: str, settings: Settings, pairs: int
 ) -> list[tuple[str, ...]]:
     """A line for each reading, of both contenders."""
     decode, given, new_tokens = (
-        traces.decoder(plan, model, None),
+        traces.make_decoder(plan, model, None),
         cuts(plan, model, settings),
         settings.new_tokens,
     )
-    pad = occluded.padding(model)
+    pad = continuations.padding_token(model)
     every = [(one, window) for one in given for window in one.windows]
     some = every[:: -(-len(every) // ALONE)]
-    fed = [occluded.Text(one.token_ids, one.windows) for one in given]
+    fed = [continuations.OccludedText(one.token_ids, one.windows) for one in given]
     contenders: dict[str, tuple[int, Callable[[], object]]] = {
         "padded alone": (
             len(some),
             lambda: [padded_alone(model, one, window, pad, new_tokens) for one, window in some],
         ),
-        "padded": (len(every), lambda: occluded.padded(decode, fed, pad, new_tokens)),
+        "padded": (len(every), lambda: continuations.continue_padded(decode, fed, pad, new_tokens)),
         "dropped alone": (
             len(some),
             lambda: [dropped_alone(model, one, window, new_tokens) for one, window in some],
@@ -177,7 +175,7 @@ def dropped(decode: traces.Decoder, given: Sequence[Cut], new_tokens: int) -> ob
         engine.Request(
             str(number),
             engine.Prompt(one.token_ids[: one.span.event], one.token_ids[one.span.event :]),
-            occluded.dropping(one.span.event, one.windows),
+            continuations.dropping_lanes(one.span.event, one.windows),
         )
         for number, one in enumerate(given)
     ]
@@ -219,15 +217,13 @@ def generated(model: LoadedModel, ids: list[int], new_tokens: int, **more: Any) 
     )
 
 
-def whole(plan: planned.Planned, model: LoadedModel, settings: Settings, count: int) -> str:
+def whole(plan: planned_study.PlannedStudy, model: LoadedModel, settings: Settings, count: int) -> str:
     """What traces cost with all that is recorded of them."""
     task = next(one for one in plan.protocol.tasks)
     start, tokens, states = process_time(), 0, dict[str, int]()
-    for made in body.traced_together(plan, model, task.name, split(task.name).dev[FIRST:][:count], settings):
+    for made in trace_record.occlude_traces(plan, model, task.name, split(task.name).dev[FIRST:][:count], settings):
         states[made.body["state"]] = states.get(made.body["state"], 0) + 1
-        tokens += len(made.body.get("text", "")) and made.body["prompt_tokens"] + fed(
-            model, made.body["text"]
-        )
+        tokens += len(made.body.get("text", "")) and made.body["prompt_tokens"] + fed(model, made.body["text"])
     seconds = process_time() - start
     arms = sum(1 for arm in plan.protocol.arms if plan.protocol.policy(arm.name).evicts)
     found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))

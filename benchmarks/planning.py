@@ -21,14 +21,14 @@ import torch
 
 from benchmarks.report import header, table
 from benchmarks.setting import Setting
-from protocol.locked.planned import Planned, read_protocol
+from protocol.instruments.planning import estimate, rate_measurement, workload
+from protocol.instruments.planning.cost_model import TimeSpent
+from protocol.instruments.planning.workload import Load, UserInputs
 from protocol.models import sources
 from protocol.plan import grid
-from protocol.planning import estimate, measured, workload
-from protocol.planning.arithmetic import Spent
-from protocol.planning.workload import Given, Load
-from protocol.running.executors import Job
-from protocol.running.executors.local import executor, held
+from protocol.run.executors import Job
+from protocol.run.executors.local import cache_models, make_executor
+from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
 REGISTRATIONS = Path(__file__).resolve().parent.parent / "registrations"
 
@@ -60,7 +60,7 @@ class Checked(NamedTuple):
     ran: float
     lanes: int
     lane_steps: int
-    spent: Spent
+    spent: TimeSpent
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for case in (CASES[number] for number in arguments.cases):
         found = checked(case)
         spent = found.spent
-        shares = [f"{100 * part / spent.whole:.0f}" for part in spent]
+        shares = [f"{100 * part / spent.total:.0f}" for part in spent]
         rows.append(
             [
                 f"{case.study}, {case.model}: {case.about}",
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(rows[-1], file=sys.stderr, flush=True)
     print(header(Setting("models as named", "cpu", "float32", 1), "planning", argv))
     columns = ("batch", "lanes", "tokens", "predicted, s", "ran, s", "predicted / ran")
-    print(table((*columns, "% " + " / ".join(Spent._fields)), rows))
+    print(table((*columns, "% " + " / ".join(TimeSpent._fields)), rows))
     return 0
 
 
@@ -101,31 +101,31 @@ def checked(case: Case) -> Checked:
     protocol = planned.protocol
     torch.set_num_threads(1)
     ids = spread(planned.tasks[case.task].ids(), case.problems)
-    loads = workload.loads(planned, {case.task: {"dev": ids, "confirm": ids}}, Given({}))
+    loads = workload.list_loads(planned, {case.task: {"dev": ids, "confirm": ids}}, UserInputs({}))
     load = next(each for each in loads if each.phase == "confirm")
     lanes = min(case.lanes, len(load.kinds) * case.problems)
-    asked = measured.Asked(
+    asked = rate_measurement.MeasurementRequest(
         load.shape, protocol.generation.dtype, load.prompt, lanes, protocol.generation.interval, load.arms
     )
-    rates, without = measured.measured(asked, now=process_time)
+    rates, without = rate_measurement.measure_rates(asked, now=process_time)
     if without:
         print(f"not measured: {without}", file=sys.stderr)
-    acting = workload.phases(protocol)["confirm"]
+    acting = workload.designs_by_phase(protocol)["confirm"]
     cells = tuple(grid.cells(acting))
-    run = executor(planned._replace(protocol=acting), {case.model: lanes}, read=held(planned, print))
+    run = make_executor(planned._replace(protocol=acting), {case.model: lanes}, load_model=cache_models(planned, print))
     job = Job(case.model, case.task, tuple(ids), cells)
     run(job._replace(problems=tuple(ids[:1]), cells=cells[:1]))  # loads the model and the grader
     start = process_time()
     produced = run(job)
     ran = process_time() - start
     answers = tuple(tuple(produced.records[cell, problem][0]["tokens"] for cell in cells) for problem in ids)
-    own: Load = load._replace(answers=answers, together=case.problems)
-    predicted = estimate.batch(own, rates, answers, lanes, protocol.generation.temperature > 0)
+    own: Load = load._replace(answers=answers, problems_per_batch=case.problems)
+    predicted = estimate.batch_cost(own, rates, answers, lanes, protocol.generation.temperature > 0)
     steps = sum(map(sum, answers))
-    return Checked(predicted.spent.whole, ran, len(cells) * len(ids), steps, predicted.spent)
+    return Checked(predicted.spent.total, ran, len(cells) * len(ids), steps, predicted.spent)
 
 
-def planned_of(case: Case) -> Planned:
+def planned_of(case: Case) -> PlannedStudy:
     """The study with this one model and task."""
     folder = REGISTRATIONS / case.study
     _, protocol = read_protocol(folder)
@@ -136,14 +136,14 @@ def planned_of(case: Case) -> Planned:
     )
     generation = protocol.generation._replace(threads=1, workers=None)
     alone = replace(protocol, models=(case.model,), tasks=tasks, generation=generation)
-    return Planned(alone, sources.home(), folder=folder)
+    return PlannedStudy(alone, sources.cache_home(), folder=folder)
 
 
 def spread(ids: Sequence[str], count: int) -> list[str]:
     """Development problems from all over the list."""
-    from splits import CONFIRM, bucket
+    from splits import CONFIRM, assign_bucket
 
-    dev = [each for each in ids if bucket(each) not in CONFIRM]
+    dev = [each for each in ids if assign_bucket(each) not in CONFIRM]
     return [dev[place * len(dev) // count] for place in range(count)]
 
 

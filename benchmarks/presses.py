@@ -31,12 +31,8 @@ SHARED: Mapping[str, Callable[[Any, float], Any]] = {
     "tova": lambda kvpress, drop: kvpress.TOVAPress(drop),
     "knorm": lambda kvpress, drop: kvpress.KnormPress(drop),
     "keydiff": lambda kvpress, drop: kvpress.KeyDiffPress(drop),
-    "chunkkv": lambda kvpress, drop: kvpress.ChunkKVPress(
-        kvpress.SnapKVPress(drop, **WINDOW), chunk_length=10
-    ),
-    "ada-snapkv": lambda kvpress, drop: kvpress.AdaKVPress(
-        kvpress.SnapKVPress(drop, **WINDOW), alpha_safeguard=0.2
-    ),
+    "chunkkv": lambda kvpress, drop: kvpress.ChunkKVPress(kvpress.SnapKVPress(drop, **WINDOW), chunk_length=10),
+    "ada-snapkv": lambda kvpress, drop: kvpress.AdaKVPress(kvpress.SnapKVPress(drop, **WINDOW), alpha_safeguard=0.2),
 }
 
 

@@ -23,9 +23,9 @@ from benchmarks.report import header, span, table
 from benchmarks.setting import Setting, Subject, open_subject, options, random_ids, setting
 from protocol import engine
 from protocol.engine import Lane, Prompt, Request
-from protocol.engine.attention.kernels import PADDED, Attention, chosen
-from protocol.engine.slots import Cached, Pool, shapes
-from protocol.engine.stepping import Step
+from protocol.engine.attention.kernels import PADDED, Attention, choose_attention
+from protocol.engine.forward_step import ForwardStep
+from protocol.engine.slots import CachedSlots, Pool, lane_shapes
 
 PAGE = 256
 """Slots of a page: FlashAttention 2 takes multiples of it."""
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.no_company:
         subject = open_subject(chosen_setting)
         length, new = (40, 4) if arguments.tiny else (1024, 64)
-        print(company(subject, chosen(subject.network), length, new))
+        print(company(subject, choose_attention(subject.network), length, new))
     return 0
 
 
@@ -92,15 +92,13 @@ def pool_of(shape: Shape, where: Setting, attention: Attention, lanes: Sequence[
         counts, generator = counts_of(shape, lane), torch.Generator().manual_seed(1000 + lane)
         drawn = torch.randn(2, shape.kv_heads, int(counts.max()), shape.width, generator=generator)
         keys, values = drawn.to(where.device, dtype)
-        room = shapes(counts[None], shape.room)
+        room = lane_shapes(counts[None], shape.room)
         # Heads that happen to be of equal length would lie in rows: one shape for all.
-        room = tuple(
-            own._replace(flat=True, capacity=int(counts.sum()) + shape.room * len(counts)) for own in room
-        )
+        room = tuple(own._replace(flat=True, capacity=int(counts.sum()) + shape.room * len(counts)) for own in room)
         pool = pool or Pool(room, [keys], attention=attention)
         (place,) = pool.admit([lane])
         kept = torch.arange(keys.shape[1]) < counts[:, None]
-        pool.fill(place, 0, Cached(keys, values), kept.to(where.device), counts)
+        pool.fill(place, 0, CachedSlots(keys, values), kept.to(where.device), counts)
     assert pool is not None
     return pool
 
@@ -117,14 +115,12 @@ def asked(shape: Shape, where: Setting, lanes: Sequence[int]) -> tuple[Tensor, T
     return queries, keys, values
 
 
-def stepping(
-    shape: Shape, where: Setting, attention: Attention, lanes: Sequence[int]
-) -> Callable[[], Tensor]:
+def stepping(shape: Shape, where: Setting, attention: Attention, lanes: Sequence[int]) -> Callable[[], Tensor]:
     """One layer of one decode step, which may be repeated: the new slots are written anew."""
     pool, given = pool_of(shape, where, attention, lanes), asked(shape, where, lanes)
 
     def act() -> Tensor:
-        step = Step(pool, range(len(lanes)), 1, shape.kv_heads * shape.group, {}, (), ())
+        step = ForwardStep(pool, range(len(lanes)), 1, shape.kv_heads * shape.group, {}, (), ())
         return step.attend(0, *given, shape.width**-0.5)
 
     return act
@@ -133,7 +129,7 @@ def stepping(
 def paging(shape: Shape, where: Setting, attention: Attention, lanes: Sequence[int]) -> Callable[[], Tensor]:
     """The attention of `stepping` alone, over pages of each head."""
     pool, (queries, keys, values) = pool_of(shape, where, attention, lanes), asked(shape, where, lanes)
-    step = Step(pool, range(len(lanes)), 1, shape.kv_heads * shape.group, {}, (), ())
+    step = ForwardStep(pool, range(len(lanes)), 1, shape.kv_heads * shape.group, {}, (), ())
     step.attend(0, queries, keys, values, 1.0)  # appends
     one = step.packings[0]
     paged, block_table = in_pages(pool.keys[0], one.cu_seq_k, one.used)
@@ -232,9 +228,7 @@ def company(subject: Subject, attention: Attention, length: int, new: int) -> st
         bits = ["equal" if torch.equal(one, steps[0]) else "differ" for one in steps[1:]]
         rows.append([name, *bits, *(first_difference(one, runs[0]) for one in runs[1:])])
     others = COMPANY[1:]
-    columns = [f"attention, {count} lanes" for count in others] + [
-        f"logits, {count} lanes" for count in others
-    ]
+    columns = [f"attention, {count} lanes" for count in others] + [f"logits, {count} lanes" for count in others]
     return table(("bits of a lane, to those of it alone", *columns), rows)
 
 

@@ -37,16 +37,16 @@ from benchmarks.plain_selector import plain_diverse
 from benchmarks.report import at_least, header, span, table
 from benchmarks.setting import Setting
 from policies import CacheSignal, Diverse, Scores, Signal, View
-from policies.selection import diverse
+from policies.selection import select_diverse
 from policies.signals import MeanValues
 from policies.signatures import DiverseEach, UnitValues
-from protocol.locked import planned
-from protocol.locked.planned import Planned
 from protocol.models import sources
 from protocol.plan import grid
 from protocol.plan.design import Design
-from protocol.running import runner
-from protocol.running.executors import Executor, Job, pool
+from protocol.run import runner
+from protocol.run.executors import Executor, Job, process_pool
+from protocol.workspace import planned_study
+from protocol.workspace.planned_study import PlannedStudy
 from splits import load
 
 REGISTRATION = Path("registrations/alpha-chain")
@@ -68,9 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--before", type=Path, help="a tree whose engine is run in alternation with this one")
     made.add_argument("--problems", type=int, default=24, help="of the paired run; default 24")
     arguments = made.parse_args(argv)
-    _, registered = planned.read_protocol(REGISTRATION)
+    _, registered = planned_study.read_protocol(REGISTRATION)
     assert registered.sweep is not None
-    protocol = registered.confirmed(registered.sweep.candidates[0])
+    protocol = registered.confirm_design(registered.sweep.candidates[0])
     settings = protocol.generation
     cores = settings.threads * (settings.workers or 1)
     chosen = Setting(" and ".join(protocol.models), settings.device, settings.dtype, cores)
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.before is not None:
         print(paired(protocol.models, arguments.before, arguments.problems, arguments.repetitions))
         return 0
-    with pool.opened(Planned(protocol, sources.home()), lanes) as execute:
+    with process_pool.open_executor(PlannedStudy(protocol, sources.cache_home()), lanes) as execute:
         print(rates(protocol, execute, arguments.batches, arguments.repetitions))
     print()
     print(selectors(arguments.repetitions))
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def rates(protocol: Design, execute: Executor, batches: int, repetitions: int) -> str:
     """Every round runs other development problems."""
     problems = {task.name: load(task.name).dev for task in protocol.tasks}
-    units = runner.units(grid.cells(protocol), problems, protocol.generation.problems_per_batch)
+    units = runner.split_into_units(grid.cells(protocol), problems, protocol.generation.problems_per_batch)
     tokens: dict[str, list[int]] = {model: [] for model in protocol.models}
 
     def contender(model: str) -> Callable[[], float]:
@@ -168,7 +168,7 @@ def selectors(repetitions: int) -> str:
     for n, k in SIZES:
         scores = torch.randn(n, generator=source)
         unit = torch.nn.functional.normalize(torch.randn(n, WIDTH, generator=source), dim=-1)
-        for name, select in (("plain", plain_diverse), ("ours", diverse)):
+        for name, select in (("plain", plain_diverse), ("ours", select_diverse)):
             contenders[f"{name} {n}"] = selecting(select, scores, unit, k)
     times = alternate(contenders, repetitions)
     rows = []

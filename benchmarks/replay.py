@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import table
-from protocol.acts.again import replay
-from protocol.evidence.run.held_out import Judged
-from protocol.evidence.run.registration import Registration
-from protocol.locked.study import open_study
+from protocol.evidence.held_out_guard import JudgedHeldOut
+from protocol.evidence.registration import Registration
 from protocol.models import sources
-from protocol.running import decoding_again, same_lane
+from protocol.recompute import replay
+from protocol.run import lane_comparison, redecode
+from protocol.workspace.study import open_study
 
 NONCE = "0123456789abcdef"
 MADE_UP = 4  # of each kind, of a lane
@@ -41,20 +41,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--lanes", type=int, default=20, help="default 20")
     arguments = made.parse_args(argv)
     study = Registration(arguments.folder)
-    opened = open_study(study, sources.home())
-    decoder = decoding_again.Decoder(opened, replay.confirmed(opened), Judged(study.lock, study.folder))
+    opened = open_study(study, sources.cache_home())
+    decoder = redecode.Decoder(opened, replay.confirmed_design(opened), JudgedHeldOut(study.lock, study.folder))
     draw = random.Random(5)
     honest, parted, words, seconds = Counter[str](), 0, Counter[tuple[str, str]](), list[float]()
-    everything = [record["body"] for record in study.confirmed]
-    for record in replay.draw(study.confirmed, arguments.lanes, NONCE):
+    everything = [record["body"] for record in study.confirm_records]
+    for record in replay.draw_lanes(study.confirm_records, arguments.lanes, NONCE):
         body, started = record["body"], time.perf_counter()
         plain = decoder.decode(body)
         seconds.append(time.perf_counter() - started)
-        shaken = [decoder.decode(body, shake) for shake in decoding_again.shakes(NONCE)]
-        honest[same_lane.settle(body, plain, iter(shaken), allocated=False).word] += 1
-        parted += sum(same_lane.difference(plain, one, allocated=True) is not None for one in shaken)
+        shaken = [decoder.decode(body, shake) for shake in redecode.draw_perturbations(NONCE)]
+        honest[lane_comparison.classify_lane(body, plain, iter(shaken), compare_bytes=False).word] += 1
+        parted += sum(lane_comparison.find_difference(plain, one, compare_bytes=True) is not None for one in shaken)
         for kind, forged in made_up(body, everything, draw):
-            words[kind, same_lane.settle(forged, plain, iter(shaken), allocated=False).word] += 1
+            words[kind, lane_comparison.classify_lane(forged, plain, iter(shaken), compare_bytes=False).word] += 1
     lanes = sum(honest.values())
     print(f"{arguments.folder.name}: {lanes} lanes, median {statistics.median(seconds):.2f} s a lane\n")
     rows = [["honest", *(str(honest[word]) for word in WORDS)]]

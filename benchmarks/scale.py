@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from protocol.running.executors import Job, Produced
+    from protocol.run.executors import Job, JobResult
 
 MODELS = ("chain-qwen2", "chain-llama")
 ARMS: tuple[str, ...] = (
@@ -130,25 +130,25 @@ def register(folder: Path) -> None:
     from protocol.acts.register import register as locked
     from protocol.models import sources
 
-    locked(folder, sources.home())
+    locked(folder, sources.cache_home())
 
 
 def commit(folder: Path) -> None:
     """The claim, the held-out problems and every record, as `confirm` writes them; then what the same records
     cost in batches of other sizes.
     """
-    from protocol.evidence.run import claim
-    from protocol.evidence.run.held_out import HeldOut
-    from protocol.evidence.run.registration import Registration
-    from protocol.locked.study import open_study
+    from protocol.evidence import claim
+    from protocol.evidence.held_out_guard import HeldOutGuard
+    from protocol.evidence.registration import Registration
     from protocol.models import load, sources
-    from protocol.running import runner
-    from protocol.tasks import door, prompting
+    from protocol.run import runner
+    from protocol.tasks import held_out_guard, prompting
+    from protocol.workspace.study import open_study
 
-    study = open_study(Registration(folder), sources.home())
+    study = open_study(Registration(folder), sources.cache_home())
     made = 0.0
 
-    def execute(jobs: Iterable[Job]) -> Iterator[Produced]:
+    def execute(jobs: Iterable[Job]) -> Iterator[JobResult]:
         nonlocal made
         for job in jobs:
             started = time.process_time()
@@ -156,22 +156,22 @@ def commit(folder: Path) -> None:
             made += time.process_time() - started
             yield done
 
-    with claim.running(study.registration):
+    with claim.exclusive_run(study.registration):
         attempt = claim.take(study.registration)
-        held_out = HeldOut(study.lock, folder)
+        held_out = HeldOutGuard(study.lock, folder)
         problems = {task: held_out.ids(task, "confirm") for task in study.planned.tasks}
         prompts: dict[tuple[str, str], tuple[str, int, Any]] = {}
         for model in MODELS:
             tokenizer = load.tokenizer(model, study.planned.home)
             count = prompting.counter(tokenizer)
             for task, each in ((task, each) for task, own in problems.items() for each in own):
-                problem = door.build(study.planned.tasks[task], task, each, count, held_out)
+                problem = held_out_guard.build(study.planned.tasks[task], task, each, count, held_out)
                 fed = prompting.render(problem, tokenizer, "inside", "")
                 prompts[model, each] = (prompting.digest(*fed), len(fed[0]), problem.gold)
         heads = {model: kv_heads(model, study.planned.home) for model in MODELS}
-        work = runner.units(study.cells(), problems, study.protocol.generation.problems_per_batch)
+        work = runner.split_into_units(study.cells(), problems, study.protocol.generation.problems_per_batch)
         started, used = time.perf_counter(), time.process_time()
-        lanes = runner.record(
+        lanes = runner.record_units(
             folder,
             work,
             execute,
@@ -186,10 +186,10 @@ def commit(folder: Path) -> None:
 
 def batches(folder: Path) -> None:
     """Lanes a second of committing 5,760 records of the study anew, by lanes a write: processor and wall."""
-    from protocol.evidence.run import records
+    from protocol.evidence import records
 
     place, found = folder.parent / "batches", []
-    for record in records.read(folder / "records"):
+    for record in records.read_records(folder / "records"):
         found.append((record["body"], record["costs"]))
         if len(found) == 5760:
             break
@@ -199,7 +199,7 @@ def batches(folder: Path) -> None:
         place.mkdir()
         (place / "trajectories").symlink_to(folder / "records" / "trajectories")
         lanes = found[: 1152 if size == 1 else len(found)]
-        with records.Shard(place) as shard:
+        with records.ShardWriter(place) as shard:
             wall, used = time.perf_counter(), time.process_time()
             for at in range(0, len(lanes), size):
                 shard.append(lanes[at : at + size])
@@ -209,13 +209,13 @@ def batches(folder: Path) -> None:
     print(json.dumps(rates))
 
 
-def produced(job: Job, prompts: Mapping[tuple[str, str], tuple[str, int, Any]], heads: int) -> Produced:
+def produced(job: Job, prompts: Mapping[tuple[str, str], tuple[str, int, Any]], heads: int) -> JobResult:
     """What an executor would give for some problems: answers of 100 to 320 words, three of four right with
     the whole cache, their memory as the engine measures it, and seconds that nobody took.
     """
-    from protocol.evidence.bytes import canonical
-    from protocol.evidence.run import records
-    from protocol.running.executors import Produced
+    from protocol.evidence import records
+    from protocol.formats import canonical
+    from protocol.run.executors import JobResult
 
     bodies: dict[Any, tuple[dict[str, Any], dict[str, Any]]] = {}
     sides: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
@@ -270,8 +270,8 @@ def produced(job: Job, prompts: Mapping[tuple[str, str], tuple[str, int, Any]], 
     content = tuple({"held": list(h), "allocated": list(a), "heads": heads} for h, a in sides)
     name = canonical.digest(list(content))
     for place, (body, _) in zip(lanes, bodies.values(), strict=True):
-        body["trajectory"] = records.cite(name, place)
-    return Produced(bodies, content)
+        body["trajectory"] = records.make_citation(name, place)
+    return JobResult(bodies, content)
 
 
 SLOT = 64  # bytes of a slot of a head: keys and values of 8 numbers of 4 bytes
@@ -280,9 +280,7 @@ NAMES = [c + v for c in "bdfgklmnprst" for v in "aeio"]
 PAGE = random.Random(1).choices([mark + name for mark in ("", ">", "@") for name in NAMES], k=1 << 16)
 
 
-def memory(
-    prompt: int, tokens: int, slots: int | None, heads: int
-) -> tuple[list[int], list[int], list[list[int]]]:
+def memory(prompt: int, tokens: int, slots: int | None, heads: int) -> tuple[list[int], list[int], list[list[int]]]:
     """Slots held and bytes allocated after each forward, and the events: cut to the budget at the end of the
     prefill, and again whenever it is exceeded by the interval.
     """
@@ -320,19 +318,19 @@ def six(total: int, parts: int) -> str:
 
 
 def seal(folder: Path) -> None:
-    from protocol.evidence.run import claim
-    from protocol.evidence.run import seal as sealing
-    from protocol.evidence.run.registration import Registration
+    from protocol.evidence import claim
+    from protocol.evidence import seal as sealing
+    from protocol.evidence.registration import Registration
 
     study = Registration(folder)
-    with claim.running(study):
+    with claim.exclusive_run(study):
         sealing.write(study)
 
 
 def judge(folder: Path) -> None:
     from analysis.judge import judge as judged
-    from protocol.evidence.run import verdict
-    from protocol.evidence.run.registration import Registration
+    from protocol.evidence import verdict
+    from protocol.evidence.registration import Registration
 
     verdict.write(Registration(folder), judged(folder))
 
@@ -345,10 +343,10 @@ def report(folder: Path) -> None:
 
 def audit(folder: Path) -> None:
     from protocol.acts import audit as auditing
-    from protocol.evidence.run.registration import Registration
+    from protocol.evidence.registration import Registration
 
     found = auditing.audit(Registration(folder))
-    print(json.dumps({"status": auditing.status(found), "said": auditing.summary(found)}))
+    print(json.dumps({"status": auditing.exit_status(found), "said": auditing.summarize(found)}))
 
 
 RUN: Mapping[str, Callable[[Path], None]] = {
@@ -370,9 +368,7 @@ def step(name: str, folder: Path) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     with open("/proc/self/status") as state:  # what getrusage says begins with the peak of the parent
         peak = next(int(line.split()[1]) for line in state if line.startswith("VmHWM"))
-    print(
-        json.dumps({"step": name, "seconds": used.ru_utime + used.ru_stime, "wall": wall, "MiB": peak / 1024})
-    )
+    print(json.dumps({"step": name, "seconds": used.ru_utime + used.ru_stime, "wall": wall, "MiB": peak / 1024}))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -381,9 +377,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument(
-        "--at", type=Path, required=True, help="an empty folder; a million lanes take some 4 GB"
-    )
+    made.add_argument("--at", type=Path, required=True, help="an empty folder; a million lanes take some 4 GB")
     made.add_argument("--sizes", choices=SIZES, nargs="+", default=[*SIZES])
     made.add_argument("--step", choices=RUN, help="this one alone, of a study that is there")
     arguments = made.parse_args(argv)

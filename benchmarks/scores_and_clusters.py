@@ -98,7 +98,7 @@ def covered(setting: Setting, studies: int, seed: int) -> dict[str, float]:
         made, stream = study(setting, rng), int(rng.integers(2**31))
         for name in held:
             method, clusters = (name, made.clusters) if name in METHODS else ("t", None)
-            (found,) = resampled_units.compare_at(
+            (found,) = resampled_units.compare_at_levels(
                 method,
                 made.difference,
                 clusters,
@@ -117,9 +117,7 @@ def settings() -> list[Setting]:
     ]
     together = [
         Setting(clusters, sizes, scored, "equal")
-        for scored, sizes, clusters in itertools.product(
-            (True, False), ("5", "1 to 9", "1 to 60"), (20, 40, 60)
-        )
+        for scored, sizes, clusters in itertools.product((True, False), ("5", "1 to 9", "1 to 60"), (20, 40, 60))
     ]
     larger = [Setting(clusters, "1 to 60", True, "large gain") for clusters in (20, 40, 60)]
     return alone + together + larger

@@ -14,7 +14,7 @@ import transformers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import policies
-from policies import Calibrated, HiddenSignal, Measured, Signal, Statistics
+from policies import Calibrated, HiddenSignal, MeasuredSignal, Signal, Statistics
 from policies.contract import Mark
 from policies.signals import AttentionSums, HiddenChange, Norms
 from protocol.engine import Lane, LaneFailure, Outcome, Prompt, Run
@@ -102,11 +102,9 @@ def open_subject(setting: Setting) -> Subject:
     transformers.utils.logging.disable_progress_bar()  # progress is ours to tell
     if setting.model in SHAPES:
         return random_llama(SHAPES[setting.model](), setting)
-    model = load(setting.model, sources.home(), dtype=setting.dtype, device=setting.device)
+    model = load(setting.model, sources.cache_home(), dtype=setting.dtype, device=setting.device)
     never_stops(model.network)
-    return Subject(
-        model.name, model.network, model.sentence_ends, model.tokenizer, statistics=model.statistics
-    )
+    return Subject(model.name, model.network, model.sentence_ends, model.tokenizer, statistics=model.statistics)
 
 
 def llama_8b() -> Any:
@@ -143,9 +141,7 @@ def random_llama(config: Any, setting: Setting) -> Subject:
     """Random weights, made on the device. One token in twenty ends a sentence, as in plain text."""
     torch.manual_seed(0)
     with torch.device(setting.device):
-        network = AutoModelForCausalLM.from_config(
-            config, dtype=DTYPES[setting.dtype], attn_implementation="sdpa"
-        )
+        network = AutoModelForCausalLM.from_config(config, dtype=DTYPES[setting.dtype], attn_implementation="sdpa")
     network.eval().requires_grad_(False)
     never_stops(network)
     return Subject(setting.model, network, frozenset(range(config.vocab_size // 20)), None)
@@ -175,15 +171,13 @@ def context(subject: Subject, length: int) -> tuple[int, ...]:
 
 
 def random_ids(subject: Subject, length: int) -> tuple[int, ...]:
-    drawn = torch.randint(
-        subject.network.config.vocab_size, (length,), generator=torch.Generator().manual_seed(0)
-    )
+    drawn = torch.randint(subject.network.config.vocab_size, (length,), generator=torch.Generator().manual_seed(0))
     return tuple(drawn.tolist())
 
 
 def lane_of(name: str, share: float | None, prompt: Prompt) -> Lane:
     """share: of the context's tokens that are kept, counted as a registration counts it; None keeps all."""
-    budget = None if share is None else Budget(Decimal(str(share)), None).of(len(prompt.context))
+    budget = None if share is None else Budget(Decimal(str(share)), None).count_slots(len(prompt.context))
     return Lane(f"{name} {share}", policies.get(name), budget, seed=0)
 
 
@@ -197,7 +191,7 @@ def outcomes(ran: Run, lanes: Sequence[Lane]) -> list[Outcome]:
     return found
 
 
-def needs_by_policy(subject: Subject) -> dict[str, frozenset[Measured]]:
+def needs_by_policy(subject: Subject) -> dict[str, frozenset[MeasuredSignal]]:
     """What each policy of the catalogue measures; those that need statistics which the model lacks are left
     out.
     """
@@ -209,10 +203,10 @@ def needs_by_policy(subject: Subject) -> dict[str, frozenset[Measured]]:
     return found
 
 
-def every_signal(subject: Subject) -> tuple[Measured, ...]:
+def every_signal(subject: Subject) -> tuple[MeasuredSignal, ...]:
     """What these policies measure, and the signals of the library that none of them needs yet."""
     middle = subject.network.config.num_hidden_layers // 2
-    library: set[Measured] = {AttentionSums(), Norms(), HiddenChange((middle,), None)}
+    library: set[MeasuredSignal] = {AttentionSums(), Norms(), HiddenChange((middle,), None)}
     return tuple(sorted(library.union(*needs_by_policy(subject).values()), key=repr))
 
 

@@ -30,9 +30,9 @@ from benchmarks.setting import (
     options,
     setting,
 )
-from policies import Measured
+from policies import MeasuredSignal
 from protocol.engine import prefill
-from protocol.engine.observation import observed
+from protocol.engine.observation import observe_forward
 
 NONE, ALL = "none", "all"
 
@@ -47,19 +47,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     needed = needs_by_policy(subject)
     measured = contenders(every_signal(subject), needed)
     users = {
-        name: [policy for policy, needs in needed.items() if needs == signals]
-        for name, signals in measured.items()
+        name: [policy for policy, needs in needed.items() if needs == signals] for name, signals in measured.items()
     }
     costs: dict[str, list[Ratio]] = {name: [] for name in measured if name != NONE}
     forwards = []
     for length in arguments.lengths:
         ids = context(subject, length)
         plain: list[float] = []
-        with observed(subject.network, hidden_layers(subject, measured[ALL])), torch.no_grad():
-            acts = {
-                name: clocked(feeding(subject, ids, signals), chosen.device)
-                for name, signals in measured.items()
-            }
+        with observe_forward(subject.network, hidden_layers(subject, measured[ALL])), torch.no_grad():
+            acts = {name: clocked(feeding(subject, ids, signals), chosen.device) for name, signals in measured.items()}
             for name in costs:
                 # Each beside its own forward: a share of a few percent is lost over a longer time.
                 times = alternate({NONE: acts[NONE], name: acts[name]}, arguments.repetitions)
@@ -79,11 +75,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def contenders(
-    signals: Iterable[Measured], needed: Mapping[str, frozenset[Measured]]
-) -> dict[str, frozenset[Measured]]:
+    signals: Iterable[MeasuredSignal], needed: Mapping[str, frozenset[MeasuredSignal]]
+) -> dict[str, frozenset[MeasuredSignal]]:
     """The sets of signals to measure: none, each alone, those of each policy, all."""
     signals = tuple(signals)
-    found: dict[str, frozenset[Measured]] = {NONE: frozenset()}
+    found: dict[str, frozenset[MeasuredSignal]] = {NONE: frozenset()}
     found |= {label(signal): frozenset({signal}) for signal in signals}
     for needs in needed.values():
         if needs not in found.values():
@@ -98,7 +94,7 @@ def label(signal: Any) -> str:
     return f"`{type(signal).__name__}({', '.join(changed)})`"
 
 
-def feeding(subject: Subject, ids: tuple[int, ...], signals: frozenset[Measured]) -> Callable[[], object]:
+def feeding(subject: Subject, ids: tuple[int, ...], signals: frozenset[MeasuredSignal]) -> Callable[[], object]:
     return lambda: prefill.feed(subject, ids, signals, chunk=None)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from analysis.stats import max_t, power
-from analysis.stats.max_t import TOGETHER
+from analysis.stats.max_t import STUDIES_PER_BLOCK
 
 __all__ = [
     "CHAIN",
@@ -73,9 +73,7 @@ CHAIN = Shape(
     },
 )
 # registrations/crystal-retrieval, needle: 0.36 between arms, 0.90 between budgets of an arm.
-RETRIEVAL = Shape(
-    tasks=2, cells=2, comparators=12, seeds=1, shares={(): 0.36, ("arm",): 0.54, ("cell", "arm"): 0.10}
-)
+RETRIEVAL = Shape(tasks=2, cells=2, comparators=12, seeds=1, shares={(): 0.36, ("arm",): 0.54, ("cell", "arm"): 0.10})
 METHODS = ("t", "bootstrap", "sign-flip")
 MAX_T = "max-t"
 
@@ -107,7 +105,7 @@ def studies(
 def blocks(count: int, shape: Shape, problems: int) -> Iterator[int]:
     """Numbers of studies that fit into memory, all a multiple of TOGETHER but the last."""
     each = problems * shape.family * (1 + 1 / shape.comparators) * shape.seeds
-    rows = max(1, int(BLOCK / each) // TOGETHER) * TOGETHER
+    rows = max(1, int(BLOCK / each) // STUDIES_PER_BLOCK) * STUDIES_PER_BLOCK
     return iter(min(rows, count - start) for start in range(0, count, rows))
 
 
@@ -124,7 +122,7 @@ class Seen(NamedTuple):
 def counts_of(gained: NDArray[np.int8], seeds: int) -> NDArray[np.int64]:
     """[study * contrast, 2 seeds + 1] of gained[study, task, problem, cell, comparator]."""
     lines = np.moveaxis(gained, 2, -1).reshape(-1, gained.shape[2])
-    return power.counted(lines.astype(np.int64), seeds)
+    return power.count_sums(lines.astype(np.int64), seeds)
 
 
 def seen(
@@ -149,4 +147,4 @@ def family_p(gained: NDArray[np.int8], rng: np.random.Generator) -> NDArray[np.f
     """[study, contrast], adjusted by max-t; contrasts as `counts_of` has them."""
     studies, tasks, problems = gained.shape[:3]
     groups = [gained[:, task].reshape(studies, problems, -1).astype(np.float64) for task in range(tasks)]
-    return max_t.adjusted(groups, FLIPS, rng)
+    return max_t.adjusted_p(groups, FLIPS, rng)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.pairs import Ratio
 from benchmarks.report import at_most, processor, span, table
-from protocol.locked.drift import ROOT
+from protocol.workspace.drift import ROOT
 
 TARGET = 1.5  # seconds
 LATER = ("claim.json", "seal.json", "verdict.json", "records", "probe", "figures", "anchors", "*.html")

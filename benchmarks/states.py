@@ -28,7 +28,7 @@ from benchmarks.pairs import alternate
 from benchmarks.report import at_most, header, span, table
 from benchmarks.setting import Subject, context, open_subject, options, outcomes, setting
 from policies import Cadence, Policy, Statistics
-from policies.calibrated import Bases
+from policies.calibration import Bases
 from policies.subspace import Subspace
 from protocol import engine
 from protocol.engine import Lane, Prompt, Request
@@ -51,11 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     subject = calibrated(open_subject(chosen))
     prompt = Prompt(context(subject, arguments.length), ())
     print(header(chosen, "states", argv))
-    print(
-        slots(
-            subject, prompt, arguments.lanes, arguments.budgets, arguments.new_tokens, arguments.repetitions
-        )
-    )
+    print(slots(subject, prompt, arguments.lanes, arguments.budgets, arguments.new_tokens, arguments.repetitions))
     print()
     print(events(subject, prompt, arguments.budgets, arguments.repetitions))
     return 0
@@ -75,9 +71,7 @@ def calibrated(subject: Subject) -> Subject:
     mean = torch.randn(layers, heads, width // 2, dtype=torch.complex64, generator=generator)
     direction = torch.nn.functional.normalize(torch.randn(width, generator=generator), dim=0)
     frequencies = subject.network.base_model.rotary_emb.inv_freq.double()
-    statistics = Statistics(
-        mean.to(device), 1.5 * mean.abs().to(device), direction.to(device), frequencies, 1.0
-    )
+    statistics = Statistics(mean.to(device), 1.5 * mean.abs().to(device), direction.to(device), frequencies, 1.0)
     bases = Bases(torch.zeros(layers, kv_heads, width, device=device), basis.to(device))
     known: dict[str, Any] = {**dict.fromkeys(("text", "traces"), statistics), "bases": bases}
     return subject._replace(statistics=known)
@@ -117,11 +111,7 @@ def slots(
 
     places = [(count, budget) for count in counts for budget in budgets]
     times = alternate(
-        {
-            named(state, *place): contender(policy, *place)
-            for place in places
-            for state, policy in states.items()
-        },
+        {named(state, *place): contender(policy, *place) for place in places for state, policy in states.items()},
         repetitions,
     )
     rows = []
@@ -167,11 +157,7 @@ def events(subject: Subject, prompt: Prompt, budgets: Sequence[int], repetitions
         return lambda: decoding(subject, prompt, lanes, INTERVAL + 2)
 
     times = alternate(
-        {
-            f"{state} at {budget}": contender(policy, budget)
-            for budget in budgets
-            for state, policy in states.items()
-        },
+        {f"{state} at {budget}": contender(policy, budget) for budget in budgets for state, policy in states.items()},
         repetitions,
     )
     rows = []

@@ -75,9 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         equal = lanes_of(names, asked)
         contenders[EQUAL] = together(subject, asked, equal, arguments.new_tokens)
         contenders[KVPRESS] = presses.runs(subject, asked, names, list(SHARES), arguments.new_tokens)
-    times = alternate(
-        {name: clocked(act, chosen.device) for name, act in contenders.items()}, arguments.repetitions
-    )
+    times = alternate({name: clocked(act, chosen.device) for name, act in contenders.items()}, arguments.repetitions)
     sizes = {GENERATE: 1, TOGETHER: len(lanes), INSIDE: len(lanes), ALONE: len(lanes)}
     if arguments.kvpress:
         sizes |= dict.fromkeys((EQUAL, KVPRESS), len(equal))
@@ -99,18 +97,14 @@ def generate(subject: Subject, prompt: Prompt, new_tokens: int) -> Callable[[], 
     seen = torch.ones_like(ids)
 
     def act() -> None:
-        made = network.generate(
-            ids, attention_mask=seen, max_new_tokens=new_tokens, do_sample=False, pad_token_id=0
-        )
+        made = network.generate(ids, attention_mask=seen, max_new_tokens=new_tokens, do_sample=False, pad_token_id=0)
         if made.shape[1] != ids.shape[1] + new_tokens:
             raise SystemExit(f"generate made {made.shape[1] - ids.shape[1]} tokens, not {new_tokens}")
 
     return act
 
 
-def together(
-    subject: Subject, prompt: Prompt, lanes: tuple[Lane, ...], new_tokens: int
-) -> Callable[[], object]:
+def together(subject: Subject, prompt: Prompt, lanes: tuple[Lane, ...], new_tokens: int) -> Callable[[], object]:
     def act() -> None:
         ran = engine.run(subject, [Request("sweep", prompt, lanes)], max_new_tokens=new_tokens)
         outcomes(ran, lanes)

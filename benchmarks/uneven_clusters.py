@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from analysis.stats import resampled_units
-from analysis.stats.methods import effective
+from analysis.stats.methods import effective_clusters
 
 __all__ = ["SIZES", "held", "main"]
 
@@ -41,7 +41,7 @@ def held(sizes: list[int], studies: int, seed: int = 0) -> list[float]:
         own = np.sqrt(1 - WITHIN) * rng.standard_normal(len(clusters))
         difference = (SCALE * (common + own))[:, None]
         for place, method in enumerate(METHODS):
-            (one,) = resampled_units.compare_at(method, difference, names, [0.95], draws=999, rng=lambda: rng)
+            (one,) = resampled_units.compare_at_levels(method, difference, names, [0.95], draws=999, rng=lambda: rng)
             found[place] += one.low <= 0 <= one.high
     return [float(each) / studies for each in found]
 
@@ -52,7 +52,7 @@ def main() -> None:
     for name, sizes in SIZES.items():
         names = [str(number) for number, size in enumerate(sizes) for _ in range(size)]
         shares = " / ".join(f"{100 * each:.1f}" for each in held(sizes, studies))
-        print(f"| {name} | {effective(names)} | {shares} |")
+        print(f"| {name} | {effective_clusters(names)} | {shares} |")
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ from scipy import stats
 from analysis import rules
 from analysis.rules.rule import Contrast
 from analysis.stats import bootstrap, max_t, multiplicity, power
-from analysis.stats.interval import exact
-from analysis.stats.paired_tests import sign_flip, student
+from analysis.stats.interval import clopper_pearson
+from analysis.stats.paired_tests import sign_flip, student_t
 from benchmarks import null_grid
 from benchmarks.paired_shares import newcombe_paired, wilson
 from benchmarks.report import processor
@@ -92,9 +92,7 @@ def decided(found: Seen, method: str, said: Callable[[Sequence[Contrast]], str])
     return {word: count / len(alone) for word, count in words.items()}
 
 
-def contrast(
-    place: int, family: int, lanes: int, net: int, high: float, p: float, adjusted: float
-) -> Contrast:
+def contrast(place: int, family: int, lanes: int, net: int, high: float, p: float, adjusted: float) -> Contrast:
     """The first half of a family is of one model, the second half of another."""
     return Contrast(
         model="first" if place < family // 2 else "second",
@@ -125,7 +123,7 @@ def branch(contrasts: Sequence[Contrast]) -> str:
 def errors(shape: Shape, problems: int, accuracy: float, count: int, seed: int) -> Errors:
     rng = np.random.default_rng([seed, problems, round(100 * accuracy), shape.family])
     found = seen(shape, problems, accuracy, count, rng)
-    level = multiplicity.corrected(ALPHA, shape.family)
+    level = multiplicity.corrected_alpha(ALPHA, shape.family)
     one = studies(shape, problems, accuracy, 0.0, 20, rng).gained
     return Errors(
         problems,
@@ -133,10 +131,7 @@ def errors(shape: Shape, problems: int, accuracy: float, count: int, seed: int) 
         float((one != 0).mean()),
         {method: float((found.p[method] <= ALPHA).mean()) for method in METHODS},
         {method: float((found.p[method] <= level).mean() / level) for method in METHODS},
-        {
-            name: float((p.min(axis=1) <= (ALPHA if name == MAX_T else level)).mean())
-            for name, p in found.p.items()
-        },
+        {name: float((p.min(axis=1) <= (ALPHA if name == MAX_T else level)).mean()) for name, p in found.p.items()},
         {name: decided(found, name, superior) for name in found.p},
         {method: decided(found, method, branch) for method in METHODS} if shape == CHAIN else {},
         count,
@@ -175,7 +170,7 @@ def smallest_effect(variance: float, problems: int, alpha: float = 0.05, share: 
 def coverage(problems: int, accuracy: float, count: int, seed: int) -> Coverage:
     rng = np.random.default_rng([seed, problems, round(100 * accuracy), 1])
     effect = detectable(CHAIN, problems, accuracy, 0.8, rng)
-    level = 1 - multiplicity.corrected(ALPHA, CHAIN.family)
+    level = 1 - multiplicity.corrected_alpha(ALPHA, CHAIN.family)
     names = ("t", "percentile", "sign-flip", "4 of t", "4 of percentile", "4 of max-t")
     held: dict[str, list[bool]] = {name: [] for name in names}
 
@@ -188,9 +183,9 @@ def coverage(problems: int, accuracy: float, count: int, seed: int) -> Coverage:
         counts.append(counts_of(gained, CHAIN.seeds))
         for study in gained[: 1_000 - len(held["t"])]:
             cells = list(np.moveaxis(study[0, :, :, 0], 1, 0)[:, :, None] / CHAIN.seeds)
-            held["t"].append(holds(*student(cells[0])[1:3]))
+            held["t"].append(holds(*student_t(cells[0])[1:3]))
             held["sign-flip"].append(holds(*sign_flip(cells[0], draws=FLIPS, rng=rng)[1:3]))
-            held["4 of t"].append(all(holds(*student(cell, level=level)[1:3]) for cell in cells))
+            held["4 of t"].append(all(holds(*student_t(cell, level=level)[1:3]) for cell in cells))
             together = max_t.max_t([cells], draws=FLIPS, rng=rng)[0]
             held["4 of max-t"].append(all(holds(*one[1:3]) for one in together))
     every = np.concatenate(counts)
@@ -221,7 +216,7 @@ def single(problems: int, accuracy: float, count: int, rng: np.random.Generator)
     solved = np.arange(problems + 1)
     chance = stats.binom.pmf(solved, problems, accuracy)
     shares = {"Newcombe, pairs": float(np.mean([low <= effect <= high for low, high in limits]))}
-    for name, interval in (("Wilson", wilson), ("Clopper-Pearson", exact)):
+    for name, interval in (("Wilson", wilson), ("Clopper-Pearson", clopper_pearson)):
         ends = [interval(int(each), problems) for each in solved]
         inside = [low <= accuracy <= high for low, high in ends]
         shares[name] = float(chance[inside].sum())
@@ -242,16 +237,12 @@ def power_curve(problems: int, accuracy: float, count: int, seed: int) -> list[P
         steps = np.arange(-CHAIN.seeds, CHAIN.seeds + 1) / CHAIN.seeds
         every = counts.sum(axis=0) / counts.sum()
         variance = float(every @ steps**2 - (every @ steps) ** 2) / problems
-        found = {
-            method: float((power.p_values(method, counts, DRAWS, rng) <= ALPHA).mean()) for method in METHODS
-        }
+        found = {method: float((power.p_values(method, counts, DRAWS, rng) <= ALPHA).mean()) for method in METHODS}
         curve.append(Power(problems, accuracy, effect, found, power_at(effect, variance, problems)))
     return curve
 
 
-def _correlated(
-    pool: ProcessPoolExecutor, sizes: Sequence[int], count: int, seed: int
-) -> list[tuple[str, str]]:
+def _correlated(pool: ProcessPoolExecutor, sizes: Sequence[int], count: int, seed: int) -> list[tuple[str, str]]:
     """Titles and tables of studies whose answers share what shipped ones do."""
     few = ACCURACIES[:3]  # what holds at a share holds at its opposite; the family of 4 has both
     intervals = min(count // 4, INTERVALS)

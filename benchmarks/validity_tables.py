@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from analysis.rules.verdicts import CONFIRMED, REFUTED
-from analysis.stats.interval import exact
+from analysis.stats.interval import clopper_pearson
 from benchmarks.report import table
 from benchmarks.simulated import MAX_T, METHODS
 
@@ -57,7 +57,7 @@ def banded(count: float, of: int) -> str:
     share = percent(count)
     if BAND[0] <= count <= BAND[1]:
         return share
-    low, high = exact(round(count * of), of)
+    low, high = clopper_pearson(round(count * of), of)
     side = "below" if count < BAND[0] else "above"
     return f"{share} {side}{'?' if low <= BAND[1] and high >= BAND[0] else ''}"
 
@@ -111,10 +111,7 @@ def coverage_table(rows: Sequence[Coverage]) -> str:
     names = list(rows[0].shares)
     return table(
         ["n, accuracy", "true difference", *names],
-        [
-            setting(one) + [f"{100 * one.effect:+.1f}"] + [percent(one.shares[name]) for name in names]
-            for one in rows
-        ],
+        [setting(one) + [f"{100 * one.effect:+.1f}"] + [percent(one.shares[name]) for name in names] for one in rows],
     )
 
 

@@ -16,11 +16,11 @@ PLACE = ROOT / "protocol" / "texts" / "completion"
 sys.path.insert(0, str(ROOT))  # the tree that this is of, whatever is installed
 
 from policies.catalogue import CATALOGUE  # noqa: E402
-from policies.described import FAMILIES  # noqa: E402
+from policies.descriptions import FAMILIES  # noqa: E402
+from protocol.command.menu import MENU, PROGRAM  # noqa: E402
 from protocol.models.sources import MODELS  # noqa: E402
 from protocol.tasks.dataset import Dataset  # noqa: E402
 from protocol.tasks.registry import TASKS  # noqa: E402
-from protocol.texts.menu import MENU, PROGRAM  # noqa: E402
 
 SHELLS = ("bash", "fish", "zsh")
 REGISTRATIONS = {"bash": "_kv_prereg_registration_dirs", "zsh": "_kv_prereg_registrations"}
@@ -112,10 +112,8 @@ def whole() -> argparse.ArgumentParser:
     for name, entry in MENU.items():
         own = parser(entry.module)
         above = [] if own is None else list(marked(name, "", own))[-1:]
-        acts.add_parser(name, parents=above, add_help=False, help=entry.line)
-    acts.add_parser("help", add_help=False, help="what a command does").add_argument(
-        "command", choices=list(MENU)
-    )
+        acts.add_parser(name, parents=above, add_help=False, help=entry.summary)
+    acts.add_parser("help", add_help=False, help="what a command does").add_argument("command", choices=list(MENU))
     made.add_argument("--version", action="store_true", help="of the package, its sources and Python")
     made.add_argument("--help", action="store_true", help="all commands")
     return made
@@ -125,10 +123,7 @@ def written() -> dict[Path, str]:
     """The script of each shell, by the path at which it lies."""
     import shtab
 
-    return {
-        PLACE / f"{PROGRAM}.{shell}": shtab.complete(whole(), shell, preamble=PREAMBLE) + "\n"
-        for shell in SHELLS
-    }
+    return {PLACE / f"{PROGRAM}.{shell}": shtab.complete(whole(), shell, preamble=PREAMBLE) + "\n" for shell in SHELLS}
 
 
 if __name__ == "__main__":

@@ -18,26 +18,20 @@ ROOT = HERE.parent
 PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks")
 sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is installed
 
-from analysis.anatomy import of_policies  # noqa: E402
-from analysis.hypotheses import outcomes, tables  # noqa: E402
-from analysis.output import terms  # noqa: E402
+from analysis.anatomy import policy_agreement  # noqa: E402
+from analysis.hypotheses import study_outcomes, tables  # noqa: E402
 from policies.catalogue import CATALOGUE  # noqa: E402
-from policies.described import DESCRIBED, FAMILIES  # noqa: E402
-from protocol.evidence.bytes.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
-from protocol.evidence.lock import lock  # noqa: E402
-from protocol.evidence.relations import of_anatomies  # noqa: E402
-from protocol.evidence.relations.listed import FREE, RELATIONS  # noqa: E402
-from protocol.evidence.relations.relation import Relation  # noqa: E402
-from protocol.evidence.run import (  # noqa: E402
-    anatomy_fields,
-    cost_fields,
-    document_fields,
-    ledger,
-    record_fields,
-)
+from policies.descriptions import DESCRIPTIONS, FAMILIES  # noqa: E402
+from protocol.command.menu import STATUSES  # noqa: E402
+from protocol.evidence import anatomy_fields, cost_fields, document_fields, ledger, record_fields
+from protocol.evidence.invariants import anatomy_invariants  # noqa: E402
+from protocol.evidence.invariants.invariant import Invariant  # noqa: E402
+from protocol.evidence.invariants.registry import INVARIANTS, UNCHECKED_FIELDS  # noqa: E402
+from protocol.formats import terms  # noqa: E402
+from protocol.formats.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
+from protocol.lock import lock  # noqa: E402
 from protocol.plan.design import DESIGN  # noqa: E402
-from protocol.plan.kinds import ByName  # noqa: E402
-from protocol.texts.menu import STATUSES  # noqa: E402
+from protocol.plan.field_kinds import TablesByName  # noqa: E402
 
 BEGIN, END = "<!-- relations: written by docs/generate.py -->", "<!-- end of relations -->"
 ANATOMY, ANATOMY_END = "<!-- anatomy: written by docs/generate.py -->", "<!-- end of anatomy -->"
@@ -133,9 +127,9 @@ def _sections(fields: Mapping[str, Field], above: str) -> list[str]:
         if inner := _inner(field.kind):
             path = f"{above}{name}"
             head = f"[[{path}]]" if isinstance(field.kind, ListOf) else f"[{path}]"
-            left_out = f" Left out: {field.without}." if field.without else ""
-            named = " A line for each, NAME = { ... }, with:" if isinstance(field.kind, ByName) else ""
-            parts += [f"## `{head}`", f"{field.meaning}{left_out}{named}", _table(inner.fields)]
+            left_out = f" Left out: {field.if_absent}." if field.if_absent else ""
+            named = " A line for each, NAME = { ... }, with:" if isinstance(field.kind, TablesByName) else ""
+            parts += [f"## `{head}`", f"{field.description}{left_out}{named}", _table(inner.fields)]
             parts += _sections(inner.fields, f"{path}.")
     return parts
 
@@ -143,27 +137,25 @@ def _sections(fields: Mapping[str, Field], above: str) -> list[str]:
 def _inner(kind: Kind) -> Table | None:
     """The table of a section; None for a plain field."""
     if isinstance(kind, ListOf):
-        kind = kind.each
-    elif isinstance(kind, ByName):
+        kind = kind.entry_kind
+    elif isinstance(kind, TablesByName):
         kind = kind.table
     return kind if isinstance(kind, Table) else None
 
 
 def _table(fields: Mapping[str, Field]) -> str:
-    head = (
-        "| field | what it is | what may be written | where it is left out | example |\n|---|---|---|---|---|"
-    )
+    head = "| field | what it is | what may be written | where it is left out | example |\n|---|---|---|---|---|"
     simple = {name: field for name, field in fields.items() if _inner(field.kind) is None}
     return "\n".join([head, *(_row(name, field) for name, field in simple.items())])
 
 
 def _row(name: str, field: Field) -> str:
-    words = f"a list, each {field.kind.each.words}" if isinstance(field.kind, ListOf) else field.kind.words
-    left_out = field.without or "required"
-    if field.when:
-        left_out += f"; only with `{field.when[0]}` {' or '.join(f'`{word}`' for word in field.when[1])}"
+    words = f"a list, each {field.kind.entry_kind.expected}" if isinstance(field.kind, ListOf) else field.kind.expected
+    left_out = field.if_absent or "required"
+    if field.only_if:
+        left_out += f"; only with `{field.only_if[0]}` {' or '.join(f'`{word}`' for word in field.only_if[1])}"
     example = "" if field.example is None else f"`{json.dumps(field.example)}`"
-    return f"| `{name}` | {field.meaning} | {words} | {left_out} | {example} |"
+    return f"| `{name}` | {field.description} | {words} | {left_out} | {example} |"
 
 
 def measured() -> str:
@@ -172,9 +164,7 @@ def measured() -> str:
     first, ended, measured = (kind.schema() for kind in cost_fields.BODIES)
     body = {"oneOf": [first, ended, measured]}
     line["properties"]["body"] |= body
-    return schema(
-        "A line of cost/<machine>.jsonl of a registration", cost_fields.LINE, properties=line["properties"]
-    )
+    return schema("A line of cost/<machine>.jsonl of a registration", cost_fields.LINE, properties=line["properties"])
 
 
 def traced() -> str:
@@ -189,15 +179,15 @@ def traced() -> str:
 def records_page() -> str:
     """docs/records.md, which a person writes, with the relations between fields in their places."""
     page = (HERE / "records.md").read_text()
-    rows = "\n".join(_relation(relation) for relation in RELATIONS)
-    free = "\n".join(f"| {_code(name)} | {why} |" for name, why in FREE.items())
+    rows = "\n".join(_relation(relation) for relation in INVARIANTS)
+    free = "\n".join(f"| {_code(name)} | {why} |" for name, why in UNCHECKED_FIELDS.items())
     parts = [
         f"| relation | what holds | fields |\n|---|---|---|\n{rows}",
         "What of these fields no relation reaches, and what does:",
         f"| field | |\n|---|---|\n{free}",
     ]
     page = _between(page, BEGIN, END, "\n\n".join(parts))
-    traces = "\n".join(f"| {one.name} | {one.says} |" for one in of_anatomies.RELATIONS)
+    traces = "\n".join(f"| {one.name} | {one.sentence} |" for one in anatomy_invariants.INVARIANTS)
     return _between(page, ANATOMY, ANATOMY_END, f"| relation | what holds |\n|---|---|\n{traces}")
 
 
@@ -209,11 +199,9 @@ def _between(page: str, begin: str, end: str, text: str) -> str:
     return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
-def _relation(relation: Relation) -> str:
-    doubt = (
-        f" An honest study may break it, so it cannot be told: {relation.doubt}." if relation.doubt else ""
-    )
-    return f"| {relation.name} | {relation.says}{doubt} | {', '.join(map(_code, relation.binds))} |"
+def _relation(relation: Invariant) -> str:
+    doubt = f" An honest study may break it, so it cannot be told: {relation.remedy}." if relation.remedy else ""
+    return f"| {relation.name} | {relation.sentence}{doubt} | {', '.join(map(_code, relation.fields))} |"
 
 
 def _code(name: str) -> str:
@@ -222,10 +210,10 @@ def _code(name: str) -> str:
 
 def exit_statuses() -> str:
     """docs/exit-statuses.md: what a status means, and of which commands."""
-    rows = [f"| {one.number} | {one.means} | {', '.join(map(_code, one.of)) or 'all'} |" for one in STATUSES]
+    rows = [f"| {one.number} | {one.meaning} | {', '.join(map(_code, one.commands)) or 'all'} |" for one in STATUSES]
     parts = [
         "# Exit statuses",
-        "Generated from `protocol/texts/menu.py`: `python docs/generate.py`.",
+        "Generated from `protocol/command/menu.py`: `python docs/generate.py`.",
         "A script learns from the status what a person reads in the last line. The help of a command names "
         "its own. 10, 11 and 12 are verdicts: the command did what it was asked to do.",
         "\n".join(["| status | means | of |", "|---|---|---|", *rows]),
@@ -257,25 +245,25 @@ def files() -> str:
 
 def gates() -> str:
     """docs/gates.md: every policy of the catalogue, and what this repository's registrations said of it."""
-    folders = outcomes.studies(ROOT / "registrations")
-    records = [record for folder in folders for record in outcomes.read(folder)]
-    named = {name: [one for one in CATALOGUE if DESCRIBED[one].family == name] for name in FAMILIES}
-    others = {name: rows for name, own in named.items() if (rows := tables.methods(own, records))}
+    folders = study_outcomes.list_registrations(ROOT / "registrations")
+    records = [record for folder in folders for record in study_outcomes.read_records(folder)]
+    named = {name: [one for one in CATALOGUE if DESCRIPTIONS[one].family == name] for name in FAMILIES}
+    others = {name: rows for name, own in named.items() if (rows := tables.method_rows(own, records))}
     parts = [
         "# What each policy was to show, and what registrations said",
         "Generated from `analysis/hypotheses/` and the files in `registrations/`: `python docs/generate.py`. "
         "The index that `kv-prereg report` writes over a folder has these tables, too.",
-        *tables.SAID["gates"],
+        *tables.EXPLANATIONS["gates"],
         "## Families of intervention",
-        *tables.SAID["families"],
-        _rows(tables.FAMILIES, tables.families_of(records)),
+        *tables.EXPLANATIONS["families"],
+        _rows(tables.FAMILIES, tables.family_rows(records)),
         "## Gates",
-        *tables.SAID["attempts"],
-        _rows(tables.ATTEMPTS, tables.attempts(records)),
+        *tables.EXPLANATIONS["attempts"],
+        _rows(tables.ATTEMPTS, tables.attempt_rows(records)),
         "## Registered verdicts, in order of time",
-        *tables.SAID["registered"],
-        _rows(tables.REGISTERED, tables.registered(records)),
-        *(["Without a verdict: " + " ".join(told)] if (told := tables.unjudged(records)) else []),
+        *tables.EXPLANATIONS["registered"],
+        _rows(tables.REGISTERED, tables.registered_rows(records)),
+        *(["Without a verdict: " + " ".join(told)] if (told := tables.unjudged_sentences(records)) else []),
         "## Every other policy",
         *(f"### {name}: {FAMILIES[name]}\n\n{_rows(tables.METHODS, rows)}" for name, rows in others.items()),
         "## Failure modes",
@@ -284,7 +272,7 @@ def gates() -> str:
         "\n".join(wrapped(f"- {name}: {what}.") for name, what in tables.MODES),
         "## Table 1 of the paper",
         "Sun, Harn, He and Qin, arXiv:2605.14292, in its words, with the policies that are its gates here.",
-        _rows(tables.QUOTED, tables.quoted()),
+        _rows(tables.QUOTED, tables.quoted_rows()),
     ]
     return "\n\n".join(wrapped(part) if part[0] not in "#|-" else part for part in parts) + "\n"
 
@@ -293,7 +281,7 @@ def glossary() -> str:
     """docs/glossary.md: every word that is printed, by what it belongs to."""
     parts = [
         "# Glossary",
-        "Generated from `analysis/output/terms.py`: `python docs/generate.py`. The help of a command ends "
+        "Generated from `protocol/formats/terms.py`: `python docs/generate.py`. The help of a command ends "
         "with the words that it prints.",
     ]
     for head, group in terms.GROUPS.items():
@@ -304,7 +292,9 @@ def glossary() -> str:
 
 def agreements() -> str:
     """policies/agreements.toml: what registrations measured of each policy's agreement with needed tokens."""
-    return of_policies.toml(of_policies.in_registrations(outcomes.studies(ROOT / "registrations")))
+    return policy_agreement.format_toml(
+        policy_agreement.read_registrations(study_outcomes.list_registrations(ROOT / "registrations"))
+    )
 
 
 def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -314,13 +304,7 @@ def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(text: str) -> str:
     """Nothing that a file says becomes a column or markup."""
-    return (
-        " ".join(text.split())
-        .replace("|", "\\|")
-        .replace("_", "\\_")
-        .replace("*", "\\*")
-        .replace("<", "&lt;")
-    )
+    return " ".join(text.split()).replace("|", "\\|").replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;")
 
 
 def wrapped(text: str) -> str:
@@ -353,11 +337,7 @@ FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
 def main(arguments: list[str]) -> int:
     pages = {(HERE / name).resolve(): text() for name, text in FILES.items()}
     if arguments == ["--check"]:
-        old = [
-            page.relative_to(ROOT)
-            for page, text in pages.items()
-            if not page.exists() or page.read_text() != text
-        ]
+        old = [page.relative_to(ROOT) for page, text in pages.items() if not page.exists() or page.read_text() != text]
         print("\n".join(f"{name}: run python docs/generate.py" for name in old), end="\n" if old else "")
         return 1 if old else 0
     for page, text in pages.items():

@@ -56,9 +56,7 @@ def text(source: str) -> str:
     if not source.endswith(".ipynb"):
         return read
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(read)["cells"]]
-    return (
-        "\n\n".join(said if kind == "markdown" else f"```python\n{said}\n```" for kind, said in cells) + "\n"
-    )
+    return "\n\n".join(said if kind == "markdown" else f"```python\n{said}\n```" for kind, said in cells) + "\n"
 
 
 def linked(markdown: str, source: str, place: str, repository: str | None) -> str:
@@ -77,9 +75,7 @@ def linked(markdown: str, source: str, place: str, repository: str | None) -> st
             return f"[{words}]({_relative(there, place)})"
         if not (ROOT / there).exists():
             return f"[{words}]({target})"
-        return (
-            f"[{words}]({repository.rstrip('/')}/blob/HEAD/{there}{hash_}{anchor})" if repository else words
-        )
+        return f"[{words}]({repository.rstrip('/')}/blob/HEAD/{there}{hash_}{anchor})" if repository else words
 
     return "".join(part if CODE.fullmatch(part) else LINK.sub(link, part) for part in _with_code(markdown))
 
@@ -89,9 +85,7 @@ def pictures(source: str, markdown: str) -> Iterable[str]:
     targets = (target for part in _with_code(markdown) for target in re.findall(r"\]\(([^)\s#]+)", part))
     paths = (posixpath.normpath(posixpath.join(posixpath.dirname(source), target)) for target in targets)
     return {
-        path
-        for path in paths
-        if path.endswith(PICTURES) and not path.startswith("docs/") and (ROOT / path).is_file()
+        path for path in paths if path.endswith(PICTURES) and not path.startswith("docs/") and (ROOT / path).is_file()
     }
 
 

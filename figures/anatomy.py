@@ -14,15 +14,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from analysis.anatomy.reading import NothingLabelled
-from analysis.output.command import command
-from analysis.studies.study_files import RecordError
-from figures.canvas import page
-from figures.canvas.anatomies import Told, told
-from figures.plots.anatomy.curve import anatomy_curve, curves
-from figures.plots.anatomy.heat_map import anatomy_map, mapped
-from figures.plots.anatomy.labels import anatomy_labels, placed
-from figures.plots.anatomy.trace import anatomy_trace, traced
+from analysis.anatomy.traces import NothingLabelled
+from analysis.judgement.study_files import RecordError
+from figures.drawing import page
+from figures.drawing.anatomy_report import AnatomyReport, read_report
+from figures.plots.anatomy.curve import anatomy_curve, anatomy_curves
+from figures.plots.anatomy.heat_map import anatomy_map, map_blocks
+from figures.plots.anatomy.labels import anatomy_labels, label_panels
+from figures.plots.anatomy.trace import anatomy_trace, select_trace
+from protocol.formats.argument_parser import run_command
 
 __all__ = ["draw", "drawings"]
 
@@ -32,31 +32,29 @@ def draw(
 ) -> tuple[Path, ...]:
     """Draw FOLDER/anatomy into FOLDER/figures. Raises RecordError before anything is written."""
     folder = Path(folder)
-    drawn: list[Path] = []
-    for drawing, *data in drawings(told(folder), model, problem, budget):
-        drawn += page.write(folder / "figures", drawing, *data)
-    return tuple(drawn)
+    written: list[Path] = []
+    for drawing, *data in drawings(read_report(folder), model, problem, budget):
+        written += page.write_drawing(folder / "figures", drawing, *data)
+    return tuple(written)
 
 
 def drawings(
-    one: Told, model: str | None = None, problem: str | None = None, budget: str | None = None
+    summary: AnatomyReport, model: str | None = None, problem: str | None = None, budget: str | None = None
 ) -> list[tuple[Any, ...]]:
     """Return each applicable drawing with its data. Raises RecordError for an unknown trace or budget."""
-    made: list[tuple[Any, ...]] = []
-    if blocks := mapped(one):
-        made.append((anatomy_map, one, blocks))
-    if page_of := traced(one, model, problem, budget):
-        made.append((anatomy_trace, one, page_of))
-    if panels := placed(one.anatomy):
-        made.append((anatomy_labels, one, panels))
-    if places := curves(one.anatomy):
-        made.append((anatomy_curve, one, places))
-    if not made:
-        states = ", ".join(sorted({trace.state for trace in one.anatomy.traces}))
-        raise NothingLabelled(
-            f"traces: none was labelled (they ended as {states}), so that there is nothing to draw"
-        )
-    return made
+    drawing_calls: list[tuple[Any, ...]] = []
+    if blocks := map_blocks(summary):
+        drawing_calls.append((anatomy_map, summary, blocks))
+    if page_of := select_trace(summary, model, problem, budget):
+        drawing_calls.append((anatomy_trace, summary, page_of))
+    if panels := label_panels(summary.anatomy):
+        drawing_calls.append((anatomy_labels, summary, panels))
+    if places := anatomy_curves(summary.anatomy):
+        drawing_calls.append((anatomy_curve, summary, places))
+    if not drawing_calls:
+        states = ", ".join(sorted({trace.state for trace in summary.anatomy.traces}))
+        raise NothingLabelled(f"traces: none was labelled (they ended as {states}), so that there is nothing to draw")
+    return drawing_calls
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -66,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
         "problem": "of the trace that is drawn",
         "budget": "at which arms are shown beside that trace",
     }
-    return command("draw-anatomy", __doc__, folder, draw, RecordError, argv, options=options)
+    return run_command("draw-anatomy", __doc__, folder, draw, RecordError, argv, options=options)
 
 
 if __name__ == "__main__":

@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.explored.cost import Measured, measured
-from analysis.output.command import command
-from analysis.studies.study_files import RecordError, read
-from figures.canvas import page
-from figures.canvas.measured import chosen
+from analysis.exploratory.cost import MachineCosts, read_costs
+from analysis.judgement.study_files import RecordError, read_study
+from figures.drawing import page
+from figures.drawing.cost_labels import choose_measurement
 from figures.plots.cost_concurrency import cost_concurrency
-from figures.plots.cost_frontier import cost_frontier, timed
+from figures.plots.cost_frontier import cost_frontier, timed_curves
 from figures.plots.cost_memory import cost_memory
 from figures.plots.cost_prefill import cost_prefill
 from figures.plots.cost_throughput import cost_throughput
+from protocol.formats.argument_parser import run_command
 
 __all__ = ["draw", "drawings"]
 
@@ -30,29 +30,29 @@ __all__ = ["draw", "drawings"]
 def draw(folder: Path) -> tuple[Path, ...]:
     """Draw FOLDER/cost into FOLDER/figures. Raises RecordError before anything is written."""
     folder = Path(folder)
-    found = measured(folder)
-    judged = (page.judged(folder), read(folder)) if (folder / "verdict.json").exists() else ()
-    drawn: list[Path] = []
-    for drawing, *data in drawings(found, *judged):
-        drawn += page.write(folder / "figures", drawing, *data)
-    return tuple(drawn)
+    measurements = read_costs(folder)
+    judged = (page.read_judged(folder), read_study(folder)) if (folder / "verdict.json").exists() else ()
+    written: list[Path] = []
+    for drawing, *data in drawings(measurements, *judged):
+        written += page.write_drawing(folder / "figures", drawing, *data)
+    return tuple(written)
 
 
 def drawings(
-    found: Sequence[Measured], judged: Mapping[str, Any] | None = None, study: Any = None
+    measurements: Sequence[MachineCosts], judged: Mapping[str, Any] | None = None, study: Any = None
 ) -> list[tuple[Any, ...]]:
     """Return each applicable drawing with its data. study: from `study_files.read_study`, if judged."""
-    made: list[tuple[Any, ...]] = [(cost_throughput, found)]
-    if any(row.seconds is not None for row in chosen(found).rows):
-        made += [(cost_concurrency, found), (cost_prefill, found), (cost_memory, found)]
-    if judged is not None and (places := timed(judged, study.lanes, found)):
-        made.append((cost_frontier, judged, study.lock, places, found))
-    return made
+    drawing_calls: list[tuple[Any, ...]] = [(cost_throughput, measurements)]
+    if any(row.seconds is not None for row in choose_measurement(measurements).rows):
+        drawing_calls += [(cost_concurrency, measurements), (cost_prefill, measurements), (cost_memory, measurements)]
+    if judged is not None and (places := timed_curves(judged, study.lanes, measurements)):
+        drawing_calls.append((cost_frontier, judged, study.lock, places, measurements))
+    return drawing_calls
 
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a registration with measured time and memory"}
-    return command("draw-cost", __doc__, folder, draw, (page.NoVerdict, RecordError), argv)
+    return run_command("draw-cost", __doc__, folder, draw, (page.NoVerdict, RecordError), argv)
 
 
 if __name__ == "__main__":

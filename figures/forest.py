@@ -10,21 +10,21 @@ Exit status: 0 drawn; 2 there is no verdict to draw.
 import sys
 from pathlib import Path
 
-from analysis.output.command import command
-from figures.canvas import page
+from figures.drawing import page
 from figures.plots.forest import forest
+from protocol.formats.argument_parser import run_command
 
 __all__ = ["draw"]
 
 
 def draw(folder: Path) -> tuple[Path, ...]:
     """Draw FOLDER/verdict.json into FOLDER/figures/forest.svg and .png. Raises NoVerdict without one."""
-    return page.write(Path(folder) / "figures", forest, page.judged(folder))
+    return page.write_drawing(Path(folder) / "figures", forest, page.read_judged(folder))
 
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return command("forest", __doc__, folder, draw, page.NoVerdict, argv)
+    return run_command("forest", __doc__, folder, draw, page.NoVerdict, argv)
 
 
 if __name__ == "__main__":

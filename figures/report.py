@@ -16,16 +16,15 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from analysis.output.command import command
-from analysis.studies.study_files import RecordError
+from analysis.judgement.study_files import RecordError
 from figures import study
-from figures.canvas import numbers
-from figures.canvas.page import NoVerdict
-from figures.html import (
-    broken,
-    finished,
+from figures.drawing import formatting
+from figures.drawing.page import NoVerdict
+from figures.report_page import (
+    discordant_answers,
     forest_rows,
     glossary,
+    judged_study,
     markup,
     report_anatomy,
     report_index,
@@ -34,18 +33,19 @@ from figures.html import (
     report_sections,
     report_tables,
 )
-from figures.html.broken import Behind
-from figures.html.finished import Finished
-from figures.html.markup import Html, element, sentences
+from figures.report_page.discordant_answers import DiscordantAnswer
+from figures.report_page.judged_study import JudgedStudy
+from figures.report_page.markup import Html, element, paragraphs
+from protocol.formats.argument_parser import run_command
 
 __all__ = ["index", "report"]
 
-OPEN = {
+OPEN_SECTIONS = {
     "contrasts": "The registered contrasts",
     "curve": "Accuracy against the memory that was held",
     "tested": "How it was tested, and what it proves",
 }
-FOLDED = {
+FOLDED_SECTIONS = {
     "table": "The registered contrasts as a table",
     "cells": "Accuracy, memory and cost",
     "anatomy": "Which tokens answers needed, and which signals knew",
@@ -54,7 +54,7 @@ FOLDED = {
     "provenance": "Provenance",
     "protocol": "The protocol as registered",
 }
-LINKS = {  # titles in the list of sections
+LINK_TITLES = {  # titles in the list of sections
     "contrasts": "Contrasts",
     "curve": "Accuracy against memory",
     "tested": "How it was tested",
@@ -66,15 +66,15 @@ LINKS = {  # titles in the list of sections
     "provenance": "Provenance",
     "protocol": "Protocol",
 }
-CURVE = "budget_curve"
-ANATOMY = "anatomy_"  # prefix of the drawings of an anatomy
-OWN = ("forest", "forest-narrow")  # drawings that the page replaces by rows
-LARGEST = 1_000_000  # bytes of a page that can be mailed; drawings beyond it are left out
-OUT = "Left out of this page, for its size"
-LANES = 200  # approximate number of gained and lost answers over all contrasts
+CURVE_DRAWING = "budget_curve"
+ANATOMY_PREFIX = "anatomy_"  # prefix of the drawings of an anatomy
+REPLACED_DRAWINGS = ("forest", "forest-narrow")  # drawings that the page replaces by rows
+MAX_BYTES = 1_000_000  # bytes of a page that can be mailed; drawings beyond it are left out
+LEFT_OUT = "Left out of this page, for its size"
+MAX_ANSWERS = 200  # approximate number of gained and lost answers over all contrasts
 
 
-def report(folder: Path, *, witness: str = numbers.WITNESS, to: Path | None = None) -> Path:
+def report(folder: Path, *, witness: str = formatting.WITNESS, to: Path | None = None) -> Path:
     """Write FOLDER/report.html, and the drawings in it to FOLDER/figures.
 
     to: a folder to write both to instead of FOLDER. witness: the external witness of the study, as for
@@ -82,25 +82,27 @@ def report(folder: Path, *, witness: str = numbers.WITNESS, to: Path | None = No
     Raises NoVerdict and `analysis.judgement.study_files.RecordError`; no report is written then.
     """
     folder = Path(folder)
-    parts = _read(folder, witness)
+    parts = _read_parts(folder, witness)
     paths = {path.stem: path for path in study.draw(folder, witness, to) if path.suffix == ".svg"}
-    drawings = {name: _drawn(path) for name, path in paths.items() if name not in OWN}
-    if curve := drawings.pop(CURVE, None):
+    drawings = {name: _drawing_html(path) for name, path in paths.items() if name not in REPLACED_DRAWINGS}
+    if curve := drawings.pop(CURVE_DRAWING, None):
         parts["curve"] = curve
-    return _write((to or folder) / "report.html", _fitted(parts, drawings))
+    return _write_atomically((to or folder) / "report.html", _fit_drawings(parts, drawings))
 
 
 def index(folder: Path) -> Path:
     """Write FOLDER/index.html, an index of the registrations in FOLDER. Raises RecordError without any."""
-    entries = report_index.entries(folder) if folder.is_dir() else []
+    entries = report_index.read_entries(folder) if folder.is_dir() else []
     if not entries:
         raise RecordError(f"{folder}: holds no registration; name one, or the folder that holds them")
-    return _write(folder / "index.html", report_index.html(entries, report_index.compared(folder)))
+    return _write_atomically(
+        folder / "index.html", report_index.render_index(entries, report_index.read_comparisons(folder))
+    )
 
 
-def _read(folder: Path, witness: str) -> dict[str, Html]:
+def _read_parts(folder: Path, witness: str) -> dict[str, Html]:
     try:
-        return _parts(finished.read(folder, witness))
+        return _page_parts(judged_study.read_judged_study(folder, witness))
     except (NoVerdict, RecordError):
         raise
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as problem:
@@ -110,92 +112,91 @@ def _read(folder: Path, witness: str) -> dict[str, Html]:
         ) from None
 
 
-def _parts(files: Finished) -> dict[str, Html]:
+def _page_parts(files: JudgedStudy) -> dict[str, Html]:
     """Return title, heading and sections of the page, without drawings."""
     judged, lanes = files.judged, files.study.lanes
-    attempts = [act["event"] for act in files.acts].count("attempt")
-    correction = numbers.correction(judged["method"], judged)
+    attempts = [act["event"] for act in files.ledger].count("attempt")
+    correction = formatting.format_correction(judged["method"], judged)
     caption = f"Registered contrasts: {judged['family']}, {correction}"
     parts = {
         "title": element("title", f"{judged['verdict']}: {judged['title']}"),
-        "heading": report_sections.heading(files),
+        "heading": report_sections.render_heading(files),
         "contrasts": Html(
-            sentences(glossary.ABOUT["contrasts"]) + forest_rows.forest(judged, _behind(files))
+            paragraphs(glossary.SECTION_NOTES["contrasts"])
+            + forest_rows.render_forest(judged, _contrast_answers(files))
         ),
-        "tested": report_sections.tested(files),
-        "table": report_tables.contrasts(caption, judged["contrasts"]),
+        "tested": report_sections.render_test(files),
+        "table": report_tables.contrasts_table(caption, judged["contrasts"]),
         "cells": Html(
-            (report_tables.gate(judged["gate"]) if judged.get("gate") else "")
-            + report_tables.arms(judged, lanes)
-            + report_memory.did_it_evict(files.held)
-            + report_tables.states(lanes, attempts)
+            (report_tables.gate_table(judged["gate"]) if judged.get("gate") else "")
+            + report_tables.arms_table(judged, lanes)
+            + report_memory.render_evictions(files.eviction_counts)
+            + report_tables.states_table(lanes, attempts)
         ),
-        "sensitivity": Html(report_sections.sensitivity(files) + report_levels.by_level(files.levels)),
-        "deviations": report_sections.deviations(files),
-        "provenance": report_sections.provenance(files),
-        "protocol": report_sections.protocol(files),
+        "sensitivity": Html(report_sections.render_sensitivity(files) + report_levels.levels_table(files.levels)),
+        "deviations": report_sections.render_deviations(files),
+        "provenance": report_sections.render_provenance(files),
+        "protocol": report_sections.render_protocol(files),
     }
-    return parts if files.anatomy is None else {**parts, "anatomy": report_anatomy.anatomy(files.anatomy)}
+    return parts if files.anatomy is None else {**parts, "anatomy": report_anatomy.render_anatomy(files.anatomy)}
 
 
-def _behind(files: Finished) -> list[list[Behind]]:
+def _contrast_answers(files: JudgedStudy) -> list[list[DiscordantAnswer]]:
     """Return the first gained and lost answers of each contrast; fewer of each with more contrasts."""
     contrasts = files.judged["contrasts"]
-    most = max(1, min(4, LANES // (2 * len(contrasts))))
-    return [broken.behind(files, contrast, most) for contrast in contrasts]
+    max_answers = max(1, min(4, MAX_ANSWERS // (2 * len(contrasts))))
+    return [discordant_answers.find_discordant(files, contrast, max_answers) for contrast in contrasts]
 
 
-def _fitted(parts: Mapping[str, Html], drawings: Mapping[str, Html]) -> str:
+def _fit_drawings(parts: Mapping[str, Html], drawings: Mapping[str, Html]) -> str:
     """Return the page with the drawings that fit; a smaller drawing may follow one that was left out."""
-    about = sentences(glossary.ABOUT["cells"])
-    room = LARGEST - len(_page({**parts, "cells": about + parts["cells"]}).encode()) - 1_000
-    held: dict[str, list[Html]] = {"cells": [], "anatomy": []}
-    left: dict[str, list[str]] = {"cells": [], "anatomy": []}
+    about = paragraphs(glossary.SECTION_NOTES["cells"])
+    free_bytes = MAX_BYTES - len(_render_page({**parts, "cells": about + parts["cells"]}).encode()) - 1_000
+    included: dict[str, list[Html]] = {"cells": [], "anatomy": []}
+    omitted: dict[str, list[str]] = {"cells": [], "anatomy": []}
     for name, drawing in drawings.items():
-        section = "anatomy" if name.startswith(ANATOMY) and "anatomy" in parts else "cells"
-        if len(drawing.encode()) <= room:
-            held[section].append(drawing)
-            room -= len(drawing.encode())
+        section = "anatomy" if name.startswith(ANATOMY_PREFIX) and "anatomy" in parts else "cells"
+        if len(drawing.encode()) <= free_bytes:
+            included[section].append(drawing)
+            free_bytes -= len(drawing.encode())
         else:
-            left[section].append(f"figures/{name}.svg")
-    drawn = {
-        section: Html("".join([*held[section], sentences(f"{OUT}: {', '.join(names)}." if names else "")]))
-        for section, names in left.items()
+            omitted[section].append(f"figures/{name}.svg")
+    drawing_html = {
+        section: Html("".join([*included[section], paragraphs(f"{LEFT_OUT}: {', '.join(names)}." if names else "")]))
+        for section, names in omitted.items()
     }
-    whole = {**parts, "cells": Html(about + drawn["cells"] + parts["cells"])}
+    page_parts = {**parts, "cells": Html(about + drawing_html["cells"] + parts["cells"])}
     if "anatomy" in parts:
-        whole["anatomy"] = Html(parts["anatomy"] + drawn["anatomy"])
-    return _page(whole)
+        page_parts["anatomy"] = Html(parts["anatomy"] + drawing_html["anatomy"])
+    return _render_page(page_parts)
 
 
-def _drawn(path: Path) -> Html:
+def _drawing_html(path: Path) -> Html:
     caption, alt = glossary.DRAWINGS.get(path.stem, (path.stem, path.stem))
     return markup.drawing(path.read_text("utf-8"), alt, caption)
 
 
-def _page(parts: Mapping[str, str]) -> str:
-    titles = {name: title for name, title in (OPEN | FOLDED).items() if name in parts}
-    links = [element("li", element("a", LINKS[name], href=f"#{name}")) for name in titles]
+def _render_page(parts: Mapping[str, str]) -> str:
+    titles = {name: title for name, title in (OPEN_SECTIONS | FOLDED_SECTIONS).items() if name in parts}
+    links = [element("li", element("a", LINK_TITLES[name], href=f"#{name}")) for name in titles]
     sections = [
         element("section", element("h2", titles[name]), parts[name], id=name)
-        for name in OPEN
+        for name in OPEN_SECTIONS
         if name in titles
     ]
-    folds = {name: title for name, title in FOLDED.items() if name in parts}
-    closed = [markup.folded(title, Html(parts[name]), name) for name, title in folds.items()]
+    folds = {name: title for name, title in FOLDED_SECTIONS.items() if name in parts}
+    closed = [markup.folded_section(title, Html(parts[name]), name) for name, title in folds.items()]
     names = ". ".join(folds.values())
     return markup.page(
         Html(parts["title"]),
-        markup.skip("contrasts", "Skip to the registered contrasts"),
+        markup.skip_link("contrasts", "Skip to the registered contrasts"),
         element("header", parts["heading"]),
         element("nav", element("ul", *links), aria_label="Sections"),
-        element(
-            "main", *sections, *closed, element("p", f"Printed while open: {names}.", class_="unprinted")
-        ),
+        element("main", *sections, *closed, element("p", f"Printed while open: {names}.", class_="unprinted")),
     )
 
 
-def _write(path: Path, text: str) -> Path:
+def _write_atomically(path: Path, text: str) -> Path:
     """Write the file atomically."""
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, "utf-8", newline="\n")
@@ -203,14 +204,14 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def _written(folder: Path) -> tuple[Path, ...]:
-    own = any((folder / name).exists() for name in ("protocol.toml", "lock.json", "verdict.json"))
-    return (report(folder) if own else index(folder),)
+def _write_report(folder: Path) -> tuple[Path, ...]:
+    is_registration = any((folder / name).exists() for name in ("protocol.toml", "lock.json", "verdict.json"))
+    return (report(folder) if is_registration else index(folder),)
 
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a judged registration, or the folder of all of them"}
-    return command("report", __doc__, folder, _written, (NoVerdict, RecordError), argv)
+    return run_command("report", __doc__, folder, _write_report, (NoVerdict, RecordError), argv)
 
 
 if __name__ == "__main__":

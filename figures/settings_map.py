@@ -12,11 +12,11 @@ Exit status: 0 drawn; 2 the arms form no grid (it says what varies), or there ar
 import sys
 from pathlib import Path
 
-from analysis.explored.settings_grid import NoGrid
-from analysis.output.command import command
-from analysis.studies.study_files import RecordError, development, read
-from figures.canvas import page
-from figures.plots.settings_map import mapped, settings_map
+from analysis.exploratory.settings_grid import NoGrid
+from analysis.judgement.study_files import RecordError, read_development, read_study
+from figures.drawing import page
+from figures.plots.settings_map import settings_map, settings_panels
+from protocol.formats.argument_parser import run_command
 
 __all__ = ["draw"]
 
@@ -27,10 +27,10 @@ def draw(folder: Path, rows: str | None = None, columns: str | None = None) -> t
     Raises NoGrid, NoVerdict for a verdict that cannot be read, and RecordError.
     """
     folder = Path(folder)
-    judged = page.judged(folder) if (folder / "verdict.json").exists() else None
-    study = development(folder) if judged is None else read(folder)
-    data = study.lock, *mapped(study.lock, study.lanes, rows, columns)
-    return page.write(folder / "figures", settings_map, judged, *data)
+    judged = page.read_judged(folder) if (folder / "verdict.json").exists() else None
+    study = read_development(folder) if judged is None else read_study(folder)
+    data = study.lock, *settings_panels(study.lock, study.lanes, rows, columns)
+    return page.write_drawing(folder / "figures", settings_map, judged, *data)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         "columns": "path of the other",
     }
     refusals = (NoGrid, page.NoVerdict, RecordError)
-    return command("settings-map", __doc__, folder, draw, refusals, argv, options=options)
+    return run_command("settings-map", __doc__, folder, draw, refusals, argv, options=options)
 
 
 if __name__ == "__main__":

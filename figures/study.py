@@ -17,33 +17,33 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from analysis.anatomy.reading import NothingLabelled
-from analysis.explored.cost import NothingMeasured, measured
-from analysis.explored.settings_grid import NoGrid
-from analysis.output.command import command
-from analysis.output.phases import phase
-from analysis.studies.study_files import RecordError, read
+from analysis.anatomy.traces import NothingLabelled
+from analysis.exploratory.cost import NothingMeasured, read_costs
+from analysis.exploratory.settings_grid import NoGrid
+from analysis.judgement.study_files import RecordError, read_study
 from figures.anatomy import drawings as of_anatomy
-from figures.canvas import numbers, page
-from figures.canvas.anatomies import told
-from figures.canvas.traces import traces
 from figures.cost import drawings as of_cost
-from figures.plots.ablation import ablation, variants
+from figures.drawing import formatting, page
+from figures.drawing.anatomy_report import read_report
+from figures.drawing.memory_traces import read_traces
+from figures.plots.ablation import ablation, is_ablation
 from figures.plots.accuracy import accuracy
-from figures.plots.budget_curve import budget_curve, curves
-from figures.plots.collapse import collapse, endings, markdown
-from figures.plots.cost_curve import cost_curve, costs
+from figures.plots.budget_curve import budget_curve, budget_curves
+from figures.plots.collapse import collapse, count_endings, format_markdown
+from figures.plots.cost_curve import cost_curve, decoding_costs
 from figures.plots.forest import forest
 from figures.plots.forest_narrow import forest_narrow
-from figures.plots.levels import levelled, levels
-from figures.plots.needle import needle, placed
-from figures.plots.settings_map import mapped, settings_map
+from figures.plots.levels import accuracy_by_level, levels
+from figures.plots.needle import needle, needle_cells
+from figures.plots.settings_map import settings_map, settings_panels
 from figures.plots.trajectories import trajectories
+from protocol.formats.argument_parser import run_command
+from protocol.formats.progress_display import phase
 
 __all__ = ["draw"]
 
 
-def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -> tuple[Path, ...]:
+def draw(folder: Path, witness: str = formatting.WITNESS, to: Path | None = None) -> tuple[Path, ...]:
     """Draw FOLDER/verdict.json and FOLDER/records into FOLDER/figures, or into `to`/figures.
 
     witness: as for `page.judged`.
@@ -51,48 +51,48 @@ def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -
     Raises NoVerdict and `analysis.judgement.study_files.RecordError`, before anything is written.
     """
     folder = Path(folder)
-    judged, study = page.judged(folder, witness), read(folder)
+    judged, study = page.read_judged(folder, witness), read_study(folder)
     drawings: list[tuple[Any, ...]] = [(accuracy, study.lanes)]
-    if places := curves(judged, study.lock, study.lanes):
-        drawings.append((budget_curve, study.lock, places))
-    arms = traces(folder, study.lock)
-    answers = endings(study.lanes) if any(arm.events for arm in arms) else []
+    if curve_points := budget_curves(judged, study.lock, study.lanes):
+        drawings.append((budget_curve, study.lock, curve_points))
+    arms = read_traces(folder, study.lock)
+    answers = count_endings(study.lanes) if any(arm.events for arm in arms) else []
     if answers:
-        drawings.append((cost_curve, study.lock, costs(judged, study.lanes)))
+        drawings.append((cost_curve, study.lock, decoding_costs(judged, study.lanes)))
     with contextlib.suppress(NoGrid):
-        drawings.append((settings_map, study.lock, *mapped(study.lock, study.lanes)))
-    if depths := placed(study.lanes):
+        drawings.append((settings_map, study.lock, *settings_panels(study.lock, study.lanes)))
+    if depths := needle_cells(study.lanes):
         drawings.append((needle, depths))
-    if cells := levelled(study.lanes):
+    if cells := accuracy_by_level(study.lanes):
         drawings.append((levels, cells))
-    if variants(judged, study.lock):
+    if is_ablation(judged, study.lock):
         drawings.append((ablation, study.lock))
     if answers:
         drawings += [(trajectories, arms), (collapse, answers)]
     target = (to or folder) / "figures"
     with phase("drawing forest"):
-        drawn = [*page.write(target, forest, judged)]
-        drawn += page.write(target, forest_narrow, judged, name="forest-narrow", png=False)
+        written = [*page.write_drawing(target, forest, judged)]
+        written += page.write_drawing(target, forest_narrow, judged, name="forest-narrow", png=False)
     for drawing, *data in drawings:
         with phase(f"drawing {drawing.__name__}"):
-            drawn += page.write(target, drawing, judged, *data)
+            written += page.write_drawing(target, drawing, judged, *data)
     with contextlib.suppress(NothingMeasured):
-        for drawing, *data in of_cost(measured(folder), judged, study):
+        for drawing, *data in of_cost(read_costs(folder), judged, study):
             with phase(f"drawing {drawing.__name__}"):
-                drawn += page.write(target, drawing, *data)
+                written += page.write_drawing(target, drawing, *data)
     with contextlib.suppress(NothingLabelled):
-        for drawing, *data in of_anatomy(told(folder)):
+        for drawing, *data in of_anatomy(read_report(folder)):
             with phase(f"drawing {drawing.__name__}"):
-                drawn += page.write(target, drawing, *data)
+                written += page.write_drawing(target, drawing, *data)
     if answers:
-        drawn.append(target / "collapse.md")
-        drawn[-1].write_text(markdown(judged, answers), "utf-8")
-    return tuple(drawn)
+        written.append(target / "collapse.md")
+        written[-1].write_text(format_markdown(judged, answers), "utf-8")
+    return tuple(written)
 
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return command("draw", __doc__, folder, draw, (page.NoVerdict, RecordError), argv)
+    return run_command("draw", __doc__, folder, draw, (page.NoVerdict, RecordError), argv)
 
 
 if __name__ == "__main__":

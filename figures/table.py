@@ -10,18 +10,18 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.output import terms
-from analysis.output.command import command
-from analysis.rules import full_cache
-from figures.canvas import numbers, page
-from figures.canvas.rows import place
-from figures.html.answer import answer
+from analysis.rules import full_cache_gate
+from figures.drawing import formatting, page
+from figures.drawing.table_rows import cell_of
+from figures.report_page.answer import format_answer
+from protocol.formats import terms
+from protocol.formats.argument_parser import run_command
 
 __all__ = ["verdict_table"]
 
 WIDTH = 110
 # Terms of the table that the help explains.
-WORDS = (
+EXPLAINED_TERMS = (
     *(
         "CONFIRMED",
         "REFUTED",
@@ -35,45 +35,45 @@ WORDS = (
     *("UNANCHORED", "uninformative", "n", "pp", "95 % interval", "p", "Bonferroni", "cache", "charged"),
     *("matched", "better, worse", "accuracy", "slot", "peak", "no answer", "truncated", "failed lane"),
 )
-NAME = 24  # longest name, in columns, that is not shortened if a row has room
+MAX_NAME = 24  # longest name, in columns, that is not shortened if a row has room
 
 
-def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> str:
+def verdict_table(judged: Mapping[str, Any], witness: str = formatting.WITNESS) -> str:
     """Format verdict, answer, contrasts, arms, and what the study proves and does not prove.
 
     witness: the external witness of the study, from `protocol.evidence.external.anchors` after verification.
     """
-    alone = len({one["subject"] for one in judged["contrasts"]}) == 1
-    heads = [head if alone or head != "against" else "arms" for head in CONTRASTS]
-    rows, charges = [_contrast(one, alone) for one in judged["contrasts"]], _charges(judged)
-    if numbers.matched_by(judged["contrasts"]) != "slots":  # bytes decide, and slots are printed too
+    has_one_subject = len({entry["subject"] for entry in judged["contrasts"]}) == 1
+    heads = [head if has_one_subject or head != "against" else "arms" for head in CONTRAST_HEADINGS]
+    rows, charges = [_contrast_cells(entry, has_one_subject) for entry in judged["contrasts"]], _charge_cells(judged)
+    if formatting.memory_basis(judged["contrasts"]) != "slots":  # bytes decide, and slots are printed too
         heads[-2:] = ["bytes", "slots", ""]
-        rows = [(*row[:-1], _slots(one), row[-1]) for row, one in zip(rows, judged["contrasts"], strict=True)]
+        rows = [(*row[:-1], _slot_ratio(entry), row[-1]) for row, entry in zip(rows, judged["contrasts"], strict=True)]
     if any(charges):
         heads.insert(-1, "charge")
         rows = [(*row[:-1], charge, row[-1]) for row, charge in zip(rows, charges, strict=True)]
     parts = [
-        f"{numbers.word(judged)}  {numbers.grade(judged['label'])}  {witness}  {judged['title']}",
-        numbers.verdict_line(judged),
-        *filter(None, [full_cache.word(judged)]),
+        f"{formatting.verdict_text(judged)}  {formatting.sample_grade(judged['label'])}  {witness}  {judged['title']}",
+        formatting.rule_line(judged),
+        *filter(None, [full_cache_gate.describe_gate(judged)]),
         "",
-        answer(judged),
+        format_answer(judged),
         "",
-        *_aligned(heads, rows),
-        *numbers.scores(judged["contrasts"]),
+        *_align_columns(heads, rows),
+        *formatting.score_notes(judged["contrasts"]),
         "",
-        *_aligned(ARMS, [_arm(one) for one in judged["arms"]]),
+        *_align_columns(ARM_HEADINGS, [_arm_cells(entry) for entry in judged["arms"]]),
     ]
     missing = judged["missing"]
     if missing["lanes"]:
         parts += ["", f"{missing['lanes']} of {missing['registered']} lanes have no grade"]
     for heading, key in (("Proves", "proves"), ("Does not prove", "does_not_prove")):
         parts += ["", heading, *(f"- {sentence}" for sentence in judged[key] or ["nothing"])]
-    return "\n".join(line for part in parts for line in _wrapped(part))
+    return "\n".join(line for part in parts for line in _wrap_line(part))
 
 
-CONTRASTS = ("model", "task", "budget", "against", "n", "pp", "95 % interval", "p", "cache", "")
-ARMS = (
+CONTRAST_HEADINGS = ("model", "task", "budget", "against", "n", "pp", "95 % interval", "p", "cache", "")
+ARM_HEADINGS = (
     "model",
     "task",
     "budget",
@@ -88,65 +88,65 @@ ARMS = (
 )
 
 
-def _contrast(one: Mapping[str, Any], alone: bool) -> tuple[str, ...]:
+def _contrast_cells(contrast: Mapping[str, Any], has_one_subject: bool) -> tuple[str, ...]:
     """Return the cells of a contrast. has_one_subject: the line of the rule names it."""
     where = (
-        *place(one),
-        one["against"] if alone else f"{one['subject']}, {one['against']}",
-        numbers.size(one),
+        *cell_of(contrast),
+        contrast["against"] if has_one_subject else f"{contrast['subject']}, {contrast['against']}",
+        formatting.format_size(contrast),
     )
-    if one["difference"] is None:
+    if contrast["difference"] is None:
         return (*where, "", "not estimated", "", "", "")
-    mark = "better" if one["better"] else "worse" if one["worse"] else ""
+    mark = "better" if contrast["better"] else "worse" if contrast["worse"] else ""
     return (
         *where,
-        numbers.points(one["difference"]),
-        numbers.interval(one["low"], one["high"]),
-        numbers.p_value(one["p"]),
-        f"{float(one['cache_ratio']):.3f}",
-        mark if one["matched"] else "unmatched" if one.get("saves") is None else "saves nothing",
+        formatting.format_points(contrast["difference"]),
+        formatting.format_interval(contrast["low"], contrast["high"]),
+        formatting.format_p(contrast["p"]),
+        f"{float(contrast['cache_ratio']):.3f}",
+        mark if contrast["matched"] else "unmatched" if contrast.get("saves") is None else "saves nothing",
     )
 
 
-def _slots(one: Mapping[str, Any]) -> str:
+def _slot_ratio(contrast: Mapping[str, Any]) -> str:
     """Format the ratio of mean slots."""
-    found = (one.get("memory") or {"ratios": {}})["ratios"].get("slots")
-    return "" if found is None else f"{float(found):.3f}"
+    ratio = (contrast.get("memory") or {"ratios": {}})["ratios"].get("slots")
+    return "" if ratio is None else f"{float(ratio):.3f}"
 
 
-def _charges(judged: Mapping[str, Any]) -> list[str]:
-    return [numbers.charge(one) for one in judged["contrasts"]]
+def _charge_cells(judged: Mapping[str, Any]) -> list[str]:
+    return [formatting.memory_charge(contrast) for contrast in judged["contrasts"]]
 
 
-def _arm(one: Mapping[str, Any]) -> tuple[str, ...]:
+def _arm_cells(arm: Mapping[str, Any]) -> tuple[str, ...]:
     measured = [("accuracy", ".3f"), ("mean_slots", ".1f"), ("peak_slots", ".1f"), ("mean_tokens", ".1f")]
-    printed = ["" if one[name] is None else format(float(one[name]), how) for name, how in measured]
-    counts = [str(one[name]) for name in ("no_answer", "truncated", "failed")]
-    return (*place(one), one["arm"], *printed, *counts)
+    printed = ["" if arm[name] is None else format(float(arm[name]), spec) for name, spec in measured]
+    counts = [str(arm[name]) for name in ("no_answer", "truncated", "failed")]
+    return (*cell_of(arm), arm["arm"], *printed, *counts)
 
 
-def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _align_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Align text left and numbers right; the first four columns are shortened if a row is too wide."""
-    for name in range(NAME, 1, -1):
-        table = [[*(_short(cell, name) for cell in row[:4]), *row[4:]] for row in (head, *rows)]
+    for name in range(MAX_NAME, 1, -1):
+        table = [[*(_shorten(cell, name) for cell in row[:4]), *row[4:]] for row in (head, *rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         if sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
             break
-    words = [i < 4 or title == "" for i, title in enumerate(head)]
-    return ["  ".join(map(_set, row, widths, words)).rstrip() for row in table]
+    is_text = [i < 4 or title == "" for i, title in enumerate(head)]
+    return ["  ".join(map(_pad_cell, row, widths, is_text)).rstrip() for row in table]
 
 
-def _set(cell: str, width: int, word: bool) -> str:
-    return cell.ljust(width) if word else cell.rjust(width)
+def _pad_cell(cell: str, width: int, is_text: bool) -> str:
+    return cell.ljust(width) if is_text else cell.rjust(width)
 
 
-def _short(name: str, longest: int) -> str:
+def _shorten(name: str, longest: int) -> str:
     """Shorten a long name in the middle, since names may differ at either end."""
     end = (longest - 1) // 2
     return name if len(name) <= longest else f"{name[: longest - 1 - end]}…{name[len(name) - end :]}"
 
 
-def _wrapped(line: str) -> list[str]:
+def _wrap_line(line: str) -> list[str]:
     if len(line) <= WIDTH:
         return [line]
     return textwrap.wrap(line, WIDTH, subsequent_indent="  ")
@@ -154,8 +154,8 @@ def _wrapped(line: str) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    doc = f"{__doc__}\n{terms.told(*WORDS)}"
-    return command("table", doc, folder, page.judged, page.NoVerdict, argv, show=verdict_table)
+    doc = f"{__doc__}\n{terms.format_terms(*EXPLAINED_TERMS)}"
+    return run_command("table", doc, folder, page.read_judged, page.NoVerdict, argv, show=verdict_table)
 
 
 if __name__ == "__main__":

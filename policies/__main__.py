@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from policies import agreements
-from policies.calibrated import Calibrated
+from policies.calibration import Calibrated
 from policies.catalogue import get, names
 from policies.contract import (
     AttentionSignal,
@@ -33,16 +33,16 @@ from policies.contract import (
     Signal,
     UnknownPolicy,
 )
-from policies.described import DESCRIBED, FAMILIES
-from protocol.evidence.bytes.shown import put
-from protocol.evidence.mistakes import OneLine, hint
+from policies.descriptions import DESCRIPTIONS, FAMILIES
 from policies.policy import Policy
 from policies.structure import structure
+from protocol.formats.escape import print_escaped
+from protocol.formats.suggestions import OneLineParser, suggest
 
 __all__ = ["main"]
 
 WIDTH = 110
-KINDS = {
+SIGNAL_LABELS = {
     AttentionSignal: "attention",
     HiddenSignal: "hidden states",
     CacheSignal: "keys and values",
@@ -51,7 +51,7 @@ KINDS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = OneLine(
+    parser = OneLineParser(
         prog="kv-prereg policies", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("name", nargs="?", help="a policy, of which all is said")
@@ -61,109 +61,107 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("name a policy or a family, not both")
     try:
         if args.name is not None:
-            lines = _of_one(args.name)
+            lines = _format_policy(args.name)
         elif args.family is None or args.family in FAMILIES:
-            lines = _listed(args.family)
+            lines = _format_list(args.family)
         else:
-            raise UnknownPolicy(f"no family named {args.family!r}; {hint(args.family, FAMILIES)}")
-    except ValueError as refused:
-        put(f"{type(refused).__name__}: {' '.join(str(refused).split())}", sys.stderr)
+            raise UnknownPolicy(f"no family named {args.family!r}; {suggest(args.family, FAMILIES)}")
+    except ValueError as error:
+        print_escaped(f"{type(error).__name__}: {' '.join(str(error).split())}", sys.stderr)
         return 2
-    put("\n".join(lines), sys.stdout)
+    print_escaped("\n".join(lines), sys.stdout)
     return 0
 
 
-def _listed(family: str | None) -> list[str]:
+def _format_list(only: str | None) -> list[str]:
     """Format every policy, or those of one family, two lines each."""
-    every, lines = names(), []
-    for one, about in FAMILIES.items():
-        own = [name for name, described in DESCRIBED.items() if described.family == one and name in every]
-        if own and family in (None, one):
-            lines += ["", f"{one}: {about}"]
-            for name in own:
-                lines += [f"  {name:<28}{DESCRIBED[name].line}", *_below(_facts(name))]
-    if others := [name for name in every if name not in DESCRIBED and family is None]:
+    catalogue, lines = names(), []
+    for family, about in FAMILIES.items():
+        members = [name for name, described in DESCRIPTIONS.items() if described.family == family and name in catalogue]
+        if members and only in (None, family):
+            lines += ["", f"{family}: {about}"]
+            for name in members:
+                lines += [f"  {name:<28}{DESCRIPTIONS[name].line}", *_indent(_format_facts(name))]
+    if others := [name for name in catalogue if name not in DESCRIPTIONS and only is None]:
         lines += ["", "of other distributions: not described here"]
         for name in others:
-            lines += [f"  {name}", *_below(_facts(name))]
+            lines += [f"  {name}", *_indent(_format_facts(name))]
     return lines[1:]
 
 
-def _below(text: str) -> list[str]:
+def _indent(text: str) -> list[str]:
     indent = 30 * " "
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
-def _of_one(name: str) -> list[str]:
+def _format_policy(name: str) -> list[str]:
     policy = get(name)
-    described = DESCRIBED.get(name)
-    about = (
-        f"{described.family}: {described.line}"
-        if described
-        else "of another distribution: not described here"
-    )
-    settings, told = structure(policy), agreements.told(name)
-    wide = max(map(len, settings))
+    described = DESCRIPTIONS.get(name)
+    about = f"{described.family}: {described.line}" if described else "of another distribution: not described here"
+    settings, agreement = structure(policy), agreements.format_agreement(name)
+    width = max(map(len, settings))
     return [
         f"{name}, {about}",
-        *textwrap.wrap(_facts(name), WIDTH),
+        *textwrap.wrap(_format_facts(name), WIDTH),
         "",
-        *(f"    {line}".rstrip() for line in _documented(name, policy).splitlines()),
+        *(f"    {line}".rstrip() for line in _find_docstring(name, policy).splitlines()),
         "",
-        *([*told, ""] if told else []),
+        *([*agreement, ""] if agreement else []),
         "Settings by their paths; a name with () is a part, which is not set:",
-        *(f"    {path:<{wide}}  {text}" for path, text in settings.items()),
+        *(f"    {path:<{width}}  {text}" for path, text in settings.items()),
     ]
 
 
-def _facts(name: str) -> str:
+def _format_facts(name: str) -> str:
     """Return the source, the measured signals, when the policy evicts and whether it protects any slot."""
-    source = [DESCRIBED[name].source] if name in DESCRIBED else []
+    source = [DESCRIPTIONS[name].source] if name in DESCRIPTIONS else []
     try:
         policy = get(name)
-    except Exception as broken:  # code of another distribution, which keeps no list from the reader
-        return f"refused: {' '.join(str(broken).split())}"
-    return "; ".join([*source, f"needs {_needs(policy.needs)}", _events(policy), _protects(policy)])
+    except Exception as error:  # code of another distribution, which keeps no list from the reader
+        return f"refused: {' '.join(str(error).split())}"
+    return "; ".join(
+        [*source, f"needs {_format_needs(policy.needs)}", _format_cadence(policy), _format_protection(policy)]
+    )
 
 
-def _needs(signals: Iterable[Signal]) -> str:
-    kinds = {words for signal in signals for kind, words in KINDS.items() if isinstance(signal, kind)}
-    measured = [words for words in KINDS.values() if words in kinds]
+def _format_needs(signals: Iterable[Signal]) -> str:
+    kinds = {label for signal in signals for kind, label in SIGNAL_LABELS.items() if isinstance(signal, kind)}
+    labels = [label for label in SIGNAL_LABELS.values() if label in kinds]
     calibrated = sorted(signal.name for signal in signals if isinstance(signal, Calibrated))
-    named = [f"calibrated statistics ({', '.join(calibrated)})"] if calibrated else []
-    return ", ".join([*measured, *named]) or "nothing"
+    statistics = [f"calibrated statistics ({', '.join(calibrated)})"] if calibrated else []
+    return ", ".join([*labels, *statistics]) or "nothing"
 
 
-def _events(policy: Policy) -> str:
+def _format_cadence(policy: Policy) -> str:
     if not policy.evicts:
         return "never evicts"
-    return "no events while decoding" if policy.uncarried else "events while decoding"
+    return "no events while decoding" if policy.prefill_only_signals else "events while decoding"
 
 
-def _protects(policy: Policy) -> str:
+def _format_protection(policy: Policy) -> str:
     """Call the protection after a prompt of 64 slots and after 32 more, under a budget of 48."""
     prompt, later = (torch.ones(1, 1, slots, dtype=torch.bool) for slots in (64, 96))
-    first = policy.protect.slots(prompt, 48, decoding=False)
-    then = policy.protect.slots(later, 48, decoding=True, prompt=torch.arange(96).view(1, 1, -1) < 64)
-    return "protects slots" if first.any() or then.any() else "protects nothing"
+    at_prefill = policy.protect.slots(prompt, 48, decoding=False)
+    while_decoding = policy.protect.slots(later, 48, decoding=True, prompt=torch.arange(96).view(1, 1, -1) < 64)
+    return "protects slots" if at_prefill.any() or while_decoding.any() else "protects nothing"
 
 
-def _documented(name: str, policy: Policy) -> str:
+def _find_docstring(name: str, policy: Policy) -> str:
     """Return the docstring of the factory of a policy or, for a variant without one, of its parent."""
-    made = _factories()
-    for factory in made.values():
-        if _makes(factory, policy):
+    factories = _factories()
+    for factory in factories.values():
+        if _builds(factory, policy):
             return inspect.getdoc(factory) or ""
-    words, home = name.replace("-", "_").split("_"), type(policy.scoring).__module__.rpartition(".")[2]
-    for parent in (*("_".join(words[:count]) for count in range(len(words), 0, -1)), home):
-        if parent in made:
-            return f"Of {parent}, from which it starts:\n\n{inspect.getdoc(made[parent])}"
+    parts, module = name.replace("-", "_").split("_"), type(policy.scoring).__module__.rpartition(".")[2]
+    for parent in (*("_".join(parts[:count]) for count in range(len(parts), 0, -1)), module):
+        if parent in factories:
+            return f"Of {parent}, from which it starts:\n\n{inspect.getdoc(factories[parent])}"
     return inspect.getdoc(type(policy.scoring)) or ""
 
 
-def _makes(factory: Callable[..., Any], policy: Policy) -> bool:
-    needed = inspect.signature(factory).parameters.values()
-    return all(one.default is not one.empty for one in needed) and bool(factory() == policy)
+def _builds(factory: Callable[..., Any], policy: Policy) -> bool:
+    parameters = inspect.signature(factory).parameters.values()
+    return all(parameter.default is not parameter.empty for parameter in parameters) and bool(factory() == policy)
 
 
 def _factories() -> dict[str, Callable[..., Any]]:
@@ -175,7 +173,6 @@ def _factories() -> dict[str, Callable[..., Any]]:
         for function in vars(module).values()
         if inspect.isfunction(function) and function.__annotations__.get("return") == "Policy"
     }
-
 
 
 if __name__ == "__main__":

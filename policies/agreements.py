@@ -11,34 +11,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FILE", "told"]
+__all__ = ["FILE", "format_agreement"]
 
 FILE = Path(__file__).with_name("agreements.toml")
 
 
-def told(policy: str, file: Path | None = None) -> list[str]:
+def format_agreement(policy: str, file: Path | None = None) -> list[str]:
     """Format the agreement of a policy, per study, model, task and budget; empty if nothing was measured."""
     file = file or FILE
     if not file.exists():
         return []
-    measured = tomllib.loads(file.read_text("utf-8")).get("agreement", [])
-    rows = [one for one in measured if one["policy"] == policy]
+    entries = tomllib.loads(file.read_text("utf-8")).get("agreement", [])
+    rows = [row for row in entries if row["policy"] == policy]
     if not rows:
         return []
     return [
         "Agreement with what answers needed, where it was measured (docs/anatomy.md): of one eviction, at",
         "the cut, on traces that the full cache answers. AUC .5: needed tokens are kept as often as others;",
         "95 % intervals over traces, each by itself.",
-        *(f"    {line}" for line in _lines(rows)),
+        *(f"    {line}" for line in _format_rows(rows)),
     ]
 
 
-def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
-    for one in rows:
-        limits = f" [{one['low']}, {one['high']}]" if "low" in one else ""
-        study = f"{one['study']} ({one['changed']})" if one["changed"] else one["study"]
-        yield f"{study}, {one['model']}, {one['task']}, {one['reading']}, budget {one['budget']}:"
+def _format_rows(rows: list[dict[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        interval = f" [{row['low']}, {row['high']}]" if "low" in row else ""
+        study = f"{row['study']} ({row['changed']})" if row["changed"] else row["study"]
+        yield f"{study}, {row['model']}, {row['task']}, {row['reading']}, budget {row['budget']}:"
         yield (
-            f"    keeps {one['kept']} of the needed tokens, AUC {one['auc']}{limits}; "
-            f"{one['accuracy']} of {one['traces']} answers correct"
+            f"    keeps {row['kept']} of the needed tokens, AUC {row['auc']}{interval}; "
+            f"{row['accuracy']} of {row['traces']} answers correct"
         )

@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool1d, pad
 
-from policies.contract import Rows, Scores, Signal, View
+from policies.contract import AttentionRows, Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
-from policies.signals import EveryLayer, group_mean, of_all_layers, wide
+from policies.signals import EveryLayer, group_mean, read_signal, upcast
 from policies.snapkv import refuse_window
 
-__all__ = ["Holistic", "RecentLogits", "ValuePrior", "ahakv", "gain", "recent_attention", "value_prior"]
+__all__ = ["Holistic", "RecentLogits", "ValuePrior", "ahakv", "recent_attention", "softmax_gain", "value_prior"]
 
 
-def gain(seen: Tensor, budget: int) -> Tensor:
+def softmax_gain(token_counts: Tensor, budget: int) -> Tensor:
     """Return the factor for scaled logits of rows with `token_counts` [row] tokens: sqrt(2 log(i / k)).
 
     The entropy of a softmax over i logits of normally distributed queries and keys of d entries, times
@@ -30,17 +30,17 @@ def gain(seen: Tensor, budget: int) -> Tensor:
     the budget, for lambda = sqrt(2 log(i / k) / d); the logits are already divided by sqrt(d). The factor is
     0 (uniform attention) if the row has no more tokens than the budget (ours; the formula is undefined).
     """
-    return (2 * (seen.double() / budget).log().clamp(min=0)).sqrt()
+    return (2 * (token_counts.double() / budget).log().clamp(min=0)).sqrt()
 
 
-def recent_attention(logits: Tensor, seen: Tensor, budget: int) -> Tensor:
+def recent_attention(logits: Tensor, token_counts: Tensor, budget: int) -> Tensor:
     """Return S: logits [q_head, row, slot], -inf where masked -> [q_head, slot], summed over the rows.
 
     token_counts [row]: the number of tokens up to each row, evicted ones included.
     """
-    unseen = logits == -torch.inf
-    sharpened = (logits * gain(seen, budget).to(logits.dtype)[:, None]).masked_fill(unseen, -torch.inf)
-    return sharpened.softmax(-1).masked_fill(unseen.all(-1, keepdim=True), 0).sum(1)
+    masked = logits == -torch.inf
+    sharpened = (logits * softmax_gain(token_counts, budget).to(logits.dtype)[:, None]).masked_fill(masked, -torch.inf)
+    return sharpened.softmax(-1).masked_fill(masked.all(-1, keepdim=True), 0).sum(1)
 
 
 def value_prior(values: Tensor, filled: Tensor, kernel: int) -> Tensor:
@@ -49,10 +49,10 @@ def value_prior(values: Tensor, filled: Tensor, kernel: int) -> Tensor:
     Squared Euclidean norms, averaged over the filled slots among `kernel` neighbours, divided by the largest
     of the head.
     """
-    there = filled.to(wide(values).dtype)
-    squares = wide(values).square().sum(-1).masked_fill(~filled, 0)
-    counted = avg_pool1d(torch.stack([squares, there]), kernel, stride=1, padding=kernel // 2)
-    means = (counted[0] / counted[1]).masked_fill(~filled, 0)
+    present = filled.to(upcast(values).dtype)
+    squares = upcast(values).square().sum(-1).masked_fill(~filled, 0)
+    sums = avg_pool1d(torch.stack([squares, present]), kernel, stride=1, padding=kernel // 2)
+    means = (sums[0] / sums[1]).masked_fill(~filled, 0)
     largest = means.amax(-1, keepdim=True)
     return means / torch.where(largest > 0, largest, 1)
 
@@ -68,13 +68,13 @@ class RecentLogits(EveryLayer):
     window: int
     raw: ClassVar[bool] = True
 
-    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
+    def attend(self, rows: AttentionRows, before: Tensor | None) -> Tensor:
         assert rows.logits is not None
-        own = rows.logits[..., max(0, rows.total - self.window - rows.start) :, :].clone()
+        logits = rows.logits[..., max(0, rows.total - self.window - rows.start) :, :].clone()
         if before is None:
-            return own
-        longer = pad(before, (0, own.shape[-1] - before.shape[-1]), value=-torch.inf)
-        return torch.cat([longer, own], -2)
+            return logits
+        padded = pad(before, (0, logits.shape[-1] - before.shape[-1]), value=-torch.inf)
+        return torch.cat([padded, logits], -2)
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,14 @@ class Holistic:
         if view.budget is None:
             raise ValueError("view.budget must say how many slots the event may leave: AhaKV scores by it")
         scores = []
-        logits = of_all_layers(view, RecentLogits(self.window))
-        priors = of_all_layers(view, ValuePrior(self.kernel))
-        for own, prior in zip(logits, priors, strict=True):
-            last = len(view.token_ids)
-            seen = torch.arange(last - own.shape[1] + 1, last + 1, device=own.device)
-            received = group_mean(recent_attention(own, seen, view.budget), view.kv_heads)
+        logits = read_signal(view, RecentLogits(self.window))
+        priors = read_signal(view, ValuePrior(self.kernel))
+        for layer_logits, prior in zip(logits, priors, strict=True):
+            token_count = len(view.token_ids)
+            token_counts = torch.arange(
+                token_count - layer_logits.shape[1] + 1, token_count + 1, device=layer_logits.device
+            )
+            received = group_mean(recent_attention(layer_logits, token_counts, view.budget), view.kv_heads)
             scores.append(prior * received)
         return Scores(torch.stack(scores))
 
@@ -131,6 +133,4 @@ def ahakv(window: int = 32, kernel: int = 5) -> Policy:
     steps, and the sum runs over the last r queries, which are carried: an interval changes when tokens are
     evicted, not by which score.
     """
-    return Policy(
-        scoring=Holistic(window, kernel), routing=PerHead(), protect=Protect(sinks=0, recent=window)
-    )
+    return Policy(scoring=Holistic(window, kernel), routing=PerHead(), protect=Protect(sinks=0, recent=window))

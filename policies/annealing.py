@@ -14,10 +14,10 @@ from torch import Tensor
 
 from policies.contract import Scores, Segments, Signal, View
 from policies.policy import Policy
-from policies.signals import Keys, of_all_layers
+from policies.signals import Keys, read_signal
 from policies.thinkv import TRANSITION, Thoughts, thinkv
 
-__all__ = ["AnnealedThoughts", "annealed", "ladder", "medoids", "thinkv_annealed"]
+__all__ = ["AnnealedThoughts", "anneal_budgets", "ladder", "medoids", "thinkv_annealed"]
 
 ROUNDS = 10
 """Maximum number of iterations of Lloyd's algorithm; ours."""
@@ -25,7 +25,7 @@ ROUNDING = 1e-9
 """Squared distances are equal if they differ by at most this fraction of the largest squared key norm."""
 
 
-def annealed(budgets: Tensor, kinds: Tensor, least: int) -> Tensor:
+def anneal_budgets(budgets: Tensor, kinds: Tensor, least: int) -> Tensor:
     """budgets, kinds [closed segment], oldest first -> int64 [closed segment], the slots that each may keep.
 
     A budget is halved for every transition segment that closed later, down to `least`.
@@ -53,37 +53,37 @@ def medoids(keys: Tensor, members: Tensor, count: int) -> Tensor:
     member keeps its centre and may gain others; ties go to the first member. The result has fewer than
     `count` members if keys repeat.
     """
-    held = members.sum(-1, keepdim=True)
-    if (held <= count).all():
+    member_count = members.sum(-1, keepdim=True)
+    if (member_count <= count).all():
         return members
     keys = keys.double()
     # The first member of each of `count` equal parts.
-    start = torch.arange(count, device=keys.device) * held // count
+    start = torch.arange(count, device=keys.device) * member_count // count
     order = (~members).byte().argsort(stable=True)  # False sorts before True: members first, in their order
     first = order.gather(-1, start.clamp(max=keys.shape[1] - 1))
     centres = keys.gather(1, first[..., None].expand(-1, -1, keys.shape[-1]))
     nearest = torch.full_like(order, -1)
     for _ in range(ROUNDS):
-        before, nearest = nearest, distances(keys, centres).argmin(-1)
-        if torch.equal(before, nearest):
+        previous, nearest = nearest, squared_distances(keys, centres).argmin(-1)
+        if torch.equal(previous, nearest):
             break
-        own = members[..., None] & (nearest[..., None] == torch.arange(count, device=keys.device))
-        weights = own.double().mT
+        assigned = members[..., None] & (nearest[..., None] == torch.arange(count, device=keys.device))
+        weights = assigned.double().mT
         sizes = weights.sum(-1, keepdim=True)
         centres = torch.where(sizes > 0, weights @ keys / sizes.clamp(min=1), centres)
-    away = distances(keys, centres)
-    nearest = away.argmin(-1)
-    own = members[..., None] & (nearest[..., None] == torch.arange(count, device=keys.device))
-    away = away.masked_fill(~own, torch.inf)
+    distance = squared_distances(keys, centres)
+    nearest = distance.argmin(-1)
+    assigned = members[..., None] & (nearest[..., None] == torch.arange(count, device=keys.device))
+    distance = distance.masked_fill(~assigned, torch.inf)
     # Two members of one cluster are equally near to their mean, up to rounding.
-    near = own & (
-        away <= away.amin(1, keepdim=True) + ROUNDING * keys.square().sum(-1).amax(1)[:, None, None]
+    is_nearest = assigned & (
+        distance <= distance.amin(1, keepdim=True) + ROUNDING * keys.square().sum(-1).amax(1)[:, None, None]
     )
-    first = near & (near.cumsum(1) == 1)
-    return torch.where(held <= count, members, first.any(-1))
+    first = is_nearest & (is_nearest.cumsum(1) == 1)
+    return torch.where(member_count <= count, members, first.any(-1))
 
 
-def distances(keys: Tensor, centres: Tensor) -> Tensor:
+def squared_distances(keys: Tensor, centres: Tensor) -> Tensor:
     """Return the squared distances [row, m, count] without forming a tensor of all differences."""
     lengths = keys.square().sum(-1)[..., None] + centres.square().sum(-1)[:, None]
     return lengths - 2 * keys @ centres.mT
@@ -108,27 +108,27 @@ class AnnealedThoughts(Thoughts):
     def score(self, view: View) -> Scores:
         kinds = self.kinds(view)
         segments = self.segments(view, kinds)
-        segments = segments._replace(budgets=annealed(segments.budgets, kinds, self.least))
+        segments = segments._replace(budgets=anneal_budgets(segments.budgets, kinds, self.least))
         base = self.base.score(view).slots.expand(view.layers, view.kv_heads, -1)
-        place = base.argsort(stable=True, descending=True).argsort().double() / base.shape[-1]
-        scores = torch.where(base.isfinite(), self.steps(view, segments) - place, base.double())
+        rank = base.argsort(stable=True, descending=True).argsort().double() / base.shape[-1]
+        scores = torch.where(base.isfinite(), self.ladder_steps(view, segments) - rank, base.double())
         return Scores(scores, segments=segments)
 
-    def steps(self, view: View, segments: Segments) -> Tensor:
+    def ladder_steps(self, view: View, segments: Segments) -> Tensor:
         """Return [layer, kv_head, n]: at how many ladder steps a slot of a closed segment is a medoid."""
-        keys = torch.stack(of_all_layers(view, Keys()))
-        of = segments.of.masked_fill(~view.filled, -1).expand(keys.shape[:-1])
+        keys = torch.stack(read_signal(view, Keys()))
+        segment_ids = segments.segment_ids.masked_fill(~view.filled, -1).expand(keys.shape[:-1])
         steps = torch.zeros(keys.shape[:-1], dtype=torch.float64, device=keys.device)
         for segment in range(1, len(segments.budgets) + 1):
-            own = of == segment
-            columns = own.any(0).any(0).nonzero().flatten()
+            in_segment = segment_ids == segment
+            columns = in_segment.any(0).any(0).nonzero().flatten()
             if not len(columns):
                 continue
-            inside = keys[:, :, columns].flatten(0, 1)
-            left = own[:, :, columns].flatten(0, 1)
+            segment_keys = keys[:, :, columns].flatten(0, 1)
+            remaining = in_segment[:, :, columns].flatten(0, 1)
             for size in ladder(max(self.reasoning, self.execution, self.transition), self.least):
-                left = medoids(inside, left, size) if size else torch.zeros_like(left)
-                steps[:, :, columns] += left.view(*keys.shape[:2], -1)
+                remaining = medoids(segment_keys, remaining, size) if size else torch.zeros_like(remaining)
+                steps[:, :, columns] += remaining.view(*keys.shape[:2], -1)
         return steps
 
 

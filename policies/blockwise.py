@@ -38,13 +38,13 @@ class Blockwise(Cadence):
         if not self.at_prefill:
             raise ValueError("block needs at_prefill: a policy that never evicts has no events")
 
-    def first(self, context: int, budget: int) -> int:
+    def initial_tokens(self, context: int, budget: int) -> int:
         """Return the context tokens fed before the first eviction step: complete blocks, or all of them."""
         return min(context, self.block * (budget // self.block + 1))
 
-    def apart(self, context: int, budget: int) -> bool:
+    def needs_own_prefill(self, context: int, budget: int) -> bool:
         """Whether a lane needs its own prefill of this context: it evicts before the end of the context."""
-        return self.first(context, budget) < context
+        return self.initial_tokens(context, budget) < context
 
 
 def keydiff_blocks(block: int = 128) -> Policy:

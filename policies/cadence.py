@@ -52,24 +52,24 @@ class Cadence:
         rounds = self.budgets(budget)
         return rounds[0 if self.interval is None else min(step // self.interval, len(rounds) - 1)]
 
-    def most(self, budget: int) -> int:
+    def largest_budget(self, budget: int) -> int:
         """Return the largest of `budgets`."""
         return max(self.budgets(budget))
 
-    def least(self, budget: int) -> int:
+    def smallest_budget(self, budget: int) -> int:
         """Return the smallest of `budgets`."""
         return min(self.budgets(budget))
 
-    def due(self, step: int, held: float, budget: int) -> bool:
+    def due(self, step: int, slots_per_head: float, budget: int) -> bool:
         """Whether to evict after `step` new tokens if heads hold `slots_per_head` slots on average.
 
         budget: the slots that the eviction step may leave.
         """
-        if self.interval is None or held <= budget:
+        if self.interval is None or slots_per_head <= budget:
             return False
-        return held >= budget + self.interval if self.slack else step % self.interval == 0
+        return slots_per_head >= budget + self.interval if self.slack else step % self.interval == 0
 
-    def next_due(self, step: int, held: float, budget: int) -> int:
+    def next_due(self, step: int, slots_per_head: float, budget: int) -> int:
         """Return a step before which no eviction fires, for a lane whose heads hold `slots_per_head` slots at
         `step` and gain one slot per step. budget: the registered one. A subclass that changes `due` overrides
         this too.
@@ -77,7 +77,7 @@ class Cadence:
         if self.interval is None:
             return NEVER
         if self.slack:
-            return step + max(1, int(self.least(budget) + self.interval - held))
+            return step + max(1, int(self.smallest_budget(budget) + self.interval - slots_per_head))
         return step + self.interval - step % self.interval
 
 
@@ -120,15 +120,15 @@ class Schedule(Cadence):
         tilts = map(self._tilt, range(self.rounds))
         return tuple(max(1, int(budget + self.amplitude * budget * tilt)) for tilt in tilts)
 
-    def _tilt(self, place: int) -> float:
+    def _tilt(self, round_index: int) -> float:
         """Return the deviation of a round from the registered budget, -1 to 1 of the amplitude."""
         if self.load == "inverted":
-            return -1 if 2 * place < self.rounds else 1
-        front = 1 - 2 * place / (self.rounds - 1)
+            return -1 if 2 * round_index < self.rounds else 1
+        front = 1 - 2 * round_index / (self.rounds - 1)
         return front if self.load == "front" else -front
 
-    def due(self, step: int, held: float, budget: int) -> bool:
-        return self.interval is not None and step % self.interval == 0 and held > budget
+    def due(self, step: int, slots_per_head: float, budget: int) -> bool:
+        return self.interval is not None and step % self.interval == 0 and slots_per_head > budget
 
-    def next_due(self, step: int, held: float, budget: int) -> int:
+    def next_due(self, step: int, slots_per_head: float, budget: int) -> int:
         return NEVER if self.interval is None else step + self.interval - step % self.interval

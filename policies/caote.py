@@ -12,11 +12,11 @@ from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
-from policies.signals import AttentionSums, Values, group_mean, of_all_layers
+from policies.signals import AttentionSums, Values, group_mean, read_signal
 
 __all__ = ["OutputError", "caote", "output_errors"]
 
-LEFT = 1e-12
+MIN_REST = 1e-12
 """Attention share below which 1 - share is dominated by rounding, even in float64."""
 
 
@@ -38,10 +38,10 @@ def output_errors(attention: Tensor, values: Tensor) -> Tensor:
     grouped = shares.view(len(values), -1, n)
     # The fast mode of cdist computes squared norms and loses precision.
     exact = "donot_use_mm_for_euclid_dist"
-    apart = torch.cdist(grouped @ values, values, compute_mode=exact).view(heads, n)
+    distances = torch.cdist(grouped @ values, values, compute_mode=exact).view(heads, n)
     rest = 1 - shares
-    alone = shares * values.norm(dim=-1).repeat_interleave(heads // len(values), 0)
-    return torch.where(rest < LEFT, alone, shares / rest * apart)
+    single_errors = shares * values.norm(dim=-1).repeat_interleave(heads // len(values), 0)
+    return torch.where(rest < MIN_REST, single_errors, shares / rest * distances)
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,7 @@ class OutputError:
         return frozenset({AttentionSums(window=self.window), Values()})
 
     def score(self, view: View) -> Scores:
-        pairs = zip(
-            of_all_layers(view, AttentionSums(window=self.window)), of_all_layers(view, Values()), strict=True
-        )
+        pairs = zip(read_signal(view, AttentionSums(window=self.window)), read_signal(view, Values()), strict=True)
         return Scores(torch.stack([group_mean(output_errors(*pair), view.kv_heads) for pair in pairs]))
 
 

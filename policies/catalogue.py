@@ -12,6 +12,7 @@ from typing import Any
 
 from policies.adakv import ada_snapkv
 from policies.ahakv import ahakv
+from policies.aliases import ALIASES
 from policies.annealing import thinkv_annealed
 from policies.blockwise import caote_blocks, keydiff_blocks, lagkv_blocks
 from policies.caote import caote
@@ -29,11 +30,9 @@ from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
 from policies.knorm import knorm
-from policies.known_as import KNOWN_AS
 from policies.kvzip import kvzip
 from policies.lagkv import lagkv
 from policies.longflow import longflow
-from protocol.evidence.mistakes import hint
 from policies.policy import Policy
 from policies.pyramidkv import pyramidkv
 from policies.r_kv import r_kv_variants
@@ -51,8 +50,9 @@ from policies.thinkv import thought_variants
 from policies.tova import tova
 from policies.triattention import gates
 from policies.uniform import random
+from protocol.formats.suggestions import suggest
 
-__all__ = ["CATALOGUE", "GROUP", "diff", "get", "names", "unlocked"]
+__all__ = ["CATALOGUE", "GROUP", "diff", "get", "mutable_settings", "names"]
 
 CATALOGUE: Mapping[str, Policy] = MappingProxyType(
     {
@@ -119,39 +119,39 @@ def get(name: str, settings: Mapping[str, Any] | None = None, /, **overrides: An
     unknown = sorted(overrides.keys() - set(COMPONENTS))
     if unknown:
         raise ValueError(f"{unknown[0]} is no component of a policy: override one of {', '.join(COMPONENTS)}")
-    policy = replace(find(name), **overrides)
+    policy = replace(find_policy(name), **overrides)
     return with_settings(policy, settings) if settings else policy
 
 
 def names() -> tuple[str, ...]:
     """Return every name: the catalogue in its order, then those of other distributions, sorted."""
-    return (*CATALOGUE, *sorted(installed(tuple(sys.path))))
+    return (*CATALOGUE, *sorted(installed_policies(tuple(sys.path))))
 
 
 def diff(a: Policy, b: Policy) -> dict[str, tuple[Any, Any]]:
     """Return the components in which two policies differ: {component: (in a, in b)}."""
     pairs = {name: (getattr(a, name), getattr(b, name)) for name in COMPONENTS}
-    return {name: (one, other) for name, (one, other) in pairs.items() if one != other}
+    return {name: (in_a, in_b) for name, (in_a, in_b) in pairs.items() if in_a != in_b}
 
 
-def find(name: str) -> Policy:
-    others = installed(tuple(sys.path))
+def find_policy(name: str) -> Policy:
+    others = installed_policies(tuple(sys.path))
     if name in CATALOGUE:
         return CATALOGUE[name]
     if name not in others:
-        fix = hint(name, names(), "kv-prereg policies", KNOWN_AS)
+        fix = suggest(name, names(), "kv-prereg policies", ALIASES)
         raise UnknownPolicy(f"no policy named {name!r}; {fix}")
     try:
         policy = others[name].load()
     except Exception as error:  # importing an untrusted module can raise anything
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"entry point {name} of {GROUP} cannot be loaded ({said}); mend it") from None
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"entry point {name} of {GROUP} cannot be loaded ({reason}); mend it") from None
     if type(policy) is not Policy:
         raise ValueError(
             f"entry point {name} of {GROUP} must be a Policy, not {type(policy).__name__}; a rule of its own "
             "is one of its parts, such as the scoring"
         )
-    for path, value in unlocked(policy):
+    for path, value in mutable_settings(policy):
         raise ValueError(
             f"entry point {name} of {GROUP}: {path} is {type(value).__name__}, whose settings can change "
             "after they were locked; make it a frozen dataclass, of numbers, texts and tuples"
@@ -159,14 +159,14 @@ def find(name: str) -> Policy:
     return policy
 
 
-def unlocked(value: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+def mutable_settings(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the paths and values that a lock cannot record: neither frozen dataclasses nor plain values."""
     for field in fields(value):
-        path, inner = f"{above}{field.name}", getattr(value, field.name)
+        path, inner = f"{prefix}{field.name}", getattr(value, field.name)
         if is_dataclass(inner) and not isinstance(inner, type):
             if not inner.__dataclass_params__.frozen:  # type: ignore[attr-defined]
                 yield path, inner
-            yield from unlocked(inner, f"{path}.")
+            yield from mutable_settings(inner, f"{path}.")
             continue
         try:
             hash(inner)
@@ -174,12 +174,12 @@ def unlocked(value: Any, above: str = "") -> Iterator[tuple[str, Any]]:
             yield path, inner
             continue
         # An object that hashes by its identity differs in each process.
-        if inner is not None and not isinstance(inner, type) and _by_place(type(inner)):
+        if inner is not None and not isinstance(inner, type) and _hashes_by_identity(type(inner)):
             yield path, inner
 
 
 @cache  # scanning all distributions takes a hundred times as long as the rest of `get`
-def installed(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+def installed_policies(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     """Return the entry points by name of the distributions on `path`, which is sys.path.
 
     Raises ValueError for a name that is already taken: it would change the meaning of a registration.
@@ -187,11 +187,9 @@ def installed(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     points: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
         if point.name in CATALOGUE or points.setdefault(point.name, point) != point:
-            raise ValueError(
-                f"entry point {point.name} of {GROUP} is taken: rename the policy in {point.value}"
-            )
+            raise ValueError(f"entry point {point.name} of {GROUP} is taken: rename the policy in {point.value}")
     return MappingProxyType(points)
 
 
-def _by_place(kind: type) -> bool:
+def _hashes_by_identity(kind: type) -> bool:
     return getattr(kind, "__hash__", None) is getattr(object, "__hash__", None)

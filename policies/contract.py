@@ -14,63 +14,63 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from policies.coded import Codec, Merging
-from policies.kinds import Kind
-from policies.measured import (
-    AskedSignal,
+from policies.cached_protocol import CachedProtocol
+from policies.codec import Codec, Merging
+from policies.signal_protocols import (
+    AttentionRows,
     AttentionSignal,
     CacheSignal,
-    Fed,
+    ExtraPromptSignal,
     FedSignal,
+    FedTokens,
     HiddenSignal,
     Mark,
-    Measured,
-    OfWhole,
+    MeasuredSignal,
+    NormalisedRows,
     OutputSignal,
     Rotation,
-    Rows,
     Signal,
-    Turning,
+    UnrotatingSignal,
 )
 
 __all__ = [
     "Allocation",
-    "AskedSignal",
+    "AttentionRows",
     "AttentionSignal",
+    "BatchCounts",
+    "Batchable",
     "BudgetError",
     "CacheSignal",
     "Codec",
     "Decoding",
-    "Fed",
+    "ExtraPromptSignal",
     "FedSignal",
+    "FedTokens",
     "HiddenSignal",
-    "InBands",
-    "InUnits",
+    "LayerBands",
     "Mark",
-    "Measured",
+    "MeasuredSignal",
     "Merging",
-    "OfWhole",
+    "NormalisedRows",
     "OutputSignal",
     "Protection",
-    "Remembered",
-    "Rescores",
+    "RescoringRouting",
     "Rotation",
     "Routing",
-    "Rows",
     "Scores",
     "Scoring",
-    "Sees",
+    "ScoringMemory",
     "Segments",
     "Selection",
-    "Several",
     "Signal",
-    "Stacks",
     "State",
+    "TextProtection",
     "Trunks",
-    "Turning",
+    "UnitScoring",
+    "UnitSelection",
     "UnknownPolicy",
+    "UnrotatingSignal",
     "View",
-    "WholeUnits",
 ]
 
 
@@ -82,17 +82,17 @@ class UnknownPolicy(ValueError):
     """No policy of this name."""
 
 
-class Several(NamedTuple):
+class BatchCounts(NamedTuple):
     """Token counts of the lanes of a batch, each [lane, 1, 1, 1] int64."""
 
-    seen: Tensor
+    tokens: Tensor
     """Tokens fed to each lane."""
     prompt: Tensor
     """How many of these belong to the prompt."""
 
 
 @runtime_checkable
-class Stacks(Protocol, metaclass=Kind):
+class Batchable(Protocol, metaclass=CachedProtocol):
     """A part of a policy, or a signal, that can process a batch of lanes: its input and output tensors have a
     leading axis for the lanes, and the result for each lane equals the result without batching, bit for bit.
     Optional: a policy with a part that is not Batchable processes each lane separately.
@@ -127,11 +127,11 @@ class View(NamedTuple):
     """[layer | 1, kv_head | 1, n] int64, the position of each slot, ascending; -1 is padding in a head that
     holds fewer slots than another. None at the end of a prefill, where every token has a slot.
     """
-    memory: Remembered | None = None
+    memory: ScoringMemory | None = None
     """The memory of the scoring after the last eviction step; None at the first."""
     prompt: int = 0
     """How many of the tokens belong to the prompt; the others to the answer. 0 for a batch, as seed."""
-    routed: Any = None
+    routing_state: Any = None
     """The state of the routing after the last eviction step; None at the first."""
     budget: int | None = None
     """Slots per KV head and layer that the eviction step may leave; set by `Policy` for its parts."""
@@ -144,13 +144,13 @@ class View(NamedTuple):
     """For each mark of the policy: positions of the marked spans of the answer, oldest first and disjoint;
     the last one may be unfinished.
     """
-    several: Several | None = None
+    batch: BatchCounts | None = None
     """The counts of a batch of lanes, which only Batchable parts receive; None for a single lane."""
 
     @property
-    def seen(self) -> int | Tensor:
+    def token_count(self) -> int | Tensor:
         """The number of tokens fed; [lane, 1, 1, 1] for a batch."""
-        return len(self.token_ids) if self.several is None else self.several.seen
+        return len(self.token_ids) if self.batch is None else self.batch.tokens
 
     @property
     def positions(self) -> Tensor:
@@ -171,10 +171,10 @@ class View(NamedTuple):
 
 
 @runtime_checkable
-class Remembered(Protocol, metaclass=Kind):
+class ScoringMemory(Protocol, metaclass=CachedProtocol):
     """The state of a scoring between eviction steps, in the order of the slots."""
 
-    def after(self, kept: Tensor) -> Remembered:
+    def retain(self, retained: Tensor) -> ScoringMemory:
         """Return the memory of the retained slots, bool [layer, kv_head, n]."""
         ...
 
@@ -199,7 +199,7 @@ class Segments(NamedTuple):
     answer, and the open one.
     """
 
-    of: Tensor
+    segment_ids: Tensor
     """[layer | 1, kv_head | 1, n] int64, the segment of each slot; undefined for padding."""
     budgets: Tensor
     """[closed segment] int64, the slots that it may keep in addition to the protected ones."""
@@ -214,7 +214,7 @@ class Scores(NamedTuple):
     """[layer | 1, kv_head | 1, n], float32 or better, finite for filled slots; higher scores are kept."""
     trunks: Trunks | None = None
     """Units for a selection that keeps more than single slots."""
-    memory: Remembered | None = None
+    memory: ScoringMemory | None = None
     """The memory that the scoring receives at the next eviction step."""
     segments: Segments | None = None
     """Segments, for a routing and a selection that keep a number of slots of each."""
@@ -230,7 +230,7 @@ class Scoring(Protocol):
 
 
 @runtime_checkable
-class InBands(Protocol, metaclass=Kind):
+class LayerBands(Protocol, metaclass=CachedProtocol):
     """A scoring that compares bands of layers."""
 
     def refuse_depth(self, layers: int) -> None:
@@ -239,7 +239,7 @@ class InBands(Protocol, metaclass=Kind):
 
 
 @runtime_checkable
-class InUnits(Protocol, metaclass=Kind):
+class UnitScoring(Protocol, metaclass=CachedProtocol):
     """A scoring that groups slots into units, such as trunks."""
 
     @property
@@ -272,7 +272,7 @@ class Selection(Protocol):
 
 
 @runtime_checkable
-class WholeUnits(Protocol, metaclass=Kind):
+class UnitSelection(Protocol, metaclass=CachedProtocol):
     """A selection that keeps the complete unit of every protected slot."""
 
     @property
@@ -286,7 +286,7 @@ class Allocation(NamedTuple):
 
     counts: Tensor
     """int64 [layer | 1, kv_head | 1], at most the filled slots of the set."""
-    carried: Any = None
+    routing_state: Any = None
     """The state that the routing receives at the next eviction step: a tensor or a tuple of tensors, which
     eviction does not change.
     """
@@ -310,13 +310,13 @@ class Routing(Protocol):
 
 
 @runtime_checkable
-class Rescores(Protocol, metaclass=Kind):
+class RescoringRouting(Protocol, metaclass=CachedProtocol):
     """A routing that replaces the scores of some heads."""
 
     @property
     def needs(self) -> frozenset[Signal]: ...
 
-    def rescored(self, view: View, scores: Scores) -> Scores:
+    def rescore(self, view: View, scores: Scores) -> Scores:
         """Return the scores [layer | 1, kv_head | 1, n] that replace those of the scoring."""
         ...
 
@@ -339,7 +339,7 @@ class State(Protocol):
         """Whether the logarithm of this number is added to the attention logit of the slot."""
         ...
 
-    def merge(self, view: View, scores: Scores, protected: Tensor, kept: Tensor) -> Merging | None:
+    def merge(self, view: View, scores: Scores, protected: Tensor, retained: Tensor) -> Merging | None:
         """Return how slots are merged, given the retained ones; None if all others are dropped.
 
         scores, protected: as in `Selection.select`; retained bool [layer, kv_head, n].
@@ -361,7 +361,7 @@ class Decoding(Protocol):
     """The extra prompt of the model, and the spans of its answer that are pinned in the cache."""
 
     @property
-    def asks(self) -> str:
+    def extra_prompt(self) -> str:
         """The text that is appended to the question; may be empty."""
         ...
 
@@ -390,12 +390,12 @@ class Protection(Protocol):
 
 
 @runtime_checkable
-class Sees(Protection, Protocol, metaclass=Kind):
+class TextProtection(Protection, Protocol, metaclass=CachedProtocol):
     """A protection that depends on the text."""
 
     @property
     def mark(self) -> Mark: ...
 
-    def seen(self, view: View, budget: int) -> Tensor:
+    def slots_in_text(self, view: View, budget: int) -> Tensor:
         """Return the protected slots; called instead of `Protection.slots`."""
         ...

@@ -18,7 +18,7 @@ from policies.contract import Scores, Signal, View
 from policies.h2o import AccumulatedAttention, h2o
 from policies.policy import Policy
 from policies.pyramidkv import pyramidkv
-from policies.signals import AttentionSums, group_mean, of_all_layers
+from policies.signals import AttentionSums, group_mean, read_signal
 
 __all__ = ["WindowSums", "crystal_baselines"]
 
@@ -43,7 +43,7 @@ class WindowSums:
         return frozenset({AttentionSums(window=self.window)})
 
     def score(self, view: View) -> Scores:
-        layers = of_all_layers(view, AttentionSums(window=self.window))
+        layers = read_signal(view, AttentionSums(window=self.window))
         return Scores(torch.stack([group_mean(sums, view.kv_heads) for sums in layers], -3))
 
 

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from policies.contract import Allocation, Rows, Scores, Signal, View
+from policies.contract import Allocation, AttentionRows, Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
-from policies.routing import PerHead, held, rounded, uniform
-from policies.signals import EveryLayer, of_all_layers, running_sums, wide
+from policies.routing import PerHead, round_counts, slots_per_head, uniform_counts
+from policies.signals import EveryLayer, read_signal, running_sums, upcast
 
 __all__ = [
     "Budgets",
-    "Recalled",
     "Recency",
     "Reference",
+    "ReferenceUpdate",
     "References",
     "Utilised",
     "adaptive_budget",
@@ -28,14 +28,14 @@ __all__ = [
     "hits",
     "log_crf",
     "lrfu",
-    "whole_budgets",
+    "round_budgets",
 ]
 
 ERROR = 1e-6
 """Relative tolerance for sums of attention compared with p: the rounding error of float32."""
 
 
-class Recalled(NamedTuple):
+class ReferenceUpdate(NamedTuple):
     """The references of some slots after a row of attention, [..., n] each."""
 
     crf: Tensor
@@ -57,14 +57,14 @@ def hits(scores: Tensor, p: float) -> Tensor:
 
 def misses(scores: Tensor, p: float) -> Tensor:
     """Return the complement of `hits`: the higher scores reach p without the slot."""
-    ordered, order = wide(scores).sort(dim=-1, stable=True, descending=True)
+    ordered, order = upcast(scores).sort(dim=-1, stable=True, descending=True)
     sums = running_sums(ordered)
     enough = sums[..., -1:].clamp(max=p * (1 - ERROR))  # where rounding leaves all of them below p
     missed = sums - ordered >= enough
     return torch.empty_like(missed).scatter_(-1, order, missed)
 
 
-def lrfu(scores: Tensor, crf: Tensor, last: Tensor, t: int, p: float, decay: float) -> Recalled:
+def lrfu(scores: Tensor, crf: Tensor, last: Tensor, t: int, p: float, decay: float) -> ReferenceUpdate:
     """One row of attention under "Least Recently Frequently Used": Algorithm 1, lines 3 to 12.
 
     scores [..., n]: attention of one head at time t. crf, last [..., n]: combined recency and frequency of
@@ -77,7 +77,7 @@ def lrfu(scores: Tensor, crf: Tensor, last: Tensor, t: int, p: float, decay: flo
     faded = crf * decay ** (t - last).to(crf.dtype)
     reward = scores / scores  # 1 for hits, whose scores are positive; nan if the score is not finite
     crf = torch.where(missed, crf, faded + reward.to(crf.dtype))
-    return Recalled(crf, torch.where(missed, last, t), torch.where(missed, faded, crf))
+    return ReferenceUpdate(crf, torch.where(missed, last, t), torch.where(missed, faded, crf))
 
 
 def adaptive_budget(crf: Tensor, budget: Tensor, total: int) -> Tensor:
@@ -97,18 +97,18 @@ def adaptive_budget(crf: Tensor, budget: Tensor, total: int) -> Tensor:
         raise ValueError("budget must be above 0 for a head whose crf is: give every head a slot")
     if not crf.any():
         return budget
-    of_layers = shares(crf.sum(-1), budget.sum(-1))
-    of_heads = shares(crf, budget)
-    return total * of_layers[:, None] * of_heads
+    layer_shares = utilisation_shares(crf.sum(-1), budget.sum(-1))
+    head_shares = utilisation_shares(crf, budget)
+    return total * layer_shares[:, None] * head_shares
 
 
-def shares(crf: Tensor, budget: Tensor) -> Tensor:
+def utilisation_shares(crf: Tensor, budget: Tensor) -> Tensor:
     """Return [..., entry]: fractions of 1 in proportion to crf / budget; 0 where crf is 0."""
     utilisation = crf / budget.masked_fill(crf == 0, 1)
     return utilisation / utilisation.sum(-1, keepdim=True).clamp(min=torch.finfo(crf.dtype).tiny)
 
 
-def whole_budgets(budget: Tensor, total: int, least: Tensor) -> Tensor:
+def round_budgets(budget: Tensor, total: int, least: Tensor) -> Tensor:
     """Return integers in proportion to `budget` [layer, head], at least `least` [layer, head]; sum `total`.
 
     Raising an entry to its minimum reduces the others in proportion; rounding is by largest remainder, and
@@ -116,17 +116,17 @@ def whole_budgets(budget: Tensor, total: int, least: Tensor) -> Tensor:
     """
     if not budget.any():
         raise ValueError("budget must be above 0 for some head: in proportion to nothing there is no split")
-    low = torch.zeros_like(least, dtype=torch.bool)
+    is_fixed = torch.zeros_like(least, dtype=torch.bool)
     while True:
-        left = total - int(least[low].sum())
-        free = budget.double().masked_fill(low, 0)
-        parts = torch.where(low, least, free * left / free.sum())
+        left = total - int(least[is_fixed].sum())
+        free = budget.double().masked_fill(is_fixed, 0)
+        parts = torch.where(is_fixed, least, free * left / free.sum())
         below = parts < least - ERROR
         if not below.any():
             break
-        low = low | below
+        is_fixed = is_fixed | below
     parts = parts.maximum(least).flatten()
-    return rounded(parts, torch.full_like(parts, torch.inf)).view(budget.shape)
+    return round_counts(parts, torch.full_like(parts, torch.inf)).view(budget.shape)
 
 
 class Reference(NamedTuple):
@@ -137,9 +137,9 @@ class Reference(NamedTuple):
     last: Tensor
     """int32, time of the last reference."""
 
-    def begin(self, at: Tensor, t: int) -> Reference:
+    def begin(self, slots: Tensor, t: int) -> Reference:
         """Start `slots` [..., kv_head, new] with one reference at time t."""
-        return Reference(self.crf.scatter(-1, at, 1), self.last.scatter(-1, at, t))
+        return Reference(self.crf.scatter(-1, slots, 1), self.last.scatter(-1, slots, t))
 
 
 @dataclass(frozen=True)
@@ -157,37 +157,37 @@ class References(EveryLayer):
     window: ClassVar[None] = None
     of_whole: ClassVar[bool] = True
 
-    def attend(self, rows: Rows, before: Reference | None) -> Reference | None:
+    def attend(self, rows: AttentionRows, before: Reference | None) -> Reference | None:
         count, n = rows.attention.shape[-2:]
         end = rows.start + count
         if rows.decoded:
             for row in range(count):
-                before = self.refer(rows, row, before, 1, rows.start + row + 1)
+                before = self.add_row(rows, row, before, 1, rows.start + row + 1)
             return before
         if end < rows.total:  # only the last row of a prompt counts as a reference
             return before
-        return self.refer(rows, count - 1, before, n if before is None else count, end)
+        return self.add_row(rows, count - 1, before, n if before is None else count, end)
 
-    def refer(self, rows: Rows, row: int, before: Reference | None, new: int, t: int) -> Reference:
+    def add_row(self, rows: AttentionRows, row: int, before: Reference | None, new: int, t: int) -> Reference:
         """Return the state after one row at time t, whose token is the last of the `new` slots.
 
         The new slot of the row starts with one reference at t, which replaces the row's attention to itself;
         the other new slots start at t - 1.
         """
-        of_queries = rows.attention[..., row, :]
-        *leading, _, n = of_queries.shape
-        scores = of_queries.reshape(*leading, rows.kv_heads, -1, n).mean(-2)
+        query_rows = rows.attention[..., row, :]
+        *leading, _, n = query_rows.shape
+        scores = query_rows.reshape(*leading, rows.kv_heads, -1, n).mean(-2)
         if before is None:
             crf = torch.zeros_like(scores, dtype=torch.float32)
             state = Reference(crf, crf.int())
         else:
             state = Reference(*(pad(part, (0, n - part.shape[-1])) for part in before))
-        own = (state.crf > 0).sum(-1, keepdim=True)  # the first free slot of each head
+        index = (state.crf > 0).sum(-1, keepdim=True)  # the first free slot of each head
         if new > 1:
-            others = own + torch.arange(new - 1, device=own.device)
-            state, own = state.begin(others, t - 1), own + (new - 1)
+            others = index + torch.arange(new - 1, device=index.device)
+            state, index = state.begin(others, t - 1), index + (new - 1)
         crf, last, _ = lrfu(scores, *state, t, self.p, self.decay)
-        return Reference(crf, last).begin(own, t)
+        return Reference(crf, last).begin(index, t)
 
 
 def log_crf(crf: Tensor, last: Tensor, t: int, decay: float) -> Tensor:
@@ -219,7 +219,7 @@ class Recency:
         return frozenset({References(self.p, self.decay)})
 
     def score(self, view: View) -> Scores:
-        layers = of_all_layers(view, References(self.p, self.decay))
+        layers = read_signal(view, References(self.p, self.decay))
         crf, last = (torch.stack(parts) for parts in zip(*layers, strict=True))
         return Scores(log_crf(crf, last, len(view.token_ids), self.decay))
 
@@ -258,13 +258,15 @@ class Utilised(PerHead):
 
     def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
         now, total = len(view.token_ids), budget * scores.slots[..., 0].numel()
-        given, since = (uniform(scores.slots, budget), now) if view.routed is None else view.routed
+        budgets, since = (
+            (uniform_counts(scores.slots, budget), now) if view.routing_state is None else view.routing_state
+        )
         if now - int(since) >= self.period:
-            given, since = adaptive_budget(scores.slots.exp().sum(-1), given, total), now
+            budgets, since = adaptive_budget(scores.slots.exp().sum(-1), budgets, total), now
         least = protected.expand(scores.slots.shape).sum(-1).clamp(min=min(self.least, budget))
-        given = whole_budgets(given, total, least)
-        carried = Budgets(given, torch.as_tensor(since, device=given.device))
-        return Allocation(given.minimum(held(scores.slots)), carried)
+        budgets = round_budgets(budgets, total, least)
+        carried = Budgets(budgets, torch.as_tensor(since, device=budgets.device))
+        return Allocation(budgets.minimum(slots_per_head(scores.slots)), carried)
 
 
 def crystal_kv_lite(p: float = 0.9, decay: float = 0.6) -> Policy:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from policies.contract import Mark, View
-from policies.protect import from_last, marked, share_of
+from policies.protect import marked_slots, round_down_share, slots_after
 
 __all__ = ["Plain", "StateLines", "state_lines"]
 
@@ -22,7 +22,7 @@ WORDING = 'After every step, write one short line that begins with "{line}" and 
 class Plain:
     """The prompt of the task, unchanged, and no pinned spans."""
 
-    asks: ClassVar[str] = ""
+    extra_prompt: ClassVar[str] = ""
     mark: ClassVar[Mark | None] = None
 
     def pins(self, view: View, budget: int) -> Tensor:
@@ -61,9 +61,7 @@ class StateLines:
         if not (self.asked or self.pinned):
             raise ValueError("asked, pinned: neither asks nor pins; set one of them, or take the parent")
         if not self.line or self.line != self.line.strip() or "\n" in self.line:
-            raise ValueError(
-                f"line: {self.line!r} given; write what a line begins with, without spaces around it"
-            )
+            raise ValueError(f"line: {self.line!r} given; write what a line begins with, without spaces around it")
         if not self.end:
             raise ValueError("end: is empty; write what a line ends with")
         if self.asked and "{line}" not in self.wording:
@@ -74,7 +72,7 @@ class StateLines:
             raise ValueError(f"recent must be 0 or more, not {self.recent}")
 
     @property
-    def asks(self) -> str:
+    def extra_prompt(self) -> str:
         return self.wording.replace("{line}", self.line) if self.asked else ""
 
     @property
@@ -83,13 +81,13 @@ class StateLines:
 
     def pins(self, view: View, budget: int) -> Tensor:
         """Pin nothing before the answer begins. The recent slots have priority over the lines."""
-        answers = self.mark is not None and len(view.token_ids) > view.prompt
-        if self.mark is None or not answers:
+        is_answering = self.mark is not None and len(view.token_ids) > view.prompt
+        if self.mark is None or not is_answering:
             return torch.zeros_like(view.filled)
         recent = min(self.recent, budget)
-        most = min(share_of(self.share, budget), budget - recent)
-        last = view.filled & (from_last(view.filled) < recent)
-        return last | marked(view, self.mark, most)
+        most = min(round_down_share(self.share, budget), budget - recent)
+        last = view.filled & (slots_after(view.filled) < recent)
+        return last | marked_slots(view, self.mark, most)
 
 
 def state_lines() -> Mapping[str, StateLines]:

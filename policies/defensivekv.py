@@ -9,37 +9,37 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool1d, pad
 
-from policies.contract import Allocation, Rows, Scores, Signal, View
+from policies.contract import Allocation, AttentionRows, Scores, Signal, View
 from policies.policy import Policy
-from policies.protect import Protect, from_last
-from policies.routing import Adaptive, PerHead, uniform
-from policies.selection import highest
-from policies.signals import EveryLayer, of_all_layers, running_sums, wide
+from policies.protect import Protect, slots_after
+from policies.routing import Adaptive, PerHead, uniform_counts
+from policies.selection import select_highest
+from policies.signals import EveryLayer, read_signal, running_sums, upcast
 from policies.snapkv import refuse_window
 
 __all__ = [
     "AcrossLayers",
     "Defensive",
-    "Observed",
     "OutputNorms",
     "WindowPeaks",
-    "certain",
+    "WindowSummary",
     "defensivekv",
+    "first_stage_slots",
     "layer_defensivekv",
-    "observed",
     "output_norms",
+    "summarise_window",
     "worst_case",
 ]
 
 Divisor: TypeAlias = Literal["heads", "tokens", "plain"]
 
-MASS = 0.9
+FIRST_STAGE_MASS = 0.9
 """Share of the attention to the past that the slots of the first stage cover, before a bias is subtracted."""
-TOKENS = 512
+TOKEN_BLOCK = 512
 """Tokens whose outputs are computed at once: the largest tensor is [TOKEN_BLOCK, width] of one query head."""
 
 
-class Observed(NamedTuple):
+class WindowSummary(NamedTuple):
     """Attention of the last queries to the slots before them: each [kv_head, n], 0 elsewhere."""
 
     peak: Tensor
@@ -48,18 +48,18 @@ class Observed(NamedTuple):
     """The sum over rows of the mean over the group, not pooled."""
 
 
-def observed(attention: Tensor, past: Tensor, kernel: int) -> Observed:
+def summarise_window(attention: Tensor, past: Tensor, kernel: int) -> WindowSummary:
     """Summarise attention [kv_head, group, row, n] to the competing slots, past [kv_head, n].
 
     A row is averaged over `kernel` neighbours, where other slots count as 0, and rescaled to its total
     attention to the past before pooling.
     """
-    own = attention * past[:, None, None].to(attention.dtype)
-    pooled = avg_pool1d(own.flatten(0, 1), kernel, stride=1, padding=kernel // 2).view(own.shape)
-    pooled = pooled * past[:, None, None].to(own.dtype)
-    least = torch.finfo(own.dtype).tiny
-    pooled = pooled * (own.sum(-1, keepdim=True) / pooled.sum(-1, keepdim=True).clamp(min=least))
-    return Observed(pooled.amax((1, 2)), own.mean(1).sum(1))
+    past_attention = attention * past[:, None, None].to(attention.dtype)
+    pooled = avg_pool1d(past_attention.flatten(0, 1), kernel, stride=1, padding=kernel // 2).view(past_attention.shape)
+    pooled = pooled * past[:, None, None].to(past_attention.dtype)
+    least = torch.finfo(past_attention.dtype).tiny
+    pooled = pooled * (past_attention.sum(-1, keepdim=True) / pooled.sum(-1, keepdim=True).clamp(min=least))
+    return WindowSummary(pooled.amax((1, 2)), past_attention.mean(1).sum(1))
 
 
 def worst_case(peak: Tensor, past: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def worst_case(peak: Tensor, past: Tensor) -> Tensor:
     return peak.maximum(mean).masked_fill(~past, 0)
 
 
-def certain(mean: Tensor, threshold: Tensor, past: Tensor, most: Tensor) -> Tensor:
+def first_stage_slots(mean: Tensor, threshold: Tensor, past: Tensor, most: Tensor) -> Tensor:
     """Return the slots of the first stage (of CriticalKV), bool, shaped like `mean` [..., n].
 
     In descending order of their mean attention, the slots up to which the cumulative share stays below the
@@ -86,12 +86,12 @@ def output_norms(values: Tensor, output: Tensor) -> Tensor:
 
     ||v W||_1, where W is the slice of the output projection of a query head; mean over the heads of a group.
     """
-    values, output = wide(values), wide(output)
+    values, output = upcast(values), upcast(output)
     group = len(output) // len(values)
     norms = [
-        (values[head // group, first : first + TOKENS] @ own).abs().sum(-1)
-        for head, own in enumerate(output)
-        for first in range(0, values.shape[1], TOKENS)
+        (values[head // group, first : first + TOKEN_BLOCK] @ projection).abs().sum(-1)
+        for head, projection in enumerate(output)
+        for first in range(0, values.shape[1], TOKEN_BLOCK)
     ]
     return torch.cat(norms).view(len(values), group, -1).mean(1)
 
@@ -104,20 +104,20 @@ class WindowPeaks(EveryLayer):
     kernel: int
     raw: ClassVar[bool] = True
 
-    def attend(self, rows: Rows, before: Observed | None) -> Observed:
+    def attend(self, rows: AttentionRows, before: WindowSummary | None) -> WindowSummary:
         assert rows.logits is not None
         first = max(0, rows.total - self.window - rows.start)
         attention = rows.attention[..., first:, :]
         count, n = attention.shape[-2:]
         # Only logits distinguish padding in a head that holds fewer slots than another.
-        there = (rows.logits[:, -1] != -torch.inf).view(rows.kv_heads, -1, n)[:, 0]
-        held = there.sum(-1, keepdim=True) + rows.total - rows.start - rows.attention.shape[-2]
-        past = torch.arange(n, device=attention.device) < held - self.window
-        new = observed(attention.view(rows.kv_heads, -1, count, n), past, self.kernel)
+        is_filled = (rows.logits[:, -1] != -torch.inf).view(rows.kv_heads, -1, n)[:, 0]
+        slot_counts = is_filled.sum(-1, keepdim=True) + rows.total - rows.start - rows.attention.shape[-2]
+        past = torch.arange(n, device=attention.device) < slot_counts - self.window
+        new = summarise_window(attention.view(rows.kv_heads, -1, count, n), past, self.kernel)
         if before is None:
             return new
         peak, mean = (pad(part, (0, n - part.shape[-1])) for part in before)
-        return Observed(peak.maximum(new.peak), mean + new.mean)
+        return WindowSummary(peak.maximum(new.peak), mean + new.mean)
 
 
 @dataclass(frozen=True)
@@ -159,43 +159,43 @@ class Defensive:
     def score(self, view: View) -> Scores:
         if view.budget is None:
             raise ValueError("view.budget must say how many slots the event may leave: DefensiveKV asks it")
-        peaks = of_all_layers(view, WindowPeaks(self.window, self.kernel))
+        peaks = read_signal(view, WindowPeaks(self.window, self.kernel))
         peak, mean = (torch.stack(parts) for parts in zip(*peaks, strict=True))
-        norms = torch.stack(of_all_layers(view, OutputNorms())).to(peak.dtype)
+        norms = torch.stack(read_signal(view, OutputNorms())).to(peak.dtype)
         filled = view.filled.expand(peak.shape)
-        past = filled & (from_last(filled) >= self.window)
-        worth = worst_case(peak, past) * self.share(view, norms.masked_fill(~filled, 0), past)
+        past = filled & (slots_after(filled) >= self.window)
+        worth = worst_case(peak, past) * self.normalise_norms(view, norms.masked_fill(~filled, 0), past)
         worth = worth.masked_fill(~past, 0)
-        last = past & (from_last(filled) < 2 * self.window)
+        last = past & (slots_after(filled) < 2 * self.window)
         rows = min(self.window, len(view.token_ids))
         bias = (mean * last).sum(-1).mean(-1) / rows  # [layer]
-        held = filled.sum(-1, keepdim=True)
-        share = (held - self.window).clamp(min=0) * view.budget // held.clamp(min=1)
+        slot_counts = filled.sum(-1, keepdim=True)
+        share = (slot_counts - self.window).clamp(min=0) * view.budget // slot_counts.clamp(min=1)
         most = (share - self.window).clamp(min=0)
-        sure = certain(mean, MASS - bias[:, None, None], past, most)
-        return Scores(torch.where(sure, worth.amax((1, 2), keepdim=True), worth))
+        is_first_stage = first_stage_slots(mean, FIRST_STAGE_MASS - bias[:, None, None], past, most)
+        return Scores(torch.where(is_first_stage, worth.amax((1, 2), keepdim=True), worth))
 
-    def share(self, view: View, norms: Tensor, past: Tensor) -> Tensor:
+    def normalise_norms(self, view: View, norms: Tensor, past: Tensor) -> Tensor:
         """Divide norms [layer, kv_head, n], 0 for padding, by the divisor."""
         least = torch.finfo(norms.dtype).tiny
         if self.norms == "plain":
             return norms
         if self.norms == "tokens":
             return norms / (norms * past).sum(-1, keepdim=True).clamp(min=least)
-        return norms / of_token(view, norms).clamp(min=least)
+        return norms / token_norms(view, norms).clamp(min=least)
 
 
-def of_token(view: View, norms: Tensor) -> Tensor:
+def token_norms(view: View, norms: Tensor) -> Tensor:
     """Return the number of KV heads times the mean norm over those that hold the token; as `norms`."""
     if view.positions.shape[:2] == (1, 1):
         return norms.sum(1, keepdim=True).expand(norms.shape)
     positions = view.positions.expand(norms.shape)
-    seen = len(view.token_ids)
-    place = torch.where(positions >= 0, positions, seen)  # padding has a separate column
-    empty = norms.new_zeros(*norms.shape[:2], seen + 1)
-    total = empty.scatter(-1, place, norms).sum(1, keepdim=True)
-    holders = empty.scatter(-1, place, torch.ones_like(norms)).sum(1, keepdim=True).clamp(min=1)
-    mean: Tensor = (view.kv_heads * total / holders).expand(empty.shape).gather(-1, place)
+    token_count = len(view.token_ids)
+    column = torch.where(positions >= 0, positions, token_count)  # padding has a separate column
+    empty = norms.new_zeros(*norms.shape[:2], token_count + 1)
+    total = empty.scatter(-1, column, norms).sum(1, keepdim=True)
+    holders = empty.scatter(-1, column, torch.ones_like(norms)).sum(1, keepdim=True).clamp(min=1)
+    mean: Tensor = (view.kv_heads * total / holders).expand(empty.shape).gather(-1, column)
     return mean
 
 
@@ -208,9 +208,9 @@ class AcrossLayers(PerHead):
 
     def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
         slots = scores.slots
-        row, kept = slots.reshape(1, 1, -1), protected.expand(slots.shape).reshape(1, 1, -1)
-        every = uniform(row, budget * slots[..., 0].numel())
-        return Allocation(highest(row, kept, every).view(slots.shape).sum(-1))
+        row, protected_row = slots.reshape(1, 1, -1), protected.expand(slots.shape).reshape(1, 1, -1)
+        total = uniform_counts(row, budget * slots[..., 0].numel())
+        return Allocation(select_highest(row, protected_row, total).view(slots.shape).sum(-1))
 
 
 def defensivekv(window: int = 32, kernel: int = 5, norms: Divisor = "heads") -> Policy:

@@ -10,24 +10,24 @@ import torch
 from torch import Tensor
 
 from policies.blockwise import Blockwise
-from policies.contract import Rows, Scores, Scoring, Signal, View
-from policies.crystal.trunks import sentences
-from policies.kinds import Kind
-from policies.kvzip import largest_of_group
+from policies.cached_protocol import CachedProtocol
+from policies.contract import AttentionRows, Scores, Scoring, Signal, View
+from policies.crystal.trunks import split_sentences
+from policies.kvzip import group_max
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import Adaptive
-from policies.signals import of_all_layers
+from policies.signals import read_signal
 
 __all__ = [
-    "AsksAbout",
+    "EpisodeScoring",
     "Episodes",
     "Episodic",
     "PatchedPrompt",
     "PromptAttention",
-    "clusters",
+    "cluster_points",
     "epicache",
-    "windows",
+    "split_windows",
 ]
 
 WINDOW = 4
@@ -45,10 +45,10 @@ class Episodes(NamedTuple):
 
 
 @runtime_checkable
-class AsksAbout(Protocol, metaclass=Kind):
+class EpisodeScoring(Protocol, metaclass=CachedProtocol):
     """A scoring that can use the prompt of an episode."""
 
-    def about(self, prompt: tuple[int, ...]) -> Scoring: ...
+    def with_prompt(self, prompt: tuple[int, ...]) -> Scoring: ...
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,16 @@ class Episodic(Blockwise):
         super().__post_init__()
         if min(self.episodes, self.window, self.medoids) < 1:
             raise ValueError(
-                "episodes, window and medoids must be 1 or more, not "
-                f"{self.episodes}, {self.window} and {self.medoids}"
+                f"episodes, window and medoids must be 1 or more, not {self.episodes}, {self.window} and {self.medoids}"
             )
 
     def budgets(self, budget: int) -> tuple[int, ...]:
         return (max(1, budget // self.episodes),) if self.shared else (budget,)
 
-    def apart(self, context: int, budget: int) -> bool:
+    def needs_own_prefill(self, context: int, budget: int) -> bool:
         return True
 
-    def plan(
+    def plan_episodes(
         self, token_ids: Tensor, embedded: Tensor, question: Tensor | None, sentence_ends: Set[int]
     ) -> Episodes:
         """Cluster the context into episodes and select the one nearest to the question.
@@ -98,61 +97,60 @@ class Episodic(Blockwise):
         token_ids [n]; embedded [n, width], their input embeddings; question [t, width], the embeddings of the
         text after the context.
         """
-        spans = windows(token_ids, sentence_ends, self.window)
-        points = torch.stack([direction(embedded[span.start : span.stop]) for span in spans])
-        asked = points[-1] if question is None else direction(question)
-        labels = clusters(points, self.episodes)
+        spans = split_windows(token_ids, sentence_ends, self.window)
+        points = torch.stack([mean_direction(embedded[span.start : span.stop]) for span in spans])
+        question_direction = points[-1] if question is None else mean_direction(question)
+        labels = cluster_points(points, self.episodes)
         groups = [(labels == label).nonzero()[:, 0] for label in range(int(labels.max()) + 1)]
         centroids = torch.stack([points[group].mean(0) for group in groups])
         prompts = []
         for group, centroid in zip(groups, centroids, strict=True):
             near = (points[group] @ centroid).argsort(stable=True, descending=True)[: self.medoids]
-            chosen = [spans[int(place)] for place in group[near].sort().values]
-            prompts.append(tuple(int(token_ids[at]) for span in chosen for at in span))
-        return Episodes(tuple(prompts), int((centroids @ asked).argmax()))
+            chosen = [spans[int(index)] for index in group[near].sort().values]
+            prompts.append(tuple(int(token_ids[position]) for span in chosen for position in span))
+        return Episodes(tuple(prompts), int((centroids @ question_direction).argmax()))
 
 
-def windows(token_ids: Tensor, sentence_ends: Set[int], size: int) -> list[range]:
+def split_windows(token_ids: Tensor, sentence_ends: Set[int], size: int) -> list[range]:
     """Return spans of `size` consecutive sentences; the last span holds the remaining ones."""
-    parts = sentences(token_ids, sentence_ends)
+    parts = split_sentences(token_ids, sentence_ends)
     return [
-        range(parts[at].start, parts[min(at + size, len(parts)) - 1].stop)
-        for at in range(0, len(parts), size)
+        range(parts[first].start, parts[min(first + size, len(parts)) - 1].stop) for first in range(0, len(parts), size)
     ]
 
 
-def direction(embedded: Tensor) -> Tensor:
+def mean_direction(embedded: Tensor) -> Tensor:
     """embedded [t, width] -> the normalised mean [width], float64 on the host."""
     return torch.nn.functional.normalize(embedded.cpu().double().mean(0), dim=0)
 
 
-def clusters(points: Tensor, count: int) -> Tensor:
+def cluster_points(points: Tensor, count: int) -> Tensor:
     """points [point, width] -> the cluster of each, [point] int64: 0, 1, ..., at most `count` of them.
 
     k-means (Lloyd) with squared distances. The first centre is the point nearest to the mean; each further
     one is the point farthest from the previous centres; equal points share a cluster. Ties go to the lower
     point and the lower cluster.
     """
-    starts = [int(distances(points, points.mean(0)[None])[:, 0].argmin())]
+    starts = [int(squared_distances(points, points.mean(0)[None])[:, 0].argmin())]
     while len(starts) < count:
-        apart = distances(points, points[starts]).amin(-1)
-        if not apart.max() > 1e-12:
+        nearest_distance = squared_distances(points, points[starts]).amin(-1)
+        if not nearest_distance.max() > 1e-12:
             break
-        starts.append(int(apart.argmax()))
+        starts.append(int(nearest_distance.argmax()))
     centres = points[starts].clone()
-    labels = distances(points, centres).argmin(-1)
+    labels = squared_distances(points, centres).argmin(-1)
     for _ in range(ROUNDS):
         for label in range(len(centres)):
             if (labels == label).any():
                 centres[label] = points[labels == label].mean(0)
-        before, labels = labels, distances(points, centres).argmin(-1)
-        if torch.equal(before, labels):
+        previous, labels = labels, squared_distances(points, centres).argmin(-1)
+        if torch.equal(previous, labels):
             break
-    named = sorted(set(labels.tolist()))
-    return torch.tensor([named.index(label) for label in labels.tolist()])
+    used_labels = sorted(set(labels.tolist()))
+    return torch.tensor([used_labels.index(label) for label in labels.tolist()])
 
 
-def distances(points: Tensor, centres: Tensor) -> Tensor:
+def squared_distances(points: Tensor, centres: Tensor) -> Tensor:
     """Return squared distances [point, centre], rounded so that ties do not depend on the summation order."""
     return (points[:, None] - centres).square().sum(-1).round(decimals=12)
 
@@ -170,12 +168,12 @@ class PromptAttention:
     def passages(self, token_ids: Tensor, sentence_ends: frozenset[int]) -> tuple[Tensor, ...]:
         if self.prompt:
             return (torch.tensor(self.prompt, device=token_ids.device),)
-        last = windows(token_ids, sentence_ends, WINDOW)[-1]
+        last = split_windows(token_ids, sentence_ends, WINDOW)[-1]
         return (token_ids[last.start : last.stop],)
 
-    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
+    def attend(self, rows: AttentionRows, before: Tensor | None) -> Tensor:
         assert rows.logits is not None
-        largest = largest_of_group(rows.logits.softmax(-1), rows.kv_heads)
+        largest = group_max(rows.logits.softmax(-1), rows.kv_heads)
         return largest if before is None else largest.maximum(before)
 
     def result(self, state: Tensor) -> Tensor:
@@ -193,9 +191,9 @@ class PatchedPrompt:
         return frozenset({PromptAttention(self.prompt)})
 
     def score(self, view: View) -> Scores:
-        return Scores(torch.stack(of_all_layers(view, PromptAttention(self.prompt))))
+        return Scores(torch.stack(read_signal(view, PromptAttention(self.prompt))))
 
-    def about(self, prompt: tuple[int, ...]) -> PatchedPrompt:
+    def with_prompt(self, prompt: tuple[int, ...]) -> PatchedPrompt:
         return replace(self, prompt=prompt)
 
 

@@ -25,7 +25,7 @@ from torch.nn import functional
 from policies.contract import Scores, Scoring, Signal, View
 from policies.policy import Policy
 from policies.protect import Preserve
-from policies.signals import AttentionSums, HiddenChange, of_all_layers, refuse_separate, wide
+from policies.signals import AttentionSums, HiddenChange, read_signal, refuse_separate_heads, upcast
 
 __all__ = [
     "BandDifference",
@@ -35,15 +35,15 @@ __all__ = [
     "changes",
     "channel_variance",
     "epiphany",
+    "gather_slots",
     "hidden_states",
-    "in_parts",
     "lag_relative",
-    "of_slots",
-    "preserving",
+    "preserving_policy",
     "refuse_window",
     "rolling_mean",
     "rolling_z",
-    "standardised",
+    "score_parts",
+    "standardise",
 ]
 
 EPSILON = 1e-6
@@ -52,14 +52,14 @@ EPSILON = 1e-6
 
 def changes(hidden: Tensor) -> Tensor:
     """hidden [..., t, width] -> [..., t], g(t) = ||h(t) - h(t-1)|| (Eq. 1); 0 for the first token."""
-    return functional.pad(wide(hidden).diff(dim=-2).norm(dim=-1), (1, 0))
+    return functional.pad(upcast(hidden).diff(dim=-2).norm(dim=-1), (1, 0))
 
 
 def rolling_mean(values: Tensor, window: int) -> Tensor:
     """values [..., t] -> [..., t] float64, the mean over the last `window` entries up to each, fewer at the
     start.
     """
-    return trailing(values, window)[1]
+    return trailing_windows(values, window)[1]
 
 
 def rolling_z(values: Tensor, window: int) -> Tensor:
@@ -68,28 +68,28 @@ def rolling_z(values: Tensor, window: int) -> Tensor:
     The window is that of `rolling_mean`; EPSILON is added to the population's standard deviation. No z-score
     exceeds sqrt(window - 1), and the first is 0.
     """
-    rows, mean, held = trailing(values, window)
-    inside = torch.arange(window, device=values.device) >= window - held[:, None]
-    variance = ((rows - mean[..., None]) * inside).square().sum(-1) / held
+    rows, mean, counts = trailing_windows(values, window)
+    inside = torch.arange(window, device=values.device) >= window - counts[:, None]
+    variance = ((rows - mean[..., None]) * inside).square().sum(-1) / counts
     return (values.double() - mean) / (variance.sqrt() + EPSILON)
 
 
-def trailing(values: Tensor, window: int) -> tuple[Tensor, Tensor, Tensor]:
+def trailing_windows(values: Tensor, window: int) -> tuple[Tensor, Tensor, Tensor]:
     """values [..., t] -> the last `window` entries up to each, padded with 0 [..., t, window]; their mean
     [..., t]; and their count [t]. The windows are a float64 view, not differences of cumulative sums, so no
     precision is lost.
     """
     t = values.shape[-1]
     rows = functional.pad(values.double(), (window, 0)).unfold(-1, window, 1)[..., 1:, :]
-    held = torch.arange(1, t + 1, device=values.device).clamp(max=window)
-    return rows, rows.sum(-1) / held, held
+    counts = torch.arange(1, t + 1, device=values.device).clamp(max=window)
+    return rows, rows.sum(-1) / counts, counts
 
 
 def channel_variance(vectors: Tensor) -> Tensor:
     """vectors [..., t, d] -> [..., t], the population's variance over channels, which KV-key and KV-val
     average over a rolling window (section 3.3).
     """
-    return wide(vectors).var(-1, correction=0)
+    return upcast(vectors).var(-1, correction=0)
 
 
 def lag_relative(vectors: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -99,44 +99,42 @@ def lag_relative(vectors: Tensor, low: Tensor, high: Tensor) -> Tensor:
     A range below EPSILON counts as EPSILON. It is the population's variance, where LagKV uses the standard
     deviation and a softmax over the chunk, which makes scores of different chunks incomparable.
     """
-    low, high = (wide(end)[..., None, :] for end in (low, high))
-    return channel_variance((wide(vectors) - low) / (high - low).clamp(min=EPSILON))
+    low, high = (upcast(end)[..., None, :] for end in (low, high))
+    return channel_variance((upcast(vectors) - low) / (high - low).clamp(min=EPSILON))
 
 
-def standardised(values: Tensor) -> Tensor:
+def standardise(values: Tensor) -> Tensor:
     """values [..., n] -> [..., n], Eq. 3 over all values at once."""
     centred = values - values.mean(-1, keepdim=True)
     return centred / (centred.square().mean(-1, keepdim=True).sqrt() + EPSILON)
 
 
-def epiphany(
-    hidden: Tensor, band_a: int | tuple[int, ...], band_b: int | tuple[int, ...], window: int = 64
-) -> Tensor:
+def epiphany(hidden: Tensor, band_a: int | tuple[int, ...], band_b: int | tuple[int, ...], window: int = 64) -> Tensor:
     """hidden [layer, t, width] -> [t] float64, z_A - z_B (section 3.2): the mean of `rolling_z` over the
     changes in the layers of band A minus that over band B. A reference formula; the policies call its parts.
     """
     refuse_window(window)
-    of_bands = [[band] if isinstance(band, int) else list(band) for band in (band_a, band_b)]
-    for band in of_bands:
+    bands = [[band] if isinstance(band, int) else list(band) for band in (band_a, band_b)]
+    for band in bands:
         HiddenChange(tuple(band), None).layers_in(len(hidden))  # raises for an invalid band
-    high, low = (rolling_z(changes(hidden[band]), window).mean(0) for band in of_bands)
+    high, low = (rolling_z(changes(hidden[band]), window).mean(0) for band in bands)
     return high - low
 
 
-def in_parts(values: Tensor, prompt: int, score: Callable[[Tensor], Tensor]) -> Tensor:
+def score_parts(values: Tensor, prompt: int, score: Callable[[Tensor], Tensor]) -> Tensor:
     """values [..., t] -> [..., t]: apply `score` separately to the tokens of the prompt and of the answer."""
     return torch.cat([score(values[..., :prompt]), score(values[..., prompt:])], -1)
 
 
-def of_slots(view: View, tokens: Tensor) -> Tensor:
+def gather_slots(view: View, tokens: Tensor) -> Tensor:
     """tokens [t] -> [1, 1, n], the entries of the stored tokens; all heads must hold the same ones."""
-    refuse_separate(view)
+    refuse_separate_heads(view)
     return tokens[view.positions[:1, :1]]
 
 
-def in_band(view: View, band: HiddenChange) -> list[Tensor]:
+def band_changes(view: View, band: HiddenChange) -> list[Tensor]:
     """Return the changes [t] in every layer of the band."""
-    return [trace.changes for trace in of_all_layers(view, band) if trace is not None]
+    return [trace.changes for trace in read_signal(view, band) if trace is not None]
 
 
 @dataclass(frozen=True)
@@ -172,24 +170,29 @@ class BandDifference:
 
     def refuse_depth(self, layers: int) -> None:
         """Raise ValueError if, in a model of `layers` layers, one layer is in both bands and would cancel."""
-        if both := sorted(set(self.high.layers_in(layers)) & set(self.low.layers_in(layers))):
+        if shared := sorted(set(self.high.layers_in(layers)) & set(self.low.layers_in(layers))):
             raise ValueError(
                 f"scoring.band_a {self.band_a} and scoring.band_b {self.band_b}, counted in "
                 f"{'the model itself' if self.depth is None else f'{self.depth} layers'}, both fall on layer "
-                f"{both[0]} of a model of {layers} layers: set scoring.depth and bands that stay apart in it"
+                f"{shared[0]} of a model of {layers} layers: set scoring.depth and bands that stay apart in it"
             )
 
-    def worth(self, changes: Tensor) -> Tensor:
+    def token_scores(self, changes: Tensor) -> Tensor:
         """changes [t] in one layer -> scores [t], which a band averages over its layers."""
         raise NotImplementedError
 
     def score(self, view: View) -> Scores:
         self.refuse_depth(view.layers)
         high, low = (
-            torch.stack([in_parts(own, view.prompt, self.worth) for own in in_band(view, band)]).mean(0)
+            torch.stack(
+                [
+                    score_parts(layer_changes, view.prompt, self.token_scores)
+                    for layer_changes in band_changes(view, band)
+                ]
+            ).mean(0)
             for band in (self.high, self.low)
         )
-        return Scores(of_slots(view, high - low))
+        return Scores(gather_slots(view, high - low))
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,7 @@ class HiddenMean(BandDifference):
     of the method.
     """
 
-    def worth(self, changes: Tensor) -> Tensor:
+    def token_scores(self, changes: Tensor) -> Tensor:
         return rolling_mean(changes, self.window)
 
 
@@ -208,7 +211,7 @@ class Epiphany(BandDifference):
     layers, the difference of their means.
     """
 
-    def worth(self, changes: Tensor) -> Tensor:
+    def token_scores(self, changes: Tensor) -> Tensor:
         return rolling_z(changes, self.window)
 
 
@@ -241,11 +244,13 @@ class Heard:
         return frozenset({AttentionSums(), self.change})
 
     def score(self, view: View) -> Scores:
-        received = torch.stack(of_all_layers(view, AttentionSums())).mean((0, 1)).double()
-        (own,) = in_band(view, self.change)
-        turned = of_slots(view, in_parts(own, view.prompt, lambda part: rolling_z(part, self.window)))
-        asked = int((view.positions[0, 0] < view.prompt).sum())
-        return Scores(in_parts(received, asked, standardised) + turned)
+        received = torch.stack(read_signal(view, AttentionSums())).mean((0, 1)).double()
+        (layer_changes,) = band_changes(view, self.change)
+        change_scores = gather_slots(
+            view, score_parts(layer_changes, view.prompt, lambda part: rolling_z(part, self.window))
+        )
+        prompt_slots = int((view.positions[0, 0] < view.prompt).sum())
+        return Scores(score_parts(received, prompt_slots, standardise) + change_scores)
 
 
 def refuse_window(window: int) -> None:
@@ -253,7 +258,7 @@ def refuse_window(window: int) -> None:
         raise ValueError(f"window must be 1 token or more, not {window}")
 
 
-def preserving(scoring: Scoring) -> Policy:
+def preserving_policy(scoring: Scoring) -> Policy:
     """Build a policy of the paper: keep the prompt and the last min(128, K/4) slots (section 3.3, appendix
     D), and the highest scores of the others, one set for all layers and heads.
 
@@ -283,12 +288,12 @@ def epikv() -> Policy:
     """EpiKV, z_10 - z_21 over 64 tokens (section 3.2, Eq. 3): keep the tokens that changed the residual
     stream most.
     """
-    return preserving(Epiphany())
+    return preserving_policy(Epiphany())
 
 
 def hs_variance() -> Policy:
     """HS-variance (section 3.2, Eq. 2): EpiKV with rolling means, without the detrending of Eq. 3."""
-    return preserving(HiddenMean())
+    return preserving_policy(HiddenMean())
 
 
 def band_adaptive() -> Policy:
@@ -297,9 +302,9 @@ def band_adaptive() -> Policy:
     The paper says no more about it, nor what adapts: choosing one layer of each band per trace is an equally
     good reading. Ours adapts nothing, and needs no setting that the paper does not give.
     """
-    return preserving(Epiphany(band_a=tuple(range(7, 14)), band_b=tuple(range(18, 26))))
+    return preserving_policy(Epiphany(band_a=tuple(range(7, 14)), band_b=tuple(range(18, 26))))
 
 
 def attn_x_hs() -> Policy:
     """Attn x HS (Table 1, "cumul. attn + z10"): attention received so far plus z_10, both standardised."""
-    return preserving(Heard())
+    return preserving_policy(Heard())

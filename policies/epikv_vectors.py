@@ -10,20 +10,20 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from policies.contract import Fed, Scores, Signal, View
+from policies.contract import FedTokens, Scores, Signal, View
 from policies.epikv import (
     channel_variance,
-    in_parts,
+    gather_slots,
     lag_relative,
-    of_slots,
-    preserving,
+    preserving_policy,
     refuse_window,
     rolling_mean,
+    score_parts,
 )
 from policies.policy import Policy
-from policies.signals import of_all_layers, wide
+from policies.signals import read_signal, upcast
 
-__all__ = ["ChannelVariances", "LagVariance", "LagVariances", "Lags", "MeanVariance", "vectors"]
+__all__ = ["ChannelVariances", "LagState", "LagVariance", "LagVariances", "MeanVariance", "vectors"]
 
 Part: TypeAlias = Literal["keys", "values"]
 
@@ -44,7 +44,7 @@ class ChannelVariances:
     def reads(self, layer: int) -> bool:
         return True
 
-    def fold(self, fed: Fed, before: Tensor | None) -> Tensor:
+    def fold(self, fed: FedTokens, before: Tensor | None) -> Tensor:
         vectors = fed.keys if self.part == "keys" else fed.values
         new = channel_variance(vectors).mean(-2)
         return new if before is None else torch.cat([before, new], -1)
@@ -73,19 +73,19 @@ class MeanVariance:
 
     def score(self, view: View) -> Scores:
         # The mean over layers of rolling means is the rolling mean of the mean over layers.
-        spread = torch.stack(of_all_layers(view, ChannelVariances(self.part))).double().mean(0)
-        means = in_parts(spread, view.prompt, lambda part: rolling_mean(part, self.window))
-        return Scores(of_slots(view, means))
+        spread = torch.stack(read_signal(view, ChannelVariances(self.part))).double().mean(0)
+        means = score_parts(spread, view.prompt, lambda part: rolling_mean(part, self.window))
+        return Scores(gather_slots(view, means))
 
 
-class Lags(NamedTuple):
+class LagState(NamedTuple):
     """State of LagVariances. The axis `row` holds the keys of all KV heads, then their values."""
 
     scores: Tensor
     """[..., t], for every token fed."""
-    past: tuple[Tensor, Tensor]
+    previous_range: tuple[Tensor, Tensor]
     """[..., row, d] each: minimum and maximum of the previous chunk, channel by channel."""
-    own: tuple[Tensor, Tensor]
+    chunk_range: tuple[Tensor, Tensor]
     """Minimum and maximum of the current chunk."""
 
 
@@ -107,37 +107,37 @@ class LagVariances:
     def reads(self, layer: int) -> bool:
         return True
 
-    def fold(self, fed: Fed, before: Lags | None) -> Lags:
-        rows = wide(torch.cat([fed.keys, fed.values], -3))
+    def fold(self, fed: FedTokens, before: LagState | None) -> LagState:
+        rows = upcast(torch.cat([fed.keys, fed.values], -3))
         position, stop = fed.start, fed.start + rows.shape[-2]
         first = -fed.prompt // self.lag
         scores = [] if before is None else [before.scores]
-        past, own = (ranges(rows[..., :1, :]),) * 2 if before is None else before[1:]
+        previous_range, chunk_range = (channel_ranges(rows[..., :1, :]),) * 2 if before is None else before[1:]
         while position < stop:
             chunk, inside = divmod(position - fed.prompt, self.lag)
             end = min(stop, position - inside + self.lag)
             piece = rows[..., position - fed.start : end - fed.start, :]
             if inside == 0:
-                past = own
-            begins = inside == 0 or position == 0
-            own = ranges(piece) if begins else joint(own, ranges(piece))
-            relative = lag_relative(piece, *past) * (chunk > first)
+                previous_range = chunk_range
+            is_first = inside == 0 or position == 0
+            chunk_range = channel_ranges(piece) if is_first else merge_ranges(chunk_range, channel_ranges(piece))
+            relative = lag_relative(piece, *previous_range) * (chunk > first)
             key, value = relative.chunk(2, -2)
             scores.append(key.mean(-2) + value.mean(-2))
             position = end
-        return Lags(torch.cat(scores, -1), past, own)
+        return LagState(torch.cat(scores, -1), previous_range, chunk_range)
 
-    def result(self, state: Lags) -> Tensor:
+    def result(self, state: LagState) -> Tensor:
         return state.scores
 
 
-def ranges(rows: Tensor) -> tuple[Tensor, Tensor]:
+def channel_ranges(rows: Tensor) -> tuple[Tensor, Tensor]:
     """rows [..., t, d] -> minimum and maximum of each channel, [..., d] each."""
     return rows.amin(-2), rows.amax(-2)
 
 
-def joint(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    return torch.minimum(one[0], other[0]), torch.maximum(one[1], other[1])
+def merge_ranges(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return torch.minimum(a[0], b[0]), torch.maximum(a[1], b[1])
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ class LagVariance:
         return frozenset({LagVariances(self.lag)})
 
     def score(self, view: View) -> Scores:
-        spread = torch.stack(of_all_layers(view, LagVariances(self.lag))).double().mean(0)
-        return Scores(of_slots(view, spread))
+        spread = torch.stack(read_signal(view, LagVariances(self.lag))).double().mean(0)
+        return Scores(gather_slots(view, spread))
 
 
 def vectors() -> Mapping[str, Policy]:
@@ -164,12 +164,12 @@ def vectors() -> Mapping[str, Policy]:
 
 def kv_key() -> Policy:
     """KV-key of EpiKV (section 3.3): keep tokens near which keys vary much over their channels."""
-    return preserving(MeanVariance("keys"))
+    return preserving_policy(MeanVariance("keys"))
 
 
 def kv_val() -> Policy:
     """KV-val of EpiKV (section 3.3): keep tokens near which values vary much over their channels."""
-    return preserving(MeanVariance("values"))
+    return preserving_policy(MeanVariance("values"))
 
 
 def lagkv_causal() -> Policy:
@@ -177,4 +177,4 @@ def lagkv_causal() -> Policy:
 
     LagKV itself (arXiv:2504.04704) normalises by the chunk after, once a prompt: `lagkv`.
     """
-    return preserving(LagVariance())
+    return preserving_policy(LagVariance())

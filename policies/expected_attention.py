@@ -9,12 +9,12 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from policies.contract import Fed, Rotation, Scores, Signal, View
+from policies.contract import FedTokens, Rotation, Scores, Signal, View
 from policies.policy import Policy
-from policies.protect import Protect, from_first
+from policies.protect import Protect, slot_index
 from policies.routing import PerHead
 from policies.selection import HEAVIEST
-from policies.signals import Keys, Norms, group_mean, of_all_layers, wide
+from policies.signals import Keys, Norms, group_mean, read_signal, upcast
 
 __all__ = [
     "ExpectedAttention",
@@ -23,7 +23,7 @@ __all__ = [
     "expected_attention",
     "expected_logits",
     "mean_rotation",
-    "unrotated",
+    "undo_rotation",
 ]
 
 FURTHEST = 2**20
@@ -41,7 +41,7 @@ class Moments(NamedTuple):
     """[1], the number of queries."""
 
 
-def turns(rotation: Rotation, start: int, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
+def rotation_factors(rotation: Rotation, start: int, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return cosine and sine [count, d/2] of the model's rotation at positions from `start` on.
 
     In float32, as transformers computes them for every dtype of the model, so that the inverse is exact.
@@ -51,36 +51,36 @@ def turns(rotation: Rotation, start: int, count: int, like: Tensor) -> tuple[Ten
     return angle.cos(), angle.sin()
 
 
-def unrotated(queries: Tensor, rotation: Rotation, start: int) -> Tensor:
+def undo_rotation(queries: Tensor, rotation: Rotation, start: int) -> Tensor:
     """Return the queries [..., t, d] at positions from `start` on before RoPE; float32 or better."""
-    queries = wide(queries)
-    cosine, sine = (part.to(queries.dtype) for part in turns(rotation, start, queries.shape[-2], queries))
+    queries = upcast(queries)
+    cosine, sine = (part.to(queries.dtype) for part in rotation_factors(rotation, start, queries.shape[-2], queries))
     # In float32, cosine and sine are not exactly on the unit circle, so the rotation also scales slightly.
     length = rotation.scaling * (cosine.square() + sine.square())
     cosine, sine = cosine / length, sine / length
-    one, other = queries.chunk(2, -1)
-    return torch.cat([one * cosine + other * sine, other * cosine - one * sine], -1)
+    real, imaginary = queries.chunk(2, -1)
+    return torch.cat([real * cosine + imaginary * sine, imaginary * cosine - real * sine], -1)
 
 
 def mean_rotation(rotation: Rotation, start: int, count: int, like: Tensor) -> Tensor:
     """Return R: the mean of the RoPE matrices [d, d] at positions start .. start + count - 1."""
     cosine, sine = (
-        rotation.scaling * part.mean(0).to(like.dtype) for part in turns(rotation, start, count, like)
+        rotation.scaling * part.mean(0).to(like.dtype) for part in rotation_factors(rotation, start, count, like)
     )
     upper = torch.cat([cosine.diag(), -sine.diag()], 1)
     return torch.cat([upper, torch.cat([sine.diag(), cosine.diag()], 1)])
 
 
-def expected_logits(moments: Moments, turned: Tensor, keys: Tensor) -> Tensor:
+def expected_logits(moments: Moments, turn: Tensor, keys: Tensor) -> Tensor:
     """Return the logarithm of the expected exp(logit) of normally distributed queries: [q_head, n].
 
     mu . k / sqrt(d) + k' Sigma k / (2 d), where mu and Sigma are the mean and the covariance of the queries
     rotated by `turn` [d, d]; keys [kv_head, n, d] with their RoPE rotation.
     """
-    keys = wide(keys)
+    keys = upcast(keys)
     dim = keys.shape[-1]
-    mean = moments.mean.to(keys.dtype) @ turned.T
-    covariance = turned @ moments.covariance.to(keys.dtype) @ turned.T
+    mean = moments.mean.to(keys.dtype) @ turn.T
+    covariance = turn @ moments.covariance.to(keys.dtype) @ turn.T
     group = len(mean) // len(keys)
     logits = [
         key @ mean[head] / math.sqrt(dim) + (key @ covariance[head]).mul_(key).sum(-1) / (2 * dim)
@@ -103,31 +103,31 @@ class QueryMoments:
     def reads(self, layer: int) -> bool:
         return True
 
-    def fold(self, fed: Fed, before: Moments | None) -> Moments | None:
+    def fold(self, fed: FedTokens, before: Moments | None) -> Moments | None:
         if fed.queries is None or fed.rotation is None:
             return before
         skipped = max(0, self.sinks - fed.start)
-        own = unrotated(fed.queries[..., skipped:, :], fed.rotation, fed.start + skipped)
-        layers, count = own.shape[:-3], own.shape[-2]
-        total = own.new_full((*layers, 1), count)
-        mean = own.sum(-2) / max(1, count)
-        apart = own - mean[..., None, :]
-        new = Moments(mean, apart.mT @ apart / max(1, count), total)
-        return new if before is None else joined(before, new)
+        queries = undo_rotation(fed.queries[..., skipped:, :], fed.rotation, fed.start + skipped)
+        layers, count = queries.shape[:-3], queries.shape[-2]
+        total = queries.new_full((*layers, 1), count)
+        mean = queries.sum(-2) / max(1, count)
+        centred = queries - mean[..., None, :]
+        new = Moments(mean, centred.mT @ centred / max(1, count), total)
+        return new if before is None else merge_moments(before, new)
 
     def result(self, state: Moments) -> Moments:
         return state
 
 
-def joined(one: Moments, other: Moments) -> Moments:
+def merge_moments(a: Moments, b: Moments) -> Moments:
     """Return the moments of the queries of both."""
-    total = one.tokens + other.tokens
-    share = (other.tokens / total.clamp(min=1))[..., None]  # [..., 1, 1]
-    apart = other.mean - one.mean
-    between = apart[..., :, None] * apart[..., None, :]
-    own = share[..., None]
-    within = one.covariance + own * (other.covariance - one.covariance)
-    return Moments(one.mean + share * apart, within + own * (1 - own) * between, total)
+    total = a.tokens + b.tokens
+    share = (b.tokens / total.clamp(min=1))[..., None]  # [..., 1, 1]
+    difference = b.mean - a.mean
+    outer_product = difference[..., :, None] * difference[..., None, :]
+    weight = share[..., None]
+    covariance = a.covariance + weight * (b.covariance - a.covariance)
+    return Moments(a.mean + share * difference, covariance + weight * (1 - weight) * outer_product, total)
 
 
 @dataclass(frozen=True)
@@ -162,23 +162,23 @@ class ExpectedAttention:
                 "embedding that turns every pair of a head by one rule; choose another policy"
             )
         filled = view.filled.expand(view.layers, view.kv_heads, -1)
-        outside = ~filled | (from_first(filled) < self.sinks)
+        outside = ~filled | (slot_index(filled) < self.sinks)
         layers = zip(
-            of_all_layers(view, QueryMoments(self.sinks)),
-            of_all_layers(view, Keys()),
-            of_all_layers(view, Norms()),
+            read_signal(view, QueryMoments(self.sinks)),
+            read_signal(view, Keys()),
+            read_signal(view, Norms()),
             outside,
             strict=True,
         )
-        turned, scores = None, []
-        for moments, keys, norms, left_out in layers:
-            if turned is None:
-                turned = mean_rotation(view.rotation, len(view.token_ids), self.future, wide(keys))
-            logits = expected_logits(moments, turned, keys)
+        turn, scores = None, []
+        for moments, keys, norms, excluded in layers:
+            if turn is None:
+                turn = mean_rotation(view.rotation, len(view.token_ids), self.future, upcast(keys))
+            logits = expected_logits(moments, turn, keys)
             group = len(logits) // view.kv_heads
-            masked = logits.masked_fill(left_out.repeat_interleave(group, 0), -torch.inf)
+            masked = logits.masked_fill(excluded.repeat_interleave(group, 0), -torch.inf)
             expected = group_mean(masked.softmax(-1), view.kv_heads)
-            scores.append(((expected + self.epsilon) * norms.value).masked_fill(left_out, 0))
+            scores.append(((expected + self.epsilon) * norms.value).masked_fill(excluded, 0))
         return Scores(torch.stack(scores))
 
 

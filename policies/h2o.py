@@ -11,7 +11,7 @@ from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import RecentHalf
 from policies.routing import PerHead
-from policies.signals import AttentionSums, group_mean, of_all_layers
+from policies.signals import AttentionSums, group_mean, read_signal
 
 __all__ = ["AccumulatedAttention", "h2o"]
 
@@ -29,7 +29,7 @@ class AccumulatedAttention:
     stacks: ClassVar[bool] = True
 
     def score(self, view: View) -> Scores:
-        layers = of_all_layers(view, AttentionSums())
+        layers = read_signal(view, AttentionSums())
         return Scores(torch.stack([group_mean(sums, view.kv_heads) for sums in layers], -3))
 
 

@@ -13,7 +13,7 @@ from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
-from policies.signals import of_all_layers, wide
+from policies.signals import read_signal, upcast
 
 __all__ = ["Dissimilarity", "MeanKeyCosine", "keydiff"]
 
@@ -28,7 +28,7 @@ class MeanKeyCosine:
     stacks: ClassVar[bool] = True
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
-        keys = wide(keys)
+        keys = upcast(keys)
         unit = functional.normalize(keys, dim=-1).masked_fill(~filled[..., None], 0)
         # The sum gives the same cosine as the mean, and is defined for a head without slots.
         return functional.cosine_similarity(keys, unit.sum(-2, keepdim=True), dim=-1)
@@ -42,7 +42,7 @@ class Dissimilarity:
     stacks: ClassVar[bool] = True
 
     def score(self, view: View) -> Scores:
-        return Scores(-torch.stack(of_all_layers(view, MeanKeyCosine()), -3))
+        return Scores(-torch.stack(read_signal(view, MeanKeyCosine()), -3))
 
 
 def keydiff() -> Policy:

@@ -11,7 +11,7 @@ from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
-from policies.signals import Norms, of_all_layers
+from policies.signals import Norms, read_signal
 
 __all__ = ["SmallKeys", "knorm"]
 
@@ -24,7 +24,7 @@ class SmallKeys:
     stacks: ClassVar[bool] = True
 
     def score(self, view: View) -> Scores:
-        return Scores(-torch.stack([norms.key for norms in of_all_layers(view, Norms())], -3))
+        return Scores(-torch.stack([norms.key for norms in read_signal(view, Norms())], -3))
 
 
 def knorm() -> Policy:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from policies.contract import Rows, Scores, Signal, View
+from policies.contract import AttentionRows, Scores, Signal, View
 from policies.defensivekv import AcrossLayers
 from policies.policy import Policy
 from policies.protect import Protect
-from policies.signals import of_all_layers
+from policies.signals import read_signal
 
-__all__ = ["Reconstruction", "RepeatAttention", "kvzip", "largest_of_group"]
+__all__ = ["Reconstruction", "RepeatAttention", "group_max", "kvzip"]
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class RepeatAttention:
         starts = range(0, len(token_ids), self.chunk)
         return tuple(token_ids[max(0, start - self.overlap) : start + self.chunk] for start in starts)
 
-    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
-        largest = largest_of_group(rows.attention, rows.kv_heads)
+    def attend(self, rows: AttentionRows, before: Tensor | None) -> Tensor:
+        largest = group_max(rows.attention, rows.kv_heads)
         return largest if before is None else largest.maximum(before)
 
     def result(self, state: Tensor) -> Tensor:
         return state
 
 
-def largest_of_group(attention: Tensor, kv_heads: int) -> Tensor:
+def group_max(attention: Tensor, kv_heads: int) -> Tensor:
     """attention [q_head, row, n] -> [kv_head, n], the maximum over the rows and the heads of a group."""
     largest = attention.amax(-2)
     return largest.view(kv_heads, -1, largest.shape[-1]).amax(1)
@@ -63,7 +63,7 @@ class Reconstruction:
         return frozenset({RepeatAttention(self.chunk, self.overlap)})
 
     def score(self, view: View) -> Scores:
-        return Scores(torch.stack(of_all_layers(view, RepeatAttention(self.chunk, self.overlap))))
+        return Scores(torch.stack(read_signal(view, RepeatAttention(self.chunk, self.overlap))))
 
 
 def kvzip(chunk: int = 2048) -> Policy:

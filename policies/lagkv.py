@@ -12,21 +12,21 @@ from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
-from policies.signals import of_all_layers, wide
+from policies.signals import read_signal, upcast
 
-__all__ = ["LagRelative", "LagScores", "lag_scores", "lagkv", "relative"]
+__all__ = ["LagRelative", "LagScores", "lag_scores", "lagkv", "relative_spread"]
 
 
-def relative(states: Tensor) -> Tensor:
+def relative_spread(states: Tensor) -> Tensor:
     """Score how much each token stands out: states [kv_head, chunk, lag, d] -> [kv_head, chunk - 1, lag].
 
     Every channel is scaled to its range in the next chunk; the score is the standard deviation over the
     channels, after a softmax over the tokens of the chunk. A range below 1e-6 counts as 1e-6 (ours: the
     authors divide by any range).
     """
-    own, following = states[:, :-1], states[:, 1:]
+    chunk, following = states[:, :-1], states[:, 1:]
     least, most = following.amin(2, keepdim=True), following.amax(2, keepdim=True)
-    return ((own - least) / (most - least).clamp(min=1e-6)).std(-1).softmax(-1)
+    return ((chunk - least) / (most - least).clamp(min=1e-6)).std(-1).softmax(-1)
 
 
 def lag_scores(keys: Tensor, values: Tensor, sinks: int = 4, lag: int = 128) -> Tensor:
@@ -39,16 +39,16 @@ def lag_scores(keys: Tensor, values: Tensor, sinks: int = 4, lag: int = 128) -> 
     heads, n, _ = keys.shape
     chunks = max(0, n - sinks) // lag
     ranked = max(0, chunks - 1) * lag
-    later = 1 + torch.arange(n, device=keys.device) / n
-    later[:sinks] = 3
-    scores = later.expand(heads, n).clone()
+    position_scores = 1 + torch.arange(n, device=keys.device) / n
+    position_scores[:sinks] = 3
+    scores = position_scores.expand(heads, n).clone()
     if ranked:
-        parts = (wide(part)[:, sinks : sinks + chunks * lag] for part in (keys, values))
-        key, value = (relative(part.reshape(heads, chunks, lag, -1)) for part in parts)
+        parts = (upcast(part)[:, sinks : sinks + chunks * lag] for part in (keys, values))
+        key, value = (relative_spread(part.reshape(heads, chunks, lag, -1)) for part in parts)
         worth = (key + value) / 2
-        place = worth.argsort(stable=True, descending=True).argsort()
+        order = worth.argsort(stable=True, descending=True).argsort()
         # A nan score stays nan instead of getting a rank.
-        rank = ((lag - 1 - place) / lag).masked_fill(worth.isnan(), torch.nan)
+        rank = ((lag - 1 - order) / lag).masked_fill(worth.isnan(), torch.nan)
         scores[:, sinks : sinks + ranked] = rank.flatten(1)
     return scores
 
@@ -62,10 +62,10 @@ class LagScores:
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
         n = filled.shape[-1]
-        held = filled.sum(-1).tolist()
+        slot_counts = filled.sum(-1).tolist()
         heads = [
             lag_scores(key[None, :count], value[None, :count], self.sinks, self.lag)
-            for key, value, count in zip(keys, values, held, strict=True)
+            for key, value, count in zip(keys, values, slot_counts, strict=True)
         ]
         return torch.cat([pad(scores, (0, n - scores.shape[-1])) for scores in heads])
 
@@ -79,16 +79,14 @@ class LagRelative:
 
     def __post_init__(self) -> None:
         if self.sinks < 0 or self.lag < 2:
-            raise ValueError(
-                f"sinks must be 0 or more and lag 2 or more, not sinks {self.sinks} and lag {self.lag}"
-            )
+            raise ValueError(f"sinks must be 0 or more and lag 2 or more, not sinks {self.sinks} and lag {self.lag}")
 
     @property
     def needs(self) -> frozenset[Signal]:
         return frozenset({LagScores(self.sinks, self.lag)})
 
     def score(self, view: View) -> Scores:
-        return Scores(torch.stack(of_all_layers(view, LagScores(self.sinks, self.lag))))
+        return Scores(torch.stack(read_signal(view, LagScores(self.sinks, self.lag))))
 
 
 def lagkv(sinks: int = 4, lag: int = 128) -> Policy:

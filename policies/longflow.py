@@ -12,7 +12,7 @@ from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerLayer
-from policies.signals import AttentionSums, of_all_layers, wide
+from policies.signals import AttentionSums, read_signal, upcast
 
 __all__ = ["Contribution", "MeanMagnitude", "importance", "longflow"]
 
@@ -35,7 +35,7 @@ class MeanMagnitude:
     stacks: ClassVar[bool] = True
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
-        return wide(values).abs().mean(-1)
+        return upcast(values).abs().mean(-1)
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Contribution:
     stacks: ClassVar[bool] = True
 
     def score(self, view: View) -> Scores:
-        rows = of_all_layers(view, AttentionSums(window=1))
-        magnitudes = of_all_layers(view, MeanMagnitude())
+        rows = read_signal(view, AttentionSums(window=1))
+        magnitudes = read_signal(view, MeanMagnitude())
         layers = [importance(*pair) for pair in zip(rows, magnitudes, strict=True)]
         return Scores(torch.stack(layers, -2)[..., None, :])
 

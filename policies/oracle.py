@@ -11,11 +11,11 @@ from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 
-__all__ = ["Given", "given"]
+__all__ = ["OracleScores", "oracle_policy"]
 
 
 @dataclass(frozen=True)
-class Given:
+class OracleScores:
     """The score of every token fed before the eviction step, in order.
 
     Scores may come from running the model with and without each token. The policy is therefore an experiment,
@@ -29,13 +29,12 @@ class Given:
         """Raise ValueError if the number of tokens differs from the number of scores."""
         if len(self.scores) != len(view.token_ids):
             raise ValueError(
-                f"scores: {len(self.scores)} given, and the event sees {len(view.token_ids)} tokens; give "
-                "one for each"
+                f"scores: {len(self.scores)} given, and the event sees {len(view.token_ids)} tokens; give one for each"
             )
         worth = torch.tensor(self.scores, dtype=torch.float64, device=view.token_ids.device)
         return Scores(worth[view.positions.clamp(min=0)])
 
 
-def given(scores: tuple[float, ...]) -> Policy:
+def oracle_policy(scores: tuple[float, ...]) -> Policy:
     """Keep the tokens of the highest scores, the same in every layer and head; nothing is protected."""
-    return Policy(scoring=Given(scores), protect=Protect(sinks=0, recent=0))
+    return Policy(scoring=OracleScores(scores), protect=Protect(sinks=0, recent=0))

@@ -10,48 +10,48 @@ from torch import Tensor
 from torch.nn import functional
 
 from policies.cadence import Cadence
-from policies.calibrated import Calibrated
+from policies.calibration import Calibrated
 from policies.contract import (
     AttentionSignal,
     BudgetError,
     Decoding,
     FedSignal,
     HiddenSignal,
-    InBands,
-    InUnits,
+    LayerBands,
     Mark,
     Merging,
     Protection,
-    Remembered,
-    Rescores,
+    RescoringRouting,
     Routing,
     Scores,
     Scoring,
-    Sees,
+    ScoringMemory,
     Selection,
     Signal,
     State,
+    TextProtection,
+    UnitScoring,
+    UnitSelection,
     View,
-    WholeUnits,
 )
 from policies.decoding import Plain
-from policies.measured import Additive
-from policies.protect import Pinned, PinnedSeen, Protect, protected_by
+from policies.protect import Pinned, PinnedSeen, Protect, protected_slots
 from policies.routing import Shared
 from policies.selection import TopK
-from policies.state import OfWidth, Verbatim
+from policies.signal_protocols import Additive
+from policies.state import CompressedState, Verbatim
 
-__all__ = ["Event", "Policy", "pinned", "refuse_non_finite"]
+__all__ = ["Eviction", "Policy", "pin_prompt", "refuse_non_finite"]
 
 
-class Event(NamedTuple):
+class Eviction(NamedTuple):
     """The result of one eviction step."""
 
-    kept: Tensor
+    retained: Tensor
     """bool [layer, kv_head, n], not a view of other memory."""
-    memory: Remembered | None
+    memory: ScoringMemory | None
     """The memory of the scoring for the retained slots."""
-    routed: Any = None
+    routing_state: Any = None
     """The state of the routing for the next eviction step."""
     merging: Merging | None = None
     """Which slots are merged into the retained ones; None if all others are dropped."""
@@ -87,7 +87,7 @@ class Policy:
         """What the engine must measure before `keep` is called."""
         if not self.evicts:
             return self.state.needs
-        routed = self.routing.needs if isinstance(self.routing, Rescores) else frozenset()
+        routed = self.routing.needs if isinstance(self.routing, RescoringRouting) else frozenset()
         return self.scoring.needs | self.selection.needs | routed | self.state.needs
 
     @property
@@ -95,8 +95,8 @@ class Policy:
         """The marks that it looks for in the answer."""
         if not self.evicts:
             return ()
-        looking = (self.decoding, self.protect) if isinstance(self.protect, Sees) else (self.decoding,)
-        return tuple(dict.fromkeys(part.mark for part in looking if part.mark is not None))
+        parts = (self.decoding, self.protect) if isinstance(self.protect, TextProtection) else (self.decoding,)
+        return tuple(dict.fromkeys(part.mark for part in parts if part.mark is not None))
 
     @property
     def calibrated(self) -> tuple[Calibrated, ...]:
@@ -105,16 +105,14 @@ class Policy:
         return tuple(sorted(wanted, key=lambda signal: signal.name))
 
     @property
-    def uncarried(self) -> tuple[Signal, ...]:
+    def prefill_only_signals(self) -> tuple[Signal, ...]:
         """The signals that cannot be measured while decoding; with one, no event can fire there."""
-        return tuple(
-            signal for signal in self.needs if isinstance(signal, AttentionSignal) and not signal.carried
-        )
+        return tuple(signal for signal in self.needs if isinstance(signal, AttentionSignal) and not signal.carried)
 
     @property
     def exceeds(self) -> bool:
         """Whether an eviction step may exceed its budget if the protected slots do not fit into it."""
-        return isinstance(self.selection, WholeUnits) and self.selection.exceeds
+        return isinstance(self.selection, UnitSelection) and self.selection.exceeds
 
     def reach(self, protected: Tensor) -> int:
         """Return the maximum number of slots that the `protected` ones [n] can force it to keep.
@@ -122,7 +120,7 @@ class Policy:
         This is more than their own number if complete units are kept: a unit of `longest` slots that contains
         a protected one ends at most longest - 1 slots away from it.
         """
-        if not (isinstance(self.selection, WholeUnits) and isinstance(self.scoring, InUnits)):
+        if not (isinstance(self.selection, UnitSelection) and isinstance(self.scoring, UnitScoring)):
             return int(protected.sum())
         away = self.scoring.longest - 1
         flags = protected.float()[None]
@@ -133,19 +131,19 @@ class Policy:
         for signal in sorted(self.needs, key=repr):
             if isinstance(signal, HiddenSignal):
                 signal.layers_in(layers)
-        if self.evicts and isinstance(self.scoring, InBands):
+        if self.evicts and isinstance(self.scoring, LayerBands):
             self.scoring.refuse_depth(layers)
 
     def refuse_width(self, width: int) -> None:
         """Raise ValueError if the state does not fit heads of this width."""
-        if isinstance(self.state, OfWidth):
+        if isinstance(self.state, CompressedState):
             self.state.refuse_width(width)
 
     def keep(self, view: View, budget: int) -> Tensor:
         """Return the retained slots of `evict`, bool [layer, kv_head, n]."""
-        return self.event(view, budget).kept
+        return self.evict(view, budget).retained
 
-    def event(self, view: View, budget: int) -> Event:
+    def evict(self, view: View, budget: int) -> Eviction:
         """Select the retained slots, and return them with the memory of the scoring.
 
         budget: slots per KV head per layer, protected ones included. Retained slots summed over layers and
@@ -160,7 +158,7 @@ class Policy:
         fits = not self.evicts or (budget >= view.slots and not self.routing.bounds)
         carries = self.evicts and self.cadence.interval is not None
         if fits and not carries:
-            return Event(whole(view), None)
+            return Eviction(keep_all(view), None)
         view = view._replace(budget=budget)
         filled = view.filled
         protected = self.protected(view, budget)
@@ -168,57 +166,57 @@ class Policy:
             refuse_below(budget, int(protected.sum(-1).max()), self.protect)
         scores = self.scoring.score(view)
         refuse_non_finite(scores.slots, filled)
-        event = Event(whole(view), None, view.routed)
+        eviction = Eviction(keep_all(view), None, view.routing_state)
         if not fits:
-            event = self.choose(view, scores, protected, budget)
+            eviction = self.evict_slots(view, scores, protected, budget)
         if not carries:
-            return event._replace(routed=None)
-        return event._replace(memory=None if scores.memory is None else scores.memory.after(event.kept))
+            return eviction._replace(routing_state=None)
+        return eviction._replace(memory=None if scores.memory is None else scores.memory.retain(eviction.retained))
 
     def protected(self, view: View, budget: int) -> Tensor:
         """Return the protected and pinned slots, bool [layer | 1, kv_head | 1, n]."""
-        own = protected_by(self.protect, view, budget)
+        base_slots = protected_slots(self.protect, view, budget)
         if self.decoding.mark is None:
-            return own
-        return own | self.decoding.pins(view, max(0, budget - int(own.sum(-1).max())))
+            return base_slots
+        return base_slots | self.decoding.pins(view, max(0, budget - int(base_slots.sum(-1).max())))
 
-    def choose(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Event:
+    def evict_slots(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Eviction:
         """Evict some slots; the result does not yet have the memory of the scoring.
 
         protected [layer | 1, kv_head | 1, n].
         """
         filled = view.filled
-        if isinstance(self.routing, Rescores):
-            scores = self.routing.rescored(view, scores)
+        if isinstance(self.routing, RescoringRouting):
+            scores = self.routing.rescore(view, scores)
             refuse_non_finite(scores.slots, filled)
         routed = self.routing.route(scores, view.layers, view.kv_heads)
         routed = routed._replace(slots=routed.slots.masked_fill(~filled, -torch.inf))
         allocation = self.routing.allocate(view, routed, protected, budget)
         refuse_overspent(allocation.counts, budget, bounds=self.routing.bounds)
-        kept = self.selection.select(view, routed, protected, allocation.counts)
-        merging = self.state.merge(view, routed, protected, kept)
+        retained = self.selection.select(view, routed, protected, allocation.counts)
+        merging = self.state.merge(view, routed, protected, retained)
         if merging is not None:
             refuse_units(scores)
-            kept = merging.kept
-        most = max(map(self.reach, protected.flatten(0, 1))) if self.exceeds else 0
+            retained = merging.retained
+        exceeding = max(map(self.reach, protected.flatten(0, 1))) if self.exceeds else 0
         unused = self.selection.unused if merging is None else int(allocation.counts.max())
-        refuse_broken(kept, filled, protected, allocation.counts, unused, most)
-        kept = kept.expand(view.layers, view.kv_heads, -1).clone()
+        refuse_broken(retained, filled, protected, allocation.counts, unused, exceeding)
+        retained = retained.expand(view.layers, view.kv_heads, -1).clone()
         if merging is not None:
-            merging = Merging(*(each.expand(view.layers, view.kv_heads, -1) for each in merging))
+            merging = Merging(*(tensor.expand(view.layers, view.kv_heads, -1) for tensor in merging))
             refuse_mismerged(merging, filled, merges=self.state.merges)
-        return Event(kept, None, allocation.carried, merging)
+        return Eviction(retained, None, allocation.routing_state, merging)
 
 
-def pinned(policy: Policy) -> Policy:
+def pin_prompt(policy: Policy) -> Policy:
     """Return the policy with a pinned prompt, which is never evicted; budgets below it are refused."""
     if not policy.evicts or isinstance(policy.protect, Pinned):
         return policy
     protect = policy.protect
-    return replace(policy, protect=PinnedSeen(protect) if isinstance(protect, Sees) else Pinned(protect))
+    return replace(policy, protect=PinnedSeen(protect) if isinstance(protect, TextProtection) else Pinned(protect))
 
 
-def whole(view: View) -> Tensor:
+def keep_all(view: View) -> Tensor:
     return view.filled.expand(view.layers, view.kv_heads, -1).clone()
 
 
@@ -232,10 +230,10 @@ def refuse_below(budget: int, least: int, protect: Protection) -> None:
 
 def refuse_non_finite(slots: Tensor, filled: Tensor) -> None:
     """Refuse scores [layer, kv_head, n] that are not finite: a NaN would silently rank above every score."""
-    faulty = ~slots.isfinite() & filled
-    if faulty.any():
-        layer, head, slot = faulty.nonzero()[0].tolist()
-        score = slots.expand(faulty.shape)[layer, head, slot]
+    is_faulty = ~slots.isfinite() & filled
+    if is_faulty.any():
+        layer, head, slot = is_faulty.nonzero()[0].tolist()
+        score = slots.expand(is_faulty.shape)[layer, head, slot]
         raise ValueError(f"scores must be finite: layer {layer}, head {head}, slot {slot} is {score}")
 
 
@@ -244,9 +242,7 @@ def refuse_unmergeable(policy: Policy) -> None:
     state = type(policy.state).__name__
     for signal in sorted(policy.needs, key=repr):
         name = type(signal).__name__
-        if isinstance(signal, HiddenSignal | FedSignal) or (
-            isinstance(signal, AttentionSignal) and signal.of_tokens
-        ):
+        if isinstance(signal, HiddenSignal | FedSignal) or (isinstance(signal, AttentionSignal) and signal.of_tokens):
             raise ValueError(
                 f"state: a slot of {state} stands for several tokens, and {name} is of single ones; choose "
                 "another state, or a scoring of slots"
@@ -258,7 +254,7 @@ def refuse_unmergeable(policy: Policy) -> None:
                 "another state, or a scoring of the last queries"
             )
     for part in (policy.scoring, policy.selection):
-        if isinstance(part, InUnits | WholeUnits):
+        if isinstance(part, UnitScoring | UnitSelection):
             raise ValueError(
                 f"state: {state} merges single slots, and {type(part).__name__} has units of several that go "
                 "together; choose another state, or TopK with a scoring of slots"
@@ -280,41 +276,45 @@ def refuse_mismerged(merging: Merging, filled: Tensor, *, merges: bool) -> None:
 
     merges: whether the state declares that slots may represent several tokens.
     """
-    kept, into, shares = merging
-    filled = filled.expand(kept.shape)
-    own = torch.arange(kept.shape[-1], device=kept.device).expand(kept.shape)
-    goes = into >= 0
-    target = into.clamp(min=0)
-    if (into >= kept.shape[-1]).any() or (goes & ~kept.gather(-1, target)).any() or (goes & ~filled).any():
+    retained, targets, shares = merging
+    filled = filled.expand(retained.shape)
+    slot_index = torch.arange(retained.shape[-1], device=retained.device).expand(retained.shape)
+    has_target = targets >= 0
+    index = targets.clamp(min=0)
+    if (
+        (targets >= retained.shape[-1]).any()
+        or (has_target & ~retained.gather(-1, index)).any()
+        or (has_target & ~filled).any()
+    ):
         raise ValueError("state merged a slot into one that is not kept, or one that its head does not hold")
-    if (kept & (into != own)).any():
+    if (retained & (targets != slot_index)).any():
         raise ValueError("state merged a kept slot into another one")
-    if not merges and (goes & ~kept).any():
+    if not merges and (has_target & ~retained).any():
         raise ValueError("state merged slots and says that it never does: let its `merges` be True")
-    whole = torch.zeros_like(shares).scatter_add(-1, target, shares.masked_fill(~goes, 0))
-    if not ((whole - 1).abs() < 1e-4)[kept].all() or (shares[goes] < 0).any():
+    share_sums = torch.zeros_like(shares).scatter_add(-1, index, shares.masked_fill(~has_target, 0))
+    if not ((share_sums - 1).abs() < 1e-4)[retained].all() or (shares[has_target] < 0).any():
         raise ValueError("state merged slots by shares that do not sum to 1")
 
 
 def refuse_overspent(counts: Tensor, budget: int, *, bounds: bool) -> None:
     """Refuse counts [layer, kv_head] whose mean is not the budget. bounds: whether it may be lower."""
-    total, whole = int(counts.sum()), budget * counts.numel()
-    if total > whole or (total < whole and not bounds):
+    total, expected = int(counts.sum()), budget * counts.numel()
+    if total > expected or (total < expected and not bounds):
         side = "above" if bounds else "not"
         raise ValueError(f"routing allocated {counts.tolist()} slots, whose mean is {side} {budget}")
 
 
-def faulty(
-    kept: Tensor, filled: Tensor, protected: Tensor, allocation: Tensor, unused: int, exceeding: int = 0
+def is_broken(
+    retained: Tensor, filled: Tensor, protected: Tensor, allocation: Tensor, unused: int, exceeding: int = 0
 ) -> bool:
     """Whether `refuse_broken` would refuse a mask of the right shape; needs a single device sync."""
-    counts = kept.sum(-1)
-    wrong = (counts > allocation.clamp(min=exceeding)) | (counts < allocation - unused)
-    return bool((wrong.any() | ((kept & ~filled) | (protected & ~kept)).any()).item())
+    counts = retained.sum(-1)
+    is_miscounted = (counts > allocation.clamp(min=exceeding)) | (counts < allocation - unused)
+    return bool((is_miscounted.any() | ((retained & ~filled) | (protected & ~retained)).any()).item())
 
 
 def refuse_broken(
-    kept: Tensor,
+    retained: Tensor,
     filled: Tensor,
     protected: Tensor,
     allocation: Tensor,
@@ -326,21 +326,21 @@ def refuse_broken(
     exceeding: slots that a head may keep even if its allocation is lower.
     """
     expected = (*allocation.shape, filled.shape[-1])
-    if kept.dtype != torch.bool or kept.shape != expected:
+    if retained.dtype != torch.bool or retained.shape != expected:
         # A mask cannot name a slot twice, out of order or outside the cache.
         raise ValueError(
             f"selection must return a bool mask of shape {list(expected)}, "
-            f"not {str(kept.dtype).removeprefix('torch.')} of shape {list(kept.shape)}"
+            f"not {str(retained.dtype).removeprefix('torch.')} of shape {list(retained.shape)}"
         )
-    if not faulty(kept, filled, protected, allocation, unused, exceeding):
+    if not is_broken(retained, filled, protected, allocation, unused, exceeding):
         return
-    counts = kept.sum(-1)
+    counts = retained.sum(-1)
     if ((counts > allocation.clamp(min=exceeding)) | (counts < allocation - unused)).any():
         raise ValueError(
             f"selection kept {counts.tolist()} slots, allocated {allocation.tolist()}, "
             f"of which it may leave {unused} unused"
         )
-    if (kept & ~filled).any():
+    if (retained & ~filled).any():
         raise ValueError("selection kept a slot that its head does not hold")
-    if (protected & ~kept).any():
+    if (protected & ~retained).any():
         raise ValueError("selection dropped a protected slot")

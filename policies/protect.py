@@ -11,11 +11,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from policies.contract import Mark, Protection, Sees, View
+from policies.contract import Mark, Protection, TextProtection, View
 
 __all__ = ["Marked", "Pinned", "Preserve", "Protect", "RecentHalf"]
 
-OF_BUDGET = re.compile(r"K/([1-9][0-9]{0,5})|min\(([0-9]{1,7}), ?K/([1-9][0-9]{0,5})\)")
+BUDGET_SHARE = re.compile(r"K/([1-9][0-9]{0,5})|min\(([0-9]{1,7}), ?K/([1-9][0-9]{0,5})\)")
 """A fraction of the budget K, optionally with a maximum."""
 
 
@@ -40,7 +40,7 @@ class Protect:
     def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
         if decoding and not self.always:
             return torch.zeros_like(filled)
-        return filled & ((from_first(filled) < self.sinks) | (from_last(filled) < self.recent))
+        return filled & ((slot_index(filled) < self.sinks) | (slots_after(filled) < self.recent))
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class RecentHalf:
     stacks: ClassVar[bool] = True
 
     def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
-        return filled & (from_last(filled) < budget // 2)
+        return filled & (slots_after(filled) < budget // 2)
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,15 @@ class Pinned:
 class PinnedSeen(Pinned):
     """`Pinned` around a protection that depends on the text."""
 
-    inner: Sees
+    inner: TextProtection
 
     @property
     def mark(self) -> Mark:
         return self.inner.mark
 
-    def seen(self, view: View, budget: int) -> Tensor:
+    def slots_in_text(self, view: View, budget: int) -> Tensor:
         prompt = view.filled & (view.positions < view.prompt)
-        return prompt | self.inner.seen(view, max(0, budget - int(prompt.sum(-1).max())))
+        return prompt | self.inner.slots_in_text(view, max(0, budget - int(prompt.sum(-1).max())))
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ class Preserve:
     stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        recent_of(self.recent, 0)
+        recent_slots(self.recent, 0)
 
     def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
-        recent = filled & (from_last(filled) < recent_of(self.recent, budget))
+        recent = filled & (slots_after(filled) < recent_slots(self.recent, budget))
         if not self.prompt:
             return recent
         return recent | (filled if prompt is None else prompt)
@@ -122,9 +122,7 @@ class Marked:
 
     def __post_init__(self) -> None:
         if not self.line or self.line != self.line.strip() or "\n" in self.line:
-            raise ValueError(
-                f"line: {self.line!r} given; write what lines begin with, without spaces around it"
-            )
+            raise ValueError(f"line: {self.line!r} given; write what lines begin with, without spaces around it")
         if not 0 <= self.share <= 1:
             raise ValueError(f"share must be between 0 and 1, not {self.share}")
 
@@ -135,65 +133,65 @@ class Marked:
     def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
         return self.inner.slots(filled, budget, decoding=decoding, prompt=prompt)
 
-    def seen(self, view: View, budget: int) -> Tensor:
-        own = protected_by(self.inner, view, budget)
-        left = max(0, budget - int(own.sum(-1).max()))
-        return own | marked(view, self.mark, min(share_of(self.share, budget), left))
+    def slots_in_text(self, view: View, budget: int) -> Tensor:
+        inner_slots = protected_slots(self.inner, view, budget)
+        left = max(0, budget - int(inner_slots.sum(-1).max()))
+        return inner_slots | marked_slots(view, self.mark, min(round_down_share(self.share, budget), left))
 
 
-def protected_by(protect: Protection, view: View, budget: int) -> Tensor:
+def protected_slots(protect: Protection, view: View, budget: int) -> Tensor:
     """Return the slots that a protection holds at an eviction step, bool [layer | 1, kv_head | 1, n]."""
-    if isinstance(protect, Sees):
-        return protect.seen(view, budget)
+    if isinstance(protect, TextProtection):
+        return protect.slots_in_text(view, budget)
     filled, decoding = view.filled, view.stored is not None
     # At the end of a prefill all slots are the prompt's, unless a part of an answer was fed with it.
-    written = 0 < view.prompt < len(view.token_ids)
-    prompt = filled & (view.positions < view.prompt) if decoding or written else None
+    has_answer = 0 < view.prompt < len(view.token_ids)
+    prompt = filled & (view.positions < view.prompt) if decoding or has_answer else None
     return protect.slots(filled, budget, decoding=decoding, prompt=prompt)
 
 
-def newest(lines: Sequence[range], most: int) -> list[range]:
+def newest_lines(lines: Sequence[range], most: int) -> list[range]:
     """Return the newest lines with at most `most` tokens in total, oldest first."""
-    kept: list[range] = []
+    retained: list[range] = []
     for line in reversed(lines):
         most -= len(line)
         if most < 0:
             break
-        kept.append(line)
-    return kept[::-1]
+        retained.append(line)
+    return retained[::-1]
 
 
-def marked(view: View, mark: Mark, most: int) -> Tensor:
+def marked_slots(view: View, mark: Mark, most: int) -> Tensor:
     """Return the slots of the newest marked lines of at most `most` tokens, bool [layer | 1, kv_head | 1, n].
 
     Evicted tokens count too, so that all heads release the same lines, permanently.
     """
-    told = torch.zeros(len(view.token_ids), dtype=torch.bool, device=view.token_ids.device)
-    for line in newest(view.lines.get(mark, ()), most):
-        told[line.start : line.stop] = True
-    return view.filled & told[view.positions.clamp(min=0)]
+    is_marked = torch.zeros(len(view.token_ids), dtype=torch.bool, device=view.token_ids.device)
+    for line in newest_lines(view.lines.get(mark, ()), most):
+        is_marked[line.start : line.stop] = True
+    return view.filled & is_marked[view.positions.clamp(min=0)]
 
 
-def share_of(share: float, budget: int) -> int:
+def round_down_share(share: float, budget: int) -> int:
     """Return share * budget rounded down, using the decimal value of `share`, not its binary float."""
     return int(Fraction(repr(share)) * budget)
 
 
-def recent_of(recent: int | str, budget: int) -> int:
+def recent_slots(recent: int | str, budget: int) -> int:
     """Return the number of slots that `recent` means if K is `budget`. Raises ValueError if invalid."""
-    if isinstance(recent, str) and (found := OF_BUDGET.fullmatch(recent)):
-        share, most, of = found.groups()
-        return budget // int(share) if share else min(int(most), budget // int(of))
+    if isinstance(recent, str) and (match := BUDGET_SHARE.fullmatch(recent)):
+        share, most, divisor = match.groups()
+        return budget // int(share) if share else min(int(most), budget // int(divisor))
     if type(recent) is int and recent >= 0:
         return recent
     raise ValueError(f'recent: {recent!r} given; write a number of slots, "K/4" or "min(128, K/4)"')
 
 
-def from_first(filled: Tensor) -> Tensor:
+def slot_index(filled: Tensor) -> Tensor:
     """filled [..., n] -> [n], the index of each slot in its head: 0, 1, 2, ..."""
     return torch.arange(filled.shape[-1], device=filled.device)
 
 
-def from_last(filled: Tensor) -> Tensor:
+def slots_after(filled: Tensor) -> Tensor:
     """filled [..., n] -> [..., n], the number of later slots in the head; negative for padding."""
-    return filled.sum(-1, keepdim=True) - 1 - from_first(filled)
+    return filled.sum(-1, keepdim=True) - 1 - slot_index(filled)

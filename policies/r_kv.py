@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from policies.contract import Rows, Scores, Signal, View
+from policies.contract import AttentionRows, Scores, Signal, View
 from policies.policy import Policy
-from policies.protect import Protect, from_last
+from policies.protect import Protect, slots_after
 from policies.routing import PerHead
-from policies.signals import BLOCK, EveryLayer, of_all_layers, wide
+from policies.signals import BLOCK, EveryLayer, read_signal, upcast
 from policies.snapkv import refuse_window
 from policies.streaming import streaming
 
@@ -23,7 +23,7 @@ __all__ = [
     "Joint",
     "KeyRedundancy",
     "importance",
-    "joint",
+    "joint_score",
     "r_kv",
     "r_kv_variants",
     "redundancy",
@@ -54,22 +54,22 @@ def redundancy(keys: Tensor, filled: Tensor, threshold: float = 0.5) -> Tensor:
     Rows are computed in blocks: the largest tensor is [kv_head, BLOCK, n].
     """
     heads, n, _ = keys.shape
-    unit = wide(keys)
+    unit = upcast(keys)
     unit = unit / (unit.norm(dim=-1, keepdim=True) + 1e-8)
     unit = unit.masked_fill(~filled[..., None], 0)
-    place = torch.arange(n, device=keys.device)
+    index = torch.arange(n, device=keys.device)
     columns = unit.new_zeros(heads, n)
     for first in range(0, n, BLOCK):
         cosines = unit[:, first : first + BLOCK] @ unit.transpose(1, 2)
-        cosines = cosines.masked_fill(place[first : first + BLOCK, None] == place, 0)
-        last = torch.where(cosines > threshold, place, 0).amax(-1, keepdim=True)
+        cosines = cosines.masked_fill(index[first : first + BLOCK, None] == index, 0)
+        last = torch.where(cosines > threshold, index, 0).amax(-1, keepdim=True)
         columns += cosines.scatter(-1, last, 0).sum(1)
     means = columns / filled.sum(-1, keepdim=True).clamp(min=1)
     redundant: Tensor = means.masked_fill(~filled, -torch.inf).softmax(-1).masked_fill(~filled, 0)
     return redundant
 
 
-def joint(importance: Tensor, redundancy: Tensor, weight: float) -> Tensor:
+def joint_score(importance: Tensor, redundancy: Tensor, weight: float) -> Tensor:
     """Return Z = weight * I - (1 - weight) * R, elementwise; the authors call the weight lambda."""
     return weight * importance - (1 - weight) * redundancy
 
@@ -84,7 +84,7 @@ class GroupMaxAttention(EveryLayer):
     window: int
     raw: ClassVar[bool] = True
 
-    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
+    def attend(self, rows: AttentionRows, before: Tensor | None) -> Tensor:
         assert rows.logits is not None
         skipped = max(0, rows.total - self.window - rows.start)
         logits = rows.logits[..., skipped:, :]
@@ -124,8 +124,8 @@ class Importance:
         return frozenset({GroupMaxAttention(self.window)})
 
     def score(self, view: View) -> Scores:
-        received = torch.stack(of_all_layers(view, GroupMaxAttention(self.window)))
-        outside = from_last(view.filled) < self.window  # the window, and padding of a shorter head
+        received = torch.stack(read_signal(view, GroupMaxAttention(self.window)))
+        outside = slots_after(view.filled) < self.window  # the window, and padding of a shorter head
         past = received.masked_fill(outside, -torch.inf)
         pooled = functional.max_pool1d(past, self.kernel, stride=1, padding=self.kernel // 2)
         return Scores(pooled.masked_fill(outside, 2))
@@ -149,9 +149,9 @@ class Joint(Importance):
 
     def score(self, view: View) -> Scores:
         important = super().score(view).slots
-        redundant = torch.stack(of_all_layers(view, KeyRedundancy(self.threshold)))
-        outside = from_last(view.filled) < self.window
-        return Scores(joint(important, redundant, self.weight).masked_fill(outside, 2))
+        redundant = torch.stack(read_signal(view, KeyRedundancy(self.threshold)))
+        outside = slots_after(view.filled) < self.window
+        return Scores(joint_score(important, redundant, self.weight).masked_fill(outside, 2))
 
 
 def r_kv(window: int = 8, kernel: int = 7, weight: float = 0.1, threshold: float = 0.5) -> Policy:
@@ -183,9 +183,7 @@ def snapkv_rkv(window: int = 8, kernel: int = 7) -> Policy:
     over a group before the softmax, a softmax over the slots before the window, and maximum pooling.
     Departures and the effect of an interval are those of `r_kv`.
     """
-    return Policy(
-        scoring=Importance(window, kernel), routing=PerHead(), protect=Protect(sinks=0, recent=window)
-    )
+    return Policy(scoring=Importance(window, kernel), routing=PerHead(), protect=Protect(sinks=0, recent=window))
 
 
 def streamingllm_rkv() -> Policy:

@@ -8,16 +8,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from policies.contract import Rows, Scores, Signal, View
+from policies.contract import AttentionRows, Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Pinned, Protect
 from policies.routing import PerLayer
-from policies.signals import EveryLayer, of_all_layers
+from policies.signals import EveryLayer, read_signal
 
-__all__ = ["LastLooked", "Stamps", "raas", "stamps"]
+__all__ = ["LastLooked", "Stamps", "raas", "update_stamps"]
 
 
-def stamps(attention: Tensor, before: Tensor | None, start: int, threshold: float) -> Tensor:
+def update_stamps(attention: Tensor, before: Tensor | None, start: int, threshold: float) -> Tensor:
     """Return the time at which each slot was last attended to: int32 [..., 1, slot] for all heads of a layer.
 
     attention [..., q_head, row, slot] of consecutive rows, the first at time `start`; before [..., 1, m], the
@@ -25,14 +25,14 @@ def stamps(attention: Tensor, before: Tensor | None, start: int, threshold: floa
     `threshold` of its attention, and its own slot; a new slot starts with its time of arrival.
     """
     rows, n = attention.shape[-2:]
-    looked = attention.amax(-3, keepdim=True) >= threshold
+    is_looked_at = attention.amax(-3, keepdim=True) >= threshold
     time = torch.arange(start, start + rows, dtype=torch.int32, device=attention.device)
-    seen = torch.where(looked, time[:, None], -1).amax(-2)
-    old = seen.shape[-1] if before is None else before.shape[-1]
-    held = 0 if before is None else old
-    born = torch.arange(start, start + n - held, dtype=torch.int32, device=attention.device)
-    born = born.expand(*seen.shape[:-1], -1)
-    return torch.maximum(seen, born if before is None else torch.cat([before, born], -1))
+    latest = torch.where(is_looked_at, time[:, None], -1).amax(-2)
+    width = latest.shape[-1] if before is None else before.shape[-1]
+    old_slots = 0 if before is None else width
+    arrivals = torch.arange(start, start + n - old_slots, dtype=torch.int32, device=attention.device)
+    arrivals = arrivals.expand(*latest.shape[:-1], -1)
+    return torch.maximum(latest, arrivals if before is None else torch.cat([before, arrivals], -1))
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Stamps(EveryLayer):
         if not 0 < self.threshold < 1:
             raise ValueError(f"threshold must be between 0 and 1, not {self.threshold}")
 
-    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
-        return stamps(rows.attention, before, rows.start, self.threshold)
+    def attend(self, rows: AttentionRows, before: Tensor | None) -> Tensor:
+        return update_stamps(rows.attention, before, rows.start, self.threshold)
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class LastLooked:
         return frozenset({Stamps(self.threshold)})
 
     def score(self, view: View) -> Scores:
-        stamped = torch.stack(of_all_layers(view, Stamps(self.threshold)), -3).double()
-        return Scores(stamped + view.positions / view.seen)
+        times = torch.stack(read_signal(view, Stamps(self.threshold)), -3).double()
+        return Scores(times + view.positions / view.token_count)
 
 
 def raas(threshold: float = 1e-4) -> Policy:
@@ -83,6 +83,4 @@ def raas(threshold: float = 1e-4) -> Policy:
     Stamps are renewed at every token for any interval; with an interval the cache grows by that many tokens
     between evictions, where the authors evict at every token. State: one int32 per slot and layer.
     """
-    return Policy(
-        scoring=LastLooked(threshold), routing=PerLayer(), protect=Pinned(Protect(sinks=0, recent=1))
-    )
+    return Policy(scoring=LastLooked(threshold), routing=PerLayer(), protect=Pinned(Protect(sinks=0, recent=1)))

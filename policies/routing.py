@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from policies.contract import Allocation, Scores, View
-from policies.selection import highest
+from policies.selection import select_highest
 
 __all__ = ["Adaptive", "PerHead", "PerLayer", "Pyramid", "Shared"]
 
@@ -20,7 +20,7 @@ class Equal:
     bounds: ClassVar[bool] = False
 
     def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
-        return Allocation(uniform(scores.slots, budget))
+        return Allocation(uniform_counts(scores.slots, budget))
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class PerLayer(Equal):
     stacks: ClassVar[bool] = True
 
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
-        return scores._replace(slots=expanded(scores.slots.mean(-2, keepdim=True), layers, 1))
+        return scores._replace(slots=expand_heads(scores.slots.mean(-2, keepdim=True), layers, 1))
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class PerHead(Equal):
     stacks: ClassVar[bool] = True
 
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
-        return scores._replace(slots=expanded(scores.slots, layers, kv_heads))
+        return scores._replace(slots=expand_heads(scores.slots, layers, kv_heads))
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Pyramid(PerHead):
         step = 2 * above / max(1, layers - 1)
         layer = torch.arange(layers, dtype=torch.float64, device=slots.device)
         shares = budget + step * ((layers - 1) / 2 - layer)
-        return rounded(shares, held(slots).amin(-1))[:, None].expand(-1, kv_heads)
+        return round_counts(shares, slots_per_head(slots).amin(-1))[:, None].expand(-1, kv_heads)
 
 
 @dataclass(frozen=True)
@@ -102,27 +102,27 @@ class Adaptive(PerHead):
     def counts(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
         kv_heads = slots.shape[1]
         # The heads of a layer form one row, so that they compete.
-        row, kept = slots.flatten(1)[:, None], protected.expand(slots.shape).flatten(1)[:, None]
-        joint = highest(row, kept, uniform(row, kv_heads * budget)).view(slots.shape).sum(-1)
-        return rounded((1 - self.floor) * joint.double() + self.floor * budget, held(slots))
+        row, protected_row = slots.flatten(1)[:, None], protected.expand(slots.shape).flatten(1)[:, None]
+        joint = select_highest(row, protected_row, uniform_counts(row, kv_heads * budget)).view(slots.shape).sum(-1)
+        return round_counts((1 - self.floor) * joint.double() + self.floor * budget, slots_per_head(slots))
 
 
-def expanded(slots: Tensor, layers: int, kv_heads: int) -> Tensor:
+def expand_heads(slots: Tensor, layers: int, kv_heads: int) -> Tensor:
     """slots [..., layer | 1, kv_head | 1, n] -> [..., layer, kv_head, n]"""
     return slots.expand(*slots.shape[:-3], layers, kv_heads, -1)
 
 
-def uniform(slots: Tensor, budget: int) -> Tensor:
+def uniform_counts(slots: Tensor, budget: int) -> Tensor:
     """slots [..., layer, kv_head, n] -> the same budget for each set [..., layer, kv_head]."""
     return torch.full(slots.shape[:-1], budget, device=slots.device)
 
 
-def held(slots: Tensor) -> Tensor:
+def slots_per_head(slots: Tensor) -> Tensor:
     """slots [layer, kv_head, n], -inf for padding -> the number of filled slots [layer, kv_head]."""
     return (slots > -torch.inf).sum(-1)
 
 
-def rounded(shares: Tensor, most: Tensor) -> Tensor:
+def round_counts(shares: Tensor, most: Tensor) -> Tensor:
     """Round `shares` [..., entry] to integers of the same sum, by largest remainder, none above `most`.
 
     The excess of an entry goes in equal parts to those that have room. Equal remainders: the lower entry.
@@ -131,10 +131,10 @@ def rounded(shares: Tensor, most: Tensor) -> Tensor:
     while (shares > most).any():
         shares = shares.minimum(most.double())
         room = shares < most
-        left = total - shares.sum(-1, keepdim=True)
-        shares = shares + room * left / room.sum(-1, keepdim=True).clamp(min=1)
-    whole = shares.floor()
+        missing = total - shares.sum(-1, keepdim=True)
+        shares = shares + room * missing / room.sum(-1, keepdim=True).clamp(min=1)
+    floors = shares.floor()
     # Rounded, so that ties do not depend on the order of summation.
-    remainder = (shares - whole).round(decimals=6)
-    place = remainder.argsort(dim=-1, stable=True, descending=True).argsort(dim=-1)
-    return (whole + (place < total - whole.sum(-1, keepdim=True))).long()
+    remainder = (shares - floors).round(decimals=6)
+    rank = remainder.argsort(dim=-1, stable=True, descending=True).argsort(dim=-1)
+    return (floors + (rank < total - floors.sum(-1, keepdim=True))).long()

@@ -8,16 +8,16 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from policies.contract import Rows, Scores, Signal, View
+from policies.contract import AttentionRows, Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
-from policies.signals import EveryLayer, group_mean, joined, of_all_layers
+from policies.signals import EveryLayer, add_earlier, group_mean, read_signal
 
-__all__ = ["Neglect", "NeglectCounts", "Passed", "scissorhands"]
+__all__ = ["Neglect", "NeglectCounts", "NeglectState", "scissorhands"]
 
 
-class Passed(NamedTuple):
+class NeglectState(NamedTuple):
     """State of NeglectCounts for one layer."""
 
     low: Tensor
@@ -44,16 +44,16 @@ class NeglectCounts(EveryLayer):
     carried: ClassVar[bool] = False
     of_whole: ClassVar[bool] = True
 
-    def attend(self, rows: Rows, before: Passed | None) -> Passed:
+    def attend(self, rows: AttentionRows, before: NeglectState | None) -> NeglectState:
         skipped = max(0, rows.total - self.window - rows.start)
         attention = rows.attention[..., skipped:, :]
         count, n = attention.shape[-2:]
         first = rows.start + skipped
         last = torch.arange(first, first + count, device=attention.device)[:, None]
-        seen = torch.arange(n, device=attention.device) <= last
-        low = (attention < 1 / (last + 1).to(attention.dtype)) & seen
-        passed = Passed(low.sum(-2, dtype=torch.int32), attention.sum(-2))
-        return passed if before is None else Passed(*map(joined, passed, before))
+        is_visible = torch.arange(n, device=attention.device) <= last
+        low = (attention < 1 / (last + 1).to(attention.dtype)) & is_visible
+        new = NeglectState(low.sum(-2, dtype=torch.int32), attention.sum(-2))
+        return new if before is None else NeglectState(*map(add_earlier, new, before))
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Neglect:
         return frozenset({NeglectCounts(self.window)})
 
     def score(self, view: View) -> Scores:
-        layers = of_all_layers(view, NeglectCounts(self.window))
+        layers = read_signal(view, NeglectCounts(self.window))
         low = torch.stack([group_mean(passed.low.double(), view.kv_heads) for passed in layers])
         received = torch.stack([group_mean(passed.received.double(), view.kv_heads) for passed in layers])
         # Unequal means of counts differ by 1 / group or more, and a slot receives at most 1 from each row.

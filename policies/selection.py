@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from policies.contract import Scores, Signal, View
-from policies.signals import MeanValues, of_all_layers, wide
+from policies.signals import MeanValues, read_signal, upcast
 
-__all__ = ["Chunks", "Diverse", "TopK", "diverse", "highest", "signature"]
+__all__ = ["Chunks", "Diverse", "TopK", "select_diverse", "select_highest", "signature"]
 
 WINDOW = 512
 """Candidates among which `select_diverse` picks before it updates the others."""
@@ -30,7 +30,7 @@ class TopK:
     unused: ClassVar[int] = 0
 
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
-        return highest(scores.slots, protected, allocation)
+        return select_highest(scores.slots, protected, allocation)
 
 
 @dataclass(frozen=True)
@@ -56,26 +56,26 @@ class Chunks:
         filled = slots > -torch.inf
         worth = self.means(slots, filled & ~protected)
         rank = worth.argsort(stable=True, descending=True).argsort()
-        chunk = torch.arange(slots.shape[-1], device=slots.device) // self.within(slots)
+        chunk = torch.arange(slots.shape[-1], device=slots.device) // self.chunk_size(slots)
         order = rank[..., chunk].masked_fill(~filled, len(chunk)).masked_fill(protected, -1)
         by_score = slots.argsort(stable=True, descending=True)
         by_order = order.gather(-1, by_score).argsort(stable=True)
-        return first(by_score.gather(-1, by_order), allocation)
+        return select_first(by_score.gather(-1, by_order), allocation)
 
-    def within(self, slots: Tensor) -> int:
+    def chunk_size(self, slots: Tensor) -> int:
         """Return the chunk size, at most the number of slots."""
         return min(self.size, slots.shape[-1])
 
     def means(self, slots: Tensor, compete: Tensor) -> Tensor:
         """Return the mean scores [..., layer, kv_head, chunk]; 0 for a chunk without competing slots."""
-        size = self.within(slots)
+        size = self.chunk_size(slots)
         short = -slots.shape[-1] % size
 
-        def summed(values: Tensor) -> Tensor:
+        def sum_chunks(values: Tensor) -> Tensor:
             return functional.pad(values, (0, short)).reshape(*values.shape[:-1], -1, size).sum(-1)
 
-        counts = summed(compete.to(slots.dtype))
-        return summed(slots.masked_fill(~compete, 0)) / counts.clamp(min=1)
+        counts = sum_chunks(compete.to(slots.dtype))
+        return sum_chunks(slots.masked_fill(~compete, 0)) / counts.clamp(min=1)
 
 
 @dataclass(frozen=True)
@@ -96,24 +96,20 @@ class Diverse:
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight <= HEAVIEST:
-            raise ValueError(
-                f"weight must be 0 (no penalty) or more, at most {HEAVIEST:.0f}, not {self.weight}"
-            )
+            raise ValueError(f"weight must be 0 (no penalty) or more, at most {HEAVIEST:.0f}, not {self.weight}")
 
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         weight = self.weight_at(view)
         if weight == 0:
-            return highest(scores.slots, protected, allocation)
+            return select_highest(scores.slots, protected, allocation)
         slots, k = scores.slots, int(allocation.flatten()[0])
         ranked = slots.masked_fill(protected, torch.inf)
         if (ranked != ranked[..., :1, :1, :]).any() or (allocation != k).any():
-            raise ValueError(
-                f"{type(self).__name__} keeps one set for all layers and heads: choose Shared as routing"
-            )
-        shared, held = slots[..., 0, 0, :], protected[..., 0, 0, :]
-        kept = torch.zeros_like(shared, dtype=torch.bool)
-        picks = diverse(shared, self.signatures(view), k, weight, held=held)
-        return kept.scatter_(-1, picks, value=True)[..., None, None, :].expand(slots.shape)
+            raise ValueError(f"{type(self).__name__} keeps one set for all layers and heads: choose Shared as routing")
+        shared, preselected = slots[..., 0, 0, :], protected[..., 0, 0, :]
+        retained = torch.zeros_like(shared, dtype=torch.bool)
+        picks = select_diverse(shared, self.signatures(view), k, weight, preselected=preselected)
+        return retained.scatter_(-1, picks, value=True)[..., None, None, :].expand(slots.shape)
 
     def weight_at(self, view: View) -> float:
         """Return the weight of this eviction step."""
@@ -121,7 +117,7 @@ class Diverse:
 
     def signatures(self, view: View) -> Tensor:
         """Return the signatures [n, d] of unit length, whose products are the cosines."""
-        return signature(torch.stack(of_all_layers(view, MeanValues()), -3)[..., None, :, :])
+        return signature(torch.stack(read_signal(view, MeanValues()), -3)[..., None, :, :])
 
 
 def signature(values: Tensor) -> Tensor:
@@ -129,13 +125,13 @@ def signature(values: Tensor) -> Tensor:
 
     Equation 1 of Sun and Harn, with epsilon 1e-8, which they do not specify; float32 or better.
     """
-    mean = wide(values).mean((-4, -3))
+    mean = upcast(values).mean((-4, -3))
     unit: Tensor = mean / (mean.norm(dim=-1, keepdim=True) + 1e-8)
     return unit
 
 
-def diverse(
-    scores: Tensor, signatures: Tensor, k: int, weight: float, *, held: Tensor | None = None
+def select_diverse(
+    scores: Tensor, signatures: Tensor, k: int, weight: float, *, preselected: Tensor | None = None
 ) -> Tensor:
     """Return the k slots that Algorithm 1 of Sun and Harn selects, ascending, on the device of the scores:
     [k], or all if there are fewer.
@@ -154,79 +150,87 @@ def diverse(
     if k >= n:
         return torch.arange(n, device=device).expand(scores.shape)
     if scores.dim() > 1:
-        return diverse_each(scores, signatures, k, weight, held)
-    taken = torch.zeros(n, dtype=torch.bool, device=device) if held is None else held
+        return select_diverse_batch(scores, signatures, k, weight, preselected)
+    taken = torch.zeros(n, dtype=torch.bool, device=device) if preselected is None else preselected
     if weight == 0:
         ranked = scores.masked_fill(taken, torch.inf).argsort(stable=True, descending=True)
         return ranked[:k].sort().values
-    worth = wide(scores).cpu()
+    worth = upcast(scores).cpu()
     unit = signatures.cpu().double()
-    kept = taken.nonzero().flatten().tolist()
-    gains = penalised(worth, unit, unit[kept], weight) if kept else worth.clone()
-    gains[kept] = -torch.inf
-    while len(kept) < k:
+    retained = taken.nonzero().flatten().tolist()
+    gains = penalised_scores(worth, unit, unit[retained], weight) if retained else worth.clone()
+    gains[retained] = -torch.inf
+    while len(retained) < k:
         order = gains.argsort(stable=True, descending=True)
         window, outside = order[:WINDOW].sort().values, order[WINDOW:]
         places = window.tolist()
         bound, rival = (float(gains[outside[0]]), int(outside[0])) if len(outside) else (-torch.inf, n)
-        inside = gains[window]
-        after = penalties(worth[window], unit[window], unit[window], weight)
-        rows = after.fill_diagonal_(-torch.inf).unbind()  # a slot is not picked twice
+        window_gains = gains[window]
+        pair_gains = pairwise_gains(worth[window], unit[window], unit[window], weight)
+        rows = pair_gains.fill_diagonal_(-torch.inf).unbind()  # a slot is not picked twice
         picks: list[int] = []
-        while len(kept) + len(picks) < k:
-            best, at = inside.max(0)
-            place, gain = int(at), float(best)
-            if gain < bound or (gain == bound and places[place] > rival):
+        while len(retained) + len(picks) < k:
+            best, argmax = window_gains.max(0)
+            index, gain = int(argmax), float(best)
+            if gain < bound or (gain == bound and places[index] > rival):
                 break
-            picks.append(place)
-            torch.minimum(inside, rows[place], out=inside)
-        kept += [places[place] for place in picks]
-        gains[window] = inside
-        if len(kept) < k:
-            seen = unit[window[picks]]
-            gains[outside] = gains[outside].minimum(penalised(worth[outside], unit[outside], seen, weight))
-    return torch.tensor(sorted(kept), device=device)
+            picks.append(index)
+            torch.minimum(window_gains, rows[index], out=window_gains)
+        retained += [places[index] for index in picks]
+        gains[window] = window_gains
+        if len(retained) < k:
+            picked_units = unit[window[picks]]
+            gains[outside] = gains[outside].minimum(
+                penalised_scores(worth[outside], unit[outside], picked_units, weight)
+            )
+    return torch.tensor(sorted(retained), device=device)
 
 
-def diverse_each(scores: Tensor, signatures: Tensor, k: int, weight: float, held: Tensor | None) -> Tensor:
+def select_diverse_batch(
+    scores: Tensor, signatures: Tensor, k: int, weight: float, preselected: Tensor | None
+) -> Tensor:
     """`select_diverse` for a batch of lanes: int64 [lane, k]."""
     lanes, n = scores.shape
-    if weight == 0 or n > WINDOW or (held is not None and held.any()):
-        owns = [None] * lanes if held is None else held.expand(scores.shape)
-        each = zip(scores, signatures, owns, strict=True)
-        return torch.stack([diverse(own, unit, k, weight, held=taken) for own, unit, taken in each])
-    gains, units = wide(scores).cpu().clone(), signatures.cpu().double()
+    if weight == 0 or n > WINDOW or (preselected is not None and preselected.any()):
+        preselections = [None] * lanes if preselected is None else preselected.expand(scores.shape)
+        inputs = zip(scores, signatures, preselections, strict=True)
+        return torch.stack(
+            [select_diverse(lane_input, unit, k, weight, preselected=taken) for lane_input, unit, taken in inputs]
+        )
+    gains, units = upcast(scores).cpu().clone(), signatures.cpu().double()
     # Computed lane by lane, like `lane_matmul`.
-    after = torch.stack([penalties(*own, own[1], weight) for own in zip(gains, units, strict=True)])
-    after.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)  # a slot is not picked twice
-    rows, first = after.flatten(0, 1), torch.arange(lanes) * n
+    pair_gains = torch.stack(
+        [pairwise_gains(*lane_input, lane_input[1], weight) for lane_input in zip(gains, units, strict=True)]
+    )
+    pair_gains.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)  # a slot is not picked twice
+    rows, row_starts = pair_gains.flatten(0, 1), torch.arange(lanes) * n
     picks = []
     for _ in range(k):
-        at = gains.argmax(-1)
-        picks.append(at)
-        torch.minimum(gains, rows.index_select(0, first + at), out=gains)
+        picked = gains.argmax(-1)
+        picks.append(picked)
+        torch.minimum(gains, rows.index_select(0, row_starts + picked), out=gains)
     return torch.stack(picks, -1).sort().values.to(scores.device)
 
 
-def penalties(worth: Tensor, unit: Tensor, kept: Tensor, weight: float) -> Tensor:
+def pairwise_gains(worth: Tensor, unit: Tensor, retained: Tensor, weight: float) -> Tensor:
     """worth [n], unit [n, d], retained [m, d] -> [m, n], the gain of each slot given one retained slot."""
-    return worth - weight * (kept @ unit.T).to(worth.dtype).clamp(min=0)
+    return worth - weight * (retained @ unit.T).to(worth.dtype).clamp(min=0)
 
 
-def penalised(worth: Tensor, unit: Tensor, kept: Tensor, weight: float) -> Tensor:
+def penalised_scores(worth: Tensor, unit: Tensor, retained: Tensor, weight: float) -> Tensor:
     """Return the gains [n] of each slot given all retained ones."""
-    nearest = (kept @ unit.T).amax(0).to(worth.dtype).clamp(min=0)
+    nearest = (retained @ unit.T).amax(0).to(worth.dtype).clamp(min=0)
     return worth - weight * nearest
 
 
-def highest(slots: Tensor, protected: Tensor, allocation: Tensor) -> Tensor:
+def select_highest(slots: Tensor, protected: Tensor, allocation: Tensor) -> Tensor:
     """Return a mask of the protected slots, then the highest scores; arguments as in `TopK.select`."""
     # Scores are finite here, so infinity ranks the protected slots above all others.
-    return first(slots.masked_fill(protected, torch.inf).argsort(stable=True, descending=True), allocation)
+    return select_first(slots.masked_fill(protected, torch.inf).argsort(stable=True, descending=True), allocation)
 
 
-def first(ranked: Tensor, allocation: Tensor) -> Tensor:
+def select_first(ranked: Tensor, allocation: Tensor) -> Tensor:
     """Return a mask of the first `allocation` [..., kv_head] slots of `ranked` [..., kv_head, n]."""
-    place = torch.arange(ranked.shape[-1], device=ranked.device)
-    within = place < allocation[..., None]
+    rank = torch.arange(ranked.shape[-1], device=ranked.device)
+    within = rank < allocation[..., None]
     return torch.zeros_like(within).scatter(-1, ranked, within)

@@ -13,13 +13,13 @@ from decimal import Decimal
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from protocol.evidence.mistakes import near
 from policies.policy import Policy
+from protocol.formats.suggestions import nearest_names
 
-__all__ = ["changed", "paths", "with_settings"]
+__all__ = ["change_settings", "setting_paths", "with_settings"]
 
 T = TypeVar("T")
-MOST = 8  # paths that an error lists
+MAX_LISTED = 8  # paths that an error lists
 
 
 def with_settings(policy: Policy, settings: Mapping[str, Any]) -> Policy:
@@ -31,53 +31,53 @@ def with_settings(policy: Policy, settings: Mapping[str, Any]) -> Policy:
     line that begins with the path, for an unknown path (with the nearest one), for a value of another type,
     and for a value that a part or a signal refuses.
     """
-    new = changed(policy, settings)
+    new = change_settings(policy, settings)
     try:
         _ = new.needs
-    except ValueError as refused:
-        raise ValueError(f"{', '.join(settings)}: {' '.join(str(refused).split())}") from None
+    except ValueError as error:
+        raise ValueError(f"{', '.join(settings)}: {' '.join(str(error).split())}") from None
     return new
 
 
-def changed(value: T, settings: Mapping[str, Any]) -> T:
+def change_settings(value: T, settings: Mapping[str, Any]) -> T:
     """Return any frozen dataclass with some of its settings changed, like `with_settings`."""
-    return _changed(value, settings, "", list(paths(value)))
+    return _change(value, settings, "", list(setting_paths(value)))
 
 
-def paths(value: Any, above: str = "") -> Iterator[str]:
+def setting_paths(value: Any, prefix: str = "") -> Iterator[str]:
     """Yield the path of every setting in a frozen dataclass, in the order of its fields."""
-    for name, hint in _fields(value).items():
+    for name, hint in _field_types(value).items():
         inner = getattr(value, name)
-        if any(kind is not NoneType and _words(kind) for kind in _kinds(hint)):
-            yield f"{above}{name}"
+        if any(kind is not NoneType and _describe_type(kind) for kind in _alternatives(hint)):
+            yield f"{prefix}{name}"
         if is_dataclass(inner):
-            yield from paths(inner, f"{above}{name}.")
+            yield from setting_paths(inner, f"{prefix}{name}.")
 
 
-def _changed(value: T, settings: Mapping[str, Any], above: str, known: list[str]) -> T:
-    own = _fields(value)
+def _change(value: T, settings: Mapping[str, Any], prefix: str, known: list[str]) -> T:
+    field_types = _field_types(value)
     new: dict[str, Any] = {}
     deeper: dict[str, dict[str, Any]] = {}
-    for path, given in settings.items():
+    for path, setting in settings.items():
         head, _, rest = path.partition(".")
-        if head not in own or (rest and not is_dataclass(getattr(value, head))):
-            raise ValueError(f"{above}{path}: {_unknown(f'{above}{path}', known)}")
+        if head not in field_types or (rest and not is_dataclass(getattr(value, head))):
+            raise ValueError(f"{prefix}{path}: {_explain_unknown_path(f'{prefix}{path}', known)}")
         if rest:
-            deeper.setdefault(head, {})[rest] = given
+            deeper.setdefault(head, {})[rest] = setting
         else:
-            new[head] = _taken(given, own[head], getattr(value, head), f"{above}{head}", known)
+            new[head] = _convert(setting, field_types[head], getattr(value, head), f"{prefix}{head}", known)
     if twice := sorted(new.keys() & deeper.keys()):
-        raise ValueError(f"{above}{twice[0]}: is set, and so is what is in it; leave one of both out")
+        raise ValueError(f"{prefix}{twice[0]}: is set, and so is what is in it; leave one of both out")
     for head, inner in deeper.items():
-        new[head] = _changed(getattr(value, head), inner, f"{above}{head}.", known)
+        new[head] = _change(getattr(value, head), inner, f"{prefix}{head}.", known)
     try:
         return replace(value, **new)  # type: ignore[type-var]  # a dataclass: it has fields
-    except (ValueError, TypeError, ArithmeticError) as refused:
-        named = ", ".join(f"{above}{path}" for path in settings)
-        raise ValueError(f"{named}: {' '.join(str(refused).split())}") from None
+    except (ValueError, TypeError, ArithmeticError) as error:
+        labels = ", ".join(f"{prefix}{path}" for path in settings)
+        raise ValueError(f"{labels}: {' '.join(str(error).split())}") from None
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _field_types(value: Any) -> dict[str, Any]:
     """Return the declared type of every settable field by name; its value's type if unresolvable."""
     names = [field.name for field in fields(value) if field.init]
     try:
@@ -87,75 +87,75 @@ def _fields(value: Any) -> dict[str, Any]:
     return {name: hints.get(name, type(getattr(value, name))) for name in names}
 
 
-def _taken(given: Any, hint: Any, now: Any, path: str, known: list[str]) -> Any:
+def _convert(setting: Any, hint: Any, current: Any, path: str, known: list[str]) -> Any:
     """Convert `setting` to the declared type; return the current value if it is the same number."""
-    kinds = _kinds(hint)
+    kinds = _alternatives(hint)
     for kind in kinds:
         try:
-            taken = _read(given, kind)
+            converted = _convert_to(setting, kind)
         except TypeError:
             continue
-        if kind is float and Decimal(repr(taken)) != Decimal(str(given)):
+        if kind is float and Decimal(repr(converted)) != Decimal(str(setting)):
             # The lock records the number as written, and the run has to use exactly that number.
-            raise ValueError(f"{path}: {_shown(given)} has more digits than a float; write {taken!r}")
-        return now if type(now) is int and kind is float and now == taken else taken
-    words = [said for kind in kinds if (said := _words(kind))]
-    if not words or words == ["None"]:
-        inside = [other for other in known if other.startswith(f"{path}.")]
-        fix = f"set what is in it: {', '.join(inside)}" if inside else "it has no settings"
+            raise ValueError(f"{path}: {_shorten(setting)} has more digits than a float; write {converted!r}")
+        return current if type(current) is int and kind is float and current == converted else converted
+    labels = [label for kind in kinds if (label := _describe_type(kind))]
+    if not labels or labels == ["None"]:
+        inner_paths = [other for other in known if other.startswith(f"{path}.")]
+        fix = f"set what is in it: {', '.join(inner_paths)}" if inner_paths else "it has no settings"
         raise ValueError(f"{path}: is a part of the policy, not a setting; {fix}")
-    text = "the text " if isinstance(given, str) and str not in kinds else ""
-    raise ValueError(f"{path}: write {' or '.join(words)}, not {text}{_shown(given)}")
+    text = "the text " if isinstance(setting, str) and str not in kinds else ""
+    raise ValueError(f"{path}: write {' or '.join(labels)}, not {text}{_shorten(setting)}")
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
+def _alternatives(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def _words(kind: Any) -> str:
+def _describe_type(kind: Any) -> str:
     """Describe what a person writes for a value of this type; "" for a part."""
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     if get_origin(kind) is tuple:
-        each = next(iter(get_args(kind)), None)
-        return f"a list, each {_words(each)}" if _words(each) else ""
+        item = next(iter(get_args(kind)), None)
+        return f"a list, each {_describe_type(item)}" if _describe_type(item) else ""
     plain = {float: "a number", int: "a whole number", bool: "true or false", str: "text", NoneType: "None"}
     return plain.get(kind, "") if isinstance(kind, type) else ""
 
 
-def _read(given: Any, kind: Any) -> Any:
+def _convert_to(setting: Any, kind: Any) -> Any:
     """Convert `setting` to one type; raises TypeError for a value of another type."""
     if get_origin(kind) is Literal and any(
-        type(one) is type(given) and one == given for one in get_args(kind)
+        type(option) is type(setting) and option == setting for option in get_args(kind)
     ):
-        return given
-    if get_origin(kind) is tuple and isinstance(given, list | tuple):
+        return setting
+    if get_origin(kind) is tuple and isinstance(setting, list | tuple):
         kinds = get_args(kind)
-        each = kinds[:1] * len(given) if kinds[-1:] == (...,) else kinds
-        if len(each) == len(given):
-            return tuple(map(_read, given, each))
-    if kind is float and type(given) in (int, float, Decimal) and math.isfinite(given):
-        return float(given)
-    if kind in (int, bool, str, NoneType) and type(given) is kind:
-        return given
+        item_kinds = kinds[:1] * len(setting) if kinds[-1:] == (...,) else kinds
+        if len(item_kinds) == len(setting):
+            return tuple(map(_convert_to, setting, item_kinds))
+    if kind is float and type(setting) in (int, float, Decimal) and math.isfinite(setting):
+        return float(setting)
+    if kind in (int, bool, str, NoneType) and type(setting) is kind:
+        return setting
     raise TypeError
 
 
-def _unknown(path: str, known: list[str]) -> str:
+def _explain_unknown_path(path: str, known: list[str]) -> str:
     """Suggest the path whose last name is nearest, preferring the part that was named."""
     part, _, last = path.rpartition(".")
-    for other in near(last, [one.rpartition(".")[2] for one in known])[:1]:
-        same = sorted(
-            (one for one in known if one.rpartition(".")[2] == other),
-            key=lambda one: not one.startswith(f"{part}."),
+    for nearest in nearest_names(last, [candidate.rpartition(".")[2] for candidate in known])[:1]:
+        matches = sorted(
+            (candidate for candidate in known if candidate.rpartition(".")[2] == nearest),
+            key=lambda candidate: not candidate.startswith(f"{part}."),
         )
-        return f"no setting of the policy; did you mean {same[0]!r}?"
+        return f"no setting of the policy; did you mean {matches[0]!r}?"
     if not known:
         return "the policy has no settings"
-    listed = ", ".join(known[:MOST]) + (", ..." if len(known) > MOST else "")
+    listed = ", ".join(known[:MAX_LISTED]) + (", ..." if len(known) > MAX_LISTED else "")
     return f"no setting of the policy; write one of {listed} (kv-prereg policies NAME prints all)"
 
 
-def _shown(given: Any) -> str:
-    text = str(given) if isinstance(given, Decimal) else repr(given)
+def _shorten(setting: Any) -> str:
+    text = str(setting) if isinstance(setting, Decimal) else repr(setting)
     return text if len(text) <= 60 else f"{text[:57]}..."

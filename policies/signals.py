@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from policies.calibrated import Calibrated
-from policies.contract import Rows, Signal, View
+from policies.calibration import Calibrated
+from policies.contract import AttentionRows, Signal, View
 
 __all__ = [
     "BLOCK",
@@ -26,13 +26,13 @@ __all__ = [
     "Values",
     "attention_logits",
     "attention_rows",
-    "calibrated",
     "group_mean",
-    "of_all_layers",
-    "product",
-    "refuse_separate",
+    "lane_matmul",
+    "read_calibration",
+    "read_signal",
+    "refuse_separate_heads",
     "running_sums",
-    "shares",
+    "softmax_with_sink",
 ]
 
 Kind = TypeVar("Kind")
@@ -56,11 +56,11 @@ def attention_rows(
     """
     logits = attention_logits(queries, keys, scale, first, workspace)
     if sinks is not None:
-        return shares(logits, sinks[:, None, None])
+        return softmax_with_sink(logits, sinks[:, None, None])
     return torch.softmax(logits, -1, out=logits)
 
 
-def shares(logits: Tensor, sinks: Tensor | None) -> Tensor:
+def softmax_with_sink(logits: Tensor, sinks: Tensor | None) -> Tensor:
     """Return the softmax of logits [..., n] over n slots and one sink, without the sink: rows sum to below 1.
 
     sinks: shaped like logits with one slot, or broadcastable to that; None for a model without attention
@@ -87,14 +87,14 @@ def attention_logits(
     heads, n, dim = keys.shape
     rows = queries.shape[1]
     # The query heads of a group become rows of their KV head, so that no key is repeated.
-    packed = wide(queries).mul(scale).reshape(heads, -1, dim)
+    packed = upcast(queries).mul(scale).reshape(heads, -1, dim)
     shape = (heads, packed.shape[1], n)
     out = None if workspace is None else workspace[: math.prod(shape)].view(shape)
-    logits = torch.bmm(packed, wide(keys).transpose(-1, -2), out=out).view(-1, rows, n)
+    logits = torch.bmm(packed, upcast(keys).transpose(-1, -2), out=out).view(-1, rows, n)
     if first + 1 < n:
         tail = torch.arange(first + 1, n, device=queries.device)
-        own = torch.arange(first, first + rows, device=queries.device)[:, None]
-        logits[..., first + 1 :].masked_fill_(tail > own, -torch.inf)
+        last_key = torch.arange(first, first + rows, device=queries.device)[:, None]
+        logits[..., first + 1 :].masked_fill_(tail > last_key, -torch.inf)
     return logits
 
 
@@ -103,7 +103,7 @@ def running_sums(values: Tensor) -> Tensor:
     return values.cpu().cumsum(-1).to(values.device)
 
 
-def joined(sums: Tensor, before: Tensor | None) -> Tensor:
+def add_earlier(sums: Tensor, before: Tensor | None) -> Tensor:
     """Add to the sums [..., n] of the new rows those of the earlier rows, which saw fewer slots."""
     return sums if before is None else sums + functional.pad(before, (0, sums.shape[-1] - before.shape[-1]))
 
@@ -135,13 +135,13 @@ class AttentionSums(EveryLayer):
     additive: ClassVar[bool] = True
     stacks: ClassVar[bool] = True
 
-    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
+    def attend(self, rows: AttentionRows, before: Tensor | None) -> Tensor:
         skipped = 0 if self.window is None else max(0, rows.total - self.window - rows.start)
         return self.add(rows.attention[..., skipped:, :].sum(-2), before)
 
     def add(self, sums: Tensor, before: Tensor | None) -> Tensor:
         """Add the sums [q_head, n] of further rows."""
-        return joined(sums, before)
+        return add_earlier(sums, before)
 
 
 @dataclass(frozen=True)
@@ -155,14 +155,14 @@ class PastAttention(EveryLayer):
     window: int
     stacks: ClassVar[bool] = True
 
-    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
+    def attend(self, rows: AttentionRows, before: Tensor | None) -> Tensor:
         count, n = rows.attention.shape[-2:]
         slots = n + rows.total - rows.start - count  # after the last row
         past = rows.attention[..., max(0, rows.total - self.window - rows.start) :, :].clone()
         past[..., max(0, slots - self.window) :] = 0
         least = torch.finfo(past.dtype).tiny
         sums = (past / past.sum(-1, keepdim=True).clamp(min=least)).sum(-2)
-        return joined(sums, before)
+        return add_earlier(sums, before)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Norms:
     stacks: ClassVar[bool] = True
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> KeyAndValue:
-        return KeyAndValue(*(wide(part).norm(dim=-1) for part in (keys, values)))
+        return KeyAndValue(*(upcast(part).norm(dim=-1) for part in (keys, values)))
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class MeanValues:
     stacks: ClassVar[bool] = True
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
-        return wide(values).mean(-3)
+        return upcast(values).mean(-3)
 
 
 class KeyAndValue(NamedTuple):
@@ -237,14 +237,12 @@ class HiddenChange:
         if not self.layers or min(self.layers) < 0:
             raise ValueError(f"layers must be one or more numbers, 0 or more, not {self.layers}")
         if self.depth is not None and self.depth <= max(1, *self.layers):
-            raise ValueError(
-                f"depth must be above 1 and above every layer of {self.layers}, not {self.depth}"
-            )
+            raise ValueError(f"depth must be above 1 and above every layer of {self.layers}, not {self.depth}")
 
     def layers_in(self, layers: int) -> tuple[int, ...]:
         if self.depth is not None:
             steps = 2 * (self.depth - 1)
-            return tuple(sorted({(2 * own * (layers - 1) + steps // 2) // steps for own in self.layers}))
+            return tuple(sorted({(2 * layer * (layers - 1) + steps // 2) // steps for layer in self.layers}))
         if max(self.layers) >= layers:
             raise ValueError(
                 f"a policy reads the output of layer {max(self.layers)}, the model has {layers} layers: give "
@@ -253,13 +251,13 @@ class HiddenChange:
         return tuple(sorted(set(self.layers)))
 
     def change(self, hidden: Tensor, before: Trace | None) -> Trace:
-        hidden = wide(hidden)
+        hidden = upcast(hidden)
         earlier = hidden[:1] if before is None else before.last[None]
         changes = torch.cat([earlier, hidden]).diff(dim=0).norm(dim=-1)
         return Trace(changes if before is None else torch.cat([before.changes, changes]), hidden[-1].clone())
 
 
-def of_all_layers(view: View, signal: Signal) -> tuple[Any, ...]:
+def read_signal(view: View, signal: Signal) -> tuple[Any, ...]:
     """Return one entry per layer; raises ValueError for a signal that is missing in the view."""
     entries: tuple[Any, ...] = view.signals.get(signal, ())
     if len(entries) != view.layers:
@@ -267,7 +265,7 @@ def of_all_layers(view: View, signal: Signal) -> tuple[Any, ...]:
     return entries
 
 
-def calibrated(view: View, name: str, kind: type[Kind]) -> Kind:
+def read_calibration(view: View, name: str, kind: type[Kind]) -> Kind:
     """Return the calibration result of the model under this name; raises ValueError if it is missing."""
     value = view.signals.get(Calibrated(name, kind))
     if not isinstance(value, kind):
@@ -278,20 +276,20 @@ def calibrated(view: View, name: str, kind: type[Kind]) -> Kind:
     return value
 
 
-def refuse_separate(view: View) -> None:
+def refuse_separate_heads(view: View) -> None:
     """Refuse heads that hold different tokens, for a scoring that has one score per token."""
     positions = view.positions
     if (positions != positions[..., :1, :1, :]).any():
         raise ValueError("heads hold different slots, but this scoring has one score per token: route Shared")
 
 
-def product(one: Tensor, other: Tensor, axes: int) -> Tensor:
+def lane_matmul(a: Tensor, b: Tensor, axes: int) -> Tensor:
     """Return a @ b, matrices with `axes` leading axes; with one more axis, lane by lane, because the rounding
     of a matrix product may depend on the batch size.
     """
-    if one.dim() == axes + 2:
-        return one @ other
-    return torch.stack([mine @ its for mine, its in zip(one, other, strict=True)])
+    if a.dim() == axes + 2:
+        return a @ b
+    return torch.stack([x @ y for x, y in zip(a, b, strict=True)])
 
 
 def group_mean(values: Tensor, kv_heads: int) -> Tensor:
@@ -299,6 +297,6 @@ def group_mean(values: Tensor, kv_heads: int) -> Tensor:
     return values.reshape(*values.shape[:-2], kv_heads, -1, values.shape[-1]).mean(-2)
 
 
-def wide(tensor: Tensor) -> Tensor:
+def upcast(tensor: Tensor) -> Tensor:
     """Return the tensor in float32 or better."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

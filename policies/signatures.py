@@ -15,8 +15,8 @@ from torch import Tensor
 from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.routing import Adaptive, Pyramid
-from policies.selection import HEAVIEST, Diverse, diverse, highest
-from policies.signals import MeanValues, of_all_layers, wide
+from policies.selection import HEAVIEST, Diverse, select_diverse, select_highest
+from policies.signals import MeanValues, read_signal, upcast
 from policies.triattention import per_head, per_layer, triattention
 
 __all__ = [
@@ -25,8 +25,8 @@ __all__ = [
     "DiverseEach",
     "DiverseScheduled",
     "UnitValues",
+    "concatenate_units",
     "modes",
-    "side_by_side",
 ]
 
 
@@ -38,7 +38,7 @@ class UnitValues:
     """
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
-        return unit(wide(values).masked_fill(~filled[..., None], 0))
+        return normalise(upcast(values).masked_fill(~filled[..., None], 0))
 
 
 @dataclass(frozen=True)
@@ -54,20 +54,24 @@ class DiverseEach(Diverse):
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         weight = self.weight_at(view)
         if weight == 0:
-            return highest(scores.slots, protected, allocation)
+            return select_highest(scores.slots, protected, allocation)
         # On the host, because picks are sequential.
         slots, counts = scores.slots.cpu(), allocation.cpu()
         protected = protected.expand(slots.shape).cpu()
-        kept = torch.zeros_like(protected)
-        for layer, values in enumerate(of_all_layers(view, UnitValues())):
-            for head, own in enumerate(values.cpu()):
+        retained = torch.zeros_like(protected)
+        for layer, values in enumerate(read_signal(view, UnitValues())):
+            for head, head_values in enumerate(values.cpu()):
                 # Padding of a head comes after its slots.
-                at, held = (layer, head), int((slots[layer, head] > -torch.inf).sum())
-                picks = diverse(
-                    slots[at][:held], own[:held], int(counts[at]), weight, held=protected[at][:held]
+                index, slot_count = (layer, head), int((slots[layer, head] > -torch.inf).sum())
+                picks = select_diverse(
+                    slots[index][:slot_count],
+                    head_values[:slot_count],
+                    int(counts[index]),
+                    weight,
+                    preselected=protected[index][:slot_count],
                 )
-                kept[layer, head, picks] = True
-        return kept.to(scores.slots.device)
+                retained[layer, head, picks] = True
+        return retained.to(scores.slots.device)
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class DiverseByLayer(Diverse):
     """
 
     def signatures(self, view: View) -> Tensor:
-        return side_by_side(unit(torch.stack(of_all_layers(view, MeanValues()))))
+        return concatenate_units(normalise(torch.stack(read_signal(view, MeanValues()))))
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class DiverseByHead(Diverse):
     needs: ClassVar[frozenset[Signal]] = frozenset({UnitValues()})
 
     def signatures(self, view: View) -> Tensor:
-        return side_by_side(torch.cat(of_all_layers(view, UnitValues())))
+        return concatenate_units(torch.cat(read_signal(view, UnitValues())))
 
 
 @dataclass(frozen=True)
@@ -117,17 +121,17 @@ class DiverseScheduled(Diverse):
             )
 
     def weight_at(self, view: View) -> float:
-        answered = min(self.over, max(0, len(view.token_ids) - view.prompt))
-        return self.weight + (self.last - self.weight) * answered / self.over
+        steps = min(self.over, max(0, len(view.token_ids) - view.prompt))
+        return self.weight + (self.last - self.weight) * steps / self.over
 
 
-def unit(values: Tensor) -> Tensor:
+def normalise(values: Tensor) -> Tensor:
     """Scale values [..., d] to unit length."""
-    of_length: Tensor = values / (values.norm(dim=-1, keepdim=True) + 1e-8)
-    return of_length
+    unit_values: Tensor = values / (values.norm(dim=-1, keepdim=True) + 1e-8)
+    return unit_values
 
 
-def side_by_side(parts: Tensor) -> Tensor:
+def concatenate_units(parts: Tensor) -> Tensor:
     """parts [part, n, d] of unit length -> [n, part * d] of unit length, whose products are the mean of the
     products of the parts.
     """
@@ -143,12 +147,12 @@ def modes() -> Mapping[str, Policy]:
     and the others from `1d_div`, in the selection alone. Standard scores are relative to a head, so `ada-1d`
     gives more slots to heads with more outliers.
     """
-    own, shared = per_head(), replace(triattention(), selection=Diverse(0.5))
-    ada, pyramid = replace(own, routing=Adaptive()), replace(own, routing=Pyramid())
+    head_policy, shared = per_head(), replace(triattention(), selection=Diverse(0.5))
+    ada, pyramid = replace(head_policy, routing=Adaptive()), replace(head_policy, routing=Pyramid())
     return MappingProxyType(
         {
             "1d-per-layer": per_layer(),
-            "1d-per-head": own,
+            "1d-per-head": head_policy,
             "ada-1d": ada,
             "ada-1d_div": replace(ada, selection=DiverseEach(0.5)),
             "pyramid-1d": pyramid,

@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from policies.contract import Scores, Signal, View
 from policies.policy import Policy
-from policies.protect import Protect, from_last
+from policies.protect import Protect, slots_after
 from policies.routing import PerHead
-from policies.signals import AttentionSums, group_mean, of_all_layers
+from policies.signals import AttentionSums, group_mean, read_signal
 
 __all__ = ["WindowAttention", "refuse_window", "snapkv"]
 
@@ -41,9 +41,9 @@ class WindowAttention:
         return frozenset({AttentionSums(window=self.window)})
 
     def score(self, view: View) -> Scores:
-        layers = of_all_layers(view, AttentionSums(window=self.window))
+        layers = read_signal(view, AttentionSums(window=self.window))
         sums = torch.stack([group_mean(sums, view.kv_heads) for sums in layers], -3)
-        outside = from_last(view.filled) < self.window  # the window, and padding of a shorter head
+        outside = slots_after(view.filled) < self.window  # the window, and padding of a shorter head
         past = sums.masked_fill(outside, 0)
         rows = past.flatten(0, -3) if past.dim() > 3 else past
         pooled = functional.avg_pool1d(rows, self.kernel, stride=1, padding=self.kernel // 2)
@@ -63,6 +63,4 @@ def snapkv(window: int = 32, kernel: int = 5) -> Policy:
     Window and kernel are the authors' `init_snapkv` defaults (FasterDecoding/SnapKV). Departs from their
     code: query heads of a group share their mean instead of storing a cache per query head.
     """
-    return Policy(
-        scoring=WindowAttention(window, kernel), routing=PerHead(), protect=Protect(sinks=0, recent=window)
-    )
+    return Policy(scoring=WindowAttention(window, kernel), routing=PerHead(), protect=Protect(sinks=0, recent=window))

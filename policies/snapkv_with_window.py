@@ -11,7 +11,7 @@ from torch.nn import functional
 from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
-from policies.signals import PastAttention, of_all_layers, refuse_separate
+from policies.signals import PastAttention, read_signal, refuse_separate_heads
 from policies.snapkv import refuse_window
 
 __all__ = ["WindowFirst", "snapkv_with_window"]
@@ -37,15 +37,15 @@ class WindowFirst:
         return frozenset({PastAttention(self.window)})
 
     def score(self, view: View) -> Scores:
-        refuse_separate(view)
-        attention = torch.stack(of_all_layers(view, PastAttention(self.window)), -3).mean((-3, -2))
-        n, before = view.slots, max(0, view.slots - self.window)
-        past = attention[..., None, :before]
-        if before:
+        refuse_separate_heads(view)
+        attention = torch.stack(read_signal(view, PastAttention(self.window)), -3).mean((-3, -2))
+        n, past_slots = view.slots, max(0, view.slots - self.window)
+        past = attention[..., None, :past_slots]
+        if past_slots:
             past = functional.max_pool1d(past, self.kernel, stride=1, padding=self.kernel // 2)
         # No sum of attention exceeds the number of its queries.
-        above = self.window + 1 + torch.arange(n - before, device=past.device).to(past)
-        return Scores(torch.cat([past, above.expand(*past.shape[:-1], -1)], -1)[..., None, :])
+        window_scores = self.window + 1 + torch.arange(n - past_slots, device=past.device).to(past)
+        return Scores(torch.cat([past, window_scores.expand(*past.shape[:-1], -1)], -1)[..., None, :])
 
 
 def snapkv_with_window(window: int = 8, kernel: int = 7) -> Policy:

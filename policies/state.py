@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from policies.cached_protocol import CachedProtocol
 from policies.contract import Codec, Merging, Scores, Signal, View
-from policies.kinds import Kind
 
-__all__ = ["OfWidth", "Verbatim"]
+__all__ = ["CompressedState", "Verbatim"]
 
 
 @runtime_checkable
-class OfWidth(Protocol, metaclass=Kind):
+class CompressedState(Protocol, metaclass=CachedProtocol):
     """A state whose stored values have another width than the head."""
 
     def refuse_width(self, width: int) -> None:
@@ -32,7 +32,7 @@ class Verbatim:
     merges: ClassVar[bool] = False
     mass: ClassVar[bool] = False
 
-    def merge(self, view: View, scores: Scores, protected: Tensor, kept: Tensor) -> Merging | None:
+    def merge(self, view: View, scores: Scores, protected: Tensor, retained: Tensor) -> Merging | None:
         return None
 
     def codec(self, statistics: Mapping[str, Any]) -> Codec | None:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from policies.calibrated import Calibrated, Routes
+from policies.calibration import Calibrated, Routes
 from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.routing import PerHead
-from policies.signals import calibrated
+from policies.signals import read_calibration
 from policies.triattention import per_head
 
-__all__ = ["StaticRoute", "evenly", "static_route"]
+__all__ = ["StaticRoute", "even_scores", "static_route"]
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class StaticRoute(PerHead):
     def needs(self) -> frozenset[Signal]:
         return frozenset({Calibrated(self.routes, Routes)})
 
-    def rescored(self, view: View, scores: Scores) -> Scores:
-        attention = calibrated(view, self.routes, Routes).attention
+    def rescore(self, view: View, scores: Scores) -> Scores:
+        attention = read_calibration(view, self.routes, Routes).attention
         if attention.shape != (view.layers, view.kv_heads):
             raise ValueError(
                 f"routes must be of {view.layers} layers and {view.kv_heads} KV heads, not of "
@@ -41,11 +41,11 @@ class StaticRoute(PerHead):
             )
         assert view.budget is not None  # the policy says it
         filled = view.filled.expand(view.layers, view.kv_heads, -1)
-        even = evenly(filled, view.budget).to(scores.slots.dtype)
+        even = even_scores(filled, view.budget).to(scores.slots.dtype)
         return scores._replace(slots=torch.where(attention[..., None], scores.slots, even))
 
 
-def evenly(filled: Tensor, count: int) -> Tensor:
+def even_scores(filled: Tensor, count: int) -> Tensor:
     """filled [..., n] -> [..., n] float64, above 0 at `count` evenly spaced slots, and 0 elsewhere.
 
     Of the m filled slots of a row these are round(i (m - 1) / (count - 1)), i = 0..count-1, halves rounded
@@ -53,26 +53,26 @@ def evenly(filled: Tensor, count: int) -> Tensor:
     Slot i scores the i-th value of a van der Corput sequence, so that if fewer slots are kept (some places
     may go to protected slots), the highest scores are still spread out.
     """
-    held = filled.sum(-1, keepdim=True)
-    place = torch.arange(count, device=filled.device)
-    wanted = held.clamp(max=count)
-    steps = 2 * (wanted - 1).clamp(min=1)
-    rank = (2 * place * (held - 1) + steps // 2) // steps
+    slot_counts = filled.sum(-1, keepdim=True)
+    index = torch.arange(count, device=filled.device)
+    target_counts = slot_counts.clamp(max=count)
+    steps = 2 * (target_counts - 1).clamp(min=1)
+    rank = (2 * index * (slot_counts - 1) + steps // 2) // steps
     worth = torch.zeros(*filled.shape[:-1], filled.shape[-1] + 1, dtype=torch.float64, device=filled.device)
     # Indices without a slot in a row point past its end.
-    rank = rank.masked_fill(place >= wanted, filled.shape[-1])
-    worth.scatter_(-1, rank, spread(count, filled.device).expand(rank.shape))
-    own = (filled.cumsum(-1) - 1).clamp(min=0)
-    return worth.gather(-1, own).masked_fill(~filled, 0)
+    rank = rank.masked_fill(index >= target_counts, filled.shape[-1])
+    worth.scatter_(-1, rank, van_der_corput(count, filled.device).expand(rank.shape))
+    slot_index = (filled.cumsum(-1) - 1).clamp(min=0)
+    return worth.gather(-1, slot_index).masked_fill(~filled, 0)
 
 
-def spread(count: int, device: torch.device) -> Tensor:
+def van_der_corput(count: int, device: torch.device) -> Tensor:
     """Return [count] distinct float64 values from (0, 1], whose highest values are spread out."""
-    place = torch.arange(count, device=device)
-    turned = torch.zeros(count, dtype=torch.float64, device=device)
+    index = torch.arange(count, device=device)
+    values = torch.zeros(count, dtype=torch.float64, device=device)
     for bit in range(max(1, (count - 1).bit_length())):
-        turned += (place >> bit & 1) * 0.5 ** (bit + 1)
-    return 1 - turned
+        values += (index >> bit & 1) * 0.5 ** (bit + 1)
+    return 1 - values
 
 
 def static_route() -> Policy:

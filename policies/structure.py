@@ -7,9 +7,9 @@ from policies.policy import Policy
 
 __all__ = ["structure"]
 
-MOVED = {"policies.snapkv_with_window.WindowFirst": "policies.snapkv.WindowFirst"}
+ORIGINAL_CLASS_PATHS = {"policies.snapkv_with_window.WindowFirst": "policies.snapkv.WindowFirst"}
 """Original paths of moved classes, which locks keep using, so that locks do not differ by the move."""
-GONE = {"policies.crystal.coattention.CoAttention()": {"sketch": "None"}}
+REMOVED_SETTINGS = {"policies.crystal.coattention.CoAttention()": {"sketch": "None"}}
 """Removed settings of a class with the only value that policies ever used; locks still record them."""
 
 
@@ -24,10 +24,10 @@ def structure(policy: Policy) -> dict[str, str]:
             settings[path] = repr(value)
             return
         name = f"{type(value).__module__}.{type(value).__qualname__}"
-        part = settings[path] = f"{MOVED.get(name, name)}()"
+        part = settings[path] = f"{ORIGINAL_CLASS_PATHS.get(name, name)}()"
         for field in fields(value):
             walk(f"{path}.{field.name}", getattr(value, field.name))
-        settings.update((f"{path}.{gone}", text) for gone, text in GONE.get(part, {}).items())
+        settings.update((f"{path}.{removed}", text) for removed, text in REMOVED_SETTINGS.get(part, {}).items())
 
     for field in fields(policy):
         walk(field.name, getattr(policy, field.name))

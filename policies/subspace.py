@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from policies.calibrated import Bases, Calibrated
+from policies.calibration import Bases, Calibrated
 from policies.contract import Codec, Merging, Scores, Signal, View
 from policies.full import full
 from policies.policy import Policy
-from policies.signals import calibrated, wide
+from policies.signals import read_calibration, upcast
 from policies.triattention import triattention
 
-__all__ = ["Coefficients", "Subspace", "coefficients", "expanded", "subspaces"]
+__all__ = ["Coefficients", "Subspace", "coefficients", "expand_coefficients", "subspaces"]
 
 
 def coefficients(values: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
@@ -31,23 +31,23 @@ def coefficients(values: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
     (v - mean) B: the coordinate of a value along each direction. Computed in float32 or better; the result
     has the dtype of the values.
     """
-    exact = wide(values)
+    exact = upcast(values)
     centred = exact - mean.to(exact)[:, None]
     return torch.einsum("...htd,hdr->...htr", centred, basis.to(exact)).to(values.dtype)
 
 
-def expanded(stored: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
+def expand_coefficients(stored: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
     """stored [..., head, t, rank] -> [..., head, t, d]; head is a KV head, or a query head of one.
 
     mean + c B': the value with these coefficients. Since attention weights sum to 1, a weighted mean of
     coefficients expands to the same mean of values. Computed in float32 or better; the result has the dtype
     of the stored coefficients.
     """
-    exact = wide(stored)
+    exact = upcast(stored)
     kv_heads, width = mean.shape
     grouped = exact.reshape(*exact.shape[:-3], kv_heads, -1, exact.shape[-1])
-    whole = torch.einsum("...htr,hdr->...htd", grouped, basis.to(exact)) + mean.to(exact)[:, None]
-    return whole.reshape(*exact.shape[:-1], width).to(stored.dtype)
+    values = torch.einsum("...htr,hdr->...htd", grouped, basis.to(exact)) + mean.to(exact)[:, None]
+    return values.reshape(*exact.shape[:-1], width).to(stored.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +68,10 @@ class Coefficients:
         return coefficients(values, self.mean[layer], self.basis[layer])
 
     def decode(self, layer: int, stored: Tensor) -> Tensor:
-        return expanded(stored, self.mean[layer], self.basis[layer])
+        return expand_coefficients(stored, self.mean[layer], self.basis[layer])
 
     def expand(self, layer: int, attended: Tensor) -> Tensor:
-        return expanded(attended, self.mean[layer], self.basis[layer])
+        return expand_coefficients(attended, self.mean[layer], self.basis[layer])
 
 
 @dataclass(frozen=True)
@@ -100,29 +100,29 @@ class Subspace:
     def needs(self) -> frozenset[Signal]:
         return frozenset({Calibrated(self.statistics, Bases)})
 
-    def merge(self, view: View, scores: Scores, protected: Tensor, kept: Tensor) -> Merging | None:
-        calibrated(view, self.statistics, Bases)  # raises if the bases are missing
+    def merge(self, view: View, scores: Scores, protected: Tensor, retained: Tensor) -> Merging | None:
+        read_calibration(view, self.statistics, Bases)  # raises if the bases are missing
         return None
 
     def codec(self, statistics: Mapping[str, Any]) -> Codec:
-        known = statistics.get(self.statistics)
-        if not isinstance(known, Bases):
+        bases = statistics.get(self.statistics)
+        if not isinstance(bases, Bases):
             raise ValueError(
                 f"state.statistics: no bases were calibrated as {self.statistics!r}; run: "
                 f"kv-prereg calibrate MODEL {self.statistics} --task TASK"
             )
-        layers, kv_heads, width, rank = known.basis.shape
-        if known.mean.shape != (layers, kv_heads, width):
+        layers, kv_heads, width, rank = bases.basis.shape
+        if bases.mean.shape != (layers, kv_heads, width):
             raise ValueError(
                 f"state.statistics: the basis {self.statistics!r} is of {[layers, kv_heads, width]} layers, "
-                f"KV heads and numbers, its mean of {list(known.mean.shape)}; calibrate the model anew"
+                f"KV heads and numbers, its mean of {list(bases.mean.shape)}; calibrate the model anew"
             )
         if rank < self.rank:
             raise ValueError(
                 f"state.rank: {self.rank} directions are asked for, {self.statistics!r} has {rank} of heads "
                 f"of {width} numbers; set fewer, or calibrate the model anew"
             )
-        return Coefficients(known.mean, known.basis[..., : self.rank].contiguous())
+        return Coefficients(bases.mean, bases.basis[..., : self.rank].contiguous())
 
     def refuse_width(self, width: int) -> None:
         if self.rank >= width:

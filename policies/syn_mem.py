@@ -30,20 +30,20 @@ from torch import Tensor
 
 from policies.contract import Codec, Merging, Scores, Signal, View
 from policies.policy import Policy
-from policies.selection import first, highest
-from policies.signals import AttentionSums, group_mean, of_all_layers
+from policies.selection import select_first, select_highest
+from policies.signals import AttentionSums, group_mean, read_signal
 from policies.triattention import triattention
 
 __all__ = [
     "BoundedSpans",
     "DynamicHybrid",
     "PromptSpans",
-    "Slots",
+    "SpanAssignment",
     "StaticHybrid",
-    "cut",
-    "halved",
-    "merged",
-    "runs",
+    "assign_spans",
+    "count_runs",
+    "merge_oldest",
+    "merge_spans",
     "synthetic",
 ]
 
@@ -54,7 +54,7 @@ WEIGHT = 4
 """Bytes of the token count of a slot, float32."""
 
 
-class Slots(NamedTuple):
+class SpanAssignment(NamedTuple):
     """The assignment of slots to spans. Both [layer, kv_head, n], one row for each keep set."""
 
     stay: Tensor
@@ -63,25 +63,25 @@ class Slots(NamedTuple):
     """int64, the span into which a slot is merged, counted from 0; -1 if it stays or is dropped."""
 
 
-def cut(members: Tensor, counts: Tensor) -> Tensor:
+def assign_spans(members: Tensor, counts: Tensor) -> Tensor:
     """members, bool [..., n] -> int64 [..., n], which of `counts` [...] spans each is in; -1 for no member.
 
     Spans follow the order of the slots and have sizes as equal as possible; slots that stay may lie between
     two members of a span. If the count is 0, the members are dropped.
     """
-    place = members.cumsum(-1) - 1
+    rank = members.cumsum(-1) - 1
     total = members.sum(-1, keepdim=True).clamp(min=1)
-    span = (place * counts[..., None]).div(total, rounding_mode="floor")
+    span = (rank * counts[..., None]).div(total, rounding_mode="floor")
     return span.masked_fill(~members | (counts[..., None] == 0), -1)
 
 
-def runs(slots: Tensor) -> Tensor:
+def count_runs(slots: Tensor) -> Tensor:
     """slots, bool [..., n] -> int64 [...], the number of runs of neighbouring slots."""
     before = torch.cat([torch.zeros_like(slots[..., :1]), slots[..., :-1]], -1)
     return (slots & ~before).sum(-1)
 
 
-def halved(units: Tensor, counts: Tensor, most: Tensor) -> Tensor:
+def merge_oldest(units: Tensor, counts: Tensor, most: Tensor) -> Tensor:
     """Merge the oldest units until at most `most` [...] remain, which is 1 or more, and renumber them.
 
     units: int64 [..., n], numbered from the oldest on; counts [...]: their number. The oldest two become one,
@@ -89,12 +89,12 @@ def halved(units: Tensor, counts: Tensor, most: Tensor) -> Tensor:
     """
     while (counts > most).any():
         pairs = (counts - most).clamp(min=0).minimum(counts // 2)
-        joined = torch.where(units < 2 * pairs[..., None], units // 2, units - pairs[..., None])
-        units, counts = torch.where(units < 0, units, joined), counts - pairs
+        paired = torch.where(units < 2 * pairs[..., None], units // 2, units - pairs[..., None])
+        units, counts = torch.where(units < 0, units, paired), counts - pairs
     return units
 
 
-def merged(positions: Tensor, weights: Tensor, slots: Slots, attention: Tensor | None = None) -> Merging:
+def merge_spans(positions: Tensor, weights: Tensor, slots: SpanAssignment, attention: Tensor | None = None) -> Merging:
     """Merge the spans of `slots`; positions int64 and weights (tokens per slot) are [layer, kv_head, n].
 
     A span is stored at the member nearest to the mean position of its tokens, the first of two. Its members
@@ -105,28 +105,28 @@ def merged(positions: Tensor, weights: Tensor, slots: Slots, attention: Tensor |
     member, index = slots.span >= 0, slots.span.clamp(min=0)
     tokens = weights.double().masked_fill(~member, 0)
 
-    def summed(values: Tensor) -> Tensor:
-        into = index.expand(values.shape)
-        return torch.zeros_like(values).scatter_add(-1, into, values).gather(-1, into)
+    def sum_by_span(values: Tensor) -> Tensor:
+        targets = index.expand(values.shape)
+        return torch.zeros_like(values).scatter_add(-1, targets, values).gather(-1, targets)
 
-    def least(values: Tensor, none: float) -> Tensor:
+    def min_by_span(values: Tensor, none: float) -> Tensor:
         """Return the minimum of each span at each of its members."""
         lowest = torch.full_like(values, none).scatter_reduce(-1, index, values, "amin")
         return lowest.gather(-1, index)
 
-    whole = summed(tokens)
-    centre = summed(tokens * positions) / whole.clamp(min=1)
-    away = (positions - centre).abs().masked_fill(~member, torch.inf)
-    place = torch.arange(n, device=positions.device).expand(index.shape)
-    nearest = member & (away == least(away, torch.inf))
-    stand = least(place.masked_fill(~nearest, n), n)
-    into = torch.where(member, stand, torch.where(slots.stay, place, -1))
-    shares = tokens / whole.clamp(min=1)
+    token_sums = sum_by_span(tokens)
+    centre = sum_by_span(tokens * positions) / token_sums.clamp(min=1)
+    distance = (positions - centre).abs().masked_fill(~member, torch.inf)
+    slot_index = torch.arange(n, device=positions.device).expand(index.shape)
+    nearest = member & (distance == min_by_span(distance, torch.inf))
+    anchor = min_by_span(slot_index.masked_fill(~nearest, n), n)
+    targets = torch.where(member, anchor, torch.where(slots.stay, slot_index, -1))
+    shares = tokens / token_sums.clamp(min=1)
     if attention is not None:
         received = attention.double().masked_fill(~member, 0)
-        total = summed(received)
+        total = sum_by_span(received)
         shares = torch.where(total > 0, received / total.clamp(min=torch.finfo(total.dtype).tiny), shares)
-    return Merging(into == place, into, shares.masked_fill(slots.stay, 1))
+    return Merging(targets == slot_index, targets, shares.masked_fill(slots.stay, 1))
 
 
 @dataclass(frozen=True)
@@ -152,25 +152,25 @@ class Synthetic:
     def needs(self) -> frozenset[Signal]:
         return frozenset({AttentionSums(WINDOW)} if self.mean == "attention" else ())
 
-    def merge(self, view: View, scores: Scores, protected: Tensor, kept: Tensor) -> Merging | None:
-        layers, kv_heads, _ = kept.shape
+    def merge(self, view: View, scores: Scores, protected: Tensor, retained: Tensor) -> Merging | None:
+        layers, kv_heads, _ = retained.shape
         # Heads that share a set hold the same slots with the same tokens.
-        positions = view.positions[:layers, :kv_heads].expand(kept.shape)
+        positions = view.positions[:layers, :kv_heads].expand(retained.shape)
         weights = torch.ones_like(positions)
         if view.weights is not None:
-            weights = view.weights[:layers, :kv_heads].expand(kept.shape)
-        slots = self.slots(view, scores, protected.expand(kept.shape), kept, weights)
+            weights = view.weights[:layers, :kv_heads].expand(retained.shape)
+        slots = self.assign_slots(view, scores, protected.expand(retained.shape), retained, weights)
         if slots is None:
             return None
         received = None
         if self.mean == "attention":
-            sums = of_all_layers(view, AttentionSums(WINDOW))
-            received = torch.stack([group_mean(each, view.kv_heads) for each in sums])
-        return merged(positions, weights, slots, received)
+            sums = read_signal(view, AttentionSums(WINDOW))
+            received = torch.stack([group_mean(layer_sums, view.kv_heads) for layer_sums in sums])
+        return merge_spans(positions, weights, slots, received)
 
-    def slots(
-        self, view: View, scores: Scores, protected: Tensor, kept: Tensor, weights: Tensor
-    ) -> Slots | None:
+    def assign_slots(
+        self, view: View, scores: Scores, protected: Tensor, retained: Tensor, weights: Tensor
+    ) -> SpanAssignment | None:
         """Assign slots to spans; None if all evicted slots are dropped. All [layer, kv_head, n]."""
         raise NotImplementedError
 
@@ -190,13 +190,13 @@ class PromptSpans(Synthetic):
     selection does not keep: with an interval, spans compete with tokens and may be dropped completely.
     """
 
-    def slots(
-        self, view: View, scores: Scores, protected: Tensor, kept: Tensor, weights: Tensor
-    ) -> Slots | None:
+    def assign_slots(
+        self, view: View, scores: Scores, protected: Tensor, retained: Tensor, weights: Tensor
+    ) -> SpanAssignment | None:
         if view.stored is not None:
             return None
-        members = there(scores) & ~protected
-        return Slots(protected, cut(members, kept.sum(-1) - protected.sum(-1)))
+        members = filled_slots(scores) & ~protected
+        return SpanAssignment(protected, assign_spans(members, retained.sum(-1) - protected.sum(-1)))
 
 
 @dataclass(frozen=True)
@@ -220,39 +220,41 @@ class BoundedSpans(Synthetic):
         if self.length < 1:
             raise ValueError(f"length of a span must be 1 or more, not {self.length}")
 
-    def slots(
-        self, view: View, scores: Scores, protected: Tensor, kept: Tensor, weights: Tensor
-    ) -> Slots | None:
-        filled, held = there(scores), kept.sum(-1)
+    def assign_slots(
+        self, view: View, scores: Scores, protected: Tensor, retained: Tensor, weights: Tensor
+    ) -> SpanAssignment | None:
+        filled, retained_counts = filled_slots(scores), retained.sum(-1)
         old = filled & (weights > 1) & ~protected
-        places = part(self.share, held).minimum(held - protected.sum(-1))
+        span_counts = share_of_slots(self.share, retained_counts).minimum(retained_counts - protected.sum(-1))
         # Order: single tokens that the selection kept, the other single tokens, then spans.
-        rank = old.int() + (old | ~kept).int() + (~filled).int()
+        rank = old.int() + (old | ~retained).int() + (~filled).int()
         rank = rank.masked_fill(protected, -1)
         order = scores.slots.argsort(stable=True, descending=True)
         order = order.gather(-1, rank.gather(-1, order).argsort(stable=True))
-        stay = first(order, held - places)
-        return Slots(stay, self.spans(view, filled & ~stay, old & ~stay, weights, places))
+        stay = select_first(order, retained_counts - span_counts)
+        return SpanAssignment(stay, self.assign_bounded_spans(view, filled & ~stay, old & ~stay, weights, span_counts))
 
-    def spans(self, view: View, members: Tensor, old: Tensor, weights: Tensor, places: Tensor) -> Tensor:
+    def assign_bounded_spans(
+        self, view: View, members: Tensor, old: Tensor, weights: Tensor, span_counts: Tensor
+    ) -> Tensor:
         """Return the span of each member, some of which are `old` spans; at most `span_counts` spans."""
         layers, kv_heads, _ = members.shape
-        new, before = members & ~old, old.sum(-1)
+        new, old_count = members & ~old, old.sum(-1)
         singles = new.sum(-1)
         least = (singles + self.length - 1) // self.length
-        counts = least.maximum(places - before).minimum(singles)
-        unit = cut(new, counts)
+        counts = least.maximum(span_counts - old_count).minimum(singles)
+        unit = assign_spans(new, counts)
         unit = torch.where(old, counts[..., None] + old.cumsum(-1) - 1, unit)
         # Number the units in the order of their mean positions; indices beyond the last unit are unused.
         index, tokens = unit.clamp(min=0), weights.double().masked_fill(unit < 0, 0)
         positions = view.positions[:layers, :kv_heads].expand(members.shape)
         zeros = torch.zeros_like(tokens)
-        whole = zeros.scatter_add(-1, index, tokens)
-        centre = zeros.scatter_add(-1, index, tokens * positions) / whole
+        token_sums = zeros.scatter_add(-1, index, tokens)
+        centre = zeros.scatter_add(-1, index, tokens * positions) / token_sums
         age = centre.nan_to_num(torch.inf).argsort(stable=True).argsort()
         ordered = torch.where(unit < 0, -1, age.gather(-1, index))
-        bounded = halved(ordered, counts + before, places.clamp(min=1))
-        return bounded.masked_fill(places[..., None] == 0, -1)
+        bounded = merge_oldest(ordered, counts + old_count, span_counts.clamp(min=1))
+        return bounded.masked_fill(span_counts[..., None] == 0, -1)
 
 
 @dataclass(frozen=True)
@@ -270,11 +272,11 @@ class StaticHybrid(Synthetic):
         super().__post_init__()
         refuse_share(self.share)
 
-    def slots(
-        self, view: View, scores: Scores, protected: Tensor, kept: Tensor, weights: Tensor
-    ) -> Slots | None:
-        places = part(self.share, kept.sum(-1))
-        return hybrid(scores, protected, kept, places)
+    def assign_slots(
+        self, view: View, scores: Scores, protected: Tensor, retained: Tensor, weights: Tensor
+    ) -> SpanAssignment | None:
+        span_counts = share_of_slots(self.share, retained.sum(-1))
+        return assign_hybrid(scores, protected, retained, span_counts)
 
 
 @dataclass(frozen=True)
@@ -292,31 +294,31 @@ class DynamicHybrid(Synthetic):
         super().__post_init__()
         refuse_share(self.share)
 
-    def slots(
-        self, view: View, scores: Scores, protected: Tensor, kept: Tensor, weights: Tensor
-    ) -> Slots | None:
-        gaps = runs(there(scores) & ~kept)
-        return hybrid(scores, protected, kept, part(self.share, kept.sum(-1)).minimum(gaps))
+    def assign_slots(
+        self, view: View, scores: Scores, protected: Tensor, retained: Tensor, weights: Tensor
+    ) -> SpanAssignment | None:
+        gaps = count_runs(filled_slots(scores) & ~retained)
+        return assign_hybrid(scores, protected, retained, share_of_slots(self.share, retained.sum(-1)).minimum(gaps))
 
 
-def hybrid(scores: Scores, protected: Tensor, kept: Tensor, places: Tensor) -> Slots:
+def assign_hybrid(scores: Scores, protected: Tensor, retained: Tensor, span_counts: Tensor) -> SpanAssignment:
     """Cut the lowest `span_counts` [layer, kv_head] of the retained slots (unprotected ones only) and all
     evicted slots into that many spans.
     """
-    held = kept.sum(-1)
-    places = places.minimum(held - protected.sum(-1))
-    stay = highest(scores.slots.masked_fill(~kept, -torch.inf), protected, held - places)
-    return Slots(stay, cut(there(scores) & ~stay, places))
+    retained_counts = retained.sum(-1)
+    span_counts = span_counts.minimum(retained_counts - protected.sum(-1))
+    stay = select_highest(scores.slots.masked_fill(~retained, -torch.inf), protected, retained_counts - span_counts)
+    return SpanAssignment(stay, assign_spans(filled_slots(scores) & ~stay, span_counts))
 
 
-def there(scores: Scores) -> Tensor:
+def filled_slots(scores: Scores) -> Tensor:
     """Return bool [layer, kv_head, n], False for padding."""
     return scores.slots > -torch.inf
 
 
-def part(share: float, held: Tensor) -> Tensor:
+def share_of_slots(share: float, retained_counts: Tensor) -> Tensor:
     """Return the share of the slot counts, rounded down."""
-    return (share * held.double()).long()
+    return (share * retained_counts.double()).long()
 
 
 def refuse_share(share: float) -> None:

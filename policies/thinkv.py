@@ -16,24 +16,14 @@ import torch
 from torch import Tensor
 
 from policies.cadence import Cadence
-from policies.calibrated import Calibrated, Thresholds
-from policies.contract import (
-    Allocation,
-    InBands,
-    Routing,
-    Rows,
-    Scores,
-    Scoring,
-    Segments,
-    Signal,
-    View,
-)
+from policies.calibration import Calibrated, Thresholds
+from policies.contract import Allocation, AttentionRows, LayerBands, Routing, Scores, Scoring, Segments, Signal, View
 from policies.epikv import Epiphany
 from policies.h2o import AccumulatedAttention
 from policies.policy import Policy
 from policies.protect import Preserve
 from policies.routing import PerHead, Shared
-from policies.signals import EveryLayer, calibrated, of_all_layers
+from policies.signals import EveryLayer, read_calibration, read_signal
 
 __all__ = [
     "SEGMENT",
@@ -43,13 +33,13 @@ __all__ = [
     "Thoughts",
     "Whenever",
     "WithinSegments",
+    "classify_thoughts",
     "segment_hs",
     "segment_means",
-    "shares",
+    "segment_shares",
     "sparsity",
     "thinkv",
     "thought_variants",
-    "thoughts",
 ]
 
 SEGMENT = 128
@@ -69,9 +59,9 @@ class Sparsity(EveryLayer):
     window: ClassVar[None] = None
     of_tokens: ClassVar[bool] = True
 
-    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
-        own = sparsity(rows.attention).mean(-2, keepdim=True)
-        return own if before is None else torch.cat([before, own], -1)
+    def attend(self, rows: AttentionRows, before: Tensor | None) -> Tensor:
+        new = sparsity(rows.attention).mean(-2, keepdim=True)
+        return new if before is None else torch.cat([before, new], -1)
 
 
 def sparsity(attention: Tensor, share: float = 0.01) -> Tensor:
@@ -79,19 +69,19 @@ def sparsity(attention: Tensor, share: float = 0.01) -> Tensor:
     with less than `share` of its largest weight (ThinKV, section 4.1).
     """
     rows, slots = attention.shape[-2:]
-    seen = torch.arange(slots - rows + 1, slots + 1, device=attention.device)
-    below = (attention < share * attention.amax(-1, keepdim=True)).sum(-1) - (slots - seen)
-    share_of_row: Tensor = below.to(attention.dtype) / seen
+    visible = torch.arange(slots - rows + 1, slots + 1, device=attention.device)
+    below = (attention < share * attention.amax(-1, keepdim=True)).sum(-1) - (slots - visible)
+    share_of_row: Tensor = below.to(attention.dtype) / visible
     return share_of_row
 
 
 def segment_means(values: Tensor, size: int) -> Tensor:
     """values [..., t] of the tokens of an answer -> [..., t // size], the mean of each complete segment."""
-    whole = values.shape[-1] // size
-    return values[..., : whole * size].reshape(*values.shape[:-1], whole, size).mean(-1)
+    count = values.shape[-1] // size
+    return values[..., : count * size].reshape(*values.shape[:-1], count, size).mean(-1)
 
 
-def thoughts(sparse: Tensor, low: float, high: float) -> Tensor:
+def classify_thoughts(sparse: Tensor, low: float, high: float) -> Tensor:
     """Mean sparsity [segment] -> int64 [segment]: EXECUTION below `low`, TRANSITION from `high` on."""
     return (sparse >= low).long() + (sparse >= high).long()
 
@@ -119,37 +109,37 @@ class Thoughts:
     statistics: str = "thoughts"
 
     def __post_init__(self) -> None:
-        kept = (self.reasoning, self.execution, self.transition, self.least)
-        if self.size < 1 or min(kept) < 0:
-            raise ValueError(f"size must be 1 or more and slots 0 or more, not {self.size} and {kept}")
+        slots = (self.reasoning, self.execution, self.transition, self.least)
+        if self.size < 1 or min(slots) < 0:
+            raise ValueError(f"size must be 1 or more and slots 0 or more, not {self.size} and {slots}")
 
     @property
     def needs(self) -> frozenset[Signal]:
         return self.base.needs | {Sparsity(), Calibrated(self.statistics, Thresholds)}
 
     def refuse_depth(self, layers: int) -> None:
-        if isinstance(self.base, InBands):
+        if isinstance(self.base, LayerBands):
             self.base.refuse_depth(layers)
 
     def kinds(self, view: View) -> Tensor:
         """Return the type of thought of each closed segment, int64, oldest first."""
-        known = calibrated(view, self.statistics, Thresholds)
-        layers = of_all_layers(view, Sparsity())
-        sparse = torch.cat([layers[layer] for layer in known.layers])[:, view.prompt :].mean(0)
-        return thoughts(segment_means(sparse, self.size), known.low, known.high)
+        thresholds = read_calibration(view, self.statistics, Thresholds)
+        layers = read_signal(view, Sparsity())
+        sparse = torch.cat([layers[layer] for layer in thresholds.layers])[:, view.prompt :].mean(0)
+        return classify_thoughts(segment_means(sparse, self.size), thresholds.low, thresholds.high)
 
     def segments(self, view: View, kinds: Tensor) -> Segments:
-        kept = torch.tensor((self.execution, self.reasoning, self.transition), device=kinds.device)
+        budgets = torch.tensor((self.execution, self.reasoning, self.transition), device=kinds.device)
         answer = (view.positions - view.prompt).div(self.size, rounding_mode="floor")
-        of = torch.where(view.positions < view.prompt, 0, 1 + answer)
-        return Segments(of, kept[kinds], self.least)
+        segment_ids = torch.where(view.positions < view.prompt, 0, 1 + answer)
+        return Segments(segment_ids, budgets[kinds], self.least)
 
     def score(self, view: View) -> Scores:
         segments = self.segments(view, self.kinds(view))
         return self.base.score(view)._replace(segments=segments)
 
 
-def shares(held: Tensor, protected: Tensor, segments: Segments, total: Tensor | int) -> Tensor:
+def segment_shares(segment_slots: Tensor, protected: Tensor, segments: Segments, total: Tensor | int) -> Tensor:
     """Return how many slots a head keeps of the prompt, of each closed segment and of the open one, int64.
 
     segment_slots, protected [..., segment]: how many it holds of each, and how many of these are protected.
@@ -162,44 +152,48 @@ def shares(held: Tensor, protected: Tensor, segments: Segments, total: Tensor | 
     specifies the ladder 64, 32, 16, 8, 4 and that the oldest are reduced first; the rounds, the order of the
     prompt and the last step are ours.
     """
-    asked = held - protected
-    asked[..., 1:-1] = asked[..., 1:-1].minimum(segments.budgets)
-    over = (protected.sum(-1) + asked.sum(-1) - total).clamp(min=0)
-    closed = torch.arange(held.shape[-1], device=held.device) < held.shape[-1] - 1
-    while (given := taken((asked - (asked // 2).clamp(min=segments.least)) * closed, over)).any():
-        asked, over = asked - given, over - given.sum(-1)
-    given = taken(asked * ~closed, over)
-    asked, over = asked - given, over - given.sum(-1)
-    return protected + asked - taken(asked, over)
+    competing = segment_slots - protected
+    competing[..., 1:-1] = competing[..., 1:-1].minimum(segments.budgets)
+    excess = (protected.sum(-1) + competing.sum(-1) - total).clamp(min=0)
+    is_closed = torch.arange(segment_slots.shape[-1], device=segment_slots.device) < segment_slots.shape[-1] - 1
+    while (
+        reduction := take_oldest_first((competing - (competing // 2).clamp(min=segments.least)) * is_closed, excess)
+    ).any():
+        competing, excess = competing - reduction, excess - reduction.sum(-1)
+    reduction = take_oldest_first(competing * ~is_closed, excess)
+    competing, excess = competing - reduction, excess - reduction.sum(-1)
+    return protected + competing - take_oldest_first(competing, excess)
 
 
-def taken(most: Tensor, over: Tensor) -> Tensor:
+def take_oldest_first(available: Tensor, excess: Tensor) -> Tensor:
     """Take `excess` [...] slots from the first segments, at most `available` [..., segment] from each."""
-    most = most.clamp(min=0)
-    before = most.cumsum(-1) - most
-    return most.minimum((over[..., None] - before).clamp(min=0))
+    available = available.clamp(min=0)
+    before = available.cumsum(-1) - available
+    return available.minimum((excess[..., None] - before).clamp(min=0))
 
 
-def counted(slots: Tensor, segments: Segments) -> Tensor:
+def count_by_segment(slots: Tensor, segments: Segments) -> Tensor:
     """slots, bool [layer, kv_head, n] -> int64 [layer, kv_head, segment], the number in each segment."""
     counts = torch.zeros(*slots.shape[:2], len(segments.budgets) + 2, dtype=torch.int64, device=slots.device)
-    place = of_sets(slots, segments).clamp(0, counts.shape[-1] - 1)
-    return counts.scatter_add(-1, place, slots.long())
+    index = slot_segments(slots, segments).clamp(0, counts.shape[-1] - 1)
+    return counts.scatter_add(-1, index, slots.long())
 
 
-def of_sets(slots: Tensor, segments: Segments) -> Tensor:
+def slot_segments(slots: Tensor, segments: Segments) -> Tensor:
     """Return the segment of each slot [layer, kv_head, n]. Heads that share a set hold the same slots."""
     layers, kv_heads, _ = slots.shape
-    return segments.of[:layers, :kv_heads].expand(slots.shape)
+    return segments.segment_ids[:layers, :kv_heads].expand(slots.shape)
 
 
-def shares_of(scores: Scores, protected: Tensor, total: Tensor | int) -> tuple[Tensor, Tensor]:
+def retained_by_segment(scores: Scores, protected: Tensor, total: Tensor | int) -> tuple[Tensor, Tensor]:
     """Return the slots of each [layer, kv_head, segment], and how many of them to keep (`segment_shares`)."""
     if scores.segments is None:
         raise ValueError("scores have no segments: choose a scoring that has, such as Thoughts")
-    there = scores.slots > -torch.inf
-    held = counted(there, scores.segments)
-    return held, shares(held, counted(there & protected, scores.segments), scores.segments, total)
+    is_filled = scores.slots > -torch.inf
+    segment_slots = count_by_segment(is_filled, scores.segments)
+    return segment_slots, segment_shares(
+        segment_slots, count_by_segment(is_filled & protected, scores.segments), scores.segments, total
+    )
 
 
 class Segmented:
@@ -208,7 +202,7 @@ class Segmented:
     bounds: ClassVar[bool] = True
 
     def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
-        return Allocation(shares_of(scores, protected, budget)[1].sum(-1))
+        return Allocation(retained_by_segment(scores, protected, budget)[1].sum(-1))
 
 
 @dataclass(frozen=True)
@@ -229,19 +223,19 @@ class WithinSegments:
     unused: ClassVar[int] = 0
 
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
-        held, kept = shares_of(scores, protected, allocation)
-        slots, there = scores.slots, scores.slots > -torch.inf
+        segment_slots, segment_budgets = retained_by_segment(scores, protected, allocation)
+        slots, is_filled = scores.slots, scores.slots > -torch.inf
         assert scores.segments is not None
-        last = held.shape[-1]
-        of = of_sets(slots, scores.segments).masked_fill(~there, last)
+        last = segment_slots.shape[-1]
+        segment_ids = slot_segments(slots, scores.segments).masked_fill(~is_filled, last)
         ranked = slots.masked_fill(protected, torch.inf).argsort(stable=True, descending=True)
-        ranked = ranked.gather(-1, of.gather(-1, ranked).argsort(stable=True))
-        segment = of.gather(-1, ranked)
-        none = torch.zeros_like(held[..., :1])
-        starts = torch.cat([held.cumsum(-1) - held, none], -1).gather(-1, segment)
-        place = torch.arange(slots.shape[-1], device=slots.device) - starts
-        within = place < torch.cat([kept, none], -1).gather(-1, segment)
-        return torch.zeros_like(there).scatter(-1, ranked, within & (segment < last))
+        ranked = ranked.gather(-1, segment_ids.gather(-1, ranked).argsort(stable=True))
+        segment = segment_ids.gather(-1, ranked)
+        zero = torch.zeros_like(segment_slots[..., :1])
+        starts = torch.cat([segment_slots.cumsum(-1) - segment_slots, zero], -1).gather(-1, segment)
+        rank = torch.arange(slots.shape[-1], device=slots.device) - starts
+        within = rank < torch.cat([segment_budgets, zero], -1).gather(-1, segment)
+        return torch.zeros_like(is_filled).scatter(-1, ranked, within & (segment < last))
 
 
 @dataclass(frozen=True)
@@ -250,11 +244,11 @@ class Whenever(Cadence):
 
     interval: int | None = SEGMENT
 
-    def due(self, step: int, held: float, budget: int) -> bool:
+    def due(self, step: int, slots_per_head: float, budget: int) -> bool:
         return self.interval is not None and step > 0 and step % self.interval == 0
 
 
-def by_thoughts(base: Scoring, routing: Routing, *, prompt: bool) -> Policy:
+def thought_policy(base: Scoring, routing: Routing, *, prompt: bool) -> Policy:
     """Build a policy with thought segments. prompt: whether the prompt is preserved."""
     return Policy(
         scoring=Thoughts(base),
@@ -278,7 +272,7 @@ def thinkv() -> Policy:
     quantised. Eviction happens every 128 steps for any registered interval; between two steps a lane grows by
     as many slots.
     """
-    return by_thoughts(AccumulatedAttention(), SegmentsPerHead(), prompt=False)
+    return thought_policy(AccumulatedAttention(), SegmentsPerHead(), prompt=False)
 
 
 def segment_hs() -> Policy:
@@ -288,7 +282,7 @@ def segment_hs() -> Policy:
     The paper specifies neither the score of "HS rank" nor the protection. Ours: z_10 - z_21, and a protected
     prompt as in the methods of that paper.
     """
-    return by_thoughts(Epiphany(), SegmentsShared(), prompt=True)
+    return thought_policy(Epiphany(), SegmentsShared(), prompt=True)
 
 
 def thought_variants() -> Mapping[str, Policy]:

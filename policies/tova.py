@@ -11,7 +11,7 @@ from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerLayer
-from policies.signals import AttentionSums, group_mean, of_all_layers
+from policies.signals import AttentionSums, group_mean, read_signal
 
 __all__ = ["LastRow", "tova"]
 
@@ -24,7 +24,7 @@ class LastRow:
     stacks: ClassVar[bool] = True
 
     def score(self, view: View) -> Scores:
-        layers = of_all_layers(view, AttentionSums(window=1))
+        layers = read_signal(view, AttentionSums(window=1))
         return Scores(torch.stack([group_mean(row, view.kv_heads) for row in layers], -3))
 
 

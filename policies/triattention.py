@@ -16,27 +16,27 @@ import torch
 from torch import Tensor
 
 from policies.cadence import Schedule
-from policies.calibrated import Calibrated, Statistics
+from policies.calibration import Calibrated, Statistics
 from policies.contract import Scores, Signal, View
 from policies.decoding import state_lines
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead, PerLayer
 from policies.selection import HEAVIEST, Diverse, signature
-from policies.signals import Keys, MeanValues, calibrated, of_all_layers, product, refuse_separate, wide
+from policies.signals import Keys, MeanValues, lane_matmul, read_calibration, read_signal, refuse_separate_heads, upcast
 
 __all__ = [
     "HeadStatistics",
     "LayerStatistics",
     "QueryStatistics",
     "ValuePrior",
+    "expected_logits",
     "gates",
-    "one_dimensional",
+    "max_standard_scores",
     "per_head",
     "per_layer",
     "standard_scores",
     "triattention",
-    "trigonometric",
 ]
 
 OFFSETS = tuple(2**power for power in range(17))
@@ -64,14 +64,14 @@ class QueryStatistics:
         return frozenset({Keys(), Calibrated(self.statistics)})
 
     def score(self, view: View) -> Scores:
-        refuse_separate(view)
-        return Scores(one_dimensional(self.logits(view).flatten(-3, -2))[..., None, None, :])
+        refuse_separate_heads(view)
+        return Scores(max_standard_scores(self.logits(view).flatten(-3, -2))[..., None, None, :])
 
     def logits(self, view: View) -> Tensor:
         """Return the logits of the mean query of each head, [layer, q_head, n]; undefined for padding."""
-        keys = torch.stack(of_all_layers(view, Keys()), -4)
-        statistics = calibrated(view, self.statistics, Statistics)
-        return trigonometric(keys, statistics, view.seen, self.offsets)
+        keys = torch.stack(read_signal(view, Keys()), -4)
+        statistics = read_calibration(view, self.statistics, Statistics)
+        return expected_logits(keys, statistics, view.token_count, self.offsets)
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ class LayerStatistics(QueryStatistics):
     def score(self, view: View) -> Scores:
         if (view.positions != view.positions[..., :1, :]).any():
             raise ValueError(
-                "heads of a layer hold different slots, but this scoring has one score for all of them: "
-                "route PerLayer"
+                "heads of a layer hold different slots, but this scoring has one score for all of them: route PerLayer"
             )
         return Scores(standard_scores(self.logits(view), view.filled[..., :1, :]).amax(-2, keepdim=True))
 
@@ -129,12 +128,12 @@ class ValuePrior:
         return self.base.needs | {MeanValues(), Calibrated(self.statistics)}
 
     def score(self, view: View) -> Scores:
-        values = signature(torch.stack(of_all_layers(view, MeanValues()))[:, None])
-        direction = calibrated(view, self.statistics, Statistics).value_direction.to(values)
+        values = signature(torch.stack(read_signal(view, MeanValues()))[:, None])
+        direction = read_calibration(view, self.statistics, Statistics).value_direction.to(values)
         return Scores(self.base.score(view).slots + self.weight * (values @ direction))
 
 
-def trigonometric(keys: Tensor, statistics: Statistics, t: int | Tensor, offsets: tuple[int, ...]) -> Tensor:
+def expected_logits(keys: Tensor, statistics: Statistics, t: int | Tensor, offsets: tuple[int, ...]) -> Tensor:
     """keys [layer, kv_head, n, d] with RoPE -> [layer, q_head, n], the expected logit of each key.
 
     t: tokens fed, which is the next position; [lane, 1, 1, 1] for a batch, whose tensors all have a lane
@@ -143,33 +142,33 @@ def trigonometric(keys: Tensor, statistics: Statistics, t: int | Tensor, offsets
     are not needed: the mean query is rotated by (t + offset) times the frequency for every key. Angles are
     float64, since float32 angles have errors of 4e-3 at 70,000 tokens. float32 or better.
     """
-    keys = wide(keys)
+    keys = upcast(keys)
     heads = keys.shape[-3]
     if isinstance(t, int):
-        turn = turned(t, statistics, offsets, keys.device)
+        turn = mean_turn(t, statistics, offsets, keys.device)
     else:
         ages = t.flatten().tolist()
-        made = {age: turned(age, statistics, offsets, keys.device) for age in set(ages)}
-        turn = torch.stack([made[age] for age in ages])[:, None, None]
+        turn_by_age = {age: mean_turn(age, statistics, offsets, keys.device) for age in set(ages)}
+        turn = torch.stack([turn_by_age[age] for age in ages])[:, None, None]
     mean = statistics.query_mean * turn
-    facing = torch.cat([mean.real, mean.imag], -1).to(keys.dtype)
+    weights = torch.cat([mean.real, mean.imag], -1).to(keys.dtype)
     spread = (statistics.query_magnitude - statistics.query_mean.abs()).to(keys.dtype)
     lanes, layers = mean.shape[:-3], mean.shape[-3]
-    facing = facing.reshape(*lanes, layers, heads, -1, 2 * mean.shape[-1])
-    spread = spread.view(layers, heads, -1, mean.shape[-1]).expand(*facing.shape[:-1], -1)
+    weights = weights.reshape(*lanes, layers, heads, -1, 2 * mean.shape[-1])
+    spread = spread.view(layers, heads, -1, mean.shape[-1]).expand(*weights.shape[:-1], -1)
     magnitude = torch.hypot(*keys.chunk(2, -1))
-    logits = product(facing, keys.mT, 2) + product(spread, magnitude.mT, 2)
+    logits = lane_matmul(weights, keys.mT, 2) + lane_matmul(spread, magnitude.mT, 2)
     return (statistics.scaling * logits).flatten(-3, -2)
 
 
-def turned(t: int, statistics: Statistics, offsets: tuple[int, ...], device: torch.device) -> Tensor:
+def mean_turn(t: int, statistics: Statistics, offsets: tuple[int, ...], device: torch.device) -> Tensor:
     """Return [d/2] complex128, the mean over the offsets of the rotation to position t + offset."""
     ahead = torch.tensor(offsets, dtype=torch.float64, device=device) + t
     angles = ahead[:, None] * statistics.frequencies
     return torch.complex(angles.cos(), angles.sin()).mean(0)
 
 
-def one_dimensional(raw: Tensor) -> Tensor:
+def max_standard_scores(raw: Tensor) -> Tensor:
     """raw [..., head, n], one row per head and layer -> [..., n], the maximum standard score over the rows.
 
     Standardised by the mean and the population's standard deviation of the row, at least 1e-6.

@@ -29,12 +29,12 @@ class Draws:
     def score(self, view: View) -> Scores:
         n = view.slots
         rows = [
-            stream(view.seed, layer, head, n) for layer in range(view.layers) for head in range(view.kv_heads)
+            draw_uniform(view.seed, layer, head, n) for layer in range(view.layers) for head in range(view.kv_heads)
         ]
         return Scores(torch.stack(rows).view(view.layers, view.kv_heads, n).to(view.token_ids.device))
 
 
-def stream(seed: int, layer: int, head: int, n: int) -> Tensor:
+def draw_uniform(seed: int, layer: int, head: int, n: int) -> Tensor:
     """Return [n] uniform in [0, 1). The key is hashed, so streams of neighbouring seeds are independent."""
     digest = hashlib.blake2b(f"{seed}/{layer}/{head}".encode(), digest_size=8).digest()
     generator = torch.Generator("cpu").manual_seed(int.from_bytes(digest, "big") >> 1)

@@ -6,9 +6,9 @@ May import: protocol, policies, splits, analysis, figures; torch, transformers.
 import sys
 
 if sys.argv[:1] == ["-m"]:  # Python is starting a command typed as `python -m protocol...`
-    from protocol.evidence.bytes.shown import put
-    from protocol.evidence.lock import shadowed
+    from protocol.formats.escape import print_escaped
+    from protocol.lock import package_shadowing
 
-    if line := shadowed.found():
-        put(f"BadInput: {line}", sys.stderr)
+    if line := package_shadowing.find_shadowing():
+        print_escaped(f"BadInput: {line}", sys.stderr)
         sys.exit(2)

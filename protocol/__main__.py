@@ -10,7 +10,7 @@ installed it is typed `python -m protocol confirm FOLDER`.
 import os
 import sys
 
-QUIT = 130  # the exit status of a command that was interrupted
+INTERRUPTED = 130  # the exit status of a command that was interrupted
 
 try:
     import importlib
@@ -19,16 +19,16 @@ try:
     from collections.abc import Sequence
     from importlib import metadata
 
-    from analysis.output.phases import phase, showing
-    from protocol.evidence import extras
-    from protocol.evidence.bytes.shown import hush, put
-    from protocol.evidence.findings import CannotTell
-    from protocol.evidence.lock import shadowed
-    from protocol.evidence.outside.repository import Repository
-    from protocol.evidence.refusals import BadInput
-    from protocol.texts.menu import MENU, ORDER, PROGRAM, STATUSES, meant
+    from protocol.command.menu import MENU, PROGRAM, STATUSES, WORKFLOW, closest_command
+    from protocol.evidence.external.git_repository import Repository
+    from protocol.formats import extras
+    from protocol.formats.escape import print_escaped, silence_broken_pipes
+    from protocol.formats.findings import CannotTell
+    from protocol.formats.progress_display import phase, show_phases
+    from protocol.formats.refusals import BadInput
+    from protocol.lock import package_shadowing
 except KeyboardInterrupt:  # nothing has started, so a traceback would not help
-    sys.exit(QUIT)
+    sys.exit(INTERRUPTED)
 
 __all__ = ["main"]
 
@@ -38,23 +38,23 @@ VERSION = ("--version", "-V")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Return the exit status of the command (docs/exit-statuses.md), or 2 if there is no such command."""
-    words = [*(sys.argv[1:] if argv is None else argv)]
-    _forget_folder_of_scripts()
-    if line := shadowed.found():
-        return _refuse(line)
-    name, *more = words or HELP[:1]
+    arguments = [*(sys.argv[1:] if argv is None else argv)]
+    _drop_script_folder()
+    if message := package_shadowing.find_shadowing():
+        return _refuse(message)
+    name, *more = arguments or HELP[:1]
     if name in HELP and more and more[0] not in HELP:
         name, more = more[0], ["--help"]
     if name in HELP or name in VERSION:
-        return _say(overview() if name in HELP else version())
+        return _print(overview() if name in HELP else version())
     if name not in MENU:
-        return _refuse(unknown(name))
+        return _refuse(explain_unknown(name))
     return run(name, more)
 
 
 def run(name: str, arguments: Sequence[str]) -> int:
     """Run the module of a command as `python -m` does; that module ends the process."""
-    before = sys.argv
+    old_argv = sys.argv
     sys.argv = [f"{PROGRAM} {name}", *arguments]
     try:
         _load(MENU[name].module)
@@ -62,15 +62,15 @@ def run(name: str, arguments: Sequence[str]) -> int:
     except ModuleNotFoundError as missing:
         if sys.flags.dev_mode:
             raise
-        return _refuse(f"{PROGRAM} {name}: {extras.needed(missing.name)}")
+        return _refuse(f"{PROGRAM} {name}: {extras.install_hint(missing.name)}")
     except BrokenPipeError:
         pass
     except KeyboardInterrupt:
-        put("interrupted; type the same command again", sys.stderr)
-        return QUIT
+        print_escaped("interrupted; type the same command again", sys.stderr)
+        return INTERRUPTED
     finally:
-        sys.argv = before
-        hush()  # before Python notices at exit that the reader is gone
+        sys.argv = old_argv
+        silence_broken_pipes()  # before Python notices at exit that the reader is gone
     return 0
 
 
@@ -78,7 +78,7 @@ def _load(module: str) -> None:
     """Import a module of analysis or figures and show progress: scipy and matplotlib take seconds to load."""
     if module.partition(".")[0] not in ("analysis", "figures"):
         return
-    with showing(), phase("loading the libraries that judge"):
+    with show_phases(), phase("loading the libraries that judge"):
         loaded = importlib.import_module(module)
         if not hasattr(loaded, "__path__"):
             del sys.modules[module]  # it is run as the main module
@@ -86,15 +86,15 @@ def _load(module: str) -> None:
 
 def overview() -> str:
     """Return the help for all commands, those of the usual workflow first."""
-    wide = 2 + max(map(len, MENU))
+    width = 2 + max(map(len, MENU))
     groups: dict[str, list[str]] = {}
     for name, entry in MENU.items():
-        groups.setdefault(entry.group, []).append(f"  {name:<{wide}}{entry.line}")
+        groups.setdefault(entry.group, []).append(f"  {name:<{width}}{entry.summary}")
     lines = [f"usage: {PROGRAM} COMMAND ...", "", *(__doc__ or "").splitlines()[:1]]
     for group, entries in groups.items():
         lines += ["", f"{group}:", *entries]
     lines += ["", "Exit statuses (docs/exit-statuses.md; those of a command: its help):"]
-    lines += [f"  {one.number:<{wide}}{one.brief}" for one in STATUSES if one.brief]
+    lines += [f"  {status.number:<{width}}{status.brief}" for status in STATUSES if status.brief]
     return "\n".join([*lines, "", f"{PROGRAM} help COMMAND, {PROGRAM} --version"])
 
 
@@ -104,37 +104,37 @@ def version() -> str:
         parts = [f"{PROGRAM} {metadata.version(PROGRAM)}"]
     except metadata.PackageNotFoundError:
         parts = [f"{PROGRAM}, not installed"]
-    if (shadowed.ROOT / ".git").exists():
+    if (package_shadowing.ROOT / ".git").exists():
         try:
-            parts.append(f"commit {(Repository(shadowed.ROOT).head() or 'none yet')[:12]}")
+            parts.append(f"commit {(Repository(package_shadowing.ROOT).head() or 'none yet')[:12]}")
         except CannotTell as why:
             parts.append(f"commit unknown ({why})")
-    return ", ".join([*parts, f"Python {platform.python_version()}", f"in {shadowed.ROOT}"])
+    return ", ".join([*parts, f"Python {platform.python_version()}", f"in {package_shadowing.ROOT}"])
 
 
-def unknown(name: str) -> str:
+def explain_unknown(name: str) -> str:
     if name.startswith("-"):
         return f"unknown option {name}: write it after a command, as in: {PROGRAM} status {name}"
-    if (near := meant(name)) is not None:
+    if (near := closest_command(name)) is not None:
         return f"unknown command {name!r}; did you mean {near!r}?"
-    first = [one for one, entry in MENU.items() if entry.group == ORDER]
+    first = [command for command, entry in MENU.items() if entry.group == WORKFLOW]
     return f"unknown command {name!r}; {PROGRAM} help lists all: {', '.join(first)}, ..."
 
 
-def _say(text: str) -> int:
+def _print(text: str) -> int:
     try:
-        put(text, sys.stdout)
-    except OSError as full:
-        return _refuse(str(full))
+        print_escaped(text, sys.stdout)
+    except OSError as error:
+        return _refuse(str(error))
     return 0
 
 
-def _refuse(line: str) -> int:
-    put(f"{BadInput.__name__}: {line}", sys.stderr)
+def _refuse(message: str) -> int:
+    print_escaped(f"{BadInput.__name__}: {message}", sys.stderr)
     return BadInput.exit_status
 
 
-def _forget_folder_of_scripts() -> None:
+def _drop_script_folder() -> None:
     """Remove the folder of the installed script from sys.path: no lock covers it (workspace.imports)."""
     script = os.path.realpath(sys.argv[0])
     if sys.path and sys.path[0] in (script, os.path.dirname(script)):

@@ -20,61 +20,63 @@ from typing import Any
 from protocol import command
 from protocol.acts import amend
 from protocol.evidence.audit import amendment
-from protocol.evidence.lock.lock import Lock
-from protocol.evidence.run.registration import PROTOCOL, Registration
-from protocol.locked import imports
+from protocol.evidence.registration import PROTOCOL, Registration
+from protocol.lock.lock import Lock
+from protocol.workspace import imports
 
 
-def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
+def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
     """is_typed: see `protocol.register`."""
-    parser = command.parser("protocol.amend", __doc__)
+    parser = command.make_parser("protocol.amend", __doc__)
     parser.add_argument("old", type=Path, help="the registration to amend, e.g. registrations/001-mine")
     parser.add_argument("new", type=Path, help="a folder beside it")
     parser.add_argument("--reason", required=True, help="why, in one sentence")
     parser.add_argument("--sign", type=Path, metavar="KEY", help="private ssh key to sign the new lock with")
     args = parser.parse_args(argv)
     old, new = Registration(args.old), Registration(args.new)
-    return command.answer(args.json, lambda: act(old, new, args.reason, args.sign, args.json, typed))
+    return command.execute(args.json, lambda: act(old, new, args.reason, args.sign, args.json, is_typed))
 
 
-def act(
-    old: Registration, new: Registration, reason: str, key: Path | None, as_json: bool, typed: bool
-) -> int:
-    if typed:
+def act(old: Registration, new: Registration, reason: str, key: Path | None, as_json: bool, is_typed: bool) -> int:
+    if is_typed:
         imports.refuse_uncovered()
-    amended = amend.amend(old, new, amendment.reason(reason), key)
-    if amended.by is None:
+    amended = amend.amend(old, new, amendment.clean_reason(reason), key)
+    if amended.new_lock is None:
         copied = new.folder / PROTOCOL
         line = f"edit {copied}, then run the same command again; nothing is locked yet"
-        command.say(as_json, line, {"copied": str(copied), "lock": None})
+        command.print_result(as_json, line, {"copied": str(copied), "lock": None})
         return 0
-    if amended.after_claim:
-        command.tell(f"after a claim: whatever the rule says, the verdict of {new.folder} will be DEVIATED")
-    about = amended.by.content["amends"]
-    command.say(as_json, text(old, new, amended.by), {"lock": amended.by.digest, "amends": about})
+    if amended.is_after_claim:
+        command.print_notice(f"after a claim: whatever the rule says, the verdict of {new.folder} will be DEVIATED")
+    amends = amended.new_lock.content["amends"]
+    command.print_result(
+        as_json, format_amendment(old, new, amended.new_lock), {"lock": amended.new_lock.digest, "amends": amends}
+    )
     return 0
 
 
-def text(old: Registration, new: Registration, made: Lock) -> str:
-    about = made.content["amends"]
-    parts = Counter(one["path"].partition("/")[0] for one in about["diff"])
-    fields = [one for one in about["diff"] if one["path"].startswith("protocol/")]
+def format_amendment(old: Registration, new: Registration, lock: Lock) -> str:
+    amends = lock.content["amends"]
+    parts = Counter(difference["path"].partition("/")[0] for difference in amends["diff"])
+    fields = [difference for difference in amends["diff"] if difference["path"].startswith("protocol/")]
     others = [f"{number} of {part}" for part, number in parts.items() if part != "protocol"]
     return "\n".join(
         [
-            f"locked {new.folder} as {made.digest}",
-            f"amends {old.folder}: {about['reason']}",
-            *(f"  {one['path']}: {shown(one, 'was')} -> {shown(one, 'is')}" for one in fields),
+            f"locked {new.folder} as {lock.digest}",
+            f"amends {old.folder}: {amends['reason']}",
+            *(
+                f"  {difference['path']}: {format_side(difference, 'was')} -> {format_side(difference, 'is')}"
+                for difference in fields
+            ),
             *([f"  differing besides: {', '.join(others)}"] if others else []),
-            f"next: kv-prereg probe {new.folder}, "
-            f"{'then' if new.swept else 'or'} kv-prereg confirm {new.folder}",
+            f"next: kv-prereg probe {new.folder}, {'then' if new.has_sweep else 'or'} kv-prereg confirm {new.folder}",
         ]
     )
 
 
-def shown(one: dict[str, Any], side: str) -> str:
-    return repr(one[side]) if side in one else "(not there)"
+def format_side(difference: dict[str, Any], side: str) -> str:
+    return repr(difference[side]) if side in difference else "(not there)"
 
 
 if __name__ == "__main__":
-    sys.exit(main(typed=True))
+    sys.exit(main(is_typed=True))

@@ -18,69 +18,71 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.output.phases import phase
 from protocol import command
-from protocol.acts import beforehand
-from protocol.evidence.run import anatomies
-from protocol.evidence.run.anatomy_fields import STATES
-from protocol.evidence.run.registration import Registration
-from protocol.locked import tree
+from protocol.acts import preflight
+from protocol.evidence import anatomy_traces
+from protocol.evidence.anatomy_fields import STATES
+from protocol.evidence.registration import Registration
+from protocol.formats.progress_display import phase
 from protocol.models import sources
+from protocol.workspace import locked_tree
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
-    parser = command.parser("protocol.anatomy", __doc__)
-    command.folder(parser)
+    parser = command.make_parser("protocol.anatomy", __doc__)
+    command.add_folder(parser)
     args = parser.parse_args(argv)
-    return command.answer(args.json, lambda: act(Registration(args.folder), args.json, enter), resumes=True)
+    return command.execute(args.json, lambda: act(Registration(args.folder), args.json, enter), resumes=True)
 
 
 def act(study: Registration, as_json: bool, enter: bool) -> int:
-    with phase(tree.words("checking the files of the study")):
-        if _done(study):
-            return _say(study, as_json)
-        beforehand.anatomy(study)
+    with phase(locked_tree.phase_label("checking the files of the study")):
+        if _is_done(study):
+            return _print_result(study, as_json)
+        preflight.check_anatomy(study)
         if enter:
-            tree.enter(study, "protocol.anatomy")
+            locked_tree.enter(study, "protocol.anatomy")
     # Imported late: torch is slow, and --help and the refusals above do not need it.
-    with phase(tree.words("loading torch", "loading torch, compiled anew")):
+    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
         from protocol.acts import anatomy
-        from protocol.locked.study import open_study
+        from protocol.workspace.study import open_study
 
-    anatomy.anatomy(open_study(study, sources.home()))
-    return _say(study.anew(), as_json)
+    anatomy.anatomy(open_study(study, sources.cache_home()))
+    return _print_result(study.reopen(), as_json)
 
 
-def _done(study: Registration) -> bool:
+def _is_done(study: Registration) -> bool:
     """Return whether the ledger has its verdict; the verdict is then printed and nothing is run."""
-    return anatomies.registered(study.lock.content) is not None and bool(study.count("anatomy-judged"))
+    return anatomy_traces.registered_section(study.lock.content) is not None and bool(
+        study.count_events("anatomy-judged")
+    )
 
 
-def _say(study: Registration, as_json: bool) -> int:
-    traces, verdict = anatomies.read(study), anatomies.judged(study).content
+def _print_result(study: Registration, as_json: bool) -> int:
+    traces, verdict = anatomy_traces.read_traces(study), anatomy_traces.read_verdict(study).content
     states = Counter(body["state"] for body in traces.bodies)
     pairs = verdict.get("pairs", [])
-    counted = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
-    lines = [f"{len(traces.bodies)} development traces: {counted}", ""]
-    lines += [words(pair) for pair in pairs]
+    summary = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
+    lines = [f"{len(traces.bodies)} development traces: {summary}", ""]
+    lines += [format_pair(pair) for pair in pairs]
     lines += ["", "what a signal knows of its own model's answers on these tasks; no verdict on any policy"]
     values = {"traces": len(traces.bodies), "states": dict(states), "verdict": verdict}
-    command.say(as_json, "\n".join(lines), values)
+    command.print_result(as_json, "\n".join(lines), values)
     return 0
 
 
-def words(pair: Mapping[str, Any]) -> str:
+def format_pair(pair: Mapping[str, Any]) -> str:
     """Format one model and task: the chosen signal, and its result on the test half."""
-    told = f"{pair['model']}  {pair['task']:<22} {pair['word']}"
+    line = f"{pair['model']}  {pair['task']:<22} {pair['word']}"
     if pair["signal"] is None:
-        return f"{told}: nothing was chosen"
+        return f"{line}: nothing was chosen"
     layer = "" if pair["layer"] is None else f", layer {pair['layer']}"
-    told += f": {pair['signal']}{layer} ({'high' if pair['sign'] > 0 else 'low'} where a token is needed)"
+    line += f": {pair['signal']}{layer} ({'high' if pair['sign'] > 0 else 'low'} where a token is needed)"
     if (rho := pair.get("rho")) is None:
-        return told
+        return line
     low, high = rho["interval"] or ("", "")
-    return f"{told}, mean rho {rho['mean']} [{low}, {high}] over {rho['units']} traces, p {rho['p']}"
+    return f"{line}, mean rho {rho['mean']} [{low}, {high}] over {rho['units']} traces, p {rho['p']}"
 
 
 if __name__ == "__main__":
-    sys.exit(tree.run(main))
+    sys.exit(locked_tree.run(main))

@@ -19,12 +19,12 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from analysis.output.phases import phase
 from protocol import command
-from protocol.evidence.outside import anchors
-from protocol.evidence.refusals import BadInput, unknown
-from protocol.evidence.run.registration import Registration
-from protocol.witnesses import Authority, OpenTimestamps, Remote
+from protocol.evidence.external import anchors
+from protocol.evidence.registration import Registration
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput, unknown_message
+from protocol.witnesses import Authority, GitRemote, OpenTimestamps
 from protocol.witnesses.ots import CALENDARS
 
 
@@ -37,56 +37,56 @@ class Options(command.Trust):
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = _parser().parse_args(argv, namespace=Options())
+    args = _make_parser().parse_args(argv, namespace=Options())
 
     def act() -> int:
         study = Registration(args.folder)
         _ = study.lock  # raises for a folder that is no registration
-        believed = command.trusted(args)
-        named = documents(study, args.documents)
+        trusted = command.trusted_witnesses(args)
+        documents = select_documents(study, args.documents)
         calendars = OpenTimestamps(calendars=tuple(args.calendar or CALENDARS))
-        asked: dict[str, anchors.Witness] = {
+        witnesses_by_name: dict[str, anchors.Witness] = {
             "ots": calendars,
             "rfc3161": Authority(args.tsa, args.ca),
-            "git": Remote(args.remote, args.branch),
+            "git": GitRemote(args.remote, args.branch),
         }
         if args.upgrade:
-            for document in named:
-                if anchors.stamped(study, document, calendars):
+            for document in documents:
+                if anchors.has_proof(study, document, calendars):
                     with phase(f"asking for the block of {document}"):
                         anchors.upgrade(study, document, calendars)
-        for witness in (asked[name] for name in args.witness):
-            for document in named:
-                if not anchors.stamped(study, document, witness):
+        for witness in (witnesses_by_name[name] for name in args.witness):
+            for document in documents:
+                if not anchors.has_proof(study, document, witness):
                     with phase(f"asking a witness to stamp {document}"):
                         anchors.stamp(study, document, witness)
         with phase("checking the proofs"):
-            found = anchors.verified(study, believed)
+            proofs = anchors.verify_anchors(study, trusted)
         if args.require_anchor:
-            anchors.require(found, named)
-        failed = any(one.status == "failed" for one in found)
-        word = anchors.word(found)
-        text = "\n".join([*(one.line() for one in found), word])
-        command.say(args.json, text, {"anchors": [one._asdict() for one in found], "word": word})
-        return 3 if failed else 0
+            anchors.require_anchors(proofs, documents)
+        has_failed = any(proof.status == "failed" for proof in proofs)
+        anchoring = anchors.format_anchoring(proofs)
+        text = "\n".join([*(proof.format_line() for proof in proofs), anchoring])
+        command.print_result(args.json, text, {"anchors": [proof._asdict() for proof in proofs], "word": anchoring})
+        return 3 if has_failed else 0
 
-    return command.answer(args.json, act)
+    return command.execute(args.json, act)
 
 
-def documents(study: Registration, named: Iterable[str]) -> list[str]:
+def select_documents(study: Registration, names: Iterable[str]) -> list[str]:
     """Return the documents in `names`, in the order of their creation; without names all that exist."""
-    present, wanted = anchors.existing(study), set(named)
+    present, wanted = anchors.existing_documents(study), set(names)
     for name in wanted:
         if name not in anchors.DOCUMENTS:
-            raise BadInput(unknown("document", name, anchors.DOCUMENTS))
+            raise BadInput(unknown_message("document", name, anchors.DOCUMENTS))
         if name not in present:
             raise BadInput(f"{study.folder} has no {anchors.DOCUMENTS[name]} yet")
     return [name for name in present if name in wanted or not wanted]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = command.parser("protocol.anchor", __doc__)
-    command.folder(parser)
+def _make_parser() -> argparse.ArgumentParser:
+    parser = command.make_parser("protocol.anchor", __doc__)
+    command.add_folder(parser)
     parser.add_argument("documents", nargs="*", metavar="document", help="lock, claim, seal or verdict")
     parser.add_argument(
         "--witness", action="append", default=[], choices=["ots", "rfc3161", "git"], help="who is to stamp"
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--calendar", action="append", metavar="URL", help="ask this one; may be repeated")
     parser.add_argument("--tsa", metavar="URL", help="the time-stamping authority to ask")
     parser.add_argument("--upgrade", action="store_true", help="fetch the blocks of pending ots proofs")
-    command.trust(parser)
+    command.add_trust(parser)
     return parser
 
 

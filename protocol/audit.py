@@ -20,16 +20,16 @@ import secrets
 import sys
 from pathlib import Path
 
-from analysis.output import terms
-from analysis.output.phases import phase
 from protocol import command
-from protocol.evidence.outside import anchors
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run.registration import Registration
-from protocol.texts import audited as texts
+from protocol.evidence.external import anchors
+from protocol.evidence.registration import Registration
+from protocol.formats import terms
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput
+from protocol.messages import audit_page as texts
 
 # Words of the output that the help explains.
-WORDS = ("held", "failed", "unfinished", "cannot tell", "not run", "INVALID", "ANCHORED", "UNANCHORED")
+TERMS = ("held", "failed", "unfinished", "cannot tell", "not run", "INVALID", "ANCHORED", "UNANCHORED")
 
 
 class Options(command.Trust):
@@ -43,68 +43,62 @@ class Options(command.Trust):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.parser("protocol.audit", __doc__)
-    parser.epilog = terms.told(*WORDS)
-    command.folder(parser)
+    parser = command.make_parser("protocol.audit", __doc__)
+    parser.epilog = terms.format_terms(*TERMS)
+    command.add_folder(parser)
     parser.add_argument("--details", action="store_true", help="one line for each item")
-    parser.add_argument(
-        "--replay", type=int, default=0, metavar="N", help="decode N lanes again, drawn by --nonce"
-    )
-    parser.add_argument(
-        "--nonce", default="", metavar="HEX", help="which lanes (default: drawn, and printed)"
-    )
+    parser.add_argument("--replay", type=int, default=0, metavar="N", help="decode N lanes again, drawn by --nonce")
+    parser.add_argument("--nonce", default="", metavar="HEX", help="which lanes (default: drawn, and printed)")
     parser.add_argument("--draw", action="store_true", help="make the drawings again, and compare them")
     parser.add_argument(
         "--run-locked",
         action="store_true",
         help="run the author's judge as well, contained, when all else held",
     )
-    parser.add_argument(
-        "--signers", type=Path, metavar="FILE", help="who may sign: ssh's list of allowed signers"
-    )
-    command.identity(parser)
-    command.trust(parser)
+    parser.add_argument("--signers", type=Path, metavar="FILE", help="who may sign: ssh's list of allowed signers")
+    command.add_identity(parser)
+    command.add_trust(parser)
     args = parser.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: act(args))
+    return command.execute(args.json, lambda: act(args))
 
 
 def act(args: Options) -> int:
     study = Registration(args.folder)
-    if not study.traces():
+    if not study.written_files():
         raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
     if args.nonce and not args.replay:
         raise BadInput("--nonce: chooses among the lanes that are decoded again; add --replay N")
     # Imported late: scipy is slow, and --help and the refusals above do not need it.
     with phase("loading the libraries that judge"):
         from protocol.acts import audit
-    asked = audit.Asked(
+    options = audit.AuditOptions(
         signers=args.signers,
         headers=args.headers,
         identity=args.identity,
         run_locked=args.run_locked,
         replay=args.replay,
         nonce=args.nonce or secrets.token_hex(16),
-        draw=args.draw,
+        redraw=args.draw,
     )
-    audited = audit.audit(study, command.trusted(args), asked)
-    word = anchors.word(audited.anchored)
+    audited = audit.audit(study, command.trusted_witnesses(args), options)
+    anchoring = anchors.format_anchoring(audited.proofs)
     if args.details:
-        lines = texts.details(audited.findings)
+        lines = texts.format_details(audited.findings)
     else:
-        lines = texts.page(study, audited.findings, anchored=word != "UNANCHORED")
-    given = f"{audited.said}, " if audited.said else ""
-    lines += ["", f"{study.folder}: {audit.summary(audited)}; {given}{word}"]
+        lines = texts.format_page(study, audited.findings, anchored=anchoring != "UNANCHORED")
+    verdict_note = f"{audited.verdict_line}, " if audited.verdict_line else ""
+    lines += ["", f"{study.folder}: {audit.summarize(audited)}; {verdict_note}{anchoring}"]
     values = {
-        "held": audit.status(audited) == 0,
-        "status": audit.status(audited),
-        "findings": [each._asdict() for each in audited.findings],
+        "held": audit.exit_status(audited) == 0,
+        "status": audit.exit_status(audited),
+        "findings": [finding._asdict() for finding in audited.findings],
         "verdict": audited.verdict,
-        "anchors": word,
+        "anchors": anchoring,
     }
-    command.say(args.json, "\n".join(lines), values)
-    if args.require_anchor and not audit.status(audited):
-        anchors.require(audited.anchored, anchors.existing(study))
-    return audit.status(audited)
+    command.print_result(args.json, "\n".join(lines), values)
+    if args.require_anchor and not audit.exit_status(audited):
+        anchors.require_anchors(audited.proofs, anchors.existing_documents(study))
+    return audit.exit_status(audited)
 
 
 if __name__ == "__main__":

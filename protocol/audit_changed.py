@@ -19,38 +19,38 @@ from typing import NamedTuple
 
 from protocol import command, witnesses
 from protocol.acts import audit
-from protocol.acts.again import changed
-from protocol.acts.again.changed import Changed
-from protocol.acts.audit import FAILED, UNFINISHED, UNTOLD, Audited
-from protocol.evidence.bytes import shown
-from protocol.evidence.outside import anchors
-from protocol.evidence.refusals import BadInput, Refusal
-from protocol.evidence.run.registration import Registration
-from protocol.texts import audited as texts
-from protocol.witnesses.remote import BRANCH
+from protocol.acts.audit import FAILED, UNDETERMINED, UNFINISHED, AuditResult
+from protocol.evidence.external import anchors
+from protocol.evidence.registration import Registration
+from protocol.formats import escape
+from protocol.formats.refusals import BadInput, Refusal
+from protocol.messages import audit_page as texts
+from protocol.recompute import changed_registrations
+from protocol.recompute.changed_registrations import ChangedRegistrations
+from protocol.witnesses.git_remote import BRANCH
 
-STANDS = {0: "held", FAILED: "failed", UNFINISHED: "unfinished", UNTOLD: "could not be told"}
-
-
-ENDS = "or moved without all of its ledger: a study ends judged or withdrawn"
+STATUS_NAMES = {0: "held", FAILED: "failed", UNFINISHED: "unfinished", UNDETERMINED: "could not be told"}
 
 
-class Told(NamedTuple):
+GONE_ADVICE = "or moved without all of its ledger: a study ends judged or withdrawn"
+
+
+class AuditedFolder(NamedTuple):
     """The result for one registration, and its text."""
 
-    stands: str  # one of STATUS_NAMES, "not locked" or "gone"
+    status: str  # one of STATUS_NAMES, "not locked" or "gone"
     line: str
     page: list[str]  # the output of the audit if it failed
-    audited: Audited | None = None
+    audited: AuditResult | None = None
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.parser("protocol.audit_changed", __doc__)
+    parser = command.make_parser("protocol.audit_changed", __doc__)
     parser.add_argument("names", type=Path, nargs="*", metavar="FILE", help="a changed file")
     parser.add_argument("--since", metavar="COMMIT", help="what HEAD changed since it left this commit")
     parser.add_argument("--summary", type=Path, metavar="FILE", help="append the result as Markdown")
     args = parser.parse_args(argv)
-    return command.answer(args.json, lambda: act(args.names, args.since, args.summary, args.json))
+    return command.execute(args.json, lambda: act(args.names, args.since, args.summary, args.json))
 
 
 def act(names: list[Path], since: str | None, summary: Path | None, as_json: bool) -> int:
@@ -58,78 +58,88 @@ def act(names: list[Path], since: str | None, summary: Path | None, as_json: boo
         raise BadInput("FILE and --since: name the files, or the commit, not both")
     if missing := [name for name in names if not name.exists()]:
         raise BadInput(f"{missing[0]}: no such file; --since COMMIT knows those that were deleted")
-    found = changed.of(names) if since is None else changed.since(since)
-    told = tell(found)
+    changes = (
+        changed_registrations.find_registrations(names) if since is None else changed_registrations.changed_since(since)
+    )
+    results = audit_changes(changes)
     if summary:
         with summary.open("a", encoding="utf-8") as file:
-            file.write(markdown(told))
-    lines = [line for one in told for line in (*one.page, one.line)]
-    values = {"registrations": [{"stands": one.stands, "said": one.line} for one in told]}
-    command.say(as_json, "\n".join([*lines, counts(told)]), values)
-    return FAILED if {one.stands for one in told} & {STANDS[FAILED], "gone"} else 0
+            file.write(format_markdown(results))
+    lines = [line for result in results for line in (*result.page, result.line)]
+    values = {"registrations": [{"stands": result.status, "said": result.line} for result in results]}
+    command.print_result(as_json, "\n".join([*lines, format_counts(results)]), values)
+    return FAILED if {result.status for result in results} & {STATUS_NAMES[FAILED], "gone"} else 0
 
 
-def tell(found: Changed) -> list[Told]:
-    gone = [Told("gone", f"{name}: was locked, and is gone, {ENDS}", []) for name in found.gone]
-    written = [Told("not locked", f"{folder}: written, not locked", []) for folder in found.written]
-    return [*gone, *(one(folder) for folder in found.registered), *written]
+def audit_changes(changes: ChangedRegistrations) -> list[AuditedFolder]:
+    gone = [AuditedFolder("gone", f"{name}: was locked, and is gone, {GONE_ADVICE}", []) for name in changes.removed]
+    written = [AuditedFolder("not locked", f"{folder}: written, not locked", []) for folder in changes.unlocked]
+    return [*gone, *(audit_folder(folder) for folder in changes.registered), *written]
 
 
-def one(folder: Path) -> Told:
+def audit_folder(folder: Path) -> AuditedFolder:
     """Audit one folder. A refusal counts as a failure, since it is about a file of the change."""
-    command.tell(f"auditing {folder}")
+    command.print_notice(f"auditing {folder}")
     study = Registration(folder)
     if folder.is_symlink():
-        return Told(STANDS[FAILED], f"{folder}: is a link; a study is committed as files of its own", [])
+        return AuditedFolder(STATUS_NAMES[FAILED], f"{folder}: is a link; a study is committed as files of its own", [])
     try:
-        believed = witnesses.trusted(study, ca=None, headers=None, remote=None, branch=BRANCH)
-        audited = audit.audit(study, believed)
-    except Refusal as refused:
-        return Told(STANDS[FAILED], f"{folder}: {type(refused).__name__}: {refused}", [])
-    word = anchors.word(audited.anchored)
+        trusted = witnesses.make_witnesses(study, ca=None, headers=None, remote=None, branch=BRANCH)
+        audited = audit.audit(study, trusted)
+    except Refusal as refusal:
+        return AuditedFolder(STATUS_NAMES[FAILED], f"{folder}: {type(refusal).__name__}: {refusal}", [])
+    anchoring = anchors.format_anchoring(audited.proofs)
     line = "; ".join(
-        filter(None, (f"{folder}: {audit.summary(audited)}", audited.said and f"{audited.said}, {word}"))
+        filter(
+            None,
+            (f"{folder}: {audit.summarize(audited)}", audited.verdict_line and f"{audited.verdict_line}, {anchoring}"),
+        )
     )
-    page = texts.page(study, audited.findings, anchored=word != "UNANCHORED") if audited.broken else []
-    return Told(STANDS[audit.status(audited)], line, page, audited)
+    page = (
+        texts.format_page(study, audited.findings, anchored=anchoring != "UNANCHORED") if audited.failed_items else []
+    )
+    return AuditedFolder(STATUS_NAMES[audit.exit_status(audited)], line, page, audited)
 
 
-def counts(told: list[Told]) -> str:
-    if not told:
+def format_counts(results: list[AuditedFolder]) -> str:
+    if not results:
         return "no registration was changed"
-    return ", ".join(f"{number} {word}" for word, number in Counter(one.stands for one in told).items())
+    return ", ".join(f"{number} {status}" for status, number in Counter(result.status for result in results).items())
 
 
-def markdown(told: list[Told]) -> str:
+def format_markdown(results: list[AuditedFolder]) -> str:
     """Format the results as Markdown. All text of a study is inside a code fence that it cannot close."""
-    parts = [f"### Audit of changed registrations: {counts(told)}", *(_fenced(block(one)) for one in told)]
+    parts = [
+        f"### Audit of changed registrations: {format_counts(results)}",
+        *(_fence_lines(format_result(result)) for result in results),
+    ]
     return "\n\n".join(parts) + "\n\n"
 
 
-def block(one: Told) -> list[str]:
+def format_result(result: AuditedFolder) -> list[str]:
     """Format one result. If the study was judged again here, draw that judgement as a text forest plot."""
-    if one.audited is None or one.audited.judged is None:
-        return [one.line, *one.page]
-    from figures.canvas import numbers
-    from figures.canvas.plain_forest import plain_forest
+    if result.audited is None or result.audited.judged is None:
+        return [result.line, *result.page]
+    from figures.drawing import formatting
+    from figures.drawing.plain_forest import plain_forest
 
-    judged = one.audited.judged
+    judged = result.audited.judged
     return [
-        one.line,
+        result.line,
         str(judged["title"]),
-        numbers.verdict_line(judged),
+        formatting.rule_line(judged),
         "",
         *plain_forest(judged["contrasts"]),
     ]
 
 
-def _fenced(lines: list[str]) -> str:
-    text = "\n".join(shown.shown(" ".join(line.splitlines())) for line in lines)
-    fence = "`" * max(3, 1 + max(map(len, _runs(text)), default=0))
+def _fence_lines(lines: list[str]) -> str:
+    text = "\n".join(escape.escape_control(" ".join(line.splitlines())) for line in lines)
+    fence = "`" * max(3, 1 + max(map(len, _backtick_runs(text)), default=0))
     return f"{fence}text\n{text}\n{fence}"
 
 
-def _runs(text: str) -> list[str]:
+def _backtick_runs(text: str) -> list[str]:
     """Return the runs of consecutive backticks."""
     return "".join(letter if letter == "`" else " " for letter in text).split()
 

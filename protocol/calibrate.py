@@ -24,10 +24,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import splits
-from analysis.output.phases import phase
 from protocol import command, tasks
-from protocol.evidence.refusals import BadInput, of_system
-from protocol.models import paths, sources, stored
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput, explain_os_error
+from protocol.models import calibration_paths, checksums, sources
 
 DTYPES = ("float32", "bfloat16", "float16")  # those of `protocol.models.load`, which imports torch
 
@@ -46,39 +46,39 @@ class Options(argparse.Namespace):
 
 
 def main(argv: list[str] | None = None) -> int:
-    made = command.parser("protocol.calibrate", __doc__)
-    made.add_argument("model", help="a source, e.g. chain-llama")
-    made.add_argument("name", choices=paths.NAMES, help="the name that policies ask for")
-    given = made.add_mutually_exclusive_group(required=True)
-    given.add_argument("--task", help="measure on problems of this task and the model's own answers")
-    given.add_argument("--text", type=Path, help="measure on this file")
-    made.add_argument("--split", default="calibration", help="calibration (default) or dev")
-    made.add_argument("--tokens", type=int, default=32768, help="how many tokens, at most")
-    made.add_argument("--max-new-tokens", type=int, default=512, help="the longest answer")
-    made.add_argument("--device", default="cpu")
-    made.add_argument("--dtype", default="float32")
-    args = made.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: act(args))
+    parser = command.make_parser("protocol.calibrate", __doc__)
+    parser.add_argument("model", help="a source, e.g. chain-llama")
+    parser.add_argument("name", choices=calibration_paths.NAMES, help="the name that policies ask for")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--task", help="measure on problems of this task and the model's own answers")
+    source.add_argument("--text", type=Path, help="measure on this file")
+    parser.add_argument("--split", default="calibration", help="calibration (default) or dev")
+    parser.add_argument("--tokens", type=int, default=32768, help="how many tokens, at most")
+    parser.add_argument("--max-new-tokens", type=int, default=512, help="the longest answer")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32")
+    args = parser.parse_args(argv, namespace=Options())
+    return command.execute(args.json, lambda: act(args))
 
 
 def act(args: Options) -> int:
     if args.tokens < 1 or args.max_new_tokens < 1:
         raise BadInput("tokens and max-new-tokens: give at least 1")
-    if args.text and args.name in paths.OF_ANSWERS:
+    if args.text and args.name in calibration_paths.MEASURED_ON_ANSWERS:
         raise BadInput(f"text: {args.name} are measured on answers of the model; give --task in its place")
-    ids = problems(args.task, args.split) if args.task else []
-    data = content(args.text) if args.text else b""
-    path = paths.statistics_paths(args.model, sources.home())[args.name]
+    ids = select_problems(args.task, args.split) if args.task else []
+    data = read_corpus(args.text) if args.text else b""
+    path = calibration_paths.statistics_paths(args.model, sources.cache_home())[args.name]
     if path.exists():
-        raise BadInput(f"{path}: exists and is written once; {anew(args.model)}")
-    sources.locate(args.model, sources.home())  # raises BadInput if the model is not fetched
+        raise BadInput(f"{path}: exists and is written once; {advise_remeasuring(args.model)}")
+    sources.locate(args.model, sources.cache_home())  # raises BadInput if the model is not fetched
     if args.dtype not in DTYPES:
         raise BadInput(f"dtype {args.dtype!r}: not one of {', '.join(DTYPES)}")
     # Imported late: torch is slow, and --help and the refusals above do not need it.
     with phase("loading torch"):
         from protocol.acts import calibrate
 
-    measured = calibrate.calibrate(
+    result = calibrate.calibrate(
         args.model,
         args.name,
         calibrate.Source(args.task, args.split, ids, data),
@@ -87,41 +87,39 @@ def act(args: Options) -> int:
         device=args.device,
         dtype=args.dtype,
     )
-    values = {"path": str(measured.path), "tokens": measured.tokens, "problems": measured.problems}
-    line = f"{measured.path}: {measured.tokens} tokens, {measured.problems} problems"
-    command.say(args.json, line, values)
+    values = {"path": str(result.path), "tokens": result.tokens, "problems": result.problems}
+    line = f"{result.path}: {result.tokens} tokens, {result.problems} problems"
+    command.print_result(args.json, line, values)
     return 0
 
 
-def anew(source: str) -> str:
+def advise_remeasuring(source: str) -> str:
     """Return how to measure statistics again that exist, including after a run killed before their sums."""
-    listed = f" and its line in {stored.SUMS} out" if sources.embedded(source) else ""
-    return f"move it away{listed} to measure anew"
+    sums_note = f" and its line in {checksums.SUMS_FILE} out" if sources.is_embedded(source) else ""
+    return f"move it away{sums_note} to measure anew"
 
 
-def problems(task: str, split: str) -> Sequence[str]:
+def select_problems(task: str, split: str) -> Sequence[str]:
     """Return the ids of problems that may be used: calibration or development, never held-out ones."""
-    known = tasks.get(task)
+    definition = tasks.get(task)
     if split == "dev":
         return splits.load(task).dev
     if split != "calibration":
-        raise BadInput(
-            f"split {split!r}: statistics come from calibration or dev problems; write one of them"
-        )
-    own = getattr(known, "calibration_ids", None)
-    if own is None:
+        raise BadInput(f"split {split!r}: statistics come from calibration or dev problems; write one of them")
+    list_ids = getattr(definition, "calibration_ids", None)
+    if list_ids is None:
         raise BadInput(f"task {task!r}: sets no calibration problems aside; write --split dev")
-    ids: Sequence[str] = own()
+    ids: Sequence[str] = list_ids()
     return ids
 
 
-def content(path: Path) -> bytes:
+def read_corpus(path: Path) -> bytes:
     try:
         data = path.read_bytes()
         data.decode()
     except (OSError, UnicodeDecodeError) as error:
-        said = of_system(error) if isinstance(error, OSError) else f"{path}: is no UTF-8; save it as UTF-8"
-        raise BadInput(f"--text {said}") from error
+        message = explain_os_error(error) if isinstance(error, OSError) else f"{path}: is no UTF-8; save it as UTF-8"
+        raise BadInput(f"--text {message}") from error
     return data
 
 

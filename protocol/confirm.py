@@ -19,80 +19,78 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from analysis.output.phases import phase
 from protocol import command, witnesses
-from protocol.acts import beforehand
-from protocol.evidence.outside import anchors
-from protocol.evidence.run.registration import SEAL, Registration
-from protocol.locked import tree
+from protocol.acts import preflight
+from protocol.evidence.external import anchors
+from protocol.evidence.registration import SEAL, Registration
+from protocol.formats.progress_display import phase
 from protocol.models import sources
-from protocol.running.executors.settings import Place, chosen, options
+from protocol.run.executors.settings import ExecutorOptions, add_options, parse_settings
+from protocol.workspace import locked_tree
 
 
-class Options(command.Trust, Place):
+class Options(command.Trust, ExecutorOptions):
     value: Path | None
     identity: Path | None
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
-    parser = command.parser("protocol.confirm", __doc__)
-    command.folder(parser)
-    parser.add_argument(
-        "--value", type=Path, metavar="FILE", help="the late value that the protocol registers"
-    )
-    command.identity(parser)
-    command.trust(parser)
-    options(parser)
+    parser = command.make_parser("protocol.confirm", __doc__)
+    command.add_folder(parser)
+    parser.add_argument("--value", type=Path, metavar="FILE", help="the late value that the protocol registers")
+    command.add_identity(parser)
+    command.add_trust(parser)
+    add_options(parser)
     args = parser.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: act(args, enter), resumes=True)
+    return command.execute(args.json, lambda: act(args, enter), resumes=True)
 
 
 def act(args: Options, enter: bool) -> int:
-    study, believed, settings = Registration(args.folder), command.trusted(args), chosen(args)
-    block = partial(witnesses.drawn_from, study, args.headers)
-    with phase(tree.words("checking the files of the study")):
-        beforehand.confirm(study, args.value, block, args.identity)
+    study, trusted, settings = Registration(args.folder), command.trusted_witnesses(args), parse_settings(args)
+    block = partial(witnesses.find_randomness_block, study, args.headers)
+    with phase(locked_tree.phase_label("checking the files of the study")):
+        preflight.check_confirm(study, args.value, block, args.identity)
         if args.require_anchor:
-            anchors.require(anchors.verified(study, believed), ["lock"])
+            anchors.require_anchors(anchors.verify_anchors(study, trusted), ["lock"])
         if enter:
-            tree.enter(study, "protocol.confirm")
+            locked_tree.enter(study, "protocol.confirm")
     # Imported late: torch is slow, and --help and the refusals above do not need it.
-    with phase(tree.words("loading torch", "loading torch, compiled anew")):
-        from figures.canvas import numbers
+    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
+        from figures.drawing import formatting
         from figures.table import verdict_table
         from protocol.acts import confirm, judge
-        from protocol.locked.study import open_study
+        from protocol.workspace.study import open_study
 
     if not study.has(SEAL):
-        confirm.confirm(open_study(study, sources.home()), args.value, block, args.identity, settings)
+        confirm.confirm(open_study(study, sources.cache_home()), args.value, block, args.identity, settings)
     result = judge.judge_sealed(study)
-    judged = result.judged
+    judged = result.content
     paths = [str(path) for path in result.files]
-    word = anchors.word(anchors.verified(study, believed))
-    apart, kept = judge.asked_apart(study, judged), judge.kept(study)
-    beside = [*judge.selected(judged), *apart, *kept]
-    lines = [verdict_table(judged, word), "", *beside, head(study), *paths]
-    said = numbers.word(judged)
+    anchoring = anchors.format_anchoring(anchors.verify_anchors(study, trusted))
+    prompt_notes, eviction_notes = judge.format_prompt_differences(study, judged), judge.format_unevicted(study)
+    notes = [*judge.format_selected(judged), *prompt_notes, *eviction_notes]
+    lines = [verdict_table(judged, anchoring), "", *notes, format_ledger_head(study), *paths]
+    verdict_line = formatting.verdict_text(judged)
     values = {
         "verdict": judged["verdict"],
-        "said": said,
-        "anchors": word,
+        "said": verdict_line,
+        "anchors": anchoring,
         "files": paths,
-        "never_evicted": kept,
+        "never_evicted": eviction_notes,
     }
     values["lock"] = study.lock.digest
-    values |= {"asked_apart": apart} if apart else {}
+    values |= {"asked_apart": prompt_notes} if prompt_notes else {}
     values |= {name: judged[name] for name in ("rule_says", "gate") if judged.get(name)}
     if "selected" in judged:
         values["selected"] = judged["selected"]["arm"]
-    command.say(args.json, "\n".join(lines), values)
-    return command.STATUS[judged["verdict"]]
+    command.print_result(args.json, "\n".join(lines), values)
+    return command.EXIT_STATUS[judged["verdict"]]
 
 
-def head(study: Registration) -> str:
-    entries = study.anew().entries
+def format_ledger_head(study: Registration) -> str:
+    entries = study.reopen().entries
     return f"ledger: {len(entries)} lines, head {entries[-1].sha256[:12]}"
 
 
 if __name__ == "__main__":
-    sys.exit(tree.run(main))
+    sys.exit(locked_tree.run(main))

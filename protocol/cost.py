@@ -14,50 +14,50 @@ nothing was measured, or another process is running it.
 import sys
 from pathlib import Path
 
-from analysis.explored import cost as explored
-from analysis.output.phases import phase
-from analysis.output.told import plain
+from analysis.exploratory import cost as explored
 from protocol import command
-from protocol.acts import beforehand
-from protocol.evidence.run import costs
-from protocol.evidence.run.registration import CLAIM, Registration
-from protocol.locked import tree
+from protocol.acts import preflight
+from protocol.evidence import costs
+from protocol.evidence.registration import CLAIM, Registration
+from protocol.formats.progress_display import phase
+from protocol.formats.text_tables import to_plain
 from protocol.models import sources
+from protocol.workspace import locked_tree
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
-    parser = command.parser("protocol.cost", __doc__)
-    command.folder(parser)
+    parser = command.make_parser("protocol.cost", __doc__)
+    command.add_folder(parser)
     args = parser.parse_args(argv)
-    return command.answer(args.json, lambda: act(Registration(args.folder), args.json, enter), resumes=True)
+    return command.execute(args.json, lambda: act(Registration(args.folder), args.json, enter), resumes=True)
 
 
 def act(study: Registration, as_json: bool, enter: bool) -> int:
-    with phase(tree.words("checking the files of the study")):
-        if _done(study):
-            return _say(study.folder, as_json)
-        beforehand.cost(study)
+    with phase(locked_tree.phase_label("checking the files of the study")):
+        if _is_done(study):
+            return _print_result(study.folder, as_json)
+        preflight.check_cost(study)
         if enter:
-            tree.enter(study, "protocol.cost")
+            locked_tree.enter(study, "protocol.cost")
     # Imported late: torch is slow, and --help and the refusals above do not need it.
-    with phase(tree.words("loading torch", "loading torch, compiled anew")):
+    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
         from protocol.acts import cost
-        from protocol.locked.study import open_study
+        from protocol.workspace.study import open_study
 
-    cost.cost(open_study(study, sources.home()))
-    return _say(study.folder, as_json)
+    cost.cost(open_study(study, sources.cache_home()))
+    return _print_result(study.folder, as_json)
 
 
-def _done(study: Registration) -> bool:
+def _is_done(study: Registration) -> bool:
     """Return whether the study is claimed and has measurements, which are then printed without a run."""
-    return study.has(CLAIM) and any(one.bodies for one in costs.read(study))
+    return study.has(CLAIM) and any(measurement.bodies for measurement in costs.read_measurements(study))
 
 
-def _say(folder: Path, as_json: bool) -> int:
-    measured = explored.measured(folder)
-    command.say(as_json, "\n".join(explored.lines(measured)), {"measured": plain(measured)})
+def _print_result(folder: Path, as_json: bool) -> int:
+    measurements = explored.read_costs(folder)
+    command.print_result(as_json, "\n".join(explored.format_costs(measurements)), {"measured": to_plain(measurements)})
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(tree.run(main))
+    sys.exit(locked_tree.run(main))

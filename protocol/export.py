@@ -22,65 +22,63 @@ from types import MappingProxyType
 from typing import Any
 
 from protocol import command
-from protocol.evidence.bytes import files
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import Tampered
-from protocol.evidence.run import ledger
-from protocol.evidence.run.registration import Registration
-from protocol.texts import croissant, in_toto, preregistration
+from protocol.evidence import ledger
+from protocol.evidence.registration import Registration
+from protocol.formats import files
+from protocol.formats.refusals import Tampered
+from protocol.instruments.exports import croissant, in_toto, preregistration
+from protocol.lock import lock
 
-__all__ = ["FORMATS", "exported", "main"]
+__all__ = ["FORMATS", "export_study", "main"]
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _dump_json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 FORMATS: Mapping[str, Callable[[Registration], str]] = MappingProxyType(
     {
-        "in-toto": lambda study: _json(in_toto.of(study)),
-        "predicate": lambda study: _json(in_toto.of(study)["predicate"]),
-        "croissant": lambda study: _json(croissant.of(study)),
-        "osf": lambda study: preregistration.osf(study.lock, study.entries),
-        "aspredicted": lambda study: preregistration.as_predicted(study.lock, study.entries),
+        "in-toto": lambda study: _dump_json(in_toto.build_statement(study)),
+        "predicate": lambda study: _dump_json(in_toto.build_statement(study)["predicate"]),
+        "croissant": lambda study: _dump_json(croissant.describe_dataset(study)),
+        "osf": lambda study: preregistration.format_osf(study.lock, study.entries),
+        "aspredicted": lambda study: preregistration.format_as_predicted(study.lock, study.entries),
     }
 )
 
 
-def exported(study: Registration, form: str) -> str:
+def export_study(study: Registration, format_name: str) -> str:
     """Return a study in one of FORMATS. Raises Tampered if its ledger does not begin with its lock, or if
     its files lack a field that the format needs.
     """
     locked = study.lock
     if [entry.body for entry in study.entries[:1]] != [{"lock": locked.digest}]:
-        raise Tampered(
-            f"{lock.NAME}: is not the lock that {ledger.NAME} begins with; restore the one that is"
-        )
+        raise Tampered(f"{lock.NAME}: is not the lock that {ledger.NAME} begins with; restore the one that is")
     try:
-        return FORMATS[form](study)
-    except (KeyError, TypeError) as gap:
+        return FORMATS[format_name](study)
+    except (KeyError, TypeError) as error:
         raise Tampered(
-            f"{study.folder}: cannot be written as {form}, since a field is missing or misstated: {gap}"
-        ) from gap
+            f"{study.folder}: cannot be written as {format_name}, since a field is missing or misstated: {error}"
+        ) from error
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.parser("protocol.export", __doc__)
-    command.folder(parser)
+    parser = command.make_parser("protocol.export", __doc__)
+    command.add_folder(parser)
     parser.add_argument("--format", required=True, choices=FORMATS, help="what to write")
     parser.add_argument("--to", type=Path, metavar="FILE", help="write it there instead of printing it")
     args = parser.parse_args(argv)
 
     def act() -> int:
-        text = exported(Registration(args.folder), args.format)
+        text = export_study(Registration(args.folder), args.format)
         if args.to:
             files.create(args.to, text.encode())
-            command.say(args.json, f"written: {args.to}", {"format": args.format, "written": str(args.to)})
+            command.print_result(args.json, f"written: {args.to}", {"format": args.format, "written": str(args.to)})
         else:
-            command.say(args.json, text.removesuffix("\n"), {"format": args.format, "text": text})
+            command.print_result(args.json, text.removesuffix("\n"), {"format": args.format, "text": text})
         return 0
 
-    return command.answer(args.json, act)
+    return command.execute(args.json, act)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from protocol import command
 from protocol.acts import init
 from protocol.acts.init import TEMPLATES
 
-SHELF = Path("registrations")
+REGISTRATIONS = Path("registrations")
 SEEDS = 1 << 53  # JSON represents integers below this exactly
-NEXT = {
+NEXT_STEPS = {
     "rehearse": "would it run? a few problems; nothing is kept",
     "register": "checks it and freezes it; once",
     "confirm": "runs, judges and draws it; once",
@@ -35,33 +35,37 @@ class Options(command.Options):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.parser("protocol.init", __doc__)
+    parser = command.make_parser("protocol.init", __doc__)
     parser.add_argument("folder", type=Path, nargs="?", help="a new one (default: registrations/NNN-mine)")
     parser.add_argument(
         "--like", default=TEMPLATES[0], metavar="NAME", help=f"{', '.join(TEMPLATES)} (default: %(default)s)"
     )
     parser.add_argument("--list", action="store_true", help="what each of these is; nothing is written")
     args = parser.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: listed(args) if args.list else begun(args))
+    return command.execute(args.json, lambda: print_templates(args) if args.list else begin_study(args))
 
 
-def listed(args: Options) -> int:
-    told = {name: init.told(name) for name in TEMPLATES}
-    margin = 2 + max(map(len, told))
-    command.say(args.json, "\n".join(f"{name:<{margin}}{what}" for name, what in told.items()), told)
+def print_templates(args: Options) -> int:
+    descriptions = {name: init.describe_template(name) for name in TEMPLATES}
+    margin = 2 + max(map(len, descriptions))
+    command.print_result(
+        args.json,
+        "\n".join(f"{name:<{margin}}{description}" for name, description in descriptions.items()),
+        descriptions,
+    )
     return 0
 
 
-def begun(args: Options) -> int:
-    folder = args.folder or init.free(SHELF)
-    written = init.begin(folder, args.like, secrets.randbelow(SEEDS))
-    steps = {f"kv-prereg {name} {shlex.quote(str(folder))}": why for name, why in NEXT.items()}
+def begin_study(args: Options) -> int:
+    folder = args.folder or init.next_free_folder(REGISTRATIONS)
+    written = init.create_registration(folder, args.like, secrets.randbelow(SEEDS))
+    steps = {f"kv-prereg {name} {shlex.quote(str(folder))}": why for name, why in NEXT_STEPS.items()}
     margin = 2 + max(map(len, steps))
-    what = [written.question, f"{written.questions} questions, drawn now: no model has answered one"]
-    lines = [f"wrote {path}: {words}" for path, words in zip(written.paths, what, strict=False)]
+    descriptions = [written.question, f"{written.question_count} questions, drawn now: no model has answered one"]
+    lines = [f"wrote {path}: {description}" for path, description in zip(written.paths, descriptions, strict=False)]
     lines += ["next, in this order:", *(f"  {step:<{margin}}{why}" for step, why in steps.items())]
     values = {"folder": str(folder), "written": [str(path) for path in written.paths], "next": [*steps]}
-    command.say(args.json, "\n".join(lines), values)
+    command.print_result(args.json, "\n".join(lines), values)
     return 0
 
 

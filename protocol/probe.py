@@ -17,69 +17,69 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from analysis.output.phases import phase
 from protocol import command
-from protocol.acts import beforehand
-from protocol.evidence.run.registration import Registration
-from protocol.locked import tree
+from protocol.acts import preflight
+from protocol.evidence.registration import Registration
+from protocol.formats.progress_display import phase
 from protocol.models import sources
-from protocol.running.executors.settings import Place, chosen, options
+from protocol.run.executors.settings import ExecutorOptions, add_options, parse_settings
+from protocol.workspace import locked_tree
 
 
-class Options(command.Options, Place):
+class Options(command.Options, ExecutorOptions):
     pass
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
-    parser = command.parser("protocol.probe", __doc__)
-    command.folder(parser)
-    options(parser)
+    parser = command.make_parser("protocol.probe", __doc__)
+    command.add_folder(parser)
+    add_options(parser)
     args = parser.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: act(args, enter), resumes=True)
+    return command.execute(args.json, lambda: act(args, enter), resumes=True)
 
 
 def act(args: Options, enter: bool) -> int:
-    study, settings = Registration(args.folder), chosen(args)
-    with phase(tree.words("checking the files of the study")):
-        beforehand.probe(study)
+    study, settings = Registration(args.folder), parse_settings(args)
+    with phase(locked_tree.phase_label("checking the files of the study")):
+        preflight.check_probe(study)
         if enter:
-            tree.enter(study, "protocol.probe")
+            locked_tree.enter(study, "protocol.probe")
     # Imported late: torch is slow, and --help and the refusals above do not need it.
-    with phase(tree.words("loading torch", "loading torch, compiled anew")):
-        from protocol.acts import development, probe, select
-        from protocol.locked.study import open_study
+    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
+        from protocol.acts import development_results, probe, select
+        from protocol.workspace.study import open_study
 
-    rows, selected, alike, gate, kept = probe.probe(open_study(study, sources.home()), settings)
-    parts = [table(rows, development.shares)]
-    parts += [] if selected is None else ["", select.table(selected)]
-    parts += [*(words(*each) for each in alike), *gate, *kept]
+    rows, selected, alike, gate, eviction_notes = probe.probe(open_study(study, sources.cache_home()), settings)
+    parts = [format_table(rows, development_results.format_shares)]
+    parts += [] if selected is None else ["", select.format_table(selected)]
+    parts += [*(format_alike(*pair) for pair in alike), *gate, *eviction_notes]
     values = {
         "arms": rows,
         "selected": selected,
-        "alike": [each._asdict() for each in alike],
+        "alike": [pair._asdict() for pair in alike],
         "gate": gate,
-        "never_evicted": kept,
+        "never_evicted": eviction_notes,
     }
-    command.say(args.json, "\n".join(parts), values)
+    command.print_result(args.json, "\n".join(parts), values)
     return 0
 
 
-def words(arms: tuple[str, str], same: int, lanes: int) -> str:
+def format_alike(arms: tuple[str, str], same: int, lanes: int) -> str:
     return (
         f"arms {arms[0]} and {arms[1]} gave the same text from the same memory on {same} of {lanes} "
         "development lanes: one experiment, two contrasts?"
     )
 
 
-def table(rows: list[dict[str, Any]], shares: Callable[[dict[str, Any]], str]) -> str:
+def format_table(rows: list[dict[str, Any]], shares: Callable[[dict[str, Any]], str]) -> str:
     lines = ["development split: for looking, not for claiming", ""]
-    wide = max([6, *(len(row["budget"]) for row in rows)])
+    width = max([6, *(len(row["budget"]) for row in rows)])
     for row in rows:
         note = f"  {row['discordant']} texts differ from the first run" if "discordant" in row else ""
-        place = f"{row['model']}  {row['task']:<22} {row['budget']:>{wide}}  {row['arm']:<22}"
-        lines.append(f"{place} {shares(row)}{note}")
+        label = f"{row['model']}  {row['task']:<22} {row['budget']:>{width}}  {row['arm']:<22}"
+        lines.append(f"{label} {shares(row)}{note}")
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    sys.exit(tree.run(main))
+    sys.exit(locked_tree.run(main))

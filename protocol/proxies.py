@@ -21,14 +21,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from analysis.output.phases import phase
 from protocol import command
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run.registration import Registration
-from protocol.locked.study import open_study
+from protocol.evidence.registration import Registration
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput
 from protocol.models import sources
+from protocol.workspace.study import open_study
 
-HEADS = ("agreement", "overlap", "captured", "best", "cosine")
+COLUMNS = ("agreement", "overlap", "captured", "best", "cosine")
 
 
 class Options(command.Options):
@@ -36,61 +36,57 @@ class Options(command.Options):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.parser("protocol.proxies", __doc__)
-    command.folder(parser)
-    parser.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="development problems a task (default: 20)"
-    )
+    parser = command.make_parser("protocol.proxies", __doc__)
+    command.add_folder(parser)
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="development problems a task (default: 20)")
     args = parser.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: act(args))
+    return command.execute(args.json, lambda: act(args))
 
 
 def act(args: Options) -> int:
     if args.limit < 1:
         raise BadInput("--limit: write a whole number of at least 1")
-    study = open_study(Registration(args.folder), sources.home())
+    study = open_study(Registration(args.folder), sources.cache_home())
     # Imported late: torch and scipy are slow, and --help and the refusals above do not need them.
     with phase("loading torch"):
         from protocol.acts import proxies
 
     with phase("reading the records"):
-        split, accuracy = proxies.accuracies(study.registration)
+        split, accuracy = proxies.read_accuracies(study.registration)
     with phase(f"running {args.limit} development problems of each task"):
-        rows = proxies.rows(proxies.measured(study, args.limit), accuracy)
+        rows = proxies.mean_rows(proxies.measure_proxies(study, args.limit), accuracy)
     if not rows:
-        raise BadInput(
-            f"--limit: no arm dropped a slot in {args.limit} development problems a task; raise it"
-        )
-    told = proxies.correlated(rows)
-    values = {"exploratory": True, "accuracy": split if accuracy else None, "arms": rows, "ranked": told}
-    command.say(args.json, text(values), values)
+        raise BadInput(f"--limit: no arm dropped a slot in {args.limit} development problems a task; raise it")
+    correlations = proxies.correlate_with_accuracy(rows)
+    values = {"exploratory": True, "accuracy": split if accuracy else None, "arms": rows, "ranked": correlations}
+    command.print_result(args.json, format_proxies(values), values)
     return 0
 
 
-def text(values: dict[str, Any]) -> str:
+def format_proxies(values: dict[str, Any]) -> str:
     split = values["accuracy"]
-    came = f"accuracy: {split}" if split else "no accuracy was recorded"
-    lines = [f"exploratory, on development problems; {came}; nothing is decided here", ""]
+    accuracy_note = f"accuracy: {split}" if split else "no accuracy was recorded"
+    lines = [f"exploratory, on development problems; {accuracy_note}; nothing is decided here", ""]
     rows = values["arms"]
-    wide = max(len(row["arm"]) for row in rows)
+    width = max(len(row["arm"]) for row in rows)
     slots = max([6, *(len(row["budget"]) for row in rows)])
-    head = f"{'model, task':<24} {'budget':>{slots}}  {'arm':<{wide}} {'n':>4}"
-    lines.append(head + "".join(f" {name:>9}" for name in (*HEADS, "accuracy")))
+    head = f"{'model, task':<24} {'budget':>{slots}}  {'arm':<{width}} {'n':>4}"
+    lines.append(head + "".join(f" {name:>9}" for name in (*COLUMNS, "accuracy")))
     for row in rows:
-        place = f"{row['model']}, {row['task']}"
-        line = f"{place:<24} {row['budget']:>{slots}}  {row['arm']:<{wide}} {row['problems']:>4}"
-        lines.append(line + "".join(_number(row[name]) for name in (*HEADS, "accuracy")))
+        label = f"{row['model']}, {row['task']}"
+        line = f"{label:<24} {row['budget']:>{slots}}  {row['arm']:<{width}} {row['problems']:>4}"
+        lines.append(line + "".join(_format_number(row[name]) for name in (*COLUMNS, "accuracy")))
     lines += ["", "Spearman's rho with accuracy over the arms of a cell, limits of 95 % by Fisher's z"]
-    for one in values["ranked"]:
-        place = f"{one['model']}, {one['task']}"
-        said = f"n = {one['n']}: too few arms, or all alike"
-        if one["rho"] is not None:
-            said = f"{one['rho']:+.2f} [{one['low']:+.2f}, {one['high']:+.2f}], n = {one['n']} arms"
-        lines.append(f"{place:<24} {one['budget']:>{slots}}  {one['proxy']:<{wide}} {said}")
+    for correlation in values["ranked"]:
+        label = f"{correlation['model']}, {correlation['task']}"
+        summary = f"n = {correlation['n']}: too few arms, or all alike"
+        if correlation["rho"] is not None:
+            summary = f"{correlation['rho']:+.2f} [{correlation['low']:+.2f}, {correlation['high']:+.2f}], n = {correlation['n']} arms"
+        lines.append(f"{label:<24} {correlation['budget']:>{slots}}  {correlation['proxy']:<{width}} {summary}")
     return "\n".join(lines)
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return f" {'-':>9}" if value is None else f" {value:>9.3f}"
 
 

@@ -15,13 +15,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from analysis.output.phases import phase
 from protocol import command, tasks
 from protocol.acts import regrade
 from protocol.acts.regrade import Regraded
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import late_randomness
-from protocol.evidence.run.registration import SEAL, Registration
+from protocol.evidence import late_randomness
+from protocol.evidence.registration import SEAL, Registration
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput
 
 
 class Options(command.Options):
@@ -30,12 +30,12 @@ class Options(command.Options):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.parser("protocol.regrade", __doc__)
-    command.folder(parser)
+    parser = command.make_parser("protocol.regrade", __doc__)
+    command.add_folder(parser)
     parser.add_argument("--probe", action="store_true", help="the records of the development problems")
-    command.identity(parser)
+    command.add_identity(parser)
     args = parser.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: act(args))
+    return command.execute(args.json, lambda: act(args))
 
 
 def act(args: Options) -> int:
@@ -44,33 +44,33 @@ def act(args: Options) -> int:
     if not probe and not study.has(SEAL):
         raise BadInput(f"{study.folder}: is not sealed; pass --probe for the development problems")
     with phase("reading the records"):
-        recorded = study.probed if probe else study.confirmed
-    if not recorded:
+        records = study.probe_records if probe else study.confirm_records
+    if not records:
         raise BadInput(f"{study.folder}: has no such records; run probe or confirm first")
-    key = None if probe else late_randomness.key_of(locked, study.claim)
-    find = tasks.finder(study.registered["tasks"], study.folder)
-    with phase(f"grading {len(recorded):,} records again"):
-        done = regrade.regrade((record["body"] for record in recorded), key, args.identity, find)
-    values = done._asdict() | {name: [one._asdict() for one in getattr(done, name)] for name in LISTED}
-    if done.apart is None:
+    key = None if probe else late_randomness.claim_key(locked, study.claim)
+    find = tasks.task_finder(study.protocol["tasks"], study.folder)
+    with phase(f"grading {len(records):,} records again"):
+        result = regrade.regrade((record["body"] for record in records), key, args.identity, find)
+    values = result._asdict() | {name: [change._asdict() for change in getattr(result, name)] for name in CHANGE_FIELDS}
+    if result.apart is None:
         del values["apart"]
-    command.say(args.json, words(done), values)
-    return 1 if done.changed else 0
+    command.print_result(args.json, format_regrades(result), values)
+    return 1 if result.changed else 0
 
 
-LISTED = ("changed", "disagreed")
+CHANGE_FIELDS = ("changed", "disagreed")
 
 
-def words(done: Regraded) -> str:
-    lines = [f"{len(done.changed)} of {done.graded} lanes grade otherwise than recorded"]
-    lines += [f"  {one.lane}: {one.before}, now {one.after}" for one in done.changed]
-    if done.second:
-        share = 100 * len(done.disagreed) / done.second
-        lines.append(f"{len(done.disagreed)} of {done.second} ({share:.1f} %): the two graders disagree")
-        if done.apart is not None:
-            lines[-1] += f"; their scores lie {done.apart} apart, mean of all"
+def format_regrades(result: Regraded) -> str:
+    lines = [f"{len(result.changed)} of {result.graded} lanes grade otherwise than recorded"]
+    lines += [f"  {change.lane}: {change.before}, now {change.after}" for change in result.changed]
+    if result.second:
+        share = 100 * len(result.disagreed) / result.second
+        lines.append(f"{len(result.disagreed)} of {result.second} ({share:.1f} %): the two graders disagree")
+        if result.apart is not None:
+            lines[-1] += f"; their scores lie {result.apart} apart, mean of all"
             return "\n".join(lines)
-        kinds = Counter((one.before, one.after) for one in done.disagreed)
+        kinds = Counter((change.before, change.after) for change in result.disagreed)
         lines += [f"  {number} {first}, second grader {other}" for (first, other), number in kinds.items()]
     return "\n".join(lines)
 

@@ -27,24 +27,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.output import phases
-from analysis.output.phases import phase
-from analysis.studies import arms, evicted, full_use, same_kept
+from analysis.judgement import arm_text, eviction_counts, full_cache_use, same_retained_slots
 from protocol import command
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run.registration import PROTOCOL, Registration
-from protocol.locked.planned import Planned, read_protocol
+from protocol.evidence.registration import PROTOCOL, Registration
+from protocol.formats import progress_display
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput
+from protocol.instruments.planning import machines
+from protocol.lock import lock
 from protocol.models import sources
 from protocol.plan import checks
 from protocol.plan.design import Design
-from protocol.planning import machines
+from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
 if TYPE_CHECKING:
     from protocol.acts.rehearsing.rehearse import Rehearsal
 
 
-PLACE = ("phase", "model", "task", "budget", "arm")
+CELL_FIELDS = ("phase", "model", "task", "budget", "arm")
 
 
 class Options(command.Options):
@@ -60,8 +60,8 @@ class Options(command.Options):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.parser("protocol.rehearse", __doc__)
-    command.folder(parser)
+    parser = command.make_parser("protocol.rehearse", __doc__)
+    command.add_folder(parser)
     parser.add_argument(
         "--stand-in", action="append", default=[], metavar="MODEL=STAND-IN", help="load STAND-IN for MODEL"
     )
@@ -71,9 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     planning = parser.add_argument_group("without running anything")
     planning.add_argument("--on", metavar="MACHINE", help="estimate hours, memory and cost there")
     planning.add_argument("--price", type=float, help="of the whole machine an hour, in any currency")
-    planning.add_argument(
-        "--shape", action="append", default=[], metavar="MODEL=FILE", help="config.json of a model"
-    )
+    planning.add_argument("--shape", action="append", default=[], metavar="MODEL=FILE", help="config.json of a model")
     planning.add_argument("--prompt-tokens", type=int, metavar="N", help="tokens of a prompt (counted)")
     planning.add_argument(
         "--answer-tokens",
@@ -82,10 +80,10 @@ def main(argv: list[str] | None = None) -> int:
         help="tokens of an answer (the probe's, or half of the most)",
     )
     args = parser.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: act(args) if args.on is None else act_on(args))
+    return command.execute(args.json, lambda: act(args) if args.on is None else estimate_on_machine(args))
 
 
-def act_on(args: Options) -> int:
+def estimate_on_machine(args: Options) -> int:
     assert args.on is not None
     if args.stand_in or args.out is not None or args.tokens is not None:
         raise BadInput("--on: runs nothing, so that --stand-in, --tokens and --out have no part in it")
@@ -94,19 +92,21 @@ def act_on(args: Options) -> int:
     for name, tokens in (("--prompt-tokens", args.prompt_tokens), ("--answer-tokens", args.answer_tokens)):
         if tokens is not None and not 1 <= tokens <= 1 << 24:
             raise BadInput(f"{name} {tokens}: write 1 to {1 << 24}")
-    if args.on.strip() != machines.HERE:
-        machines.machine(args.on)  # raises BadInput before torch is loaded
+    if args.on.strip() != machines.LOCAL:
+        machines.find_machine(args.on)  # raises BadInput before torch is loaded
     with phase(f"reading {PROTOCOL} and its policies"):
         _, protocol = read_protocol(args.folder)
-    shapes = {model: Path(file) for model, file in (_pair(each, protocol, "--shape") for each in args.shape)}
+    shapes = {
+        model: Path(file) for model, file in (_parse_pair(argument, protocol, "--shape") for argument in args.shape)
+    }
     with phase("loading torch"):
-        from protocol.acts.rehearsing import on_machine
-        from protocol.planning import estimate, workload
-    given = workload.Given(shapes, args.prompt_tokens, args.answer_tokens)
-    found = on_machine.estimated(
-        Planned(protocol, sources.home(), folder=args.folder), args.on, given, args.price
+        from protocol.acts.rehearsing import machine_estimate
+        from protocol.instruments.planning import estimate, workload
+    inputs = workload.UserInputs(shapes, args.prompt_tokens, args.answer_tokens)
+    result = machine_estimate.estimate_study(
+        PlannedStudy(protocol, sources.cache_home(), folder=args.folder), args.on, inputs, args.price
     )
-    command.say(args.json, estimate.text(found), estimate.values(found))
+    command.print_result(args.json, estimate.format_estimate(result), estimate.json_values(result))
     return 0
 
 
@@ -122,43 +122,45 @@ def act(args: Options) -> int:
     if not Registration(args.folder).has(lock.NAME):  # locks older than gates keep their protocol
         checks.require_gate(protocol, args.folder / PROTOCOL)
         checks.require_memory(protocol, args.folder / PROTOCOL)
-    models = stand_ins(protocol, args.stand_in)
+    models = choose_stand_ins(protocol, args.stand_in)
     # Imported late: torch and scipy are slow, and --help and the refusals above do not need them.
     with phase("loading torch"):
-        from analysis.trial import power_words
+        from analysis.simulation import power_text
         from policies.structure import structure
-        from protocol.acts import development
+        from protocol.acts import development_results
         from protocol.acts.rehearsing import rehearse
 
-    acted = rehearse.acted(protocol, args.tokens)
-    planned = Planned(acted, sources.home(), folder=args.folder)
-    with tempfile.TemporaryDirectory() as nothing_kept:
-        place = args.out or Path(nothing_kept)
-        rehearsal = rehearse.rehearse(planned, models, args.problems, place)
-    confirmed, content = rehearsal.bodies["confirm"], protocol.content()
-    unlike = arms.unlike(
+    design = rehearse.fit_to_machine(protocol, args.tokens)
+    planned = PlannedStudy(design, sources.cache_home(), folder=args.folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.out or Path(temporary)
+        rehearsal = rehearse.rehearse(planned, models, args.problems, folder)
+    confirm_bodies, content = rehearsal.bodies["confirm"], protocol.content()
+    unlike = arm_text.altered_arms(
         {
             "protocol": {"content": content},
             "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
-            "asked": {arm.name: protocol.asks(arm.name) for arm in protocol.arms},
+            "asked": {arm.name: protocol.extra_prompt(arm.name) for arm in protocol.arms},
         }
     )
-    values = summary(rehearsal) | {
-        "gate": development.warnings(protocol, confirmed),
-        "power": power_words.words(rehearsal.detectable, protocol.decision.method),
-        "never_evicted": evicted.warnings(evicted.counted(confirmed, content), unlike),
+    values = summarize(rehearsal) | {
+        "gate": development_results.gate_warnings(protocol, confirm_bodies),
+        "power": power_text.describe_power(rehearsal.detectable, protocol.decision.method),
+        "never_evicted": eviction_counts.eviction_warnings(eviction_counts.count_arms(confirm_bodies, content), unlike),
     }
-    command.say(args.json, text(values, models, args.tokens, development.shares), values)
+    command.print_result(
+        args.json, format_rehearsal(values, models, args.tokens, development_results.format_shares), values
+    )
     return 3 if values["failed"] else 0
 
 
-def stand_ins(protocol: Design, named: Sequence[str]) -> dict[str, str]:
+def choose_stand_ins(protocol: Design, arguments: Sequence[str]) -> dict[str, str]:
     """Return the model to load for each registered one: its stand-in from "MODEL=STAND-IN", else itself."""
-    given = dict(_pair(text, protocol, "--stand-in") for text in named)
-    return {model: given.get(model, model) for model in protocol.models}
+    replacements = dict(_parse_pair(text, protocol, "--stand-in") for text in arguments)
+    return {model: replacements.get(model, model) for model in protocol.models}
 
 
-def _pair(text: str, protocol: Design, option: str) -> tuple[str, str]:
+def _parse_pair(text: str, protocol: Design, option: str) -> tuple[str, str]:
     model, equals, other = text.partition("=")
     if not equals or not other or model not in protocol.models:
         value = "STAND-IN" if option == "--stand-in" else "FILE"
@@ -166,12 +168,12 @@ def _pair(text: str, protocol: Design, option: str) -> tuple[str, str]:
     return model, other
 
 
-def summary(rehearsal: Rehearsal) -> dict[str, Any]:
-    bodies = [body for each in rehearsal.bodies.values() for body in each]
+def summarize(rehearsal: Rehearsal) -> dict[str, Any]:
+    bodies = [body for phase_bodies in rehearsal.bodies.values() for body in phase_bodies]
     return {
         "arms": [
-            {**dict(zip(PLACE, place, strict=True)), **counted}
-            for place, counted in cells(rehearsal.bodies).items()
+            {**dict(zip(CELL_FIELDS, key, strict=True)), **counts}
+            for key, counts in count_cells(rehearsal.bodies).items()
         ],
         "failed": sum(body["state"] == "failed" for body in bodies),
         "reasons": Counter(body["reason"] for body in bodies if body["state"] == "failed").most_common(),
@@ -182,10 +184,10 @@ def summary(rehearsal: Rehearsal) -> dict[str, Any]:
         "whole": {
             name: {
                 "lanes": lanes,
-                "seconds": round(rehearsal.ahead[name].seconds),
-                "most_seconds": round(rehearsal.ahead[name].most),
+                "seconds": round(rehearsal.expected_time[name].seconds),
+                "most_seconds": round(rehearsal.expected_time[name].max_seconds),
             }
-            for name, lanes in rehearsal.whole.items()
+            for name, lanes in rehearsal.registered_lanes.items()
         },
         "full_use": rehearsal.full_use,
         "same_kept": rehearsal.same_kept,
@@ -193,33 +195,33 @@ def summary(rehearsal: Rehearsal) -> dict[str, Any]:
     }
 
 
-def cells(bodies: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, ...], dict[str, int]]:
+def count_cells(bodies: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, ...], dict[str, int]]:
     """Return the counts of `development` for each cell, seeds pooled, in running order; keys: CELL_FIELDS."""
-    from protocol.acts import development
+    from protocol.acts import development_results
 
-    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for name, each in bodies.items():
-        for body in each:
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for name, phase_bodies in bodies.items():
+        for body in phase_bodies:
             cell = body["cell"]
-            place = (name, *(cell[field] for field in PLACE[1:]))
-            found.setdefault(place, []).append(body)
-    return {place: development.counted(own) for place, own in found.items()}
+            key = (name, *(cell[field] for field in CELL_FIELDS[1:]))
+            groups.setdefault(key, []).append(body)
+    return {key: development_results.count_answers(group) for key, group in groups.items()}
 
 
-def text(
+def format_rehearsal(
     values: dict[str, Any],
     models: dict[str, str],
     tokens: int | None,
     shares: Callable[[dict[str, Any]], str],
 ) -> str:
     lines = ["rehearsed on development problems, nothing locked", ""]
-    lines += [f"{own} played by {other}" for own, other in models.items() if own != other]
-    wide = max([5, *(len(row["budget"]) for row in values["arms"])])
+    lines += [f"{model} played by {stand_in}" for model, stand_in in models.items() if model != stand_in]
+    width = max([5, *(len(row["budget"]) for row in values["arms"])])
     for row in values["arms"]:
-        words = f"{row['phase']:<8} {row['model']}  {row['task']}  {row['budget']:>{wide}}  {row['arm']:<24}"
-        lines.append(f"{words} {shares(row)}")
+        label = f"{row['phase']:<8} {row['model']}  {row['task']}  {row['budget']:>{width}}  {row['arm']:<24}"
+        lines.append(f"{label} {shares(row)}")
     lines += [f"{count} failed: {reason}" for reason, count in values["reasons"]]
-    if any(own != other for own, other in models.items()):
+    if any(model != stand_in for model, stand_in in models.items()):
         lines.append("these answers are the stand-ins': they say nothing of what the registered models reach")
     if tokens is not None:
         lines.append(f"lanes were stopped after {tokens} tokens: more are truncated than would be")
@@ -232,27 +234,27 @@ def text(
         f"peak memory {values['peak_bytes'] / 2**30:.1f} GiB",
     ]
     lines += [
-        f"decoding the whole {name}, in the registered batches: {whole['lanes']:,} lanes, about "
-        f"{phases.lasting(whole['seconds'])} with answers as long as here, "
-        f"{phases.lasting(whole['most_seconds'])} with all as long as {'here' if tokens else 'they'} may be"
-        for name, whole in values["whole"].items()
+        f"decoding the whole {name}, in the registered batches: {estimate['lanes']:,} lanes, about "
+        f"{progress_display.format_duration(estimate['seconds'])} with answers as long as here, "
+        f"{progress_display.format_duration(estimate['most_seconds'])} with all as long as {'here' if tokens else 'they'} may be"
+        for name, estimate in values["whole"].items()
     ] + ["checks, hashing and drawings come on top: for a small study they take longer than decoding"] * bool(
         values["whole"]
     )
-    lines += traced(values["trace"])
-    lines += full_use.words(values["full_use"])
-    lines += same_kept.words(values["same_kept"])
+    lines += format_trace(values["trace"])
+    lines += full_cache_use.describe_full_use(values["full_use"])
+    lines += same_retained_slots.describe_pairs(values["same_kept"])
     lines += values["power"]
     return "\n".join(lines)
 
 
-def traced(trace: dict[str, Any] | None) -> list[str]:
+def format_trace(trace: dict[str, Any] | None) -> list[str]:
     """Format the one trace that [anatomy] would label; no lines without one."""
     if trace is None:
         return []
     why = f" ({trace['reason']})" if trace["reason"] else ""
-    told = f"[anatomy]: {trace['task']} {trace['problem']} is {trace['state']}{why}: {trace['occlusions']} "
-    return [f"{told}occlusions in {trace['seconds']} s", *(f"[anatomy]: {one}" for one in trace["failed"])]
+    prefix = f"[anatomy]: {trace['task']} {trace['problem']} is {trace['state']}{why}: {trace['occlusions']} "
+    return [f"{prefix}occlusions in {trace['seconds']} s", *(f"[anatomy]: {failure}" for failure in trace["failed"])]
 
 
 if __name__ == "__main__":

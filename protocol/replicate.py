@@ -16,95 +16,97 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from analysis.output.phases import phase
 from protocol import command, witnesses
-from protocol.acts import beforehand
-from protocol.evidence.refusals import Tampered
-from protocol.evidence.run.registration import Registration
-from protocol.locked import tree
+from protocol.acts import preflight
+from protocol.evidence.registration import Registration
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import Tampered
 from protocol.models import sources
-from protocol.running.executors import beforehand as executors
-from protocol.running.executors.settings import Place, chosen, options
+from protocol.run.executors import preflight as executors
+from protocol.run.executors.settings import ExecutorOptions, add_options, parse_settings
+from protocol.workspace import locked_tree
 
 
-class Options(command.Options, Place):
+class Options(command.Options, ExecutorOptions):
     value: Path | None
     identity: Path | None
     headers: Path | None
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
-    parser = command.parser("protocol.replicate", __doc__)
-    command.folder(parser)
+    parser = command.make_parser("protocol.replicate", __doc__)
+    command.add_folder(parser)
     parser.add_argument(
         "--value", type=Path, metavar="FILE", help="the late value of the replication, if one is registered"
     )
-    command.identity(parser)
+    command.add_identity(parser)
     parser.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
-    options(parser)
+    add_options(parser)
     args = parser.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: act(args, enter), resumes=True)
+    return command.execute(args.json, lambda: act(args, enter), resumes=True)
 
 
 def act(args: Options, enter: bool) -> int:
-    parent, settings = Registration(args.folder), chosen(args)
-    with phase(tree.words("checking the files of the parent")):
-        beforehand.replicate(parent)
-        executors.refuse(settings, parent.registered["generation"]["device"])
-        untold = (
-            [] if tree.held() else gaps(parent, args.headers)
+    parent, settings = Registration(args.folder), parse_settings(args)
+    with phase(locked_tree.phase_label("checking the files of the parent")):
+        preflight.check_replicate(parent)
+        executors.refuse_unavailable(settings, parent.protocol["generation"]["device"])
+        undetermined = (
+            [] if locked_tree.locked_digest() else audit_parent(parent, args.headers)
         )  # in the locked tree the audit has already run
-    for item in untold:
-        command.tell(f"{parent.folder}: {item} could not be told; going on")
+    for item in undetermined:
+        command.print_notice(f"{parent.folder}: {item} could not be told; going on")
     # Imported late: torch is slow, and --help and the refusals above do not need it.
-    with phase(tree.words("loading torch", "loading torch, compiled anew")):
+    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
         from figures.table import verdict_table
         from protocol.acts import judge, replicate
-        from protocol.locked.study import open_study
+        from protocol.workspace.study import open_study
 
-    repeated = open_study(parent, sources.home())
+    parent_study = open_study(parent, sources.cache_home())
     with phase("registering the replication"):
-        child = replicate.begun(repeated)
+        child = replicate.start_child(parent_study)
         if enter:
-            tree.enter(child.registration, "protocol.replicate")
-    done = replicate.replicate(repeated, child, args.value, args.headers, args.identity, settings)
-    judged, compared = done.judgement.judged, done.compared
-    paths = [str(path) for path in done.judgement.files]
-    lines = [verdict_table(judged), "", words(parent, compared), "", *judge.selected(judged), *paths]
+            locked_tree.enter(child.registration, "protocol.replicate")
+    result = replicate.replicate(parent_study, child, args.value, args.headers, args.identity, settings)
+    judged, compared = result.judgement.content, result.comparison
+    paths = [str(path) for path in result.judgement.files]
+    lines = [verdict_table(judged), "", format_comparison(parent, compared), "", *judge.format_selected(judged), *paths]
     values = {"verdict": judged["verdict"], "files": paths, "parent": parent.lock.digest, **compared}
-    command.say(args.json, "\n".join(lines), values)
-    return command.STATUS[judged["verdict"]]
+    command.print_result(args.json, "\n".join(lines), values)
+    return command.EXIT_STATUS[judged["verdict"]]
 
 
-def gaps(parent: Registration, headers: Path | None) -> list[str]:
+def audit_parent(parent: Registration, headers: Path | None) -> list[str]:
     """Return the audit items of the parent that cannot be checked here. Raises Tampered if one fails."""
     from protocol.acts import audit  # imports scipy
 
-    audited = audit.audit(parent, witnesses.trusted(parent, headers=headers), audit.Asked(headers=headers))
-    if audited.broken:
-        first = next(one for one in audited.findings if one.status == "failed")
+    audited = audit.audit(
+        parent, witnesses.make_witnesses(parent, headers=headers), audit.AuditOptions(headers=headers)
+    )
+    if audited.failed_items:
+        first = next(finding for finding in audited.findings if finding.status == "failed")
         raise Tampered(
-            f"{parent.folder}: its audit fails ({', '.join(audited.broken)}), and nothing is built on it: "
+            f"{parent.folder}: its audit fails ({', '.join(audited.failed_items)}), and nothing is built on it: "
             f"{first.item}: {first.detail[:200]}; see: kv-prereg audit {parent.folder}"
         )
-    return audited.gaps
+    return audited.undetermined_items
 
 
-def words(parent: Registration, compared: dict[str, Any]) -> str:
+def format_comparison(parent: Registration, compared: dict[str, Any]) -> str:
     verb = "agrees with" if compared["agrees"] else "DISAGREES with"
-    word, says = compared["parent_verdict"], compared["parent_rule_says"]
-    given = word if word == says else f"{word}, the rule says {says}"
+    verdict, rule_says = compared["parent_verdict"], compared["parent_rule_says"]
+    parent_verdict = verdict if verdict == rule_says else f"{verdict}, the rule says {rule_says}"
     if "lanes" not in compared:
         return (
-            f"This replication {verb} {parent.folder.name} ({given}), with seeds and "
+            f"This replication {verb} {parent.folder.name} ({parent_verdict}), with seeds and "
             "generated problems drawn anew: single answers are not compared."
         )
     return (
-        f"This replication {verb} {parent.folder.name} ({given}): "
+        f"This replication {verb} {parent.folder.name} ({parent_verdict}): "
         f"{compared['same_text']} of {compared['lanes']} lanes gave the same text, "
         f"{compared['same_grade']} the same grade."
     )
 
 
 if __name__ == "__main__":
-    sys.exit(tree.run(main))
+    sys.exit(locked_tree.run(main))

@@ -23,15 +23,15 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from analysis.explored.differing import Differing
+from analysis.exploratory.changed_grades import ChangedProblem
 from protocol import command
 from protocol.acts import show
-from protocol.acts.show import Asked
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run.registration import Registration
+from protocol.acts.show import LaneFilter
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import BadInput
 from protocol.models import sources
 
-MOST = 20  # problems in the list
+MOST_LISTED = 20  # problems in the list
 
 
 class Options(command.Options):
@@ -49,29 +49,27 @@ class Options(command.Options):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.parser("protocol.show", __doc__)
-    command.folder(parser)
+    parser = command.make_parser("protocol.show", __doc__)
+    command.add_folder(parser)
     parser.add_argument("--problem", metavar="ID", help="the problem; without it, which ones to look at")
     for name, what in (("model", "model"), ("task", "task"), ("budget", "budget"), ("arm", "arm")):
         parser.add_argument(f"--{name}", metavar="NAME", help=f"lanes of this {what} alone")
     parser.add_argument("--seed", type=int, metavar="N", help="lanes of this seed alone")
-    parser.add_argument(
-        "--phase", choices=("confirm", "probe"), help="default: the judged, held-out problems"
-    )
+    parser.add_argument("--phase", choices=("confirm", "probe"), help="default: the judged, held-out problems")
     parser.add_argument("--kept", action="store_true", help="decode again: which tokens each arm kept")
     parser.add_argument(
         "--event",
-        type=number,
+        type=parse_event,
         metavar="N",
         help="with --kept: after the N-th event, or the last (default: the last one before the texts part)",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write one page of HTML as well")
-    command.identity(parser)
+    command.add_identity(parser)
     args = parser.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: act(args))
+    return command.execute(args.json, lambda: act(args))
 
 
-def number(text: str) -> int | Literal["last"]:
+def parse_event(text: str) -> int | Literal["last"]:
     """Parse the number of an eviction, or "last"."""
     if text == "last":
         return "last"
@@ -83,12 +81,16 @@ def number(text: str) -> int | Literal["last"]:
 def act(args: Options) -> int:
     study = Registration(args.folder)
     cell = (args.model, args.task, args.budget, args.arm, args.seed)
-    asked = Asked(args.phase, *cell, args.kept, args.event, args.identity)
-    refuse(args)
-    return listed(args, study, asked) if args.problem is None else looked_at(args, study, args.problem, asked)
+    lane_filter = LaneFilter(args.phase, *cell, args.kept, args.event, args.identity)
+    refuse_contradictions(args)
+    return (
+        list_problems(args, study, lane_filter)
+        if args.problem is None
+        else show_problem(args, study, args.problem, lane_filter)
+    )
 
 
-def refuse(args: Options) -> None:
+def refuse_contradictions(args: Options) -> None:
     """Raise BadInput for options that contradict each other or need another one."""
     if args.problem is None:
         for name in ("kept", "html", "event"):
@@ -99,60 +101,60 @@ def refuse(args: Options) -> None:
     if args.html is not None and (args.html.is_dir() or not args.html.parent.is_dir()):
         raise BadInput(f"--html {args.html}: name a file in a folder that is there")
     if args.html is not None and args.folder.resolve() in args.html.resolve().parents:
-        raise BadInput(
-            f"--html {args.html}: lies in the registration, which holds evidence alone; write elsewhere"
-        )
+        raise BadInput(f"--html {args.html}: lies in the registration, which holds evidence alone; write elsewhere")
 
 
-def listed(args: Options, study: Registration, asked: Asked) -> int:
-    found, problems, beside = show.differing(study, asked, command.tell)
-    values = {"problems": problems, "beside": beside, "differing": [each._asdict() for each in found]}
-    command.say(args.json, "\n".join(table(args, found, problems, beside)), values)
+def list_problems(args: Options, study: Registration, lane_filter: LaneFilter) -> int:
+    differing, problems, reference = show.find_differing(study, lane_filter, command.print_notice)
+    values = {"problems": problems, "beside": reference, "differing": [row._asdict() for row in differing]}
+    command.print_result(args.json, "\n".join(format_table(args, differing, problems, reference)), values)
     return 0
 
 
-def table(args: Options, found: list[Differing], problems: int, beside: str) -> list[str]:
-    if not found:
-        return [f"on each of {problems} problems every lane is graded like {beside}"]
-    width = max(len(each.problem) for each in found[:MOST])
+def format_table(args: Options, differing: list[ChangedProblem], problems: int, reference: str) -> list[str]:
+    if not differing:
+        return [f"on each of {problems} problems every lane is graded like {reference}"]
+    width = max(len(row.problem) for row in differing[:MOST_LISTED])
     rows = [f"{'problem':<{width}}  worse  better  lanes   most at"]
-    for each in found[:MOST]:
-        place = f"{each.model}, {each.task}, budget {each.budget}, seed {each.seed}"
-        rows.append(f"{each.problem:<{width}}  {each.lost:>5}  {each.gained:>6}  {each.lanes:>5}   {place}")
-    first, written = found[0], shlex.quote(str(args.folder))
+    for row in differing[:MOST_LISTED]:
+        label = f"{row.model}, {row.task}, budget {row.budget}, seed {row.seed}"
+        rows.append(f"{row.problem:<{width}}  {row.lost:>5}  {row.gained:>6}  {row.lanes:>5}   {label}")
+    first, folder = differing[0], shlex.quote(str(args.folder))
     cell = {"problem": first.problem, "model": first.model, "task": first.task, "budget": first.budget}
     options = " ".join(f"--{name} {shlex.quote(value)}" for name, value in cell.items())
     more = f" --seed {first.seed}{' --phase probe' if args.phase == 'probe' else ''}"
     return [
-        f"{len(found)} of {problems} problems have lanes that are graded worse or better than {beside}:",
+        f"{len(differing)} of {problems} problems have lanes that are graded worse or better than {reference}:",
         "",
         *rows,
-        *([f"... and {len(found) - MOST} more (--json has all)"] if len(found) > MOST else []),
+        *([f"... and {len(differing) - MOST_LISTED} more (--json has all)"] if len(differing) > MOST_LISTED else []),
         "",
-        f"next: kv-prereg show {written} {options}{more}",
+        f"next: kv-prereg show {folder} {options}{more}",
     ]
 
 
-def looked_at(args: Options, study: Registration, name: str, asked: Asked) -> int:
-    from protocol.texts import problem as texts
+def show_problem(args: Options, study: Registration, name: str, lane_filter: LaneFilter) -> int:
+    from protocol.instruments.show import terminal_view as texts
 
-    seen = show.problem(study, sources.home(), name, asked, command.tell)
+    view = show.read_problem(study, sources.cache_home(), name, lane_filter, command.print_notice)
     if args.html is not None:
-        from figures.html import problem_page  # imports matplotlib
+        from figures.report_page import problem_page  # imports matplotlib
 
-        problem_page.write(args.html, seen)
+        problem_page.write_page(args.html, view)
     if args.json:
-        command.say(True, "", seen.content())
+        command.print_result(True, "", view.to_json())
         return 0
-    colours = texts.coloured(sys.stdout)
+    colours = texts.supports_colour(sys.stdout)
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
-    texts.write(texts.lines(seen, colours=colours, plain=plain(encoding)), sys.stdout, colours=colours)
+    texts.write_lines(
+        texts.format_problem(view, colours=colours, plain=lacks_blocks(encoding)), sys.stdout, colours=colours
+    )
     if args.html is not None:
-        command.tell(str(args.html))
+        command.print_notice(str(args.html))
     return 0
 
 
-def plain(encoding: str) -> bool:
+def lacks_blocks(encoding: str) -> bool:
     """Return whether an encoding lacks the block characters of the view."""
     try:
         "▁█░»".encode(encoding)

@@ -16,16 +16,17 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.output import counted, terms
+from analysis.rules import verdict_counts
 from protocol import command
 from protocol.acts import status
-from protocol.acts.status import Line
-from protocol.evidence.outside import anchors
-from protocol.evidence.outside.history import Gone
+from protocol.acts.status import IndexEntry
+from protocol.evidence.external import anchors
+from protocol.evidence.external.git_history import MissingRegistrations
+from protocol.formats import terms
 
 WIDTH = 110
 # Words of the output that the help explains.
-WORDS = (
+TERMS = (
     *(
         "written",
         "locking was cut off",
@@ -37,121 +38,130 @@ WORDS = (
         "sealed",
         "judged",
     ),
-    *("withdrawn", "amended", "INVALID", "cannot tell", *counted.SAID, *counted.RARE, "for MODEL alone"),
+    *(
+        "withdrawn",
+        "amended",
+        "INVALID",
+        "cannot tell",
+        *verdict_counts.ALWAYS_COUNTED,
+        *verdict_counts.COUNTED_IF_ANY,
+        "for MODEL alone",
+    ),
     *("ANCHORED", "UNANCHORED", "ledger", "head"),
 )
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.parser("protocol.status", __doc__)
-    parser.epilog = terms.told(*WORDS)
+    parser = command.make_parser("protocol.status", __doc__)
+    parser.epilog = terms.format_terms(*TERMS)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("registrations"))
     args = parser.parse_args(argv)
-    return command.answer(args.json, lambda: act(args.folder, args.json))
+    return command.execute(args.json, lambda: act(args.folder, args.json))
 
 
 def act(folder: Path, as_json: bool) -> int:
-    registered, written, counts, gone = status.index(folder)
+    registered, written, counts, gone = status.read_index(folder)
     values = {
-        "registrations": [each.content() for each in registered],
-        "written": [each.content() for each in written],
+        "registrations": [entry.content() for entry in registered],
+        "written": [entry.content() for entry in written],
         "counts": counts,
         "gone": gone and gone._asdict(),
     }
-    command.say(as_json, text(registered, written, counts, gone), values)
+    command.print_result(as_json, format_index(registered, written, counts, gone), values)
     return 3 if counts["INVALID"] else 7 if counts["cannot tell"] else 0
 
 
-def text(
-    registered: Sequence[Line], written: Sequence[Line], counts: dict[str, int], gone: Gone | None
+def format_index(
+    registered: Sequence[IndexEntry],
+    written: Sequence[IndexEntry],
+    counts: dict[str, int],
+    gone: MissingRegistrations | None,
 ) -> str:
-    margin = 2 + max(len(one.at.name) for one in (*registered, *written))
-    parts = [part for one in registered for part in block(one, margin)]
+    margin = 2 + max(len(entry.status.name) for entry in (*registered, *written))
+    parts = [part for entry in registered for part in format_entry(entry, margin)]
     if written:
         parts += ["", "written, not locked:"]
-        parts += [f"{one.at.name:<{margin}}next: {one.next}" for one in written]
-    return "\n".join([*parts, "", counted.total(counts), *absent(gone)]).lstrip("\n")
+        parts += [f"{entry.status.name:<{margin}}next: {entry.next_step}" for entry in written]
+    return "\n".join([*parts, "", verdict_counts.format_counts(counts), *format_gone(gone)]).lstrip("\n")
 
 
-def block(one: Line, margin: int) -> list[str]:
+def format_entry(entry: IndexEntry, margin: int) -> list[str]:
     """Format one registration: its state, remarks and the next step."""
-    lines = textwrap.wrap(headline(one), WIDTH - margin, break_long_words=False)
-    for remark in remarks(one):
+    lines = textwrap.wrap(format_headline(entry), WIDTH - margin, break_long_words=False)
+    for remark in list_remarks(entry):
         lines += textwrap.wrap(remark, WIDTH - margin, break_long_words=False)
-    lines.append(f"next: {one.next}")
-    return [f"{one.at.name if place == 0 else '':<{margin}}{each}" for place, each in enumerate(lines)]
+    lines.append(f"next: {entry.next_step}")
+    return [f"{entry.status.name if position == 0 else '':<{margin}}{line}" for position, line in enumerate(lines)]
 
 
-def headline(one: Line) -> str:
+def format_headline(entry: IndexEntry) -> str:
     """Format the state, the attempts and the ledger of a registration."""
-    at = one.at
-    parts = [state(one)]
-    if at.probes:
-        parts.append(f"probed {times(at.probes)}")
-    if at.attempts:
-        runs = one.runs is not None and one.runs.pid is not None
-        aborted = at.attempts - (at.state in ("sealed", "judged") or runs)
-        parts.append(f"{times(at.attempts, 'attempt')}" + (f", {aborted} aborted" if aborted else ""))
-    if at.ledger:
-        parts.append(f"ledger: {times(at.ledger['count'], 'line')}, head {at.ledger['head'][:8]}")
+    study = entry.status
+    parts = [format_state(entry)]
+    if study.probes:
+        parts.append(f"probed {format_count(study.probes)}")
+    if study.attempts:
+        is_running = entry.attempt is not None and entry.attempt.pid is not None
+        aborted = study.attempts - (study.state in ("sealed", "judged") or is_running)
+        parts.append(f"{format_count(study.attempts, 'attempt')}" + (f", {aborted} aborted" if aborted else ""))
+    if study.ledger:
+        parts.append(f"ledger: {format_count(study.ledger['count'], 'line')}, head {study.ledger['head'][:8]}")
     return "; ".join(parts)
 
 
-def state(one: Line) -> str:
-    at = one.at
-    more = f" (and {len(one.drifted) - 1} more)" if len(one.drifted) > 1 else ""
-    drifted = f", drifted: {one.drifted[0]}{more}" if one.drifted else ""
-    witnessed = "ANCHORED" if anchors.word(one.anchors) != "UNANCHORED" else "UNANCHORED"
-    match at.state:
+def format_state(entry: IndexEntry) -> str:
+    study = entry.status
+    more = f" (and {len(entry.drift) - 1} more)" if len(entry.drift) > 1 else ""
+    drifted = f", drifted: {entry.drift[0]}{more}" if entry.drift else ""
+    witnessed = "ANCHORED" if anchors.format_anchoring(entry.anchors) != "UNANCHORED" else "UNANCHORED"
+    match study.state:
         case "judged":
-            return f"{one.said}, {witnessed}"
+            return f"{entry.verdict_line}, {witnessed}"
         case "locked":
-            chosen = f", {at.selected} selected" if at.selected else ", nothing selected" if at.swept else ""
+            chosen = f", {study.selected} selected" if study.selected else ", nothing selected" if study.swept else ""
             return f"locked{chosen}{drifted}"
         case "claimed":
-            return f"claimed, {at.records} of {at.registered} records{drifted}"
+            return f"claimed, {study.records} of {study.registered} records{drifted}"
         case "sealed":
             return "sealed, not judged"
         case "withdrawn" | "amended":
-            return f"{at.state} {'after' if at.after_claim else 'before'} its claim"
+            return f"{study.state} {'after' if study.after_claim else 'before'} its claim"
         case "INVALID" | "cannot tell":
-            return f"{at.state}: {at.why}"
+            return f"{study.state}: {study.why}"
     return "locking was cut off"
 
 
-def remarks(one: Line) -> list[str]:
-    at = one.at
+def list_remarks(entry: IndexEntry) -> list[str]:
+    study = entry.status
     lines = []
-    if one.runs is not None:
-        lines.append(status.running(one.runs))
-    if at.state in ("withdrawn", "amended"):
-        lines.append(f"because: {at.why}")
-    if at.amends:
+    if entry.attempt is not None:
+        lines.append(status.format_running(entry.attempt))
+    if study.state in ("withdrawn", "amended"):
+        lines.append(f"because: {study.why}")
+    if study.amends:
         late = (
-            "after a claim, so DEVIATED whatever the rule says"
-            if at.amends["after_claim"]
-            else "before any claim"
+            "after a claim, so DEVIATED whatever the rule says" if study.amends["after_claim"] else "before any claim"
         )
-        lines.append(f"amends {at.amends['name']}, {late}")
-    if (word := anchors.word(one.anchors)) != "UNANCHORED":
-        lines.append(word)
-    return lines + [proof.line() for proof in one.anchors if proof.status != "held"]
+        lines.append(f"amends {study.amends['name']}, {late}")
+    if (anchoring := anchors.format_anchoring(entry.anchors)) != "UNANCHORED":
+        lines.append(anchoring)
+    return lines + [proof.format_line() for proof in entry.anchors if proof.status != "held"]
 
 
-def absent(gone: Gone | None) -> list[str]:
+def format_gone(gone: MissingRegistrations | None) -> list[str]:
     """Format the registrations that exist only in the git history."""
     if gone is None:
         return []
     lines = [f"gone, and git has the lock: {', '.join(gone.names)}"] if gone.names else []
     return (
         lines
-        if gone.told
+        if gone.is_complete
         else [*lines, "whether others are gone cannot be told: git's history is not whole here"]
     )
 
 
-def times(number: int, what: str = "time") -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def format_count(number: int, noun: str = "time") -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 if __name__ == "__main__":

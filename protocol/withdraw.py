@@ -14,25 +14,25 @@ import sys
 
 from protocol import command
 from protocol.evidence.audit import amendment
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.registration import Registration
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.parser("protocol.withdraw", __doc__)
-    command.folder(parser)
+    parser = command.make_parser("protocol.withdraw", __doc__)
+    command.add_folder(parser)
     parser.add_argument("--reason", required=True, help="why, in one sentence")
     args = parser.parse_args(argv)
 
     def act() -> int:
-        why = amendment.reason(args.reason)
-        seen = amendment.withdraw(Registration(args.folder), why)
-        when = "after" if seen["claim"] else "before"
-        held = f"{seen['probe']['records']} probed and {seen['records']} held-out records"
-        line = f"withdrew {args.folder} {when} its claim, with {held} seen: {why}"
-        command.say(args.json, line, {"withdrawn": str(args.folder), "reason": why, "seen": seen})
+        why = amendment.clean_reason(args.reason)
+        progress = amendment.withdraw(Registration(args.folder), why)
+        when = "after" if progress["claim"] else "before"
+        counts = f"{progress['probe']['records']} probed and {progress['records']} held-out records"
+        line = f"withdrew {args.folder} {when} its claim, with {counts} seen: {why}"
+        command.print_result(args.json, line, {"withdrawn": str(args.folder), "reason": why, "seen": progress})
         return 0
 
-    return command.answer(args.json, act)
+    return command.execute(args.json, act)
 
 
 if __name__ == "__main__":

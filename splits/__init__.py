@@ -3,7 +3,18 @@
 May import: nothing.
 """
 
-from splits.buckets import BUCKETS, CONFIRM, DEV, bucket, first
-from splits.manifest import Manifest, SplitError, load, made, read
+from splits.buckets import BUCKETS, CONFIRM, DEV, assign_bucket, subsample
+from splits.manifest import Manifest, SplitError, load, make_manifest, parse_manifest
 
-__all__ = ["BUCKETS", "CONFIRM", "DEV", "Manifest", "SplitError", "bucket", "first", "load", "made", "read"]
+__all__ = [
+    "BUCKETS",
+    "CONFIRM",
+    "DEV",
+    "Manifest",
+    "SplitError",
+    "assign_bucket",
+    "load",
+    "make_manifest",
+    "parse_manifest",
+    "subsample",
+]

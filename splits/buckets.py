@@ -3,25 +3,25 @@
 import hashlib
 from collections.abc import Sequence
 
-__all__ = ["BUCKETS", "CONFIRM", "DEV", "bucket", "first"]
+__all__ = ["BUCKETS", "CONFIRM", "DEV", "assign_bucket", "subsample"]
 
 BUCKETS = 5
 DEV = frozenset({0, 1})
 CONFIRM = frozenset({2, 3, 4})
 
 
-def bucket(unique_id: str, buckets: int = BUCKETS) -> int:
+def assign_bucket(unique_id: str, buckets: int = BUCKETS) -> int:
     """Return the MD5 of the id's UTF-8 bytes, as a hexadecimal number, modulo `buckets`."""
-    return _number(unique_id) % buckets
+    return _hash_number(unique_id) % buckets
 
 
-def first(ids: Sequence[str], count: int) -> tuple[str, ...]:
+def subsample(ids: Sequence[str], count: int) -> tuple[str, ...]:
     """Return the `count` ids with the smallest MD5, in the given order. A smaller sample is a subset of a
     larger one, and the sample does not depend on the order of the ids.
     """
-    chosen = set(sorted(ids, key=_number)[:count])
-    return tuple(unique_id for unique_id in ids if unique_id in chosen)
+    sample = set(sorted(ids, key=_hash_number)[:count])
+    return tuple(unique_id for unique_id in ids if unique_id in sample)
 
 
-def _number(unique_id: str) -> int:
+def _hash_number(unique_id: str) -> int:
     return int(hashlib.md5(unique_id.encode(), usedforsecurity=False).hexdigest(), 16)

@@ -13,15 +13,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from splits.manifest import HERE, SplitError, canonical, content
+from splits.manifest import FOLDER, SplitError, build_content, canonical_json
 
-__all__ = ["read_ids", "write"]
+__all__ = ["read_ids", "write_split"]
 
 
-def write(name: str, ids: Iterable[str], source: str, folder: Path = HERE) -> Path:
+def write_split(name: str, ids: Iterable[str], source: str, folder: Path = FOLDER) -> Path:
     """Create splits/<name>.json; raises SplitError when it exists, as a frozen split is never replaced."""
     path = folder / f"{name}.json"
-    data = canonical(content(name, ids, source)) + b"\n"
+    data = canonical_json(build_content(name, ids, source)) + b"\n"
     try:
         with path.open("xb") as file:
             file.write(data)
@@ -36,14 +36,16 @@ def read_ids(path: Path) -> list[str]:
     """
     ids = []
     for number, line in enumerate(path.read_bytes().removesuffix(b"\n").split(b"\n"), start=1):
-        where = f"{path}: line {number}"
+        position = f"{path}: line {number}"
         try:
-            row = json.loads(line.decode("utf-8"), object_pairs_hook=_once, parse_constant=_refuse)
+            row = json.loads(
+                line.decode("utf-8"), object_pairs_hook=_refuse_repeated_keys, parse_constant=_refuse_constant
+            )
             ids.append(row["unique_id"])
-        except _Ambiguous as two:
-            raise SplitError(f"{where}: {two}") from None
+        except _Ambiguous as error:
+            raise SplitError(f"{position}: {error}") from None
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise SplitError(f"{where} is not an object with a unique_id") from None
+            raise SplitError(f"{position} is not an object with a unique_id") from None
     return ids
 
 
@@ -51,14 +53,14 @@ class _Ambiguous(Exception):
     """JSON that parsers may interpret differently."""
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         raise _Ambiguous("has a key twice; keep one of them")
     return row
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise _Ambiguous(f"{constant} is no JSON; write null or leave the field out")
 
 
@@ -80,10 +82,10 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         source = hashlib.sha256(args.file.read_bytes()).hexdigest()
-        print(write(args.name, read_ids(args.file), source))
-    except (SplitError, OSError) as refusal:
-        said = f"{refusal.filename}: {refusal.strerror}" if isinstance(refusal, OSError) else refusal
-        print(f"{type(refusal).__name__}: {said}", file=sys.stderr)
+        print(write_split(args.name, read_ids(args.file), source))
+    except (SplitError, OSError) as error:
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        print(f"{type(error).__name__}: {reason}", file=sys.stderr)
         return 2
     return 0
 

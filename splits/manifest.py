@@ -16,11 +16,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from splits.buckets import BUCKETS, CONFIRM, DEV, bucket
+from splits.buckets import BUCKETS, CONFIRM, DEV, assign_bucket
 
-__all__ = ["HERE", "Manifest", "SplitError", "canonical", "content", "load", "made", "read"]
+__all__ = [
+    "FOLDER",
+    "Manifest",
+    "SplitError",
+    "build_content",
+    "canonical_json",
+    "load",
+    "make_manifest",
+    "parse_manifest",
+]
 
-HERE = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent
 
 
 class SplitError(ValueError):
@@ -40,7 +49,7 @@ class Manifest(NamedTuple):
     digest: str
 
 
-def load(name: str, folder: Path = HERE) -> Manifest:
+def load(name: str, folder: Path = FOLDER) -> Manifest:
     """Read splits/<name>.json. Raises SplitError unless digest, buckets and counts follow from the ids."""
     path = folder / f"{name}.json"
     known = sorted(file.stem for file in folder.glob("*.json"))
@@ -50,39 +59,37 @@ def load(name: str, folder: Path = HERE) -> Manifest:
         data = path.read_bytes()
     except OSError as error:
         raise SplitError(f"{path}: could not be read: {error.strerror}") from None
-    return read(name, data, path)
+    return parse_manifest(name, data, path)
 
 
-def read(name: str, data: bytes, where: object) -> Manifest:
+def parse_manifest(name: str, data: bytes, path: object) -> Manifest:
     """Parse the manifest of the task `name` from `data`. Raises SplitError as `load` does."""
     try:
-        found = json.loads(data)
-        ids = tuple(pair[0] for pair in found["ids"])
-        expected = content(name, ids, found["source"])
+        document = json.loads(data)
+        ids = tuple(pair[0] for pair in document["ids"])
+        expected = build_content(name, ids, document["source"])
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        why = " ".join(str(error).split())
-        raise SplitError(f"{where}: not a split manifest ({why}); restore it from version control") from None
-    if data != canonical(expected) + b"\n":
-        wrong = [key for key in expected if not isinstance(found, dict) or found.get(key) != expected[key]]
-        raise SplitError(
-            f"{where}: altered ({', '.join(wrong) or 'spelling'}); restore it from version control"
-        )
-    return _manifest(expected)
+        reason = " ".join(str(error).split())
+        raise SplitError(f"{path}: not a split manifest ({reason}); restore it from version control") from None
+    if data != canonical_json(expected) + b"\n":
+        differing = [key for key in expected if not isinstance(document, dict) or document.get(key) != expected[key]]
+        raise SplitError(f"{path}: altered ({', '.join(differing) or 'spelling'}); restore it from version control")
+    return _from_fields(expected)
 
 
-def made(name: str, ids: Iterable[str], source: str) -> Manifest:
+def make_manifest(name: str, ids: Iterable[str], source: str) -> Manifest:
     """Return the manifest of ids without a file. Raises SplitError as `build_content` does."""
-    return _manifest(content(name, ids, source))
+    return _from_fields(build_content(name, ids, source))
 
 
-def content(name: str, ids: Iterable[str], source: str) -> dict[str, Any]:
+def build_content(name: str, ids: Iterable[str], source: str) -> dict[str, Any]:
     """Return the fields of the manifest of these ids. Raises SplitError for a repeated id, an id that is not
     text in NFC, no ids, and a source that is no digest.
     """
     if not (isinstance(source, str) and re.fullmatch("[0-9a-f]{64}", source)):
         raise SplitError(f"{name}: source {source!r} is not a SHA-256 in lower-case hex")
-    pairs = [[unique_id, bucket(unique_id)] for unique_id in _checked(name, list(ids))]
-    sizes = [sum(place == number for _, place in pairs) for number in range(BUCKETS)]
+    pairs = [[unique_id, assign_bucket(unique_id)] for unique_id in _check_ids(name, list(ids))]
+    sizes = [sum(index == number for _, index in pairs) for number in range(BUCKETS)]
     fields = {
         "kind": "kv-prereg split",
         "version": 1,
@@ -95,32 +102,32 @@ def content(name: str, ids: Iterable[str], source: str) -> dict[str, Any]:
         },
         "ids": pairs,
     }
-    return fields | {"digest": hashlib.sha256(canonical(fields)).hexdigest()}
+    return fields | {"digest": hashlib.sha256(canonical_json(fields)).hexdigest()}
 
 
-def _manifest(fields: dict[str, Any]) -> Manifest:
+def _from_fields(fields: dict[str, Any]) -> Manifest:
     ids = tuple(unique_id for unique_id, _ in fields["ids"])
     members: dict[bool, tuple[str, ...]] = {
-        held: tuple(unique_id for unique_id, place in fields["ids"] if (place in CONFIRM) == held)
-        for held in (False, True)
+        is_confirm: tuple(unique_id for unique_id, index in fields["ids"] if (index in CONFIRM) == is_confirm)
+        for is_confirm in (False, True)
     }
     return Manifest(fields["name"], fields["source"], ids, members[False], members[True], fields["digest"])
 
 
-def canonical(value: Any) -> bytes:
+def canonical_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _checked(name: str, ids: list[Any]) -> list[str]:
+def _check_ids(name: str, ids: list[Any]) -> list[str]:
     if not ids:
         raise SplitError(f"{name}: has no ids; a split needs problems")
-    seen: set[str] = set()
+    unique_ids: set[str] = set()
     for unique_id in ids:
         if not isinstance(unique_id, str) or not unique_id:
             raise SplitError(f"{name}: id {unique_id!r} is not text; give every problem a unique_id")
         if unicodedata.normalize("NFC", unique_id) != unique_id:
             raise SplitError(f"{name}: id {unique_id!r} is not NFC; normalise it, or two ids look alike")
-        if unique_id in seen:
+        if unique_id in unique_ids:
             raise SplitError(f"{name}: id {unique_id!r} is there twice; one problem, one id")
-        seen.add(unique_id)
+        unique_ids.add(unique_id)
     return ids

@@ -19,8 +19,8 @@ import pytest
 import studies
 
 import splits
-from analysis.output import phases
-from splits.manifest import HERE
+from protocol.formats import progress_display
+from splits.manifest import FOLDER
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test that reaches for a hub is wrong
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers and their children share the cores
@@ -60,7 +60,7 @@ def pytest_sessionfinish() -> None:
 def nothing_shown() -> Iterator[None]:
     """What a command says of itself depends on how fast the machine is: tests look at it where they ask."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(phases, "showing", nullcontext)
+        patch.setattr(progress_display, "show_phases", nullcontext)
         yield
 
 
@@ -70,14 +70,13 @@ def repository_as_it_stands() -> Iterator[None]:
     run: each process reads them once. Reading them again was half of an audit of a study that is made here.
     Whatever lies elsewhere is read as ever.
     """
-    from protocol.acts.locking import beside, opened_before
-    from protocol.evidence.lock import closure
-    from protocol.evidence.run.registration import SHELVES, Registration
+    from protocol.evidence.registration import REGISTRATION_FOLDERS, Registration
+    from protocol.lock import closure, previously_opened, sibling_registrations
 
     shipped = functools.cache(Registration)
     own = functools.cache(closure.sources)
     manifest = functools.cache(splits.load)
-    shelves = {studies.ROOT / name for name in SHELVES}
+    shelves = {studies.ROOT / name for name in REGISTRATION_FOLDERS}
 
     def registration(folder: Path) -> Registration:
         return (shipped if folder.parent in shelves else Registration)(folder)
@@ -94,13 +93,13 @@ def repository_as_it_stands() -> Iterator[None]:
     def sources(root: Path) -> dict[str, str]:
         return dict(own(root)) if root == studies.ROOT else read_sources(root)
 
-    def load(name: str, folder: Path = HERE) -> splits.Manifest:
-        return manifest(name) if folder == HERE else read_manifest(name, folder)
+    def load(name: str, folder: Path = FOLDER) -> splits.Manifest:
+        return manifest(name) if folder == FOLDER else read_manifest(name, folder)
 
-    read_sources, read_manifest, ask_git = closure.sources, splits.load, beside._committed
+    read_sources, read_manifest, ask_git = closure.sources, splits.load, sibling_registrations._has_committed_claim
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opened_before, "Registration", registration)
-        patch.setattr(beside, "_committed", committed)
+        patch.setattr(previously_opened, "Registration", registration)
+        patch.setattr(sibling_registrations, "_has_committed_claim", committed)
         patch.setattr(closure, "sources", sources)
         patch.setattr(splits, "load", load)
         yield
@@ -226,9 +225,7 @@ def save_tiny_model(folder: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     pieces = sorted({piece for text in texts() for piece in re.findall(PIECE, text)} | set("0123456789. \n"))
-    vocabulary = {
-        piece: number for number, piece in enumerate(["<unk>", "<|im_start|>", "<|im_end|>", *pieces])
-    }
+    vocabulary = {piece: number for number, piece in enumerate(["<unk>", "<|im_start|>", "<|im_end|>", *pieces])}
     raw = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.Split(Regex(PIECE), "isolated")
     raw.decoder = decoders.Fuse()
@@ -260,15 +257,15 @@ def forked_workers(monkeypatch):
         assert how == "spawn"
         return studies.FORKING
 
-    from protocol.running.executors import pool
+    from protocol.run.executors import process_pool
 
-    monkeypatch.setattr(pool.multiprocessing, "get_context", context)
+    monkeypatch.setattr(process_pool.multiprocessing, "get_context", context)
 
 
 @pytest.fixture(scope="module")
 def same_environment():
     """What is installed stays as it is while these tests run; hashing all of it takes seconds each time."""
-    from protocol.evidence.lock import closure
+    from protocol.lock import closure
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(closure, "environment", studies.surroundings)

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from protocol.evidence.lock import bundle, closure, lock
-from protocol.evidence.lock.lock import Lock
-from protocol.evidence.run import claim, ledger, records, seal, verdict
-from protocol.evidence.run.held_out import HeldOut
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import claim, ledger, records, seal, verdict
+from protocol.evidence.held_out_guard import HeldOutGuard
+from protocol.evidence.registration import Registration
+from protocol.lock import bundle, closure, lock
+from protocol.lock.lock import Lock
 
 ARMS = ("full", "crystal")
 CONFIRM = ("p2", "p3", "p4")
@@ -64,7 +64,7 @@ def lock_content(name: str = "study", written: dict | None = None, **own) -> dic
         "version": 1,
         "name": name,
         "parent": None,
-        "protocol": {"sha256": closure.digest_of(PROTOCOL), "content": content},
+        "protocol": {"sha256": closure.sha256_hex(PROTOCOL), "content": content},
         "grid": [["tiny", "toy", "full" if arm == "full" else "0.5", arm, 0] for arm in ARMS],
         "items": {"toy": {"manifest": "0" * 64, "dev": ["p0", "p1"], "confirm": list(CONFIRM)}},
         "batch": {"lanes": {"tiny": 2}, "first_event": 1},
@@ -141,12 +141,12 @@ def lanes() -> list[tuple[str, str]]:
     return [(arm, problem) for problem in CONFIRM for arm in ARMS]
 
 
-def record(shard: records.Shard, registration: str, arm: str, problem: str, attempt: int = 1) -> None:
+def record(shard: records.ShardWriter, registration: str, arm: str, problem: str, attempt: int = 1) -> None:
     """The lane alone; the side file has the trajectories of both lanes of its problem, as a batch's has."""
     contents = [{"held": held(arm), "allocated": 4 * [ROOM], "heads": 4} for arm in ARMS]
     name = shard.keep_trajectories(contents)
     costs = {"attempt": attempt, "prefill_seconds": "0.1", "decode_seconds": f"0.{attempt}"}
-    cited = records.cite(name, ARMS.index(arm))
+    cited = records.make_citation(name, ARMS.index(arm))
     shard.append([(body(registration, arm, problem, trajectory=cited), costs)])
 
 
@@ -154,16 +154,16 @@ def confirm(folder: Path, *, stop_after: int | None = None, backwards: bool = Fa
     """Claim or resume, record what is missing, seal; stopping early leaves what a kill would."""
     held = lock.read(folder)
     place = folder / records.FOLDERS["confirm"]
-    with claim.running(Registration(folder)):
-        attempt = claim.take(Registration.of(folder, held))
-        HeldOut(held, folder).ids("toy", "confirm")
-        with records.Shard(place) as shard:
+    with claim.exclusive_run(Registration(folder)):
+        attempt = claim.take(Registration.with_lock(folder, held))
+        HeldOutGuard(held, folder).ids("toy", "confirm")
+        with records.ShardWriter(place) as shard:
             order = lanes()[::-1] if backwards else lanes()
-            missing = [lane for lane in order if records.key(body("", *lane)) not in shard]
+            missing = [lane for lane in order if records.body_key(body("", *lane)) not in shard]
             for lane in missing[:stop_after]:
                 record(shard, held.digest, *lane, attempt=attempt)
         if stop_after is None:
-            seal.write(Registration.of(folder, held))
+            seal.write(Registration.with_lock(folder, held))
 
 
 def finished(folder: Path, judge: str = JUDGE, **own) -> Lock:
@@ -171,13 +171,11 @@ def finished(folder: Path, judge: str = JUDGE, **own) -> Lock:
     held = locked(folder, judge, **own)
     confirm(folder, stop_after=2)
     confirm(folder)
-    verdict.write(Registration.of(folder, held), JUDGED)
+    verdict.write(Registration.with_lock(folder, held), JUDGED)
     return held
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
     return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
     }

@@ -118,14 +118,14 @@ def line(model: str, task: str, problem: str, state: str = "labelled", **other: 
 def traced_slowly(folder: str) -> int:
     """The command in this process, each of whose traces takes a fifth of a second."""
     from protocol import anatomy
-    from protocol.occlusion import body
+    from protocol.instruments.anatomy import trace_record
 
-    real = body.traced_together
+    real = trace_record.occlude_traces
 
-    def slow(*asked: Any) -> Iterator[body.Traced]:
+    def slow(*asked: Any) -> Iterator[trace_record.TraceLine]:
         for one in real(*asked):
             time.sleep(0.2)
             yield one
 
-    body.traced_together = slow
+    trace_record.occlude_traces = slow
     return anatomy.main([folder])

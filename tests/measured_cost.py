@@ -3,8 +3,8 @@
 from decimal import Decimal
 from typing import Any
 
-from protocol.evidence.run import costs
-from protocol.evidence.run.costs import Due, Measurement, Point
+from protocol.evidence import costs
+from protocol.evidence.costs import ExpectedLine, Measurement, Point
 
 LOCK = "a" * 64
 COST = {
@@ -42,7 +42,7 @@ HEADS, SLOT, WEIGHTS = 4, 64, 10_000
 SLOTS = {"full": None, "0.5": 50, "20": 20}
 
 
-def body(due: Due, seconds: float = 0.5, **other: Any) -> dict[str, Any]:
+def body(due: ExpectedLine, seconds: float = 0.5, **other: Any) -> dict[str, Any]:
     """Seconds of prefill; decoding takes twice as long. `other` replaces parts, by name."""
     point: Point = due.point
     slots = SLOTS[point.budget]
@@ -81,5 +81,5 @@ def body(due: Due, seconds: float = 0.5, **other: Any) -> dict[str, Any]:
 
 def whole(seconds: Any = lambda due: 0.5) -> Measurement:
     """All that is due; seconds: of the prefill of a line."""
-    bodies = [body(due, seconds(due)) for due in costs.due(CONTENT)]
-    return Measurement(costs.name_of(MACHINE), MACHINE, LOCK, bodies, "b" * 64, 0)
+    bodies = [body(due, seconds(due)) for due in costs.expected_lines(CONTENT)]
+    return Measurement(costs.file_name(MACHINE), MACHINE, LOCK, bodies, "b" * 64, 0)

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from protocol.evidence.lock import closure, installed_files
-from protocol.locked import drift, imports
-from protocol.locked import tree as locked_tree
+from protocol.lock import closure, installed_files
+from protocol.workspace import drift, imports, locked_tree
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -84,9 +83,7 @@ ONE_TASK = {'[[tasks]]\nname = "association-256"\nquery = "outside"\nmax_new_tok
 SWEEP = {
     **ONE_TASK,
     'crystal = { policy = "crystal-token-level" }': 'h2o = { policy = "h2o" }',
-    'streaming = { policy = "streaming" }': (
-        'streaming = { policy = "streaming" }\nsnapkv = { policy = "snapkv" }'
-    ),
+    'streaming = { policy = "streaming" }': ('streaming = { policy = "streaming" }\nsnapkv = { policy = "snapkv" }'),
     'subject = "crystal"': 'subject = "chosen"\nbeside = ["snapkv"]',
     'against = ["random", "streaming"]': 'against = ["streaming"]',
     'missing = "inconclusive"': (
@@ -119,9 +116,7 @@ def plain() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def here(
-    name: str, *arguments: object, tree: Path | None = None, drawn: bool = False
-) -> subprocess.CompletedProcess:
+def here(name: str, *arguments: object, tree: Path | None = None, drawn: bool = False) -> subprocess.CompletedProcess:
     """The same in this process, which has torch already: for the many commands that need no process of their
     own. tree: as it is typed in that source tree, where it is refused before the locked one is entered.
     drawn: whether a verdict is drawn too, which takes as long as running the study.
@@ -172,11 +167,11 @@ def remembering(name: str, seen: dict[str, Any] = SEEN) -> Iterator[None]:
     if name not in ("register", "amend", "probe", "confirm", "replicate", "rehearse"):
         yield
         return
-    from protocol.acts.locking import rule_checks, same_kept
+    from protocol.preflight import rule_checks, same_slots
 
     def remembered(function: Callable[..., Any], protocol: Callable[[Any], Any]) -> Callable[..., Any]:
         def once(about: Any, items: Any, **how: Any) -> Any:
-            asked = (function.__name__, protocol(about).content(), items, how, same_kept.LIGHT)
+            asked = (function.__name__, protocol(about).content(), items, how, same_slots.LIGHT_BYTES)
             key = json.dumps(asked, sort_keys=True)
             if key not in seen:
                 seen[key] = function(about, items, **how)
@@ -185,9 +180,9 @@ def remembering(name: str, seen: dict[str, Any] = SEEN) -> Iterator[None]:
         return once
 
     with (
-        mock.patch.object(rule_checks, "checks", remembered(rule_checks.checks, lambda own: own)),
+        mock.patch.object(rule_checks, "check_rule", remembered(rule_checks.check_rule, lambda own: own)),
         mock.patch.object(
-            same_kept, "same_kept", remembered(same_kept.same_kept, lambda planned: planned.protocol)
+            same_slots, "find_same_slots", remembered(same_slots.find_same_slots, lambda planned: planned.protocol)
         ),
     ):
         yield
@@ -207,7 +202,7 @@ FORKING.set_forkserver_preload(
     [
         "protocol.acts.confirm",
         "protocol.acts.judge",
-        "protocol.running.progress",
+        "protocol.run.progress",
         "transformers.models.llama.modeling_llama",
         "accelerate",
         "math_verify",
@@ -279,8 +274,4 @@ def content(path: Path) -> dict:
 
 def snapshot(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, by relative name."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -20,9 +20,7 @@ MOST_MODULES, MOST_LINES = 20, 400
 CROWDED = {"policies"}  # one file a method is its order
 
 COMMANDS = {
-    f"protocol.{path.stem}"
-    for path in (ROOT / "protocol").glob("*.py")
-    if path.stem not in {"__init__", "__main__"}
+    f"protocol.{path.stem}" for path in (ROOT / "protocol").glob("*.py") if path.stem not in {"__init__", "__main__"}
 } | {"protocol.tasks.__main__", "protocol.models.__main__"}
 # What the declaration of an experiment may know of analysis: no numbers are computed there.
 DECLARED = {"analysis.rules", "analysis.stats.methods"}
@@ -30,14 +28,14 @@ WITHOUT_TORCH = [
     "protocol.anchor",
     "protocol.confirm",
     "protocol.acts.amend",
-    "protocol.acts.beforehand",
-    "protocol.acts.again.lock_again",
+    "protocol.acts.preflight",
+    "protocol.recompute.verify_lock",
     "protocol.acts.register",
-    "protocol.acts.again.replay",
+    "protocol.recompute.replay",
     "protocol.amend",
     "protocol.calibrate",
-    "protocol.locked.drift",
-    "protocol.locked.study",
+    "protocol.workspace.drift",
+    "protocol.workspace.study",
     "protocol.probe",
     "protocol.register",
     "protocol.rehearse",
@@ -57,7 +55,7 @@ WITHOUT_TORCH = [
     "analysis.stats.power",
     "analysis.selection",
     "figures.forest",
-    "figures.html.problem_page",
+    "figures.report_page.problem_page",
     "figures.study",
     "figures.table",
     "splits",
@@ -218,7 +216,7 @@ def test_the_ground_knows_nothing_of_the_rest():
             assert all(within(module, "protocol.evidence") for module in ours), name
         if name == "protocol.plan":
             assert {module for module in ours if within(module, "analysis")} == DECLARED, name
-        if any(within(name, place) for place in ("protocol.locked", "protocol.running", "protocol.engine")):
+        if any(within(name, place) for place in ("protocol.workspace", "protocol.run", "protocol.engine")):
             assert not tops & {"analysis", "figures"}, name
 
 
@@ -253,21 +251,21 @@ def tree(root: Path, files: Mapping[str, str]) -> Path:
         ("analysis/stats/bad.py", "import torch"),
         ("splits/bad.py", "import numpy"),
         ("figures/bad.py", "import policies"),
-        ("protocol/evidence/bytes/bad.py", "import splits"),
-        ("protocol/evidence/bytes/bad.py", "from protocol.evidence import lock"),
+        ("protocol/formats/bad.py", "import splits"),
+        ("protocol/formats/bad.py", "from protocol.evidence import lock"),
         ("protocol/evidence/run/bad.py", "def late():\n    import requests"),
         ("protocol/engine/bad.py", "from analysis.stats import bootstrap"),
         ("protocol/tasks/bad.py", "from .. import running"),
-        ("protocol/running/bad.py", "import analysis.judge"),
+        ("protocol/run/bad.py", "import analysis.judge"),
         ("protocol/helper.py", "from protocol import confirm"),
         (
-            "protocol/evidence/bytes/bad.py",
+            "protocol/formats/bad.py",
             'import importlib\nx = importlib.import_module("protocol.engine")',
         ),
         ("policies/bad.py", 'from importlib import import_module as load\nx = load("protocol.engine")'),
         ("policies/bad.py", 'x = __import__("protocol.engine")'),
         ("policies/bad.py", 'import pkgutil\nx = pkgutil.resolve_name("protocol.engine")'),
-        ("protocol/evidence/run/bad.py", "import protocol.evidence.bytes.files\nx = protocol.engine.run"),
+        ("protocol/evidence/run/bad.py", "import protocol.formats.files\nx = protocol.engine.run"),
         ("protocol/acts/bad.py", "import protocol.tasks.__main__"),
     ],
 )
@@ -282,13 +280,13 @@ def test_circles_are_noticed(tmp_path):
         {
             "policies/one.py": "from policies import other",
             "policies/other.py": "def late():\n    from policies import one",
-            "analysis/stats/one.py": "from analysis.studies import other",
-            "analysis/studies/other.py": "import analysis.stats.far",
+            "analysis/stats/one.py": "from analysis.judgement import other",
+            "analysis/judgement/other.py": "import analysis.stats.far",
             "analysis/stats/far.py": "",
         },
     )
     assert circles(graph(made)) == ["policies.one", "policies.other"]
-    assert circles(rooms(made)) == ["analysis.stats", "analysis.studies"]
+    assert circles(rooms(made)) == ["analysis.stats", "analysis.judgement"]
 
 
 def test_a_room_without_a_rule_is_noticed(tmp_path):
@@ -321,7 +319,7 @@ def test_the_block_bites():
 def test_what_runs_cells_loads_no_statistics_and_no_figures():
     """What an experiment is names rules and methods; nothing that it loads of them computes an effect."""
     loaded = "print(*(name for name in sys.modules if name.partition('.')[0] in ('analysis', 'figures')))"
-    done = imported("protocol.running.runner", "protocol.running.executors.pool", last=loaded)
+    done = imported("protocol.run.runner", "protocol.run.executors.process_pool", last=loaded)
     assert done.returncode == 0, done.stderr
     parents = {"analysis", "analysis.stats"}
     light = {*DECLARED, "analysis.stats.comparison"}

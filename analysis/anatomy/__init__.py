@@ -4,7 +4,7 @@ policies.
 `choose(folder)` and `judge(folder)` compute the content of anatomy/chosen.json and anatomy/verdict.json. The
 statistics are imported on the first call.
 
-May import: analysis.output, analysis.rules, analysis.stats, analysis.studies; numpy, scipy, statsmodels.
+May import: analysis.output, analysis.rules, analysis.stats, analysis.judgement; numpy, scipy, statsmodels.
 """
 
 from pathlib import Path
@@ -18,12 +18,12 @@ def choose(folder: "Path | str") -> dict[str, Any]:
     alone.
 
     Fields: see `registered_test.choose`; decimals are text with six digits. The bytes do not depend on the
-    machine. Raises RecordError (of `analysis.studies.plain_files`) for a folder that registers no [anatomy],
+    machine. Raises RecordError (of `analysis.judgement.untrusted_files`) for a folder that registers no [anatomy],
     for an incomplete choosing half, and for files that do not follow the documented format.
     """
-    from analysis.anatomy import judging
+    from analysis.anatomy import registered_test
 
-    return judging.choose(Path(folder))
+    return registered_test.choose(Path(folder))
 
 
 def judge(folder: "Path | str") -> dict[str, Any]:
@@ -32,6 +32,6 @@ def judge(folder: "Path | str") -> dict[str, Any]:
     Fields: see `registered_test.judge`. Raises RecordError as `choose` does, for an incomplete testing half,
     and for a chosen.json that is missing or differs from what the choosing half gives.
     """
-    from analysis.anatomy import judging
+    from analysis.anatomy import registered_test
 
-    return judging.judge(Path(folder))
+    return registered_test.judge(Path(folder))

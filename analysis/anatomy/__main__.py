@@ -14,24 +14,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.anatomy import told
-from analysis.anatomy.explored import explored
-from analysis.anatomy.judging import VERDICT
-from analysis.anatomy.reading import FOLDER
-from analysis.output.command import UNREADABLE, command
-from analysis.studies import plain_files
+from analysis.anatomy import report_text
+from analysis.anatomy.exploratory import explore_anatomy
+from analysis.anatomy.registered_test import VERDICT
+from analysis.anatomy.traces import FOLDER
+from analysis.judgement import untrusted_files
+from protocol.formats.argument_parser import UNREADABLE, run_command
 
 
-def found(folder: Path) -> dict[str, Any]:
+def read_findings(folder: Path) -> dict[str, Any]:
     """Return the printed data: `explore_anatomy`, and the verdict if there is one."""
-    made = explored(folder)
+    findings = explore_anatomy(folder)
     path = Path(folder) / FOLDER / VERDICT
-    return {**made, "verdict": json.loads(plain_files.read(path)) if path.exists() else None}
+    return {**findings, "verdict": json.loads(untrusted_files.read_bytes(path)) if path.exists() else None}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a registration whose traces were labelled, e.g. registrations/anatomy-chain"}
-    return command("needed", __doc__, path, found, UNREADABLE, argv, text=told.lines)
+    return run_command("needed", __doc__, path, read_findings, UNREADABLE, argv, text=report_text.format_report)
 
 
 if __name__ == "__main__":

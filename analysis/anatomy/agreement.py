@@ -18,11 +18,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.anatomy import over_traces, token_classes
-from analysis.anatomy.reading import Anatomy, Pair, Signal, Trace
+from analysis.anatomy import token_classes, trace_statistics
+from analysis.anatomy.traces import Anatomy, Pair, Signal, Trace
 from analysis.stats import correlations
 
-__all__ = ["POSITION", "Agreement", "agreement", "by_class", "given_part", "pooled", "varying"]
+__all__ = [
+    "POSITION",
+    "Agreement",
+    "agreement_by_class",
+    "measure_agreement",
+    "partial_within_parts",
+    "pooled_tokens",
+    "select_varying",
+]
 
 Floats = NDArray[np.float64]
 POSITION: Signal = ("position", None)  # a signal of every trace that cannot be chosen
@@ -42,12 +50,12 @@ class Agreement(NamedTuple):
     partial: Floats
     auc: Floats
 
-    def units(self, table: Floats) -> Floats:
+    def unit_table(self, table: Floats) -> Floats:
         """Return [unit, signal] of one of the tables; a unit is a trace or a cluster."""
-        return over_traces.units(table, self.clusters)
+        return trace_statistics.aggregate_units(table, self.clusters)
 
     @property
-    def number(self) -> int:
+    def unit_count(self) -> int:
         """The number of units."""
         return len(set(self.clusters))
 
@@ -57,85 +65,87 @@ class Agreement(NamedTuple):
         return np.array([signal != POSITION for signal in self.signals], dtype=bool)
 
 
-def varying(traces: Iterable[Trace], reading: str) -> list[Trace]:
+def select_varying(traces: Iterable[Trace], reading: str) -> list[Trace]:
     """Return the labelled traces that have tokens of both labels in this reading."""
-    return [one for one in traces if one.windows and 0 < one.labels(reading).mean() < 1]
+    return [trace for trace in traces if trace.windows and 0 < trace.labels(reading).mean() < 1]
 
 
-def agreement(anatomy: Anatomy, pair: Pair, half: str | None, reading: str | None = None) -> Agreement:
+def measure_agreement(anatomy: Anatomy, pair: Pair, half: str | None, reading: str | None = None) -> Agreement:
     """Measure the agreement on one half, or on both for None; reading: the registered one by default."""
     reading = reading or anatomy.reading
-    traces = varying(anatomy.of(pair, half), reading)
-    signals = tuple(dict.fromkeys(signal for one in traces for signal in one.signals))
-    place = {signal: at for at, signal in enumerate(signals)}
+    traces = select_varying(anatomy.traces_of(pair, half), reading)
+    signals = tuple(dict.fromkeys(signal for trace in traces for signal in trace.signals))
+    column_of = {signal: index for index, signal in enumerate(signals)}
     rho, partial, auc = (np.full((len(traces), len(signals)), np.nan) for _ in range(3))
-    for at, one in enumerate(traces):
-        label, own = one.labels(reading), _in_span(one)
-        columns = [place[signal] for signal in one.signals]
-        held = np.stack([np.arange(len(label)), one.covered(reading)])
-        found = correlations.rows(own, label, held)
-        rho[at, columns], partial[at, columns], auc[at, columns] = found.rho, found.partial, found.auc
+    for index, trace in enumerate(traces):
+        label, values = trace.labels(reading), _span_values(trace)
+        columns = [column_of[signal] for signal in trace.signals]
+        controls = np.stack([np.arange(len(label)), trace.window_counts(reading)])
+        correlation = correlations.correlate_rows(values, label, controls)
+        rho[index, columns], partial[index, columns], auc[index, columns] = (
+            correlation.rho,
+            correlation.partial,
+            correlation.auc,
+        )
     # Rounded, so that sums in another order give the same choice.
-    problems, clusters = tuple(one.problem for one in traces), tuple(one.cluster for one in traces)
-    return Agreement(signals, problems, clusters, *(np.round(each, 12) for each in (rho, partial, auc)))
+    problems, clusters = tuple(trace.problem for trace in traces), tuple(trace.cluster for trace in traces)
+    return Agreement(signals, problems, clusters, *(np.round(table, 12) for table in (rho, partial, auc)))
 
 
-def given_part(anatomy: Anatomy, pair: Pair, found: Agreement, reading: str | None = None) -> Floats:
+def partial_within_parts(anatomy: Anatomy, pair: Pair, agreement: Agreement, reading: str | None = None) -> Floats:
     """Return [trace, signal]: the partial rho with separate controls for the prompt and the written text.
 
     agreement: that of both halves. The controls are a level and a slope of the position in each of the two
     parts. If the span lies in one of them the value is that of `partial`.
     """
     reading = reading or anatomy.reading
-    place, table = {signal: at for at, signal in enumerate(found.signals)}, found.partial.copy()
-    for at, one in enumerate(varying(anatomy.of(pair), reading)):
-        start, stop = one.span
-        if start < one.prompt < stop:
+    column_of, table = {signal: index for index, signal in enumerate(agreement.signals)}, agreement.partial.copy()
+    for index, trace in enumerate(select_varying(anatomy.traces_of(pair), reading)):
+        start, stop = trace.span
+        if start < trace.prompt < stop:
             position = np.arange(stop - start)
-            prompt = position < one.prompt - start
-            held = np.stack([position, one.covered(reading), prompt, prompt * position])
-            columns = [place[signal] for signal in one.signals]
-            rows = correlations.rows(_in_span(one), one.labels(reading), held)
-            table[at, columns] = np.round(rows.partial, 12)
+            prompt = position < trace.prompt - start
+            controls = np.stack([position, trace.window_counts(reading), prompt, prompt * position])
+            columns = [column_of[signal] for signal in trace.signals]
+            rows = correlations.correlate_rows(_span_values(trace), trace.labels(reading), controls)
+            table[index, columns] = np.round(rows.partial, 12)
     return table
 
 
-def by_class(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> dict[str, Agreement]:
+def agreement_by_class(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> dict[str, Agreement]:
     """Measure the agreement within the tokens of one class, by class name. A trace counts if it has at least
     8 tokens of the class with both labels among them.
     """
     reading = reading or anatomy.reading
-    traces = varying(anatomy.of(pair), reading)
-    signals = tuple(dict.fromkeys(signal for one in traces for signal in one.signals))
-    place = {signal: at for at, signal in enumerate(signals)}
-    found: dict[str, tuple[list[Trace], list[Floats], list[Floats]]] = {
+    traces = select_varying(anatomy.traces_of(pair), reading)
+    signals = tuple(dict.fromkeys(signal for trace in traces for signal in trace.signals))
+    column_of = {signal: index for index, signal in enumerate(signals)}
+    by_name: dict[str, tuple[list[Trace], list[Floats], list[Floats]]] = {
         name: ([], [], []) for name in token_classes.CLASSES
     }
-    for one in traces:
-        label, own, names = one.labels(reading), _in_span(one), np.array(_classes(one))
-        for name, (held, rho, auc) in found.items():
-            here = names == name
-            if here.sum() < LEAST_TOKENS or np.ptp(label[here]) == 0:
+    for trace in traces:
+        label, values, token_names = trace.labels(reading), _span_values(trace), np.array(_token_classes(trace))
+        for name, (class_traces, rho, auc) in by_name.items():
+            in_class = token_names == name
+            if in_class.sum() < LEAST_TOKENS or np.ptp(label[in_class]) == 0:
                 continue
-            rows = correlations.rows(own[:, here], label[here])
-            columns = [place[signal] for signal in one.signals]
-            line = np.full((2, len(signals)), np.nan)
-            line[0, columns], line[1, columns] = rows.rho, rows.auc
-            held.append(one)
-            rho.append(line[0])
-            auc.append(line[1])
-    return {name: _stacked(signals, *lists) for name, lists in found.items() if lists[0]}
+            correlation = correlations.correlate_rows(values[:, in_class], label[in_class])
+            columns = [column_of[signal] for signal in trace.signals]
+            row = np.full((2, len(signals)), np.nan)
+            row[0, columns], row[1, columns] = correlation.rho, correlation.auc
+            class_traces.append(trace)
+            rho.append(row[0])
+            auc.append(row[1])
+    return {name: _stack_traces(signals, *lists) for name, lists in by_name.items() if lists[0]}
 
 
-def _stacked(
-    signals: tuple[Signal, ...], traces: list[Trace], rho: list[Floats], auc: list[Floats]
-) -> Agreement:
-    problems, clusters = tuple(one.problem for one in traces), tuple(one.cluster for one in traces)
+def _stack_traces(signals: tuple[Signal, ...], traces: list[Trace], rho: list[Floats], auc: list[Floats]) -> Agreement:
+    problems, clusters = tuple(trace.problem for trace in traces), tuple(trace.cluster for trace in traces)
     table = np.stack(rho)
     return Agreement(signals, problems, clusters, table, np.full_like(table, np.nan), np.stack(auc))
 
 
-def pooled(
+def pooled_tokens(
     anatomy: Anatomy, pair: Pair, half: str | None, signal: Signal, reading: str | None = None
 ) -> Iterator[tuple[str, Floats, NDArray[np.int8]]]:
     """Yield the cluster, the values in the span, and the labels of every trace that has the signal.
@@ -143,19 +153,19 @@ def pooled(
     Tokens without a value are left out. Traces whose labels do not vary are included, as in the paper's pool.
     """
     reading = reading or anatomy.reading
-    for one in anatomy.of(pair, half):
-        if signal in one.signals:
-            start, stop = one.span
-            values = one.values().signals[one.signals.index(signal), start:stop].astype(np.float64)
+    for trace in anatomy.traces_of(pair, half):
+        if signal in trace.signals:
+            start, stop = trace.span
+            values = trace.values().signals[trace.signals.index(signal), start:stop].astype(np.float64)
             known = np.isfinite(values)
-            yield one.cluster, values[known], one.labels(reading)[known]
+            yield trace.cluster, values[known], trace.labels(reading)[known]
 
 
-def _in_span(one: Trace) -> Floats:
-    start, stop = one.span
-    return one.values().signals[:, start:stop].astype(np.float64)
+def _span_values(trace: Trace) -> Floats:
+    start, stop = trace.span
+    return trace.values().signals[:, start:stop].astype(np.float64)
 
 
-def _classes(one: Trace) -> list[str]:
-    start, stop = one.span
-    return [token_classes.class_of(piece) for piece in one.pieces[start:stop]]
+def _token_classes(trace: Trace) -> list[str]:
+    start, stop = trace.span
+    return [token_classes.class_of(piece) for piece in trace.pieces[start:stop]]

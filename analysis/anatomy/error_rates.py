@@ -5,18 +5,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.anatomy import over_traces
+from analysis.anatomy import trace_statistics
 from analysis.anatomy.agreement import Agreement
-from analysis.anatomy.judging import best
-from analysis.anatomy.simulated import Nature, made_up
+from analysis.anatomy.registered_test import choose_best
+from analysis.anatomy.simulated_traces import TraceSettings, simulate_trace
 from analysis.stats import correlations
-from analysis.stats.multiplicity import corrected
+from analysis.stats.multiplicity import corrected_alpha
 
 Floats = NDArray[np.float64]
-__all__ = ["Found", "Size", "studied"]
+__all__ = ["StudyOutcome", "StudySize", "simulate_study"]
 
 
-class Size(NamedTuple):
+class StudySize(NamedTuple):
     """The size of a study: traces of each half, (signal, layer) rows, and (model, task) pairs."""
 
     traces: int = 16
@@ -26,7 +26,7 @@ class Size(NamedTuple):
     draws: int = 400
 
 
-class Found(NamedTuple):
+class StudyOutcome(NamedTuple):
     """The outcome of one simulated study.
 
     agrees: whether any pair AGREES; beyond: also beyond position. survives, partial_survives: whether any row
@@ -44,40 +44,40 @@ class Found(NamedTuple):
     sd: float
 
 
-def studied(nature: Nature, size: Size, rng: np.random.Generator) -> Found:
+def simulate_study(nature: TraceSettings, size: StudySize, rng: np.random.Generator) -> StudyOutcome:
     """Simulate and judge one study. A planted signal is row 0 of the first pair."""
-    level = corrected(size.alpha, size.pairs)
+    level = corrected_alpha(size.alpha, size.pairs)
     agrees = beyond = survives = partial_survives = right = False
     mean = sd = float("nan")
     for pair in range(size.pairs):
         trends = rng.uniform(-nature.trend, nature.trend, size.signals)
         planted = np.zeros(size.signals, dtype=bool)
         planted[0] = pair == 0 and nature.strength != 0
-        halves = [_half(nature, size, trends, planted, rng) for _ in range(2)]
-        choice = best(halves[0])
+        halves = [_simulate_half(nature, size, trends, planted, rng) for _ in range(2)]
+        choice = choose_best(halves[0])
         if choice is not None and choice.layer is not None:
             column = halves[1].rho[:, [choice.layer]]
-            p = over_traces.one_sided(over_traces.means(column), choice.sign)[0]
-            partial = over_traces.means(halves[1].partial[:, [choice.layer]])
+            p = trace_statistics.one_sided_p(trace_statistics.means(column), choice.sign)[0]
+            partial = trace_statistics.means(halves[1].partial[:, [choice.layer]])
             if p <= level:
                 agrees = True
-                beyond |= bool(over_traces.one_sided(partial, choice.sign)[0] <= level)
+                beyond |= bool(trace_statistics.one_sided_p(partial, choice.sign)[0] <= level)
                 right |= bool(planted[choice.layer])
         if pair == 0:
-            of = over_traces.means(halves[1].rho[:, :1])
-            mean, sd = float(of.mean[0]), float(of.sd[0])
-        for name, own in (("rho", [one.rho for one in halves]), ("partial", [one.partial for one in halves])):
-            marked = (over_traces.family_p(np.concatenate(own), size.draws, rng) <= level)[~planted].any()
+            planted_means = trace_statistics.means(halves[1].rho[:, :1])
+            mean, sd = float(planted_means.mean[0]), float(planted_means.sd[0])
+        for name, tables in (("rho", [half.rho for half in halves]), ("partial", [half.partial for half in halves])):
+            marked = (trace_statistics.family_p(np.concatenate(tables), size.draws, rng) <= level)[~planted].any()
             survives, partial_survives = (
                 survives or bool(marked and name == "rho"),
                 partial_survives or bool(marked and name == "partial"),
             )
-    return Found(agrees, beyond, survives, partial_survives, right, mean, sd)
+    return StudyOutcome(agrees, beyond, survives, partial_survives, right, mean, sd)
 
 
-def _half(
-    nature: Nature,
-    size: Size,
+def _simulate_half(
+    nature: TraceSettings,
+    size: StudySize,
     trends: NDArray[np.float64],
     planted: NDArray[np.bool_],
     rng: np.random.Generator,
@@ -86,17 +86,17 @@ def _half(
     partial: list[Floats] = []
     auc: list[Floats] = []
     while len(rho) < size.traces:
-        made = made_up(nature, trends, planted, rng)
-        if not 0 < made.label.mean() < 1:
+        trace = simulate_trace(nature, trends, planted, rng)
+        if not 0 < trace.label.mean() < 1:
             continue
-        covered = np.zeros(len(made.label))
-        for start, stop, _ in made.windows:
+        covered = np.zeros(len(trace.label))
+        for start, stop, _ in trace.windows:
             covered[start:stop] += 1
-        held = np.stack([np.arange(len(made.label)), covered])
-        found = correlations.rows(made.signals, made.label, held)
-        rho.append(found.rho)
-        auc.append(found.auc)
-        partial.append(found.partial)
+        controls = np.stack([np.arange(len(trace.label)), covered])
+        correlation = correlations.correlate_rows(trace.signals, trace.label, controls)
+        rho.append(correlation.rho)
+        auc.append(correlation.auc)
+        partial.append(correlation.partial)
     problems = tuple(map(str, range(size.traces)))
     rows = tuple(("made", row) for row in range(size.signals))
     return Agreement(rows, problems, problems, np.array(rho), np.array(partial), np.array(auc))

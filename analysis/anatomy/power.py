@@ -14,10 +14,10 @@ import numpy as np
 from scipy import integrate, stats
 from statsmodels.stats.power import TTestPower
 
-from analysis.anatomy.over_traces import FEWEST
+from analysis.anatomy.trace_statistics import FEWEST
 from analysis.stats.correlations import pairs_needed
 
-__all__ = ["POWER", "RHO", "Needed", "chosen_with", "found_with", "needed", "table"]
+__all__ = ["POWER", "RHO", "TracesNeeded", "choice_probability", "needed_traces", "power_table", "test_power"]
 
 RHO = (0.1, 0.2, 0.3)
 POWER = 0.8
@@ -25,7 +25,7 @@ REACH, STEPS = 9.0, 4001  # integration: standard errors on either side, and poi
 MOST = 1_000_000  # traces; None beyond it
 
 
-class Needed(NamedTuple):
+class TracesNeeded(NamedTuple):
     """The traces that a true correlation `rho` needs.
 
     fisher: as EpiKV counts, each trace a pair (two-sided .05). testing: traces of a testing half with varying
@@ -39,38 +39,42 @@ class Needed(NamedTuple):
     each_half: int | None
 
 
-def table(sd: float, level: float, rows: int, power: float = POWER) -> list[Needed]:
+def power_table(sd: float, level: float, rows: int, power: float = POWER) -> list[TracesNeeded]:
     """Return the needed traces for each rho in RHO.
 
     sd: of the traces' own correlations. level: of the one-sided test, corrected. rows: to choose from.
     """
 
-    def both(traces: int, rho: float) -> float:
-        return chosen_with(traces, rho, sd, rows) * found_with(traces, rho, sd, level)
+    def power_with_choice(traces: int, rho: float) -> float:
+        return choice_probability(traces, rho, sd, rows) * test_power(traces, rho, sd, level)
 
-    def alone(traces: int, rho: float) -> float:
-        return found_with(traces, rho, sd, level)
+    def power_of_test(traces: int, rho: float) -> float:
+        return test_power(traces, rho, sd, level)
 
     return [
-        Needed(rho, pairs_needed(rho, 0.05, power), *(_least(one, rho, power, sd) for one in (alone, both)))
+        TracesNeeded(
+            rho,
+            pairs_needed(rho, 0.05, power),
+            *(_fewest_traces(power_of, rho, power, sd) for power_of in (power_of_test, power_with_choice)),
+        )
         for rho in RHO
     ]
 
 
-def needed(sd: float, level: float, rows: int) -> dict[str, dict[str, int | None]]:
+def needed_traces(sd: float, level: float, rows: int) -> dict[str, dict[str, int | None]]:
     """Return `power_table` in the form of verdict.json."""
     return {
-        f"{one.rho:.1f}": {"fisher": one.fisher, "testing": one.testing, "each_half": one.each_half}
-        for one in table(sd, level, rows)
+        f"{entry.rho:.1f}": {"fisher": entry.fisher, "testing": entry.testing, "each_half": entry.each_half}
+        for entry in power_table(sd, level, rows)
     }
 
 
-def found_with(traces: int, rho: float, sd: float, level: float) -> float:
+def test_power(traces: int, rho: float, sd: float, level: float) -> float:
     """Return the power of the one-sided t test of a mean `rho` over this number of traces."""
     return float(TTestPower().power(rho / sd, traces, level, alternative="larger"))
 
 
-def chosen_with(traces: int, rho: float, sd: float, rows: int) -> float:
+def choice_probability(traces: int, rho: float, sd: float, rows: int) -> float:
     """Return the probability that choosing picks the right row: over this number of traces, a row with the
     mean `rho` has the largest |mean| of all `rows`, and the right sign.
 
@@ -83,18 +87,18 @@ def chosen_with(traces: int, rho: float, sd: float, rows: int) -> float:
     return float(integrate.simpson(largest, x=mean))
 
 
-def _least(found: Callable[[int, float], float], rho: float, power: float, sd: float) -> int | None:
+def _fewest_traces(power_of: Callable[[int, float], float], rho: float, power: float, sd: float) -> int | None:
     """Return the fewest traces, at least 8, with this power, which rises with them."""
     if math.isnan(sd):
         return None
-    if sd <= 0 or found(FEWEST, rho) >= power:
+    if sd <= 0 or power_of(FEWEST, rho) >= power:
         return FEWEST
     low = high = FEWEST
-    while found(high, rho) < power:
+    while power_of(high, rho) < power:
         low, high = high, 2 * high
         if high > MOST:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if found(middle, rho) >= power else (middle, high)
+        low, high = (low, middle) if power_of(middle, rho) >= power else (middle, high)
     return high

@@ -30,13 +30,13 @@ from statsmodels.genmod.cov_struct import Exchangeable
 from statsmodels.genmod.families import Binomial
 from statsmodels.genmod.generalized_estimating_equations import GEE
 
-from analysis.anatomy.over_traces import FEWEST
-from analysis.anatomy.reading import ORACLE, Anatomy, Pair
+from analysis.anatomy.trace_statistics import FEWEST
+from analysis.anatomy.traces import ORACLE, Anatomy, Pair
+from analysis.judgement import study_files
 from analysis.stats import correlations
-from analysis.stats.ranks import LEAST, spearman
-from analysis.studies import study_files
+from analysis.stats.ranks import MIN_PAIRS, spearman
 
-__all__ = ["Answers", "answers", "held_out", "over_policies", "over_problems"]
+__all__ = ["Answers", "collect_answers", "correlate_held_out", "correlate_over_policies", "fit_over_problems"]
 
 Floats = NDArray[np.float64]
 SEPARATED = 50.0  # log odds per whole share; a larger estimate means that the fit diverges
@@ -58,32 +58,32 @@ class Answers(NamedTuple):
     without: int
 
 
-def answers(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> Answers:
+def collect_answers(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> Answers:
     """Collect the answers of both halves, over traces with a needed token; reading: the registered one by
     default.
     """
     reading = reading or anatomy.reading
-    measured = [one for one in anatomy.of(pair) if one.windows]
-    traces = [one for one in measured if one.labels(reading).any()]
-    places = [kept for one in traces for kept in one.kept if kept.arm != ORACLE]
-    arms = tuple(dict.fromkeys(one.arm for one in places))
-    budgets = tuple(dict.fromkeys(one.budget for one in places))
-    kept, auc, right = (np.full((len(traces), len(arms), len(budgets)), np.nan) for _ in range(3))
-    for at, one in enumerate(traces):
-        start, stop = one.span
-        label, shares = one.labels(reading), one.values().kept[:, start:stop].astype(np.float64)
-        area = correlations.rows(shares, label).auc
-        for row, each in enumerate(one.kept):
-            if each.arm == ORACLE or each.correct is None:
+    labelled = [item for item in anatomy.traces_of(pair) if item.windows]
+    traces = [item for item in labelled if item.labels(reading).any()]
+    outcomes = [retained for item in traces for retained in item.outcomes if retained.arm != ORACLE]
+    arms = tuple(dict.fromkeys(item.arm for item in outcomes))
+    budgets = tuple(dict.fromkeys(item.budget for item in outcomes))
+    retained, auc, right = (np.full((len(traces), len(arms), len(budgets)), np.nan) for _ in range(3))
+    for index, item in enumerate(traces):
+        start, stop = item.span
+        label, shares = item.labels(reading), item.values().retained[:, start:stop].astype(np.float64)
+        area = correlations.correlate_rows(shares, label).auc
+        for row, outcome in enumerate(item.outcomes):
+            if outcome.arm == ORACLE or outcome.correct is None:
                 continue
-            place = at, arms.index(each.arm), budgets.index(each.budget)
-            kept[place] = shares[row, label == 1].mean()
-            auc[place], right[place] = area[row], float(each.correct)
-    clusters = tuple(one.cluster for one in traces)
-    return Answers(arms, budgets, clusters, kept, auc, right, len(measured) - len(traces))
+            position = index, arms.index(outcome.arm), budgets.index(outcome.budget)
+            retained[position] = shares[row, label == 1].mean()
+            auc[position], right[position] = area[row], float(outcome.correct)
+    clusters = tuple(item.cluster for item in traces)
+    return Answers(arms, budgets, clusters, retained, auc, right, len(labelled) - len(traces))
 
 
-def over_problems(of: Answers, draws: int, rng: np.random.Generator) -> dict[str, Any]:
+def fit_over_problems(answers: Answers, draws: int, rng: np.random.Generator) -> dict[str, Any]:
     """Return the fit over problems.
 
     state: "fitted", or the reason why not. within, between: log odds of a right answer for each additional
@@ -92,35 +92,35 @@ def over_problems(of: Answers, draws: int, rng: np.random.Generator) -> dict[str
     at the same trace and budget, with the 95 % limits of a bootstrap over traces; null if agreement does not
     vary.
     """
-    known = np.isfinite(of.right) & np.isfinite(of.kept)
+    known = np.isfinite(answers.right) & np.isfinite(answers.kept)
     trace, _, budget = np.nonzero(known)
     if not len(trace):
         return {"state": "no arm was asked", "within": None, "between": None, "slope": None, "answers": 0}
-    names = list(dict.fromkeys(of.clusters))
-    cluster = np.array([names.index(one) for one in of.clusters])[trace]
-    kept, right = of.kept[known], of.right[known]
-    cell = trace * len(of.budgets) + budget
+    names = list(dict.fromkeys(answers.clusters))
+    cluster = np.array([names.index(cluster_name) for cluster_name in answers.clusters])[trace]
+    retained, right = answers.kept[known], answers.right[known]
+    cell = trace * len(answers.budgets) + budget
     counts = np.bincount(cell)
-    middle = (np.bincount(cell, kept) / np.maximum(counts, 1))[cell]
-    within = kept - middle
-    found: dict[str, Any] = {
+    cell_mean = (np.bincount(cell, retained) / np.maximum(counts, 1))[cell]
+    within = retained - cell_mean
+    result: dict[str, Any] = {
         "answers": len(right),
         "traces": len(set(trace.tolist())),
-        "slope": _slope(within, right, cell, cluster, len(names), draws, rng),
+        "slope": _linear_slope(within, right, cell, cluster, len(names), draws, rng),
         "within": None,
         "between": None,
     }
-    found["state"] = _why_not(within, right, len(set(cluster.tolist())))
-    if found["state"] is not None:
-        return found
-    asked = [place for place in range(1, len(of.budgets)) if (budget == place).any()]
-    dummies = [(budget == place).astype(float) for place in asked]
+    result["state"] = _reason_not_fitted(within, right, len(set(cluster.tolist())))
+    if result["state"] is not None:
+        return result
+    budget_indices = [index for index in range(1, len(answers.budgets)) if (budget == index).any()]
+    dummies = [(budget == index).astype(float) for index in budget_indices]
     columns = [np.ones(len(right)), within]
-    columns += [middle] if np.ptp(middle) > 1e-9 else []
-    return found | _fitted(right, np.column_stack([*columns, *dummies]), cluster, len(columns))
+    columns += [cell_mean] if np.ptp(cell_mean) > 1e-9 else []
+    return result | _fit_gee(right, np.column_stack([*columns, *dummies]), cluster, len(columns))
 
 
-def _why_not(within: Floats, right: Floats, clusters: int) -> str | None:
+def _reason_not_fitted(within: Floats, right: Floats, clusters: int) -> str | None:
     if clusters < FEWEST:
         return f"{clusters} traces or clusters are too few; it takes {FEWEST}"
     if np.ptp(right) == 0:
@@ -130,10 +130,10 @@ def _why_not(within: Floats, right: Floats, clusters: int) -> str | None:
     return None
 
 
-def _fitted(right: Floats, design: Floats, cluster: NDArray[np.intp], named: int) -> dict[str, Any]:
+def _fit_gee(right: Floats, design: Floats, cluster: NDArray[np.intp], term_count: int) -> dict[str, Any]:
     if np.linalg.matrix_rank(design) < design.shape[1]:
         return {"state": "not fitted: agreement follows from the budget"}
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             model = GEE(right, design, groups=cluster, family=Binomial(), cov_struct=Exchangeable())
@@ -142,26 +142,26 @@ def _fitted(right: Floats, design: Floats, cluster: NDArray[np.intp], named: int
             return {"state": f"not fitted: {problem}"}
     values, errors = np.asarray(fit.params), np.asarray(fit.bse)
     if not getattr(fit, "converged", True) or not np.isfinite([values, errors]).all():
-        why = said[0].message if said else "no finite error"
-        return {"state": f"not fitted: it does not converge ({' '.join(str(why).split())})"}
+        reason = caught[0].message if caught else "no finite error"
+        return {"state": f"not fitted: it does not converge ({' '.join(str(reason).split())})"}
     if np.abs(values).max() > SEPARATED:
         return {"state": "not fitted: right and wrong answers separate, and the odds run away"}
-    free = max(1, len(set(cluster.tolist())) - design.shape[1])
-    reach = float(stats.t.ppf(0.975, free))
-    rows = {}
-    for place, name in zip(range(1, named), ("within", "between"), strict=False):
-        value, error = values[place] / 10, errors[place] / 10
-        p = float(2 * stats.t.sf(abs(value / error), free)) if error > 0 else math.nan
-        rows[name] = {
+    degrees = max(1, len(set(cluster.tolist())) - design.shape[1])
+    quantile = float(stats.t.ppf(0.975, degrees))
+    terms = {}
+    for index, name in zip(range(1, term_count), ("within", "between"), strict=False):
+        value, error = values[index] / 10, errors[index] / 10
+        p = float(2 * stats.t.sf(abs(value / error), degrees)) if error > 0 else math.nan
+        terms[name] = {
             "value": float(value),
             "error": float(error),
-            "interval": (float(value - reach * error), float(value + reach * error)),
+            "interval": (float(value - quantile * error), float(value + quantile * error)),
             "p": p,
         }
-    return {"state": "fitted", **rows}
+    return {"state": "fitted", **terms}
 
 
-def _slope(
+def _linear_slope(
     within: Floats,
     right: Floats,
     cell: NDArray[np.intp],
@@ -171,29 +171,29 @@ def _slope(
     rng: np.random.Generator,
 ) -> dict[str, Any] | None:
     counts = np.maximum(np.bincount(cell), 1)
-    away = right - (np.bincount(cell, right) / counts)[cell]
-    products = np.bincount(cluster, within * away, minlength=clusters)
+    deviation = right - (np.bincount(cell, right) / counts)[cell]
+    products = np.bincount(cluster, within * deviation, minlength=clusters)
     squares = np.bincount(cluster, within**2, minlength=clusters)
     if squares.sum() < 1e-12:
         return None
     copies = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=draws)
     with np.errstate(invalid="ignore", divide="ignore"):
-        drawn = (copies @ products) / (copies @ squares) / 10
+        slopes = (copies @ products) / (copies @ squares) / 10
     return {
         "value": float(products.sum() / squares.sum() / 10),
-        "interval": _percentiles(drawn),
+        "interval": _percentile_interval(slopes),
     }
 
 
-def _percentiles(drawn: Floats) -> tuple[float, float] | None:
-    known = drawn[np.isfinite(drawn)]
-    if len(known) < len(drawn) / 2:
+def _percentile_interval(values: Floats) -> tuple[float, float] | None:
+    known = values[np.isfinite(values)]
+    if len(known) < len(values) / 2:
         return None
     low, high = np.quantile(known, [0.025, 0.975])
     return float(low), float(high)
 
 
-def over_policies(of: Answers, draws: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+def correlate_over_policies(answers: Answers, draws: int, rng: np.random.Generator) -> list[dict[str, Any]]:
     """Return for each budget: every arm's mean share of needed tokens retained, AUC, accuracy and traces; rho
     of the shares with the accuracies, and of the AUCs with them; 95 % percentile limits over traces or
     clusters.
@@ -201,40 +201,40 @@ def over_policies(of: Answers, draws: int, rng: np.random.Generator) -> list[dic
     rho is null for fewer than five arms, and if one side is constant. Resamples with a constant side are left
     out.
     """
-    names = list(dict.fromkeys(of.clusters))
-    belongs = np.array([[one == name for one in of.clusters] for name in names], dtype=float)
+    names = list(dict.fromkeys(answers.clusters))
+    belongs = np.array([[value == name for value in answers.clusters] for name in names], dtype=float)
     copies = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws) if names else None
-    found = []
-    for place, budget in enumerate(of.budgets):
-        sides = {name: getattr(of, name)[:, :, place] for name in ("kept", "auc", "right")}
-        means = {name: _weighted(side, np.ones((1, len(side))))[0] for name, side in sides.items()}
+    rows = []
+    for index, budget in enumerate(answers.budgets):
+        sides = {name: getattr(answers, name)[:, :, index] for name in ("kept", "auc", "right")}
+        means = {name: _weighted_means(side, np.ones((1, len(side))))[0] for name, side in sides.items()}
         row: dict[str, Any] = {
             "budget": budget,
             "arms": [
                 {
                     "arm": arm,
-                    "kept": float(means["kept"][at]),
-                    "auc": float(means["auc"][at]),
-                    "accuracy": float(means["right"][at]),
-                    "traces": int(np.isfinite(sides["right"][:, at]).sum()),
+                    "kept": float(means["kept"][arm_index]),
+                    "auc": float(means["auc"][arm_index]),
+                    "accuracy": float(means["right"][arm_index]),
+                    "traces": int(np.isfinite(sides["right"][:, arm_index]).sum()),
                 }
-                for at, arm in enumerate(of.arms)
+                for arm_index, arm in enumerate(answers.arms)
             ],
         }
         for name in ("kept", "auc"):
             row[f"rho_{name}"], row[f"interval_{name}"] = None, None
-            rho = _rho(means[name], means["right"])
+            rho = _rank_correlation(means[name], means["right"])
             if copies is None or math.isnan(rho):
                 continue
             weights = copies @ belongs
-            own, right = _weighted(sides[name], weights), _weighted(sides["right"], weights)
-            drawn = np.array([_rho(one, other) for one, other in zip(own, right, strict=True)])
-            row[f"rho_{name}"], row[f"interval_{name}"] = rho, _percentiles(drawn)
-        found.append(row)
-    return found
+            resampled, right = _weighted_means(sides[name], weights), _weighted_means(sides["right"], weights)
+            rhos = np.array([_rank_correlation(value, other) for value, other in zip(resampled, right, strict=True)])
+            row[f"rho_{name}"], row[f"interval_{name}"] = rho, _percentile_interval(rhos)
+        rows.append(row)
+    return rows
 
 
-def _weighted(side: Floats, weights: Floats) -> Floats:
+def _weighted_means(side: Floats, weights: Floats) -> Floats:
     """Return [draw, arm]: weighted means over traces of side[trace, arm]."""
     known = np.isfinite(side)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -242,13 +242,13 @@ def _weighted(side: Floats, weights: Floats) -> Floats:
     return mean
 
 
-def _rho(one: Floats, other: Floats) -> float:
-    known = np.isfinite(one) & np.isfinite(other)
+def _rank_correlation(first: Floats, second: Floats) -> float:
+    known = np.isfinite(first) & np.isfinite(second)
     # Rounded, so that means of the same answers in another order are equal.
-    return spearman(np.round(one[known], 9), np.round(other[known], 9)) if known.sum() >= LEAST else math.nan
+    return spearman(np.round(first[known], 9), np.round(second[known], 9)) if known.sum() >= MIN_PAIRS else math.nan
 
 
-def held_out(folder: Path, pair: Pair, policies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+def correlate_held_out(folder: Path, pair: Pair, policies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
     """Return for each budget rho of every arm's mean share of needed tokens retained, on development
     problems, with its accuracy in the sealed confirmation; None if the study is not sealed.
 
@@ -256,13 +256,15 @@ def held_out(folder: Path, pair: Pair, policies: Sequence[Mapping[str, Any]]) ->
     """
     if not (folder / "seal.json").exists():
         return None
-    lanes = study_files.read(folder).lanes
+    lanes = study_files.read_study(folder).lanes
     means = lanes.groupby(["model", "task", "budget", "arm"])["correct"].mean().to_dict()
-    found = []
+    rows = []
     for row in policies:
-        both = [(one["kept"], means.get((*pair, row["budget"], one["arm"]), math.nan)) for one in row["arms"]]
-        table = np.array(both, dtype=np.float64).reshape(-1, 2)
-        rho = _rho(table[:, 0], table[:, 1])
+        pairs = [
+            (arm_row["kept"], means.get((*pair, row["budget"], arm_row["arm"]), math.nan)) for arm_row in row["arms"]
+        ]
+        table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+        rho = _rank_correlation(table[:, 0], table[:, 1])
         arms = int(np.isfinite(table).all(axis=1).sum())
-        found.append({"budget": row["budget"], "arms": arms, "rho": None if math.isnan(rho) else rho})
-    return found
+        rows.append({"budget": row["budget"], "arms": arms, "rho": None if math.isnan(rho) else rho})
+    return rows

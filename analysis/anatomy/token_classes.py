@@ -16,6 +16,6 @@ def class_of(piece: str) -> str:
         return "special"
     if piece.isspace():
         return "space"
-    if any(sign.isdigit() for sign in piece):
+    if any(character.isdigit() for character in piece):
         return "number"
-    return "word" if any(sign.isalpha() for sign in piece) else "punctuation"
+    return "word" if any(character.isalpha() for character in piece) else "punctuation"

@@ -8,11 +8,11 @@ Each check is a function from numbers to a NamedTuple or a number, so that other
 May import: analysis.rules, analysis.stats, analysis.output, analysis.selection; numpy, scipy, statsmodels.
 """
 
+from analysis.claims.family_tests import Best, best_of, count_passing
 from analysis.claims.granularity import Fit, counts, fit
-from analysis.claims.printed_p import Agreement, agreement, correlation_p
+from analysis.claims.printed_p import Agreement, check_agreement, correlation_p
 from analysis.claims.proportions import Bounds, boschloo, fisher, paired_bounds
-from analysis.claims.rounding import Range, rounding
-from analysis.claims.several import Best, best_of, passing
+from analysis.claims.rounding import Range, rounding_range
 
 __all__ = [
     "Agreement",
@@ -20,14 +20,14 @@ __all__ = [
     "Bounds",
     "Fit",
     "Range",
-    "agreement",
     "best_of",
     "boschloo",
+    "check_agreement",
     "correlation_p",
+    "count_passing",
     "counts",
     "fisher",
     "fit",
     "paired_bounds",
-    "passing",
-    "rounding",
+    "rounding_range",
 ]

@@ -14,79 +14,77 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.claims.markdown import document
-from analysis.claims.reading import ClaimError, Paper, read
-from analysis.claims.verdicts import findings, table_findings
-from analysis.output import phases
-from analysis.output.command import named, said
-from analysis.output.phases import phase
-from analysis.output.printed import dumps
-from protocol.evidence.bytes.shown import print_bytes, put
+from analysis.claims.markdown import format_document
+from analysis.claims.paper_file import ClaimError, Paper, read_paper
+from analysis.claims.verdicts import judge_claims, judge_tables
+from protocol.formats import progress_display
+from protocol.formats.argument_parser import build_parser, format_refusal
+from protocol.formats.escape import print_bytes, print_escaped
+from protocol.formats.json_text import dumps
+from protocol.formats.progress_display import phase
 
 __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = named("claims", __doc__)
-    parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE.toml", help="published numbers and claims"
-    )
+    parser = build_parser("claims", __doc__)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.toml", help="published numbers and claims")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print canonical JSON")
     output.add_argument("--markdown", type=Path, metavar="FILE", help="write the document there")
     args = parser.parse_args(argv)
     try:
-        with phases.showing(), phase(f"checking the claims of {len(args.files)} files"):
-            papers = [read(path) for path in args.files]
+        with progress_display.show_phases(), phase(f"checking the claims of {len(args.files)} files"):
+            papers = [read_paper(path) for path in args.files]
             if args.markdown:
-                text = document(papers)
+                text = format_document(papers)
                 args.markdown.write_text(text, encoding="utf-8")
             else:
-                text = dumps({"papers": [_data(paper) for paper in papers]}) if args.json else _text(papers)
+                text = dumps({"papers": [_to_json(paper) for paper in papers]}) if args.json else _format_text(papers)
         if not args.markdown:
             print_bytes(text)
     except (ClaimError, OSError) as error:
-        put(f"{type(error).__name__}: {said(error)}\n", sys.stderr)
+        print_escaped(f"{type(error).__name__}: {format_refusal(error)}\n", sys.stderr)
         return 2
     return 0
 
 
-def _data(paper: Paper) -> dict[str, Any]:
+def _to_json(paper: Paper) -> dict[str, Any]:
     return {
         "key": paper.key,
         "title": paper.title,
         "tables": [
-            {"id": found.table.id, "impossible": list(found.impossible), "because": found.because}
-            for found in table_findings(paper)
+            {"id": finding.table.id, "impossible": list(finding.impossible), "because": finding.because}
+            for finding in judge_tables(paper)
         ],
         "claims": [
             {
-                "id": found.claim.id,
-                "where": found.claim.where,
-                "sentence": found.claim.sentence,
-                "level": found.level,
-                "verdict": found.verdict,
-                "numbers": found.numbers,
-                "because": found.because,
+                "id": finding.claim.id,
+                "where": finding.claim.where,
+                "sentence": finding.claim.sentence,
+                "level": finding.level,
+                "verdict": finding.verdict,
+                "numbers": finding.numbers,
+                "because": finding.because,
             }
-            for found in findings(paper)
+            for finding in judge_claims(paper)
         ],
     }
 
 
-def _text(papers: Sequence[Paper]) -> str:
+def _format_text(papers: Sequence[Paper]) -> str:
     lines: list[str] = []
-    number: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for paper in papers:
         lines += [paper.title, ""]
-        lines += [f"{found.table.id:24} {found.because}" for found in table_findings(paper)]
+        lines += [f"{finding.table.id:24} {finding.because}" for finding in judge_tables(paper)]
         lines.append("")
-        for found in findings(paper):
-            number[found.level, found.verdict] += 1
-            lines.append(f"{found.claim.id:6} {found.level:12} {found.verdict:16} {found.claim.sentence}")
-            lines.append(f"{'':6} {found.because} [{found.numbers}]")
+        for finding in judge_claims(paper):
+            counts[finding.level, finding.verdict] += 1
+            lines.append(f"{finding.claim.id:6} {finding.level:12} {finding.verdict:16} {finding.claim.sentence}")
+            lines.append(f"{'':6} {finding.because} [{finding.numbers}]")
         lines.append("")
-    counted = (f"{level} {verdict}: {times}" for (level, verdict), times in sorted(number.items()))
+    counted = (f"{level} {verdict}: {count}" for (level, verdict), count in sorted(counts.items()))
     return "\n".join([*lines, "; ".join(counted)]).rstrip()
 
 

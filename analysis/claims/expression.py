@@ -30,7 +30,7 @@ from analysis.claims import quantity
 from analysis.claims.functions import FUNCTIONS, INFERENTIAL, LOGIC
 from analysis.claims.levels import Level, Word, computed_from, level_of
 from analysis.claims.quantity import Answer, Quantity, computed
-from analysis.claims.rounding import Range, rounding
+from analysis.claims.rounding import Range, rounding_range
 
 __all__ = ["Cells", "ExpressionError", "decide"]
 
@@ -54,7 +54,7 @@ def decide(form: str, cells: Cells, names: Mapping[str, str | tuple[str, ...]]) 
     Raises ExpressionError.
     """
     try:
-        answer = _Reading(form, cells, names).value(_parsed(form), {})
+        answer = _Evaluator(form, cells, names).evaluate(_parse(form), {})
     except ExpressionError:
         raise
     except (ValueError, TypeError, ZeroDivisionError, AttributeError, KeyError) as error:
@@ -64,7 +64,7 @@ def decide(form: str, cells: Cells, names: Mapping[str, str | tuple[str, ...]]) 
     return answer
 
 
-def _parsed(form: str) -> ast.expr:
+def _parse(form: str) -> ast.expr:
     try:
         return ast.parse(form.strip(), mode="eval").body
     except SyntaxError as error:
@@ -72,12 +72,12 @@ def _parsed(form: str) -> ast.expr:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _Evaluator:
     source: str
     cells: Cells
     names: Mapping[str, str | tuple[str, ...]]
 
-    def value(self, node: ast.expr, scope: Mapping[str, Any]) -> Any:
+    def evaluate(self, node: ast.expr, scope: Mapping[str, Any]) -> Any:
         match node:
             case ast.Constant(value=str() as word):
                 return word
@@ -86,81 +86,77 @@ class _Reading:
             case ast.Constant(value=int() | float()):
                 return self._literal(node)
             case ast.Name(id=name):
-                return scope[name] if name in scope else self._named(name)
+                return scope[name] if name in scope else self._resolve_name(name)
             case ast.List(elts=parts) | ast.Tuple(elts=parts):
-                return [self.value(part, scope) for part in parts]
+                return [self.evaluate(part, scope) for part in parts]
             case ast.GeneratorExp() | ast.ListComp():
-                return [self.value(node.elt, inner) for inner in self._scopes(node.generators, scope)]
+                return [self.evaluate(node.elt, inner) for inner in self._bind_generators(node.generators, scope)]
             case ast.BinOp() if type(node.op) in ARITHMETIC:
                 left, right = self._operand(node.left, scope), self._operand(node.right, scope)
                 return quantity.combine(ARITHMETIC[type(node.op)], left, right)
             case ast.UnaryOp(op=ast.USub()):
-                return quantity.combine("-", computed(0), self.value(node.operand, scope))
+                return quantity.combine("-", computed(0), self.evaluate(node.operand, scope))
             case ast.UnaryOp(op=ast.Not()):
-                return quantity.negated(self.value(node.operand, scope))
+                return quantity.negate(self.evaluate(node.operand, scope))
             case ast.BoolOp():
-                answers = [self.value(part, scope) for part in node.values]
+                answers = [self.evaluate(part, scope) for part in node.values]
                 return (quantity.every if isinstance(node.op, ast.And) else quantity.some)(answers)
             case ast.Compare():
-                return self._compared(node, scope)
+                return self._compare_chain(node, scope)
             case ast.Lambda():
-                return lambda *values: self.value(
+                return lambda *values: self.evaluate(
                     node.body, {**scope, **dict(zip((a.arg for a in node.args.args), values, strict=True))}
                 )
             case ast.Call(func=ast.Name(id="v"), args=args, keywords=[]):
-                return self._cell(*(self.value(arg, scope) for arg in args))
+                return self._cell(*(self.evaluate(arg, scope) for arg in args))
             case ast.Call(func=ast.Name(id="each"), args=args, keywords=[]):
-                return self._printed(*(self.value(arg, scope) for arg in args))
+                return self._printed_cells(*(self.evaluate(arg, scope) for arg in args))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-                given = [self.value(arg, scope) for arg in args]
+                arguments = [self.evaluate(arg, scope) for arg in args]
                 if name in FUNCTIONS and name not in scope:
-                    return _reached(FUNCTIONS[name](*given), name, given)
-                return (scope.get(name) or self._named(name))(*given)
+                    return _with_level(FUNCTIONS[name](*arguments), name, arguments)
+                return (scope.get(name) or self._resolve_name(name))(*arguments)
         raise ExpressionError(f"{ast.get_source_segment(self.source, node)!r} is not in this notation")
 
     def _literal(self, node: ast.expr) -> Quantity:
         """Return an exact number that nevertheless equals whatever rounds to it."""
         text = (ast.get_source_segment(self.source, node) or "").replace("_", "")
-        ends = rounding("0" + text if text.startswith(".") else text)
+        ends = rounding_range("0" + text if text.startswith(".") else text)
         exact = (ends.low + ends.high) / 2
         point = Range(exact, exact)
         return Quantity(ends if "." in text else point, point, text)
 
     def _operand(self, node: ast.expr, scope: Mapping[str, Any]) -> Quantity:
-        value: Quantity = self.value(node, scope)
+        value: Quantity = self.evaluate(node, scope)
         return computed(value.counted.low) if isinstance(node, ast.Constant) else value
 
-    def _named(self, name: str) -> Any:
+    def _resolve_name(self, name: str) -> Any:
         if name not in self.names:
             raise ExpressionError(f"{name!r} is no function, list or form of this file")
-        found = self.names[name]
-        if isinstance(found, tuple):
-            return list(found)
-        return _Reading(found, self.cells, self.names).value(_parsed(found), {})
+        definition = self.names[name]
+        if isinstance(definition, tuple):
+            return list(definition)
+        return _Evaluator(definition, self.cells, self.names).evaluate(_parse(definition), {})
 
     def _cell(self, table: str, *parts: str) -> Quantity | str:
-        found = self.cells.cell(table, "|".join(parts))
-        if found is None:
+        cell = self.cells.cell(table, "|".join(parts))
+        if cell is None:
             raise ExpressionError(f"table {table!r} has no cell {'|'.join(parts)!r}")
-        return Word(found, Level.TRANSCRIBED) if isinstance(found, str) else found
+        return Word(cell, Level.TRANSCRIBED) if isinstance(cell, str) else cell
 
-    def _printed(self, *parts: str | list[str]) -> list[Quantity | str]:
+    def _printed_cells(self, *parts: str | list[str]) -> list[Quantity | str]:
         choices = [part if isinstance(part, list) else [part] for part in parts]
-        found = (self.cells.cell(table, "|".join(name)) for table, *name in itertools.product(*choices))
-        return [
-            Word(cell, Level.TRANSCRIBED) if isinstance(cell, str) else cell
-            for cell in found
-            if cell is not None
-        ]
+        cells = (self.cells.cell(table, "|".join(name)) for table, *name in itertools.product(*choices))
+        return [Word(cell, Level.TRANSCRIBED) if isinstance(cell, str) else cell for cell in cells if cell is not None]
 
-    def _scopes(
+    def _bind_generators(
         self, generators: list[ast.comprehension], scope: Mapping[str, Any]
     ) -> Iterator[Mapping[str, Any]]:
         if not generators:
             yield scope
             return
         first, *rest = generators
-        for item in self.value(first.iter, scope):
+        for item in self.evaluate(first.iter, scope):
             match first.target:
                 case ast.Name(id=name):
                     inner = {**scope, name: item}
@@ -169,19 +165,19 @@ class _Reading:
                     inner = {**scope, **dict(bound)}
                 case _:
                     raise ExpressionError("a comprehension binds names only")
-            if all(self.value(test, inner).truth for test in first.ifs):
-                yield from self._scopes(rest, inner)
+            if all(self.evaluate(test, inner).truth for test in first.ifs):
+                yield from self._bind_generators(rest, inner)
 
-    def _compared(self, node: ast.Compare, scope: Mapping[str, Any]) -> Answer:
-        values = [self.value(part, scope) for part in (node.left, *node.comparators)]
-        return quantity.every(map(_one, values, node.ops, values[1:]))
+    def _compare_chain(self, node: ast.Compare, scope: Mapping[str, Any]) -> Answer:
+        values = [self.evaluate(part, scope) for part in (node.left, *node.comparators)]
+        return quantity.every(map(_compare_pair, values, node.ops, values[1:]))
 
 
-def _reached(result: Any, name: str, given: list[Any]) -> Any:
+def _with_level(result: Any, name: str, arguments: list[Any]) -> Any:
     """Return the result of a function with the level that its arguments and the function imply."""
     if name in LOGIC:
         return result
-    level = computed_from(given, Level.INFERENCE if name in INFERENTIAL else Level.ARITHMETIC)
+    level = computed_from(arguments, Level.INFERENCE if name in INFERENTIAL else Level.ARITHMETIC)
     match result:
         case Quantity():
             return dataclasses.replace(result, level=level)
@@ -190,7 +186,7 @@ def _reached(result: Any, name: str, given: list[Any]) -> Any:
     return Word(result, level)
 
 
-def _one(left: Any, operator: ast.cmpop, right: Any) -> Answer:
+def _compare_pair(left: Any, operator: ast.cmpop, right: Any) -> Answer:
     if isinstance(operator, ast.In | ast.NotIn):
         truth = (left in right) == isinstance(operator, ast.In)
         return Answer(truth, (f"{left} in {right}",), level_of([left, right]))
@@ -198,9 +194,7 @@ def _one(left: Any, operator: ast.cmpop, right: Any) -> Answer:
     if isinstance(left, Quantity) and isinstance(right, Quantity):
         return quantity.compare(symbol, left, right)
     if isinstance(left, str) and isinstance(right, str) and symbol in ("==", "!="):
-        return Answer(
-            (left == right) == (symbol == "=="), (f"{left} {symbol} {right}",), level_of([left, right])
-        )
+        return Answer((left == right) == (symbol == "=="), (f"{left} {symbol} {right}",), level_of([left, right]))
     if isinstance(left, Answer) or isinstance(right, Answer):
         raise ExpressionError("a truth is joined by and, or, not; it is not compared")
     raise ExpressionError(f"{left!r} {symbol} {right!r} compares different kinds")

@@ -1,5 +1,4 @@
-"""Tests whether a printed mean can come from n answers (GRIM: Brown & Heathers 2017, for k draws a problem).
-"""
+"""Tests whether a printed mean can come from n answers (GRIM: Brown & Heathers 2017, for k draws a problem)."""
 
 import math
 from collections.abc import Sequence
@@ -45,5 +44,5 @@ def chance(unit: Fraction, answers: int) -> Fraction:
     steps = math.floor(1 / unit)
     half = unit / 2
     rounded = (Range(i * unit - half, i * unit + half) for i in range(steps + 1))
-    possible = sum(bool(counts(each, answers)) for each in rounded)
+    possible = sum(bool(counts(interval, answers)) for interval in rounded)
     return Fraction(possible, steps + 1)

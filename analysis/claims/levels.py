@@ -37,8 +37,8 @@ def level_of(value: Any) -> Level:
     """Return the highest level of a value, or of anything in a list of values."""
     if isinstance(value, list | tuple) and not hasattr(value, "level"):
         return max(map(level_of, value), default=Level.LITERAL)
-    found: Level = getattr(value, "level", Level.LITERAL)
-    return found
+    level: Level = getattr(value, "level", Level.LITERAL)
+    return level
 
 
 def computed_from(values: Iterable[Any], least: Level = Level.ARITHMETIC) -> Level:

@@ -7,7 +7,7 @@ from scipy import stats
 
 from analysis.claims.rounding import Range
 
-__all__ = ["FACTOR", "Agreement", "agreement", "correlation_p", "correlations_apart_p"]
+__all__ = ["FACTOR", "Agreement", "check_agreement", "correlation_p", "correlations_differ_p"]
 
 FACTOR = 2  # allowed ratio of a resampled p to the normal one; more is a disagreement
 
@@ -24,7 +24,7 @@ class Agreement(NamedTuple):
     size: bool
 
 
-def agreement(effect: Range, low: Range, high: Range, p: Range, level: float = 0.95) -> Agreement:
+def check_agreement(effect: Range, low: Range, high: Range, p: Range, level: float = 0.95) -> Agreement:
     """Check a printed p against a printed effect and its interval, with the benefit of rounding."""
     if low.low > high.high:
         raise ValueError("interval: its lower end lies above its upper end")
@@ -45,19 +45,14 @@ def agreement(effect: Range, low: Range, high: Range, p: Range, level: float = 0
 def correlation_p(correlation: float, observations: int) -> float:
     """Return the two-sided normal p of Fisher's z of a correlation, also of a rank correlation."""
     if observations < 4 or not -1 < correlation < 1:
-        raise ValueError(
-            f"correlation: {correlation} of {observations} observations has no test; give 4 or more"
-        )
+        raise ValueError(f"correlation: {correlation} of {observations} observations has no test; give 4 or more")
     return float(2 * stats.norm.sf(abs(atanh(correlation)) * sqrt(observations - 3)))
 
 
-def correlations_apart_p(first: float, observations: int, second: float, others: int) -> float:
-    """Return the two-sided normal p that two correlations of different observations are equal, by Fisher's z.
-    """
+def correlations_differ_p(first: float, observations: int, second: float, others: int) -> float:
+    """Return the two-sided normal p that two correlations of different observations are equal, by Fisher's z."""
     for correlation, number in ((first, observations), (second, others)):
         if number < 4 or not -1 < correlation < 1:
-            raise ValueError(
-                f"correlation: {correlation} of {number} observations has no test; give 4 or more"
-            )
+            raise ValueError(f"correlation: {correlation} of {number} observations has no test; give 4 or more")
     error = sqrt(1 / (observations - 3) + 1 / (others - 3))
     return float(2 * stats.norm.sf(abs(atanh(first) - atanh(second)) / error))

@@ -25,8 +25,8 @@ def paired_bounds(first: int, second: int, problems: int) -> Bounds:
     least |first - second| and at most what the margins allow; the test is made for each possible number.
     Valid for one answer a problem. Raises ValueError for counts outside 0 to `problems`.
     """
-    _check(first, problems)
-    _check(second, problems)
+    _check_count(first, problems)
+    _check_count(second, problems)
     gap = abs(first - second)
     most = min(first + second, 2 * problems - first - second)
     possible = [(_sign_test(discordant, gap), discordant) for discordant in range(gap, most + 1, 2)]
@@ -40,8 +40,8 @@ def fisher(first: int, of_first: int, second: int, of_second: int) -> Fraction:
     It is the probability of all tables with these margins that are at most as probable as the printed one.
     The test is conservative.
     """
-    _check(first, of_first)
-    _check(second, of_second)
+    _check_count(first, of_first)
+    _check_count(second, of_second)
     right, total = first + second, of_first + of_second
     ways = [comb(of_first, k) * comb(of_second, right - k) for k in range(right + 1)]
     return Fraction(sum(way for way in ways if way <= ways[first]), comb(total, right))
@@ -51,8 +51,8 @@ def boschloo(first: int, of_first: int, second: int, of_second: int) -> float:
     """Return the two-sided p of Boschloo's exact test (1970): Fisher's p as the statistic, over all values of
     the common share. It is used since Fisher's test is conservative, which would count against the authors.
     """
-    _check(first, of_first)
-    _check(second, of_second)
+    _check_count(first, of_first)
+    _check_count(second, of_second)
     if first / of_first == second / of_second:
         return 1.0
     table = [[first, second], [of_first - first, of_second - second]]
@@ -64,6 +64,6 @@ def _sign_test(discordant: int, gap: int) -> Fraction:
     return min(Fraction(1), Fraction(2 * sum(comb(discordant, k) for k in range(smaller + 1)), 2**discordant))
 
 
-def _check(count: int, of: int) -> None:
-    if not 0 <= count <= of or of < 1:
-        raise ValueError(f"count: {count} of {of} answers is impossible")
+def _check_count(count: int, total: int) -> None:
+    if not 0 <= count <= total or total < 1:
+        raise ValueError(f"count: {count} of {total} answers is impossible")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from analysis.claims.levels import Level, computed_from, level_of
 from analysis.claims.rounding import Range
 
-__all__ = ["Answer", "Quantity", "absolute", "combine", "compare", "computed", "every", "negated", "some"]
+__all__ = ["Answer", "Quantity", "absolute", "combine", "compare", "computed", "every", "negate", "some"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Quantity:
 
     @property
     def text(self) -> str:
-        return self.name or _range(self.counted)
+        return self.name or _format_range(self.counted)
 
     @property
     def middle(self) -> Fraction:
@@ -64,8 +64,8 @@ def computed(value: float | Fraction, upper: float | Fraction | None = None, nam
 
 def combine(symbol: str, left: Quantity, right: Quantity) -> Quantity:
     """Combine two quantities by interval arithmetic. Raises ZeroDivisionError if the divisor may be zero."""
-    printed = _combined(symbol, left.printed, right.printed)
-    counted = _combined(symbol, left.counted, right.counted)
+    printed = _combine_ranges(symbol, left.printed, right.printed)
+    counted = _combine_ranges(symbol, left.counted, right.counted)
     return Quantity(printed, counted, level=computed_from((left, right)))
 
 
@@ -84,10 +84,10 @@ def compare(symbol: str, left: Quantity, right: Quantity) -> Answer:
     """
     a, b = left.counted, right.counted
     if symbol in ("==", "!="):
-        truth: bool | None = _meet(left.printed, right.printed) == (symbol == "==")
-        left_text, right_text = (value.name or _range(value.printed) for value in (left, right))
-        same = level_of((left, right)) if left.name and right.name else computed_from((left, right))
-        return Answer(truth, (f"{left_text} {symbol} {right_text}",), same)
+        truth: bool | None = _overlap(left.printed, right.printed) == (symbol == "==")
+        left_text, right_text = (value.name or _format_range(value.printed) for value in (left, right))
+        level = level_of((left, right)) if left.name and right.name else computed_from((left, right))
+        return Answer(truth, (f"{left_text} {symbol} {right_text}",), level)
     if symbol in ("<", "<="):
         return compare({"<": ">", "<=": ">="}[symbol], right, left)._replace(
             reasons=(f"{left.text} {symbol} {right.text}",)
@@ -100,21 +100,20 @@ def compare(symbol: str, left: Quantity, right: Quantity) -> Answer:
 
 
 def every(answers: Iterable[Answer]) -> Answer:
-    """Return whether all answers are true (Kleene's logic); reasons: those false, else those open, else all.
-    """
-    return _joined(tuple(answers), decisive=False)
+    """Return whether all answers are true (Kleene's logic); reasons: those false, else those open, else all."""
+    return _join_answers(tuple(answers), decisive=False)
 
 
 def some(answers: Iterable[Answer]) -> Answer:
-    return _joined(tuple(answers), decisive=True)
+    return _join_answers(tuple(answers), decisive=True)
 
 
-def negated(answer: Answer) -> Answer:
+def negate(answer: Answer) -> Answer:
     truth = None if answer.truth is None else not answer.truth
     return Answer(truth, tuple(f"not ({reason})" for reason in answer.reasons), answer.level)
 
 
-def _joined(answers: Sequence[Answer], *, decisive: bool) -> Answer:
+def _join_answers(answers: Sequence[Answer], *, decisive: bool) -> Answer:
     """Join answers. One decisive answer is enough, so the lowest level among the decisive ones counts.
     Otherwise all are needed, and one that compares only literals makes the result a literal.
     """
@@ -122,26 +121,25 @@ def _joined(answers: Sequence[Answer], *, decisive: bool) -> Answer:
     if any(answer.level is Level.LITERAL and answer.truth is not None for answer in answers):
         level = Level.LITERAL
     for truth in (decisive, None):
-        found = [answer for answer in answers if answer.truth is truth]
-        if found:
-            lowest = min(answer.level for answer in found)
-            return Answer(truth, _reasons(found), lowest if truth is decisive else level)
-    return Answer(not decisive, _reasons(answers), level)
+        matching = [answer for answer in answers if answer.truth is truth]
+        if matching:
+            lowest = min(answer.level for answer in matching)
+            return Answer(truth, _distinct_reasons(matching), lowest if truth is decisive else level)
+    return Answer(not decisive, _distinct_reasons(answers), level)
 
 
-def _reasons(answers: Iterable[Answer]) -> tuple[str, ...]:
+def _distinct_reasons(answers: Iterable[Answer]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reason for answer in answers for reason in answer.reasons))
 
 
-def _meet(a: Range, b: Range) -> bool:
-    """Return whether two ranges overlap. Neighbours such as 0.255 and 0.256 touch and do not count as equal.
-    """
+def _overlap(a: Range, b: Range) -> bool:
+    """Return whether two ranges overlap. Neighbours such as 0.255 and 0.256 touch and do not count as equal."""
     if a.low == a.high or b.low == b.high:
         return a.low <= b.high and b.low <= a.high
     return a.low < b.high and b.low < a.high
 
 
-def _combined(symbol: str, a: Range, b: Range) -> Range:
+def _combine_ranges(symbol: str, a: Range, b: Range) -> Range:
     operation: Callable[[Fraction, Fraction], Fraction] = {
         "+": Fraction.__add__,
         "-": Fraction.__sub__,
@@ -154,10 +152,10 @@ def _combined(symbol: str, a: Range, b: Range) -> Range:
     return Range(min(ends), max(ends))
 
 
-def _range(ends: Range) -> str:
-    low, high = _short(ends.low), _short(ends.high)
+def _format_range(ends: Range) -> str:
+    low, high = _format_number(ends.low), _format_number(ends.high)
     return low if low == high else f"{low} to {high}"
 
 
-def _short(value: Fraction) -> str:
+def _format_number(value: Fraction) -> str:
     return str(value.numerator) if value.denominator == 1 else f"{float(value):.4g}"

@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-__all__ = ["Range", "rounding"]
+__all__ = ["Range", "rounding_range"]
 
 NUMBER = re.compile(r"[+-]?[0-9]+(\.([0-9]+))?")
 BELOW = re.compile(r"<([0-9]+(\.[0-9]+)?)")
@@ -17,7 +17,7 @@ class Range(NamedTuple):
     high: Fraction
 
 
-def rounding(text: str) -> Range:
+def rounding_range(text: str) -> Range:
     """Return all values within half a unit of the last printed digit.
 
     Both ends are included, so that rounding half up and half to even are both allowed. "<0.01" is [0, 0.01].
@@ -28,8 +28,6 @@ def rounding(text: str) -> Range:
         return Range(Fraction(0), Fraction(below[1]))
     number = NUMBER.fullmatch(text)
     if not number:
-        raise ValueError(
-            f"{text!r} is not a printed decimal; write it as in the paper, such as 0.750 or +4.79"
-        )
+        raise ValueError(f"{text!r} is not a printed decimal; write it as in the paper, such as 0.750 or +4.79")
     half = Fraction(1, 2 * 10 ** len(number[2] or ""))
     return Range(Fraction(text) - half, Fraction(text) + half)

@@ -7,14 +7,14 @@ from typing import NamedTuple
 from analysis.claims import granularity
 from analysis.claims.expression import ExpressionError, decide
 from analysis.claims.levels import Level
+from analysis.claims.paper_file import UNITS, Claim, ClaimError, Paper, Table
 from analysis.claims.quantity import Answer
-from analysis.claims.reading import UNITS, Claim, ClaimError, Paper, Table
 from analysis.claims.rounding import Range
 
-__all__ = ["CONTRADICTED", "UNCHECKED", "VERDICTS", "Finding", "TableFinding", "findings", "table_findings"]
+__all__ = ["CONTRADICTED", "UNCHECKED", "VERDICTS", "Finding", "TableFinding", "judge_claims", "judge_tables"]
 
-SHOWN = 3  # comparisons that are printed for a claim
-LIMIT = 64  # draws a problem up to which all are tried
+MAX_COMPARISONS = 3  # comparisons that are printed for a claim
+MAX_DRAWS = 64  # draws a problem up to which all are tried
 
 VERDICTS: Mapping[Level, Mapping[bool | None, str]] = MappingProxyType(
     {
@@ -60,22 +60,22 @@ class TableFinding(NamedTuple):
     because: str
 
 
-def findings(paper: Paper) -> list[Finding]:
+def judge_claims(paper: Paper) -> list[Finding]:
     """Judge every claim. Raises ClaimError for a form that cannot be evaluated, naming the claim."""
-    return [_finding(paper, claim) for claim in paper.claims]
+    return [_judge_claim(paper, claim) for claim in paper.claims]
 
 
-def table_findings(paper: Paper) -> list[TableFinding]:
-    return [_table(table) for table in paper.tables.values()]
+def judge_tables(paper: Paper) -> list[TableFinding]:
+    return [_judge_table(table) for table in paper.tables.values()]
 
 
-def _finding(paper: Paper, claim: Claim) -> Finding:
+def _judge_claim(paper: Paper, claim: Claim) -> Finding:
     try:
         holds = decide(claim.holds, paper, paper.names)
         carried = decide(claim.carried, paper, paper.names) if claim.carried else holds
     except ExpressionError as error:
         raise ClaimError(f"{paper.key}: claim {claim.id}: {error}") from error
-    _refuse(paper, claim, holds, carried)
+    _check_levels(paper, claim, holds, carried)
     unprinted = holds.truth is None and any(reason.startswith("not printed") for reason in holds.reasons)
     decisive = holds if holds.truth is False or unprinted or claim.cannot else carried
     verdict = VERDICTS[decisive.level][decisive.truth] if decisive.level else UNCHECKED[1]
@@ -85,24 +85,24 @@ def _finding(paper: Paper, claim: Claim) -> Finding:
     elif claim.cannot and holds.truth is not False:
         level, verdict, because = "none", UNCHECKED[0], claim.cannot
     because = claim.note or because or SENTENCES[verdict]
-    return Finding(claim, level, verdict, _shown(decisive.reasons), because)
+    return Finding(claim, level, verdict, _format_reasons(decisive.reasons), because)
 
 
-def _refuse(paper: Paper, claim: Claim, holds: Answer, carried: Answer) -> None:
+def _check_levels(paper: Paper, claim: Claim, holds: Answer, carried: Answer) -> None:
     """Refuse a claim that compares only literals, and one that is `carried` without a test."""
-    where = f"{paper.key}: claim {claim.id}: "
+    prefix = f"{paper.key}: claim {claim.id}: "
     if holds.level is Level.LITERAL and holds.truth is not None:
-        raise ClaimError(f"{where}holds compares no printed number; transcribe what it compares into a table")
+        raise ClaimError(f"{prefix}holds compares no printed number; transcribe what it compares into a table")
     if claim.carried and carried.level is not Level.INFERENCE:
-        raise ClaimError(f"{where}carried is decided without a test or interval of printed numbers; name one")
+        raise ClaimError(f"{prefix}carried is decided without a test or interval of printed numbers; name one")
 
 
-def _shown(reasons: Sequence[str]) -> str:
-    more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
-    return "; ".join(reasons[:SHOWN]) + more
+def _format_reasons(reasons: Sequence[str]) -> str:
+    more = f"; and {len(reasons) - MAX_COMPARISONS} more" if len(reasons) > MAX_COMPARISONS else ""
+    return "; ".join(reasons[:MAX_COMPARISONS]) + more
 
 
-def _table(table: Table) -> TableFinding:
+def _judge_table(table: Table) -> TableFinding:
     names = [name for name in table.values if table.n[name] is not None]
     if table.kind not in ("answers", "differences"):
         because = {
@@ -113,51 +113,47 @@ def _table(table: Table) -> TableFinding:
         return TableFinding(table, (), because)
     if not names:
         return TableFinding(table, (), "The number of problems is not printed: any value is possible.")
-    ends = {name: _share(table, name) for name in names}
+    ends = {name: _share_range(table, name) for name in names}
     if table.draws is None:
-        return TableFinding(table, (), _unknown_draws(table, ends))
-    impossible = tuple(
-        name for name in names if not granularity.counts(ends[name], (table.n[name] or 1) * table.draws)
-    )
-    return TableFinding(table, impossible, _known_draws(table, ends, impossible))
+        return TableFinding(table, (), _describe_unknown_draws(table, ends))
+    impossible = tuple(name for name in names if not granularity.counts(ends[name], (table.n[name] or 1) * table.draws))
+    return TableFinding(table, impossible, _describe_known_draws(table, ends, impossible))
 
 
-def _share(table: Table, name: str) -> Range:
-    printed, scale = table.ends(name), UNITS[table.unit]
+def _share_range(table: Table, name: str) -> Range:
+    printed, scale = table.printed_range(name), UNITS[table.unit]
     assert printed is not None  # the parser refuses words in such a table
     return Range(printed.low / scale, printed.high / scale)
 
 
-def _known_draws(table: Table, ends: dict[str, Range], impossible: tuple[str, ...]) -> str:
-    what = "differences" if table.kind == "differences" else "means"
+def _describe_known_draws(table: Table, ends: dict[str, Range], impossible: tuple[str, ...]) -> str:
+    noun = "differences" if table.kind == "differences" else "means"
     draws = table.draws or 1
     kinds = {(ends[name].high - ends[name].low, (table.n[name] or 1) * draws) for name in ends}
     chance = max(float(granularity.chance(unit, answers)) for unit, answers in kinds)
-    said = f"{len(ends) - len(impossible)} of {len(ends)} values are possible {what}."
+    text = f"{len(ends) - len(impossible)} of {len(ends)} values are possible {noun}."
     for n in sorted({table.n[name] or 1 for name in impossible}):
-        here = [name for name in impossible if table.n[name] == n]
-        values = ", ".join(f"{table.values[name]} ({name})" for name in here)
-        fitting = _fitting({name: ends[name] for name in here}, table)
-        could = f"; it would be possible with {fitting[0]} draws a problem" if fitting else ""
-        said += (
-            f" Cannot come from {n} problems with {draws} answer{'s' * (draws > 1)} each: {values}{could}."
-        )
-    weak = ": a weak check." if chance > 0.5 else "."
-    return f"{said} By chance {100 * chance:.0f} % of such decimals would pass{weak}"
+        names = [name for name in impossible if table.n[name] == n]
+        values = ", ".join(f"{table.values[name]} ({name})" for name in names)
+        fitting = _possible_draws({name: ends[name] for name in names}, table)
+        suggestion = f"; it would be possible with {fitting[0]} draws a problem" if fitting else ""
+        text += f" Cannot come from {n} problems with {draws} answer{'s' * (draws > 1)} each: {values}{suggestion}."
+    remark = ": a weak check." if chance > 0.5 else "."
+    return f"{text} By chance {100 * chance:.0f} % of such decimals would pass{remark}"
 
 
-def _unknown_draws(table: Table, ends: dict[str, Range]) -> str:
-    fitting = _fitting(ends, table)
+def _describe_unknown_draws(table: Table, ends: dict[str, Range]) -> str:
+    fitting = _possible_draws(ends, table)
     if not fitting:
-        return f"The draws are not printed, and no number up to {LIMIT} a problem makes all values possible."
+        return f"The draws are not printed, and no number up to {MAX_DRAWS} a problem makes all values possible."
     few = ", ".join(map(str, fitting[:5])) + (" or more" if len(fitting) > 5 else "")
     return f"The draws are not printed; all values are possible with {few} answers a problem."
 
 
-def _fitting(ends: dict[str, Range], table: Table) -> list[int]:
+def _possible_draws(ends: dict[str, Range], table: Table) -> list[int]:
     """Return the draws a problem at which all these values are possible."""
     return [
         draws
-        for draws in range(1, LIMIT + 1)
+        for draws in range(1, MAX_DRAWS + 1)
         if all(granularity.counts(mean, (table.n[name] or 1) * draws) for name, mean in ends.items())
     ]

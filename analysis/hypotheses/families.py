@@ -7,8 +7,15 @@ stricter than its "Killed", which a gate that is not better gets too.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from analysis.hypotheses.declared import ROOT, SURFACES, ancestors, gates, held_against, surface
-from analysis.hypotheses.outcomes import FEW, SLOTS, Record, canonical
+from analysis.hypotheses.policy_hypotheses import (
+    FAMILY_OF_COMPONENT,
+    ROOT,
+    family_of,
+    gate_comparators,
+    list_ancestors,
+    list_gates,
+)
+from analysis.hypotheses.study_outcomes import FEW, SLOTS, PolicyRecord, canonical_name
 
 __all__ = [
     "CLOSED",
@@ -18,12 +25,12 @@ __all__ = [
     "SURVIVED",
     "UNDECIDED",
     "Family",
-    "died_of",
-    "families",
-    "fate",
-    "fates",
-    "tells",
-    "why",
+    "exclusion_reason",
+    "failure_modes",
+    "judge_families",
+    "judge_gate",
+    "judge_gates",
+    "uninformative_reasons",
 ]
 
 SURVIVED, FAILED, UNDECIDED, NOT_TESTED = "survived", "failed", "undecided", "not tested"
@@ -33,67 +40,67 @@ STATE = "state"
 
 class Family(NamedTuple):
     name: str
-    standing: str
+    status: str
     """Open, closed, or not tested: no registered contrast compares an attempt with `1d` or its ancestors."""
     attempts: Mapping[str, str]
     """Gate -> its verdict."""
 
 
-def fate(name: str, records: Iterable[Record]) -> str:
+def judge_gate(name: str, records: Iterable[PolicyRecord]) -> str:
     """Return the verdict on a gate, by its registered contrasts with the policies that it starts from.
 
     It failed if a study that decides (its rule confirmed or refuted) has two models or more and 200 problems
     in every contrast, and on each model it is worse in some cell and better in none. It survived if it is
     better in some and worse in none. If studies disagree, and in all other cases, it is undecided.
     """
-    own = list(_kindred(name, records))
-    if not own:
+    related = list(_related_records(name, records))
+    if not related:
         return NOT_TESTED
-    said = {_in_a_study(name, record) for record in own} - {UNDECIDED}
-    return said.pop() if len(said) == 1 else UNDECIDED
+    verdicts = {_judge_in_study(name, record) for record in related} - {UNDECIDED}
+    return verdicts.pop() if len(verdicts) == 1 else UNDECIDED
 
 
-def why(name: str, records: Iterable[Record]) -> list[str]:
+def uninformative_reasons(name: str, records: Iterable[PolicyRecord]) -> list[str]:
     """Return why no study that compared a gate says anything about it; empty if one may."""
-    reasons = [tells(name, one) for one in _kindred(name, records)]
+    reasons = [exclusion_reason(name, record) for record in _related_records(name, records)]
     return list(dict.fromkeys(reasons)) if all(reasons) else []
 
 
-def fates(records: Sequence[Record]) -> dict[str, str]:
+def judge_gates(records: Sequence[PolicyRecord]) -> dict[str, str]:
     """Return the verdict on every gate."""
-    return {name: fate(name, records) for name in gates()}
+    return {name: judge_gate(name, records) for name in list_gates()}
 
 
-def died_of(name: str, records: Iterable[Record]) -> list[str]:
+def failure_modes(name: str, records: Iterable[PolicyRecord]) -> list[str]:
     """Return the failure modes of the studies in which a gate failed; empty unless it failed."""
-    own = list(_kindred(name, records))
-    if fate(name, own) != FAILED:
+    related = list(_related_records(name, records))
+    if judge_gate(name, related) != FAILED:
         return []
-    where = [one for one in own if _in_a_study(name, one) == FAILED]
-    return list(dict.fromkeys(mode for one in where for mode in one.modes))
+    failing = [record for record in related if _judge_in_study(name, record) == FAILED]
+    return list(dict.fromkeys(mode for record in failing for mode in record.modes))
 
 
-def families(records: Sequence[Record]) -> list[Family]:
-    found = fates(records)
-    return [_family(name, found) for name in dict.fromkeys(SURFACES.values())]
+def judge_families(records: Sequence[PolicyRecord]) -> list[Family]:
+    verdicts = judge_gates(records)
+    return [_judge_family(name, verdicts) for name in dict.fromkeys(FAMILY_OF_COMPONENT.values())]
 
 
-def _family(name: str, found: Mapping[str, str]) -> Family:
-    attempts = {gate: said for gate, said in found.items() if surface(gate) == name}
-    words = set(attempts.values())
-    standing = CLOSED if words == {FAILED} else NOT_TESTED if words <= {NOT_TESTED} else OPEN
-    return Family(name, standing, attempts)
+def _judge_family(name: str, verdicts: Mapping[str, str]) -> Family:
+    attempts = {gate: verdict for gate, verdict in verdicts.items() if family_of(gate) == name}
+    distinct = set(attempts.values())
+    status = CLOSED if distinct == {FAILED} else NOT_TESTED if distinct <= {NOT_TESTED} else OPEN
+    return Family(name, status, attempts)
 
 
-def _kindred(name: str, records: Iterable[Record]) -> Iterator[Record]:
+def _related_records(name: str, records: Iterable[PolicyRecord]) -> Iterator[PolicyRecord]:
     """Yield the records of the gate in studies that compare it with `1d` or another ancestor."""
-    kin = {ROOT, *map(canonical, ancestors(name))}
+    kin = {ROOT, *map(canonical_name, list_ancestors(name))}
     for record in records:
-        if record.policy == canonical(name) and any(one.policy in kin for one in record.against):
+        if record.policy == canonical_name(name) and any(comparison.policy in kin for comparison in record.comparisons):
             yield record
 
 
-def tells(name: str, record: Record) -> str:
+def exclusion_reason(name: str, record: PolicyRecord) -> str:
     """Return why a study says nothing about a gate that it compared; empty if it may.
 
     A comparator that differs from the gate in more than its own component, or other settings, make another
@@ -102,24 +109,24 @@ def tells(name: str, record: Record) -> str:
     """
     if record.changed:
         return "run with other settings"
-    if not {one.policy for one in record.against} & set(map(canonical, held_against(name))):
+    if not {comparison.policy for comparison in record.comparisons} & set(map(canonical_name, gate_comparators(name))):
         return "compared with what differs in more than its component"
-    if set(record.alike) & {ROOT, *map(canonical, ancestors(name))}:
+    if set(record.alike) & {ROOT, *map(canonical_name, list_ancestors(name))}:
         return "kept the slots of what it starts from"
-    if surface(name) == STATE and record.study.memory == SLOTS:
+    if family_of(name) == STATE and record.study.memory == SLOTS:
         return "compared at equal slots, not bytes"
     return ""
 
 
-def _in_a_study(name: str, record: Record) -> str:
-    if not record.study.decides or tells(name, record):
+def _judge_in_study(name: str, record: PolicyRecord) -> str:
+    if not record.study.decides or exclusion_reason(name, record):
         return UNDECIDED
-    parents = set(map(canonical, held_against(name)))
-    against = [one for one in record.against if one.policy in parents]
-    models = {model for one in against for model in one.models}
-    better = {model for one in against for model in one.better}
-    worse = {model for one in against for model in one.worse}
-    if len(models) < 2 or min(one.problems[0] for one in against) < FEW:
+    parents = set(map(canonical_name, gate_comparators(name)))
+    against = [comparison for comparison in record.comparisons if comparison.policy in parents]
+    models = {model for comparison in against for model in comparison.models}
+    better = {model for comparison in against for model in comparison.better}
+    worse = {model for comparison in against for model in comparison.worse}
+    if len(models) < 2 or min(comparison.problems[0] for comparison in against) < FEW:
         return UNDECIDED
     if worse == models and not better:
         return FAILED

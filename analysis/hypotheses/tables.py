@@ -3,24 +3,24 @@
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from analysis.hypotheses import families, paper
-from analysis.hypotheses.declared import DECLARED, gates, surface
-from analysis.hypotheses.outcomes import Against, Record, canonical, compared
+from analysis.hypotheses import families, paper_table
+from analysis.hypotheses.policy_hypotheses import HYPOTHESES, family_of, list_gates
+from analysis.hypotheses.study_outcomes import Comparison, PolicyRecord, canonical_name, select_compared
 
 __all__ = [
     "ATTEMPTS",
+    "EXPLANATIONS",
     "FAMILIES",
     "METHODS",
     "MODES",
     "QUOTED",
     "REGISTERED",
-    "SAID",
-    "attempts",
-    "families_of",
-    "methods",
-    "quoted",
-    "registered",
-    "unjudged",
+    "attempt_rows",
+    "family_rows",
+    "method_rows",
+    "quoted_rows",
+    "registered_rows",
+    "unjudged_sentences",
 ]
 
 FAMILIES = ("family", "here", "attempts", "failed", "survived", "undecided", "not tested")
@@ -52,7 +52,7 @@ REGISTERED = (
     "failure modes that it shows",
 )
 QUOTED = ("family", "gate", "hypothesis tested", "verdict", "failure mode", "the policies here")
-SAID: Mapping[str, tuple[str, ...]] = MappingProxyType(
+EXPLANATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "gates": (
             "A gate is a policy that starts from a mode of TriAttention, such as 1d, and is to be better by "
@@ -90,90 +90,95 @@ SAID: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """The explanation of each table."""
-MODES = tuple(paper.MODES.items())
-MANY = 3  # names in a cell, at most
+MODES = tuple(paper_table.FAILURE_MODES.items())
+MAX_NAMES = 3  # names in a cell, at most
 
 
-def families_of(records: Sequence[Record]) -> list[list[str]]:
+def family_rows(records: Sequence[PolicyRecord]) -> list[list[str]]:
     """Return a row for each family of intervention, in the paper's order."""
     rows = []
-    for family in families.families(records):
-        words = list(family.attempts.values())
-        said = (families.FAILED, families.SURVIVED, families.UNDECIDED, families.NOT_TESTED)
-        rows.append([family.name, family.standing, str(len(words)), *(str(words.count(one)) for one in said)])
-    return rows
-
-
-def attempts(records: Sequence[Record]) -> list[list[str]]:
-    """Return a row for each gate."""
-    found, rows = families.fates(records), []
-    for name in gates():
-        row, theirs = DECLARED[name], paper.said(name)
-        quoted = "" if theirs is None else f"{theirs.verdict}: {theirs.mode}"
-        died = ", ".join(families.died_of(name, records))
-        whose = [name, surface(name), row.parent, row.component, row.hypothesis]
-        here = ": ".join(filter(None, (found[name], "; ".join(families.why(name, records)))))
-        rows.append([*whose, here, died, quoted])
-    return rows
-
-
-def methods(names: Iterable[str], records: Sequence[Record]) -> list[list[str]]:
-    """Return a row for each of these policies that is no gate."""
-    own, rows = set(gates()), []
-    for name in names:
-        if name in own:
-            continue
-        row = DECLARED[name]
-        component = row.component or ("nothing" if row.parent else "")
+    for family in families.judge_families(records):
+        verdicts = list(family.attempts.values())
+        order = (families.FAILED, families.SURVIVED, families.UNDECIDED, families.NOT_TESTED)
         rows.append(
-            [name, row.parent, component, row.hypothesis, ", ".join(_studies(name, records)) or "none"]
+            [family.name, family.status, str(len(verdicts)), *(str(verdicts.count(verdict)) for verdict in order)]
         )
     return rows
 
 
-def registered(records: Iterable[Record]) -> list[list[str]]:
+def attempt_rows(records: Sequence[PolicyRecord]) -> list[list[str]]:
+    """Return a row for each gate."""
+    verdicts, rows = families.judge_gates(records), []
+    for name in list_gates():
+        row, paper_gate = HYPOTHESES[name], paper_table.quoted_gate(name)
+        quoted = "" if paper_gate is None else f"{paper_gate.verdict}: {paper_gate.mode}"
+        modes = ", ".join(families.failure_modes(name, records))
+        cells = [name, family_of(name), row.parent, row.component, row.hypothesis]
+        outcome = ": ".join(filter(None, (verdicts[name], "; ".join(families.uninformative_reasons(name, records)))))
+        rows.append([*cells, outcome, modes, quoted])
+    return rows
+
+
+def method_rows(names: Iterable[str], records: Sequence[PolicyRecord]) -> list[list[str]]:
+    """Return a row for each of these policies that is no gate."""
+    gate_names, rows = set(list_gates()), []
+    for name in names:
+        if name in gate_names:
+            continue
+        row = HYPOTHESES[name]
+        component = row.component or ("nothing" if row.parent else "")
+        rows.append([name, row.parent, component, row.hypothesis, ", ".join(_study_names(name, records)) or "none"])
+    return rows
+
+
+def registered_rows(records: Iterable[PolicyRecord]) -> list[list[str]]:
     """Return a row for each policy in each study that compared it, oldest study first."""
-    return [_registered(record) for record in compared(records)]
+    return [_registered_row(record) for record in select_compared(records)]
 
 
-def unjudged(records: Iterable[Record]) -> list[str]:
+def unjudged_sentences(records: Iterable[PolicyRecord]) -> list[str]:
     """Return a sentence for each registration without a verdict."""
     studies = {record.study for record in records if not record.study.judged}
-    return [f"{one.name} ({one.when}): {one.said}." for one in sorted(studies, key=lambda one: one.order)]
-
-
-def quoted() -> list[list[str]]:
-    """Return Table 1 of the paper."""
-    return [[*one[:-1], ", ".join(one.ours)] for one in paper.SAID]
-
-
-def _registered(record: Record) -> list[str]:
-    sizes = [size for one in record.against for size in one.problems]
-    models = dict.fromkeys(model for one in record.against for model in one.models)
-    counts = (_count(record.against, name) for name in ("cells", "better", "worse", "unmatched"))
     return [
-        record.study.when,
+        f"{study.name} ({study.date}): {study.verdict_text}."
+        for study in sorted(studies, key=lambda study: study.order)
+    ]
+
+
+def quoted_rows() -> list[list[str]]:
+    """Return Table 1 of the paper."""
+    return [[*gate[:-1], ", ".join(gate.policies)] for gate in paper_table.QUOTED_GATES]
+
+
+def _registered_row(record: PolicyRecord) -> list[str]:
+    sizes = [size for comparison in record.comparisons for size in comparison.problems]
+    models = dict.fromkeys(model for comparison in record.comparisons for model in comparison.models)
+    counts = (_count_text(record.comparisons, name) for name in ("cells", "better", "worse", "unmatched"))
+    return [
+        record.study.date,
         record.study.name,
         record.arm or record.policy,
         record.role,
-        _names([one.policy for one in record.against]),
+        _names_text([comparison.policy for comparison in record.comparisons]),
         record.study.memory,
         *counts,
         str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}",
         ", ".join(models),
-        record.study.said,
+        record.study.verdict_text,
         "; ".join(record.notes),
     ]
 
 
-def _count(against: Iterable[Against], name: str) -> str:
-    counts = (getattr(one, name) for one in against)
-    return str(sum(one if isinstance(one, int) else len(one) for one in counts))
+def _count_text(comparisons: Iterable[Comparison], name: str) -> str:
+    counts = (getattr(value, name) for value in comparisons)
+    return str(sum(value if isinstance(value, int) else len(value) for value in counts))
 
 
-def _names(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= MANY else f"{len(names)} policies"
+def _names_text(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= MAX_NAMES else f"{len(names)} policies"
 
 
-def _studies(name: str, records: Iterable[Record]) -> list[str]:
-    return list(dict.fromkeys(one.study.name for one in compared(records) if one.policy == canonical(name)))
+def _study_names(name: str, records: Iterable[PolicyRecord]) -> list[str]:
+    return list(
+        dict.fromkeys(record.study.name for record in select_compared(records) if record.policy == canonical_name(name))
+    )

@@ -6,13 +6,24 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from analysis.rules.gates import WON, Family, Gate, Outcome, all_lost, due, lost, ordinary, ungraded, unseen
-from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, gain, harmed
-from analysis.rules.sentences import more_right, significant
+from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, RuleText, charged_gain, harm_p
+from analysis.rules.self_test_cases import (
+    WON,
+    Case,
+    Outcome,
+    PlannedFamily,
+    as_loss,
+    cannot_confirm,
+    lose_all,
+    make_case,
+    standard_cases,
+    ungraded_cases,
+)
+from analysis.rules.sentences import accuracy_clause, significance_sentences
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
-__all__ = ["RULE", "Cell", "cells", "letter"]
+__all__ = ["RULE", "RoleCell", "branch_letter", "role_cells"]
 
 FIELDS = (
     Field("primary_model", "model", "The model on which it has to be better.", "chain-qwen2"),
@@ -20,7 +31,7 @@ FIELDS = (
 )
 
 
-class Cell(NamedTuple):
+class RoleCell(NamedTuple):
     """The part of a contrast that decides the letter. role: of its model, "primary" or "transfer"."""
 
     role: str
@@ -28,7 +39,7 @@ class Cell(NamedTuple):
     p: float
 
 
-def letter(cells: Sequence[Cell], *, symmetric: bool = False, alpha: float = 0.05) -> str:
+def branch_letter(cells: Sequence[RoleCell], *, symmetric: bool = False, alpha: float = 0.05) -> str:
     """Return branch "A", "B" or "C", as the paper registers it.
 
     A  some primary cell has delta > 0 at p < alpha, the mean delta of the transfer cells is positive, and
@@ -46,17 +57,17 @@ def letter(cells: Sequence[Cell], *, symmetric: bool = False, alpha: float = 0.0
     if not any(cell.delta > 0 and cell.p < alpha for cell in primary):
         return "C"
     guarded = cells if symmetric else transfer
-    harmless = not any(_negative(cell, alpha) for cell in guarded)
-    return "A" if sum(cell.delta for cell in transfer) > 0 and harmless else "B"
+    is_harmless = not any(_is_negative(cell, alpha) for cell in guarded)
+    return "A" if sum(cell.delta for cell in transfer) > 0 and is_harmless else "B"
 
 
-def cells(contrasts: Sequence[Contrast], decision: Decision) -> list[Cell]:
+def role_cells(contrasts: Sequence[Contrast], decision: Decision) -> list[RoleCell]:
     """Return the contrasts with the roles of their models; `branch_letter` refuses a third model. Wins are
     charged for memory, losses are not.
     """
     roles = {decision["primary_model"]: "primary", decision["transfer_model"]: "transfer"}
     return [
-        Cell(roles.get(contrast.model, contrast.model), gain(contrast), harmed(contrast))
+        RoleCell(roles.get(contrast.model, contrast.model), charged_gain(contrast), harm_p(contrast))
         for contrast in contrasts
     ]
 
@@ -79,20 +90,20 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     4.9 % at the corrected level).
     """
     alpha = float(decision["alpha"])
-    seen = cells(contrasts, decision)
-    branch = letter(seen, alpha=alpha)
+    model_cells = role_cells(contrasts, decision)
+    branch = branch_letter(model_cells, alpha=alpha)
     if branch == "A":
-        harmless = letter(seen, symmetric=True, alpha=alpha) == "A"
-        fair = all(contrast.matched for contrast in contrasts)
-        return CONFIRMED if harmless and fair else INCONCLUSIVE
+        is_harmless = branch_letter(model_cells, symmetric=True, alpha=alpha) == "A"
+        is_matched = all(contrast.matched for contrast in contrasts)
+        return CONFIRMED if is_harmless and is_matched else INCONCLUSIVE
     role = "transfer" if branch == "B" else "primary"
-    pairs = zip(contrasts, seen, strict=True)
-    decisive = [(one, cell._replace(p=one.p)) for one, cell in pairs if cell.role == role]
-    losing = any(contrast.matched and _negative(cell, alpha / len(decisive)) for contrast, cell in decisive)
-    return REFUTED if losing else INCONCLUSIVE
+    pairs = zip(contrasts, model_cells, strict=True)
+    decisive = [(member, cell._replace(p=member.p)) for member, cell in pairs if cell.role == role]
+    is_losing = any(contrast.matched and _is_negative(cell, alpha / len(decisive)) for contrast, cell in decisive)
+    return REFUTED if is_losing else INCONCLUSIVE
 
 
-def _negative(cell: Cell, alpha: float) -> bool:
+def _is_negative(cell: RoleCell, alpha: float) -> bool:
     return cell.delta < 0 and cell.p < alpha
 
 
@@ -100,63 +111,66 @@ def refusal(decision: Decision, family: int) -> Refusal | None:
     if METHODS[decision["method"]].family:
         return Refusal(
             "method",
-            "max-t is for whole families, and branch takes each contrast at alpha; "
-            "name bootstrap, t or sign-flip",
+            "max-t is for whole families, and branch takes each contrast at alpha; name bootstrap, t or sign-flip",
         )
     if decision["primary_model"] == decision["transfer_model"]:
         return Refusal("transfer_model", "name another model than primary_model")
     return None
 
 
-def gates(family: Family) -> dict[str, Gate]:
+def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
     alpha = family.alpha
-    primary, transfer = (family.at(family.decision[f"{role}_model"]) for role in ("primary", "transfer"))
-    seen = [index for index in primary if family.best(index) < alpha]
-    if not seen:
-        raise unseen(family, primary, 1, alpha)
-    first, other = seen[0], max(transfer, key=lambda index: family.contrasts[index].problems)
-    won = {first: family.whole(first), other: family.whole(other)}
-    losing = won | all_lost(family, primary)
-    found = {
-        WON: due(CONFIRMED, won),
-        **ordinary(family),
-        "no primary contrast is won": due(INCONCLUSIVE, won | {first: Outcome()}),
-        "the transfer contrasts show no difference": due(INCONCLUSIVE, won | {other: Outcome()}),
-        "the sign of the transfer contrasts is flipped": due(INCONCLUSIVE, won | {other: Outcome(lost=1)}),
-        "the primary contrasts are lost": due(REFUTED, losing),
-        "the primary contrasts are lost with unmatched caches": due(INCONCLUSIVE, losing, *primary),
-        "a primary contrast that is won has unmatched caches": due(INCONCLUSIVE, won, first),
-        "a transfer contrast has unmatched caches": due(INCONCLUSIVE, won, other),
-        **ungraded(family, won, first),
+    primary, transfer = (family.model_indices(family.decision[f"{role}_model"]) for role in ("primary", "transfer"))
+    winnable = [index for index in primary if family.smallest_p(index) < alpha]
+    if not winnable:
+        raise cannot_confirm(family, primary, 1, alpha)
+    primary_index, transfer_index = winnable[0], max(transfer, key=lambda index: family.contrasts[index].problems)
+    wins = {primary_index: family.largest_win(primary_index), transfer_index: family.largest_win(transfer_index)}
+    losing = wins | lose_all(family, primary)
+    cases = {
+        WON: make_case(CONFIRMED, wins),
+        **standard_cases(family),
+        "no primary contrast is won": make_case(INCONCLUSIVE, wins | {primary_index: Outcome()}),
+        "the transfer contrasts show no difference": make_case(INCONCLUSIVE, wins | {transfer_index: Outcome()}),
+        "the sign of the transfer contrasts is flipped": make_case(
+            INCONCLUSIVE, wins | {transfer_index: Outcome(lost=1)}
+        ),
+        "the primary contrasts are lost": make_case(REFUTED, losing),
+        "the primary contrasts are lost with unmatched caches": make_case(INCONCLUSIVE, losing, *primary),
+        "a primary contrast that is won has unmatched caches": make_case(INCONCLUSIVE, wins, primary_index),
+        "a transfer contrast has unmatched caches": make_case(INCONCLUSIVE, wins, transfer_index),
+        **ungraded_cases(family, wins, primary_index),
     }
-    if family.best(other) < alpha:
-        flipped = won | all_lost(family, [other])
-        found["a transfer contrast is lost"] = due(REFUTED, flipped)
-        found["a transfer contrast is lost with unmatched caches"] = due(INCONCLUSIVE, flipped, other)
-    if just := family.between(first, max(family.corrected, alpha / 8), alpha):
-        found["a primary win just reaches alpha"] = due(CONFIRMED, won | {first: just})
-    if short := family.between(first, alpha, 4 * alpha):
-        found["a primary win falls short of alpha"] = due(INCONCLUSIVE, won | {first: short})
-    of_primary, of_transfer = (alpha / len(indices) for indices in (primary, transfer))
-    if len(primary) > 1 and (harm := family.between(first, of_primary, alpha)):
-        found["a primary loss falls short of the level of a loss"] = due(INCONCLUSIVE, {first: lost(harm)})
-    others = [index for index in primary if index != first]
-    if others and (harm := family.between(others[-1], alpha / 8, alpha)):
-        mixed = won | {others[-1]: lost(harm)}
-        found["a primary contrast is lost while another is won"] = due(INCONCLUSIVE, mixed)
-    spare = [index for index in transfer if index != other]
-    if spare and (loss := family.between(spare[-1], of_transfer / 8, of_transfer)):
-        turned = won | {spare[-1]: lost(loss)}
-        found["a transfer contrast is lost while another is won by more"] = due(REFUTED, turned)
-    return found
+    if family.smallest_p(transfer_index) < alpha:
+        flipped = wins | lose_all(family, [transfer_index])
+        cases["a transfer contrast is lost"] = make_case(REFUTED, flipped)
+        cases["a transfer contrast is lost with unmatched caches"] = make_case(INCONCLUSIVE, flipped, transfer_index)
+    if narrow_win := family.win_between(primary_index, max(family.corrected, alpha / 8), alpha):
+        cases["a primary win just reaches alpha"] = make_case(CONFIRMED, wins | {primary_index: narrow_win})
+    if short_win := family.win_between(primary_index, alpha, 4 * alpha):
+        cases["a primary win falls short of alpha"] = make_case(INCONCLUSIVE, wins | {primary_index: short_win})
+    primary_level, transfer_level = (alpha / len(indices) for indices in (primary, transfer))
+    if len(primary) > 1 and (harm := family.win_between(primary_index, primary_level, alpha)):
+        cases["a primary loss falls short of the level of a loss"] = make_case(
+            INCONCLUSIVE, {primary_index: as_loss(harm)}
+        )
+    others = [index for index in primary if index != primary_index]
+    if others and (harm := family.win_between(others[-1], alpha / 8, alpha)):
+        mixed = wins | {others[-1]: as_loss(harm)}
+        cases["a primary contrast is lost while another is won"] = make_case(INCONCLUSIVE, mixed)
+    spare = [index for index in transfer if index != transfer_index]
+    if spare and (loss := family.win_between(spare[-1], transfer_level / 8, transfer_level)):
+        mixed_transfer = wins | {spare[-1]: as_loss(loss)}
+        cases["a transfer contrast is lost while another is won by more"] = make_case(REFUTED, mixed_transfer)
+    return cases
 
 
 def report(contrasts: Sequence[Contrast], decision: Decision) -> dict[str, Any]:
-    seen, alpha = cells(contrasts, decision), float(decision["alpha"])
+    model_cells, alpha = role_cells(contrasts, decision), float(decision["alpha"])
     return {
         "branch": {
-            "registered": letter(seen, alpha=alpha),
-            "symmetric": letter(seen, symmetric=True, alpha=alpha),
+            "registered": branch_letter(model_cells, alpha=alpha),
+            "symmetric": branch_letter(model_cells, symmetric=True, alpha=alpha),
         }
     }
 
@@ -164,7 +178,7 @@ def report(contrasts: Sequence[Contrast], decision: Decision) -> dict[str, Any]:
 def _hypothesis(decision: Decision, checks: Mapping[str, Any]) -> str:
     return (
         f"Hypothesis (directional): at equal measured memory, {decision['subject']} "
-        f"{more_right(decision, checks)} on "
+        f"{accuracy_clause(decision, checks)} on "
         f"{decision['primary_model']}, and is not harmed on {decision['transfer_model']}."
     )
 
@@ -173,8 +187,8 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
     primary, transfer, alpha = (decision[name] for name in ("primary_model", "transfer_model", "alpha"))
     # Older locks have no error rates of the decision; their rule tests a loss at alpha itself and ignores a
     # loss on the primary model if another contrast is won.
-    by_model = "decision_errors" in checks
-    loss = "alpha divided by the number of contrasts on that model" if by_model else alpha
+    has_model_level = "decision_errors" in checks
+    loss = "alpha divided by the number of contrasts on that model" if has_model_level else alpha
     return [
         f"Branch A: some contrast on {primary} favours {decision['subject']} with p below "
         f"{alpha}, the mean difference on {transfer} is positive, and no contrast there "
@@ -182,7 +196,7 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
         "another does not. Branch C: the first does not hold. These p are compared with alpha "
         "itself.",
         "CONFIRMED: branch A, "
-        + (f"no contrast on {primary} goes against {decision['subject']} with p below {alpha}, " * by_model)
+        + (f"no contrast on {primary} goes against {decision['subject']} with p below {alpha}, " * has_model_level)
         + "and in all contrasts both arms held the same memory.",
         f"REFUTED: branch B with a contrast on {transfer}, or branch C with one on {primary}, that "
         f"goes against it with p below {loss}.",
@@ -191,8 +205,8 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
 
 def _proves(judged: Mapping[str, Any]) -> list[str]:
     registered, symmetric = judged["branch"]["registered"], judged["branch"]["symmetric"]
-    said = f"The registered rule gives branch {registered}, its symmetric form branch {symmetric}."
-    return [*significant(judged), said]
+    sentence = f"The registered rule gives branch {registered}, its symmetric form branch {symmetric}."
+    return [*significance_sentences(judged), sentence]
 
 
 def _line(judged: Mapping[str, Any]) -> str:
@@ -200,8 +214,8 @@ def _line(judged: Mapping[str, Any]) -> str:
 
 
 def _letters(judged: Mapping[str, Any]) -> tuple[str, ...]:
-    given = judged["branch"]
-    return (f"branch {given['registered']}", f"symmetric {given['symmetric']}") if given else ()
+    letters = judged["branch"]
+    return (f"branch {letters['registered']}", f"symmetric {letters['symmetric']}") if letters else ()
 
 
 MEANING = (
@@ -214,5 +228,5 @@ MEANING = (
     "contrast on the transfer model, or branch C with one on the primary model, at the level of the "
     "locked rule. INCONCLUSIVE: otherwise."
 )
-WORDS = Words(_hypothesis, _criteria, _proves, MEANING, _line, letters=_letters)
-RULE = Rule(FIELDS, refusal, verdict, gates, WORDS, report)
+TEXT = RuleText(_hypothesis, _criteria, _proves, MEANING, _line, letters=_letters)
+RULE = Rule(FIELDS, refusal, verdict, self_test_cases, TEXT, report)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from analysis.rules import non_inferior
-from analysis.rules.margins import Side, limits, lossless
+from analysis.rules.margin_rules import MarginText, margin_limits, margin_rule
 from analysis.rules.rule import Contrast, Decision
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
@@ -15,21 +15,21 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     CONFIRMED also needs p_better at most alpha.
     """
     margin, alpha = float(decision["margin"]), float(decision["alpha"])
-    if any(contrast.matched and limits(contrast).low > margin for contrast in contrasts):
+    if any(contrast.matched and margin_limits(contrast).low > margin for contrast in contrasts):
         return REFUTED
-    below = non_inferior.verdict(contrasts, decision)
-    if below != CONFIRMED or all(limits(contrast).p_better <= alpha for contrast in contrasts):
-        return below
+    lower_verdict = non_inferior.verdict(contrasts, decision)
+    if lower_verdict != CONFIRMED or all(margin_limits(contrast).p_better <= alpha for contrast in contrasts):
+        return lower_verdict
     return INCONCLUSIVE
 
 
-RULE = lossless(
-    Side(
+RULE = margin_rule(
+    MarginText(
         differs="differs",
         differed="differed",
-        wins=REFUTED,
-        both=True,
-        open="",
+        wins_verdict=REFUTED,
+        is_two_sided=True,
+        caveat="",
         line="within",
         meaning=(
             "CONFIRMED asks that every contrast rules out a difference of the registered margin or more, in "

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from analysis.rules.margins import Side, limits, lossless
-from analysis.rules.rule import Contrast, Decision, whole
+from analysis.rules.margin_rules import MarginText, margin_limits, margin_rule
+from analysis.rules.rule import Contrast, Decision, require_contrasts
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
 __all__ = ["RULE", "verdict"]
@@ -20,19 +20,19 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     REFUTED, so that limits are at alpha / m. Unmatched contrasts do not refute.
     """
     margin, alpha = float(decision["margin"]), float(decision["alpha"])
-    if any(contrast.matched and limits(contrast).high < -margin for contrast in whole(contrasts)):
+    if any(contrast.matched and margin_limits(contrast).high < -margin for contrast in require_contrasts(contrasts)):
         return REFUTED
-    holds = all(contrast.matched and limits(contrast).p_worse <= alpha for contrast in contrasts)
-    return CONFIRMED if holds else INCONCLUSIVE
+    is_confirmed = all(contrast.matched and margin_limits(contrast).p_worse <= alpha for contrast in contrasts)
+    return CONFIRMED if is_confirmed else INCONCLUSIVE
 
 
-RULE = lossless(
-    Side(
+RULE = margin_rule(
+    MarginText(
         differs="is worse",
         differed="was worse",
-        wins=CONFIRMED,
-        both=False,
-        open=", and in the other direction none was",
+        wins_verdict=CONFIRMED,
+        is_two_sided=False,
+        caveat=", and in the other direction none was",
         line="worse by less than",
         meaning=(
             "CONFIRMED asks that every contrast rules out that the subject is worse by the registered "

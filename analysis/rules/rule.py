@@ -12,7 +12,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from analysis.rules.gates import Family, Gate, PlannedContrast
+from analysis.rules.self_test_cases import Case, PlannedContrast, PlannedFamily
 from analysis.stats.comparison import Margins
 
 __all__ = [
@@ -25,16 +25,16 @@ __all__ = [
     "Field",
     "Refusal",
     "Rule",
-    "Words",
-    "against_full",
-    "amount",
-    "better",
-    "fewest",
-    "gain",
-    "harmed",
-    "sides",
-    "whole",
-    "worse",
+    "RuleText",
+    "arm_pairs",
+    "budget_amount",
+    "charged_gain",
+    "fewest_problems",
+    "harm_p",
+    "is_against_full",
+    "is_better",
+    "is_worse",
+    "require_contrasts",
 ]
 
 FULL = "full"  # the comparator that never evicts, and the budget of its cells
@@ -72,7 +72,7 @@ class Contrast(NamedTuple):
     margins: Margins | None = None  # at alpha / m, if a margin is registered
     memory: float = 1.0  # measured memory of the subject over that of the comparator
     charge: float = 0.0  # accuracy points that excess memory may explain; below 0 for a shortfall
-    plain: float | None = None  # p of no difference, without the memory charge; None if equal to p
+    uncharged_p: float | None = None  # p of no difference, without the memory charge; None if equal to p
 
 
 class Field(NamedTuple):
@@ -91,10 +91,10 @@ class Refusal(NamedTuple):
     """Why a decision cannot be registered."""
 
     field: str
-    says: str  # with the fix, in one clause
+    message: str  # with the fix, in one clause
 
 
-class Words(NamedTuple):
+class RuleText(NamedTuple):
     """Functions that describe a rule. checks: of a lock; judged: a judgement."""
 
     hypothesis: Callable[[Decision, Mapping[str, Any]], str]  # the registered hypothesis, one sentence
@@ -106,7 +106,7 @@ class Words(NamedTuple):
     letters: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda judged: ()  # finer than the verdict
 
 
-def fewest(planned: Sequence[PlannedContrast]) -> int:
+def fewest_problems(planned: Sequence[PlannedContrast]) -> int:
     """Return the index of a contrast with the fewest problems."""
     return min(range(len(planned)), key=lambda index: planned[index].problems)
 
@@ -115,14 +115,14 @@ class Rule(NamedTuple):
     fields: tuple[Field, ...]
     refusal: Callable[[Decision, int], Refusal | None]  # takes a decision and the size of its family
     verdict: Callable[[Sequence[Contrast], Decision], str]
-    gates: Callable[[Family], dict[str, Gate]]  # the first three cases cover the three verdicts
-    words: Words
+    cases: Callable[[PlannedFamily], dict[str, Case]]  # the first three cases cover the three verdicts
+    text: RuleText
     # Further fields of the judgement of a complete study, by name.
     report: Callable[[Sequence[Contrast], Decision], dict[str, Any]] = lambda contrasts, decision: {}
     full: str = "refused"  # whether the full cache may be the comparator: "refused", "allowed" or "asked"
-    ordered: bool = False  # requires two or more budgets of one kind
+    has_ordered_budgets: bool = False  # requires two or more budgets of one kind
     # Indices of contrasts that make CONFIRMED wrong if the subject is worse by the margin in them.
-    lossy: Callable[[Sequence[PlannedContrast]], list[int]] = lambda planned: [fewest(planned)]
+    lossy_indices: Callable[[Sequence[PlannedContrast]], list[int]] = lambda planned: [fewest_problems(planned)]
 
     @property
     def source(self) -> str:
@@ -130,50 +130,50 @@ class Rule(NamedTuple):
         return self.verdict.__module__.replace(".", "/") + ".py"
 
 
-def amount(budget: str) -> Decimal:
+def budget_amount(budget: str) -> Decimal:
     """Return the size of a registered budget, given as text; it orders budgets of one kind."""
     number, _, unit = budget.removesuffix(OF_FULL).removeprefix(BYTES_OF).partition(" ")
     return Decimal(number) * UNITS.get(unit, 1)
 
 
-def against_full(decision: Decision) -> bool:
+def is_against_full(decision: Decision) -> bool:
     """Return whether the only comparator is the full cache; memory is then unequal on purpose."""
     return list(decision["against"]) == [FULL]
 
 
-def sides(decision: Decision) -> list[tuple[str, str]]:
+def arm_pairs(decision: Decision) -> list[tuple[str, str]]:
     """Return the (subject, comparator) pairs that the rule compares in each model, task and budget."""
     arms = [decision["subject"], *(decision.get("others") or ())]
     return [(arm, other) for arm in arms for other in decision["against"]]
 
 
-def whole(contrasts: Sequence[Contrast]) -> Sequence[Contrast]:
+def require_contrasts(contrasts: Sequence[Contrast]) -> Sequence[Contrast]:
     """Return the contrasts. Raises ValueError for an empty family, in which every contrast would pass."""
     if not contrasts:
         raise ValueError("contrasts: an empty family has no verdict; pass at least one contrast")
     return contrasts
 
 
-def gain(contrast: Contrast) -> Fraction:
+def charged_gain(contrast: Contrast) -> Fraction:
     """Return the exact mean difference; a win is reduced by what excess memory may have bought. A loss is not
     changed: that less memory may have caused it refutes no policy, and is no gain either.
     """
-    found = Fraction(contrast.net, contrast.lanes)
-    if contrast.charge > 0 and found > 0:
-        return max(Fraction(0), found - Fraction(min(contrast.charge, 1.0)))
-    return found
+    mean_difference = Fraction(contrast.net, contrast.lanes)
+    if contrast.charge > 0 and mean_difference > 0:
+        return max(Fraction(0), mean_difference - Fraction(min(contrast.charge, 1.0)))
+    return mean_difference
 
 
-def harmed(contrast: Contrast) -> float:
+def harm_p(contrast: Contrast) -> float:
     """Return the p by which a loss may prevent CONFIRMED. A loss is not charged for memory, since a subject
     that was given less memory would otherwise be called harmless.
     """
-    return contrast.p if contrast.plain is None or contrast.net >= 0 else contrast.plain
+    return contrast.p if contrast.uncharged_p is None or contrast.net >= 0 else contrast.uncharged_p
 
 
-def better(contrast: Contrast, alpha: float) -> bool:
+def is_better(contrast: Contrast, alpha: float) -> bool:
     return contrast.matched and contrast.net > 0 and contrast.adjusted <= alpha
 
 
-def worse(contrast: Contrast, alpha: float) -> bool:
+def is_worse(contrast: Contrast, alpha: float) -> bool:
     return contrast.matched and contrast.net < 0 and contrast.adjusted <= alpha

@@ -10,8 +10,7 @@ by Bonferroni.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from analysis.rules.gates import EVEN, LOST, Family, Gate, Outcome, PlannedContrast, due, ungraded
-from analysis.rules.margins import MARGIN, SAVES, equal_or_vacuous, limits, refusal
+from analysis.rules.margin_rules import MARGIN, UNSAVED_CASES, check_equal_answers, margin_limits, refusal
 from analysis.rules.rule import (
     BYTES_OF,
     OF_FULL,
@@ -20,15 +19,25 @@ from analysis.rules.rule import (
     Decision,
     Field,
     Rule,
-    Words,
-    amount,
-    fewest,
-    whole,
+    RuleText,
+    budget_amount,
+    fewest_problems,
+    require_contrasts,
 )
-from analysis.rules.sentences import listed, short
+from analysis.rules.self_test_cases import (
+    EVEN,
+    LOST,
+    Case,
+    Outcome,
+    PlannedContrast,
+    PlannedFamily,
+    make_case,
+    ungraded_cases,
+)
+from analysis.rules.sentences import list_first, strip_zeros
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
-__all__ = ["RULE", "Step", "sequence"]
+__all__ = ["RULE", "BudgetTest", "fixed_sequence"]
 
 FIELDS = (
     MARGIN,
@@ -42,32 +51,32 @@ FIELDS = (
 )
 
 
-class Step(NamedTuple):
+class BudgetTest(NamedTuple):
     """One budget of an arm that was tested."""
 
     budget: str
     passed: bool
     worst: Contrast  # the contrast with the largest p over models and tasks
-    saves: bool  # whether the arm uses less memory than the full cache in every model and task
+    saves_memory: bool  # whether the arm uses less memory than the full cache in every model and task
     memory: float  # the arm's largest memory as a share of the full cache's
 
 
-def sequence(contrasts: Sequence[Contrast], level: float) -> list[Step]:
+def fixed_sequence(contrasts: Sequence[Contrast], level: float) -> list[BudgetTest]:
     """Return the tested budgets of one arm at `level`, from the largest down to the first that fails.
 
     contrasts: of one arm against the full cache, with margin limits. Raises ValueError for none.
     """
-    steps: list[Step] = []
-    for budget in _downwards({contrast.budget for contrast in whole(contrasts)}):
-        here = [contrast for contrast in contrasts if contrast.budget == budget]
-        worst = max(here, key=lambda contrast: limits(contrast).p_worse)
+    steps: list[BudgetTest] = []
+    for budget in _descending({contrast.budget for contrast in require_contrasts(contrasts)}):
+        budget_contrasts = [contrast for contrast in contrasts if contrast.budget == budget]
+        worst = max(budget_contrasts, key=lambda contrast: margin_limits(contrast).p_worse)
         steps.append(
-            Step(
+            BudgetTest(
                 budget,
-                limits(worst).p_worse <= level,
+                margin_limits(worst).p_worse <= level,
                 worst,
-                all(contrast.matched for contrast in here),
-                max(contrast.memory for contrast in here),
+                all(contrast.matched for contrast in budget_contrasts),
+                max(contrast.memory for contrast in budget_contrasts),
             )
         )
         if not steps[-1].passed:
@@ -85,44 +94,48 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
 
     A budget at which it uses as much memory as the full cache may pass, but is never the answer.
     """
-    own = [contrast for contrast in whole(contrasts) if contrast.subject == decision["subject"]]
-    if _smallest(sequence(own, _level(decision))):
+    subject_contrasts = [
+        contrast for contrast in require_contrasts(contrasts) if contrast.subject == decision["subject"]
+    ]
+    if _smallest(fixed_sequence(subject_contrasts, _level(decision))):
         return CONFIRMED
     saving = [
         budget
-        for budget in _downwards({contrast.budget for contrast in own})
-        if all(contrast.matched for contrast in own if contrast.budget == budget)
+        for budget in _descending({contrast.budget for contrast in subject_contrasts})
+        if all(contrast.matched for contrast in subject_contrasts if contrast.budget == budget)
     ]
     margin = float(decision["margin"])
-    if any(limits(contrast).high < -margin for contrast in own if contrast.budget in saving[:1]):
+    if any(margin_limits(contrast).high < -margin for contrast in subject_contrasts if contrast.budget in saving[:1]):
         return REFUTED
     return INCONCLUSIVE
 
 
 def report(contrasts: Sequence[Contrast], decision: Decision) -> dict[str, Any]:
-    found = []
+    arm_reports = []
     for arm in _arms(decision):
-        steps = sequence([one for one in whole(contrasts) if one.subject == arm], _level(decision))
+        steps = fixed_sequence(
+            [contrast for contrast in require_contrasts(contrasts) if contrast.subject == arm], _level(decision)
+        )
         smallest = _smallest(steps)
-        found.append(
+        arm_reports.append(
             {
                 "arm": arm,
                 "level": _decimal(_level(decision)),
-                "steps": [_printed(step) for step in steps],
+                "steps": [_format_step(step) for step in steps],
                 "smallest": smallest and smallest.budget,
                 "memory": smallest and _decimal(smallest.memory),
             }
         )
-    return {"smallest_lossless": found}
+    return {"smallest_lossless": arm_reports}
 
 
-def _printed(step: Step) -> dict[str, Any]:
+def _format_step(step: BudgetTest) -> dict[str, Any]:
     return {
         "budget": step.budget,
         "passed": step.passed,
-        "saves": step.saves,
+        "saves": step.saves_memory,
         "memory": _decimal(step.memory),
-        "p": _decimal(limits(step.worst).p_worse),
+        "p": _decimal(margin_limits(step.worst).p_worse),
         "model": step.worst.model,
         "task": step.worst.task,
     }
@@ -133,8 +146,8 @@ def _decimal(value: float) -> str:
     return f"{value:.6f}"
 
 
-def _smallest(steps: Sequence[Step]) -> Step | None:
-    return next((step for step in reversed(steps) if step.passed and step.saves), None)
+def _smallest(steps: Sequence[BudgetTest]) -> BudgetTest | None:
+    return next((step for step in reversed(steps) if step.passed and step.saves_memory), None)
 
 
 def _arms(decision: Decision) -> list[str]:
@@ -145,55 +158,61 @@ def _level(decision: Decision) -> float:
     return float(decision["alpha"]) / len(_arms(decision))
 
 
-def _downwards(budgets: set[str]) -> list[str]:
+def _descending(budgets: set[str]) -> list[str]:
     """Sort budgets of one kind, such as slots or shares of the prompt, from the largest down."""
-    return sorted(budgets, key=amount, reverse=True)
+    return sorted(budgets, key=budget_amount, reverse=True)
 
 
-def lossy(planned: Sequence[PlannedContrast]) -> list[int]:
+def lossy_indices(planned: Sequence[PlannedContrast]) -> list[int]:
     """Return, for every arm and budget, the contrast with the fewest problems: if the subject is worse by the
     margin in these, none of its budgets is lossless, and CONFIRMED is wrong as often as possible.
     """
     cells: dict[tuple[str, str], list[int]] = {}
-    for index, one in enumerate(planned):
-        cells.setdefault((one.subject, one.budget), []).append(index)
-    return [each[fewest([planned[index] for index in each])] for each in cells.values()]
+    for index, contrast in enumerate(planned):
+        cells.setdefault((contrast.subject, contrast.budget), []).append(index)
+    return [indices[fewest_problems([planned[index] for index in indices])] for indices in cells.values()]
 
 
-def gates(family: Family) -> dict[str, Gate]:
+def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
     """Return the cases, CONFIRMED first: this rule confirms equal answers."""
     margin, level = float(family.decision["margin"]), _level(family.decision)
-    equal_or_vacuous(family, level)
-    of = list(enumerate(family.contrasts))
-    own = [(index, one) for index, one in of if one.subject == family.decision["subject"]]
-    largest, *smaller = _downwards({one.budget for _, one in own})
-    first = [index for index, one in own if one.budget == largest]
-    below = [index for index, one in own if one.budget in smaller]
-    lost = {index: Outcome(lost=one.problems) for index, one in of}
-    some = Outcome(lost=int(margin * family.contrasts[first[-1]].problems))
-    found = {
-        EVEN: due(CONFIRMED, {}),
-        "one contrast of the largest budget is lost by the margin": due(INCONCLUSIVE, {first[-1]: some}),
-        LOST: due(REFUTED, lost),
-        "every contrast is won": due(CONFIRMED, {index: family.whole(index) for index, _ in of}),
-        "one contrast of the largest budget is lost": due(REFUTED, {first[-1]: lost[first[-1]]}),
-        "every smaller budget is lost": due(CONFIRMED, {index: lost[index] for index in below}),
-        "every smaller budget is lost and the largest saves no memory": due(
-            REFUTED, {index: lost[index] for index in below}, *first
+    check_equal_answers(family, level)
+    numbered = list(enumerate(family.contrasts))
+    subject_contrasts = [
+        (index, contrast) for index, contrast in numbered if contrast.subject == family.decision["subject"]
+    ]
+    largest, *smaller = _descending({contrast.budget for _, contrast in subject_contrasts})
+    largest_indices = [index for index, contrast in subject_contrasts if contrast.budget == largest]
+    smaller_indices = [index for index, contrast in subject_contrasts if contrast.budget in smaller]
+    losses = {index: Outcome(lost=contrast.problems) for index, contrast in numbered}
+    loss_by_margin = Outcome(lost=int(margin * family.contrasts[largest_indices[-1]].problems))
+    cases = {
+        EVEN: make_case(CONFIRMED, {}),
+        "one contrast of the largest budget is lost by the margin": make_case(
+            INCONCLUSIVE, {largest_indices[-1]: loss_by_margin}
         ),
-        "the largest budget is lost and saves no memory": due(
-            INCONCLUSIVE, {index: lost[index] for index in first}, *first
+        LOST: make_case(REFUTED, losses),
+        "every contrast is won": make_case(CONFIRMED, {index: family.largest_win(index) for index, _ in numbered}),
+        "one contrast of the largest budget is lost": make_case(
+            REFUTED, {largest_indices[-1]: losses[largest_indices[-1]]}
         ),
-        "the largest budget saves no memory": due(CONFIRMED, {}, *first),
-        SAVES.all: due(INCONCLUSIVE, {}, *(index for index, _ in own)),
-        **ungraded(family, {}, first[-1]),
+        "every smaller budget is lost": make_case(CONFIRMED, {index: losses[index] for index in smaller_indices}),
+        "every smaller budget is lost and the largest saves no memory": make_case(
+            REFUTED, {index: losses[index] for index in smaller_indices}, *largest_indices
+        ),
+        "the largest budget is lost and saves no memory": make_case(
+            INCONCLUSIVE, {index: losses[index] for index in largest_indices}, *largest_indices
+        ),
+        "the largest budget saves no memory": make_case(CONFIRMED, {}, *largest_indices),
+        UNSAVED_CASES.every: make_case(INCONCLUSIVE, {}, *(index for index, _ in subject_contrasts)),
+        **ungraded_cases(family, {}, largest_indices[-1]),
     }
-    others = [index for index, one in of if one.subject != family.decision["subject"]]
+    others = [index for index, contrast in numbered if contrast.subject != family.decision["subject"]]
     if others:
-        found["every contrast of the other arms is lost"] = due(
-            CONFIRMED, {index: lost[index] for index in others}
+        cases["every contrast of the other arms is lost"] = make_case(
+            CONFIRMED, {index: losses[index] for index in others}
         )
-    return found
+    return cases
 
 
 def _hypothesis(decision: Decision, checks: Mapping[str, Any]) -> str:
@@ -220,35 +239,35 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _found(judged: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _arm_reports(judged: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the results by arm; empty for an incomplete study."""
     return list(judged.get("smallest_lossless", ()))
 
 
 def _proves(judged: Mapping[str, Any]) -> list[str]:
-    points = f"{short(judged['margin'])} accuracy points"
+    points = f"{strip_zeros(judged['margin'])} accuracy points"
     facts = [
-        f"{one['arm']} was worse than the full cache by less than {points} down to "
-        f"{_budget(one['smallest'])}, on every model and task, with at most {_percent(one['memory'])} of its "
-        f"memory ({judged['method']}, level {short(one['level'])}, fixed sequence)."
-        for one in _found(judged)
-        if one["smallest"] is not None
+        f"{entry['arm']} was worse than the full cache by less than {points} down to "
+        f"{_describe_budget(entry['smallest'])}, on every model and task, with at most {_format_percent(entry['memory'])} of its "
+        f"memory ({judged['method']}, level {strip_zeros(entry['level'])}, fixed sequence)."
+        for entry in _arm_reports(judged)
+        if entry["smallest"] is not None
     ]
     if judged["verdict"] == REFUTED:
         subject, margin = judged["contrasts"][0]["subject"], float(judged["margin"])
-        saving = [one for one in judged["contrasts"] if one["subject"] == subject and one["saves"]]
-        below = [one for one in saving if float(one["high_margin"]) < -margin]
-        named = [f"{one['model']} {one['task']} at {one['budget']}" for one in below]
+        saving = [entry for entry in judged["contrasts"] if entry["subject"] == subject and entry["saves"]]
+        below = [entry for entry in saving if float(entry["high_margin"]) < -margin]
+        named = [f"{entry['model']} {entry['task']} at {entry['budget']}" for entry in below]
         facts.insert(
             0,
             f"{subject} was worse than the full cache by more than {points} in {len(below)} of its contrasts "
-            f"({judged['method']}, Bonferroni): {listed(named)}.",
+            f"({judged['method']}, Bonferroni): {list_first(named)}.",
         )
     return facts
 
 
 def _limits(judged: Mapping[str, Any]) -> list[str]:
-    points = f"{short(judged['margin'])} accuracy points"
+    points = f"{strip_zeros(judged['margin'])} accuracy points"
     return [
         f"Equality with the full cache: a loss below {points} was allowed at every budget.",
         "Anything at other budgets: those after the first that failed were not tested.",
@@ -258,15 +277,15 @@ def _limits(judged: Mapping[str, Any]) -> list[str]:
 def _line(judged: Mapping[str, Any]) -> str:
     margin, subject = 100 * float(judged["margin"]), judged["contrasts"][0]["subject"]
     within = f"{subject} within {margin:.1f} pp of the full cache"
-    own = next(iter(_found(judged)), None)
-    if own is None:
+    arm_report = next(iter(_arm_reports(judged)), None)
+    if arm_report is None:
         return f"{within}, from the largest budget down"
-    if own["smallest"] is None:
+    if arm_report["smallest"] is None:
         return f"{within} is shown at no budget that saves memory"
-    return f"{within} down to {_budget(own['smallest'])} ({_percent(own['memory'])} of its memory)"
+    return f"{within} down to {_describe_budget(arm_report['smallest'])} ({_format_percent(arm_report['memory'])} of its memory)"
 
 
-def _budget(text: str) -> str:
+def _describe_budget(text: str) -> str:
     if text.endswith(OF_FULL):
         return f"a budget of {text.removesuffix(OF_FULL)} of the full cache's mean use"
     if text.startswith(BYTES_OF):
@@ -276,7 +295,7 @@ def _budget(text: str) -> str:
     return f"a budget of {text} of the prompt" if "." in text else f"{text} slots"
 
 
-def _percent(share: str) -> str:
+def _format_percent(share: str) -> str:
     return f"{100 * float(share):.0f} %"
 
 
@@ -290,10 +309,10 @@ RULE = Rule(
     FIELDS,
     refusal,
     verdict,
-    gates,
-    Words(_hypothesis, _criteria, _proves, MEANING, _line, limits=_limits),
+    self_test_cases,
+    RuleText(_hypothesis, _criteria, _proves, MEANING, _line, limits=_limits),
     report,
     full="asked",
-    ordered=True,
-    lossy=lossy,
+    has_ordered_budgets=True,
+    lossy_indices=lossy_indices,
 )

@@ -3,9 +3,31 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.rules.gates import WON, Family, Gate, Outcome, Vacuous, due, lost, ordinary, ungraded, unseen
-from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, better, harmed, whole, worse
-from analysis.rules.sentences import more_right, significant
+from analysis.rules.rule import (
+    Contrast,
+    Decision,
+    Field,
+    Refusal,
+    Rule,
+    RuleText,
+    harm_p,
+    is_better,
+    is_worse,
+    require_contrasts,
+)
+from analysis.rules.self_test_cases import (
+    WON,
+    Case,
+    Outcome,
+    PlannedFamily,
+    Vacuous,
+    as_loss,
+    cannot_confirm,
+    make_case,
+    standard_cases,
+    ungraded_cases,
+)
+from analysis.rules.sentences import accuracy_clause, significance_sentences
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
@@ -31,14 +53,14 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     ends at zero reaches it: with few discordant problems a percentile interval ends there without evidence.
     """
     needed, alpha = decision["at_least"], float(decision["alpha"])
-    losing = any(worse(contrast, alpha) for contrast in whole(contrasts))
+    is_losing = any(is_worse(contrast, alpha) for contrast in require_contrasts(contrasts))
     possible = sum(contrast.high >= 0 or not contrast.matched for contrast in contrasts)
-    if losing or possible < needed:
+    if is_losing or possible < needed:
         return REFUTED
-    wins = sum(better(contrast, alpha) for contrast in contrasts)
-    harmless = not any(contrast.net < 0 and harmed(contrast) <= alpha for contrast in contrasts)
-    fair = all(contrast.matched for contrast in contrasts)
-    return CONFIRMED if wins >= needed and harmless and fair else INCONCLUSIVE
+    wins = sum(is_better(contrast, alpha) for contrast in contrasts)
+    is_harmless = not any(contrast.net < 0 and harm_p(contrast) <= alpha for contrast in contrasts)
+    is_matched = all(contrast.matched for contrast in contrasts)
+    return CONFIRMED if wins >= needed and is_harmless and is_matched else INCONCLUSIVE
 
 
 def refusal(decision: Decision, family: int) -> Refusal | None:
@@ -48,71 +70,71 @@ def refusal(decision: Decision, family: int) -> Refusal | None:
     return Refusal("at_least", f"{needed} of {family} contrasts never hold; lower it")
 
 
-def gates(family: Family) -> dict[str, Gate]:
+def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
     """Return the cases. Winners are the first contrasts of the family, so that the last one may lose while
     they win, if there is one to spare.
     """
-    every, needed = range(len(family.contrasts)), family.decision["at_least"]
+    indices, needed = range(len(family.contrasts)), family.decision["at_least"]
     alpha, corrected = family.alpha, family.corrected
     if needed < 1:
         raise Vacuous("superior: at_least: no win is asked for; a rule must be able to fail")
-    winners = [index for index in every if family.best(index) <= corrected][:needed]
+    winners = [index for index in indices if family.smallest_p(index) <= corrected][:needed]
     if len(winners) < needed:
-        raise unseen(family, every, needed, corrected)
-    spare = [index for index in every if index not in winners]
-    won = {index: family.whole(index) for index in winners}
-    last, other = winners[-1], (spare or winners)[-1]
-    found = {
-        WON: due(CONFIRMED, won),
-        **ordinary(family),
-        "a win too few": due(INCONCLUSIVE, won | {last: Outcome()}),
-        "a contrast that is won has unmatched caches": due(INCONCLUSIVE, won, last),
-        **ungraded(family, won, last),
+        raise cannot_confirm(family, indices, needed, corrected)
+    spare = [index for index in indices if index not in winners]
+    wins = {index: family.largest_win(index) for index in winners}
+    last_winner, loser = winners[-1], (spare or winners)[-1]
+    cases = {
+        WON: make_case(CONFIRMED, wins),
+        **standard_cases(family),
+        "a win too few": make_case(INCONCLUSIVE, wins | {last_winner: Outcome()}),
+        "a contrast that is won has unmatched caches": make_case(INCONCLUSIVE, wins, last_winner),
+        **ungraded_cases(family, wins, last_winner),
     }
     if spare:
-        found["a contrast that is not won has unmatched caches"] = due(INCONCLUSIVE, won, other)
-    if just := family.between(last, corrected / 8, corrected):
-        found["a win just reaches the corrected level"] = due(CONFIRMED, won | {last: just})
+        cases["a contrast that is not won has unmatched caches"] = make_case(INCONCLUSIVE, wins, loser)
+    if narrow_win := family.win_between(last_winner, corrected / 8, corrected):
+        cases["a win just reaches the corrected level"] = make_case(CONFIRMED, wins | {last_winner: narrow_win})
     # Simulated contrasts without a difference cost max-t nothing, so p has to exceed alpha.
-    alone = len(every) == 1 or METHODS[family.decision["method"]].family
-    if short := family.between(last, *((alpha, 4 * alpha) if alone else (corrected, alpha))):
-        found["a win falls short of the corrected level"] = due(INCONCLUSIVE, won | {last: short})
-    if loss := family.between(other, corrected / 8, corrected):
-        losing = (won if spare else {}) | {other: lost(loss)}
-        found["a contrast is lost"] = due(REFUTED, losing)
-        found["a contrast is lost with unmatched caches"] = due(INCONCLUSIVE, losing, other)
-    if spare and not alone and (harm := family.between(other, corrected, alpha)):
-        harmed = won | {other: lost(harm)}
-        found["a contrast is worse at the uncorrected level"] = due(INCONCLUSIVE, harmed)
-    return found
+    is_uncorrected = len(indices) == 1 or METHODS[family.decision["method"]].family
+    if short_win := family.win_between(last_winner, *((alpha, 4 * alpha) if is_uncorrected else (corrected, alpha))):
+        cases["a win falls short of the corrected level"] = make_case(INCONCLUSIVE, wins | {last_winner: short_win})
+    if loss := family.win_between(loser, corrected / 8, corrected):
+        losing = (wins if spare else {}) | {loser: as_loss(loss)}
+        cases["a contrast is lost"] = make_case(REFUTED, losing)
+        cases["a contrast is lost with unmatched caches"] = make_case(INCONCLUSIVE, losing, loser)
+    if spare and not is_uncorrected and (harm := family.win_between(loser, corrected, alpha)):
+        harmed = wins | {loser: as_loss(harm)}
+        cases["a contrast is worse at the uncorrected level"] = make_case(INCONCLUSIVE, harmed)
+    return cases
 
 
 def _hypothesis(decision: Decision, checks: Mapping[str, Any]) -> str:
     return (
         f"Hypothesis (directional): at equal measured memory, {decision['subject']} "
-        f"{more_right(decision, checks)}, significantly so in at "
+        f"{accuracy_clause(decision, checks)}, significantly so in at "
         f"least {decision['at_least']} of {checks['tests']} contrasts and significantly worse in none."
     )
 
 
 def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
     least, family = decision["at_least"], checks["tests"]
-    together = METHODS[decision["method"]].family
-    within = (
-        f"an adjusted p at most {decision['alpha']}" if together else f"p at most {checks['corrected_alpha']}"
+    is_family_method = METHODS[decision["method"]].family
+    level_clause = (
+        f"an adjusted p at most {decision['alpha']}" if is_family_method else f"p at most {checks['corrected_alpha']}"
     )
     return [
         f"CONFIRMED: at least {least} of {family} contrasts favour {decision['subject']} with "
-        f"{within}, none goes against it with p at most {decision['alpha']}, and in all of them "
+        f"{level_clause}, none goes against it with p at most {decision['alpha']}, and in all of them "
         "both arms held the same memory.",
-        f"REFUTED: some contrast goes against it with {within}, or fewer than {least} "
+        f"REFUTED: some contrast goes against it with {level_clause}, or fewer than {least} "
         "contrasts have a simultaneous interval that reaches zero or lies above it (those of "
         f"unequal memory counted among them), so that {least} wins are no longer possible.",
     ]
 
 
 def _proves(judged: Mapping[str, Any]) -> list[str]:
-    facts, contrasts = significant(judged), judged["contrasts"]
+    facts, contrasts = significance_sentences(judged), judged["contrasts"]
     if judged["verdict"] == REFUTED:
         possible = sum(float(row["high_simultaneous"]) >= 0 or not row["matched"] for row in contrasts)
         if possible < judged["at_least"]:
@@ -133,4 +155,4 @@ MEANING = (
     "number, none significantly worse without it, and matched memory in all. REFUTED: some contrast is "
     "significantly worse after correction, or so many wins are no longer possible. INCONCLUSIVE: otherwise."
 )
-RULE = Rule(FIELDS, refusal, verdict, gates, Words(_hypothesis, _criteria, _proves, MEANING, _line))
+RULE = Rule(FIELDS, refusal, verdict, self_test_cases, RuleText(_hypothesis, _criteria, _proves, MEANING, _line))

@@ -12,14 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats import exact_resampling
 from analysis.stats.comparison import Comparison
-from analysis.stats.interval import problem_means, without_spread
+from analysis.stats.interval import compare_constant, problem_means
 
-__all__ = ["Limits", "exact", "exact_limits", "paired", "paired_at", "resampled_means"]
+__all__ = ["StudyLimits", "exact", "exact_limits", "paired", "paired_at_levels", "resampled_means"]
 
 BLOCK = 1 << 20  # indices in memory at a time
 
 
-class Limits(NamedTuple):
+class StudyLimits(NamedTuple):
     """Interval ends and p of many studies, [study] each, as in `Comparison`."""
 
     low: NDArray[np.float64]
@@ -47,20 +47,20 @@ def paired(
     below that.
     Raises DegenerateDifference (a ValueError) for fewer than two problems or a difference that is not finite.
     """
-    return paired_at(difference, [level], reps=reps, null=null, rng=rng)[0]
+    return paired_at_levels(difference, [level], reps=reps, null=null, rng=rng)[0]
 
 
-def paired_at(
+def paired_at_levels(
     difference: ArrayLike, levels: Sequence[float], *, reps: int, null: float = 0.0, rng: np.random.Generator
 ) -> list[Comparison]:
     """Return `paired` at several levels, all computed from the same draws."""
     means = problem_means(difference)
-    flat = [without_spread(means, level, null) for level in levels]
-    if all(flat):
-        return [each for each in flat if each]
+    constant = [compare_constant(means, level, null) for level in levels]
+    if all(constant):
+        return [comparison for comparison in constant if comparison]
     resampled = resampled_means(means, reps, rng)
-    away = np.round(resampled - null, 12)
-    tail = 1 + min(int((away <= 0).sum()), int((away >= 0).sum()))
+    distances = np.round(resampled - null, 12)
+    tail = 1 + min(int((distances <= 0).sum()), int((distances >= 0).sum()))
     ends = np.quantile(resampled, [[(1 - level) / 2, (1 + level) / 2] for level in levels])
     mean, p = float(means.mean()), min(1.0, 2 * tail / (reps + 1))
     return [Comparison(mean, float(low), float(high), p) for low, high in ends]
@@ -74,13 +74,13 @@ def exact(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> C
     Raises DegenerateDifference, also for a difference that is not an integer.
     """
     means = problem_means(difference)
-    if flat := without_spread(means, level, null):
-        return flat
-    found = exact_limits(exact_resampling.counted(difference)[None], level=level, null=null)
-    return Comparison(float(means.mean()), *(float(values[0]) for values in found))
+    if constant := compare_constant(means, level, null):
+        return constant
+    limits = exact_limits(exact_resampling.count_sums(difference)[None], level=level, null=null)
+    return Comparison(float(means.mean()), *(float(values[0]) for values in limits))
 
 
-def exact_limits(counts: NDArray[np.int64], *, level: float = 0.95, null: float = 0.0) -> Limits:
+def exact_limits(counts: NDArray[np.int64], *, level: float = 0.95, null: float = 0.0) -> StudyLimits:
     """Return `exact` for many studies at once.
 
     counts: [study, 2k + 1], the number of problems whose seeds sum to -k, ..., k; all studies have equally
@@ -88,17 +88,17 @@ def exact_limits(counts: NDArray[np.int64], *, level: float = 0.95, null: float 
     """
     problems, k = int(counts[0].sum()), counts.shape[1] // 2
     # entry s is the weight of all sums up to s - k problems
-    below = np.cumsum(exact_resampling.resampled(counts), axis=1)
+    cumulative = np.cumsum(exact_resampling.resampled_sum_pmf(counts), axis=1)
     middle = k * problems
-    at = round(null * middle, 9)  # as a sum; an integer where such a sum can be observed
-    most, least = middle + int(np.floor(at)), middle + int(np.ceil(at))
-    upper = 1 - below[:, least - 1] if least else np.ones(len(below))
-    tails = np.stack([below[:, most], upper], axis=1)
+    null_sum = round(null * middle, 9)  # as a sum; an integer where such a sum can be observed
+    floor_sum, ceil_sum = middle + int(np.floor(null_sum)), middle + int(np.ceil(null_sum))
+    upper = 1 - cumulative[:, ceil_sum - 1] if ceil_sum else np.ones(len(cumulative))
+    tails = np.stack([cumulative[:, floor_sum], upper], axis=1)
     ends = (1 - level) / 2, (1 + level) / 2
-    place = [(below < share - 1e-12).sum(axis=1) for share in ends]
-    low, high = (np.minimum(at, 2 * middle) / middle - 1 for at in place)
+    positions = [(cumulative < share - 1e-12).sum(axis=1) for share in ends]
+    low, high = (np.minimum(null_sum, 2 * middle) / middle - 1 for null_sum in positions)
     p = np.clip(2 * tails.min(axis=1), 2.0 ** (1 - problems), 1.0)
-    return Limits(low, high, p)
+    return StudyLimits(low, high, p)
 
 
 def resampled_means(means: NDArray[np.float64], reps: int, rng: np.random.Generator) -> NDArray[np.float64]:

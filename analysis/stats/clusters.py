@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats.interval import DegenerateDifference
 
-__all__ = ["clustered"]
+__all__ = ["cluster_values"]
 
 
-def clustered(values: ArrayLike, clusters: Sequence[str]) -> NDArray[np.float64]:
+def cluster_values(values: ArrayLike, clusters: Sequence[str]) -> NDArray[np.float64]:
     """Return one value per cluster, in order of first appearance, which a method treats as a problem.
 
     values: d[i] of n problems, averaged over seeds. clusters: the cluster of each problem, G distinct ones.
@@ -27,15 +27,15 @@ def clustered(values: ArrayLike, clusters: Sequence[str]) -> NDArray[np.float64]
     Values are rounded to twelve decimals, as in `interval.problem_means`. Raises DegenerateDifference for
     another shape, a wrong number of labels, or a single cluster.
     """
-    each = np.asarray(values, dtype=np.float64)
-    if each.ndim != 1 or len(each) != len(clusters):
+    problem_values = np.asarray(values, dtype=np.float64)
+    if problem_values.ndim != 1 or len(problem_values) != len(clusters):
         raise DegenerateDifference(
-            f"clusters: {len(clusters)} labels for values of shape {each.shape}; pass one label a problem"
+            f"clusters: {len(clusters)} labels for values of shape {problem_values.shape}; pass one label a problem"
         )
-    place = {name: index for index, name in enumerate(dict.fromkeys(clusters))}
-    if len(place) < 2:
-        raise DegenerateDifference(f"clusters: {len(place)} cluster(s) show no spread; pass at least two")
-    mean = each.mean()
-    sums = np.bincount([place[name] for name in clusters], each - mean, minlength=len(place))
-    found: NDArray[np.float64] = np.round(mean + len(place) / len(each) * sums, 12)
-    return found
+    positions = {name: index for index, name in enumerate(dict.fromkeys(clusters))}
+    if len(positions) < 2:
+        raise DegenerateDifference(f"clusters: {len(positions)} cluster(s) show no spread; pass at least two")
+    mean = problem_values.mean()
+    sums = np.bincount([positions[name] for name in clusters], problem_values - mean, minlength=len(positions))
+    cluster_totals: NDArray[np.float64] = np.round(mean + len(positions) / len(problem_values) * sums, 12)
+    return cluster_totals

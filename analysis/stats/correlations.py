@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-__all__ = ["FLAT", "Rows", "fisher", "pairs_needed", "rows", "weighted_rho"]
+__all__ = ["MIN_RESIDUAL_SHARE", "RowCorrelations", "correlate_rows", "fisher_interval", "pairs_needed", "weighted_rho"]
 
 Floats = NDArray[np.float64]
-FLAT = 1e-9  # a row has no residual if control rows explain all but this share of its spread
+MIN_RESIDUAL_SHARE = 1e-9  # a row has no residual if control rows explain all but this share of its spread
 
 
-class Rows(NamedTuple):
+class RowCorrelations(NamedTuple):
     """Correlations of each row, [row]; NaN if the row or the label has a single value on the row's tokens.
 
     partial: the correlation of the residuals of both ranks after least squares on the ranks of the control
@@ -33,50 +33,50 @@ class Rows(NamedTuple):
     tokens: NDArray[np.int64]  # number of tokens that have a value
 
 
-def rows(values: ArrayLike, label: ArrayLike, held: ArrayLike | None = None) -> Rows:
+def correlate_rows(values: ArrayLike, label: ArrayLike, controls: ArrayLike | None = None) -> RowCorrelations:
     """Return Spearman's rho, the partial rho and the area under the curve of each row with the label.
 
     values: [row, token]; a token whose value is not finite is left out of its row. label: [token], finite.
     controls: [control, token], finite; without them `partial` is rho. Raises ValueError for other shapes and
     for a label or a control row that is not finite.
     """
-    table, of = np.asarray(values, dtype=np.float64), np.asarray(label, dtype=np.float64)
-    if table.ndim != 2 or of.shape != table.shape[1:]:
-        raise ValueError(f"values: shape {table.shape}, label {of.shape}; pass [row, token] and [token]")
-    if not np.isfinite(of).all():
+    table, labels = np.asarray(values, dtype=np.float64), np.asarray(label, dtype=np.float64)
+    if table.ndim != 2 or labels.shape != table.shape[1:]:
+        raise ValueError(f"values: shape {table.shape}, label {labels.shape}; pass [row, token] and [token]")
+    if not np.isfinite(labels).all():
         raise ValueError("label: a token without one; leave it out beforehand")
-    others = np.zeros((0, len(of))) if held is None else np.asarray(held, dtype=np.float64)
-    if others.ndim != 2 or others.shape[1] != len(of) or not np.isfinite(others).all():
-        raise ValueError(f"held: shape {others.shape}; pass finite rows [other, token] of {len(of)} tokens")
+    control_rows = np.zeros((0, len(labels))) if controls is None else np.asarray(controls, dtype=np.float64)
+    if control_rows.ndim != 2 or control_rows.shape[1] != len(labels) or not np.isfinite(control_rows).all():
+        raise ValueError(f"held: shape {control_rows.shape}; pass finite rows [other, token] of {len(labels)} tokens")
     rho, partial, auc = (np.full(len(table), np.nan) for _ in range(3))
-    known = np.isfinite(table)
-    for these, kept in _alike(known):
-        if kept.sum() < 2:
+    is_finite = np.isfinite(table)
+    for indices, token_mask in _group_by_mask(is_finite):
+        if token_mask.sum() < 2:
             continue
-        own = of[kept]
-        ranks = stats.rankdata(table[np.ix_(these, kept)], axis=1)
-        first, second = _centred(ranks), _centred(stats.rankdata(own)[None])
-        rho[these] = partial[these] = _pearson(first, second)
-        if len(others):
-            base = _basis(_centred(stats.rankdata(others[:, kept], axis=1)).T)
-            partial[these] = _pearson(_left(first, base), _left(second, base))
-        ones = own == 1
-        if np.isin(own, (0.0, 1.0)).all() and 0 < ones.sum() < len(own):
-            count = int(ones.sum())
-            above = ranks[:, ones].sum(axis=1) - count * (count + 1) / 2
-            auc[these] = above / (count * (len(own) - count))
-    return Rows(rho, partial, auc, known.sum(axis=1))
+        token_labels = labels[token_mask]
+        ranks = stats.rankdata(table[np.ix_(indices, token_mask)], axis=1)
+        first, second = _centre(ranks), _centre(stats.rankdata(token_labels)[None])
+        rho[indices] = partial[indices] = _pearson(first, second)
+        if len(control_rows):
+            base = _basis(_centre(stats.rankdata(control_rows[:, token_mask], axis=1)).T)
+            partial[indices] = _pearson(_residuals(first, base), _residuals(second, base))
+        positives = token_labels == 1
+        if np.isin(token_labels, (0.0, 1.0)).all() and 0 < positives.sum() < len(token_labels):
+            count = int(positives.sum())
+            rank_excess = ranks[:, positives].sum(axis=1) - count * (count + 1) / 2
+            auc[indices] = rank_excess / (count * (len(token_labels) - count))
+    return RowCorrelations(rho, partial, auc, is_finite.sum(axis=1))
 
 
-def fisher(rho: float, n: int, level: float = 0.95) -> tuple[float, float] | None:
+def fisher_interval(rho: float, n: int, level: float = 0.95) -> tuple[float, float] | None:
     """Return two-sided limits of a correlation of n random pairs: tanh(atanh(rho) -+ z / sqrt(n - 3))
     (Fisher 1921; EpiKV, arXiv:2606.26472, Appendix G, with n the traces). None for fewer than four pairs.
     """
     if n < 4 or math.isnan(rho):
         return None
-    half = float(stats.norm.ppf((1 + level) / 2)) / math.sqrt(n - 3)
+    half_width = float(stats.norm.ppf((1 + level) / 2)) / math.sqrt(n - 3)
     z = math.atanh(rho) if abs(rho) < 1 else math.copysign(math.inf, rho)
-    return math.tanh(z - half), math.tanh(z + half)
+    return math.tanh(z - half_width), math.tanh(z + half_width)
 
 
 def pairs_needed(rho: float, alpha: float, power: float, *, sides: int = 2) -> int:
@@ -103,31 +103,31 @@ def weighted_rho(values: Floats, label: Floats, weights: Floats) -> Floats:
     first, second = (side - (side * weights).sum(axis=1)[:, None] / total[:, None] for side in ranks)
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = np.sqrt((first**2 * weights).sum(axis=1) * (second**2 * weights).sum(axis=1))
-        found: Floats = np.where(spread > 0, (first * second * weights).sum(axis=1) / spread, np.nan)
-    return found
+        correlations: Floats = np.where(spread > 0, (first * second * weights).sum(axis=1) / spread, np.nan)
+    return correlations
 
 
 def _weighted_ranks(values: Floats, weights: Floats) -> Floats:
     """Return the mid-rank of each token among all copies, [draw, token]."""
-    distinct, place = np.unique(values, return_inverse=True)
-    held = np.zeros((len(weights), len(distinct)))
-    order = np.argsort(place, kind="stable")
-    starts = np.searchsorted(place[order], np.arange(len(distinct)))
-    held[:] = np.add.reduceat(weights[:, order], starts, axis=1)
-    below = np.cumsum(held, axis=1) - held
-    mid: Floats = (below + (held + 1) / 2)[:, place]
-    return mid
+    distinct, positions = np.unique(values, return_inverse=True)
+    copies = np.zeros((len(weights), len(distinct)))
+    order = np.argsort(positions, kind="stable")
+    starts = np.searchsorted(positions[order], np.arange(len(distinct)))
+    copies[:] = np.add.reduceat(weights[:, order], starts, axis=1)
+    below = np.cumsum(copies, axis=1) - copies
+    mid_ranks: Floats = (below + (copies + 1) / 2)[:, positions]
+    return mid_ranks
 
 
-def _alike(known: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
+def _group_by_mask(is_finite: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
     """Group rows that have values for the same tokens: (row indices, token mask) of each group."""
-    if known.all():
-        return [(np.arange(len(known)), np.ones(known.shape[1], dtype=bool))] if known.size else []
-    patterns, place = np.unique(known, axis=0, return_inverse=True)
-    return [(np.flatnonzero(place.ravel() == at), pattern) for at, pattern in enumerate(patterns)]
+    if is_finite.all():
+        return [(np.arange(len(is_finite)), np.ones(is_finite.shape[1], dtype=bool))] if is_finite.size else []
+    patterns, positions = np.unique(is_finite, axis=0, return_inverse=True)
+    return [(np.flatnonzero(positions.ravel() == number), pattern) for number, pattern in enumerate(patterns)]
 
 
-def _centred(ranks: Floats) -> Floats:
+def _centre(ranks: Floats) -> Floats:
     centred: Floats = ranks - ranks.mean(axis=1, keepdims=True)
     return centred
 
@@ -136,20 +136,20 @@ def _pearson(table: Floats, other: Floats) -> Floats:
     """Return Pearson's correlation of centred rows [row, token] with one centred row [1, token]."""
     spread = np.sqrt((table**2).sum(axis=1) * (other**2).sum())
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Floats = np.where(spread > 0, (table @ other[0]) / spread, np.nan)
-    return np.clip(found, -1.0, 1.0)
+        correlations: Floats = np.where(spread > 0, (table @ other[0]) / spread, np.nan)
+    return np.clip(correlations, -1.0, 1.0)
 
 
 def _basis(design: Floats) -> Floats:
     """Return orthonormal columns that span the controls [token, column], without dependent ones."""
     left, sizes, _ = np.linalg.svd(design, full_matrices=False)
-    basis: Floats = left[:, sizes > FLAT * max(1.0, float(sizes.max(initial=0.0)))]
+    basis: Floats = left[:, sizes > MIN_RESIDUAL_SHARE * max(1.0, float(sizes.max(initial=0.0)))]
     return basis
 
 
-def _left(table: Floats, basis: Floats) -> Floats:
+def _residuals(table: Floats, basis: Floats) -> Floats:
     """Return the residuals of centred rows; zero where they are negligible."""
-    rest = table - (table @ basis) @ basis.T
-    gone = (rest**2).sum(axis=1) <= FLAT * (table**2).sum(axis=1)
-    rest[gone] = 0.0
-    return rest
+    residuals = table - (table @ basis) @ basis.T
+    is_negligible = (residuals**2).sum(axis=1) <= MIN_RESIDUAL_SHARE * (table**2).sum(axis=1)
+    residuals[is_negligible] = 0.0
+    return residuals

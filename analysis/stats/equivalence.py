@@ -16,14 +16,14 @@ from scipy import stats
 from analysis.stats import bootstrap, exact_resampling, restricted_likelihood
 from analysis.stats.comparison import Margins
 from analysis.stats.interval import problem_means
-from analysis.stats.methods import FEW
+from analysis.stats.methods import EXACT_BELOW
 
-__all__ = ["METHODS", "at_the_margin", "margins", "simulated"]
+__all__ = ["METHODS", "exact_margin_p", "tost", "tost_of_studies"]
 
 METHODS = ("t", "bootstrap", "restricted-likelihood", "auto")
 
 
-def margins(
+def tost(
     difference: ArrayLike,
     margin: float | tuple[float, float],
     *,
@@ -50,41 +50,41 @@ def margins(
     Raises DegenerateDifference as `interval.problem_means` does, and ValueError for a margin outside (0,
     1], an alpha outside (0, 0.5), an unknown method, or a bootstrap without a generator.
     """
-    lower, upper = margin if isinstance(margin, tuple) else (-_symmetric(margin), margin)
+    lower, upper = margin if isinstance(margin, tuple) else (-_check_margin(margin), margin)
     if not (-1 <= lower < 1 and -1 < upper <= 1):
         raise ValueError(f"margin: {margin} is not in [-1, 1]; pass points, not percent")
     if not 0 < alpha < 0.5:
         raise ValueError(f"alpha: {alpha} is not in (0, 0.5); it is the level of one side")
     means = problem_means(difference)
-    if method == "restricted-likelihood" or (method == "auto" and np.count_nonzero(means) < FEW):
-        return restricted_likelihood.margins(difference, (lower, upper), alpha=alpha)
+    if method == "restricted-likelihood" or (method == "auto" and np.count_nonzero(means) < EXACT_BELOW):
+        return restricted_likelihood.tost(difference, (lower, upper), alpha=alpha)
     if np.ptp(means) == 0:
-        return _without_spread(float(means[0]), len(means), (lower, upper), alpha)
+        return _constant_tests(float(means[0]), len(means), (lower, upper), alpha)
     if method not in METHODS:
         raise ValueError(f"method: {method!r} is unknown; name one of {', '.join(METHODS)}")
     if method in ("t", "auto"):
         error = means.std(ddof=1) / np.sqrt(len(means))
-        found = Margins(*map(float, _student(means.mean(), error, len(means), (lower, upper), alpha)))
+        tests = Margins(*map(float, _student(means.mean(), error, len(means), (lower, upper), alpha)))
     elif rng is None:
         raise ValueError("rng: the bootstrap draws; pass a generator")
     else:
-        found = _bootstrap(means, bootstrap.resampled_means(means, draws, rng), (lower, upper), alpha)
+        tests = _bootstrap(means, bootstrap.resampled_means(means, draws, rng), (lower, upper), alpha)
     values = np.asarray(difference, dtype=np.float64)
     if np.any(values != np.round(values)):
-        return found
-    counts = exact_resampling.counted(values)[None]
+        return tests
+    counts = exact_resampling.count_sums(values)[None]
     sides = (counts, -lower), (counts[:, ::-1], upper)
-    worse, better = (float(at_the_margin(*side)[0]) for side in sides)
-    return found._replace(p_worse=max(found.p_worse, worse), p_better=max(found.p_better, better))
+    p_worse, p_better = (float(exact_margin_p(*tail)[0]) for tail in sides)
+    return tests._replace(p_worse=max(tests.p_worse, p_worse), p_better=max(tests.p_better, p_better))
 
 
-def _symmetric(margin: float) -> float:
+def _check_margin(margin: float) -> float:
     if not 0 < margin <= 1:
         raise ValueError(f"margin: {margin} is not in (0, 1]; pass points, not percent")
     return margin
 
 
-def at_the_margin(counts: NDArray[np.int64], margin: float) -> NDArray[np.float64]:
+def exact_margin_p(counts: NDArray[np.int64], margin: float) -> NDArray[np.float64]:
     """Return, [study], the probability of a sum at least as large as the observed one if the mean is -margin.
 
     counts: [study, 2k + 1], the number of problems whose seeds sum to -k, ..., k; equally many problems in
@@ -100,24 +100,24 @@ def at_the_margin(counts: NDArray[np.int64], margin: float) -> NDArray[np.float6
     share = np.clip((margin + mean) / np.maximum(1 + mean, 1e-12), 0, 1)
     null = (1 - share)[:, None] * counts / problems
     null[:, 0] += share
-    tails = np.cumsum(exact_resampling.convolved(null, problems)[:, ::-1], axis=1)
-    reached = np.take_along_axis(tails, (k * problems - sums)[:, None], axis=1)[:, 0]
-    return np.where(share > 0, np.minimum(reached, 1.0), 1.0)
+    tails = np.cumsum(exact_resampling.convolve(null, problems)[:, ::-1], axis=1)
+    tail_probability = np.take_along_axis(tails, (k * problems - sums)[:, None], axis=1)[:, 0]
+    return np.where(share > 0, np.minimum(tail_probability, 1.0), 1.0)
 
 
-def simulated(counts: NDArray[np.int64], margin: float, alpha: float) -> NDArray[np.float64]:
+def tost_of_studies(counts: NDArray[np.int64], margin: float, alpha: float) -> NDArray[np.float64]:
     """Return `tost` by t for many studies, [study, 5], columns as in `Margins`. counts: as in
     `exact_margin_p`. Studies without spread have their mean as limits here.
     """
-    distinct, place = np.unique(counts, axis=0, return_inverse=True)
+    distinct, positions = np.unique(counts, axis=0, return_inverse=True)
     problems, k = int(counts[0].sum()), counts.shape[1] // 2
     steps = np.arange(-k, k + 1) / k
     mean = distinct @ steps / problems
     spread = np.maximum(distinct @ steps**2 - problems * mean**2, 1e-12)
-    found = _student(mean, np.sqrt(spread / (problems - 1) / problems), problems, (-margin, margin), alpha)
-    exact = (at_the_margin(side, margin) for side in (distinct, distinct[:, ::-1]))
-    sure = [np.maximum(p, least) for p, least in zip(found[3:], exact, strict=True)]
-    return np.stack([*found[:3], *sure], axis=1)[place.ravel()]
+    columns = _student(mean, np.sqrt(spread / (problems - 1) / problems), problems, (-margin, margin), alpha)
+    exact_p = (exact_margin_p(side, margin) for side in (distinct, distinct[:, ::-1]))
+    bounded_p = [np.maximum(p, floor) for p, floor in zip(columns[3:], exact_p, strict=True)]
+    return np.stack([*columns[:3], *bounded_p], axis=1)[positions.ravel()]
 
 
 def _student(
@@ -131,7 +131,7 @@ def _student(
     freedom = problems - 1
     reach = stats.t.ppf(1 - alpha, freedom) * error
     lower, upper = margins
-    worse, better = (stats.t.sf(away / error, freedom) for away in (mean - lower, upper - mean))
+    worse, better = (stats.t.sf(distance / error, freedom) for distance in (mean - lower, upper - mean))
     return [mean, np.maximum(-1.0, mean - reach), np.minimum(1.0, mean + reach), worse, better]
 
 
@@ -140,18 +140,18 @@ def _bootstrap(
 ) -> Margins:
     low, high = np.quantile(resampled, [alpha, 1 - alpha])
     lower, upper = margins
-    away = np.round(resampled - lower, 12), np.round(resampled - upper, 12)
-    beyond = int((away[0] <= 0).sum()), int((away[1] >= 0).sum())
+    distances = np.round(resampled - lower, 12), np.round(resampled - upper, 12)
+    beyond = int((distances[0] <= 0).sum()), int((distances[1] >= 0).sum())
     worse, better = ((count + 1) / (len(resampled) + 1) for count in beyond)
     return Margins(float(means.mean()), float(low), float(high), worse, better)
 
 
-def _without_spread(value: float, problems: int, margins: tuple[float, float], alpha: float) -> Margins:
-    other = 1 - alpha ** (1 / problems)
-    centre = (1 - other) * value
+def _constant_tests(value: float, problems: int, margins: tuple[float, float], alpha: float) -> Margins:
+    differing_share = 1 - alpha ** (1 / problems)
+    centre = (1 - differing_share) * value
     # The share of other problems, all at -1 or all at 1, at which the mean equals the margin.
     lower, upper = margins
     sides = (value, -lower), (-value, upper)
-    shares = [(away + at) / (1 + at) if at > -1 else 0.0 for at, away in sides]
+    shares = [(distance + end) / (1 + end) if end > -1 else 0.0 for end, distance in sides]
     worse, better = (float((1 - min(max(share, 0.0), 1.0)) ** problems) for share in shares)
-    return Margins(value, max(-1.0, centre - other), min(1.0, centre + other), worse, better)
+    return Margins(value, max(-1.0, centre - differing_share), min(1.0, centre + differing_share), worse, better)

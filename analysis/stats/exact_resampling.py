@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats.interval import DegenerateDifference, problem_means
 
-__all__ = ["convolved", "counted", "raised", "resampled", "width"]
+__all__ = ["complex_power", "convolve", "count_sums", "fft_width", "resampled_sum_pmf"]
 
 
-def counted(difference: ArrayLike) -> NDArray[np.int64]:
+def count_sums(difference: ArrayLike) -> NDArray[np.int64]:
     """Return how many problems have the sums -k, ..., k over their seeds, [2k + 1].
 
     difference: [problem, seed], integers. Raises DegenerateDifference for others.
@@ -28,31 +28,31 @@ def counted(difference: ArrayLike) -> NDArray[np.int64]:
     return np.bincount(sums + seeds, minlength=2 * seeds + 1)
 
 
-def resampled(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def resampled_sum_pmf(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the probabilities that n problems drawn with replacement sum to -kn, ..., kn, [study, 2kn + 1].
 
     counts: [study, 2k + 1], the same n in every study.
     """
     problems = int(counts[0].sum())
-    return convolved(counts / problems, problems)
+    return convolve(counts / problems, problems)
 
 
-def convolved(chances: NDArray[np.float64], times: int) -> NDArray[np.float64]:
+def convolve(chances: NDArray[np.float64], times: int) -> NDArray[np.float64]:
     """Return the distribution of a sum of `times` independent values, [study, 2k times + 1]; each value is
     -k, ..., k with the probabilities chances[study, 2k + 1].
     """
     size = times * (chances.shape[1] - 1) + 1
-    waves = np.fft.rfft(chances, width(size), axis=1)
-    sums: NDArray[np.float64] = np.fft.irfft(raised(waves, times), width(size), axis=1)[:, :size]
+    spectrum = np.fft.rfft(chances, fft_width(size), axis=1)
+    sums: NDArray[np.float64] = np.fft.irfft(complex_power(spectrum, times), fft_width(size), axis=1)[:, :size]
     return np.maximum(sums, 0.0)  # rounding errors are about 1e-17 around zero
 
 
-def width(least: int) -> int:
+def fft_width(size: int) -> int:
     """Return the smallest power of two that is at least `size`, as the width of a transform."""
-    return 1 << (least - 1).bit_length()
+    return 1 << (size - 1).bit_length()
 
 
-def raised(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
+def complex_power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
     """Return `base` to an integer power by squaring; a general complex power takes ten times as long."""
     power = np.ones_like(base)
     while exponent:

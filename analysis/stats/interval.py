@@ -10,10 +10,10 @@ from analysis.stats.comparison import Comparison
 __all__ = [
     "DegenerateDifference",
     "check_count",
-    "exact",
+    "clopper_pearson",
+    "compare_constant",
     "newcombe",
     "problem_means",
-    "without_spread",
 ]
 
 
@@ -21,35 +21,33 @@ class DegenerateDifference(ValueError):
     """Differences from which no mean can be estimated: too few problems, or a value that is not finite."""
 
 
-def exact(count: int, of: int, level: float = 0.95) -> tuple[float, float]:
+def clopper_pearson(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
     """Return two-sided limits of a proportion (Clopper & Pearson 1934): at each limit a count at least as
     extreme as this one has probability (1 - level) / 2.
     """
-    check_count(count, of)
-    limits = stats.binomtest(count, of).proportion_ci(level)
+    check_count(count, total)
+    limits = stats.binomtest(count, total).proportion_ci(level)
     return float(limits.low), float(limits.high)
 
 
-def newcombe(
-    count: int, of: int, count_other: int, of_other: int, level: float = 0.95
-) -> tuple[float, float]:
+def newcombe(count: int, total: int, count_other: int, total_other: int, level: float = 0.95) -> tuple[float, float]:
     """Return limits of the difference of two independent proportions (Newcombe 1998, Statistics in Medicine
     17:873, method 10).
     """
-    check_count(count, of)
-    check_count(count_other, of_other)
+    check_count(count, total)
+    check_count(count_other, total_other)
     low, high = confint_proportions_2indep(
-        count, of, count_other, of_other, method="newcomb", compare="diff", alpha=1 - level
+        count, total, count_other, total_other, method="newcomb", compare="diff", alpha=1 - level
     )
     return float(low), float(high)
 
 
-def check_count(count: int, of: int) -> None:
+def check_count(count: int, total: int) -> None:
     """Raise DegenerateDifference unless `count` is an integer from 0 to `total`."""
-    if of < 1:
-        raise DegenerateDifference(f"of: {of} problems; a share needs at least one")
-    if not 0 <= count <= of or count != int(count):
-        raise DegenerateDifference(f"count: {count} is not a number of {of} problems")
+    if total < 1:
+        raise DegenerateDifference(f"of: {total} problems; a share needs at least one")
+    if not 0 <= count <= total or count != int(count):
+        raise DegenerateDifference(f"count: {count} is not a number of {total} problems")
 
 
 def problem_means(difference: ArrayLike) -> NDArray[np.float64]:
@@ -75,7 +73,7 @@ def problem_means(difference: ArrayLike) -> NDArray[np.float64]:
     return means
 
 
-def without_spread(means: NDArray[np.float64], level: float, null: float = 0.0) -> Comparison | None:
+def compare_constant(means: NDArray[np.float64], level: float, null: float = 0.0) -> Comparison | None:
     """Return the comparison if all problems have the same mean difference c, else None.
 
     Agreement of all problems is not evidence of equality: n problems that agree are compatible with a share
@@ -89,10 +87,10 @@ def without_spread(means: NDArray[np.float64], level: float, null: float = 0.0) 
     value = float(means[0])
     if np.any(means != value):
         return None
-    other = 1 - ((1 - level) / (1 if value == 0 else 2)) ** (1 / len(means))
-    centre = (1 - other) * value
+    differing_share = 1 - ((1 - level) / (1 if value == 0 else 2)) ** (1 / len(means))
+    centre = (1 - differing_share) * value
     p = min(1.0, (1 if value == 0 else 2) * (1 - _share_of_others(value, null)) ** len(means))
-    return Comparison(value, max(centre - other, -1.0), min(centre + other, 1.0), p)
+    return Comparison(value, max(centre - differing_share, -1.0), min(centre + differing_share, 1.0), p)
 
 
 def _share_of_others(value: float, mean: float) -> float:

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats.comparison import Comparison
-from analysis.stats.interval import DegenerateDifference, problem_means, without_spread
-from analysis.stats.outer_ends import moved_out
+from analysis.stats.exact_ends import widen_to_exact
+from analysis.stats.interval import DegenerateDifference, compare_constant, problem_means
 
-__all__ = ["adjusted", "flipped_t", "max_t", "observed_t"]
+__all__ = ["adjusted_p", "flipped_t", "max_t", "observed_t"]
 
 BLOCK = 1 << 21  # signs in memory at a time
-TOGETHER = 40  # simulated studies that share their flips
+STUDIES_PER_BLOCK = 40  # simulated studies that share their flips
 
 
 def max_t(
@@ -49,51 +49,50 @@ def max_t(
     `interval.compare_constant` compares it at its Bonferroni level.
     Raises DegenerateDifference, also for an empty family or problems that are not shared.
     """
-    groups = [[problem_means(one) for one in group] for group in differences]
+    groups = [[problem_means(difference) for difference in group] for group in differences]
     if not groups:
         raise DegenerateDifference("differences: an empty family has no error; pass at least one contrast")
-    at = [[0.0] * len(group) for group in groups] if nulls is None else nulls
+    group_nulls = [[0.0] * len(group) for group in groups] if nulls is None else nulls
     if any(len({len(means) for means in group}) != 1 for group in groups):
-        raise DegenerateDifference(
-            "differences: contrasts of a group share their problems; pass equal lengths"
-        )
+        raise DegenerateDifference("differences: contrasts of a group share their problems; pass equal lengths")
     family = sum(len(group) for group in groups)
     largest = np.zeros(draws)
-    for group, means_under in zip(groups, at, strict=True):
-        under = zip(group, means_under, strict=True)
-        if moving := [means - null for means, null in under if np.ptp(means) > 0]:
+    for group, null_means in zip(groups, group_nulls, strict=True):
+        means_and_nulls = zip(group, null_means, strict=True)
+        if moving := [means - null for means, null in means_and_nulls if np.ptp(means) > 0]:
             blocks = flipped_t(np.stack(moving, axis=1), draws, rng)
             np.maximum(largest, np.concatenate([block.max(axis=1) for block in blocks]), out=largest)
     largest.sort()
     # The smallest bound that at most a share 1 - level of the draws, the observed one included, reaches.
-    kept = int(np.floor((draws + 1) * (1 - level) + 1e-9)) - 1
-    critical = float(largest[-1 - kept]) if kept >= 0 else np.inf
-    alone = 1 - (1 - level) / family
+    exceedances = int(np.floor((draws + 1) * (1 - level) + 1e-9)) - 1
+    critical = float(largest[-1 - exceedances]) if exceedances >= 0 else np.inf
+    bonferroni_level = 1 - (1 - level) / family
     return [
         [
-            moved_out(_interval(means, null, largest, critical, alone, family), one, level=alone, null=null)
-            for one, means, null in zip(*each, strict=True)
+            widen_to_exact(
+                _interval(means, null, largest, critical, bonferroni_level, family),
+                difference,
+                level=bonferroni_level,
+                null=null,
+            )
+            for difference, means, null in zip(*members, strict=True)
         ]
-        for each in zip(differences, groups, at, strict=True)
+        for members in zip(differences, groups, group_nulls, strict=True)
     ]
 
 
-def adjusted(
-    groups: Sequence[NDArray[np.float64]], draws: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def adjusted_p(groups: Sequence[NDArray[np.float64]], draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return the p of `max_t` for many simulated studies, [study, contrast], contrasts in group order.
 
     groups: problem means [study, problem, contrast]; contrasts of a group share their problems. Blocks of
     studies share their flips.
     """
     studies = len(groups[0])
-    blocks = (slice(start, start + TOGETHER) for start in range(0, studies, TOGETHER))
-    return np.concatenate([_adjusted([group[block] for group in groups], draws, rng) for block in blocks])
+    blocks = (slice(start, start + STUDIES_PER_BLOCK) for start in range(0, studies, STUDIES_PER_BLOCK))
+    return np.concatenate([_adjusted_block([group[block] for group in groups], draws, rng) for block in blocks])
 
 
-def _adjusted(
-    groups: Sequence[NDArray[np.float64]], draws: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _adjusted_block(groups: Sequence[NDArray[np.float64]], draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
     largest = np.zeros((draws, len(groups[0])))
     observed = []
     for group in groups:
@@ -107,9 +106,7 @@ def _adjusted(
     return p
 
 
-def flipped_t(
-    means: NDArray[np.float64], draws: int, rng: np.random.Generator
-) -> Iterator[NDArray[np.float64]]:
+def flipped_t(means: NDArray[np.float64], draws: int, rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
     """Yield blocks of |t| [draw, contrast], `draws` in total, with the signs of whole problems of
     means[problem, contrast] flipped; 0 for a contrast that is always zero.
     """
@@ -129,8 +126,8 @@ def observed_t(sums: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray
     problems = len(means)
     spread = np.maximum((means**2).sum(axis=0) - sums**2 / problems, 1e-12)
     error = np.sqrt(spread / (problems - 1) / problems)
-    found: NDArray[np.float64] = np.round(np.abs(sums / problems) / error, 9)
-    return found
+    t: NDArray[np.float64] = np.round(np.abs(sums / problems) / error, 9)
+    return t
 
 
 def _interval(
@@ -138,14 +135,14 @@ def _interval(
     null: float,
     largest: NDArray[np.float64],
     critical: float,
-    alone: float,
+    bonferroni_level: float,
     family: int,
 ) -> Comparison:
-    if flat := without_spread(means, alone, null):
-        return flat._replace(p=min(1.0, flat.p * family))
+    if constant := compare_constant(means, bonferroni_level, null):
+        return constant._replace(p=min(1.0, constant.p * family))
     mean = float(means.mean())
-    away = means - null
-    t = float(observed_t(away.sum(keepdims=True), away[:, None])[0])
+    shifted = means - null
+    t = float(observed_t(shifted.sum(keepdims=True), shifted[:, None])[0])
     p = (len(largest) - int(np.searchsorted(largest, t)) + 1) / (len(largest) + 1)
     reach = critical * float(means.std(ddof=1) / np.sqrt(len(means)))
     # Rounded like t, so that an end equals the null if t ties with its bound.

@@ -9,57 +9,55 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 __all__ = [
-    "FEW",
-    "LEAST",
-    "MARGINS",
+    "EXACT_BELOW",
+    "MARGIN_METHODS",
     "METHODS",
-    "WITHOUT_COUNTS",
+    "METHODS_FOR_SCORES",
+    "MIN_CLUSTERS",
     "Method",
-    "draws",
-    "effective",
-    "resampled",
-    "together",
+    "describe_clusters",
+    "draws_and_seed",
+    "effective_clusters",
+    "resampling_problems",
 ]
 
-FEW = 500  # `auto` is exact below this many differing problems; simulated in benchmarks/validity
+EXACT_BELOW = 500  # `auto` is exact below this many differing problems; simulated in benchmarks/validity
 
 # No interval is valid below this effective number of clusters: if one large cluster and many small ones count
 # as 3, nominal 95 % intervals cover 38 to 66 % (benchmarks.uneven_clusters).
-LEAST = 5
+MIN_CLUSTERS = 5
 
 
 class Method(NamedTuple):
-    words: str  # for a registration text, a format string for the registered decision
+    text: str  # for a registration text, a format string for the registered decision
     draws: bool = True  # needs decision.draws and decision.seed; t needs them for other printed p
     family: bool = False  # adjusts p for the whole family itself; otherwise Bonferroni does
-    counts: bool = (
+    needs_counts: bool = (
         False  # needs counts of right and wrong answers of independent problems: no scores, no clusters
     )
 
 
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
-        "bootstrap": Method(
-            "the paired bootstrap over problems (percentile interval, {draws} draws, seed {seed})"
-        ),
+        "bootstrap": Method("the paired bootstrap over problems (percentile interval, {draws} draws, seed {seed})"),
         "exact-bootstrap": Method(
             "the paired bootstrap over problems, computed from every resample by its weight (percentile "
             "interval, no draws and no seed)",
             draws=False,
-            counts=True,
+            needs_counts=True,
         ),
         "t": Method("Student's t on the differences of the problems"),
         "restricted-likelihood": Method(
             "the restricted-likelihood test (the exact chance of the sum under the likeliest shares that "
             "have no difference, with the interval that inverts it; no draws and no seed)",
             draws=False,
-            counts=True,
+            needs_counts=True,
         ),
         "auto": Method(
-            f"the restricted-likelihood test where fewer than {FEW} problems differ, in either direction, "
+            f"the restricted-likelihood test where fewer than {EXACT_BELOW} problems differ, in either direction, "
             "else Student's t (no draws and no seed)",
             draws=False,
-            counts=True,
+            needs_counts=True,
         ),
         "sign-flip": Method(
             "the paired sign-flip permutation test over problems ({draws} draws, or all of them where there "
@@ -75,16 +73,16 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 )
 
 
-WITHOUT_COUNTS = tuple(name for name, method in METHODS.items() if not method.counts)
-MARGINS = ("t", "restricted-likelihood", "auto")  # methods that may be registered with a margin
+METHODS_FOR_SCORES = tuple(name for name, method in METHODS.items() if not method.needs_counts)
+MARGIN_METHODS = ("t", "restricted-likelihood", "auto")  # methods that may be registered with a margin
 
 
-def draws(decision: Mapping[str, Any]) -> tuple[int, int]:
+def draws_and_seed(decision: Mapping[str, Any]) -> tuple[int, int]:
     """Return draws and seed of a registered decision; 10,000 and 0 for a method that registers none."""
     return decision.get("draws", 10_000), decision.get("seed", 0)
 
 
-def resampled(item: Mapping[str, Any]) -> list[str]:
+def resampling_problems(item: Mapping[str, Any]) -> list[str]:
     """Return the held-out problems of a task, as in the lock; for a task with clusters the first problem of
     each of the first clusters, as many as `effective_clusters` counts.
     """
@@ -94,11 +92,11 @@ def resampled(item: Mapping[str, Any]) -> list[str]:
     first: dict[str, str] = {}
     for problem in item["confirm"]:
         first.setdefault(clusters.get(problem, problem), problem)
-    every = effective(clusters.get(problem, problem) for problem in item["confirm"])
-    return list(first.values())[:every]
+    weight = effective_clusters(clusters.get(problem, problem) for problem in item["confirm"])
+    return list(first.values())[:weight]
 
 
-def effective(clusters: Iterable[str]) -> int:
+def effective_clusters(clusters: Iterable[str]) -> int:
     """Return the effective number of clusters: n^2 over the sum of squared sizes, rounded down (Kish 1965,
     section 11.7, with a cluster's share of the problems as its weight). clusters: of each problem.
 
@@ -109,9 +107,9 @@ def effective(clusters: Iterable[str]) -> int:
     return sum(sizes) ** 2 // sum(size * size for size in sizes)
 
 
-def together(item: Mapping[str, Any]) -> str:
+def describe_clusters(item: Mapping[str, Any]) -> str:
     """Describe how many clusters the held-out problems of a task form."""
-    there = len({item["clusters"].get(problem, problem) for problem in item["confirm"]})
-    weigh = len(resampled(item))
-    alike = f", whose sizes differ so that they weigh as {weigh} of one size" if weigh < there else ""
-    return f"{there} clusters{alike}"
+    clusters = len({item["clusters"].get(problem, problem) for problem in item["confirm"]})
+    weight = len(resampling_problems(item))
+    caveat = f", whose sizes differ so that they weigh as {weight} of one size" if weight < clusters else ""
+    return f"{clusters} clusters{caveat}"

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from statsmodels.stats.multitest import multipletests
 
-__all__ = ["Adjusted", "adjust", "corrected"]
+__all__ = ["AdjustedP", "adjust", "corrected_alpha"]
 
 
-class Adjusted(NamedTuple):
+class AdjustedP(NamedTuple):
     """Adjusted p in the order of the input; a contrast passes at alpha if its adjusted p is at most alpha.
 
     The first two control the probability of any false rejection, the last the expected share of false
@@ -24,21 +24,19 @@ class Adjusted(NamedTuple):
     benjamini_hochberg: tuple[float, ...]
 
 
-def corrected(alpha: float, family: int) -> float:
+def corrected_alpha(alpha: float, family: int) -> float:
     """Return the Bonferroni level of one of `family` contrasts; simultaneous intervals cover 1 minus this."""
     if family < 1:
         raise ValueError(f"family: {family} contrasts; a family has at least one")
     return alpha / family
 
 
-def adjust(p: Sequence[float]) -> Adjusted:
+def adjust(p: Sequence[float]) -> AdjustedP:
     """Adjust the p of the whole registered family. Raises ValueError for none, or one outside [0, 1]."""
     if not len(p) or not all(0 <= value <= 1 for value in p):
         raise ValueError(f"p: {list(p)} is not a family of probabilities; pass one in [0, 1] per contrast")
-    bonferroni, hochberg = (
-        multipletests(p, method=method)[1].tolist() for method in ("bonferroni", "fdr_bh")
-    )
-    return Adjusted(tuple(bonferroni), tuple(_holm(np.asarray(p))), tuple(hochberg))
+    bonferroni, hochberg = (multipletests(p, method=method)[1].tolist() for method in ("bonferroni", "fdr_bh"))
+    return AdjustedP(tuple(bonferroni), tuple(_holm(np.asarray(p))), tuple(hochberg))
 
 
 def _holm(p: NDArray[np.float64]) -> list[float]:

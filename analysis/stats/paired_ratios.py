@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-__all__ = ["FEWEST", "Level", "level_of", "ratio_of"]
+__all__ = ["MIN_REPETITIONS", "GeometricMean", "geometric_mean", "paired_ratio"]
 
-FEWEST = 3  # no interval is computed for fewer repetitions
+MIN_REPETITIONS = 3  # no interval is computed for fewer repetitions
 
 
-class Level(NamedTuple):
+class GeometricMean(NamedTuple):
     """A geometric mean over repetitions and its two-sided limits, None for too few repetitions."""
 
     mean: float
@@ -27,26 +27,26 @@ class Level(NamedTuple):
     repetitions: int
 
 
-def level_of(values: ArrayLike, level: float = 0.95) -> Level:
+def geometric_mean(values: ArrayLike, level: float = 0.95) -> GeometricMean:
     """Return the geometric mean with its interval. values: [repetition], each above 0, else ValueError."""
-    own = np.asarray(values, dtype=np.float64)
-    if own.ndim != 1 or not len(own):
-        raise ValueError(f"values: shape {own.shape}; pass one value a repetition, and at least one")
-    if not (np.isfinite(own).all() and (own > 0).all()):
+    measurements = np.asarray(values, dtype=np.float64)
+    if measurements.ndim != 1 or not len(measurements):
+        raise ValueError(f"values: shape {measurements.shape}; pass one value a repetition, and at least one")
+    if not (np.isfinite(measurements).all() and (measurements > 0).all()):
         raise ValueError("values: one is not above 0 and finite; a clock that saw nothing measured nothing")
-    logs = np.log(own)
-    mean, count = float(logs.mean()), len(own)
-    if count < FEWEST:
-        return Level(math.exp(mean), None, None, count)
+    logs = np.log(measurements)
+    mean, count = float(logs.mean()), len(measurements)
+    if count < MIN_REPETITIONS:
+        return GeometricMean(math.exp(mean), None, None, count)
     error = float(logs.std(ddof=1)) / math.sqrt(count) * float(stats.t.ppf((1 + level) / 2, count - 1))
-    return Level(math.exp(mean), math.exp(mean - error), math.exp(mean + error), count)
+    return GeometricMean(math.exp(mean), math.exp(mean - error), math.exp(mean + error), count)
 
 
-def ratio_of(values: ArrayLike, others: ArrayLike, level: float = 0.95) -> Level:
+def paired_ratio(values: ArrayLike, others: ArrayLike, level: float = 0.95) -> GeometricMean:
     """Return the geometric mean of values / others, paired by repetition; both as in `geometric_mean`."""
-    own, other = (np.asarray(each, dtype=np.float64) for each in (values, others))
-    if own.shape != other.shape:
-        raise ValueError(f"others: shape {other.shape}, values have {own.shape}; pair them by repetition")
-    if not (other > 0).all():
+    numerators, denominators = (np.asarray(side, dtype=np.float64) for side in (values, others))
+    if numerators.shape != denominators.shape:
+        raise ValueError(f"others: shape {denominators.shape}, values have {numerators.shape}; pair them by repetition")
+    if not (denominators > 0).all():
         raise ValueError("others: one is not above 0; a clock that saw nothing measured nothing")
-    return level_of(own / other, level)
+    return geometric_mean(numerators / denominators, level)

@@ -10,11 +10,11 @@ from scipy import stats
 
 from analysis.stats import bootstrap, restricted_likelihood
 from analysis.stats.comparison import Comparison
-from analysis.stats.interval import problem_means, without_spread
-from analysis.stats.methods import FEW
-from analysis.stats.outer_ends import moved_out
+from analysis.stats.exact_ends import widen_to_exact
+from analysis.stats.interval import compare_constant, problem_means
+from analysis.stats.methods import EXACT_BELOW
 
-__all__ = ["COMPARE", "Compare", "auto", "compare_at", "sign_flip", "sign_flip_at", "student"]
+__all__ = ["COMPARE", "Compare", "auto", "compare_at_levels", "sign_flip", "sign_flip_at_levels", "student_t"]
 
 BLOCK = 1 << 20  # signs in memory at a time
 
@@ -36,16 +36,16 @@ class Compare(Protocol):
     ) -> Comparison: ...
 
 
-def student(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Comparison:
+def student_t(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Comparison:
     """Compare by Student's t on the problem means of difference[problem, seed]; p is that of a mean of
     `null`, and the interval is clipped to [-1, 1].
 
     Problems without spread are left to `interval.compare_constant`. Raises DegenerateDifference.
     """
     means = problem_means(difference)
-    flat = without_spread(means, level, null)
-    if flat:
-        return flat
+    constant = compare_constant(means, level, null)
+    if constant:
+        return constant
     mean, error = means.mean(), means.std(ddof=1) / np.sqrt(len(means))
     freedom = len(means) - 1
     reach = stats.t.ppf((1 + level) / 2, freedom) * error
@@ -57,8 +57,8 @@ def auto(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Co
     """Compare by the restricted-likelihood test if fewer than `EXACT_BELOW` problems of difference[problem,
     seed] differ, else by Student's t. How many differ does not depend on which arm is ahead.
     """
-    few = np.count_nonzero(problem_means(difference)) < FEW
-    return (restricted_likelihood.compare if few else student)(difference, level=level, null=null)
+    few = np.count_nonzero(problem_means(difference)) < EXACT_BELOW
+    return (restricted_likelihood.compare if few else student_t)(difference, level=level, null=null)
 
 
 def sign_flip(
@@ -86,41 +86,41 @@ def sign_flip(
     difference: [problem, seed]. Problems without spread are left to `interval.compare_constant`.
     Raises DegenerateDifference.
     """
-    return sign_flip_at(difference, [level], draws=draws, rng=rng, null=null)[0]
+    return sign_flip_at_levels(difference, [level], draws=draws, rng=rng, null=null)[0]
 
 
-def sign_flip_at(
+def sign_flip_at_levels(
     difference: ArrayLike, levels: Sequence[float], *, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> list[Comparison]:
     """Return `sign_flip` at several levels, all computed from the same draws."""
     means = problem_means(difference)
-    flat = [without_spread(means, level, null) for level in levels]
-    if all(flat):
-        return [each for each in flat if each]
-    sums, sizes = _subsets(means - null, draws, rng)
-    proper = sizes > 0
-    centres = np.sort(sums[proper] / sizes[proper])  # minus `null`
-    exact = 2 ** len(means) <= draws
+    constant = [compare_constant(means, level, null) for level in levels]
+    if all(constant):
+        return [comparison for comparison in constant if comparison]
+    sums, sizes = _subset_sums(means - null, draws, rng)
+    is_nonempty = sizes > 0
+    centres = np.sort(sums[is_nonempty] / sizes[is_nonempty])  # minus `null`
+    is_exact = 2 ** len(means) <= draws
     # Empty subsets and the observed signs always count as extreme.
-    extreme = len(sums) - len(centres) + (0 if exact else 1)
+    extreme = len(sums) - len(centres) + (0 if is_exact else 1)
     total = len(centres) + extreme
     tail = extreme + min(int((centres <= 0).sum()), int((centres >= 0).sum()))
-    found = []
+    comparisons = []
     for level in levels:
         # An end is the first centre that the one-sided test at (1 - level) / 2 does not reject.
         skipped = int(np.floor(total * (1 - level) / 2 + 1e-9)) - extreme
-        bounded = skipped >= 0
-        low, high = (null + centres[skipped], null + centres[-1 - skipped]) if bounded else (-1.0, 1.0)
-        wider = student(difference, level=level)
-        if low <= null or wider.low > null:
-            low = min(low, wider.low)
-        if high >= null or wider.high < null:
-            high = max(high, wider.high)
-        found.append(Comparison(float(means.mean()), float(low), float(high), min(1.0, 2 * tail / total)))
-    return found
+        is_bounded = skipped >= 0
+        low, high = (null + centres[skipped], null + centres[-1 - skipped]) if is_bounded else (-1.0, 1.0)
+        t_interval = student_t(difference, level=level)
+        if low <= null or t_interval.low > null:
+            low = min(low, t_interval.low)
+        if high >= null or t_interval.high < null:
+            high = max(high, t_interval.high)
+        comparisons.append(Comparison(float(means.mean()), float(low), float(high), min(1.0, 2 * tail / total)))
+    return comparisons
 
 
-def _subsets(
+def _subset_sums(
     means: NDArray[np.float64], draws: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return sum and size of every subset of problems, or of `draws` random ones; [subset] each."""
@@ -142,31 +142,31 @@ def _subsets(
 def _bootstrap(
     difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
-    found = bootstrap.paired(difference, reps=draws, level=level, rng=rng, null=null)
-    return moved_out(found, difference, level=level, null=null)
+    comparison = bootstrap.paired(difference, reps=draws, level=level, rng=rng, null=null)
+    return widen_to_exact(comparison, difference, level=level, null=null)
 
 
 def _exact_bootstrap(
     difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
-    found = bootstrap.exact(difference, level=level, null=null)
-    if found.p > 1 - level:  # with few problems the sign test's bound on p prevents any rejection
-        found = found._replace(low=min(found.low, null), high=max(found.high, null))
-    return moved_out(found, difference, level=level, null=null)
+    comparison = bootstrap.exact(difference, level=level, null=null)
+    if comparison.p > 1 - level:  # with few problems the sign test's bound on p prevents any rejection
+        comparison = comparison._replace(low=min(comparison.low, null), high=max(comparison.high, null))
+    return widen_to_exact(comparison, difference, level=level, null=null)
 
 
 def _student(
     difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
-    found = student(difference, level=level, null=null)
-    return moved_out(found, difference, level=level, null=null)
+    comparison = student_t(difference, level=level, null=null)
+    return widen_to_exact(comparison, difference, level=level, null=null)
 
 
 def _sign_flip(
     difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
-    found = sign_flip(difference, level=level, draws=draws, rng=rng, null=null)
-    return moved_out(found, difference, level=level, null=null)
+    comparison = sign_flip(difference, level=level, draws=draws, rng=rng, null=null)
+    return widen_to_exact(comparison, difference, level=level, null=null)
 
 
 def _restricted_likelihood(
@@ -178,7 +178,7 @@ def _restricted_likelihood(
 def _auto(
     difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
-    return moved_out(auto(difference, level=level, null=null), difference, level=level, null=null)
+    return widen_to_exact(auto(difference, level=level, null=null), difference, level=level, null=null)
 
 
 # by the names of `methods.METHODS`, with ends from `widen_to_exact`; max-t is for families, and a single
@@ -196,7 +196,7 @@ COMPARE: Mapping[str, Compare] = MappingProxyType(
 )
 
 
-def compare_at(
+def compare_at_levels(
     method: str,
     difference: ArrayLike,
     levels: Sequence[float],
@@ -210,12 +210,13 @@ def compare_at(
     """
     match method:
         case "bootstrap":
-            found = bootstrap.paired_at(difference, levels, reps=draws, null=null, rng=rng())
+            comparisons = bootstrap.paired_at_levels(difference, levels, reps=draws, null=null, rng=rng())
         case "sign-flip":
-            found = sign_flip_at(difference, levels, draws=draws, rng=rng(), null=null)
+            comparisons = sign_flip_at_levels(difference, levels, draws=draws, rng=rng(), null=null)
         case _:
             compare = COMPARE[method]
             return [compare(difference, level=level, draws=draws, rng=rng(), null=null) for level in levels]
     return [
-        moved_out(each, difference, level=level, null=null) for each, level in zip(found, levels, strict=True)
+        widen_to_exact(comparison, difference, level=level, null=null)
+        for comparison, level in zip(comparisons, levels, strict=True)
     ]

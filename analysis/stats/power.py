@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analysis.stats import exact_resampling, restricted_likelihood
-from analysis.stats.methods import FEW, METHODS
+from analysis.stats.methods import EXACT_BELOW, METHODS
 
 __all__ = [
-    "check",
-    "counted",
-    "draws_enough",
+    "check_method",
+    "count_sums",
     "draws_needed",
+    "has_enough_draws",
     "minimal_detectable_effect",
     "p_values",
 ]
 
 TAIL_DRAWS = 50  # draws expected in one tail at the level of a contrast
 BLOCK = 1 << 22  # numbers in memory at a time
-EXACT = ("t", "exact-bootstrap", "restricted-likelihood", "auto")  # methods that draw nothing
+WITHOUT_DRAWS = ("t", "exact-bootstrap", "restricted-likelihood", "auto")  # methods that draw nothing
 
 
 def minimal_detectable_effect(
@@ -43,19 +43,19 @@ def minimal_detectable_effect(
     information only make the detectable effect smaller. The largest possible difference is `discordance`.
     Resolution 0.001.
     """
-    check(method, problems)
+    check_method(method, problems)
     uniforms = rng.random((4_000, problems))  # shared by all effects, so that power rises with the effect
 
-    def found(effect: float) -> bool:
+    def has_power(effect: float) -> bool:
         gained = np.where(uniforms < (discordance + effect) / 2, 1, np.where(uniforms < discordance, -1, 0))
-        return bool((p_values(method, counted(gained, 1), draws, rng) <= alpha).mean() >= power)
+        return bool((p_values(method, count_sums(gained, 1), draws, rng) <= alpha).mean() >= power)
 
     low, high = 0, int(1000 * discordance)
-    if not found(high / 1000):
+    if not has_power(high / 1000):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if found(middle / 1000) else (middle, high)
+        low, high = (low, middle) if has_power(middle / 1000) else (middle, high)
     return high / 1000
 
 
@@ -64,14 +64,14 @@ def draws_needed(alpha: float) -> int:
     return int(np.ceil(2 * TAIL_DRAWS / alpha - 1e-9))
 
 
-def draws_enough(method: str, draws: int, alpha: float, problems: int | None = None) -> bool:
+def has_enough_draws(method: str, draws: int, alpha: float, problems: int | None = None) -> bool:
     """Return whether `draws` suffice to decide at `alpha`.
 
     Methods in `WITHOUT_DRAWS` draw nothing. The p of max-t is adjusted, so pass the alpha of its family. Sign
     flips of few problems are exact (2^problems <= draws): then the smallest attainable p, 2 / 2^problems,
     must reach `alpha`. All other methods need `draws_needed(alpha)`.
     """
-    if method in EXACT:
+    if method in WITHOUT_DRAWS:
         return True
     if method == "sign-flip" and problems is not None:
         if 2.0 ** (1 - problems) > alpha:
@@ -91,35 +91,35 @@ def p_values(
     draws: None for the limit of p for many draws.
     """
     method = "sign-flip" if method == "max-t" else method
-    distinct, place = np.unique(counts, axis=0, return_inverse=True)
+    distinct, positions = np.unique(counts, axis=0, return_inverse=True)
     if method in ("restricted-likelihood", "auto"):
-        return _of_counts(method, distinct)[place]
+        return _counting_p(method, distinct)[positions]
     steps = np.arange(counts.shape[1]) - counts.shape[1] // 2
     problems = int(counts[0].sum())
-    every = draws is None or (method == "sign-flip" and problems <= np.log2(max(draws, 1)))
+    is_enumerated = draws is None or (method == "sign-flip" and problems <= np.log2(max(draws, 1)))
     if method == "t":
-        p = _student(distinct, steps)[place]
+        p = _student_p(distinct, steps)[positions]
     else:
-        of = _flipped_tail if method == "sign-flip" else _bootstrap_tail
-        rows = max(1, BLOCK // exact_resampling.width(2 * int(steps[-1]) * problems + 1))
+        tail_of = _flipped_tail if method == "sign-flip" else _bootstrap_tail
+        rows = max(1, BLOCK // exact_resampling.fft_width(2 * int(steps[-1]) * problems + 1))
         blocks = (distinct[start : start + rows] for start in range(0, len(distinct), rows))
-        tail = np.concatenate([of(block, steps) for block in blocks])[place]
+        tail = np.concatenate([tail_of(block, steps) for block in blocks])[positions]
         p = 2 * tail
-        if draws is not None and method not in EXACT and not every:
+        if draws is not None and method not in WITHOUT_DRAWS and not is_enumerated:
             p = 2 * (rng.binomial(draws, np.clip(tail, 0, 1)) + 1) / (draws + 1)
         p = np.minimum(1.0, p)
         if method == "exact-bootstrap":
             p = np.maximum(p, 2.0 ** (1 - problems))  # as in `bootstrap.exact`
-    flat = counts.max(axis=1) == problems
+    is_constant = counts.max(axis=1) == problems
     value = np.abs(counts @ steps) / (int(steps[-1]) * problems)
-    alike = np.where(value == 0, 1.0, np.minimum(1.0, 2 * (1 + value) ** -float(problems)))
-    return np.where(flat, alike, p)  # as in `interval.compare_constant`
+    constant_p = np.where(value == 0, 1.0, np.minimum(1.0, 2 * (1 + value) ** -float(problems)))
+    return np.where(is_constant, constant_p, p)  # as in `interval.compare_constant`
 
 
-def _of_counts(method: str, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def _counting_p(method: str, counts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return p for the methods that need only counts; counts: distinct rows."""
     k = counts.shape[1] // 2
-    few = counts.sum(axis=1) - counts[:, k] < (np.inf if method == "restricted-likelihood" else FEW)
+    few = counts.sum(axis=1) - counts[:, k] < (np.inf if method == "restricted-likelihood" else EXACT_BELOW)
     p = np.empty(len(counts))
     if few.any():
         p[few] = restricted_likelihood.p_values(counts[few])
@@ -128,7 +128,7 @@ def _of_counts(method: str, counts: NDArray[np.int64]) -> NDArray[np.float64]:
     return p
 
 
-def _student(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
+def _student_p(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
     problems = counts.sum(axis=1)
     mean = counts @ steps / problems
     spread = counts @ steps**2 - problems * mean**2
@@ -140,10 +140,10 @@ def _student(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.
 def _bootstrap_tail(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the smaller share of resampled sums at or beyond zero, by convolving the observed counts."""
     problems, k = int(counts[0].sum()), int(steps[-1])
-    width = exact_resampling.width(2 * k * problems + 1)
-    waves = np.exp(-2j * np.pi * np.outer(np.arange(2 * k + 1), np.arange(width // 2 + 1)) / width)
+    width = exact_resampling.fft_width(2 * k * problems + 1)
+    spectrum = np.exp(-2j * np.pi * np.outer(np.arange(2 * k + 1), np.arange(width // 2 + 1)) / width)
     shares = counts / problems
-    resampled = exact_resampling.raised(shares @ waves.real + 1j * (shares @ waves.imag), problems)
+    resampled = exact_resampling.complex_power(shares @ spectrum.real + 1j * (shares @ spectrum.imag), problems)
     # Two sums over the inverse transform, by Parseval; its entry k * problems is the sum zero.
     tails = np.zeros((2, width))
     tails[0, : k * problems + 1] = tails[1, k * problems : 2 * k * problems + 1] = 1
@@ -157,7 +157,7 @@ def _bootstrap_tail(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDAr
 def _flipped_tail(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the share of sign flips whose sum is at least as large as the observed one."""
     problems, k = int(counts[0].sum()), int(steps[-1])
-    width = exact_resampling.width(2 * k * problems + 1)
+    width = exact_resampling.fft_width(2 * k * problems + 1)
     angles = 2 * np.pi * np.arange(width // 2 + 1) / width
     cosine = np.cos(steps[k + 1 :, None] * angles)  # [step, frequency]: both signs of one problem
     sizes = (counts[:, k + 1 :] + counts[:, k - 1 :: -1]).astype(np.float64)
@@ -171,14 +171,14 @@ def _flipped_tail(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArra
     return extreme
 
 
-def counted(gained: NDArray[np.int64], seeds: int) -> NDArray[np.int64]:
+def count_sums(gained: NDArray[np.int64], seeds: int) -> NDArray[np.int64]:
     """Return the counts [study, 2 seeds + 1] for `p_values`, from sums over seeds [study, problem]."""
     studies, width = len(gained), 2 * seeds + 1
     flat = (gained + seeds) + width * np.arange(studies)[:, None]
     return np.bincount(flat.ravel(), minlength=studies * width).reshape(studies, width)
 
 
-def check(method: str, problems: int) -> None:
+def check_method(method: str, problems: int) -> None:
     if method not in METHODS:
         raise ValueError(f"method: {method!r} is unknown; name one of {', '.join(METHODS)}")
     if problems < 2:

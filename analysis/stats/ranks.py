@@ -7,25 +7,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-__all__ = ["LEAST", "Ranked", "rank_correlation", "spearman"]
+__all__ = ["MIN_PAIRS", "RankCorrelation", "rank_correlation", "spearman"]
 
-LEAST = 5  # no limits for fewer pairs: with four they span -1 to 1 unless the order is perfect
+MIN_PAIRS = 5  # no limits for fewer pairs: with four they span -1 to 1 unless the order is perfect
 
 
-class Ranked(NamedTuple):
+class RankCorrelation(NamedTuple):
     rho: float
     low: float
     high: float
     n: int
 
 
-def spearman(one: ArrayLike, other: ArrayLike) -> float:
+def spearman(x: ArrayLike, y: ArrayLike) -> float:
     """Return Pearson's correlation of the ranks of pairs; equal values share their mean rank. NaN if all
     values of one side are equal, and for fewer than two pairs.
 
     Raises ValueError for sides of different length and for a value that is not finite.
     """
-    sides = [np.asarray(side, dtype=np.float64) for side in (one, other)]
+    sides = [np.asarray(side, dtype=np.float64) for side in (x, y)]
     if sides[0].shape != sides[1].shape or sides[0].ndim != 1:
         raise ValueError(f"two lists of one length are ranked, not {sides[0].shape} and {sides[1].shape}")
     if not all(np.isfinite(side).all() for side in sides):
@@ -35,15 +35,15 @@ def spearman(one: ArrayLike, other: ArrayLike) -> float:
     return float(first @ second) / spread if spread else math.nan
 
 
-def rank_correlation(one: ArrayLike, other: ArrayLike, level: float = 0.95) -> Ranked | None:
+def rank_correlation(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> RankCorrelation | None:
     """Return Spearman's rho with two-sided limits; None for fewer than 5 pairs or a constant side.
 
     Limits: tanh of atanh(rho) -+ z sqrt((1 + rho^2 / 2) / (n - 3)) (Bonett and Wright 2000, Psychometrika
     65:23). They assume independent random pairs.
     """
-    rho, n = spearman(one, other), len(np.asarray(one))
-    if n < LEAST or math.isnan(rho):
+    rho, n = spearman(x, y), len(np.asarray(x))
+    if n < MIN_PAIRS or math.isnan(rho):
         return None
-    half = float(stats.norm.ppf((1 + level) / 2)) * math.sqrt((1 + rho**2 / 2) / (n - 3))
+    half_width = float(stats.norm.ppf((1 + level) / 2)) * math.sqrt((1 + rho**2 / 2) / (n - 3))
     z = math.atanh(max(-1.0, min(1.0, rho))) if abs(rho) < 1 else math.copysign(math.inf, rho)
-    return Ranked(rho, math.tanh(z - half), math.tanh(z + half), n)
+    return RankCorrelation(rho, math.tanh(z - half_width), math.tanh(z + half_width), n)

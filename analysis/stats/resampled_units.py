@@ -11,48 +11,56 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.stats import equal_memory, max_t, paired_tests
-from analysis.stats.clusters import clustered
+from analysis.stats import max_t, memory_charge, paired_tests
+from analysis.stats.clusters import cluster_values
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.interval import problem_means
 
-__all__ = ["Clusters", "Units", "compare_at", "margins", "number", "simultaneous", "units"]
+__all__ = [
+    "Clusters",
+    "ResamplingUnits",
+    "compare_at_levels",
+    "compare_simultaneously",
+    "count_units",
+    "resampling_units",
+    "tost",
+]
 
 Clusters = Sequence[str] | None  # the cluster of each problem; None if problems are independent
 
 
-class Units(NamedTuple):
+class ResamplingUnits(NamedTuple):
     values: NDArray[np.float64]  # [unit, seed], for clusters [unit, 1], in [-1, 1]
     scale: float  # the divisor of the values
 
-    def whole(self, found: Comparison) -> Comparison:
+    def rescale(self, comparison: Comparison) -> Comparison:
         """Return a comparison of `values` on the scale of the original differences."""
         if self.scale == 1:
-            return found
-        low, high = max(-1.0, found.low * self.scale), min(1.0, found.high * self.scale)
-        return Comparison(found.mean * self.scale, low, high, found.p)
+            return comparison
+        low, high = max(-1.0, comparison.low * self.scale), min(1.0, comparison.high * self.scale)
+        return Comparison(comparison.mean * self.scale, low, high, comparison.p)
 
 
-def number(clusters: Clusters, problems: int) -> int:
+def count_units(clusters: Clusters, problems: int) -> int:
     """Return the number of units."""
     return problems if clusters is None else len(set(clusters))
 
 
-def units(difference: ArrayLike, clusters: Clusters) -> Units:
+def resampling_units(difference: ArrayLike, clusters: Clusters) -> ResamplingUnits:
     """Return the units of difference[problem, seed], points. Clusters of one problem each are problems.
 
     Raises DegenerateDifference as `interval.problem_means` and `clusters.cluster_values` do.
     """
     values = np.asarray(difference, dtype=np.float64)
     if clusters is None or len(set(clusters)) == len(clusters) == len(values):
-        return Units(values, 1.0)
-    each = clustered(problem_means(values), clusters)
-    largest = float(np.abs(each).max())
+        return ResamplingUnits(values, 1.0)
+    cluster_means = cluster_values(problem_means(values), clusters)
+    largest = float(np.abs(cluster_means).max())
     scale = 2.0 ** np.ceil(np.log2(largest)) if largest > 1 else 1.0
-    return Units(each[:, None] / scale, float(scale))
+    return ResamplingUnits(cluster_means[:, None] / scale, float(scale))
 
 
-def compare_at(
+def compare_at_levels(
     method: str,
     difference: ArrayLike,
     clusters: Clusters,
@@ -63,12 +71,14 @@ def compare_at(
     null: float = 0.0,
 ) -> list[Comparison]:
     """Return `paired_tests.compare_at_levels` of units."""
-    of = units(difference, clusters)
-    found = paired_tests.compare_at(method, of.values, levels, draws=draws, rng=rng, null=null / of.scale)
-    return [of.whole(each) for each in found]
+    units = resampling_units(difference, clusters)
+    comparisons = paired_tests.compare_at_levels(
+        method, units.values, levels, draws=draws, rng=rng, null=null / units.scale
+    )
+    return [units.rescale(comparison) for comparison in comparisons]
 
 
-def margins(
+def tost(
     difference: ArrayLike,
     clusters: Clusters,
     margin: float,
@@ -80,23 +90,23 @@ def margins(
     rng: np.random.Generator | None = None,
 ) -> Margins:
     """Return `memory_charge.tost` of units."""
-    of = units(difference, clusters)
-    found = equal_memory.margins(
-        of.values,
-        margin / of.scale,
-        points / of.scale,
+    units = resampling_units(difference, clusters)
+    tests = memory_charge.tost(
+        units.values,
+        margin / units.scale,
+        points / units.scale,
         alpha=alpha,
         method=method,
         draws=draws,
         rng=rng,
     )
-    if of.scale == 1:
-        return found
-    mean, low, high = (one * of.scale for one in found[:3])
-    return Margins(mean, max(-1.0, low), min(1.0, high), found.p_worse, found.p_better)
+    if units.scale == 1:
+        return tests
+    mean, low, high = (value * units.scale for value in tests[:3])
+    return Margins(mean, max(-1.0, low), min(1.0, high), tests.p_worse, tests.p_better)
 
 
-def simultaneous(
+def compare_simultaneously(
     groups: Sequence[Sequence[tuple[ArrayLike, Clusters, float]]],
     *,
     level: float,
@@ -106,15 +116,17 @@ def simultaneous(
     """Return `max_t.max_t` of units. groups: difference, clusters and null of each contrast; contrasts of a
     group share their problems and clusters.
     """
-    of = [[(units(difference, clusters), null) for difference, clusters, null in group] for group in groups]
-    found = max_t.max_t(
-        [[one.values for one, _ in group] for group in of],
+    unit_groups = [
+        [(resampling_units(difference, clusters), null) for difference, clusters, null in group] for group in groups
+    ]
+    group_comparisons = max_t.max_t(
+        [[units.values for units, _ in group] for group in unit_groups],
         level=level,
         draws=draws,
         rng=rng,
-        nulls=[[null / one.scale for one, null in group] for group in of],
+        nulls=[[null / units.scale for units, null in group] for group in unit_groups],
     )
     return [
-        [one.whole(each) for (one, _), each in zip(*pair, strict=True)]
-        for pair in zip(of, found, strict=True)
+        [units.rescale(comparison) for (units, _), comparison in zip(*pair, strict=True)]
+        for pair in zip(unit_groups, group_comparisons, strict=True)
     ]

@@ -23,10 +23,10 @@ from analysis.stats import exact_resampling
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.interval import problem_means
 
-__all__ = ["compare", "ends", "limits", "margins", "p_values", "shares", "tails"]
+__all__ = ["cached_limits", "compare", "limits", "null_shares", "p_values", "tails", "tost"]
 
 HALVINGS = 54  # bisection steps for the tilt: to the last bit
-PRINTED = 34  # bisection steps for the tilt at an interval end: 1e-9
+END_HALVINGS = 34  # bisection steps for the tilt at an interval end: 1e-9
 ROUNDING = 1e-15  # rounding error of a transform: smaller tails are not distinguished
 BLOCK = 1 << 22  # numbers in memory at a time
 
@@ -39,17 +39,17 @@ def compare(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) ->
     null (`null_shares` are ordered by it), so it excludes a null exactly when p <= 1 - level there.
     Raises DegenerateDifference, also for a difference that is not an integer.
     """
-    counts = exact_resampling.counted(difference)
+    counts = exact_resampling.count_sums(difference)
     mean = float(problem_means(difference).mean())
-    return Comparison(mean, *ends(tuple(counts.tolist()), level), float(p_values(counts[None], null)[0]))
+    return Comparison(mean, *cached_limits(tuple(counts.tolist()), level), float(p_values(counts[None], null)[0]))
 
 
-def margins(difference: ArrayLike, margin: tuple[float, float], *, alpha: float = 0.05) -> Margins:
+def tost(difference: ArrayLike, margin: tuple[float, float], *, alpha: float = 0.05) -> Margins:
     """Test against margin = (low, high) by two one-sided tests; the limits match them at `alpha`."""
-    counts = exact_resampling.counted(difference)
+    counts = exact_resampling.count_sums(difference)
     mean = float(problem_means(difference).mean())
-    worse, better = (float(tails(counts[None], at)[0, side]) for at, side in zip(margin, (1, 0), strict=True))
-    return Margins(mean, *ends(tuple(counts.tolist()), 1 - 2 * alpha), worse, better)
+    p_worse, p_better = (float(tails(counts[None], end)[0, side]) for end, side in zip(margin, (1, 0), strict=True))
+    return Margins(mean, *cached_limits(tuple(counts.tolist()), 1 - 2 * alpha), p_worse, p_better)
 
 
 def p_values(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float64]:
@@ -66,15 +66,15 @@ def tails(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float6
     """Return the probabilities of a sum at most, and at least, as large as the observed one under the null,
     [study, 2]. The second is the p of a mean at `null` or below.
     """
-    return _in_blocks(lambda some, at: _tails(some, shares(some, at)), counts, null)
+    return _in_blocks(lambda block, nulls: _tails(block, null_shares(block, nulls)), counts, null)
 
 
 def limits(counts: NDArray[np.int64], *, level: float) -> NDArray[np.float64]:
     """Return the lower and upper end of the interval of `compare`, [study, 2]."""
-    return _in_blocks(lambda some, aim: _limits(some, aim[0]), counts, (1 - level) / 2)
+    return _in_blocks(lambda block, tail: _limits(block, tail[0]), counts, (1 - level) / 2)
 
 
-def shares(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float64]:
+def null_shares(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float64]:
     """Return the likeliest shares of the sums -k, ..., k with mean k x null, [study, 2k + 1].
 
     They are proportional to c_x / (1 + t x / k), -1 <= t <= 1, where the tilt t is the multiplier of the
@@ -82,16 +82,16 @@ def shares(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float
     does k at -1. Every mean is reached at exactly one tilt, and shares are ordered by the tilt.
     """
     k = counts.shape[1] // 2
-    aim = np.broadcast_to(k * np.asarray(null, dtype=np.float64), (len(counts),))
+    target = np.broadcast_to(k * np.asarray(null, dtype=np.float64), (len(counts),))
 
-    def above(tilt: NDArray[np.float64]) -> NDArray[np.bool_]:
-        above: NDArray[np.bool_] = tilted(counts, tilt) @ np.arange(-k, k + 1) > aim
-        return above
+    def is_above(tilt: NDArray[np.float64]) -> NDArray[np.bool_]:
+        is_higher: NDArray[np.bool_] = tilted_shares(counts, tilt) @ np.arange(-k, k + 1) > target
+        return is_higher
 
-    return tilted(counts, _crossing(above, len(counts), HALVINGS))
+    return tilted_shares(counts, _bisect_tilt(is_above, len(counts), HALVINGS))
 
 
-def tilted(counts: NDArray[np.int64], tilt: NDArray[np.float64]) -> NDArray[np.float64]:
+def tilted_shares(counts: NDArray[np.int64], tilt: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the likeliest shares at tilt[study] in [-2, 2], [study, 2k + 1]; a larger tilt lowers the mean.
 
     Above 1, the tilt minus 1 is the share of an unobserved -k; below -1 likewise for k.
@@ -101,65 +101,65 @@ def tilted(counts: NDArray[np.int64], tilt: NDArray[np.float64]) -> NDArray[np.f
     slope = 1 + inner * np.arange(-k, k + 1) / k
     # At a slope of zero an observed sum has all the weight.
     weights = np.where(counts > 0, counts / np.maximum(slope, 1e-300), 0)
-    found: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
-    more = np.abs(tilt) - 1
-    outside = np.maximum(more, 0)[:, None]
-    found = found * (1 - outside)
-    found[:, 0] += np.where(tilt > 0, outside[:, 0], 0)
-    found[:, -1] += np.where(tilt < 0, outside[:, 0], 0)
-    return found
+    shares: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+    excess = np.abs(tilt) - 1
+    unobserved_share = np.maximum(excess, 0)[:, None]
+    shares = shares * (1 - unobserved_share)
+    shares[:, 0] += np.where(tilt > 0, unobserved_share[:, 0], 0)
+    shares[:, -1] += np.where(tilt < 0, unobserved_share[:, 0], 0)
+    return shares
 
 
 def _tails(counts: NDArray[np.int64], chances: NDArray[np.float64]) -> NDArray[np.float64]:
     problems, k = int(counts[0].sum()), counts.shape[1] // 2
-    sums = exact_resampling.convolved(chances, problems)
-    at = (counts @ np.arange(-k, k + 1) + k * problems)[:, None]
+    sums = exact_resampling.convolve(chances, problems)
+    position = (counts @ np.arange(-k, k + 1) + k * problems)[:, None]
     below, above = np.cumsum(sums, axis=1), np.cumsum(sums[:, ::-1], axis=1)
-    both = np.take_along_axis(below, at, 1), np.take_along_axis(above, 2 * k * problems - at, 1)
-    return np.clip(np.concatenate(both, axis=1), ROUNDING, 1.0)
+    observed_tails = np.take_along_axis(below, position, 1), np.take_along_axis(above, 2 * k * problems - position, 1)
+    return np.clip(np.concatenate(observed_tails, axis=1), ROUNDING, 1.0)
 
 
 def _limits(counts: NDArray[np.int64], tail: float) -> NDArray[np.float64]:
     """Bisect both ends together; the lower end is where the upper tail falls to `tail`."""
     studies, k = len(counts), counts.shape[1] // 2
-    twice, lower = np.concatenate([counts, counts]), np.repeat([True, False], studies)
+    stacked, is_lower = np.concatenate([counts, counts]), np.repeat([True, False], studies)
 
-    def above(tilt: NDArray[np.float64]) -> NDArray[np.bool_]:
-        both = _tails(twice, tilted(twice, tilt))
-        kept: NDArray[np.bool_] = np.where(lower, both[:, 1] > tail, both[:, 0] <= tail)
-        return kept
+    def is_above(tilt: NDArray[np.float64]) -> NDArray[np.bool_]:
+        observed_tails = _tails(stacked, tilted_shares(stacked, tilt))
+        is_inside: NDArray[np.bool_] = np.where(is_lower, observed_tails[:, 1] > tail, observed_tails[:, 0] <= tail)
+        return is_inside
 
-    ends = tilted(twice, _crossing(above, 2 * studies, PRINTED)) @ np.arange(-k, k + 1) / k
+    ends = tilted_shares(stacked, _bisect_tilt(is_above, 2 * studies, END_HALVINGS)) @ np.arange(-k, k + 1) / k
     return np.stack([ends[:studies], ends[studies:]], axis=1)
 
 
 @lru_cache(maxsize=4096)
-def ends(counts: tuple[int, ...], level: float) -> tuple[float, float]:
+def cached_limits(counts: tuple[int, ...], level: float) -> tuple[float, float]:
     """Return `limits` of one study, cached: verdicts and simulated studies request them repeatedly."""
     low, high = limits(np.array(counts)[None], level=level)[0].tolist()
     return low, high
 
 
-def _crossing(
-    above: Callable[[NDArray[np.float64]], NDArray[np.bool_]], studies: int, halvings: int
+def _bisect_tilt(
+    is_above: Callable[[NDArray[np.float64]], NDArray[np.bool_]], studies: int, halvings: int
 ) -> NDArray[np.float64]:
     """Return the tilt in [-2, 2] from which `is_above` no longer holds, [study], by bisection."""
     low, high = np.full(studies, -2.0), np.full(studies, 2.0)
     for _ in range(halvings):
         middle = (low + high) / 2
-        still = above(middle)
-        low, high = np.where(still, middle, low), np.where(still, high, middle)
-    found: NDArray[np.float64] = (low + high) / 2
-    return found
+        still_above = is_above(middle)
+        low, high = np.where(still_above, middle, low), np.where(still_above, high, middle)
+    tilts: NDArray[np.float64] = (low + high) / 2
+    return tilts
 
 
 def _in_blocks(
-    each: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]],
+    compute: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]],
     counts: NDArray[np.int64],
     values: ArrayLike,
 ) -> NDArray[np.float64]:
     problems, k = int(counts[0].sum()), counts.shape[1] // 2
-    rows = max(1, BLOCK // exact_resampling.width(2 * k * problems + 1))
+    rows = max(1, BLOCK // exact_resampling.fft_width(2 * k * problems + 1))
     spread = np.broadcast_to(np.asarray(values, dtype=np.float64), (len(counts),))
     blocks = (slice(start, start + rows) for start in range(0, len(counts), rows))
-    return np.concatenate([each(counts[block], spread[block]) for block in blocks])
+    return np.concatenate([compute(counts[block], spread[block]) for block in blocks])

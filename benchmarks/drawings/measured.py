@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analysis.output.command import command
+from protocol.formats.argument_parser import run_command
 
 __all__ = ["COUNT", "SECONDS", "TEXT", "BadMeasurements", "Kind", "drawing", "read"]
 
@@ -31,9 +31,7 @@ SECONDS = Kind(
 ROWS = Kind("a list of at least one row", lambda value: isinstance(value, list) and len(value) > 0)
 
 
-def read(
-    path: Path, values: Mapping[str, Kind], fields: Mapping[str, Kind], key: Sequence[str]
-) -> dict[str, Any]:
+def read(path: Path, values: Mapping[str, Kind], fields: Mapping[str, Kind], key: Sequence[str]) -> dict[str, Any]:
     """The JSON object of a file, with these values, and `rows` with these fields: at least one row, no two of
     one key. Raises BadMeasurements.
     """
@@ -69,4 +67,4 @@ def drawing(
 ) -> int:
     """The command line of such a drawing: measurements and a folder in, the written files out."""
     paths = {"source": "measurements, as JSON", "folder": "where the drawing goes"}
-    return command(name, description, paths, draw, BadMeasurements, argv)
+    return run_command(name, description, paths, draw, BadMeasurements, argv)

@@ -20,8 +20,8 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from benchmarks.drawings import measured
 from benchmarks.drawings.measured import COUNT, TEXT, Kind
-from figures.canvas import page
-from figures.canvas.page import INK, PALE
+from figures.drawing import page
+from figures.drawing.page import INK, PALE
 
 __all__ = ["draw", "memory", "printed"]
 
@@ -40,7 +40,7 @@ def draw(source: Path, folder: Path) -> tuple[Path, ...]:
     values = {"model": TEXT, "bytes_per_token": COUNT}
     fields = {"tokens": COUNT, "share": SHARE, "measured_bytes": COUNT}
     held = measured.read(source, values, fields, ["tokens", "share"])
-    return page.write(Path(folder), memory, held)
+    return page.write_drawing(Path(folder), memory, held)
 
 
 def memory(held: Mapping[str, Any]) -> Figure:
@@ -51,7 +51,7 @@ def memory(held: Mapping[str, Any]) -> Figure:
     rows = sorted(held["rows"], key=lambda row: row["tokens"])
     shares = sorted({*SHARES, *(row["share"] for row in rows)}, key=_share, reverse=True)
     ratios = [row["measured_bytes"] / _line(held, row["share"], row["tokens"]) for row in rows]
-    paper = page.sheet(
+    paper = page.new_sheet(
         WIDTH,
         BODY,
         f"KV cache against context: {held['model']}",
@@ -61,7 +61,7 @@ def memory(held: Mapping[str, Any]) -> Figure:
             f"{min(ratios):.3f} to {max(ratios):.3f}.",
         ],
     )
-    axes = paper.axes(0.95, 0.6, 6.3, 3.85)
+    axes = paper.add_axes(0.95, 0.6, 6.3, 3.85)
     axes.set(xscale="log", yscale="log")
     tokens = sorted({row["tokens"] for row in rows})
     ends = tokens[0] / 1.15, tokens[-1] * 1.15

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 
 from benchmarks.drawings import measured
 from benchmarks.drawings.measured import COUNT, SECONDS, TEXT, Kind
-from figures.canvas import page
-from figures.canvas.page import INK
+from figures.drawing import page
+from figures.drawing.page import INK
 
 __all__ = ["PARTS", "draw", "overhead", "prefill"]
 
@@ -39,7 +39,7 @@ def draw(source: Path, folder: Path) -> tuple[Path, ...]:
     """Raises BadMeasurements."""
     fields = {"tokens": COUNT, **dict.fromkeys(PARTS, SECONDS), "forward": POSITIVE}
     held = measured.read(source, {"model": TEXT}, fields, ["tokens"])
-    return page.write(Path(folder), prefill, held)
+    return page.write_drawing(Path(folder), prefill, held)
 
 
 def overhead(row: Mapping[str, Any]) -> float:
@@ -54,7 +54,7 @@ def prefill(held: Mapping[str, Any]) -> Figure:
     """
     rows = sorted(held["rows"], key=lambda row: row["tokens"])
     plot = max(3.5, 0.65 * len(rows))  # inches
-    paper = page.sheet(
+    paper = page.new_sheet(
         2 * plot + 2.0,
         BODY,
         f"Prefill with CrystalCache, part by part: {held['model']}",
@@ -62,8 +62,8 @@ def prefill(held: Mapping[str, Any]) -> Figure:
         ["Left: seconds of one prefill. Right: the same without the forward, in % of it, on its own scale."],
     )
     panels = {
-        "seconds": paper.axes(0.85, 0.95, plot, 3.0),
-        "share": paper.axes(plot + 1.75, 0.95, plot, 3.0),
+        "seconds": paper.add_axes(0.85, 0.95, plot, 3.0),
+        "share": paper.add_axes(plot + 1.75, 0.95, plot, 3.0),
     }
     for name, axes in panels.items():
         parts = [part for part in PARTS if name == "seconds" or part != "forward"]
@@ -84,10 +84,8 @@ def prefill(held: Mapping[str, Any]) -> Figure:
                 )
                 bar.set_gid(f"{name}-{part}-{row['tokens']}")
                 base += unit * row[part]
-            text = f"+{page.percent(overhead(row))} %"
-            axes.annotate(
-                text, (x, base), (0, 4), textcoords="offset points", ha="center", va="bottom", color=INK
-            )
+            text = f"+{page.format_percent(overhead(row))} %"
+            axes.annotate(text, (x, base), (0, 4), textcoords="offset points", ha="center", va="bottom", color=INK)
         axes.set_xticks(range(len(rows)), [f"{row['tokens']:,}" for row in rows])
         axes.set_xlim(-0.6, len(rows) - 0.4)
         axes.set_xlabel("tokens of the context")

@@ -27,7 +27,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Co
 from transformers import PreTrainedTokenizerFast as Words
 
 from benchmarks.embedded.vocabulary import tokenizer
-from protocol.models import stored
+from protocol.models import checksums
 from protocol.tasks.chain import MOST_DISTRACTORS, OPERATORS, VARIABLES, puzzle
 
 __all__ = ["FAMILIES", "Recipe", "build", "train"]
@@ -118,9 +118,7 @@ def drill(size: int, count: int, words: Words, source: random.Random) -> tuple[T
     return ids, labels
 
 
-def chains(
-    steps: int, distractors: int, count: int, words: Words, source: random.Random
-) -> tuple[Tensor, Tensor]:
+def chains(steps: int, distractors: int, count: int, words: Words, source: random.Random) -> tuple[Tensor, Tensor]:
     """`count` puzzles of one size, and so of one length: ids, labels from the first step on [row, t]."""
     rows, asked = [], 0
     for _ in range(count):
@@ -208,9 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("family", choices=sorted(FAMILIES))
     parser.add_argument("folder", type=Path, help="must not exist yet")
     for field in fields(Recipe)[1:]:
-        parser.add_argument(
-            f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default
-        )
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
     given = vars(parser.parse_args(argv))
     folder = given.pop("folder")
     recipe = Recipe(**given)
@@ -231,7 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     tokenizer().save_pretrained(folder)
     told = {"recipe": asdict(recipe), "torch": str(torch.__version__), "history": history}
     (folder / "training.json").write_text(json.dumps(told, indent=1) + "\n")
-    stored.write_sums(folder)
+    checksums.write_sums(folder)
     return 0
 
 

@@ -12,16 +12,16 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from figures.canvas import named_lines, numbers, page, shares
-from figures.canvas.curves import Curves, Point, curved
-from figures.canvas.lines import styles
-from figures.canvas.memory_axis import memory_axis
-from figures.canvas.page import INK, MARGIN, PALE, WIDEST, inches
+from figures.drawing import formatting, named_lines, page, shares
+from figures.drawing.curves import Curves, Point, build_curves
+from figures.drawing.line_styles import styles
+from figures.drawing.memory_axis import draw_memory_axis
+from figures.drawing.page import INK, MARGIN, PALE, WIDEST, text_width
 
-__all__ = ["budget_curve", "curves"]
+__all__ = ["budget_curve", "budget_curves"]
 
 PLOT, LEAST, HIGH = 3.9, 2.6, 2.6  # inches, of a panel: its width at most and at least
-BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.66  # inches: left of a panel, above it, below it
+LEFT, TOP, BELOW = 0.62, 0.32, 0.66  # inches: left of a panel, above it, below it
 ENTRY = 0.75  # inches of the legend, in addition to a name
 FEW = 5  # arms up to which each has limits that can be distinguished
 APART = 2.5  # points between the limits of arms with the same memory
@@ -35,88 +35,88 @@ AXES: Mapping[str, tuple[str, float]] = MappingProxyType(
 )
 
 
-def curves(judged: Mapping[str, Any], lock: Mapping[str, Any], lanes: Any) -> list[Curves]:
+def budget_curves(judged: Mapping[str, Any], lock: Mapping[str, Any], lanes: Any) -> list[Curves]:
     """Return the curves in registered order; empty if no arm was run at two budgets. lanes: those of
     `study_files.read`.
 
     Memory is in the unit that the protocol matches: slots, bytes of the cache, or these plus the policy's own
     state.
     """
-    matched = _matched(lock)
-    found = curved(judged, lanes, lambda one, _: _memory(one, matched))
-    for place in found:
-        for points in place.arms.values():
-            points.sort(key=lambda one: one.at)
-    return found if any(len(points) > 1 for place in found for points in place.arms.values()) else []
+    matched = _matched_memory(lock)
+    curves = build_curves(judged, lanes, lambda entry, _: _arm_memory(entry, matched))
+    for panel in curves:
+        for points in panel.arms.values():
+            points.sort(key=lambda entry: entry.value)
+    return curves if any(len(points) > 1 for panel in curves for points in panel.arms.values()) else []
 
 
-def budget_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], places: Sequence[Curves]) -> Figure:
+def budget_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], panels: Sequence[Curves]) -> Figure:
     """Draw the curves. Rows of panels: models. Columns: tasks. If the rule searched for them, it marks the
     smallest lossless budget of each arm, and the margin below the full cache that counts as lossless.
 
     The gids of artists in a panel are "line-", "limits-", "smallest-<model>/<task>/<arm>",
     "full-<model>/<task>" and "margin-<model>/<task>".
     """
-    smallest = {one["arm"]: one["smallest"] for one in judged.get("smallest_lossless", [])}
+    smallest = {entry["arm"]: entry["smallest"] for entry in judged.get("smallest_lossless", [])}
     margin = float(judged["margin"]) if smallest else None
-    said = [page.standing(judged), *_found(smallest, margin)]
+    subtitle = [page.study_status(judged), *_subtitle(smallest, margin)]
     title = "Accuracy against the memory that was held" + ("" if smallest else " (exploratory)")
-    label, _ = AXES[_matched(lock)]
-    arms = list(dict.fromkeys(arm for place in places for arm in place.arms))
+    label, _ = AXES[_matched_memory(lock)]
+    arms = list(dict.fromkeys(arm for panel in panels for arm in panel.arms))
     if len(arms) <= FEW:
-        return _side_by_side(places, arms, smallest, margin, title, said, label)
+        return _side_by_side(panels, arms, smallest, margin, title, subtitle, label)
     subject = judged["contrasts"][0]["subject"]
-    style = named_lines.styles(subject, named_lines.scored(lock, arms))
-    drawn = named_lines.laid(places, title, said, _notes(margin, subject), label)
-    for axes, place in drawn.panels:
-        name = f"{place.model}/{place.task}"
-        memory_axis(axes, place)
-        named_lines.panel(axes, place, style, drawn.size)
-        _margin(axes, place, margin)
-        for arm, points in place.arms.items():
-            _ring(axes, f"{name}/{arm}", points, smallest.get(arm))
-        if points := place.arms.get(subject, []):
-            low, high = ([100 * one.accuracy[end] for one in points] for end in (1, 2))
+    style = named_lines.styles(subject, named_lines.scoring_families(lock, arms))
+    drawn = named_lines.build_panels(panels, title, subtitle, _notes(margin, subject), label)
+    for axes, panel in drawn.panels:
+        name = f"{panel.model}/{panel.task}"
+        draw_memory_axis(axes, panel)
+        named_lines.draw_panel(axes, panel, style, drawn.size)
+        _draw_margin(axes, panel, margin)
+        for arm, points in panel.arms.items():
+            _draw_ring(axes, f"{name}/{arm}", points, smallest.get(arm))
+        if points := panel.arms.get(subject, []):
+            low, high = ([100 * entry.accuracy[end] for entry in points] for end in (1, 2))
             band = {"color": style[subject]["color"], "alpha": 0.16, "linewidth": 0, "zorder": 1}
-            axes.fill_between([one.at for one in points], low, high, gid=f"limits-{name}/{subject}", **band)
+            axes.fill_between([entry.value for entry in points], low, high, gid=f"limits-{name}/{subject}", **band)
     return drawn.sheet.figure
 
 
 def _side_by_side(
-    places: Sequence[Curves],
+    panels: Sequence[Curves],
     arms: Sequence[str],
     smallest: Mapping[str, str | None],
     margin: float | None,
     title: str,
-    said: Sequence[str],
+    subtitle: Sequence[str],
     label: str,
 ) -> Figure:
     """Draw few arms with the limits of each, shifted sideways, and a legend."""
     style = styles(arms)
-    columns = max(len(list(group)) for _, group in itertools.groupby(places, lambda place: place.model))
-    rows = [list(group) for _, group in itertools.groupby(places, lambda place: place.model)]
-    names = [inches(arm) + ENTRY for arm in (*arms, "full cache")]
-    titles = (inches(f"{place.model} · {place.task}", weight="bold") for place in places)
-    plot = max(LEAST, min(PLOT, (WIDEST - 2 * MARGIN) / columns - BESIDE), *titles)
-    room = columns * (BESIDE + plot)
+    columns = max(len(list(group)) for _, group in itertools.groupby(panels, lambda panel: panel.model))
+    rows = [list(group) for _, group in itertools.groupby(panels, lambda panel: panel.model)]
+    names = [text_width(arm) + ENTRY for arm in (*arms, "full cache")]
+    titles = (text_width(f"{panel.model} · {panel.task}", weight="bold") for panel in panels)
+    plot = max(LEAST, min(PLOT, (WIDEST - 2 * MARGIN) / columns - LEFT), *titles)
+    room = columns * (LEFT + plot)
     entries = len(names) if sum(names) < room else max(1, int(room / max(names)))
     legend = 0.2 * -(-len(names) // entries) + 0.1
-    block = ABOVE + HIGH + UNDER
-    paper = page.sheet(
+    block = TOP + HIGH + BELOW
+    paper = page.new_sheet(
         2 * MARGIN + room,
         block * len(rows) + legend,
         title,
-        said,
+        subtitle,
         _notes(margin, None),
     )
     handles: list[Any] = []
-    accuracy = shares.label(itertools.chain.from_iterable(place.shares for place in places))
+    accuracy = shares.axis_label(itertools.chain.from_iterable(panel.shares for panel in panels))
     for row, across in enumerate(rows):
-        for column, place in enumerate(across):
-            left, up = MARGIN + BESIDE + column * (BESIDE + plot), block * (len(rows) - 1 - row)
-            axes = paper.axes(left, legend + up + UNDER, plot, HIGH)
-            axes.set_title(f"{place.model} · {place.task}", loc="left", size=8.5, weight="bold")
-            handles = _panel(axes, place, style, smallest, margin)
+        for column, panel in enumerate(across):
+            left, up = MARGIN + LEFT + column * (LEFT + plot), block * (len(rows) - 1 - row)
+            axes = paper.add_axes(left, legend + up + BELOW, plot, HIGH)
+            axes.set_title(f"{panel.model} · {panel.task}", loc="left", size=8.5, weight="bold")
+            handles = _draw_panel(axes, panel, style, smallest, margin)
             axes.set_xlabel(label if row == len(rows) - 1 else "")
             axes.set_ylabel(accuracy if column == 0 else "")
     handles += [axes.plot([], [], markersize=5, label=arm, **style[arm])[0] for arm in arms]
@@ -131,78 +131,76 @@ def _side_by_side(
     return paper.figure
 
 
-def _panel(
+def _draw_panel(
     axes: Any,
-    place: Curves,
+    panel: Curves,
     style: Mapping[str, Mapping[str, Any]],
     smallest: Mapping[str, str | None],
     margin: float | None,
 ) -> list[Any]:
     """Draw a panel. Returns the handle of the full cache for the legend, if there is one."""
-    name = f"{place.model}/{place.task}"
+    name = f"{panel.model}/{panel.task}"
     handles = []
-    if place.full is not None:
-        mean, low, high = (100 * value for value in place.full.accuracy[:3])
+    if panel.full is not None:
+        mean, low, high = (100 * value for value in panel.full.accuracy[:3])
         band = {"color": PALE, "alpha": 0.22, "linewidth": 0, "zorder": 0}
         handles = [axes.axhspan(low, high, label="full cache", gid=f"full-{name}", **band)]
         axes.axhline(mean, color=PALE, linewidth=1, zorder=0.5)
-        _margin(axes, place, margin)
-    for number, (arm, held) in enumerate(place.arms.items()):
-        x, y = [one.at for one in held], [100 * one.accuracy.share for one in held]
-        aside = ScaledTranslation(
-            APART * (number - (len(place.arms) - 1) / 2) / 72, 0, axes.figure.dpi_scale_trans
-        )
-        own = {"transform": axes.transData + aside}
-        ends = [[100 * one.accuracy[end] for one in held] for end in (1, 2)]
-        axes.vlines(x, *ends, color=style[arm]["color"], linewidth=0.8, gid=f"limits-{name}/{arm}", **own)
-        axes.plot(x, y, linewidth=1.3, markersize=4, gid=f"line-{name}/{arm}", **style[arm], **own)
-        _ring(axes, f"{name}/{arm}", held, smallest.get(arm), **own)
-    memory_axis(axes, place)
+        _draw_margin(axes, panel, margin)
+    for number, (arm, points) in enumerate(panel.arms.items()):
+        x, y = [point.value for point in points], [100 * point.accuracy.share for point in points]
+        aside = ScaledTranslation(APART * (number - (len(panel.arms) - 1) / 2) / 72, 0, axes.figure.dpi_scale_trans)
+        offset = {"transform": axes.transData + aside}
+        ends = [[100 * point.accuracy[end] for point in points] for end in (1, 2)]
+        axes.vlines(x, *ends, color=style[arm]["color"], linewidth=0.8, gid=f"limits-{name}/{arm}", **offset)
+        axes.plot(x, y, linewidth=1.3, markersize=4, gid=f"line-{name}/{arm}", **style[arm], **offset)
+        _draw_ring(axes, f"{name}/{arm}", points, smallest.get(arm), **offset)
+    draw_memory_axis(axes, panel)
     axes.set_ylim(-3, 103)
     axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)
     axes.spines[["right", "top"]].set_visible(False)
     return handles
 
 
-def _margin(axes: Any, place: Curves, margin: float | None) -> None:
+def _draw_margin(axes: Any, panel: Curves, margin: float | None) -> None:
     """Draw the margin below the full cache that counts as lossless."""
-    if margin is not None and place.full is not None:
+    if margin is not None and panel.full is not None:
         below = {"color": PALE, "linewidth": 1.1, "linestyle": (0, (4, 2)), "zorder": 0.5}
-        at = 100 * place.full.accuracy.share - 100 * margin
-        axes.axhline(at, gid=f"margin-{place.model}/{place.task}", **below)
+        level = 100 * panel.full.accuracy.share - 100 * margin
+        axes.axhline(level, gid=f"margin-{panel.model}/{panel.task}", **below)
 
 
-def _ring(axes: Any, name: str, points: Sequence[Point], smallest: str | None, **how: Any) -> None:
+def _draw_ring(axes: Any, name: str, points: Sequence[Point], smallest: str | None, **style: Any) -> None:
     """Draw a ring around the smallest lossless budget of an arm."""
-    for one in points:
-        if one.budget == smallest:
+    for point in points:
+        if point.budget == smallest:
             ring = {"markeredgecolor": INK, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
-            place = one.at, 100 * one.accuracy.share
-            axes.plot(*place, "o", markersize=10, gid=f"smallest-{name}", **ring, **how)
+            position = point.value, 100 * point.accuracy.share
+            axes.plot(*position, "o", markersize=10, gid=f"smallest-{name}", **ring, **style)
 
 
-def _matched(lock: Mapping[str, Any]) -> str:
-    found: str = lock["protocol"]["content"]["decision"].get("memory", "slots")
-    return found
+def _matched_memory(lock: Mapping[str, Any]) -> str:
+    memory: str = lock["protocol"]["content"]["decision"].get("memory", "slots")
+    return memory
 
 
-def _memory(one: Mapping[str, Any], matched: str) -> float:
+def _arm_memory(arm: Mapping[str, Any], matched: str) -> float:
     """Return the memory of an arm, in the unit of the axis."""
     if matched == "slots":
-        return float(one["mean_slots"])
-    held = float(one["mean_bytes"])
+        return float(arm["mean_slots"])
+    size = float(arm["mean_bytes"])
     if matched == "total":
-        held += float(one.get("mean_state_bytes", 0))
-    return held / AXES[matched][1]
+        size += float(arm.get("mean_state_bytes", 0))
+    return size / AXES[matched][1]
 
 
-def _found(smallest: Mapping[str, str | None], margin: float | None) -> list[str]:
+def _subtitle(smallest: Mapping[str, str | None], margin: float | None) -> list[str]:
     """Return the subtitle: the smallest lossless budget of each arm."""
     if margin is None:
         return ["Limits per arm; contrasts are paired: see forest. Where two lines cross decides nothing."]
-    found = ", ".join(f"{arm} {budget or 'at none of its budgets'}" for arm, budget in smallest.items())
-    points = numbers.points(str(margin)).lstrip("+")
-    return [f"Smallest budget shown within {points} pp of the full cache: {found}."]
+    budgets = ", ".join(f"{arm} {budget or 'at none of its budgets'}" for arm, budget in smallest.items())
+    points = formatting.format_points(str(margin)).lstrip("+")
+    return [f"Smallest budget shown within {points} pp of the full cache: {budgets}."]
 
 
 def _notes(margin: float | None, subject: str | None) -> list[str]:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from figures.canvas import page
-from figures.canvas.page import INK
-from figures.canvas.rows import entries, grouped, point, table
-from figures.canvas.shares import Share, share
+from figures.drawing import page
+from figures.drawing.page import INK
+from figures.drawing.shares import Share, compute_share
+from figures.drawing.table_rows import draw_point, draw_table, group_entries, numbered_entries
 
-__all__ = ["Ending", "collapse", "endings", "markdown"]
+__all__ = ["Ending", "collapse", "count_endings", "format_markdown"]
 
 FEWEST = 5  # answers below which a share has no limits: those of one answer would be the longest bar
 LIMITS = (
@@ -41,21 +41,21 @@ class Ending(NamedTuple):
     """Lanes without a grade. They count in `truncated` alone, and only if they were generated."""
 
 
-def endings(lanes: Any) -> list[Ending]:
+def count_endings(lanes: Any) -> list[Ending]:
     """Return one entry for each arm of a cell, in registered order. lanes: those of `study_files.read`."""
     return [
-        Ending(model, task, budget, arm, *_shares(own), int(own["correct"].isna().sum()))
+        Ending(model, task, budget, arm, *_arm_shares(group), int(group["correct"].isna().sum()))
         for (model, task, budget), cell in lanes.groupby(["model", "task", "budget"], sort=False)
-        for arm, own in cell.groupby("arm", sort=False)
+        for arm, group in cell.groupby("arm", sort=False)
     ]
 
 
-def _shares(arm: Any) -> tuple[Share, Share, Share]:
+def _arm_shares(arm: Any) -> tuple[Share, Share, Share]:
     graded, wrong = arm["correct"].notna(), arm["correct"] == 0
     return (
-        share(arm, wrong, graded),
-        share(arm, arm["grade"] == "no answer", wrong),
-        share(arm, arm["stop"] == "length", arm["state"] == "ok"),
+        compute_share(arm, wrong, graded),
+        compute_share(arm, arm["grade"] == "no answer", wrong),
+        compute_share(arm, arm["stop"] == "length", arm["state"] == "ok"),
     )
 
 
@@ -64,12 +64,12 @@ def collapse(judged: Mapping[str, Any], cells: Sequence[Ending]) -> Figure:
     artist is its meaning and the index of its arm ("no_answer-3", "no_answer-interval-3"; "truncated-3",
     ...).
     """
-    rows = grouped([one._asdict() for one in cells], lambda one: str(one["arm"]))
-    drawn = table(
+    rows = group_entries([ending._asdict() for ending in cells], lambda ending: str(ending["arm"]))
+    drawn = draw_table(
         rows,
         COLUMNS,
         "Wrong answers that are no answer (exploratory)",
-        [page.standing(judged), "Where many are, a cell tells little about what the cache kept."],
+        [page.study_status(judged), "Where many are, a cell tells little about what the cache kept."],
         [
             "● of the wrong answers, those without an answer. □ of all answers, those truncated at the "
             f"limit of tokens. Lines and brackets: {LIMITS}",
@@ -82,45 +82,45 @@ def collapse(judged: Mapping[str, Any], cells: Sequence[Ending]) -> Figure:
     axes.set_xlim(-3, 103)
     axes.set_xlabel("share, %")
     marks = {"no_answer": ("o", -0.16, 1.5), "truncated": ("s", 0.2, 0.8)}
-    for y, number, one in entries(rows):
+    for y, number, ending in numbered_entries(rows):
         for name, (marker, aside, width) in marks.items():
-            found, at = one[name], y + aside
-            if found.of == 0:
+            fraction, position = ending[name], y + aside
+            if fraction.of == 0:
                 continue
-            if found.of >= FEWEST:
-                ends = 100 * found.low, 100 * found.high
-                axes.plot(ends, (at, at), color=INK, linewidth=width, gid=f"{name}-interval-{number}")
-            how: dict[str, Any] = {"markersize": 4.5, "markeredgewidth": 0.9, "gid": f"{name}-{number}"}
-            point(axes, 100 * found.share, at, marker, filled=name == "no_answer", **how)
-        shown = _printed(one["wrong"], one["no_answer"], one["truncated"])
-        drawn.cells(y, dict(zip(COLUMNS, shown, strict=True)))
+            if fraction.of >= FEWEST:
+                ends = 100 * fraction.low, 100 * fraction.high
+                axes.plot(ends, (position, position), color=INK, linewidth=width, gid=f"{name}-interval-{number}")
+            style: dict[str, Any] = {"markersize": 4.5, "markeredgewidth": 0.9, "gid": f"{name}-{number}"}
+            draw_point(axes, 100 * fraction.share, position, marker, filled=name == "no_answer", **style)
+        texts = _format_cells(ending["wrong"], ending["no_answer"], ending["truncated"])
+        drawn.print_cells(y, dict(zip(COLUMNS, texts, strict=True)))
     return drawn.sheet.figure
 
 
-def _printed(wrong: Share, *shares: Share) -> tuple[str, ...]:
+def _format_cells(wrong: Share, *shares: Share) -> tuple[str, ...]:
     """Return the number of wrong answers, then each share and its limits."""
-    return (str(wrong.having), *map(_limited, shares))
+    return (str(wrong.n_matching), *map(_format_share, shares))
 
 
-def _limited(one: Share) -> str:
-    if one.of == 0:
+def _format_share(fraction: Share) -> str:
+    if fraction.n_total == 0:
         return "\N{EN DASH}"
-    if one.of < FEWEST:
-        return f"{one.having} of {one.of}"
-    share, low, high = (page.percent(value) for value in one[:3])
+    if fraction.n_total < FEWEST:
+        return f"{fraction.n_matching} of {fraction.n_total}"
+    share, low, high = (page.format_percent(value) for value in fraction[:3])
     return f"{share} [{low}, {high}]"
 
 
-def markdown(judged: Mapping[str, Any], cells: Sequence[Ending]) -> str:
+def format_markdown(judged: Mapping[str, Any], cells: Sequence[Ending]) -> str:
     """Format the same data as a table of Markdown, with the lanes that have no grade."""
     heads = ["model", "task", "budget", "arm", "graded", *COLUMNS, "without a grade"]
     lines = [heads, ["---"] * 4 + ["---:"] * (len(heads) - 4)]
-    for one in cells:
-        shown = _printed(one.wrong, one.no_answer, one.truncated)
-        lines.append([*one[:4], str(one.wrong.of), *shown, str(one.ungraded)])
+    for ending in cells:
+        texts = _format_cells(ending.wrong, ending.no_answer, ending.truncated)
+        lines.append([*ending[:4], str(ending.wrong.n_total), *texts, str(ending.ungraded)])
     rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return (
-        f"# Wrong answers that are no answer\n\n{page.standing(judged)}\n\n"
+        f"# Wrong answers that are no answer\n\n{page.study_status(judged)}\n\n"
         "Exploratory. Counts are answers, all seeds; truncated: stopped at the limit of tokens. "
         f"{LIMITS}\n\n{rows}\n"
     )

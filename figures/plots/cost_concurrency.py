@@ -12,23 +12,22 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from analysis.explored.cost import Measured, Row
+from analysis.exploratory.cost import CostRow, MachineCosts
 from analysis.rules.rule import FULL
-from figures.canvas import measured, page
-from figures.canvas.lines import styles
-from figures.canvas.page import INK, MARGIN, PALE
+from figures.drawing import cost_labels, page
+from figures.drawing.line_styles import styles
+from figures.drawing.page import INK, MARGIN, PALE
 
-__all__ = ["CARD", "cost_concurrency", "requests"]
+__all__ = ["CARD", "cost_concurrency", "projected_requests"]
 
 CARD = 80 * 2**30  # bytes of EpiKV's card
 USABLE = Decimal("0.9")  # share of the card, as in EpiKV
 CONTEXTS = tuple(2**power for power in range(9, 18))
-WIDE, HIGH, BESIDE, ABOVE, UNDER, NAMES = 3.6, 2.4, 0.75, 0.32, 0.55, 1.3
+WIDE, HIGH, LEFT, TOP, BELOW, NAMES = 3.6, 2.4, 0.75, 0.32, 0.55, 1.3
 
 
-def requests(card: int, weights: int, token: int, slots: int) -> int:
-    """Return floor((0.9 card - weights) / (bytes of a slot in all heads x slots)); 0 if the weights fill it.
-    """
+def projected_requests(card: int, weights: int, token: int, slots: int) -> int:
+    """Return floor((0.9 card - weights) / (bytes of a slot in all heads x slots)); 0 if the weights fill it."""
     return max(0, int((USABLE * card - weights) // (token * slots)))
 
 
@@ -46,19 +45,19 @@ def slots_at(budget: str, context: int) -> int | None:
         return None
 
 
-def cost_concurrency(found: Sequence[Measured]) -> Figure:
+def cost_concurrency(machines: Sequence[MachineCosts]) -> Figure:
     """Draw a panel for each model, a line for each budget. The gids are "fits-<model>/<budget>"."""
-    one = measured.chosen(found)
-    whole = {row.place.model: row for row in one.rows if row.memory and row.place.budget == FULL}
-    anyone = {row.place.model: row for row in reversed(one.rows) if row.memory}
-    models = {model: whole.get(model, row) for model, row in anyone.items()}
-    budgets = [FULL, *dict.fromkeys(row.place.budget for row in one.rows if row.place.budget != FULL)]
+    costs = cost_labels.choose_measurement(machines)
+    full_rows = {row.place.model: row for row in costs.rows if row.memory and row.place.budget == FULL}
+    any_rows = {row.place.model: row for row in reversed(costs.rows) if row.memory}
+    models = {model: full_rows.get(model, row) for model, row in any_rows.items()}
+    budgets = [FULL, *dict.fromkeys(row.place.budget for row in costs.rows if row.place.budget != FULL)]
     drawn = [budget for budget in budgets if slots_at(budget, CONTEXTS[0]) is not None]
-    told = [budget for budget in budgets if budget not in drawn]
-    width = max(6.0, 2 * MARGIN + len(models) * (BESIDE + WIDE + NAMES))
-    sheet = page.sheet(
+    undrawn = [budget for budget in budgets if budget not in drawn]
+    width = max(6.0, 2 * MARGIN + len(models) * (LEFT + WIDE + NAMES))
+    sheet = page.new_sheet(
         width,
-        ABOVE + HIGH + UNDER,
+        TOP + HIGH + BELOW,
         "PROJECTION, not measured: how many requests would fit on an 80 GiB card",
         ["By EpiKV's own arithmetic: (0.9 x 80 GiB - weights) / (bytes of a slot x slots of a request)."],
         [
@@ -66,29 +65,29 @@ def cost_concurrency(found: Sequence[Measured]) -> Figure:
             "token. Left out, as there: activations, the prefill's peak, what a policy carries, room to "
             "append, fragmentation. At one budget all arms are taken to hold the same. After EpiKV's "
             "figure 6.",
-            *([f"Not drawn, for lengths do not tell their slots: {', '.join(told)}."] if told else []),
+            *([f"Not drawn, for lengths do not tell their slots: {', '.join(undrawn)}."] if undrawn else []),
         ],
     )
     for number, (model, row) in enumerate(models.items()):
-        left = MARGIN + BESIDE + number * (BESIDE + WIDE + NAMES)
-        _panel(sheet.axes(left, UNDER, WIDE, HIGH), model, row, drawn)
+        left = MARGIN + LEFT + number * (LEFT + WIDE + NAMES)
+        _draw_panel(sheet.add_axes(left, BELOW, WIDE, HIGH), model, row, drawn)
     return sheet.figure
 
 
-def _panel(axes: Any, model: str, row: Row, budgets: Sequence[str]) -> None:
+def _draw_panel(axes: Any, model: str, row: CostRow, budgets: Sequence[str]) -> None:
     token = row.memory["slot"] * row.memory["heads"]
     style = styles([budget for budget in budgets if budget != FULL])
     ends = []
     for budget in budgets:
         counts = [
-            requests(CARD, row.memory["weights"], token, slots_at(budget, context) or 1)
+            projected_requests(CARD, row.memory["weights"], token, slots_at(budget, context) or 1)
             for context in CONTEXTS
         ]
-        how = {"color": PALE, "marker": "x"} if budget == FULL else style[budget]
-        axes.plot(CONTEXTS, counts, markersize=3.5, linewidth=1.2, gid=f"fits-{model}/{budget}", **how)
-        ends.append((counts[-1], "full cache" if budget == FULL else f"budget {budget}", how["color"]))
+        line_style = {"color": PALE, "marker": "x"} if budget == FULL else style[budget]
+        axes.plot(CONTEXTS, counts, markersize=3.5, linewidth=1.2, gid=f"fits-{model}/{budget}", **line_style)
+        ends.append((counts[-1], "full cache" if budget == FULL else f"budget {budget}", line_style["color"]))
     axes.set_title(
-        f"{model}: weights {measured.amount(row.memory['weights'])}, a token {measured.amount(token)}",
+        f"{model}: weights {cost_labels.format_bytes(row.memory['weights'])}, a token {cost_labels.format_bytes(token)}",
         loc="left",
         size=8.5,
         weight="bold",

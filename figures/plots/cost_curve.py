@@ -11,43 +11,43 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from figures.canvas import costs as costs_of
-from figures.canvas import named_lines, page
-from figures.canvas.curves import Curves, curved
+from figures.drawing import cost_panels as costs_of
+from figures.drawing import named_lines, page
+from figures.drawing.curves import Curves, build_curves
 
-__all__ = ["cost_curve", "costs"]
+__all__ = ["cost_curve", "decoding_costs"]
 
 
-def costs(judged: Mapping[str, Any], lanes: Any) -> list[Curves]:
+def decoding_costs(judged: Mapping[str, Any], lanes: Any) -> list[Curves]:
     """Return the curves in registered order; the budgets of an arm by measured memory, the smallest first.
 
     Cost of an answer: its tokens times the mean number of slots while it was decoded, per KV head and layer;
     of an arm the mean over its answers. lanes: those of `study_files.read`.
     """
-    found = curved(judged, lanes, lambda _, own: float((own["tokens"] * own["mean_slots"]).mean()))
-    held = {
-        tuple(one[name] for name in ("model", "task", "budget", "arm")): one["mean_slots"]
-        for one in judged["arms"]
+    curves = build_curves(judged, lanes, lambda _, group: float((group["tokens"] * group["mean_slots"]).mean()))
+    slots_of = {
+        tuple(entry[name] for name in ("model", "task", "budget", "arm")): entry["mean_slots"]
+        for entry in judged["arms"]
     }
-    for place in found:
-        for arm, points in place.arms.items():
-            points.sort(key=lambda one: float(held[place.model, place.task, one.budget, arm]))
-    return found
+    for panel in curves:
+        for arm, points in panel.arms.items():
+            points.sort(key=lambda entry: float(slots_of[panel.model, panel.task, entry.budget, arm]))
+    return curves
 
 
-def cost_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], places: Sequence[Curves]) -> Figure:
+def cost_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], panels: Sequence[Curves]) -> Figure:
     """Draw the curves. Rows of panels: models. Columns: tasks.
 
     The gids of artists in a panel are "line-" and "points-<model>/<task>/<arm>", "limits-..." of the subject,
     "full-<model>/<task>", and "whole-<model>/<task>" for the position of the full cache.
     """
-    arms = list(dict.fromkeys(arm for place in places for arm in place.arms))
+    arms = list(dict.fromkeys(arm for panel in panels for arm in panel.arms))
     subject = judged["contrasts"][0]["subject"]
-    style = named_lines.styles(subject, named_lines.scored(lock, arms))
-    drawn = named_lines.laid(
-        places,
+    style = named_lines.styles(subject, named_lines.scoring_families(lock, arms))
+    drawn = named_lines.build_panels(
+        panels,
         "Accuracy against what decoding read (exploratory)",
-        [page.standing(judged), "To the left is cheaper. Where two lines cross decides nothing."],
+        [page.study_status(judged), "To the left is cheaper. Where two lines cross decides nothing."],
         [
             "Slots read: the tokens of an answer times the slots held while it was decoded, per KV head and "
             "layer; mean over answers. Counted and not timed: seconds are those of a batch in which the arms "
@@ -58,8 +58,8 @@ def cost_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], places: Seque
         ],
         "slots read per answer, thousands",
     )
-    for axes, place in drawn.panels:
-        costs_of.axis(axes, place, lambda x: f"{x / 1000:g}")
-        named_lines.panel(axes, place, style, drawn.size)
-        costs_of.points(axes, place, style, subject)
+    for axes, panel in drawn.panels:
+        costs_of.set_cost_axis(axes, panel, lambda x: f"{x / 1000:g}")
+        named_lines.draw_panel(axes, panel, style, drawn.size)
+        costs_of.draw_points(axes, panel, style, subject)
     return drawn.sheet.figure

@@ -11,84 +11,86 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from analysis.explored.cost import DECODE, PREFILL, Measured
+from analysis.exploratory.cost import DECODE, PREFILL, MachineCosts
 from analysis.rules.rule import FULL
-from figures.canvas import costs, measured, named_lines, page
-from figures.canvas.curves import Curves, curved
+from figures.drawing import cost_labels, cost_panels, named_lines, page
+from figures.drawing.curves import Curves, build_curves
 
-__all__ = ["cost_frontier", "timed"]
+__all__ = ["cost_frontier", "timed_curves"]
 
 
-def timed(judged: Mapping[str, Any], lanes: Any, found: Sequence[Measured]) -> list[Curves]:
+def timed_curves(judged: Mapping[str, Any], lanes: Any, machines: Sequence[MachineCosts]) -> list[Curves]:
     """Return the curves in registered order, and likewise the budgets of an arm.
 
     An arm that was not measured is left out, and the winner of a sweep has the seconds of its candidate.
     lanes: those of `study_files.read`.
     """
-    seconds = _seconds(measured.chosen(found))
+    seconds = _lane_seconds(cost_labels.choose_measurement(machines))
     winner = (judged.get("selected") or {}).get("winner")
     subject = judged["contrasts"][0]["subject"]
 
-    def at(one: Mapping[str, Any], _: Any) -> float:
-        arm = winner if winner and one["arm"] == subject else one["arm"]
-        return seconds.get((one["model"], one["budget"], arm), math.nan)
+    def seconds_of(arm_row: Mapping[str, Any], _: Any) -> float:
+        arm = winner if winner and arm_row["arm"] == subject else arm_row["arm"]
+        return seconds.get((arm_row["model"], arm_row["budget"], arm), math.nan)
 
-    places = []
-    for place in curved(judged, lanes, at):
-        arms = {arm: [one for one in own if not math.isnan(one.at)] for arm, own in place.arms.items()}
-        arms = {arm: own for arm, own in arms.items() if own}
-        full = place.full if place.full is not None and not math.isnan(place.full.at) else None
+    panels = []
+    for panel in build_curves(judged, lanes, seconds_of):
+        arms = {arm: [point for point in points if not math.isnan(point.value)] for arm, points in panel.arms.items()}
+        arms = {arm: points for arm, points in arms.items() if points}
+        full = panel.full if panel.full is not None and not math.isnan(panel.full.value) else None
         if arms:
-            places.append(place._replace(arms=arms, full=full))
-    return places
+            panels.append(panel._replace(arms=arms, full=full))
+    return panels
 
 
 def cost_frontier(
-    judged: Mapping[str, Any], lock: Mapping[str, Any], places: Sequence[Curves], found: Sequence[Measured]
+    judged: Mapping[str, Any], lock: Mapping[str, Any], panels: Sequence[Curves], machines: Sequence[MachineCosts]
 ) -> Figure:
     """Draw the curves. Rows of panels: models. Columns: tasks. Artists as in `named_lines.panel` and
     `costs.points`.
     """
-    one = measured.chosen(found)
-    arms = list(dict.fromkeys(arm for place in places for arm in place.arms))
+    machine = cost_labels.choose_measurement(machines)
+    arms = list(dict.fromkeys(arm for panel in panels for arm in panel.arms))
     subject = judged["contrasts"][0]["subject"]
-    style = named_lines.styles(subject, named_lines.scored(lock, arms))
-    tokens, lanes = max(one.cost["prompt_tokens"]), min(one.cost["lanes"])
-    drawn = named_lines.laid(
-        places,
+    style = named_lines.styles(subject, named_lines.scoring_families(lock, arms))
+    tokens, lanes = max(machine.cost["prompt_tokens"]), min(machine.cost["lanes"])
+    drawn = named_lines.build_panels(
+        panels,
         "Accuracy against measured seconds a lane (exploratory)",
         [
-            page.standing(judged),
+            page.study_status(judged),
             "TWO RUNS: accuracy is that of the judged answers, seconds are those of kv-prereg cost.",
-            *measured.heading(one),
+            *cost_labels.heading_lines(machine),
         ],
         [
-            *measured.notes(one, found),
-            f"Seconds: prefill and decoding of {tokens} made-up prompt tokens and {one.cost['new_tokens']} "
+            *cost_labels.note_lines(machine, machines),
+            f"Seconds: prefill and decoding of {tokens} made-up prompt tokens and {machine.cost['new_tokens']} "
             f"new tokens, {lanes} at once, over the lanes; geometric means, their intervals not drawn. "
             "Judged answers are longer or shorter, by arm: one that writes on takes longer than this shows. "
             "Where two lines cross decides nothing. After EpiKV's figure 4.",
             f"Larger markers: later registered. Cross: full cache. Lines at {subject}, and band: 95 % "
             "intervals of accuracy (Wilson), not corrected.",
         ],
-        f"seconds a lane ({tokens} + {one.cost['new_tokens']} tokens)",
+        f"seconds a lane ({tokens} + {machine.cost['new_tokens']} tokens)",
     )
-    for axes, place in drawn.panels:
-        costs.axis(axes, place, lambda x: f"{x:.3g}")
-        named_lines.panel(axes, place, style, drawn.size)
-        costs.points(axes, place, style, subject)
+    for axes, panel in drawn.panels:
+        cost_panels.set_cost_axis(axes, panel, lambda x: f"{x:.3g}")
+        named_lines.draw_panel(axes, panel, style, drawn.size)
+        cost_panels.draw_points(axes, panel, style, subject)
     return drawn.sheet.figure
 
 
-def _seconds(one: Measured) -> dict[tuple[str, str, str], float]:
+def _lane_seconds(machine: MachineCosts) -> dict[tuple[str, str, str], float]:
     """Return a lane's share of the seconds at the longest prompt and the fewest lanes, by model, budget and
     arm.
     """
-    found = {}
-    for row in one.rows:
-        place = row.place
-        at = place.prompt_tokens == max(one.cost["prompt_tokens"]) and place.lanes == min(one.cost["lanes"])
-        if at and row.seconds is not None:
-            both = row.seconds[PREFILL].mean + row.seconds[DECODE].mean
-            found[place.model, place.budget if place.budget != FULL else FULL, place.arm] = both / place.lanes
-    return found
+    seconds = {}
+    for row in machine.rows:
+        point = row.place
+        is_reference = point.prompt_tokens == max(machine.cost["prompt_tokens"]) and point.lanes == min(
+            machine.cost["lanes"]
+        )
+        if is_reference and row.seconds is not None:
+            total = row.seconds[PREFILL].mean + row.seconds[DECODE].mean
+            seconds[point.model, point.budget if point.budget != FULL else FULL, point.arm] = total / point.lanes
+    return seconds

@@ -10,19 +10,19 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from analysis.explored.cost import PREFILL, Measured, Row
-from analysis.stats.paired_ratios import Level
-from figures.canvas import measured, page
-from figures.canvas.page import INK, MARGIN, PALE
+from analysis.exploratory.cost import PREFILL, CostRow, MachineCosts
+from analysis.stats.paired_ratios import GeometricMean
+from figures.drawing import cost_labels, page
+from figures.drawing.page import INK, MARGIN, PALE
 
-__all__ = ["added", "cost_prefill"]
+__all__ = ["added_share", "cost_prefill"]
 
 NAMES, BARS, TEXT, STEP, HEAD = 2.0, 4.2, 2.6, 0.24, 0.34
 ADDED = "#d55e00"
 UNSURE = {"facecolor": "#ffffff", "edgecolor": ADDED, "hatch": "/////", "linewidth": 0.6}
 
 
-def added(overhead: Level) -> tuple[float, float | None, float | None]:
+def added_share(overhead: GeometricMean) -> tuple[float, float | None, float | None]:
     """Return the share of an arm's prefill that exceeds the full cache's, 1 - 1 / ratio, with its limits.
 
     It is below 0 if the arm was the faster of the two.
@@ -31,22 +31,22 @@ def added(overhead: Level) -> tuple[float, float | None, float | None]:
     return 1 - 1 / overhead.mean, low, high
 
 
-def cost_prefill(found: Sequence[Measured]) -> Figure:
+def cost_prefill(machines: Sequence[MachineCosts]) -> Figure:
     """Draw one bar for each arm and budget, by model and length, at the fewest lanes. The gids are "forward-"
     and "added-<model>/<tokens>/<budget>/<arm>".
     """
-    one = measured.chosen(found)
-    groups = measured.groups(one.rows)
-    rows = [(group, row) for group in groups for row in measured.alone(group)]
+    costs = cost_labels.choose_measurement(machines)
+    groups = cost_labels.group_rows(costs.rows)
+    rows = [(group, row) for group in groups for row in cost_labels.fewest_lane_rows(group)]
     body = STEP * len(rows) + HEAD * len(groups) + 0.55
-    lanes = min(row.place.lanes for row in one.rows)
-    sheet = page.sheet(
+    lanes = min(row.place.lanes for row in costs.rows)
+    sheet = page.new_sheet(
         2 * MARGIN + NAMES + BARS + TEXT,
         body,
         "Prefill: the model's own forward, and what a policy adds",
-        measured.heading(one),
+        cost_labels.heading_lines(costs),
         [
-            *measured.notes(one, found, "In [ ]"),
+            *cost_labels.note_lines(costs, machines, "In [ ]"),
             f"{lanes} {'lane' if lanes == 1 else 'lanes'}; grey: seconds of the full cache's prefill, which "
             "stands for the forward. Orange: what the arm's takes beyond it, for signals and the first "
             "event; hatched where the interval has 0, or there is none. In %: the added share of the arm's "
@@ -54,39 +54,39 @@ def cost_prefill(found: Sequence[Measured]) -> Figure:
             "After CrystalCache's Table 12.",
         ],
     )
-    axes = sheet.axes(MARGIN + NAMES, 0.5, BARS, body - 0.5)
+    axes = sheet.add_axes(MARGIN + NAMES, 0.5, BARS, body - 0.5)
     axes.set_ylim(body - 0.5, 0)
     most = max(row.seconds[PREFILL].mean for _, row in rows if row.seconds is not None)
     axes.set_xlim(0, most * 1.04)
-    y, ticks, seen = 0.0, [], None
+    y, ticks, current_group = 0.0, [], None
     for group, row in rows:
-        if group is not seen:
-            y, seen = y + HEAD, group
+        if group is not current_group:
+            y, current_group = y + HEAD, group
             title = f"{group.model} · {group.prompt_tokens} tokens"
             axes.text(-NAMES / BARS, y - 0.15, title, weight="bold", transform=axes.get_yaxis_transform())
         y += STEP
         ticks.append(y - STEP / 2)
-        _bar(axes, y - STEP / 2, row)
-    axes.set_yticks(ticks, [measured.named(row) for _, row in rows])
+        _draw_bar(axes, y - STEP / 2, row)
+    axes.set_yticks(ticks, [cost_labels.row_label(row) for _, row in rows])
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("seconds, all lanes")
     axes.spines[["right", "top", "left"]].set_visible(False)
     return sheet.figure
 
 
-def _bar(axes: Any, y: float, row: Row) -> None:
+def _draw_bar(axes: Any, y: float, row: CostRow) -> None:
     assert row.seconds is not None
     name = "/".join(map(str, (row.place.model, row.place.prompt_tokens, row.place.budget, row.place.arm)))
     seconds = row.seconds[PREFILL].mean
-    own = seconds if row.overhead is None else min(seconds, seconds / row.overhead.mean)
-    axes.barh(y, own, height=0.16, color="#b9b9b4", gid=f"forward-{name}")
+    forward = seconds if row.overhead is None else min(seconds, seconds / row.overhead.mean)
+    axes.barh(y, forward, height=0.16, color="#b9b9b4", gid=f"forward-{name}")
     if row.overhead is None:
-        said = f"{seconds:.3f} s"
+        text = f"{seconds:.3f} s"
     else:
-        share, low, high = added(row.overhead)
-        how = {"color": ADDED} if low is not None and low > 0 else UNSURE
-        axes.barh(y, seconds - own, left=own, height=0.16, gid=f"added-{name}", **how)
+        share, low, high = added_share(row.overhead)
+        style = {"color": ADDED} if low is not None and low > 0 else UNSURE
+        axes.barh(y, seconds - forward, left=forward, height=0.16, gid=f"added-{name}", **style)
         limits = "" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
-        said = f"{seconds:.3f} s, {100 * share:.1f} %{limits}"
-    where = axes.get_yaxis_transform()
-    axes.text(1.02, y, said, va="center", color=INK if row.overhead else PALE, transform=where)
+        text = f"{seconds:.3f} s, {100 * share:.1f} %{limits}"
+    transform = axes.get_yaxis_transform()
+    axes.text(1.02, y, text, va="center", color=INK if row.overhead else PALE, transform=transform)

@@ -6,12 +6,32 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from figures.canvas import numbers, page
-from figures.canvas.contrasts import axis, cells, counts, mark, span, untested
-from figures.canvas.page import INK, MARGIN, PALE
-from figures.canvas.rows import HEAD, ROW, Row, Table, entries, frame, groups, panel
+from figures.drawing import formatting, page
+from figures.drawing.contrasts import axis_limits, cell_texts, draw_contrast, draw_untested, is_significant, label_axis
+from figures.drawing.page import INK, MARGIN, PALE
+from figures.drawing.table_rows import (
+    HEAD,
+    ROW,
+    RowTable,
+    TableRow,
+    draw_rows,
+    layout_frame,
+    numbered_entries,
+    row_groups,
+)
 from figures.plots import forest_panels
-from figures.plots.forest_parts import EQUAL, dashed, equal, heading, marks, memory, parts, rows, sides, title
+from figures.plots.forest_parts import (
+    EQUAL,
+    draw_margin,
+    equal_memory_text,
+    forest_title,
+    heading_lines,
+    mark_notes,
+    memory_notes,
+    part_rows,
+    side_names,
+    split_parts,
+)
 
 __all__ = ["forest"]
 
@@ -28,53 +48,56 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     each is its meaning and the index of its contrast ("point-3", "nominal-3", "simultaneous-3"; in (b)
     "point-beside-3" and "point-auxiliary-3"; "margin").
     """
-    shown = parts(judged)
-    if forest_panels.wanted(shown):
-        return forest_panels.drawn(judged, shown)
-    alone, (first, second) = len(shown) == 1, sides(judged)
-    panels = [rows(part) for part in shown]
-    contrasts = [one for part in shown for one in part.contrasts]
-    by = numbers.matched_by(contrasts)
-    columns = COLUMNS | ({EQUAL[by]: 1.15} if any(map(equal, contrasts)) else {})
-    framed = frame(list(itertools.chain(*panels)), columns, plot=4.0)
-    letter = 0 if alone else LETTER
+    parts = split_parts(judged)
+    if forest_panels.should_use_panels(parts):
+        return forest_panels.draw_panels(judged, parts)
+    is_single, (first, second) = len(parts) == 1, side_names(judged)
+    panels = [part_rows(part) for part in parts]
+    contrasts = [contrast for part in parts for contrast in part.contrasts]
+    memory_unit = formatting.memory_basis(contrasts)
+    columns = COLUMNS | ({EQUAL[memory_unit]: 1.15} if any(map(equal_memory_text, contrasts)) else {})
+    framed = layout_frame(list(itertools.chain(*panels)), columns, plot=4.0)
+    letter = 0 if is_single else LETTER
     body = ROW * sum(map(len, panels)) + len(panels) * (letter + HEAD + APART) - APART + BELOW
-    notes = [*marks(judged, shown), *memory(contrasts, first, second), *numbers.scores(contrasts)]
-    sheet = page.sheet(framed.width, body, title(judged), heading(judged), notes)
+    notes = [*mark_notes(judged, parts), *memory_notes(contrasts, first, second), *formatting.score_notes(contrasts)]
+    sheet = page.new_sheet(framed.width, body, forest_title(judged), heading_lines(judged), notes)
     top = body
-    for part, lines in zip(shown, panels, strict=True):
+    for part, lines in zip(parts, panels, strict=True):
         top -= letter + HEAD + ROW * len(lines)
-        drawn = panel(sheet, framed, lines, top, outside=part.outside)
-        drawn.axes.set_xlim(*span(contrasts))
+        drawn = draw_rows(sheet, framed, lines, top, outside=part.outside)
+        drawn.axes.set_xlim(*axis_limits(contrasts))
         drawn.axes.tick_params(labelbottom=False)
         style = {"va": "bottom", "size": 9.5, "transform": drawn.across}
         style |= {"weight": "normal", "color": PALE} if part.outside else {"weight": "bold", "color": INK}
         drawn.axes.text(MARGIN, -1.75, part.name, **style)
         if not part.outside:
-            for group in groups(lines):
-                dashed(drawn.axes, (group.first + 0.5, group.last - 0.5), judged)
-        _contrasts(drawn, lines, by, outside=part.outside)
+            for group in row_groups(lines):
+                draw_margin(drawn.axes, (group.first + 0.5, group.last - 0.5), judged)
+        _draw_contrasts(drawn, lines, memory_unit, outside=part.outside)
         top -= APART
     drawn.axes.tick_params(labelbottom=True)
-    axis(drawn, f"{second} better", f"{first} better")
+    label_axis(drawn, f"{second} better", f"{first} better")
     return sheet.figure
 
 
-def _contrasts(drawn: Table, lines: Sequence[Row], by: str, *, outside: bool) -> None:
+def _draw_contrasts(drawn: RowTable, lines: Sequence[TableRow], memory_unit: str, *, outside: bool) -> None:
     axes, ink = drawn.axes, PALE if outside else INK
-    for first, last, _ in groups(lines):
+    for first, last, _ in row_groups(lines):
         axes.plot((0, 0), (first + 0.5, last - 0.5), color=ink, linewidth=0.9, zorder=1, gid="zero")
-    for y, _, entry in entries(lines):
+    for y, _, entry in numbered_entries(lines):
         if entry["difference"] is None:
-            drawn.cells(y, {"95 % interval": "not estimated"}, color=PALE)
+            drawn.print_cells(y, {"95 % interval": "not estimated"}, color=PALE)
             continue
         if entry["tested"]:
-            mark(axes, y, entry["mark"], entry, outside=outside)
+            draw_contrast(axes, y, entry["mark"], entry, outside=outside)
         else:
-            untested(axes, y, entry["mark"], entry)
-        weight = "bold" if counts(entry) and not outside else "normal"
-        drawn.cells(
-            y, cells(entry) | ({EQUAL[by]: at} if (at := equal(entry)) else {}), weight=weight, color=ink
+            draw_untested(axes, y, entry["mark"], entry)
+        weight = "bold" if is_significant(entry) and not outside else "normal"
+        drawn.print_cells(
+            y,
+            cell_texts(entry) | ({EQUAL[memory_unit]: equal_text} if (equal_text := equal_memory_text(entry)) else {}),
+            weight=weight,
+            color=ink,
         )
         if not entry["matched"]:
-            drawn.dagger(y, "cache", ink)
+            drawn.mark_unmatched(y, "cache", ink)

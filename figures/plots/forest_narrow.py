@@ -7,11 +7,22 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from figures.canvas import numbers, page
-from figures.canvas.contrasts import cells, counts, mark, span, untested
-from figures.canvas.page import BAND, INK, MARGIN, PALE
+from figures.drawing import formatting, page
+from figures.drawing.contrasts import axis_limits, cell_texts, draw_contrast, draw_untested, is_significant
+from figures.drawing.page import BAND, INK, MARGIN, PALE
 from figures.plots import forest_panels
-from figures.plots.forest_parts import Part, dashed, equal, heading, marks, memory, parts, rows, sides, title
+from figures.plots.forest_parts import (
+    Part,
+    draw_margin,
+    equal_memory_text,
+    forest_title,
+    heading_lines,
+    mark_notes,
+    memory_notes,
+    part_rows,
+    side_names,
+    split_parts,
+)
 
 __all__ = ["WIDTH", "forest_narrow"]
 
@@ -32,105 +43,105 @@ class Entry(NamedTuple):
     @property
     def height(self) -> float:
         """Inches."""
-        own = 0.0 if self.contrast is None else LINE
-        return self.over + TEXT * len(self.above) + own + SMALL * len(self.below) + SPACE
+        line_height = 0.0 if self.contrast is None else LINE
+        return self.padding + TEXT * len(self.above) + line_height + SMALL * len(self.below) + SPACE
 
     @property
-    def over(self) -> float:
+    def padding(self) -> float:
         """Inches above a heading."""
         return 2 * SPACE if self.contrast is None else 0.0
 
 
 def forest_narrow(judged: Mapping[str, Any]) -> Figure:
     """Draw the contrasts, numbers and gids of `forest` in 358 CSS pixels, with no text below 10 pixels."""
-    shown = parts(judged)
-    contrasts = [one for part in shown for one in part.contrasts]
-    brief = forest_panels.wanted(shown)
-    listed = [_entries(part, brief=brief) for part in shown]
-    heights = [sum(one.height for one in entries) for entries in listed]
-    body = sum(heights) + AXIS * len(shown) + MEANS
-    notes = [*marks(judged, shown), *([] if brief else memory(contrasts, *sides(judged)))]
-    notes += numbers.scores(contrasts)
-    sheet = page.sheet(WIDTH, body, title(judged), heading(judged), notes)
+    parts = split_parts(judged)
+    contrasts = [item for part in parts for item in part.contrasts]
+    brief = forest_panels.should_use_panels(parts)
+    entries_by_part = [_part_entries(part, brief=brief) for part in parts]
+    heights = [sum(item.height for item in entries) for entries in entries_by_part]
+    body = sum(heights) + AXIS * len(parts) + MEANS
+    notes = [*mark_notes(judged, parts), *([] if brief else memory_notes(contrasts, *side_names(judged)))]
+    notes += formatting.score_notes(contrasts)
+    sheet = page.new_sheet(WIDTH, body, forest_title(judged), heading_lines(judged), notes)
     top = body
-    for part, entries, height in zip(shown, listed, heights, strict=True):
+    for part, entries, height in zip(parts, entries_by_part, heights, strict=True):
         top -= height
-        axes = sheet.axes(MARGIN, top, PLOT, height)
-        axes.set(xlim=span(contrasts), ylim=(height, 0), yticks=[])
+        axes = sheet.add_axes(MARGIN, top, PLOT, height)
+        axes.set(xlim=axis_limits(contrasts), ylim=(height, 0), yticks=[])
         axes.spines[["left", "right", "top"]].set_visible(False)
         axes.patch.set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
-        axes.xaxis.set_major_formatter(lambda x, _: numbers.points(str(x / 100)).removesuffix(".0"))
-        _part(axes, part, entries, judged)
+        axes.xaxis.set_major_formatter(lambda x, _: formatting.format_points(str(x / 100)).removesuffix(".0"))
+        _draw_part(axes, part, entries, judged)
         top -= AXIS
-    _, second = sides(judged)
-    said = f"percentage points; left of 0 the {second} is better"
-    for line, text in enumerate(["difference in accuracy,", said]):
+    _, second = side_names(judged)
+    caption = f"percentage points; left of 0 the {second} is better"
+    for line, text in enumerate(["difference in accuracy,", caption]):
         up = (sheet.floor + MEANS - 0.12 - TEXT * line) / sheet.height
         sheet.figure.text(MARGIN / WIDTH, up, text, va="center", color=INK)
     return sheet.figure
 
 
-def _entries(part: Part, *, brief: bool) -> list[Entry]:
+def _part_entries(part: Part, *, brief: bool) -> list[Entry]:
     """Return the entries of a part. brief: without p, n and memory, as in the panels of a large forest."""
-    found = [Entry(page.wrapped(part.name, ROOM, 8.5, "bold"), None, [])] if part.name else []
-    for row in rows(part):
+    entries = [Entry(page.wrap_text(part.name, ROOM, 8.5, "bold"), None, [])] if part.name else []
+    for row in part_rows(part):
         if row.entry is None:
-            found.append(Entry(page.wrapped(row.label, ROOM, 8.5, "bold"), None, []))
+            entries.append(Entry(page.wrap_text(row.label, ROOM, 8.5, "bold"), None, []))
             continue
-        below = [] if brief or row.entry["difference"] is None else page.wrapped(_more(row.entry), ROOM, 7.5)
-        found.append(Entry(page.wrapped(row.label, ROOM), row.entry, below))
-    return found
+        below = [] if brief or row.entry["difference"] is None else page.wrap_text(_detail_text(row.entry), ROOM, 7.5)
+        entries.append(Entry(page.wrap_text(row.label, ROOM), row.entry, below))
+    return entries
 
 
-def _more(one: Mapping[str, Any]) -> str:
-    shown = cells(one)
-    said = [
-        f"p {shown['p']}",
-        f"n {shown['n']}",
-        f"cache {shown['cache']}" + ("" if one["matched"] else " †"),
+def _detail_text(contrast: Mapping[str, Any]) -> str:
+    texts = cell_texts(contrast)
+    items = [
+        f"p {texts['p']}",
+        f"n {texts['n']}",
+        f"cache {texts['cache']}" + ("" if contrast["matched"] else " †"),
     ]
-    if at := equal(one):
-        said.append(f"at equal memory {at}")
-    return " · ".join(said).replace("p <", "p < ")
+    if equal_text := equal_memory_text(contrast):
+        items.append(f"at equal memory {equal_text}")
+    return " · ".join(items).replace("p <", "p < ")
 
 
-def _part(axes: Any, part: Part, entries: Sequence[Entry], judged: Mapping[str, Any]) -> None:
+def _draw_part(axes: Any, part: Part, entries: Sequence[Entry], judged: Mapping[str, Any]) -> None:
     ink, weight = (PALE, "normal") if part.outside else (INK, "bold")
     across = blended_transform_factory(axes.figure.dpi_scale_trans, axes.transData)
     top, groups = 0.0, list[tuple[float, float]]()
     for entry in entries:
-        how = {"transform": across, "va": "center", "color": ink}
+        style = {"transform": across, "va": "center", "color": ink}
         for line, text in enumerate(entry.above):
-            up = top + entry.over + TEXT * (line + 0.5)
-            axes.text(MARGIN, up, text, weight=weight if entry.contrast is None else "normal", **how)
-        at = top + TEXT * len(entry.above) + LINE / 2
+            up = top + entry.padding + TEXT * (line + 0.5)
+            axes.text(MARGIN, up, text, weight=weight if entry.contrast is None else "normal", **style)
+        y = top + TEXT * len(entry.above) + LINE / 2
         for line, text in enumerate(entry.below):
-            small = how | {"size": 7.5, "color": PALE}
-            axes.text(MARGIN, at + LINE / 2 + SMALL * (line + 0.5), text, **small)
+            small = style | {"size": 7.5, "color": PALE}
+            axes.text(MARGIN, y + LINE / 2 + SMALL * (line + 0.5), text, **small)
         if entry.contrast is not None:
-            groups.append((at - LINE / 2, at + LINE / 2))
-            _line(axes, at, part, entry.contrast, across)
+            groups.append((y - LINE / 2, y + LINE / 2))
+            _draw_line(axes, y, part, entry.contrast, across)
         top += entry.height
     band = {"transform": across, "color": BAND, "linewidth": 0, "zorder": -2}
     for low, high in groups:
         axes.fill_betweenx((low, high), MARGIN, MARGIN + PLOT, **band)
         axes.plot((0, 0), (low, high), color=ink, linewidth=0.9, zorder=1, gid="zero")
         if not part.outside:
-            dashed(axes, (low, high), judged)
+            draw_margin(axes, (low, high), judged)
 
 
-def _line(axes: Any, at: float, part: Part, one: Mapping[str, Any], across: Any) -> None:
-    how = {"transform": across, "va": "center", "ha": "right", "color": PALE if part.outside else INK}
+def _draw_line(axes: Any, y: float, part: Part, contrast: Mapping[str, Any], across: Any) -> None:
+    style = {"transform": across, "va": "center", "ha": "right", "color": PALE if part.outside else INK}
     right = WIDTH - MARGIN
-    if one["difference"] is None:
-        axes.text(right, at, "not estimated", **how)
+    if contrast["difference"] is None:
+        axes.text(right, y, "not estimated", **style)
         return
-    if one["tested"]:
-        mark(axes, at, one["mark"], one, outside=part.outside, size=0.9)
+    if contrast["tested"]:
+        draw_contrast(axes, y, contrast["mark"], contrast, outside=part.outside, size=0.9)
     else:
-        untested(axes, at, one["mark"], one)
-    shown = cells(one)
-    weight = "bold" if counts(one) and not part.outside else "normal"
-    dagger = "" if one["matched"] else " †"
-    axes.text(right, at, f"{shown['Δ (pp)']} {shown['95 % interval']}{dagger}", weight=weight, **how)
+        draw_untested(axes, y, contrast["mark"], contrast)
+    texts = cell_texts(contrast)
+    weight = "bold" if is_significant(contrast) and not part.outside else "normal"
+    dagger = "" if contrast["matched"] else " †"
+    axes.text(right, y, f"{texts['Δ (pp)']} {texts['95 % interval']}{dagger}", weight=weight, **style)

@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from figures.canvas import numbers, page
-from figures.canvas.contrasts import counts, mark, span, untested
-from figures.canvas.page import BAND, INK, MARGIN, PALE, WIDEST, inches
-from figures.plots.forest_parts import MINUS, Part, dashed, heading, marks, title
+from figures.drawing import formatting, page
+from figures.drawing.contrasts import axis_limits, draw_contrast, draw_untested, is_significant
+from figures.drawing.page import BAND, INK, MARGIN, PALE, WIDEST, text_width
+from figures.plots.forest_parts import MINUS, Part, draw_margin, forest_title, heading_lines, mark_notes
 
-__all__ = ["drawn", "wanted"]
+__all__ = ["draw_panels", "should_use_panels"]
 
 LONG = 24  # contrasts of a part, beyond which one line for each does not fit on a page
 ROW = 0.2  # inches
@@ -28,7 +28,7 @@ class Block(NamedTuple):
     """The contrasts of one model and task of a part, by row and column."""
 
     part: Part
-    place: str
+    label: str
     rows: list[str]
     columns: list[str]
     cells: Mapping[tuple[str, str], Mapping[str, Any]]
@@ -46,78 +46,80 @@ class Layout(NamedTuple):
         return self.plot + sum(CELLS[name] for name in self.printed) + GAP
 
 
-def wanted(shown: Sequence[Part]) -> bool:
+def should_use_panels(parts: Sequence[Part]) -> bool:
     """Return whether there are enough contrasts for panels, and the columns fit on a page."""
-    return max(len(part.contrasts) for part in shown) > LONG and _layout(_blocks(shown)).plot >= LEAST
+    return max(len(part.contrasts) for part in parts) > LONG and _plan_layout(_list_blocks(parts)).plot >= LEAST
 
 
-def drawn(judged: Mapping[str, Any], shown: Sequence[Part]) -> Figure:
+def draw_panels(judged: Mapping[str, Any], parts: Sequence[Part]) -> Figure:
     """Draw a block for each model and task of a part; its columns are pairs or budgets, whichever are fewer.
 
     The difference and, if there is room, its interval are printed next to each mark; p, n and memory are left
     to the tables. The gids are those of the forest.
     """
-    contrasts = [one for part in shown for one in part.contrasts]
-    blocks = _blocks(shown)
-    layout = _layout(blocks)
-    width = max(2 * MARGIN + layout.label + layout.column * max(len(one.columns) for one in blocks), 7.0)
-    body = AXIS + NAME * sum(bool(part.name) for part in shown)
+    contrasts = [item for part in parts for item in part.contrasts]
+    blocks = _list_blocks(parts)
+    layout = _plan_layout(blocks)
+    width = max(2 * MARGIN + layout.label + layout.column * max(len(item.columns) for item in blocks), 7.0)
+    body = AXIS + NAME * sum(bool(part.name) for part in parts)
     body += sum(HEAD + ROW * len(block.rows) + TICKS + APART for block in blocks)
-    notes = [*marks(judged, shown), *_notes(contrasts)]
-    sheet = page.sheet(width, body, title(judged), heading(judged), notes)
-    limits, top, named = span(contrasts), body, ""
+    notes = [*mark_notes(judged, parts), *_number_notes(contrasts)]
+    sheet = page.new_sheet(width, body, forest_title(judged), heading_lines(judged), notes)
+    limits, top, current_name = axis_limits(contrasts), body, ""
     for block in blocks:
         ink, weight = (PALE, "normal") if block.part.outside else (INK, "bold")
-        if block.part.name != named:
-            named = block.part.name
+        if block.part.name != current_name:
+            current_name = block.part.name
             up = (sheet.floor + top - 0.2) / sheet.height
-            sheet.figure.text(MARGIN / width, up, named, size=9.5, color=ink, weight=weight)
+            sheet.figure.text(MARGIN / width, up, current_name, size=9.5, color=ink, weight=weight)
             top -= NAME
         top -= HEAD + ROW * len(block.rows)
         for number, column in enumerate(block.columns):
             left = MARGIN + layout.label + number * layout.column
-            axes = sheet.axes(left, top, layout.plot, ROW * len(block.rows))
+            axes = sheet.add_axes(left, top, layout.plot, ROW * len(block.rows))
             axes.set_xlim(*limits)
-            _axes(axes, layout.plot, block, judged)
+            _style_axes(axes, layout.plot, block, judged)
             if number == 0:
-                _names(axes, block, width)
-            _column(axes, layout, block, column)
+                _draw_row_names(axes, block, width)
+            _draw_column(axes, layout, block, column)
         top -= TICKS + APART
-    said = "accuracy difference, percentage points: right of 0 the first arm is better, left of it the second"
-    sheet.figure.text(MARGIN / width, (sheet.floor + 0.12) / sheet.height, said, color=INK)
+    caption = "accuracy difference, percentage points: right of 0 the first arm is better, left of it the second"
+    sheet.figure.text(MARGIN / width, (sheet.floor + 0.12) / sheet.height, caption, color=INK)
     return sheet.figure
 
 
-def _blocks(shown: Sequence[Part]) -> list[Block]:
-    found = []
-    for part in shown:
-        arms = list(dict.fromkeys(map(_pair, part.contrasts)))
-        budgets = list(dict.fromkeys(map(_budget, part.contrasts)))
-        across = _budget if len(budgets) <= len(arms) else _pair
-        down = _pair if across is _budget else _budget
-        places = dict.fromkeys((one["model"], one["task"]) for one in part.contrasts)
-        for place in places:
-            own = [one for one in part.contrasts if (one["model"], one["task"]) == place]
-            cells = {(down(one), across(one)): one for one in own}
-            rows, columns = (list(dict.fromkeys(map(side, own))) for side in (down, across))
-            found.append(Block(part, " · ".join(place), rows, columns, cells))
-    return found
+def _list_blocks(parts: Sequence[Part]) -> list[Block]:
+    blocks = []
+    for part in parts:
+        arms = list(dict.fromkeys(map(_pair_label, part.contrasts)))
+        budgets = list(dict.fromkeys(map(_budget_label, part.contrasts)))
+        across = _budget_label if len(budgets) <= len(arms) else _pair_label
+        down = _pair_label if across is _budget_label else _budget_label
+        settings = dict.fromkeys((contrast["model"], contrast["task"]) for contrast in part.contrasts)
+        for setting in settings:
+            setting_contrasts = [
+                contrast for contrast in part.contrasts if (contrast["model"], contrast["task"]) == setting
+            ]
+            cells = {(down(contrast), across(contrast)): contrast for contrast in setting_contrasts}
+            rows, columns = (list(dict.fromkeys(map(side, setting_contrasts))) for side in (down, across))
+            blocks.append(Block(part, " · ".join(setting), rows, columns, cells))
+    return blocks
 
 
-def _pair(one: Mapping[str, Any]) -> str:
-    return f"{one['subject']} {MINUS} {one['against']}" + ("" if one["tested"] else " (auxiliary)")
+def _pair_label(contrast: Mapping[str, Any]) -> str:
+    return f"{contrast['subject']} {MINUS} {contrast['against']}" + ("" if contrast["tested"] else " (auxiliary)")
 
 
-def _budget(one: Mapping[str, Any]) -> str:
-    return f"budget {one['budget']}"
+def _budget_label(contrast: Mapping[str, Any]) -> str:
+    return f"budget {contrast['budget']}"
 
 
-def _layout(blocks: Sequence[Block]) -> Layout:
+def _plan_layout(blocks: Sequence[Block]) -> Layout:
     """Return the layout, with intervals if plots stay wide enough next to them."""
-    label = max(1.2, *(inches(name) for block in blocks for name in block.rows))
-    label = max(label, *(inches(block.place, weight="bold") for block in blocks)) + 0.2
+    label = max(1.2, *(text_width(name) for block in blocks for name in block.rows))
+    label = max(label, *(text_width(block.label, weight="bold") for block in blocks)) + 0.2
     columns = max(len(block.columns) for block in blocks)
-    heads = max(inches(name) for block in blocks for name in block.columns)
+    heads = max(text_width(name) for block in blocks for name in block.columns)
     room = (WIDEST - 2 * MARGIN - label) / columns - GAP
     for printed in ((POINTS, INTERVAL), (POINTS,)):
         plot = min(WIDE, room - sum(CELLS[name] for name in printed))
@@ -126,7 +128,7 @@ def _layout(blocks: Sequence[Block]) -> Layout:
     return Layout(label, plot, printed)
 
 
-def _names(axes: Any, block: Block, width: float) -> None:
+def _draw_row_names(axes: Any, block: Block, width: float) -> None:
     """Draw the names of the rows next to the first column, a band behind every second row, and the model and
     task.
     """
@@ -137,57 +139,57 @@ def _names(axes: Any, block: Block, width: float) -> None:
         axes.text(MARGIN, y, name, transform=across, va="center", color=ink)
         if y % 2 == 0:
             axes.fill_betweenx((y - 0.5, y + 0.5), MARGIN - 0.1, width - MARGIN + 0.1, **band)
-    axes.text(MARGIN, -0.62, block.place, transform=across, va="bottom", color=ink, weight=weight)
+    axes.text(MARGIN, -0.62, block.label, transform=across, va="bottom", color=ink, weight=weight)
 
 
-def _axes(axes: Any, plot: float, block: Block, judged: Mapping[str, Any]) -> None:
+def _style_axes(axes: Any, plot: float, block: Block, judged: Mapping[str, Any]) -> None:
     ends = len(block.rows) - 0.5, -0.5
     axes.set_ylim(*ends)
     axes.set_yticks([])
     axes.spines[["left", "right", "top"]].set_visible(False)
     axes.patch.set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=max(2, int(plot / 0.42)), steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(lambda x, _: numbers.points(str(x / 100)).removesuffix(".0"))
+    axes.xaxis.set_major_formatter(lambda x, _: formatting.format_points(str(x / 100)).removesuffix(".0"))
     axes.plot((0, 0), ends, color=PALE if block.part.outside else INK, linewidth=0.9, zorder=1, gid="zero")
     if not block.part.outside:
-        dashed(axes, ends, judged)
+        draw_margin(axes, ends, judged)
 
 
-def _column(axes: Any, layout: Layout, block: Block, column: str) -> None:
+def _draw_column(axes: Any, layout: Layout, block: Block, column: str) -> None:
     outside = block.part.outside
-    beside = blended_transform_factory(axes.transAxes, axes.transData)
+    transform = blended_transform_factory(axes.transAxes, axes.transData)
     edges = itertools.accumulate(CELLS[name] for name in layout.printed)
     right = {name: 1 + edge / layout.plot for name, edge in zip(layout.printed, edges, strict=True)}
     last = right[layout.printed[-1]]
-    style = {"transform": beside, "color": PALE, "va": "bottom"}
+    style = {"transform": transform, "color": PALE, "va": "bottom"}
     axes.text(0, -0.62, column, **style)
-    for name, at in right.items():
-        axes.text(at, -0.62, name, ha="right", **style)
+    for name, position in right.items():
+        axes.text(position, -0.62, name, ha="right", **style)
     for y, row in enumerate(block.rows):
-        one = block.cells.get((row, column))
-        if one is None:
+        contrast = block.cells.get((row, column))
+        if contrast is None:
             continue
-        how = {"transform": beside, "va": "center", "ha": "right", "color": PALE if outside else INK}
-        if one["difference"] is None:
-            axes.text(last, y, "none", **how)
+        text_style = {"transform": transform, "va": "center", "ha": "right", "color": PALE if outside else INK}
+        if contrast["difference"] is None:
+            axes.text(last, y, "none", **text_style)
             continue
-        if one["tested"]:
-            mark(axes, y, one["mark"], one, outside=outside, size=SMALL)
+        if contrast["tested"]:
+            draw_contrast(axes, y, contrast["mark"], contrast, outside=outside, size=SMALL)
         else:
-            untested(axes, y, one["mark"], one)
-        texts = {POINTS: numbers.points(one["difference"])}
-        texts[INTERVAL] = numbers.interval(one["low"], one["high"])
-        weight = "bold" if counts(one) and not outside else "normal"
-        for name, at in right.items():
-            axes.text(at, y, texts[name], weight=weight, **how)
-        if not one["matched"]:
-            axes.text(last + 0.03 / layout.plot, y, "†", **how | {"ha": "left"})
+            draw_untested(axes, y, contrast["mark"], contrast)
+        texts = {POINTS: formatting.format_points(contrast["difference"])}
+        texts[INTERVAL] = formatting.format_interval(contrast["low"], contrast["high"])
+        weight = "bold" if is_significant(contrast) and not outside else "normal"
+        for name, position in right.items():
+            axes.text(position, y, texts[name], weight=weight, **text_style)
+        if not contrast["matched"]:
+            axes.text(last + 0.03 / layout.plot, y, "†", **text_style | {"ha": "left"})
 
 
-def _notes(contrasts: Sequence[Mapping[str, Any]]) -> list[str]:
-    sizes = sorted({one["n"] for one in contrasts})
+def _number_notes(contrasts: Sequence[Mapping[str, Any]]) -> list[str]:
+    sizes = sorted({contrast["n"] for contrast in contrasts})
     problems = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
-    said = f"Δ: difference in percentage points, of {problems} problems."
-    if any(one["difference"] is None for one in contrasts):
-        said += " none: not estimated."
-    return [f"{said} p and memory: in the tables of the report.", *numbers.scores(contrasts)]
+    text = f"Δ: difference in percentage points, of {problems} problems."
+    if any(contrast["difference"] is None for contrast in contrasts):
+        text += " none: not estimated."
+    return [f"{text} p and memory: in the tables of the report.", *formatting.score_notes(contrasts)]

@@ -6,25 +6,25 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 
 from analysis.rules import RULES
-from figures.canvas import numbers
-from figures.canvas.contrasts import margins
-from figures.canvas.page import INK
-from figures.canvas.rows import Row, grouped, place
+from figures.drawing import formatting
+from figures.drawing.contrasts import rule_margins
+from figures.drawing.page import INK
+from figures.drawing.table_rows import TableRow, cell_of, group_entries
 
 __all__ = [
     "AUXILIARY",
     "EQUAL",
     "MINUS",
     "Part",
-    "dashed",
-    "equal",
-    "heading",
-    "marks",
-    "memory",
-    "parts",
-    "rows",
-    "sides",
-    "title",
+    "draw_margin",
+    "equal_memory_text",
+    "forest_title",
+    "heading_lines",
+    "mark_notes",
+    "memory_notes",
+    "part_rows",
+    "side_names",
+    "split_parts",
 ]
 
 AUXILIARY = 24  # auxiliary comparisons up to which they are drawn; the tables have all of them
@@ -33,7 +33,7 @@ MINUS = "\N{MINUS SIGN}"
 # By what counts as memory: the column of comparisons interpolated to equal memory, and the meaning of the
 # column "cache".
 EQUAL = {"slots": "at equal slots", "bytes": "at equal bytes", "total": "at equal bytes, all"}
-HELD = {
+MEMORY_NAMES = {
     "slots": "mean slots held",
     "bytes": "mean bytes of keys and values",
     "total": "mean bytes, with those of the policy's own state",
@@ -52,144 +52,146 @@ class Part(NamedTuple):
     """Whether the decision rule leaves them out."""
 
 
-def parts(judged: Mapping[str, Any]) -> list[Part]:
+def split_parts(judged: Mapping[str, Any]) -> list[Part]:
     """Split the contrasts into the registered family and, if there are any, those outside the decision rule.
 
     The latter are the subject against further arms, corrected over their own number, and the comparators
     against these, not corrected.
     """
-    registered = _marked(judged["contrasts"], "")
+    registered = _mark_contrasts(judged["contrasts"], "")
     if "beside" not in judged:
         return [Part("", registered, outside=False)]
-    apart, method = judged["beside"], judged["method"]
-    inside = f"{judged['family']}, {numbers.correction(method, judged)}"
-    outside = f"{apart['family']}, {numbers.correction(method, apart)} over these alone"
-    auxiliary = apart["auxiliary"] if len(apart["auxiliary"]) <= AUXILIARY else []
+    outside_rule, method = judged["beside"], judged["method"]
+    inside = f"{judged['family']}, {formatting.format_correction(method, judged)}"
+    outside = f"{outside_rule['family']}, {formatting.format_correction(method, outside_rule)} over these alone"
+    auxiliary = outside_rule["auxiliary"] if len(outside_rule["auxiliary"]) <= AUXILIARY else []
     return [
         Part(f"(a) Registered contrasts: {inside}", registered, outside=False),
         Part(
             f"(b) Outside the decision rule: {outside}",
-            _marked(apart["contrasts"], "beside-") + _marked(auxiliary, "auxiliary-"),
+            _mark_contrasts(outside_rule["contrasts"], "beside-") + _mark_contrasts(auxiliary, "auxiliary-"),
             outside=True,
         ),
     ]
 
 
-def _marked(contrasts: Sequence[Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
+def _mark_contrasts(contrasts: Sequence[Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
     return [
-        {**one, "mark": f"{name}{index}", "tested": name != "auxiliary-"}
-        for index, one in enumerate(contrasts)
+        {**contrast, "mark": f"{name}{index}", "tested": name != "auxiliary-"}
+        for index, contrast in enumerate(contrasts)
     ]
 
 
-def rows(part: Part) -> list[Row]:
+def part_rows(part: Part) -> list[TableRow]:
     """Return the contrasts of a part under headings.
 
     The only part is grouped by model, task and budget; others by these or by the two arms, whichever takes
     fewer headings, with the tested ones first.
     """
     if not part.name:
-        several = len({one["subject"] for one in part.contrasts}) > 1
-        named = lambda one: f"{one['subject']} " * several + f"against {one['against']}"  # noqa: E731
-        return grouped(part.contrasts, named)
-    found = []
-    for tested, what in ((True, ""), (False, " (auxiliary, no correction)")):
-        own = [one for one in part.contrasts if one["tested"] == tested]
-        if len(set(map(_pair, own))) < len(set(map(_place, own))):
-            heading, label = _pair, _place
+        has_several = len({contrast["subject"] for contrast in part.contrasts}) > 1
+        label_of = lambda contrast: f"{contrast['subject']} " * has_several + f"against {contrast['against']}"  # noqa: E731
+        return group_entries(part.contrasts, label_of)
+    rows = []
+    for tested, suffix in ((True, ""), (False, " (auxiliary, no correction)")):
+        group = [contrast for contrast in part.contrasts if contrast["tested"] == tested]
+        if len(set(map(_pair_label, group))) < len(set(map(_setting_label, group))):
+            heading, label = _pair_label, _setting_label
         else:
-            heading, label = _place, _pair
-        for head in dict.fromkeys(map(heading, own)):
-            found.append(Row(head + what, None))
-            found += [Row(label(one), one) for one in own if heading(one) == head]
-    return found
+            heading, label = _setting_label, _pair_label
+        for head in dict.fromkeys(map(heading, group)):
+            rows.append(TableRow(head + suffix, None))
+            rows += [TableRow(label(contrast), contrast) for contrast in group if heading(contrast) == head]
+    return rows
 
 
-def _pair(one: Mapping[str, Any]) -> str:
-    return f"{one['subject']} {MINUS} {one['against']}"
+def _pair_label(contrast: Mapping[str, Any]) -> str:
+    return f"{contrast['subject']} {MINUS} {contrast['against']}"
 
 
-def _place(one: Mapping[str, Any]) -> str:
-    model, task, budget = place(one)
+def _setting_label(contrast: Mapping[str, Any]) -> str:
+    model, task, budget = cell_of(contrast)
     return f"{model} · {task} · budget {budget}"
 
 
-def dashed(axes: Axes, rows: tuple[float, float], judged: Mapping[str, Any]) -> None:
+def draw_margin(axes: Axes, rows: tuple[float, float], judged: Mapping[str, Any]) -> None:
     """Draw the margin over these rows."""
-    for at in margins(judged):
-        how: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
-        axes.plot((at, at), rows, gid="margin", **how)
+    for position in rule_margins(judged):
+        style: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
+        axes.plot((position, position), rows, gid="margin", **style)
 
 
-def title(judged: Mapping[str, Any]) -> str:
-    letters = RULES[judged["rule"]].words.letters(judged)
-    said = f"{letters[0]}: {judged['title']}" if letters else str(judged["title"])
-    return said[:1].upper() + said[1:]
+def forest_title(judged: Mapping[str, Any]) -> str:
+    letters = RULES[judged["rule"]].text.letters(judged)
+    text = f"{letters[0]}: {judged['title']}" if letters else str(judged["title"])
+    return text[:1].upper() + text[1:]
 
 
-def heading(judged: Mapping[str, Any]) -> list[str]:
-    said = [numbers.outcome(judged), f"{numbers.verdict_line(judged)}."]
+def heading_lines(judged: Mapping[str, Any]) -> list[str]:
+    lines = [formatting.outcome_text(judged), f"{formatting.rule_line(judged)}."]
     if "selected" in judged:
         subject = judged["contrasts"][0]["subject"]
-        said.append(f"{subject} is {judged['selected']['arm']}, selected on development problems.")
-    return said
+        lines.append(f"{subject} is {judged['selected']['arm']}, selected on development problems.")
+    return lines
 
 
-def marks(judged: Mapping[str, Any], shown: Sequence[Part]) -> list[str]:
+def mark_notes(judged: Mapping[str, Any], parts: Sequence[Part]) -> list[str]:
     """Return notes on the meaning of lines and markers."""
-    contrasts = [one for part in shown for one in part.contrasts]
+    contrasts = [contrast for part in parts for contrast in part.contrasts]
     thin = "simultaneous interval of the family"
-    if bound := margins(judged):
+    if bound := rule_margins(judged):
         thin = "the limits that the rule compares with the margin"
-    said = [f"Thick line: 95 % interval. Thin line: {thin}."]
+    sentences = [f"Thick line: 95 % interval. Thin line: {thin}."]
     if bound:
-        size = numbers.points(str(bound[0] / 100)).lstrip(MINUS)
-        said.append(f"Dashed: the registered margin, {size} pp.")
-    said.append("Arrowhead: it goes on.")
-    saves = any("saves" in one for one in contrasts)
-    why = "no memory was saved" if saves else "memory was not matched"
+        size = formatting.format_points(str(bound[0] / 100)).lstrip(MINUS)
+        sentences.append(f"Dashed: the registered margin, {size} pp.")
+    sentences.append("Arrowhead: it goes on.")
+    saves = any("saves" in contrast for contrast in contrasts)
+    reason = "no memory was saved" if saves else "memory was not matched"
     marks = (
         "◆ differs from 0 after correction, at matched memory. ○ and ◇ count for nothing: no difference "
-        f"after correction, or {why} (†)."
+        f"after correction, or {reason} (†)."
     )
     if bound:  # such a rule may require a difference from 0 below the margin
-        marks = f"◆ differs from 0 after correction, ○ does not, ◇ does where {why} (†); no rule reads that."
-    if not all(one["tested"] for one in contrasts):
+        marks = f"◆ differs from 0 after correction, ○ does not, ◇ does where {reason} (†); no rule reads that."
+    if not all(contrast["tested"] for contrast in contrasts):
         marks += " □ is not tested."
-    if any(part.outside for part in shown):
+    if any(part.outside for part in parts):
         marks += " Grey: outside the decision rule."
-    drawn = sum(not one["tested"] for one in contrasts)
-    left = len(judged.get("beside", {}).get("auxiliary", ())) - drawn
-    if left:
-        marks += f" Not drawn: {left} auxiliary comparisons, which nothing corrects; the verdict lists them."
-    return [" ".join(said), marks]
+    drawn = sum(not contrast["tested"] for contrast in contrasts)
+    omitted = len(judged.get("beside", {}).get("auxiliary", ())) - drawn
+    if omitted:
+        marks += f" Not drawn: {omitted} auxiliary comparisons, which nothing corrects; the verdict lists them."
+    return [" ".join(sentences), marks]
 
 
-def memory(contrasts: Sequence[Mapping[str, Any]], first: str, second: str) -> list[str]:
+def memory_notes(contrasts: Sequence[Mapping[str, Any]], first: str, second: str) -> list[str]:
     """Return notes on the meaning of the columns about memory."""
-    by = numbers.matched_by(contrasts)
-    said = [f"cache: {HELD[by]}, {first} over {second}."]
-    if any(map(equal, contrasts)):
-        said.append(
-            f"{EQUAL[by]}: where memory was not matched, against the {second} interpolated between its "
-            f"budgets; outside: those budgets do not bracket the {'slots' if by == 'slots' else 'bytes'}. "
+    unit = formatting.memory_basis(contrasts)
+    notes = [f"cache: {MEMORY_NAMES[unit]}, {first} over {second}."]
+    if any(map(equal_memory_text, contrasts)):
+        notes.append(
+            f"{EQUAL[unit]}: where memory was not matched, against the {second} interpolated between its "
+            f"budgets; outside: those budgets do not bracket the {'slots' if unit == 'slots' else 'bytes'}. "
             "Decides nothing."
         )
-    return said
+    return notes
 
 
-def equal(contrast: Mapping[str, Any]) -> str:
+def equal_memory_text(contrast: Mapping[str, Any]) -> str:
     """Return the text of an unmatched contrast interpolated to equal memory; empty for a matched one."""
     isocache = contrast.get("isocache")
     if isocache is None or isocache["why"] == "matched":
         return ""
-    at = isocache["interpolated"]
-    return str(isocache["why"]) if at is None else f"{numbers.points(at['difference'])} pp"
+    interpolated = isocache["interpolated"]
+    return (
+        str(isocache["why"]) if interpolated is None else f"{formatting.format_points(interpolated['difference'])} pp"
+    )
 
 
-def sides(judged: Mapping[str, Any]) -> tuple[str, str]:
+def side_names(judged: Mapping[str, Any]) -> tuple[str, str]:
     """Return the names of the two arms of a contrast; a single subject is called by its name."""
-    subjects = {one["subject"] for one in judged["contrasts"]}
+    subjects = {contrast["subject"] for contrast in judged["contrasts"]}
     if "beside" not in judged and len(subjects) == 1:
         return subjects.pop(), "comparator"
     return "first arm", "second arm"

@@ -7,10 +7,10 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from figures.canvas import page
-from figures.canvas.page import INK, PALE, inches
+from figures.drawing import page
+from figures.drawing.page import INK, PALE, text_width
 
-__all__ = ["Cell", "needle", "placed"]
+__all__ = ["Cell", "needle", "needle_cells"]
 
 WIDE, HIGH = 0.56, 0.36  # inches, of a cell
 GAP, TIGHT = 0.14, 0.05  # inches between panels of several lengths, and of one
@@ -29,11 +29,11 @@ class Cell(NamedTuple):
     problems: int
 
 
-def placed(lanes: Any) -> list[Cell]:
+def needle_cells(lanes: Any) -> list[Cell]:
     """Return the cells with a graded problem, in registered order, of the problems
     needle/<length>/<depth>/<index>.
 
-    lanes: those of `analysis.studies.study_files.read`.
+    lanes: those of `analysis.judgement.study_files.read_study`.
     """
     rows = lanes[lanes["problem"].str.startswith("needle/")]
     if rows.empty:
@@ -42,8 +42,8 @@ def placed(lanes: Any) -> list[Cell]:
     rows = rows.assign(length=parts[1].astype(int), depth=parts[2])
     where = ["model", "budget", "arm", "task", "length", "depth"]
     means = rows.groupby([*where, "problem"], sort=False)["correct"].mean().dropna()
-    found = means.groupby(where, sort=False).agg(["mean", "size"])
-    return [Cell._make((*key, float(row["mean"]), int(row["size"]))) for key, row in found.iterrows()]
+    statistics = means.groupby(where, sort=False).agg(["mean", "size"])
+    return [Cell._make((*key, float(row["mean"]), int(row["size"]))) for key, row in statistics.iterrows()]
 
 
 def needle(judged: Mapping[str, Any], cells: Sequence[Cell]) -> Figure:
@@ -53,41 +53,41 @@ def needle(judged: Mapping[str, Any], cells: Sequence[Cell]) -> Figure:
     An arm that evicts nothing has no budget and appears in every column. A cell without a graded problem is
     blank. The gid of a cell's rectangle is "model/budget/arm/task/length/depth".
     """
-    models, arms = (list(dict.fromkeys(getattr(one, name) for one in cells)) for name in ("model", "arm"))
-    budgets = list(dict.fromkeys(one.budget for one in cells if one.budget != "full")) or ["full"]
-    lengths = sorted({(one.length, one.task) for one in cells})
-    depths = sorted({one.depth for one in cells}, key=float)
-    whole = dict.fromkeys(one.arm for one in cells if one.budget == "full")
-    alone = len({length for length, _ in lengths}) == len(lengths)
-    names = [str(length) if alone else f"{length} ({task})" for length, task in lengths]
+    models, arms = (list(dict.fromkeys(getattr(item, name) for item in cells)) for name in ("model", "arm"))
+    budgets = list(dict.fromkeys(item.budget for item in cells if item.budget != "full")) or ["full"]
+    lengths = sorted({(item.length, item.task) for item in cells})
+    depths = sorted({item.depth for item in cells}, key=float)
+    full_arms = dict.fromkeys(item.arm for item in cells if item.budget == "full")
+    is_unique = len({length for length, _ in lengths}) == len(lengths)
+    names = [str(length) if is_unique else f"{length} ({task})" for length, task in lengths]
     gap = TIGHT if len(lengths) == 1 else GAP
 
-    label = max(map(inches, [*arms, "arm"])) + 0.2
-    left = page.MARGIN + label + max(map(inches, [*names, "tokens"])) + 0.12
+    label = max(map(text_width, [*arms, "arm"])) + 0.2
+    left = page.MARGIN + label + max(map(text_width, [*names, "tokens"])) + 0.12
     panel = WIDE * max(len(depths), 3) + 0.3
     width = max(left + panel * len(budgets), 6.5)
     block = 0.75 + len(arms) * (HIGH * len(lengths) + gap)
     tasks = ", ".join(dict.fromkeys(task for _, task in lengths))
-    paper = page.sheet(
+    paper = page.new_sheet(
         width,
         block * len(models) + 0.1,
         "Needle accuracy by length and depth (exploratory)",
-        [page.standing(judged), f"Only the registered contrasts are confirmatory. Tasks: {tasks}."],
+        [page.study_status(judged), f"Only the registered contrasts are confirmatory. Tasks: {tasks}."],
         [
             "Each cell: correct answers in % and, below, the number of problems. Pale is 0, dark is 100; a "
             "blank place had no graded problem. depth: share of the text before the fact. tokens: longest "
             "prompt of the task.",
-            *(f"{arm} evicts nothing, has no budget and is shown beside each." for arm in whole),
+            *(f"{arm} evicts nothing, has no budget and is shown beside each." for arm in full_arms),
         ],
     )
-    axes = paper.axes(0, 0, width, block * len(models) + 0.1)
+    axes = paper.add_axes(0, 0, width, block * len(models) + 0.1)
     axes.set(xlim=(0, width), ylim=(block * len(models) + 0.1, 0))
     axes.axis("off")
     down = {}  # y of a line of cells, by model, arm, length and task
     for number, model in enumerate(models):
         top = number * block + 0.1
         axes.text(page.MARGIN, top + 0.1, model, va="center", weight="bold", color=INK)
-        _heads(axes, left, top, panel, budgets, depths)
+        _draw_heads(axes, left, top, panel, budgets, depths)
         for row, arm in enumerate(arms):
             y = top + 0.65 + row * (HIGH * len(lengths) + gap)
             axes.text(page.MARGIN, y + HIGH / 2, arm, va="center", color=INK)
@@ -98,11 +98,11 @@ def needle(judged: Mapping[str, Any], cells: Sequence[Cell]) -> Figure:
     for cell in cells:
         for budget in budgets if cell.budget == "full" else [cell.budget]:
             x = left + panel * budgets.index(budget) + WIDE * depths.index(cell.depth)
-            _cell(axes, x, down[cell.model, cell.arm, cell.length, cell.task], cell)
+            _draw_cell(axes, x, down[cell.model, cell.arm, cell.length, cell.task], cell)
     return paper.figure
 
 
-def _heads(
+def _draw_heads(
     axes: Any, left: float, top: float, panel: float, budgets: Sequence[str], depths: Sequence[str]
 ) -> None:
     axes.text(page.MARGIN, top + 0.52, "arm", va="center", color=PALE)
@@ -110,18 +110,16 @@ def _heads(
     for column, budget in enumerate(budgets):
         start = left + column * panel
         axes.text(start, top + 0.3, f"budget {budget}, by depth", va="center", weight="bold", color=INK)
-        for place, depth in enumerate(depths):
-            middle = start + WIDE * (place + 0.5)
+        for index, depth in enumerate(depths):
+            middle = start + WIDE * (index + 0.5)
             axes.text(middle, top + 0.52, depth, va="center", ha="center", color=PALE)
 
 
-def _cell(axes: Any, x: float, y: float, cell: Cell) -> None:
+def _draw_cell(axes: Any, x: float, y: float, cell: Cell) -> None:
     # From a visible tint, so that 0 % is not blank, to a blue that ends before black.
     fill = matplotlib.colormaps["Blues"](0.06 + 0.86 * cell.accuracy)
-    ink = page.ink_on(fill)
-    axes.add_patch(
-        Rectangle((x, y), WIDE, HIGH, facecolor=fill, edgecolor="white", gid="/".join(map(str, cell[:6])))
-    )
+    ink = page.contrasting_ink(fill)
+    axes.add_patch(Rectangle((x, y), WIDE, HIGH, facecolor=fill, edgecolor="white", gid="/".join(map(str, cell[:6]))))
     middle = x + WIDE / 2
-    axes.text(middle, y + 0.13, page.percent(cell.accuracy), va="center", ha="center", color=ink)
+    axes.text(middle, y + 0.13, page.format_percent(cell.accuracy), va="center", ha="center", color=ink)
     axes.text(middle, y + 0.27, f"n {cell.problems}", va="center", ha="center", color=ink, size=7)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from policies.signals import wide
+from policies.signals import upcast
 
 __all__ = ["Breath", "InverseKeyNorms"]
 
@@ -19,7 +19,7 @@ class InverseKeyNorms:
     """1 / ||k|| of the first layer, mean over its KV heads: [n] in float32 or better; None elsewhere."""
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Any:
-        return (1 / wide(keys).norm(dim=-1)).mean(0) if layer == 0 else None
+        return (1 / upcast(keys).norm(dim=-1)).mean(0) if layer == 0 else None
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,7 @@ class Breath:
     def __post_init__(self) -> None:
         if not (self.rate >= 0 and self.scale > 0 and self.hops >= 0):
             raise ValueError(
-                "rate and hops must be 0 or more and scale above 0, "
-                f"not {self.rate}, {self.hops} and {self.scale}"
+                f"rate and hops must be 0 or more and scale above 0, not {self.rate}, {self.hops} and {self.scale}"
             )
         for name in ("threshold", "resonance", "hop_decay", "min_pulse", "hebbian", "edge_decay", "renewal"):
             if not 0 <= (share := getattr(self, name)) <= 1:
@@ -62,11 +61,10 @@ class Breath:
         return crystallization
 
     def active(self, inverse_norms: Tensor, spans: Sequence[range]) -> Tensor:
-        """(a): bool [trunk], whether more than half of the slots are above the threshold. inverse_norms [n].
-        """
+        """(a): bool [trunk], whether more than half of the slots are above the threshold. inverse_norms [n]."""
         above = inverse_norms / inverse_norms.max() > self.threshold
-        loud = above.tolist()
-        return above.new_tensor([2 * sum(loud[span.start : span.stop]) > len(span) for span in spans])
+        is_above = above.tolist()
+        return above.new_tensor([2 * sum(is_above[span.start : span.stop]) > len(span) for span in spans])
 
     def resonate(self, crystallization: Tensor, active: Tensor, weights: Tensor) -> Tensor:
         """(b): every active trunk sends a pulse.
@@ -84,16 +82,16 @@ class Breath:
         A trunk is reached once, along the strongest of its shortest paths. A pulse below `min_pulse` does not
         arrive.
         """
-        front = weights.new_zeros(len(weights))
-        front[source] = 1
-        arrived, reached = torch.zeros_like(front), front > 0
+        frontier = weights.new_zeros(len(weights))
+        frontier[source] = 1
+        arrived, reached = torch.zeros_like(frontier), frontier > 0
         for _ in range(self.hops):
-            senders = front.nonzero().flatten()
+            senders = frontier.nonzero().flatten()
             if not len(senders):
                 break
-            front = (front[senders, None] * weights[senders] * self.hop_decay).amax(0)
-            front[reached | (front < self.min_pulse)] = 0
-            arrived, reached = arrived + front, reached | (front > 0)
+            frontier = (frontier[senders, None] * weights[senders] * self.hop_decay).amax(0)
+            frontier[reached | (frontier < self.min_pulse)] = 0
+            arrived, reached = arrived + frontier, reached | (frontier > 0)
         return arrived
 
     def associate(self, weights: Tensor, active: Tensor, edge_threshold: float) -> Tensor:
@@ -101,6 +99,6 @@ class Breath:
 
         A link below the threshold is pruned.
         """
-        both = active[:, None] & active
-        weights = torch.where(both, (weights + self.hebbian).clamp(max=1), self.edge_decay * weights)
+        are_active = active[:, None] & active
+        weights = torch.where(are_active, (weights + self.hebbian).clamp(max=1), self.edge_decay * weights)
         return weights.masked_fill(weights < edge_threshold, 0).fill_diagonal_(0)

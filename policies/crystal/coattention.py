@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from policies.contract import Rows
+from policies.contract import AttentionRows
 from policies.signals import BLOCK
 
-__all__ = ["CoAttention", "Edges", "FirstLayer", "Observed"]
+__all__ = ["CoAttention", "Edges", "FirstLayerResult", "FirstLayerState"]
 
 TOP_HEADS = 3  # Eq. 11, Table 14
 EPSILON = 1e-8  # Eq. 12; the paper gives its value for Eq. 27 only
@@ -31,7 +31,7 @@ class Edges(NamedTuple):
     weight: Tensor
 
 
-class FirstLayer(NamedTuple):
+class FirstLayerState(NamedTuple):
     """The running state of S1."""
 
     origin: int
@@ -45,7 +45,7 @@ class FirstLayer(NamedTuple):
     """[row, key of the chunk so far] each, the mean over heads, while a chunk is incomplete."""
 
 
-class Observed(NamedTuple):
+class FirstLayerResult(NamedTuple):
     """The result of S1 for the slots from `origin` on."""
 
     origin: int
@@ -79,70 +79,70 @@ class CoAttention:
     def __post_init__(self) -> None:
         if min(self.chunk, self.intra_k, self.cross_k) < 1:
             raise ValueError(
-                "chunk, intra_k and cross_k must be 1 or more, "
-                f"not {self.chunk}, {self.intra_k} and {self.cross_k}"
+                f"chunk, intra_k and cross_k must be 1 or more, not {self.chunk}, {self.intra_k} and {self.cross_k}"
             )
 
     def reads(self, layer: int) -> bool:
         return layer == 0
 
-    def attend(self, rows: Rows, before: FirstLayer | None) -> FirstLayer:
+    def attend(self, rows: AttentionRows, before: FirstLayerState | None) -> FirstLayerState:
         """Add rows.attention [q_head, row, slot] or [1, q_head, row, slot], whose last slots are the rows'.
 
         A block of rows is split at the boundaries of the paper's chunks.
         """
         attention = rows.attention.flatten(0, -3)
         count, slots = attention.shape[1:]
-        state, start = before or FirstLayer(slots - count), slots - count
+        state, start = before or FirstLayerState(slots - count), slots - count
         mean = mean_head(attention)
         while start < slots:
-            opened = start - (start - state.origin) % self.chunk
-            stop = min(slots, opened + self.chunk)
+            chunk_start = start - (start - state.origin) % self.chunk
+            stop = min(slots, chunk_start + self.chunk)
             piece = slice(start + count - slots, stop + count - slots)
-            state = self.take(attention[:, piece, opened:stop], mean[piece, :stop], opened, state)
+            state = self.add_rows(attention[:, piece, chunk_start:stop], mean[piece, :stop], chunk_start, state)
             start = stop
         return state
 
-    def take(self, own: Tensor, mean: Tensor, opened: int, state: FirstLayer) -> FirstLayer:
+    def add_rows(
+        self, chunk_attention: Tensor, mean: Tensor, chunk_start: int, state: FirstLayerState
+    ) -> FirstLayerState:
         """Add rows of one chunk, which begins at slot `chunk_start`.
 
         chunk_attention [head, row, slot of the chunk so far]; mean [row, slot], over heads.
         """
-        received = own.sum(1)
+        received = chunk_attention.sum(1)
         if state.received is not None:
             received[:, : state.received.shape[1]] += state.received
         edges = state.edges
-        if opened:
-            edges += (self.cross_edges(mean[:, :opened], mean.shape[1] - len(mean)),)
-        patterns = (*state.patterns, mean[:, opened:].clone())
-        state = FirstLayer(state.origin, state.masses, edges, received, patterns)
-        return self.closed(state) if received.shape[1] == self.chunk else state
+        if chunk_start:
+            edges += (self.cross_edges(mean[:, :chunk_start], mean.shape[1] - len(mean)),)
+        patterns = (*state.patterns, mean[:, chunk_start:].clone())
+        state = FirstLayerState(state.origin, state.masses, edges, received, patterns)
+        return self.close_chunk(state) if received.shape[1] == self.chunk else state
 
-    def closed(self, state: FirstLayer) -> FirstLayer:
+    def close_chunk(self, state: FirstLayerState) -> FirstLayerState:
         """Return the state with its incomplete chunk closed."""
         if state.received is None:
             return state
-        opened = state.origin + sum(map(len, state.masses))
+        chunk_start = state.origin + sum(map(len, state.masses))
         mass = strongest_heads(state.received)
-        edges = self.intra_edges(square(state.patterns), opened)
-        return FirstLayer(state.origin, (*state.masses, mass), (*state.edges, edges))
+        edges = self.intra_edges(stack_patterns(state.patterns), chunk_start)
+        return FirstLayerState(state.origin, (*state.masses, mass), (*state.edges, edges))
 
-    def result(self, state: FirstLayer) -> Observed:
+    def result(self, state: FirstLayerState) -> FirstLayerResult:
         """Return the result of the rows so far, without changing the state."""
-        whole = self.closed(state)
-        edges = Edges(*(torch.cat(column) for column in zip(*whole.edges, strict=True)))
-        return Observed(whole.origin, torch.cat(whole.masses), edges)
+        closed_state = self.close_chunk(state)
+        edges = Edges(*(torch.cat(column) for column in zip(*closed_state.edges, strict=True)))
+        return FirstLayerResult(closed_state.origin, torch.cat(closed_state.masses), edges)
 
     def intra_edges(self, patterns: Tensor, start: int) -> Edges:
-        """Eq. 12-13: the most similar rows of each token except itself. patterns [query, key] of one chunk.
-        """
+        """Eq. 12-13: the most similar rows of each token except itself. patterns [query, key] of one chunk."""
         unit = patterns.div_(patterns.norm(dim=-1, keepdim=True) + EPSILON)
-        i, j, cosine = strongest(cosines(unit), self.intra_k, self.intra_threshold)
+        i, j, cosine = top_entries(cosines(unit), self.intra_k, self.intra_threshold)
         return Edges(start + i, start + j, cosine)
 
     def cross_edges(self, attention: Tensor, first: int) -> Edges:
         """Eq. 14: the strongest keys of each query. attention [query, key] to earlier chunks, head mean."""
-        query, key, weight = strongest(attention, self.cross_k, self.cross_threshold)
+        query, key, weight = top_entries(attention, self.cross_k, self.cross_threshold)
         return Edges(key, first + query, weight)
 
 
@@ -154,14 +154,14 @@ def mean_head(attention: Tensor) -> Tensor:
     return total.div_(len(attention))
 
 
-def strongest(values: Tensor, count: int, threshold: float) -> tuple[Tensor, Tensor, Tensor]:
+def top_entries(values: Tensor, count: int, threshold: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return row, column and value of the `count` highest entries of each row that exceed the threshold.
 
     values [row, column]. Ties keep the lower column. The result equals that of a stable sort of every row,
     but each row is read only once, for the maximum of each block, and then only the relevant blocks.
     """
-    if short := -values.shape[1] % PART:
-        values = functional.pad(values, (0, short), value=-torch.inf)
+    if padding := -values.shape[1] % PART:
+        values = functional.pad(values, (0, padding), value=-torch.inf)
     parts = values.view(len(values), -1, PART)
     peaks = parts.amax(-1)
     # The `count` highest values of a row lie within the `count` blocks with the highest peaks.
@@ -178,8 +178,8 @@ def strongest(values: Tensor, count: int, threshold: float) -> tuple[Tensor, Ten
         return row, column, value
     order = value.argsort(stable=True, descending=True)
     order = order[row[order].argsort(stable=True)]
-    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
-    order = order[place < count]
+    rank = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+    order = order[rank < count]
     return row[order], column[order], value[order]
 
 
@@ -202,12 +202,12 @@ def strongest_heads(received: Tensor) -> Tensor:
     return received.topk(min(TOP_HEADS, received.shape[0]), dim=0).values.sum(0)
 
 
-def square(patterns: tuple[Tensor, ...]) -> Tensor:
+def stack_patterns(patterns: tuple[Tensor, ...]) -> Tensor:
     """Stack causal row blocks of increasing width into a matrix [row, key]."""
     size = patterns[-1].shape[1]
-    whole = patterns[-1].new_zeros(size, size)
+    matrix = patterns[-1].new_zeros(size, size)
     start = 0
     for piece in patterns:
-        whole[start : start + len(piece), : piece.shape[1]] = piece
+        matrix[start : start + len(piece), : piece.shape[1]] = piece
         start += len(piece)
-    return whole
+    return matrix

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from policies.contract import BudgetError, Scores, Signal, Trunks, View
 
-__all__ = ["BranchDissolution", "Dissolved", "ExceedingDissolution", "Fusion"]
+__all__ = ["BranchDissolution", "Dissolution", "ExceedingDissolution", "Fusion"]
 
 EPSILON = 1e-8  # Eq. 28; the paper gives its value for Eq. 27 only
 
 Fusion: TypeAlias = Literal["maximum", "average", "product", "impact"]
 
 
-class Dissolved(NamedTuple):
-    kept: list[int]
+class Dissolution(NamedTuple):
+    retained: list[int]
     """Slots, ascending."""
     score: Tensor
     """[trunk] float64, Eq. 29; also computed for protected trunks, whose score is not used."""
@@ -68,46 +68,46 @@ class BranchDissolution:
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         if scores.trunks is None:
             raise ValueError("BranchDissolution needs scores with trunks: use it with the scoring of crystal")
-        kept = torch.zeros_like(scores.slots, dtype=torch.bool)
+        retained = torch.zeros_like(scores.slots, dtype=torch.bool)
         protected = protected.expand(scores.slots.shape)
         for row in product(*map(range, allocation.shape)):
             dissolved = self.dissolve(scores.slots[row], scores.trunks, protected[row], int(allocation[row]))
-            kept[row][dissolved.kept] = True
-        return kept
+            retained[row][dissolved.retained] = True
+        return retained
 
-    def dissolve(self, impact: Tensor, trunks: Trunks, protected: Tensor, budget: int) -> Dissolved:
+    def dissolve(self, impact: Tensor, trunks: Trunks, protected: Tensor, budget: int) -> Dissolution:
         """Run Algorithm 1 for one keep set. impact and protected are [n].
 
         Raises BudgetError for protected trunks larger than the budget, unless it `exceeds`.
         """
-        spans, safe = trunks.spans, protected.tolist()
-        alive = [g for g, span in enumerate(spans) if not any(safe[span.start : span.stop])]
-        available = budget - len(safe) + sum(len(spans[g]) for g in alive)
+        spans, is_protected = trunks.spans, protected.tolist()
+        alive = [g for g, span in enumerate(spans) if not any(is_protected[span.start : span.stop])]
+        available = budget - len(is_protected) + sum(len(spans[g]) for g in alive)
         if available < 0 and not self.exceeds:
             raise BudgetError(
                 f"budget of {budget} slots is below the {budget - available} slots of the trunks that hold "
-                f"the {sum(safe)} protected slots: raise the budget to at least {budget - available} "
+                f"the {sum(is_protected)} protected slots: raise the budget to at least {budget - available} "
                 "or protect fewer"
             )
         available = max(0, available)
-        score = self.compose(trunks, alive)
-        worth = score.tolist()
-        ranked = sorted(alive, key=lambda g: (worth[g], -g))
+        score = self.fuse_scores(trunks, alive)
+        trunk_scores = score.tolist()
+        ranked = sorted(alive, key=lambda g: (trunk_scores[g], -g))
         fits = sum(len(spans[g]) for g in alive) <= available
         reserve = 0 if fits else int(self.coverage * available)
         counts = [len(span) for span in spans]
         for g, count in zip(
-            ranked, self.counts([counts[g] for g in ranked], available - reserve), strict=True
+            ranked, self.retained_counts([counts[g] for g in ranked], available - reserve), strict=True
         ):
             counts[g] = count
         values = impact.tolist()
-        kept = [slot for span, count in zip(spans, counts, strict=True) for slot in best(span, count, values)]
+        retained = [slot for span, count in zip(spans, counts, strict=True) for slot in best_slots(span, count, values)]
         if self.coverage:
-            kept = covered(kept, len(safe), budget)
+            retained = fill_evenly(retained, len(is_protected), budget)
         retention = [count / len(span) for span, count in zip(spans, counts, strict=True)]
-        return Dissolved(kept, score, score.new_tensor(retention))
+        return Dissolution(retained, score, score.new_tensor(retention))
 
-    def compose(self, trunks: Trunks, alive: Sequence[int]) -> Tensor:
+    def fuse_scores(self, trunks: Trunks, alive: Sequence[int]) -> Tensor:
         """Eq. 28-29: combine D with the impact, log-compressed and scaled over the unprotected trunks."""
         compressed = torch.log1p(trunks.impact)
         pool = compressed[list(alive)] if alive else compressed
@@ -119,17 +119,17 @@ class BranchDissolution:
             return (crystallization + impact) / 2
         return crystallization * impact if self.fusion == "product" else impact
 
-    def counts(self, sizes: Sequence[int], available: int) -> list[int]:
+    def retained_counts(self, sizes: Sequence[int], available: int) -> list[int]:
         """Eq. 32-33: return how many slots each trunk keeps. sizes: in ascending order of score.
 
         For a partially kept trunk round(r_g |g|) is exactly |g| - c, so the rounding of Eq. 33 has no effect.
         """
-        cut, kept = sum(sizes) - available, []
+        cut, retained = sum(sizes) - available, []
         for size in sizes:
             rest = size - max(0, cut)
-            kept.append(rest if rest >= max(1, self.min_keep) or cut <= 0 else 0)
-            cut -= size - kept[-1]
-        return kept
+            retained.append(rest if rest >= max(1, self.min_keep) or cut <= 0 else 0)
+            cut -= size - retained[-1]
+        return retained
 
 
 @dataclass(frozen=True)
@@ -143,16 +143,16 @@ class ExceedingDissolution(BranchDissolution):
     exceeds: ClassVar[bool] = True
 
 
-def best(span: range, count: int, values: Sequence[float]) -> Sequence[int]:
+def best_slots(span: range, count: int, values: Sequence[float]) -> Sequence[int]:
     """Return the `count` slots of a trunk with the highest values, in order; Eq. 33."""
     if count == len(span):
         return span
     return sorted(nlargest(count, span, key=lambda slot: (values[slot], -slot)))
 
 
-def covered(kept: Sequence[int], n: int, budget: int) -> list[int]:
+def fill_evenly(retained: Sequence[int], n: int, budget: int) -> list[int]:
     """Add evenly spaced other slots to the retained ones until the budget is used."""
-    chosen = set(kept)
+    chosen = set(retained)
     others = [slot for slot in range(n) if slot not in chosen]
-    spare = min(budget - len(kept), len(others))
-    return sorted([*kept, *(others[(2 * k + 1) * len(others) // (2 * spare)] for k in range(spare))])
+    spare = min(budget - len(retained), len(others))
+    return sorted([*retained, *(others[(2 * k + 1) * len(others) // (2 * spare)] for k in range(spare))])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from policies.crystal.coattention import Edges
 
-__all__ = ["Links", "crystallization", "dense", "joined", "links_of", "sparse"]
+__all__ = ["Links", "build_links", "crystallization", "join_links", "to_links", "to_matrix"]
 
 EPSILON = 1e-8  # Eq. 27
 
@@ -23,7 +23,7 @@ class Links(NamedTuple):
     weight: Tensor
 
 
-def links_of(spans: Sequence[range], edges: Edges, edge_threshold: float) -> Links:
+def build_links(spans: Sequence[range], edges: Edges, edge_threshold: float) -> Links:
     """Eq. 24-25: return the links whose weight exceeds the threshold.
 
     Entries of both directions are pooled, so a mutual pair of tokens counts twice.
@@ -31,15 +31,15 @@ def links_of(spans: Sequence[range], edges: Edges, edge_threshold: float) -> Lin
     sizes = edges.i.new_tensor([len(span) for span in spans])
     count = len(spans)
     owner = torch.arange(count, device=sizes.device).repeat_interleave(sizes)
-    one, other = owner[edges.i], owner[edges.j]
-    apart = one != other
-    pair = torch.minimum(one, other)[apart] * count + torch.maximum(one, other)[apart]
-    pairs, which, entries = torch.unique(pair, return_inverse=True, return_counts=True)
-    total = summed(which, edges.weight[apart], len(pairs))
+    owner_i, owner_j = owner[edges.i], owner[edges.j]
+    differs = owner_i != owner_j
+    pair = torch.minimum(owner_i, owner_j)[differs] * count + torch.maximum(owner_i, owner_j)[differs]
+    pairs, index, entries = torch.unique(pair, return_inverse=True, return_counts=True)
+    total = sum_by_index(index, edges.weight[differs], len(pairs))
     a, b = pairs // count, pairs % count
     weight = total / entries * (entries.double() / (sizes[a] * sizes[b])).sqrt()
-    kept = weight > edge_threshold
-    return Links(a[kept], b[kept], weight[kept])
+    is_strong = weight > edge_threshold
+    return Links(a[is_strong], b[is_strong], weight[is_strong])
 
 
 def crystallization(links: Links, trunks: int, steepness: float) -> Tensor:
@@ -47,18 +47,18 @@ def crystallization(links: Links, trunks: int, steepness: float) -> Tensor:
 
     The standard deviation is that of the population (the paper's mean divides by m too).
     """
-    degree = summed(torch.cat([links.a, links.b]), links.weight.repeat(2), trunks)
+    degree = sum_by_index(torch.cat([links.a, links.b]), links.weight.repeat(2), trunks)
     deviation = degree.std(correction=0)
     scale = deviation if deviation >= EPSILON else torch.ones_like(deviation)
     return torch.sigmoid(steepness * (degree - degree.mean()) / scale)
 
 
-def joined(one: Links, other: Links) -> Links:
+def join_links(first: Links, second: Links) -> Links:
     """Concatenate two sets of links without common pairs."""
-    return Links(*(torch.cat(pair) for pair in zip(one, other, strict=True)))
+    return Links(*(torch.cat(pair) for pair in zip(first, second, strict=True)))
 
 
-def dense(links: Links, trunks: int) -> Tensor:
+def to_matrix(links: Links, trunks: int) -> Tensor:
     """Return W as a symmetric matrix [trunk, trunk], 0 without a link."""
     weights = links.weight.new_zeros(trunks, trunks)
     weights[links.a, links.b] = links.weight
@@ -66,11 +66,11 @@ def dense(links: Links, trunks: int) -> Tensor:
     return weights
 
 
-def sparse(weights: Tensor) -> Links:
+def to_links(weights: Tensor) -> Links:
     """Return the links of a symmetric matrix [trunk, trunk]."""
     a, b = weights.triu(1).nonzero(as_tuple=True)
     return Links(a, b, weights[a, b])
 
 
-def summed(which: Tensor, weight: Tensor, count: int) -> Tensor:
-    return torch.zeros(count, dtype=torch.float64, device=weight.device).index_add(0, which, weight.double())
+def sum_by_index(index: Tensor, weight: Tensor, count: int) -> Tensor:
+    return torch.zeros(count, dtype=torch.float64, device=weight.device).index_add(0, index, weight.double())

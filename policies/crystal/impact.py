@@ -13,17 +13,17 @@ from typing import Literal, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = ["RARITY", "Encoding", "Impact", "Rarity", "Scaled", "Uniform", "top_members"]
+__all__ = ["RARITY", "Impact", "ImpactEncoding", "Rarity", "Scaled", "Uniform", "top_members"]
 
 TOP_MEMBERS = 3  # Eq. 23, Table 14
 
 Rarity: TypeAlias = Literal["logarithmic", "inverse", "exponential", "document", "none"]
 
 
-class Encoding(Protocol):
+class ImpactEncoding(Protocol):
     """Compute the encoding impact of tokens and of trunks."""
 
-    def of_tokens(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+    def token_impact(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
         """Return M_i [n] float64 of the last n tokens.
 
         mass [n] float64, the attention that each received: Eq. 11 before clipping. token_ids [t] and
@@ -31,7 +31,7 @@ class Encoding(Protocol):
         """
         ...
 
-    def of_trunks(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
+    def trunk_impact(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
         """Return the impact [trunk] float64 from the impact [n] of the tokens."""
         ...
 
@@ -57,7 +57,7 @@ class Impact:
         """S_i, Eq. 11."""
         return mass.clamp(self.lowest, self.highest)
 
-    def of_tokens(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+    def token_impact(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
         salience = self.salience(mass)
         if self.rarity == "none":
             return salience
@@ -65,7 +65,7 @@ class Impact:
         mixed = 0.5 * (salience / self.highest) + 0.5 * rarity
         return (self.highest * mixed).clamp(self.lowest, self.highest)
 
-    def of_trunks(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
+    def trunk_impact(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
         return top_members(impact, spans)
 
 
@@ -73,10 +73,10 @@ class Impact:
 class Uniform:
     """M_i = 1 for every token: the ablation of salience and rarity together (section 6.1)."""
 
-    def of_tokens(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+    def token_impact(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
         return torch.ones_like(mass)
 
-    def of_trunks(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
+    def trunk_impact(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
         return top_members(impact, spans)
 
 
@@ -88,11 +88,11 @@ class Scaled:
     prompt and over its trunks; for decoded tokens, over those that an eviction step adds.
     """
 
-    def of_tokens(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
-        return 0.5 * scaled(mass) + 0.5 * logarithmic(token_ids, sentences)[-len(mass) :]
+    def token_impact(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+        return 0.5 * min_max_scale(mass) + 0.5 * logarithmic_count(token_ids, sentences)[-len(mass) :]
 
-    def of_trunks(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
-        return scaled(top_members(impact, spans))
+    def trunk_impact(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
+        return min_max_scale(top_members(impact, spans))
 
 
 def top_members(impact: Tensor, spans: Sequence[range]) -> Tensor:
@@ -105,28 +105,28 @@ def top_members(impact: Tensor, spans: Sequence[range]) -> Tensor:
     return impact.new_tensor(means)
 
 
-def scaled(values: Tensor) -> Tensor:
+def min_max_scale(values: Tensor) -> Tensor:
     """Scale the minimum to 0 and the maximum to 1; all 0 if the values are equal."""
     span = values.max() - values.min()
     return (values - values.min()) / span if span > 0 else torch.zeros_like(values)
 
 
-def logarithmic(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+def logarithmic_count(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
     """Eq. 20-21. [t] -> [t] float64 in (0, 0.591]: higher for rarer tokens."""
-    return 1 / (1 + torch.log1p(counts(token_ids)))
+    return 1 / (1 + torch.log1p(token_counts(token_ids)))
 
 
-def inverse(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+def inverse_count(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
     """1 / (1 + c), in (0, 0.5]."""
-    return 1 / (1 + counts(token_ids))
+    return 1 / (1 + token_counts(token_ids))
 
 
-def exponential(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+def exponential_count(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
     """exp(-c), in (0, 0.368]."""
-    return torch.exp(-counts(token_ids))
+    return torch.exp(-token_counts(token_ids))
 
 
-def document(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+def document_frequency(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
     """Inverse document frequency, in [0, 1); the m sentences are the documents, df of them hold the token.
 
     log((1 + m) / (1 + df)) / log(1 + m)
@@ -137,13 +137,18 @@ def document(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
     return torch.tensor(rarity, dtype=torch.float64, device=token_ids.device)
 
 
-def counts(token_ids: Tensor) -> Tensor:
+def token_counts(token_ids: Tensor) -> Tensor:
     """Return the number of occurrences of each token, [t] float64, Eq. 20."""
-    _, which, counts = torch.unique(token_ids, return_inverse=True, return_counts=True)
-    each: Tensor = counts[which].double()
-    return each
+    _, index, counts = torch.unique(token_ids, return_inverse=True, return_counts=True)
+    per_token: Tensor = counts[index].double()
+    return per_token
 
 
 RARITY: Mapping[str, Callable[[Tensor, Sequence[range]], Tensor]] = MappingProxyType(
-    {"logarithmic": logarithmic, "inverse": inverse, "exponential": exponential, "document": document}
+    {
+        "logarithmic": logarithmic_count,
+        "inverse": inverse_count,
+        "exponential": exponential_count,
+        "document": document_frequency,
+    }
 )

@@ -41,9 +41,7 @@ class CrystalConfig:
 
     def scoring(self) -> TrunkScoring:
         return TrunkScoring(
-            coattention=CoAttention(
-                self.chunk, self.intra_k, self.intra_threshold, self.cross_k, self.cross_threshold
-            ),
+            coattention=CoAttention(self.chunk, self.intra_k, self.intra_threshold, self.cross_k, self.cross_threshold),
             impact=self.impact(),
             max_trunk=self.max_trunk,
             merge_threshold=self.merge_threshold,
@@ -84,7 +82,7 @@ def blog() -> Policy:
     return replace(
         parent,
         scoring=replace(
-            scoring_of(parent),
+            trunk_scoring(parent),
             coattention=CoAttention(chunk=128),
             impact=Scaled(),
             steepness=2.0,
@@ -105,7 +103,7 @@ def variants() -> Mapping[str, Policy]:
     differ within the partially kept trunk, whose slots Eq. 33 ranks by M_i, and later in the decay of Eq. 36.
     """
     parent = crystal()
-    scoring = scoring_of(parent)
+    scoring = trunk_scoring(parent)
     by_scoring = {
         "crystal-uniform": replace(scoring, impact=Uniform()),
         "crystal-no-rarity": replace(scoring, impact=Impact(rarity="none")),
@@ -128,11 +126,11 @@ def variants() -> Mapping[str, Policy]:
         "crystal-tiers": TieredDissolution(),
         "crystal-over-budget": ExceedingDissolution(),
     }
-    children = {name: replace(parent, scoring=changed) for name, changed in by_scoring.items()}
-    children |= {name: replace(parent, selection=changed) for name, changed in by_selection.items()}
-    return MappingProxyType(children | {"crystal-blog": blog()})
+    policies = {name: replace(parent, scoring=part) for name, part in by_scoring.items()}
+    policies |= {name: replace(parent, selection=part) for name, part in by_selection.items()}
+    return MappingProxyType(policies | {"crystal-blog": blog()})
 
 
-def scoring_of(policy: Policy) -> TrunkScoring:
+def trunk_scoring(policy: Policy) -> TrunkScoring:
     assert isinstance(policy.scoring, TrunkScoring)
     return policy.scoring

@@ -9,11 +9,11 @@ import torch
 from policies.contract import Scores, Signal, Trunks, View
 from policies.crystal import graph, trunks
 from policies.crystal.breath import Breath, InverseKeyNorms
-from policies.crystal.coattention import CoAttention, Edges, Observed
-from policies.crystal.impact import Encoding, Impact
+from policies.crystal.coattention import CoAttention, Edges, FirstLayerResult
+from policies.crystal.impact import Impact, ImpactEncoding
 from policies.crystal.table import TrunkTable
 from policies.crystal.trunks import Adaptive
-from policies.signals import of_all_layers
+from policies.signals import read_signal
 
 __all__ = ["TrunkScoring"]
 
@@ -39,7 +39,7 @@ class TrunkScoring:
     """
 
     coattention: CoAttention = field(default_factory=CoAttention)
-    impact: Encoding = field(default_factory=Impact)
+    impact: ImpactEncoding = field(default_factory=Impact)
     max_trunk: int = 32
     merge_threshold: float | Adaptive = 0.3
     edge_threshold: float = 0.05
@@ -61,43 +61,45 @@ class TrunkScoring:
         return self.max_trunk
 
     def score(self, view: View) -> Scores:
-        table = self.admit(view, TrunkTable.empty()) if view.memory is None else self.breathe(view)
+        table = self.add_trunks(view, TrunkTable.empty()) if view.memory is None else self.breathe(view)
         return Scores(
             slots=table.slots.view(1, 1, -1).to(view.token_ids.device),
             trunks=Trunks(table.spans, table.crystallization, table.impact),
             memory=table,
         )
 
-    def observed(self, view: View) -> Observed:
+    def measure_first_layer(self, view: View) -> FirstLayerResult:
         """S1, on the host."""
-        origin, mass, edges = of_all_layers(view, self.coattention)[0]
+        origin, mass, edges = read_signal(view, self.coattention)[0]
         if not mass.isfinite().all():  # some forms of the impact would hide it
-            at = origin + int((~mass.isfinite()).nonzero()[0])
-            raise ValueError(f"scores must be finite: layer 0, head 0, slot {at} is {mass[at - origin]}")
-        return Observed(origin, mass.cpu().double(), Edges(*(column.cpu() for column in edges)))
+            slot = origin + int((~mass.isfinite()).nonzero()[0])
+            raise ValueError(f"scores must be finite: layer 0, head 0, slot {slot} is {mass[slot - origin]}")
+        return FirstLayerResult(origin, mass.cpu().double(), Edges(*(column.cpu() for column in edges)))
 
-    def admit(self, view: View, table: TrunkTable) -> TrunkTable:
+    def add_trunks(self, view: View, table: TrunkTable) -> TrunkTable:
         """Append the tokens fed since the last eviction step to the table, as trunks."""
-        origin, mass, edges = self.observed(view)
-        known = len(table.slots)
-        if origin != known or origin + len(mass) != view.slots:
+        origin, mass, edges = self.measure_first_layer(view)
+        slot_count = len(table.slots)
+        if origin != slot_count or origin + len(mass) != view.slots:
             raise ValueError(
                 f"{self.coattention} has seen slots {origin} to {origin + len(mass)}, "
-                f"but {known} of {view.slots} slots are in trunks"
+                f"but {slot_count} of {view.slots} slots are in trunks"
             )
         token_ids = view.token_ids.cpu()
-        parts = trunks.sentences(token_ids[-len(mass) :], view.sentence_ends, first=origin)
-        everything = trunks.sentences(token_ids, view.sentence_ends) if origin else parts
-        worth = self.impact.of_tokens(mass, token_ids, everything)
-        spans = trunks.build(parts, edges, self.merge_threshold, self.max_trunk)
-        impact = self.impact.of_trunks(worth, [range(s.start - origin, s.stop - origin) for s in spans])
+        new_sentences = trunks.split_sentences(token_ids[-len(mass) :], view.sentence_ends, first=origin)
+        all_sentences = trunks.split_sentences(token_ids, view.sentence_ends) if origin else new_sentences
+        token_impact = self.impact.token_impact(mass, token_ids, all_sentences)
+        spans = trunks.build_trunks(new_sentences, edges, self.merge_threshold, self.max_trunk)
+        impact = self.impact.trunk_impact(
+            token_impact, [range(span.start - origin, span.stop - origin) for span in spans]
+        )
         all_spans = (*table.spans, *spans)
-        links = graph.joined(table.links, graph.links_of(all_spans, edges, self.edge_threshold))
-        today = graph.crystallization(links, len(all_spans), self.steepness)
+        links = graph.join_links(table.links, graph.build_links(all_spans, edges, self.edge_threshold))
+        current = graph.crystallization(links, len(all_spans), self.steepness)
         return TrunkTable(
-            torch.cat([table.slots, worth]),
+            torch.cat([table.slots, token_impact]),
             all_spans,
-            torch.cat([table.crystallization, today[len(table.spans) :]]),
+            torch.cat([table.crystallization, current[len(table.spans) :]]),
             torch.cat([table.impact, impact]),
             links,
             len(token_ids),
@@ -107,16 +109,14 @@ class TrunkScoring:
         """Apply Eq. 36-40 up to (c); the policy performs the re-eviction."""
         table = view.memory
         if not isinstance(table, TrunkTable):
-            raise ValueError(
-                f"view.memory must be the TrunkTable of the last event, not {type(table).__name__}"
-            )
+            raise ValueError(f"view.memory must be the TrunkTable of the last event, not {type(table).__name__}")
         breath = self.breath
         if breath is None:
-            return self.admit(view, table)
-        aged = breath.decay(table.crystallization, table.impact, len(view.token_ids) - table.seen)
-        table = self.admit(view, table._replace(crystallization=aged))
-        active = breath.active(of_all_layers(view, InverseKeyNorms())[0].cpu(), table.spans)
-        weights = graph.dense(table.links, len(table.spans))
+            return self.add_trunks(view, table)
+        decayed = breath.decay(table.crystallization, table.impact, len(view.token_ids) - table.token_count)
+        table = self.add_trunks(view, table._replace(crystallization=decayed))
+        active = breath.active(read_signal(view, InverseKeyNorms())[0].cpu(), table.spans)
+        weights = graph.to_matrix(table.links, len(table.spans))
         crystallization = breath.resonate(table.crystallization, active, weights)
         weights = breath.associate(weights, active, self.edge_threshold)
-        return table._replace(crystallization=crystallization, links=graph.sparse(weights))
+        return table._replace(crystallization=crystallization, links=graph.to_links(weights))

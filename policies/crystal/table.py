@@ -28,39 +28,39 @@ class TrunkTable(NamedTuple):
     impact: Tensor
     """[trunk] float64, Eq. 23, computed from the initial members of the trunk and never updated."""
     links: Links
-    seen: int
+    token_count: int
     """Number of tokens fed at the last update."""
 
     @classmethod
     def empty(cls) -> TrunkTable:
         """Return the table before the first eviction step."""
         numbers = torch.zeros(0, dtype=torch.float64, device="cpu")
-        nothing = Links(numbers.long(), numbers.long(), numbers)
-        return cls(numbers, (), numbers, numbers, nothing, 0)
+        no_links = Links(numbers.long(), numbers.long(), numbers)
+        return cls(numbers, (), numbers, numbers, no_links, 0)
 
-    def after(self, kept: Tensor) -> TrunkTable:
+    def retain(self, retained: Tensor) -> TrunkTable:
         """Eq. 34: scale D by the share of its slots that a trunk keeps; remove trunks without slots.
 
         retained [layer, kv_head, n]. Raises ValueError if heads keep different slots: a trunk has one state.
         """
-        own = kept[0, 0].cpu()
-        if not (kept == kept[0, 0]).all():
+        is_retained = retained[0, 0].cpu()
+        if not (retained == retained[0, 0]).all():
             raise ValueError("trunks are remembered for one keep set: give crystal the routing Shared()")
-        stays = own.tolist()
-        sizes = self.links.a.new_tensor([sum(stays[span.start : span.stop]) for span in self.spans])
+        flags = is_retained.tolist()
+        sizes = self.links.a.new_tensor([sum(flags[span.start : span.stop]) for span in self.spans])
         alive = sizes > 0
         stops = [0, *accumulate(sizes[alive].tolist())]
-        place = torch.where(alive, alive.cumsum(0) - 1, -1)
-        a, b = place[self.links.a], place[self.links.b]
-        linked = (a >= 0) & (b >= 0)
+        new_index = torch.where(alive, alive.cumsum(0) - 1, -1)
+        a, b = new_index[self.links.a], new_index[self.links.b]
+        has_trunks = (a >= 0) & (b >= 0)
         share = sizes.double() / sizes.new_tensor([len(span) for span in self.spans])
         return TrunkTable(
-            self.slots[own],
+            self.slots[is_retained],
             tuple(range(start, stop) for start, stop in pairwise(stops)),
             (self.crystallization * share)[alive],
             self.impact[alive],
-            Links(a[linked], b[linked], self.links.weight[linked]),
-            self.seen,
+            Links(a[has_trunks], b[has_trunks], self.links.weight[has_trunks]),
+            self.token_count,
         )
 
     def tensors(self) -> tuple[Tensor, ...]:

@@ -10,8 +10,8 @@ from policies.crystal.dissolution import BranchDissolution
 __all__ = ["TieredDissolution"]
 
 BISECTIONS = 40
-WHOLE, PART = 0.3, 0.4  # shares of the trunks in the top and the middle tier
-HIGH, LOW = 0.8, 0.5  # share of its slots that the best and the last trunk of the middle tier keep
+TOP_SHARE, MIDDLE_SHARE = 0.3, 0.4  # shares of the trunks in the top and the middle tier
+MOST_RETAINED, LEAST_RETAINED = 0.8, 0.5  # share of its slots that the best and the last trunk of the middle tier keep
 
 
 @dataclass(frozen=True)
@@ -27,35 +27,37 @@ class TieredDissolution(BranchDissolution):
     contradictory sentences on this, and we follow the second.
     """
 
-    def counts(self, sizes: Sequence[int], available: int) -> list[int]:
+    def retained_counts(self, sizes: Sequence[int], available: int) -> list[int]:
         if sum(sizes) <= available:
             return list(sizes)
         low, high = -1.0, 1.0  # everything is in the top tier; everything is in the bottom tier
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            if sum(self.at(middle, sizes)) > available:
+            if sum(self.counts_at(middle, sizes)) > available:
                 low = middle
             else:
                 high = middle
-        kept = self.at(high, sizes)
-        spare = available - sum(kept)
-        for place in reversed(range(len(sizes))):
-            more = min(sizes[place], kept[place] + spare)
-            if more >= min(self.min_keep, sizes[place]):
-                spare -= more - kept[place]
-                kept[place] = more
-        return kept
+        retained = self.counts_at(high, sizes)
+        spare = available - sum(retained)
+        for trunk in reversed(range(len(sizes))):
+            count = min(sizes[trunk], retained[trunk] + spare)
+            if count >= min(self.min_keep, sizes[trunk]):
+                spare -= count - retained[trunk]
+                retained[trunk] = count
+        return retained
 
-    def at(self, shift: float, sizes: Sequence[int]) -> list[int]:
+    def counts_at(self, shift: float, sizes: Sequence[int]) -> list[int]:
         """Return how many slots each trunk keeps if the boundaries move up by `shift` of the ranking."""
-        kept = []
-        for place, size in enumerate(sizes):
-            rank = 1 - (place + 0.5) / len(sizes) + shift  # 0 for the best, 1 for the lowest
-            if rank < WHOLE:
-                kept.append(size)
-            elif rank < WHOLE + PART:
-                part = round(size * (HIGH - (HIGH - LOW) * (rank - WHOLE) / PART))
-                kept.append(part if part >= self.min_keep else 0)
+        retained = []
+        for trunk, size in enumerate(sizes):
+            rank = 1 - (trunk + 0.5) / len(sizes) + shift  # 0 for the best, 1 for the lowest
+            if rank < TOP_SHARE:
+                retained.append(size)
+            elif rank < TOP_SHARE + MIDDLE_SHARE:
+                count = round(
+                    size * (MOST_RETAINED - (MOST_RETAINED - LEAST_RETAINED) * (rank - TOP_SHARE) / MIDDLE_SHARE)
+                )
+                retained.append(count if count >= self.min_keep else 0)
             else:
-                kept.append(0)
-        return kept
+                retained.append(0)
+        return retained

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from policies.contract import Rows, View
+from policies.contract import AttentionRows, View
 from policies.crystal.policy import CrystalConfig
 from policies.policy import refuse_non_finite
 from policies.signals import BLOCK
@@ -18,7 +18,7 @@ __all__ = ["CrystalTrace", "trace"]
 class CrystalTrace(NamedTuple):
     """The results of S1-S6 for one prompt, with the paper's equations."""
 
-    kept: list[int]
+    retained: list[int]
     """Positions, ascending."""
     salience: Tensor
     """[n], S_i of Eq. 11, clipped."""
@@ -53,7 +53,7 @@ def trace(
     state = None
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
-        rows = Rows(attention[:, start:stop, :stop].tril(start), layer=0, start=start, total=n, kv_heads=1)
+        rows = AttentionRows(attention[:, start:stop, :stop].tril(start), layer=0, start=start, total=n, kv_heads=1)
         state = scoring.coattention.attend(rows, state)
     assert state is not None
     first = scoring.coattention.result(state)
@@ -69,16 +69,16 @@ def trace(
     refuse_non_finite(scores.slots, view.filled)
     assert scores.trunks is not None
     protected = config.protect().slots(view.filled, budget, decoding=False)[0, 0]
-    worth = scores.slots[0, 0]
-    dissolved = config.selection().dissolve(worth, scores.trunks, protected, budget)
+    slot_scores = scores.slots[0, 0]
+    dissolution = config.selection().dissolve(slot_scores, scores.trunks, protected, budget)
     columns = (column.tolist() for column in first.edges)
     return CrystalTrace(
-        kept=dissolved.kept,
+        retained=dissolution.retained,
         salience=config.impact().salience(first.mass.cpu().double()),
-        impact=worth,
+        impact=slot_scores,
         trunks=[list(span) for span in scores.trunks.spans],
         edges=sorted(zip(*columns, strict=True)),
         crystallization=scores.trunks.crystallization,
-        score=dissolved.score,
-        retention=dissolved.retention,
+        score=dissolution.score,
+        retention=dissolution.retention,
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from policies.crystal.coattention import Edges
 
-__all__ = ["Adaptive", "build", "merge", "sentences", "split", "strength_of"]
+__all__ = ["Adaptive", "build_trunks", "interface_strength", "merge_sentences", "split_sentences", "split_trunk"]
 
 INTERFACE = 5  # Eq. 16
 
@@ -30,15 +30,15 @@ class Adaptive:
         return median(recorded) if recorded else 0.0
 
 
-def build(
+def build_trunks(
     parts: list[range], edges: Edges, merge_threshold: float | Adaptive, max_trunk: int
 ) -> tuple[range, ...]:
     """Return the spans of the trunks built from sentences, in order; none is longer than max_trunk."""
-    merged = merge(parts, edges, merge_threshold, max_trunk)
-    return tuple(piece for trunk in merged for piece in split(trunk, max_trunk))
+    merged = merge_sentences(parts, edges, merge_threshold, max_trunk)
+    return tuple(piece for trunk in merged for piece in split_trunk(trunk, max_trunk))
 
 
-def sentences(token_ids: Tensor, sentence_ends: Set[int], first: int = 0) -> list[range]:
+def split_sentences(token_ids: Tensor, sentence_ends: Set[int], first: int = 0) -> list[range]:
     """Step 1: split into sentences. A sentence ends with its ending token; the rest forms a sentence too.
 
     token_ids [n], n >= 1; the positions of the spans are counted from `first`.
@@ -50,29 +50,25 @@ def sentences(token_ids: Tensor, sentence_ends: Set[int], first: int = 0) -> lis
     return [range(first + start, first + stop) for start, stop in pairwise([0, *stops])]
 
 
-def strength_of(edges: Edges) -> Callable[[range, range], float]:
+def interface_strength(edges: Edges) -> Callable[[range, range], float]:
     """Eq. 16-18: return the function CAS of two neighbouring pieces of text, 0 without recorded edges.
 
     The mean runs over recorded entries (a, b) with a in the last five tokens of the left piece and b in the
     first five of the right one. Entries (b, a) are outside the window P as written, and not counted.
     """
     near = (edges.j > edges.i) & (edges.j - edges.i < 2 * INTERFACE)
-    recorded = {
-        (a, b): weight for a, b, weight in zip(*(column[near].tolist() for column in edges), strict=True)
-    }
+    recorded = {(a, b): weight for a, b, weight in zip(*(column[near].tolist() for column in edges), strict=True)}
 
-    def strength(before: range, after: range) -> float:
-        weights = [
-            recorded[a, b] for a in before[-INTERFACE:] for b in after[:INTERFACE] if (a, b) in recorded
-        ]
+    def strength(left: range, right: range) -> float:
+        weights = [recorded[a, b] for a in left[-INTERFACE:] for b in right[:INTERFACE] if (a, b) in recorded]
         return fsum(weights) / len(weights) if weights else 0.0
 
     return strength
 
 
-def merge(parts: list[range], edges: Edges, threshold: float | Adaptive, max_trunk: int) -> list[range]:
+def merge_sentences(parts: list[range], edges: Edges, threshold: float | Adaptive, max_trunk: int) -> list[range]:
     """Step 2, Eq. 19: one pass from left to right; a sentence joins the current trunk or starts a new one."""
-    strength = strength_of(edges)
+    strength = interface_strength(edges)
     if isinstance(threshold, Adaptive):
         threshold = threshold.threshold([strength(*pair) for pair in pairwise(parts)])
     trunks = [parts[0]]
@@ -85,7 +81,7 @@ def merge(parts: list[range], edges: Edges, threshold: float | Adaptive, max_tru
     return trunks
 
 
-def split(trunk: range, max_trunk: int) -> list[range]:
+def split_trunk(trunk: range, max_trunk: int) -> list[range]:
     """Step 3: split into ceil(size / max_trunk) pieces of sizes that differ by at most one, longer ones
     first.
     """

@@ -14,32 +14,32 @@ from typing import Any, NamedTuple, TypeAlias
 import transformers
 
 from analysis import anatomy as analysed
-from analysis.output import phases
-from analysis.output.phases import phase
-from analysis.studies.plain_files import RecordError
-from protocol.acts import beforehand
-from protocol.acts.locking import unedited
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import anatomies, claim
-from protocol.evidence.run.anatomies import Due
-from protocol.evidence.run.anatomy_fields import HALVES
-from protocol.locked.planned import Planned
-from protocol.locked.study import Study, refuse_drift
+from analysis.judgement.untrusted_files import RecordError
+from protocol.acts import preflight
+from protocol.evidence import anatomy_traces, claim
+from protocol.evidence.anatomy_fields import HALVES
+from protocol.evidence.anatomy_traces import ExpectedTrace
+from protocol.formats import progress_display
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput
+from protocol.instruments.anatomy import trace_record, windows
 from protocol.models import load
-from protocol.occlusion import body, windows
-from protocol.running import measured
-from protocol.running.executors import local
-from protocol.tasks import door, prompting
+from protocol.preflight import verify_before_claim
+from protocol.run import cost_measurement
+from protocol.run.executors import local
+from protocol.tasks import held_out_guard, prompting
+from protocol.workspace.planned_study import PlannedStudy
+from protocol.workspace.study import Study, refuse_drift
 
-__all__ = ["Ahead", "ahead", "anatomy"]
+__all__ = ["Workload", "anatomy", "estimate_workload"]
 
-FIRST, SECOND = HALVES
-ENTERED = {FIRST: "anatomy-chosen", SECOND: "anatomy-judged"}
+CHOOSING_HALF, TESTING_HALF = HALVES
+CLOSING_EVENTS = {CHOOSING_HALF: "anatomy-chosen", TESTING_HALF: "anatomy-judged"}
 
-Label: TypeAlias = Callable[[Sequence[Due]], Iterator[body.Traced]]
+LabelTraces: TypeAlias = Callable[[Sequence[ExpectedTrace]], Iterator[trace_record.TraceLine]]
 
 
-class Ahead(NamedTuple):
+class Workload(NamedTuple):
     """The most work that labelling so many traces takes, if every answer is as long as its task allows.
     tokens: fed and decoded.
     """
@@ -48,7 +48,7 @@ class Ahead(NamedTuple):
     occlusions: int
     tokens: int
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return (
             f"{self.traces:,} traces: at most {self.occlusions:,} occlusions and {self.tokens:,} tokens "
             "fed or decoded; how long that takes, the first trace says"
@@ -60,107 +60,131 @@ def anatomy(study: Study) -> None:
     `refuse_drift` and `verify_before_claim.refuse_edited_lock` do, and BadInput for a half on which nothing
     can be chosen.
     """
-    beforehand.anatomy(study.registration)
+    preflight.check_anatomy(study.registration)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):
-        unedited.refuse_edited(study, simulated=False)
-    with claim.running(study.registration):
-        beforehand.refuse_claimed(study.registration.anew(), "traces are labelled")
-        due = anatomies.due(study.lock.content)
-        if done := len(anatomies.read(study.registration).bodies):
-            phases.note(f"continuing: {done:,} of {len(due):,} traces recorded")
+        verify_before_claim.refuse_edited_lock(study, simulated=False)
+    with claim.exclusive_run(study.registration):
+        preflight.refuse_claimed(study.registration.reopen(), "traces are labelled")
+        expected_traces = anatomy_traces.expected_traces(study.lock.content)
+        if recorded_traces := len(anatomy_traces.read_traces(study.registration).bodies):
+            progress_display.note(f"continuing: {recorded_traces:,} of {len(expected_traces):,} traces recorded")
         with phase("counting what is ahead"):
-            phases.note(ahead(study.planned, due[done:]).words())
-        label = cache(lambda: _labelling(study))  # loads a model, if traces are left to label
-        _half(study, sum(one.half == FIRST for one in due), due, label)
+            progress_display.note(estimate_workload(study.planned, expected_traces[recorded_traces:]).describe())
+        label = cache(lambda: _make_labeller(study))  # loads a model, if traces are left to label
+        _label_half(
+            study,
+            sum(expected_trace.half == CHOOSING_HALF for expected_trace in expected_traces),
+            expected_traces,
+            label,
+        )
         with phase("choosing a signal and a layer"):
-            chosen = anatomies.write_chosen(study.registration, _told(lambda: analysed.choose(study.folder)))
-        _half(study, len(due), due, label, chosen)
+            chosen = anatomy_traces.write_chosen(
+                study.registration, _run_analysis(lambda: analysed.choose(study.folder))
+            )
+        _label_half(study, len(expected_traces), expected_traces, label, chosen)
         with phase("testing what was chosen"):
-            anatomies.write_verdict(study.registration, _told(lambda: analysed.judge(study.folder)))
+            anatomy_traces.write_verdict(study.registration, _run_analysis(lambda: analysed.judge(study.folder)))
 
 
-def ahead(planned: Planned, due: Iterable[Due]) -> Ahead:
+def estimate_workload(planned: PlannedStudy, expected_traces: Iterable[ExpectedTrace]) -> Workload:
     """Return the most work that labelling these traces takes, from their prompts. Builds development problems
     alone.
     """
-    protocol, own = planned.protocol, planned.protocol.anatomy
-    assert own is not None, "no [anatomy] is registered"
-    tokenizer = cache(lambda model: load.tokenizer(model, planned.home))
-    registered, occlusion = {task.name: task for task in protocol.tasks}, own.occlusion()
-    asked = len(protocol.arms) + 1  # without the full cache, and with the oracle
+    protocol, anatomy_settings = planned.protocol, planned.protocol.anatomy
+    assert anatomy_settings is not None, "no [anatomy] is registered"
+    load_tokenizer = cache(lambda model: load.tokenizer(model, planned.home))
+    registered, occlusion = {task.name: task for task in protocol.tasks}, anatomy_settings.occlusion()
+    decoded_arms = len(protocol.arms) + 1  # without the full cache, and with the oracle
     traces = occlusions = tokens = 0
-    for one in due:
-        task, words = registered[one.task], tokenizer(one.model)
-        problem = door.build(planned.tasks[one.task], one.task, one.problem, prompting.counter(words))
-        context, query = map(len, prompting.render(problem, words, task.query))
-        span = windows.span_of(
-            occlusion.occlude, context, query, task.max_new_tokens, Fraction(occlusion.cut)
+    for expected_trace in expected_traces:
+        task, tokenizer = registered[expected_trace.task], load_tokenizer(expected_trace.model)
+        problem = held_out_guard.build(
+            planned.tasks[expected_trace.task],
+            expected_trace.task,
+            expected_trace.problem,
+            prompting.counter(tokenizer),
         )
-        found = windows.windows(span, occlusion.window, occlusion.stride)
-        traces, occlusions = traces + 1, occlusions + 2 * len(found)
-        padded = sum(span.tokens - each.start for each in found)
-        continued = (2 * len(found) + asked * len(protocol.budgets) + 1) * occlusion.new_tokens
+        context, query = map(len, prompting.render(problem, tokenizer, task.query))
+        span = windows.span_of(occlusion.occlude, context, query, task.max_new_tokens, Fraction(occlusion.cut))
+        spans = windows.windows(span, occlusion.window, occlusion.stride)
+        traces, occlusions = traces + 1, occlusions + 2 * len(spans)
+        padded = sum(span.tokens - window_span.start for window_span in spans)
+        continued = (2 * len(spans) + decoded_arms * len(protocol.budgets) + 1) * occlusion.new_tokens
         tokens += context + query + task.max_new_tokens + 3 * span.tokens + padded + continued
-    return Ahead(traces, occlusions, tokens)
+    return Workload(traces, occlusions, tokens)
 
 
-def _half(
+def _label_half(
     study: Study,
-    ends: int,
-    due: Sequence[Due],
-    labelling: Callable[[], Label],
+    end: int,
+    expected_traces: Sequence[ExpectedTrace],
+    make_labeller: Callable[[], LabelTraces],
     chosen: str | None = None,
 ) -> None:
     """Label the unlabelled traces before `end` in a new attempt, unless the last attempt ended with all of
     them. chosen: the digest that testing traces cite.
     """
-    now = study.registration.anew()
-    events = [entry.event for entry in now.entries if entry.event in anatomies.EVENTS]
-    done = len(anatomies.read(now).bodies)
-    if done >= ends and {"occluded", *ENTERED.values()} & {*events[-1:]}:
+    current = study.registration.reopen()
+    events = [entry.event for entry in current.entries if entry.event in anatomy_traces.EVENTS]
+    recorded_traces = len(anatomy_traces.read_traces(current).bodies)
+    if recorded_traces >= end and {"occluded", *CLOSING_EVENTS.values()} & {*events[-1:]}:
         return
-    attempt = anatomies.begin(study.registration)
-    with anatomies.Writer(study.registration) as writer, phase("labelling traces") as tell:
-        made, began = labelling()(due[done:ends]), time.monotonic()
-        for at, one in enumerate(due[done:ends], start=done):
-            left = (time.monotonic() - began) / (at - done) * (len(due) - at) if at > done else None
-            words = f"{at:,} of {len(due):,}"
-            tell(phases.At(words, at, len(due), left, more=f"{one.task} {one.problem}, to {one.half}"))
-            traced = next(made)
-            head = {"registration": study.lock.digest, "attempt": attempt, "half": one.half}
-            when = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
-            writer.append({**traced.body, **head, **when, **_cited(one, chosen)}, traced.values)
-    anatomies.end(study.registration)
+    attempt = anatomy_traces.begin_attempt(study.registration)
+    with anatomy_traces.TraceWriter(study.registration) as writer, phase("labelling traces") as update:
+        traced_bodies, started = make_labeller()(expected_traces[recorded_traces:end]), time.monotonic()
+        for index, expected_trace in enumerate(expected_traces[recorded_traces:end], start=recorded_traces):
+            seconds_left = (
+                (time.monotonic() - started) / (index - recorded_traces) * (len(expected_traces) - index)
+                if index > recorded_traces
+                else None
+            )
+            position_text = f"{index:,} of {len(expected_traces):,}"
+            update(
+                progress_display.Progress(
+                    position_text,
+                    index,
+                    len(expected_traces),
+                    seconds_left,
+                    more=f"{expected_trace.task} {expected_trace.problem}, to {expected_trace.half}",
+                )
+            )
+            traced = next(traced_bodies)
+            head = {"registration": study.lock.digest, "attempt": attempt, "half": expected_trace.half}
+            time_field = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
+            writer.append({**traced.body, **head, **time_field, **_cite_choice(expected_trace, chosen)}, traced.values)
+    anatomy_traces.end_attempt(study.registration)
 
 
-def _cited(one: Due, chosen: str | None) -> dict[str, str]:
-    return {} if one.half == FIRST or chosen is None else {"chosen": chosen}
+def _cite_choice(expected_trace: ExpectedTrace, chosen: str | None) -> dict[str, str]:
+    return {} if expected_trace.half == CHOOSING_HALF or chosen is None else {"chosen": chosen}
 
 
-def _labelling(study: Study) -> Label:
+def _make_labeller(study: Study) -> LabelTraces:
     """Return a function that labels traces in their order, those of a model and task together. Sets torch's
     threads and deterministic mode for the process.
     """
-    measured.ready(study.planned)
+    cost_measurement.configure_torch(study.planned)
     transformers.utils.logging.disable_progress_bar()  # our own display is enough
-    model_of, lanes = local.held(study.planned, lambda told: None), study.lanes()
+    model_of, lanes = local.cache_models(study.planned, lambda progress_event: None), study.lanes()
     registered = study.protocol.anatomy
     assert registered is not None, "no [anatomy] is registered"
     occlusion = registered.occlusion()
 
-    def label(due: Sequence[Due]) -> Iterator[body.Traced]:
-        for (model, task), own in groupby(due, key=lambda one: (one.model, one.task)):
-            problems = [one.problem for one in own]
-            loaded, places = model_of(model), lanes.get(model)
-            yield from body.traced_together(study.planned, loaded, task, problems, occlusion, places)
+    def label(expected_traces: Sequence[ExpectedTrace]) -> Iterator[trace_record.TraceLine]:
+        for (model, task), group in groupby(
+            expected_traces, key=lambda expected_trace: (expected_trace.model, expected_trace.task)
+        ):
+            problems = [expected_trace.problem for expected_trace in group]
+            loaded, lane_count = model_of(model), lanes.get(model)
+            yield from trace_record.occlude_traces(study.planned, loaded, task, problems, occlusion, lane_count)
 
     return label
 
 
-def _told(analyse: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _run_analysis(analyze: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
-        return analyse()
+        return analyze()
     except RecordError as incomplete:
         raise BadInput(str(incomplete)) from None

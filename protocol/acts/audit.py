@@ -6,30 +6,29 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analysis.output import headline
-from analysis.output.phases import phase
+from analysis.rules import verdict_line
 from protocol import witnesses
 from protocol.acts import regrade
-from protocol.acts.again import drawn_again, judged_again, lock_again, replay, traces_again
-from protocol.evidence import findings
-from protocol.evidence.audit import auditing
-from protocol.evidence.audit.auditing import Check
-from protocol.evidence.bytes import files
-from protocol.evidence.findings import Finding
-from protocol.evidence.outside import anchors
-from protocol.evidence.outside.anchors import Anchor, Witness
-from protocol.evidence.refusals import BadInput, Refusal
-from protocol.evidence.run import records, verdict
-from protocol.evidence.run.registration import Registration
-from protocol.locked import drift
+from protocol.evidence import records, verdict
+from protocol.evidence.audit import auditor
+from protocol.evidence.audit.auditor import Check
+from protocol.evidence.external import anchors
+from protocol.evidence.external.anchors import Anchor, Witness
+from protocol.evidence.registration import Registration
+from protocol.formats import files, findings
+from protocol.formats.findings import Finding
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput, Refusal
+from protocol.recompute import replay, verify_drawings, verify_judgement, verify_lock, verify_traces
 from protocol.witnesses import Block
+from protocol.workspace import drift
 
-__all__ = ["FAILED", "UNFINISHED", "UNTOLD", "Asked", "Audited", "audit", "status", "summary"]
+__all__ = ["FAILED", "UNDETERMINED", "UNFINISHED", "AuditOptions", "AuditResult", "audit", "exit_status", "summarize"]
 
-FAILED, UNFINISHED, UNTOLD = 3, 6, 7  # exit statuses besides 0
+FAILED, UNFINISHED, UNDETERMINED = 3, 6, 7  # exit statuses besides 0
 
 
-class Asked(NamedTuple):
+class AuditOptions(NamedTuple):
     """The optional parts of an audit: see `kv-prereg audit --help`."""
 
     signers: Path | None = None
@@ -38,131 +37,130 @@ class Asked(NamedTuple):
     run_locked: bool = False
     replay: int = 0
     nonce: str = ""
-    draw: bool = False
+    redraw: bool = False
 
 
-class Audited(NamedTuple):
+class AuditResult(NamedTuple):
     findings: list[Finding]
-    anchored: list[Anchor]
+    proofs: list[Anchor]
     verdict: str | None  # by the auditor's own analysis; INVALID if something failed, None without one
-    said: str  # the verdict as it is printed; empty without one
-    judged: Mapping[str, Any] | None = (
-        None  # the auditor's own judgement; None if `verdict` does not come from it
-    )
+    verdict_line: str  # the verdict as it is printed; empty without one
+    judged: Mapping[str, Any] | None = None  # the auditor's own judgement; None if `verdict` does not come from it
 
     @property
-    def broken(self) -> list[str]:
-        return auditing.failed(self.findings)
+    def failed_items(self) -> list[str]:
+        return auditor.failed_items(self.findings)
 
     @property
-    def unfinished(self) -> list[str]:
-        return auditing.unfinished(self.findings)
+    def unfinished_items(self) -> list[str]:
+        return auditor.unfinished_items(self.findings)
 
     @property
-    def gaps(self) -> list[str]:
+    def undetermined_items(self) -> list[str]:
         """The evidence items that are undetermined here."""
-        return auditing.untold(self.findings)
+        return auditor.undetermined_items(self.findings)
 
 
-def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | None = None) -> Audited:
-    """Audit a study. Raises BadInput for a folder without a registration, and for a missing list of signers.
-    """
-    asked = asked or Asked()
-    if not study.traces():
+def audit(study: Registration, trusted: Sequence[Witness] = (), options: AuditOptions | None = None) -> AuditResult:
+    """Audit a study. Raises BadInput for a folder without a registration, and for a missing list of signers."""
+    options = options or AuditOptions()
+    if not study.written_files():
         raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
-    if asked.signers and not asked.signers.is_file():
-        raise BadInput(f"--signers {asked.signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
-    if asked.replay:
-        replay.refuse(asked.replay, asked.nonce)
+    if options.signers and not options.signers.is_file():
+        raise BadInput(f"--signers {options.signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
+    if options.replay:
+        replay.refuse_options(options.replay, options.nonce)
     with phase("auditing: anchors"):
-        anchored = anchors.verified(study, believed)
-    judge = cache(lambda: judged_again.judged(study))
+        proofs = anchors.verify_anchors(study, trusted)
+    judge = cache(lambda: verify_judgement.judge_study(study))
     # A replay loads models, which create cyclic garbage.
-    with nullcontext() if asked.replay else records.nothing_collected():
-        made = auditing.audit(
+    with nullcontext() if options.replay else records.pause_gc():
+        results = auditor.audit(
             study,
-            _beside(study, asked, judge),
-            _last(study, asked),
-            signers=asked.signers,
-            anchored=anchored,
-            block=lambda: _block(study, asked.headers),
-            during=lambda item: phase(f"auditing: {item}"),
+            _recompute_checks(study, options, judge),
+            _requested_checks(study, options),
+            signers=options.signers,
+            anchors=proofs,
+            block=lambda: _proven_block(study, options.headers),
+            item_context=lambda item: phase(f"auditing: {item}"),
         )
-    if auditing.failed(made):
-        return Audited(made, anchored, verdict.INVALID, verdict.INVALID)
-    if all(one.item != "judgement" or one.status == "not run" for one in made):
-        return Audited(made, anchored, None, "")
+    if auditor.failed_items(results):
+        return AuditResult(results, proofs, verdict.INVALID, verdict.INVALID)
+    if all(finding.item != "judgement" or finding.status == "not run" for finding in results):
+        return AuditResult(results, proofs, None, "")
     try:
-        own = judge()
+        judgement = judge()
     except Exception:  # the finding on the judgement has the error
-        return Audited(made, anchored, None, "")
-    return Audited(made, anchored, str(own["verdict"]), headline.word(own), own)
+        return AuditResult(results, proofs, None, "")
+    return AuditResult(results, proofs, str(judgement["verdict"]), verdict_line.format_verdict(judgement), judgement)
 
 
-def status(audited: Audited) -> int:
+def exit_status(audited: AuditResult) -> int:
     """Return the exit status of an audit's result."""
-    if audited.broken:
+    if audited.failed_items:
         return FAILED
-    if audited.gaps:
-        return UNTOLD
-    return UNFINISHED if audited.unfinished else 0
+    if audited.undetermined_items:
+        return UNDETERMINED
+    return UNFINISHED if audited.unfinished_items else 0
 
 
-def summary(audited: Audited) -> str:
+def summarize(audited: AuditResult) -> str:
     """Return the result as a text, with the items."""
-    if audited.broken:
-        return f"AUDIT FAILED ({', '.join(audited.broken)})"
-    if audited.gaps:
-        return f"could not be told: {', '.join(audited.gaps)}"
-    if audited.unfinished:
-        return f"unfinished ({', '.join(audited.unfinished)}); what is there holds"
-    outside = [each.item for each in audited.findings if each.status == "cannot tell"]
-    return "everything held" + (f", but for what is not here: {', '.join(outside)}" if outside else "")
+    if audited.failed_items:
+        return f"AUDIT FAILED ({', '.join(audited.failed_items)})"
+    if audited.undetermined_items:
+        return f"could not be told: {', '.join(audited.undetermined_items)}"
+    if audited.unfinished_items:
+        return f"unfinished ({', '.join(audited.unfinished_items)}); what is there holds"
+    undetermined = [finding.item for finding in audited.findings if finding.status == "cannot tell"]
+    return "everything held" + (f", but for what is not here: {', '.join(undetermined)}" if undetermined else "")
 
 
-def _beside(study: Registration, asked: Asked, judge: Callable[[], dict[str, Any]]) -> Mapping[str, Check]:
+def _recompute_checks(
+    study: Registration, options: AuditOptions, judge: Callable[[], dict[str, Any]]
+) -> Mapping[str, Check]:
     """Return the checks that need this project's own code, and none of the author's."""
     checks: dict[str, Check] = {
-        "sources": lambda: drift.packages(study.lock.content),
-        "registered": lambda: lock_again.check(study),
-        "policies": lambda: lock_again.check_policies(study),
-        "grades": lambda: regrade.check(study, asked.identity),
-        "judgement": lambda: judged_again.check(study, judge),
+        "sources": lambda: drift.summarize_packages(study.lock.content),
+        "registered": lambda: verify_lock.check(study),
+        "policies": lambda: verify_lock.check_policies(study),
+        "grades": lambda: regrade.check_grades(study, options.identity),
+        "judgement": lambda: verify_judgement.check(study, judge),
     }
-    if "anatomy" in _registered(study):
-        checks["anatomy"] = lambda: traces_again.check(study)
-    if "sweep" in _registered(study):
-        checks["selection"] = lambda: judged_again.check_selection(study)
+    if "anatomy" in _registered_protocol(study):
+        checks["anatomy"] = lambda: verify_traces.check(study)
+    if "sweep" in _registered_protocol(study):
+        checks["selection"] = lambda: verify_judgement.check_selection(study)
     return checks
 
 
-def _last(study: Registration, asked: Asked) -> Mapping[str, Check]:
+def _requested_checks(study: Registration, options: AuditOptions) -> Mapping[str, Check]:
     """Return the checks that take longer or run the author's code: on request only, and after all others
     passed.
     """
     checks: dict[str, Check] = {}
-    if asked.draw:
-        checks["drawings"] = lambda: drawn_again.check(study)
-    if asked.replay:
+    if options.redraw:
+        checks["drawings"] = lambda: verify_drawings.check(study)
+    if options.replay:
         checks["replay"] = lambda: replay.check(
-            study, files.home(), asked.replay, asked.nonce, asked.identity
+            study, files.cache_home(), options.replay, options.nonce, options.identity
         )
-    if asked.run_locked:
-        checks["locked code"] = lambda: judged_again.check_locked(study)
+    if options.run_locked:
+        checks["locked code"] = lambda: verify_judgement.check_locked(study)
     return checks
 
 
-def _registered(study: Registration) -> Mapping[str, Any]:
+def _registered_protocol(study: Registration) -> Mapping[str, Any]:
     """Return the protocol in the lock; empty if the lock cannot be read."""
     try:
-        return study.registered
+        return study.protocol
     except (Refusal, OSError, KeyError, TypeError):
         return {}
 
 
-def _block(study: Registration, headers: Path | None) -> Block:
+def _proven_block(study: Registration, headers: Path | None) -> Block:
     """Return the block of the lock's proof. Raises CannotTell if it is not proven."""
     try:
-        return witnesses.block(study, headers)
+        return witnesses.find_lock_block(study, headers)
     except (anchors.Unproven, BadInput) as unproven:
         raise findings.CannotTell(str(unproven)) from None

@@ -13,21 +13,21 @@ import torch
 import transformers
 
 import policies
-from analysis.output.phases import At, Tell, phase
 from policies import Signal
 from policies.thinkv import SEGMENT, Sparsity, segment_means
 from protocol import engine, tasks
 from protocol.engine import observation, prefill, rotation
 from protocol.engine.prefill import Prefilled
-from protocol.evidence.refusals import BadInput
-from protocol.models import bases, calibration, query_statistics, routes, sources, stored, thresholds
+from protocol.formats.progress_display import Progress, ReportProgress, phase
+from protocol.formats.refusals import BadInput
+from protocol.models import bases, calibration, checksums, query_statistics, routes, sources, thresholds
 from protocol.models.load import LoadedModel, load
 from protocol.tasks import prompting
 from protocol.tasks.problem import Problem
 
-__all__ = ["Measured", "Source", "calibrate"]
+__all__ = ["Calibrated", "Source", "calibrate"]
 
-AT_ONCE = 16
+BATCH_SIZE = 16
 """Number of problems that are answered in one batch."""
 
 
@@ -49,15 +49,15 @@ class Text(NamedTuple):
     prompt: int
 
 
-class Found(NamedTuple):
+class MeasuredValue(NamedTuple):
     """A measured value, the number of tokens, and details that the value does not contain."""
 
     value: Any
     tokens: int
-    how: dict[str, str]
+    details: dict[str, str]
 
 
-class Measured(NamedTuple):
+class Calibrated(NamedTuple):
     path: Path
     tokens: int
     problems: int
@@ -65,155 +65,163 @@ class Measured(NamedTuple):
 
 def calibrate(
     model: str, name: str, source: Source, *, tokens: int, max_new_tokens: int, device: str, dtype: str
-) -> Measured:
+) -> Calibrated:
     """tokens: the most tokens to measure; max_new_tokens: of an answer. Raises BadInput for a device that is
     not available, Drifted for damaged weights.
     """
     refuse_device(device)
     transformers.utils.logging.disable_progress_bar()
-    home = sources.home()
+    home = sources.cache_home()
     path = calibration.statistics_paths(model, home)[name]
     with phase(f"loading {model}"):
         loaded = load(model, home, dtype=dtype, device=device)
-    if calibration.OF_NAME[name] in (policies.Statistics, policies.Routes):
-        refuse_unturned(loaded)
-    if calibration.OF_NAME[name] is policies.Routes:
-        scored_by(loaded)
-    used: dict[str, str] = {}
+    if calibration.CLASS_BY_NAME[name] in (policies.Statistics, policies.Routes):
+        refuse_other_rotation(loaded)
+    if calibration.CLASS_BY_NAME[name] is policies.Routes:
+        require_statistics(loaded)
+    prompt_digests: dict[str, str] = {}
     if source.task:
-        count = prompting.counter(loaded.tokenizer)
-        built = (tasks.build(source.task, problem, count) for problem in in_turn(source.ids))
-        texts = traces(loaded, built, max_new_tokens, used)
-        about = {"task": source.task, "split": source.split, "max_new_tokens": str(max_new_tokens)}
+        count_tokens = prompting.counter(loaded.tokenizer)
+        problems_text = (tasks.build(source.task, problem, count_tokens) for problem in interleave_levels(source.ids))
+        texts = generate_traces(loaded, problems_text, max_new_tokens, prompt_digests)
+        metadata = {"task": source.task, "split": source.split, "max_new_tokens": str(max_new_tokens)}
     else:
         token_ids = loaded.tokenizer(source.text.decode(), add_special_tokens=False)["input_ids"]
         texts = iter([Text(token_ids, len(token_ids))])
-        about = {"text": hashlib.sha256(source.text).hexdigest()}
+        metadata = {"text": hashlib.sha256(source.text).hexdigest()}
     path.parent.mkdir(parents=True, exist_ok=True)
     # Created before measuring, so that an unwritable folder is refused before the work is done.
-    with tempfile.TemporaryDirectory(dir=path.parent.parent) as beside:
-        with phase(f"measuring {name}") as tell:
-            found = measure(loaded, name, counted(texts, tokens, tell), tokens)
-        about |= found.how | {
+    with tempfile.TemporaryDirectory(dir=path.parent.parent) as temporary:
+        with phase(f"measuring {name}") as update:
+            measured = measure(loaded, name, report_progress(texts, tokens, update), tokens)
+        metadata |= measured.details | {
             "model": model,
             "weights": calibration.weights_digest(model, home),
             "dtype": dtype,
-            "tokens": str(found.tokens),
-            "problems": json.dumps(used, sort_keys=True),
+            "tokens": str(measured.tokens),
+            "problems": json.dumps(prompt_digests, sort_keys=True),
         }
-        whole = Path(beside, path.name)
-        calibration.write(whole, found.value, about)
-        os.link(whole, path)  # unlike a rename, a link does not overwrite
-    if sources.embedded(model):
-        stored.write_sums(path.parent)  # loading the model has just verified the other files
-    return Measured(path, found.tokens, len(used))
+        written_path = Path(temporary, path.name)
+        calibration.write_value(written_path, measured.value, metadata)
+        os.link(written_path, path)  # unlike a rename, a link does not overwrite
+    if sources.is_embedded(model):
+        checksums.write_sums(path.parent)  # loading the model has just verified the other files
+    return Calibrated(path, measured.tokens, len(prompt_digests))
 
 
-def counted(texts: Iterable[Text], tokens: int, tell: Tell) -> Iterator[Text]:
+def report_progress(texts: Iterable[Text], tokens: int, update: ReportProgress) -> Iterator[Text]:
     """Yield the texts and report the progress."""
     done = 0
     for text in texts:
         done = min(tokens, done + len(text.token_ids))
-        tell(At(f"{done:,} of at most {tokens:,} tokens", done, tokens))
+        update(Progress(f"{done:,} of at most {tokens:,} tokens", done, tokens))
         yield text
 
 
-def measure(model: LoadedModel, name: str, texts: Iterable[Text], tokens: int) -> Found:
+def measure(model: LoadedModel, name: str, texts: Iterable[Text], tokens: int) -> MeasuredValue:
     """Measure what is calibrated under this name, on the first `tokens` tokens. Raises BadInput if these do
     not suffice.
     """
-    if calibration.OF_NAME[name] is policies.Thresholds:
-        return thoughts(model, texts, tokens)
-    if calibration.OF_NAME[name] is policies.Routes:
-        return routed(model, texts, tokens)
-    if calibration.OF_NAME[name] is policies.Bases:
-        return directions(model, texts, tokens)
-    value, counted = query_statistics.measure(model.network, (text.token_ids for text in texts), tokens)
-    return Found(value, counted, {})
+    if calibration.CLASS_BY_NAME[name] is policies.Thresholds:
+        return measure_thresholds(model, texts, tokens)
+    if calibration.CLASS_BY_NAME[name] is policies.Routes:
+        return measure_routes(model, texts, tokens)
+    if calibration.CLASS_BY_NAME[name] is policies.Bases:
+        return measure_bases(model, texts, tokens)
+    value, token_count = query_statistics.measure(model.network, (text.token_ids for text in texts), tokens)
+    return MeasuredValue(value, token_count, {})
 
 
-def thoughts(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
+def measure_thresholds(model: LoadedModel, texts: Iterable[Text], tokens: int) -> MeasuredValue:
     """Measure thresholds of the sparsity of whole segments of answers, with the full cache; one forward per
     text.
     """
-    means, counted = [], 0
-    for text, fed in prefilled(model, texts, tokens, [Sparsity()]):
-        sparse = torch.cat(fed.signals[Sparsity()])
+    means, token_count = [], 0
+    for text, prefilled_text in prefill_texts(model, texts, tokens, [Sparsity()]):
+        sparse = torch.cat(prefilled_text.signals[Sparsity()])
         means.append(segment_means(sparse[:, text.prompt :], SEGMENT))
-        counted += sparse.shape[-1]
+        token_count += sparse.shape[-1]
     if not means:
         raise BadInput("texts: hold no token; give at least one")
     segments = torch.cat(means, -1)
-    found = thresholds.found(segments)
-    how = {"thresholds": found.how, "segments": str(segments.shape[-1])}
-    return Found(found.thresholds, counted, how)
+    result = thresholds.fit_thresholds(segments)
+    details = {"thresholds": result.method, "segments": str(segments.shape[-1])}
+    return MeasuredValue(result.thresholds, token_count, details)
 
 
-def routed(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
-    """Measure which heads capture more attention by their scores, with the full cache; one forward per text.
-    """
-    statistics, found, counted = scored_by(model), [], 0
-    for text, fed in prefilled(model, texts, tokens, [], recent=tokens):
-        found.append(routes.captured(fed.recent, fed.keys, fed.scale, text.prompt, statistics, fed.sinks))
-        counted += fed.keys[0].shape[1]
-    queries = sum(own.queries for own in found)
-    routes.refuse_none(queries)
-    by_score, evenly = (torch.stack(ways).sum(0) / queries for ways in list(zip(*found, strict=True))[:2])
-    how = {"queries": str(queries)} | {
-        way: json.dumps([[round(head, 4) for head in layer] for layer in share.tolist()])
-        for way, share in (("by_score", by_score), ("evenly", evenly))
+def measure_routes(model: LoadedModel, texts: Iterable[Text], tokens: int) -> MeasuredValue:
+    """Measure which heads capture more attention by their scores, with the full cache; one forward per text."""
+    statistics, captures, token_count = require_statistics(model), [], 0
+    for text, prefilled_text in prefill_texts(model, texts, tokens, [], recent=tokens):
+        captures.append(
+            routes.capture_attention(
+                prefilled_text.recent,
+                prefilled_text.keys,
+                prefilled_text.scale,
+                text.prompt,
+                statistics,
+                prefilled_text.sinks,
+            )
+        )
+        token_count += prefilled_text.keys[0].shape[1]
+    queries = sum(capture.queries for capture in captures)
+    routes.check_queries(queries)
+    by_score, evenly = (torch.stack(parts).sum(0) / queries for parts in list(zip(*captures, strict=True))[:2])
+    details = {"queries": str(queries)} | {
+        part: json.dumps([[round(head, 4) for head in layer] for layer in share.tolist()])
+        for part, share in (("by_score", by_score), ("evenly", evenly))
     }
-    return Found(routes.chosen(by_score, evenly), counted, how)
+    return MeasuredValue(routes.choose_routes(by_score, evenly), token_count, details)
 
 
-def directions(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
+def measure_bases(model: LoadedModel, texts: Iterable[Text], tokens: int) -> MeasuredValue:
     """Measure bases of the values of whole texts, prompt and answer, with the full cache; one forward per
     text.
     """
     moments = None
-    for _, fed in prefilled(model, texts, tokens, []):
-        values = torch.stack(fed.values)
-        moments = (moments or bases.none(values)).added(values)
+    for _, prefilled_text in prefill_texts(model, texts, tokens, []):
+        values = torch.stack(prefilled_text.values)
+        moments = (moments or bases.empty_moments(values)).add(values)
     if moments is None:
         raise BadInput("texts: hold no token; give at least one")
-    found = bases.found(moments)
-    return Found(found.bases, moments.tokens, {"variance in a quarter": f"{found.quarter:.4f}"})
+    result = bases.fit_bases(moments)
+    return MeasuredValue(result.bases, moments.tokens, {"variance in a quarter": f"{result.quarter:.4f}"})
 
 
-def prefilled(
+def prefill_texts(
     model: LoadedModel, texts: Iterable[Text], tokens: int, signals: Sequence[Signal], recent: int = 0
 ) -> Iterator[tuple[Text, Prefilled]]:
     """Yield the texts up to so many tokens in all, the last one cut, each with the results of its forward.
     recent: how many of its last queries are returned, at most.
     """
-    left = tokens
+    remaining = tokens
     for text in texts:
-        own = text.token_ids[: min(left, model.network.config.max_position_embeddings)]
-        with observation.observed(model.network), torch.no_grad():
-            fed = prefill.feed(model, own, signals, chunk=None, recent=recent)
-        yield text, fed
-        left -= len(own)
-        if not left:
+        token_ids = text.token_ids[: min(remaining, model.network.config.max_position_embeddings)]
+        with observation.observe_forward(model.network), torch.no_grad():
+            prefilled_text = prefill.feed(model, token_ids, signals, chunk=None, recent=recent)
+        yield text, prefilled_text
+        remaining -= len(token_ids)
+        if not remaining:
             return
 
 
-def scored_by(model: LoadedModel) -> policies.Statistics:
+def require_statistics(model: LoadedModel) -> policies.Statistics:
     """Return the statistics that the scores use with which routes are measured. Raises BadInput if there are
     none.
     """
-    (read,) = policies.get("1d-per-head").calibrated
-    statistics: policies.Statistics | None = model.statistics.get(read.name)
+    (statistics_signal,) = policies.get("1d-per-head").calibrated
+    statistics: policies.Statistics | None = model.statistics.get(statistics_signal.name)
     if statistics is None:
         raise BadInput(
-            f"model {model.name}: routes are measured with its {read.name!r}, which are not there; run: "
-            f"kv-prereg calibrate {model.name} {read.name}"
+            f"model {model.name}: routes are measured with its {statistics_signal.name!r}, which are not there; run: "
+            f"kv-prereg calibrate {model.name} {statistics_signal.name}"
         )
     return statistics
 
 
-def refuse_unturned(model: LoadedModel) -> None:
+def refuse_other_rotation(model: LoadedModel) -> None:
     """Refuse models with another rotation: scores of a mean query ahead of its keys support only one kind."""
-    if not rotation.by_halves(model.network):
+    if not rotation.rotates_halves(model.network):
         raise BadInput(
             f"model {model.name}: does not turn the halves of a head in every layer, as the scores that read "
             "these statistics take it; choose another model"
@@ -231,39 +239,39 @@ def refuse_device(device: str) -> None:
         raise BadInput(f"device {device!r}: torch does not find it here; use a machine that has it, or cpu")
 
 
-def in_turn(ids: Iterable[str]) -> Iterator[str]:
+def interleave_levels(ids: Iterable[str]) -> Iterator[str]:
     """Yield one id of each level, then the next one of each: the measured tokens may end before the ids do.
 
     The ids of a level (or depth, or subject) differ in their last part alone.
     """
     levels: dict[str, list[str]] = {}
-    for one in ids:
-        levels.setdefault(one.rpartition("/")[0], []).append(one)
-    return (one for turn in zip_longest(*levels.values()) for one in turn if one is not None)
+    for problem_id in ids:
+        levels.setdefault(problem_id.rpartition("/")[0], []).append(problem_id)
+    return (problem_id for turn in zip_longest(*levels.values()) for problem_id in turn if problem_id is not None)
 
 
-def traces(
-    model: LoadedModel, built: Iterator[Problem], max_new_tokens: int, used: dict[str, str]
+def generate_traces(
+    model: LoadedModel, problems: Iterator[Problem], max_new_tokens: int, prompt_digests: dict[str, str]
 ) -> Iterator[Text]:
     """Yield prompts with the model's own greedy answers; the end token of an answer is left out.
 
     Adds the digest of each prompt to `prompt_digests`, in the form of a study's records.
     """
-    full = policies.get("full")
+    full_cache = policies.get("full")
     while True:
-        batch = list(islice(built, AT_ONCE))
+        batch = list(islice(problems, BATCH_SIZE))
         if not batch:
             return
         requests = []
         for problem in batch:
             context, _ = prompting.render(problem, model.tokenizer, "inside")
-            lane = engine.Lane(problem.id, full, None, seed=0)
+            lane = engine.Lane(problem.id, full_cache, None, seed=0)
             requests.append(engine.Request(problem.id, engine.Prompt(tuple(context), ()), (lane,)))
-        ran = engine.run(model, requests, max_new_tokens=max_new_tokens)
-        for request, answers in zip(requests, ran.answers, strict=True):
+        result = engine.run(model, requests, max_new_tokens=max_new_tokens)
+        for request, answers in zip(requests, result.answers, strict=True):
             (outcome,) = answers.outcomes
             if isinstance(outcome, engine.LaneFailure):
                 raise BadInput(f"problem {request.problem}: {outcome.reason}")
-            used[request.problem] = prompting.digest(request.prompt.context, request.prompt.query)
+            prompt_digests[request.problem] = prompting.digest(request.prompt.context, request.prompt.query)
             text = request.prompt.context + outcome.token_ids
             yield Text(text, len(request.prompt.context))

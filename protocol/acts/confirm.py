@@ -8,23 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.output import phases
-from analysis.output.phases import phase
-from protocol.acts import beforehand, select
-from protocol.acts.locking import unedited
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import claim, late_randomness, ledger, seal
-from protocol.evidence.run.held_out import HeldOut
-from protocol.locked.planned import Planned
-from protocol.locked.study import Study, refuse_drift
+from protocol.acts import preflight, select
+from protocol.evidence import claim, late_randomness, ledger, seal
+from protocol.evidence.held_out_guard import HeldOutGuard
+from protocol.formats import progress_display
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput
 from protocol.models import calibration, load
-from protocol.running import progress, runner
-from protocol.running.executors import beforehand as executors
-from protocol.running.executors.settings import LOCAL, Settings
-from protocol.running.runner import Event, Progress
-from protocol.tasks import door, prompting
-from protocol.tasks.door import Opened
+from protocol.preflight import verify_before_claim
+from protocol.run import progress, runner
+from protocol.run.executors import preflight as executors
+from protocol.run.executors.settings import LOCAL, Settings
+from protocol.run.runner import Progress, RunUpdate
+from protocol.tasks import held_out_guard, prompting
+from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.tasks.problem import Problem
+from protocol.workspace.planned_study import PlannedStudy
+from protocol.workspace.study import Study, refuse_drift
 
 __all__ = ["confirm"]
 
@@ -46,44 +46,44 @@ def confirm(
     bytes differ from the lock (before, half-way or after the run: then nothing is sealed), BadInput when a
     model has seen a held-out prompt before, AlreadyClaimed when it is sealed.
     """
-    beforehand.confirm(study.registration, value, block, identity)
-    executors.refuse(settings, study.protocol.generation.device)
+    preflight.check_confirm(study.registration, value, block, identity)
+    executors.refuse_unavailable(settings, study.protocol.generation.device)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):
-        unedited.refuse_edited(study)
-    with claim.running(study.registration):
+        verify_before_claim.refuse_edited_lock(study)
+    with claim.exclusive_run(study.registration):
         # Files that were read before the claim was locked may have changed.
-        study = replace(study, registration=study.registration.anew())
-        planned = study.planned._replace(protocol=select.confirmed(study))
+        study = replace(study, registration=study.registration.reopen())
+        planned = study.planned._replace(protocol=select.confirmed_design(study))
         attempt = claim.take(study.registration, value, block)
-        held_out = HeldOut(study.lock, study.folder, identity)
+        held_out = HeldOutGuard(study.lock, study.folder, identity)
         problems = {}
         for name, task in planned.tasks.items():
-            purpose = "confirm, decrypted" if door.is_encrypted(task) else "confirm"
+            purpose = "confirm, decrypted" if held_out_guard.is_encrypted(task) else "confirm"
             problems[name] = held_out.ids(name, purpose)
         with phase("building the held-out problems"):
-            opened = _opened(planned, held_out, problems)
-            _refuse_seen(study, planned, opened)
+            opened = _build_held_out(planned, held_out, problems)
+            _refuse_exposed(study, planned, opened)
         cells = study.cells()
-        lanes = runner.lanes(cells, problems)
-        if words := progress.continuing(ledger.found(study.folder, "attempt"), lanes):
-            phases.note(words)
-        with phase(progress.starting(settings.count(planned.protocol.generation.workers))) as tell:
-            report = progress.reporter(
+        lanes = runner.count_lanes(cells, problems)
+        if message := progress.format_continuation(ledger.last_attempt_records(study.folder, "attempt"), lanes):
+            progress_display.note(message)
+        with phase(progress.format_start(settings.count(planned.protocol.generation.workers))) as update:
+            report = progress.make_reporter(
                 sum(map(len, problems.values())) * len(planned.protocol.models),
                 lanes,
-                lambda at: tell(phases.At(*at)),
+                lambda progress_at: update(progress_display.Progress(*progress_at)),
             )
-            runner.run(
+            runner.run_phase(
                 study,
                 planned.protocol,
                 cells,
                 problems,
                 phase="confirm",
                 attempt=attempt,
-                report=_checked_halfway(study, report),
-                opened=opened,
+                report=_check_drift_halfway(study, report),
+                held_out_problems=opened,
                 settings=settings,
             )
         with phase("hashing again before the seal"):
@@ -92,59 +92,72 @@ def confirm(
             return seal.write(study.registration)
 
 
-def _checked_halfway(study: Study, report: Callable[[Event], None]) -> Callable[[Event], None]:
+def _check_drift_halfway(study: Study, report: Callable[[RunUpdate], None]) -> Callable[[RunUpdate], None]:
     """Return `report` with a refusal of drift (weights left out) once half of the lanes are recorded."""
-    checked = False
+    is_checked = False
 
-    def reported(event: Event) -> None:
-        nonlocal checked
+    def report_and_check(event: RunUpdate) -> None:
+        nonlocal is_checked
         report(event)
-        if isinstance(event, Progress) and not checked and 2 * event.lanes >= event.all_lanes:
-            checked = True
+        if isinstance(event, Progress) and not is_checked and 2 * event.lanes >= event.all_lanes:
+            is_checked = True
             with phase("hashing sources and packages half-way"):
                 refuse_drift(study, with_weights=False)
 
-    return reported
+    return report_and_check
 
 
-def _opened(planned: Planned, held_out: HeldOut, problems: Mapping[str, Sequence[str]]) -> Opened:
+def _build_held_out(
+    planned: PlannedStudy, held_out: HeldOutGuard, problems: Mapping[str, Sequence[str]]
+) -> HeldOutProblems:
     """Build every held-out problem for every model, this once: they are compared here, and then run."""
     built: dict[tuple[str, str, str], Problem] = {}
-    known = planned.tasks
+    tasks_by_name = planned.tasks
     for model in planned.protocol.models:
-        count = prompting.counter(load.tokenizer(model, planned.home))
+        count_tokens = prompting.counter(load.tokenizer(model, planned.home))
         for task, ids in problems.items():
-            own = known[task]
-            built |= {(model, task, each): door.build(own, task, each, count, held_out) for each in ids}
-    return Opened(held_out, held_out.key(), built)
+            task_object = tasks_by_name[task]
+            built |= {
+                (model, task, problem): held_out_guard.build(task_object, task, problem, count_tokens, held_out)
+                for problem in ids
+            }
+    return HeldOutProblems(held_out, held_out.key(), built)
 
 
-def _refuse_seen(study: Study, planned: Planned, opened: Opened) -> None:
+def _refuse_exposed(study: Study, planned: PlannedStudy, opened: HeldOutProblems) -> None:
     """Raise BadInput for a held-out problem with a prompt that its model was probed with, or that statistics
     of its model were measured on: by the prompt's digest, whatever its id.
     """
     probed: dict[str, dict[str, str]] = defaultdict(dict)  # problems, by model and digest of the prompt
-    for record in study.registration.probed:
+    for record in study.registration.probe_records:
         body = record["body"]
         probed[body["cell"]["model"]][body["prompt"]] = body["problem"]
-    query = {task.name: task.query for task in planned.protocol.tasks}
-    asked = dict.fromkeys(planned.protocol.asks(arm.name) for arm in planned.protocol.arms)
+    query_placement = {task.name: task.query for task in planned.protocol.tasks}
+    extra_prompts = dict.fromkeys(planned.protocol.extra_prompt(arm.name) for arm in planned.protocol.arms)
     for model in planned.protocol.models:
-        used = frozenset[str]().union(*map(calibration.prompts, planned.measured(model).values()))
-        if not used and not probed[model]:
+        calibration_prompts = frozenset[str]().union(
+            *map(calibration.prompt_digests, planned.statistics_files(model).values())
+        )
+        if not calibration_prompts and not probed[model]:
             continue
         tokenizer = load.tokenizer(model, planned.home)
-        own = {(task, each): built for (of, task, each), built in opened.problems.items() if of == model}
-        for (task, problem), built in own.items():
-            if prompting.digest(*prompting.render(built, tokenizer, "inside")) in used:
+        problems = {
+            (task, problem_id): problem_text
+            for (model_name, task, problem_id), problem_text in opened.problems.items()
+            if model_name == model
+        }
+        for (task, problem), problem_text in problems.items():
+            if prompting.digest(*prompting.render(problem_text, tokenizer, "inside")) in calibration_prompts:
                 raise BadInput(
                     f"problem {problem!r}: statistics of {model} were measured on its prompt; "
                     "calibrate on other problems and register anew"
                 )
-            for asks in asked:
-                fed = prompting.digest(*prompting.render(built, tokenizer, query[task], asks))
-                if fed in probed[model]:
+            for extra_prompt in extra_prompts:
+                prompt_digest = prompting.digest(
+                    *prompting.render(problem_text, tokenizer, query_placement[task], extra_prompt)
+                )
+                if prompt_digest in probed[model]:
                     raise BadInput(
                         f"problem {problem!r}: {model} was probed with its prompt, as "
-                        f"{probed[model][fed]!r}; register anew on other problems"
+                        f"{probed[model][prompt_digest]!r}; register anew on other problems"
                     )

@@ -1,13 +1,13 @@
 """Measure what [cost] registers, on this machine, line by line, until all of it is measured."""
 
-from analysis.output import phases
-from analysis.output.phases import phase
-from protocol.acts import beforehand
-from protocol.acts.locking import unedited
-from protocol.evidence.run import claim, costs
-from protocol.locked.study import Study, refuse_drift
-from protocol.running import measured
-from protocol.running.executors import local
+from protocol.acts import preflight
+from protocol.evidence import claim, costs
+from protocol.formats import progress_display
+from protocol.formats.progress_display import phase
+from protocol.preflight import verify_before_claim
+from protocol.run import cost_measurement
+from protocol.run.executors import local
+from protocol.workspace.study import Study, refuse_drift
 
 __all__ = ["cost"]
 
@@ -16,27 +16,33 @@ def cost(study: Study) -> None:
     """Measure the repetitions that this machine's file lacks. Raises as `preflight.check_cost`,
     `refuse_drift` and `verify_before_claim.refuse_edited_lock` do.
     """
-    beforehand.cost(study.registration)
+    preflight.check_cost(study.registration)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):
-        unedited.refuse_edited(study, simulated=False)
-    with claim.running(study.registration):
-        beforehand.refuse_claimed(study.registration.anew())
-        measured.ready(study.planned)
-        here = measured.machine(study.planned)
-        due = costs.due(study.lock.content)
-        if costs.lines(study.registration, here) < len(due):
-            _measure(study, here, due)
+        verify_before_claim.refuse_edited_lock(study, simulated=False)
+    with claim.exclusive_run(study.registration):
+        preflight.refuse_claimed(study.registration.reopen())
+        cost_measurement.configure_torch(study.planned)
+        machine = cost_measurement.describe_machine(study.planned)
+        expected = costs.expected_lines(study.lock.content)
+        if costs.count_repetitions(study.registration, machine) < len(expected):
+            _measure_points(study, machine, expected)
 
 
-def _measure(study: Study, here: dict[str, object], due: list[costs.Due]) -> None:
-    attempt = costs.begin(study.registration, here)
-    model_of = local.held(study.planned, lambda told: None)
-    with costs.Writer(study.registration, here) as writer, phase("measuring") as tell:
-        done = writer.measured
-        for at, one in enumerate(due[done:], start=done):
-            words = f"{at:,} of {len(due):,} repetitions"
-            tell(phases.At(words, at, len(due), more=f"{one.point.arm}, {one.point.lanes} lanes"))
-            writer.append(measured.measure(study.planned, model_of(one.point.model), one, attempt))
-    costs.end(study.registration, here)
+def _measure_points(study: Study, machine: dict[str, object], expected: list[costs.ExpectedLine]) -> None:
+    attempt = costs.begin_attempt(study.registration, machine)
+    model_of = local.cache_models(study.planned, lambda progress_event: None)
+    with costs.MeasurementWriter(study.registration, machine) as writer, phase("measuring") as update:
+        measured_count = writer.measured
+        for index, repetition in enumerate(expected[measured_count:], start=measured_count):
+            position_text = f"{index:,} of {len(expected):,} repetitions"
+            update(
+                progress_display.Progress(
+                    position_text, index, len(expected), more=f"{repetition.point.arm}, {repetition.point.lanes} lanes"
+                )
+            )
+            writer.append(
+                cost_measurement.measure_point(study.planned, model_of(repetition.point.model), repetition, attempt)
+            )
+    costs.end_attempt(study.registration, machine)

@@ -10,22 +10,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.output.phases import phase
 from protocol import grading
-from protocol.acts.locking import frozen
-from protocol.acts.locking.opened_before import opened_before
-from protocol.evidence.lock import attributes, bundle, closure, lock, signing
-from protocol.evidence.lock.lock import Lock
-from protocol.evidence.outside import history
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import ledger
-from protocol.evidence.run.registration import PROTOCOL, Registration
-from protocol.locked import imports
-from protocol.locked.drift import ROOT
-from protocol.locked.planned import Planned, read_protocol
+from protocol.evidence import ledger
+from protocol.evidence.external import git_history
+from protocol.evidence.registration import PROTOCOL, Registration
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput
+from protocol.lock import bundle, closure, frozen_problems, git_attributes, lock, signing
+from protocol.lock.lock import Lock
+from protocol.lock.previously_opened import find_previously_opened
 from protocol.plan import checks, full_use
 from protocol.plan.design import Design
 from protocol.tasks.registry import GROUP
+from protocol.workspace import imports
+from protocol.workspace.drift import ROOT
+from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
 __all__ = ["register"]
 
@@ -36,9 +35,9 @@ def register(
     *,
     parent: dict[str, str] | None = None,
     amends: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
-    gateless: bool = False,
+    predates_gates: bool = False,
     first_event: int | None = None,
-    used: dict[str, Any] | None = None,
+    parent_full_use: dict[str, Any] | None = None,
     key: Path | None = None,
 ) -> Lock:
     """Lock the protocol in `folder`. Raises BadInput, Drifted or AlreadyClaimed; then nothing was written.
@@ -50,96 +49,96 @@ def register(
     cache in that study, whose budgets in slots this one takes over; key: a private key of ssh, to sign the
     lock with. A registration that a crash interrupted before its line in the ledger is completed.
     """
-    opened = Registration(folder)
-    if opened.has(lock.NAME) and not opened.entered:
-        return _completed(opened, key)
+    registration = Registration(folder)
+    if registration.has(lock.NAME) and not registration.has_entries:
+        return _complete_locking(registration, key)
     lock.refuse_second(folder)
     with phase(f"reading {PROTOCOL} and its policies"):
         data, protocol = read_protocol(folder)
-        if not gateless:
+        if not predates_gates:
             checks.require_gate(protocol, folder / PROTOCOL)
             checks.require_memory(protocol, folder / PROTOCOL)
-        planned = Planned(protocol, home, folder=folder)
+        planned = PlannedStudy(protocol, home, folder=folder)
     with phase("checking the splits of the tasks"):
-        frozen_items = frozen.items(planned)
-        _refuse_uncovered(protocol)
+        frozen_items = frozen_problems.freeze_items(planned)
+        _refuse_unlocked_plugins(protocol)
         planned.files()  # refuses missing files before anything is hashed
     with phase("loading torch and transformers"):
         planned.refuse_device()
-        signer = signing.public(key) if key else None
+        signer = signing.usable_public_key(key) if key else None
         # Imports transformers and analysis, which no check above needs.
-        from protocol.acts.locking import derived, fitting, measured_use, sized
+        from protocol.preflight import feasibility, full_cache_use, lock_content, slot_sizes
 
-    planned = sized.sized(planned)
-    lengths, seen = fitting.checked(planned, frozen_items, again=parent is not None)
+    planned = slot_sizes.with_widths(planned)
+    lengths, rule_results = feasibility.check_feasibility(planned, frozen_items, is_replication=parent is not None)
     with phase("hashing the weights"):
         frozen_weights = planned.weights()
-        fitting.refuse_other_weights(planned, frozen_weights)
-        fitting.refuse_one_model_twice(frozen_weights)
+        feasibility.refuse_other_weights(planned, frozen_weights)
+        feasibility.refuse_duplicate_models(frozen_weights)
     with phase("grading the gold answers"):
-        frozen.refuse_wrong_golds(frozen_items, planned.tasks)
-    held = {}
-    if shares := measured_use.shares(protocol):
+        frozen_problems.refuse_wrong_golds(frozen_items, planned.tasks)
+    full_use_field = {}
+    if share_budgets := full_cache_use.share_budgets(protocol):
         problems = {name: item["dev"] for name, item in frozen_items.items()}
-        held = {full_use.FIELD: used or measured_use.measured(planned, problems)}
-        planned = planned._replace(full_use=full_use.means(held[full_use.FIELD]))
+        full_use_field = {full_use.FIELD: parent_full_use or full_cache_use.measure_full_cache(planned, problems)}
+        planned = planned._replace(full_use=full_use.read_means(full_use_field[full_use.FIELD]))
         if parent is None:
-            fitting.refuse_small_budgets(planned, lengths, shares)
-            fitting.refuse_one_budget_twice(planned, lengths, protocol.budgets)
+            feasibility.refuse_small_budgets(planned, lengths, share_budgets)
+            feasibility.refuse_duplicate_budgets(planned, lengths, protocol.budgets)
     with phase("hashing sources and packages"):
-        surroundings = planned.environment()
+        environment = planned.environment()
         sources = closure.sources(ROOT)
-        follows = derived.follows(planned, data, frozen_items, sources, first_event)
+        derived_content = lock_content.derive_content(planned, data, frozen_items, sources, first_event)
     with phase("looking through the repository"):
-        opened_earlier = opened_before(folder, frozen_items, protocol.content(), parent)
-        committed = history.committed(ROOT, sources)
+        previously_opened = find_previously_opened(folder, frozen_items, protocol.content(), parent)
+        git_state = git_history.describe_commit(ROOT, sources)
     with phase("looking for arms that keep the same slots"):
-        made = derived.checks(planned, frozen_items, seen)
+        checks_field = lock_content.derive_checks(planned, frozen_items, rule_results)
     content = {
         "kind": "kv-prereg lock",
         "version": 1,
-        "name": opened.name,
+        "name": registration.name,
         "parent": parent,
         "amends": None,
-        "opened": opened_earlier,
-        "ledger": ledger.at([]),
-        "git": committed,
+        "opened": previously_opened,
+        "ledger": ledger.head_of([]),
+        "git": git_state,
         "signer": signer,
         "sources": sources,
         "weights": frozen_weights,
-        "environment": surroundings,
-        **follows,
-        **held,
-        "checks": made,
+        "environment": environment,
+        **derived_content,
+        **full_use_field,
+        "checks": checks_field,
     }
-    lanes = {model: fitting.lanes(planned, model, lengths) for model in protocol.models}
-    content["batch"] = follows["batch"] | {"lanes": lanes}
+    lanes = {model: feasibility.choose_lane_count(planned, model, lengths) for model in protocol.models}
+    content["batch"] = derived_content["batch"] | {"lanes": lanes}
     if amends is not None:
         content["amends"] = amends(content)
     with phase("writing the lock"):
         content["bundle"] = bundle.write(folder, ROOT, sources)
-        attributes.write(folder)
+        git_attributes.write(folder)
         lock.write(folder, content)
-    return _completed(opened, key)
+    return _complete_locking(registration, key)
 
 
-def _refuse_uncovered(protocol: Design) -> None:
+def _refuse_unlocked_plugins(protocol: Design) -> None:
     """Raise BadInput for a plugin policy, task or grader whose code the lock would not contain."""
-    named = {
+    names_by_group = {
         "kv_prereg.policies": {arm.policy for arm in protocol.arms if arm.policy is not None},
         GROUP: {task.name for task in protocol.tasks if task.file is None and task.lm_eval is None},
         grading.GROUP: {task.grader for task in protocol.tasks if task.grader is not None},
     }
-    for group, names in named.items():
+    for group, names in names_by_group.items():
         imports.refuse_elsewhere(group, names)
 
 
-def _completed(study: Registration, key: Path | None) -> Lock:
+def _complete_locking(study: Registration, key: Path | None) -> Lock:
     """Return the written lock, after adding its signature and its line in the ledger."""
-    signed = study.has(signing.NAME)
-    if key is not None and not signed:
+    is_signed = study.has(signing.NAME)
+    if key is not None and not is_signed:
         signing.sign(study.folder, key)
-    elif key is None and study.lock.content.get("signer") and not signed:
+    elif key is None and study.lock.content.get("signer") and not is_signed:
         raise BadInput(f"{study.folder}: was locked to be signed and is not; register again with --sign KEY")
     ledger.append(study.folder, "register", {"lock": study.lock.digest})
     return study.lock

@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol import grading, tasks
-from protocol.evidence.findings import CannotTell, NotRun
-from protocol.evidence.refusals import Refusal, Tampered
-from protocol.evidence.run import late_randomness, records
-from protocol.evidence.run.records import Record
-from protocol.evidence.run.registration import SEAL, Registration
+from protocol.evidence import late_randomness, records
+from protocol.evidence.records import Record
+from protocol.evidence.registration import SEAL, Registration
+from protocol.formats.findings import CannotTell, NotRun
+from protocol.formats.refusals import Refusal, Tampered
 from protocol.grading import Grade
-from protocol.locked import drift
-from protocol.tasks import Task, door
+from protocol.tasks import Task, held_out_guard
+from protocol.workspace import drift
 
-__all__ = ["Difference", "Regraded", "check", "regrade"]
+__all__ = ["Difference", "Regraded", "check_grades", "regrade"]
 
-UNGRADED = ("timeout", "error")  # may be the fault of this machine and this moment
-SHOWN = 3  # of undetermined grades
-SECONDS = 60.0  # time limit of an audit; `kv-prereg regrade` has none
-READING = ("protocol/grading/", "protocol/tasks/")  # the code that grades a text
+TRANSIENT_GRADES = ("timeout", "error")  # may be the fault of this machine and this moment
+MAX_MESSAGES = 3  # of undetermined grades
+MAX_SECONDS = 60.0  # time limit of an audit; `kv-prereg regrade` has none
+GRADING_SOURCES = ("protocol/grading/", "protocol/tasks/")  # the code that grades a text
 
 
 class Difference(NamedTuple):
@@ -56,13 +56,13 @@ class Graders:
     """
 
     def __init__(
-        self, key: str | None = None, identity: Path | None = None, find: Callable[[str], Task] = tasks.get
+        self, key: str | None = None, identity: Path | None = None, find_task: Callable[[str], Task] = tasks.get
     ):
-        self.key, self.identity, self.find = key, identity, find
+        self.key, self.identity, self.find_task = key, identity, find_task
         self.graders: dict[str, grading.Grader] = {}
         self.golds: dict[tuple[str, str], grading.Gold] = {}
         self.grades: dict[tuple[str, grading.Gold, str], tuple[Grade, Grade | None]] = {}
-        self.now = ("", "")  # task and problem of the cached grades
+        self.current_problem = ("", "")  # task and problem of the cached grades
 
     def grade(self, body: Mapping[str, Any]) -> tuple[Grade, Grade | None]:
         """Return the grade of a lane that ended well, and the second grader's grade if there is a second
@@ -71,20 +71,20 @@ class Graders:
         Raises as `find_task`, door.gold and grading.grader do.
         """
         task, problem, text = body["cell"]["task"], body["problem"], body["text"]
-        own = self.find(task)
-        name = own.grader
+        task_object = self.find_task(task)
+        name = task_object.grader
         if (task, problem) not in self.golds:
-            self.golds[task, problem] = door.gold(own, problem, self.key, self.identity)
+            self.golds[task, problem] = held_out_guard.gold(task_object, problem, self.key, self.identity)
         gold = self.golds[task, problem]
-        if self.now != (task, problem):
+        if self.current_problem != (task, problem):
             self.grades.clear()
-            self.now = task, problem
+            self.current_problem = task, problem
         if (name, gold, text) not in self.grades:
             if name not in self.graders:
-                self.graders[name] = grading.grader(name)
-            second = grading.second(name)
-            other = None if second is None else grading.best(second.grade, gold, text)
-            self.grades[name, gold, text] = grading.best(self.graders[name].grade, gold, text), other
+                self.graders[name] = grading.get_grader(name)
+            second = grading.second_grader(name)
+            second_grade = None if second is None else grading.best_grade(second.grade, gold, text)
+            self.grades[name, gold, text] = grading.best_grade(self.graders[name].grade, gold, text), second_grade
         return self.grades[name, gold, text]
 
 
@@ -92,116 +92,118 @@ def regrade(
     bodies: Iterable[Mapping[str, Any]],
     key: str | None = None,
     identity: Path | None = None,
-    find: Callable[[str], Task] = tasks.get,
+    find_task: Callable[[str], Task] = tasks.get,
 ) -> Regraded:
     """Grade the texts of these record bodies again; lanes that did not end well are left out. key, identity,
     find_task: as in Graders.
     """
     graded, changed, disagreed = 0, list[Difference](), list[Difference]()
-    both: list[tuple[Grade, Grade]] = []
-    graders = Graders(key, identity, find)
+    pairs: list[tuple[Grade, Grade]] = []
+    graders = Graders(key, identity, find_task)
     for body in bodies:
         if body["state"] != "ok":
             continue
-        again, other = graders.grade(body)
-        lane, now, before = str(records.key(body)), _word(again), _recorded(body)
+        new_grade, second_grade = graders.grade(body)
+        lane, new_text, recorded_text = str(records.body_key(body)), _format_grade(new_grade), _recorded_grade(body)
         graded += 1
-        if now != before:
-            changed.append(Difference(lane, before, now))
-        if other is not None and again.status not in UNGRADED:
-            both.append((again, other))
-            if _word(other) != now:
-                disagreed.append(Difference(lane, now, _word(other)))
-    return Regraded(graded, tuple(changed), len(both), tuple(disagreed), _apart(both))
+        if new_text != recorded_text:
+            changed.append(Difference(lane, recorded_text, new_text))
+        if second_grade is not None and new_grade.status not in TRANSIENT_GRADES:
+            pairs.append((new_grade, second_grade))
+            if _format_grade(second_grade) != new_text:
+                disagreed.append(Difference(lane, new_text, _format_grade(second_grade)))
+    return Regraded(graded, tuple(changed), len(pairs), tuple(disagreed), _mean_score_difference(pairs))
 
 
-def _word(grade: Grade) -> str:
+def _format_grade(grade: Grade) -> str:
     return grade.status if grade.score is None else f"{grade.status} {grade.score}"
 
 
-def _recorded(body: Mapping[str, Any]) -> str:
+def _recorded_grade(body: Mapping[str, Any]) -> str:
     return " ".join(body[name] for name in ("grade", "score") if name in body)
 
 
-def _apart(both: list[tuple[Grade, Grade]]) -> str | None:
+def _mean_score_difference(pairs: list[tuple[Grade, Grade]]) -> str | None:
     """Return the mean difference over the lanes that both graders graded."""
-    if not any(grade.score is not None for pair in both for grade in pair):
+    if not any(grade.score is not None for pair in pairs for grade in pair):
         return None
-    worth = [(one.worth, other.worth) for one, other in both]
-    each = [abs(one - other) for one, other in worth if one is not None and other is not None]
-    return f"{sum(each, Decimal(0)) / len(each):.6f}" if each else None
+    scores = [(first.worth, second.worth) for first, second in pairs]
+    differences = [abs(first - second) for first, second in scores if first is not None and second is not None]
+    return f"{sum(differences, Decimal(0)) / len(differences):.6f}" if differences else None
 
 
-def check(study: Registration, identity: Path | None = None) -> str:
+def check_grades(study: Registration, identity: Path | None = None) -> str:
     """Check that every recorded text of development problems and, once they are sealed, of held-out ones,
     gets the recorded answer, grade and reason from this installation.
 
     Raises Tampered if it gets others, CannotTell with the remedy if this machine, this moment or another
     version of the graders may be the cause, NotRun before anything can be graded.
     """
-    graded, wrong, untold, skipped = 0, list[str](), list[str](), set[str]()
-    spent, find = 0.0, tasks.finder(study.registered["tasks"], study.folder)
-    for found, key in _phases(study):
-        graders = Graders(key, identity, find)
-        for record in found:
+    graded, wrong, undetermined, skipped = 0, list[str](), list[str](), set[str]()
+    spent, find_task = 0.0, tasks.task_finder(study.protocol["tasks"], study.folder)
+    for phase_records, key in _gradable_phases(study):
+        graders = Graders(key, identity, find_task)
+        for record in phase_records:
             body = record["body"]
             task = body["cell"]["task"]
             if body["state"] != "ok" or task in skipped:
                 continue
-            if spent > SECONDS:
-                untold.append(f"not all was graded in {SECONDS:g} s; {_alone(study)}")
+            if spent > MAX_SECONDS:
+                undetermined.append(f"not all was graded in {MAX_SECONDS:g} s; {_regrade_command(study)}")
                 break
             started = time.monotonic()
             try:
-                again, second = graders.grade(body)
+                new_grade, second_grade = graders.grade(body)
             except Refusal as missing:  # the task, its data, the key or math-verify is missing
-                untold.append(str(missing))
+                undetermined.append(str(missing))
                 skipped.add(task)
                 continue
             except (KeyError, ValueError, IndexError):
-                wrong.append(f"{records.key(body)}: is no problem of {task}")
+                wrong.append(f"{records.body_key(body)}: is no problem of {task}")
                 continue
             spent += time.monotonic() - started
             graded += 1
-            if difference := _difference(body, again, second):
-                said = f"{records.key(body)}: {difference}"
-                if {again.status, body["grade"]} & {*UNGRADED}:
-                    untold.append(f"{said}; on an idle machine {_alone(study)}")
+            if difference := _describe_difference(body, new_grade, second_grade):
+                message = f"{records.body_key(body)}: {difference}"
+                if {new_grade.status, body["grade"]} & {*TRANSIENT_GRADES}:
+                    undetermined.append(f"{message}; on an idle machine {_regrade_command(study)}")
                 else:
-                    wrong.append(said)
+                    wrong.append(message)
     if wrong:
         first = f"{wrong[0]}; {len(wrong)} of {graded} lanes differ"
-        if others := drift.apart(study.lock.content["sources"], *READING):
-            raise CannotTell(f"{first}, and so do the locked graders ({', '.join(others[:3])}); compare them")
+        if other_sources := drift.differing_sources(study.lock.content["sources"], *GRADING_SOURCES):
+            raise CannotTell(f"{first}, and so do the locked graders ({', '.join(other_sources[:3])}); compare them")
         raise Tampered(first)
-    if untold:
-        more = f"; {len(untold) - SHOWN} more" if len(untold) > SHOWN else ""
-        raise CannotTell("; ".join(untold[:SHOWN]) + more)
+    if undetermined:
+        more = f"; {len(undetermined) - MAX_MESSAGES} more" if len(undetermined) > MAX_MESSAGES else ""
+        raise CannotTell("; ".join(undetermined[:MAX_MESSAGES]) + more)
     if not graded:
         raise NotRun("no text is graded before the seal but those of a probe")
     return f"{graded} texts grade as recorded"
 
 
-def _phases(study: Registration) -> Iterator[tuple[Sequence[Record], str | None]]:
+def _gradable_phases(study: Registration) -> Iterator[tuple[Sequence[Record], str | None]]:
     """Yield the records that may be graded, with the key that their problems were drawn with."""
-    if study.place("probe").exists():
-        yield study.probed, None
+    if study.phase_folder("probe").exists():
+        yield study.probe_records, None
     if study.has(SEAL):
-        yield study.confirmed, late_randomness.key_of(study.lock, study.claim)
+        yield study.confirm_records, late_randomness.claim_key(study.lock, study.claim)
 
 
-def _difference(body: Mapping[str, Any], again: Grade, second: Grade | None) -> str:
-    now = {
-        "grade": again.status,
-        "score": again.score,
-        "answer": again.answer,
-        "grade_reason": again.reason,
-        "grade_second": second and second.status,
-        "score_second": second and second.score,
+def _describe_difference(body: Mapping[str, Any], new_grade: Grade, second_grade: Grade | None) -> str:
+    new_values = {
+        "grade": new_grade.status,
+        "score": new_grade.score,
+        "answer": new_grade.answer,
+        "grade_reason": new_grade.reason,
+        "grade_second": second_grade and second_grade.status,
+        "score_second": second_grade and second_grade.score,
     }
-    told = (f"{name} is {body.get(name)!r}, now {value!r}" for name, value in now.items())
-    return next((said for said, name in zip(told, now, strict=True) if body.get(name) != now[name]), "")[:200]
+    messages = (f"{name} is {body.get(name)!r}, now {value!r}" for name, value in new_values.items())
+    return next(
+        (message for message, name in zip(messages, new_values, strict=True) if body.get(name) != new_values[name]), ""
+    )[:200]
 
 
-def _alone(study: Registration) -> str:
+def _regrade_command(study: Registration) -> str:
     return f"run: kv-prereg regrade {study.folder}"

@@ -3,18 +3,17 @@
 from typing import Any
 
 from analysis import selection as rule
-from analysis.studies.study_files import RecordError
-from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import selection
-from protocol.locked.study import Study
+from analysis.judgement.study_files import RecordError
+from protocol.evidence import selection
+from protocol.formats.refusals import BadInput, Tampered
 from protocol.plan.design import Design
+from protocol.workspace.study import Study
 
-__all__ = ["confirmed", "line", "select", "table"]
+__all__ = ["confirmed_design", "format_table", "format_winner", "select_winner"]
 
 
-def select(study: Study) -> dict[str, Any]:
-    """Select the winner and write it, once; safe to repeat. Raises BadInput when a probed lane has no grade.
-    """
+def select_winner(study: Study) -> dict[str, Any]:
+    """Select the winner and write it, once; safe to repeat. Raises BadInput when a probed lane has no grade."""
     try:
         selected = rule.select(study.folder)
     except RecordError as incomplete:
@@ -23,7 +22,7 @@ def select(study: Study) -> dict[str, Any]:
     return selected
 
 
-def confirmed(study: Study) -> Design:
+def confirmed_design(study: Study) -> Design:
     """Return the design that confirm runs: the protocol as registered or, with a sweep, with the winner as
     its subject.
 
@@ -33,52 +32,52 @@ def confirmed(study: Study) -> Design:
     if study.protocol.sweep is None:
         return study.protocol
     selected = selection.read(study.registration).content["selected"]
-    if not selection.inherited(study.registration):
-        _refuse_other(study, selected)
-    return study.protocol.confirmed(selected["winner"])
+    if not selection.inherited_digest(study.registration):
+        _refuse_different_selection(study, selected)
+    return study.protocol.confirm_design(selected["winner"])
 
 
-def _refuse_other(study: Study, selected: dict[str, Any]) -> None:
+def _refuse_different_selection(study: Study, selected: dict[str, Any]) -> None:
     try:
-        again = rule.select(study.folder)
+        reselected = rule.select(study.folder)
     except RecordError as incomplete:
         raise Tampered(f"{selection.NAME}: the rule selects nothing: {incomplete}") from None
-    if again != selected:
+    if reselected != selected:
         raise Tampered(
-            f"{selection.NAME}: is not what the rule gives, {again['winner']}; restore what the probe wrote"
+            f"{selection.NAME}: is not what the rule gives, {reselected['winner']}; restore what the probe wrote"
         )
 
 
-def table(selected: dict[str, Any]) -> str:
+def format_table(selected: dict[str, Any]) -> str:
     """Return a table of every candidate in every cell, with its mean, the winner and the rule that selected
     it.
     """
     head = f"candidate - {selected['baseline']} in points of 100, exploratory 95 % bootstrap interval"
     lines = [head, ""]
-    wide = max([6, *(len(cell["budget"]) for cell in selected["cells"])])
+    width = max([6, *(len(cell["budget"]) for cell in selected["cells"])])
     for name, mean in selected["means"].items():
         for cell in selected["cells"]:
             if cell["candidate"] == name:
-                place = f"{cell['model']}  {cell['task']:<22} {cell['budget']:>{wide}}  {name:<22}"
-                low, high = points(cell["low"]), points(cell["high"])
-                lines.append(f"{place} {points(cell['difference'])}  [{low}, {high}]  n={cell['problems']}")
+                cell_text = f"{cell['model']}  {cell['task']:<22} {cell['budget']:>{width}}  {name:<22}"
+                low, high = format_points(cell["low"]), format_points(cell["high"])
+                lines.append(f"{cell_text} {format_points(cell['difference'])}  [{low}, {high}]  n={cell['problems']}")
         mark = "  <- selected" if name == selected["winner"] else ""
-        lines.append(f"mean over cells: {name:<22} {points(mean)}{mark}")
-    return "\n".join([*lines, "", line(selected), again(selected)])
+        lines.append(f"mean over cells: {name:<22} {format_points(mean)}{mark}")
+    return "\n".join([*lines, "", format_winner(selected), format_repeat(selected)])
 
 
-def line(selected: dict[str, Any]) -> str:
+def format_winner(selected: dict[str, Any]) -> str:
     winner, best = selected["winner"], selected["best"]
     if winner == best:
         return f"selected: {winner}, the largest mean difference"
-    tolerance = points(selected["tolerance"]).strip().lstrip("+")
+    tolerance = format_points(selected["tolerance"]).strip().lstrip("+")
     return f"selected: {winner}, the first within {tolerance} points of the largest mean difference, {best}"
 
 
-def again(selected: dict[str, Any]) -> str:
-    told = selected["again"]
-    return f"{selected['baseline']} twice: {told['differ']} of {told['lanes']} grades differ"
+def format_repeat(selected: dict[str, Any]) -> str:
+    repeat = selected["again"]
+    return f"{selected['baseline']} twice: {repeat['differ']} of {repeat['lanes']} grades differ"
 
 
-def points(share: str) -> str:
+def format_points(share: str) -> str:
     return f"{100 * float(share):+6.2f}"

@@ -10,40 +10,40 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from analysis.explored import differing as ranking
-from analysis.explored import one_problem
-from analysis.explored.differing import Body, Differing
-from analysis.explored.one_problem import Answer, Kept, OneProblem, Parting, Piece
-from analysis.output import headline
+from analysis.exploratory import changed_grades as ranking
+from analysis.exploratory import problem_answers
+from analysis.exploratory.changed_grades import Body, ChangedProblem
+from analysis.exploratory.problem_answers import Answer, Divergence, Piece, ProblemAnswers, RetainedTokens
+from analysis.judgement import arm_text
+from analysis.rules import verdict_line
 from analysis.rules.rule import FULL
-from analysis.studies import arms
 from protocol import tasks
-from protocol.acts.again import replay
-from protocol.evidence.findings import CannotTell
-from protocol.evidence.refusals import BadInput, Refusal, Tampered, hint
-from protocol.evidence.run import records
-from protocol.evidence.run.held_out import Judged
-from protocol.evidence.run.registration import SEAL, VERDICT, Registration
-from protocol.running import same_lane
-from protocol.tasks import door
+from protocol.evidence import records
+from protocol.evidence.held_out_guard import JudgedHeldOut
+from protocol.evidence.registration import SEAL, VERDICT, Registration
+from protocol.formats.findings import CannotTell
+from protocol.formats.refusals import BadInput, Refusal, Tampered, suggest
+from protocol.recompute import replay
+from protocol.run import lane_comparison
+from protocol.tasks import held_out_guard
 from protocol.tasks.problem import Problem
 
 if TYPE_CHECKING:
     from policies import Policy
     from protocol.plan.grid import Cell
-    from protocol.running.decoding_again import Decoder
-    from protocol.running.kept import Noted
+    from protocol.run.redecode import Decoder
+    from protocol.run.retained_tokens import Retention
 
-__all__ = ["Asked", "Differing", "differing", "problem"]
+__all__ = ["ChangedProblem", "LaneFilter", "find_differing", "read_problem"]
 
 SPLITS: Mapping[str, str] = {"confirm": "confirm", "probe": "dev"}  # the names in a lock, by phase
 # Fields of a record, and of its `cache`, that must agree if a lane is decoded again.
-OF_LANE = ("prompt", "text", "tokens", "stop")
-OF_CACHE = ("mean", "peak", "events", "granted")
-FIELDS = ("model", "task", "budget", "arm", "seed")
+LANE_FIELDS = ("prompt", "text", "tokens", "stop")
+CACHE_FIELDS = ("mean", "peak", "events", "granted")
+CELL_FIELDS = ("model", "task", "budget", "arm", "seed")
 
 
-class Asked(NamedTuple):
+class LaneFilter(NamedTuple):
     """Which lanes to show: those of a phase and, if given, of a cell.
 
     event: the number of the eviction, from 1, after which retained tokens are shown; "last" for the last one;
@@ -57,30 +57,30 @@ class Asked(NamedTuple):
     budget: str | None = None
     arm: str | None = None
     seed: int | None = None
-    kept: bool = False
+    with_retained: bool = False
     event: int | Literal["last"] | None = None
     identity: Path | None = None
 
 
-def differing(
-    study: Registration, asked: Asked, report: Callable[[str], None]
-) -> tuple[list[Differing], int, str]:
+def find_differing(
+    study: Registration, lane_filter: LaneFilter, report: Callable[[str], None]
+) -> tuple[list[ChangedProblem], int, str]:
     """Return the problems on which some lane is graded differently from the reference, those with most such
     lanes first; the number of all problems; and the name of the reference. Raises as `read_problem` does.
     """
-    phase = _phase(study, asked)
+    phase = _phase(study, lane_filter)
     report(f"reading the records of {study.folder}")
-    recorded = study.confirmed if phase == "confirm" else study.probed
+    recorded = study.confirm_records if phase == "confirm" else study.probe_records
     bodies = [record["body"] for record in recorded]
-    _refuse_unrecorded(bodies, asked)
-    found = ranking.differing(bodies, study.registered, lambda body: _chosen(body, asked))
+    _refuse_unrecorded(bodies, lane_filter)
+    problems_found = ranking.find_changed_grades(bodies, study.protocol, lambda body: _is_selected(body, lane_filter))
     problems = {(body["cell"]["task"], body["problem"]) for body in bodies}
-    return found, len(problems), ranking.beside(study.registered, bodies)
+    return problems_found, len(problems), ranking.reference_name(study.protocol, bodies)
 
 
-def problem(
-    study: Registration, home: Path, name: str, asked: Asked, report: Callable[[str], None]
-) -> OneProblem:
+def read_problem(
+    study: Registration, home: Path, name: str, lane_filter: LaneFilter, report: Callable[[str], None]
+) -> ProblemAnswers:
     """Read one problem from the records of `study`: of all models, seeds and budgets the first, unless the
     filter names one; of a named arm every budget. home: where fetched files are stored. report: is called
     with each step.
@@ -88,47 +88,50 @@ def problem(
     Raises BadInput for a held-out problem before the verdict, for an unknown problem or name, and for
     anything missing here that decoding again needs; Tampered for records that do not verify.
     """
-    phase = _phase(study, asked)
-    _refuse_unknown(study, phase, name, asked)
+    phase = _phase(study, lane_filter)
+    _refuse_unknown(study, phase, name, lane_filter)
     report(f"reading the records of {study.folder}")
-    everything = _recorded(study, phase, name)
-    _refuse_unrecorded(everything, asked)
-    chosen, others = _narrowed(everything, asked)
+    bodies = _read_bodies(study, phase, name)
+    _refuse_unrecorded(bodies, lane_filter)
+    chosen, others = _narrow(bodies, lane_filter)
     first = chosen[0]["cell"]
-    judged = Judged(study.lock, study.folder, asked.identity) if study.has(VERDICT) else None
-    built, unbuilt = _built(study, home, first["task"], name, first["model"], judged)
-    reference = ranking.references(study.registered, everything)(
-        next(filter(ranking.evicts, chosen), chosen[0])
+    judged = JudgedHeldOut(study.lock, study.folder, lane_filter.identity) if study.has(VERDICT) else None
+    built, build_error = _build_problem(study, home, first["task"], name, first["model"], judged)
+    reference = ranking.reference_finder(study.protocol, bodies)(next(filter(ranking.evicts, chosen), chosen[0]))
+    shown_bodies = [body for body in chosen if body is not reference]
+    phase_folder = study.phase_folder(phase)
+    reference_text = None if reference is None else reference["text"]
+    retained_fields = (
+        _retained_fields(study, home, lane_filter, shown_bodies, reference_text, report)
+        if lane_filter.with_retained
+        else {}
     )
-    shown = [body for body in chosen if body is not reference]
-    place = study.place(phase)
-    beside = None if reference is None else reference["text"]
-    kept = _kept(study, home, asked, shown, beside, report) if asked.kept else {}
-    return OneProblem(
+    return ProblemAnswers(
         folder=str(study.folder),
         phase=phase,
-        verdict=headline.word(study.verdict.content["judged"]) if judged else "",
+        verdict=verdict_line.format_verdict(study.verdict.content["judged"]) if judged else "",
         problem=name,
         model=first["model"],
         task=first["task"],
         seed=first["seed"],
-        prompt=built and _prompt(built),
-        unbuilt=unbuilt,
+        prompt=built and _format_prompt(built),
+        unbuilt=build_error,
         gold=() if built is None else (built.gold,) if isinstance(built.gold, str) else tuple(built.gold),
-        reference=None if reference is None else _answer(place, reference, None),
+        reference=None if reference is None else _make_answer(phase_folder, reference, None),
         full=reference is not None and reference["cell"]["budget"] == FULL,
         answers=tuple(
-            _answer(place, body, beside)._replace(**kept.get(records.key(body), {})) for body in shown
+            _make_answer(phase_folder, body, reference_text)._replace(**retained_fields.get(records.body_key(body), {}))
+            for body in shown_bodies
         ),
-        remarks=tuple(_remarks(study, reference, shown)),
+        remarks=tuple(_remarks(study, reference, shown_bodies)),
         others=tuple(others),
     )
 
 
-def _phase(study: Registration, asked: Asked) -> str:
+def _phase(study: Registration, lane_filter: LaneFilter) -> str:
     """Raise BadInput for held-out problems before the verdict, without reading any of them."""
-    if asked.phase == "probe":
-        if not study.place("probe").exists():
+    if lane_filter.phase == "probe":
+        if not study.phase_folder("probe").exists():
             raise BadInput(f"{study.folder}: was not probed; run: kv-prereg probe {study.folder}")
         return "probe"
     locked = study.lock  # raises for a folder without a registration
@@ -137,96 +140,95 @@ def _phase(study: Registration, asked: Asked) -> str:
             f"{study.folder}: has no verdict, and held-out problems are not looked at before it; "
             "write --phase probe for its development problems"
         )
-    Judged(locked, study.folder).key()
+    JudgedHeldOut(locked, study.folder).key()
     return "confirm"
 
 
-def _refuse_unknown(study: Registration, phase: str, name: str, asked: Asked) -> None:
+def _refuse_unknown(study: Registration, phase: str, name: str, lane_filter: LaneFilter) -> None:
     items = study.lock.content["items"]
-    if asked.task is not None and asked.task not in items:
-        raise BadInput(f"--task {asked.task!a}: is no task of this study; {hint(asked.task, items)}")
-    own = [items[asked.task]] if asked.task else list(items.values())
-    known = [each for item in own for each in item[SPLITS[phase]]]
+    if lane_filter.task is not None and lane_filter.task not in items:
+        raise BadInput(f"--task {lane_filter.task!a}: is no task of this study; {suggest(lane_filter.task, items)}")
+    task_items = [items[lane_filter.task]] if lane_filter.task else list(items.values())
+    known = [problem_id for item in task_items for problem_id in item[SPLITS[phase]]]
     if name in known:
         return
-    if any(name in item["dev"] for item in own):
+    if any(name in item["dev"] for item in task_items):
         raise BadInput(f"--problem {name!a}: is a development problem; write --phase probe as well")
-    if any(name in item["confirm"] for item in own):
+    if any(name in item["confirm"] for item in task_items):
         raise BadInput(f"--problem {name!a}: is held out, and no probe has it; leave out --phase probe")
     listing = f"kv-prereg show {study.folder}"
-    raise BadInput(f"--problem {name!a}: is no problem of this study; {hint(name, known, listing)}")
+    raise BadInput(f"--problem {name!a}: is no problem of this study; {suggest(name, known, listing)}")
 
 
-def _recorded(study: Registration, phase: str, name: str) -> list[Body]:
+def _read_bodies(study: Registration, phase: str, name: str) -> list[Body]:
     """Return the bodies of all lanes of a problem. Raises BadInput without any."""
-    found: dict[records.Key, Body] = {}
-    for body in (record["body"] for record in records.read_problem(study.place(phase), name)):
+    bodies: dict[records.Key, Body] = {}
+    for body in (record["body"] for record in records.read_problem(study.phase_folder(phase), name)):
         if body["registration"] != study.lock.digest or body["phase"] != phase:
-            raise Tampered(f"{study.place(phase)}: a record of {name!a} is of another study or phase")
-        if found.setdefault(records.key(body), body) is not body:
-            raise Tampered(f"{study.place(phase)}: {str(records.key(body))!a} is recorded twice")
-    if not found:
+            raise Tampered(f"{study.phase_folder(phase)}: a record of {name!a} is of another study or phase")
+        if bodies.setdefault(records.body_key(body), body) is not body:
+            raise Tampered(f"{study.phase_folder(phase)}: {str(records.body_key(body))!a} is recorded twice")
+    if not bodies:
         raise BadInput(f"--problem {name!a}: has no record; its lanes were not run")
-    return list(found.values())
+    return list(bodies.values())
 
 
-def _chosen(body: Body, asked: Asked) -> bool:
+def _is_selected(body: Body, lane_filter: LaneFilter) -> bool:
     cell = body["cell"]
-    return all(getattr(asked, each) in (None, cell[each]) for each in FIELDS)
+    return all(getattr(lane_filter, field) in (None, cell[field]) for field in CELL_FIELDS)
 
 
-def _refuse_unrecorded(bodies: Sequence[Body], asked: Asked) -> None:
-    for each in FIELDS:
-        there = dict.fromkeys(str(body["cell"][each]) for body in bodies)
-        if (wanted := getattr(asked, each)) is not None and str(wanted) not in there:
-            raise BadInput(f"--{each} {str(wanted)!a}: no record here has it; {hint(str(wanted), there)}")
+def _refuse_unrecorded(bodies: Sequence[Body], lane_filter: LaneFilter) -> None:
+    for field in CELL_FIELDS:
+        recorded_values = dict.fromkeys(str(body["cell"][field]) for body in bodies)
+        if (value := getattr(lane_filter, field)) is not None and str(value) not in recorded_values:
+            raise BadInput(f"--{field} {str(value)!a}: no record here has it; {suggest(str(value), recorded_values)}")
 
 
-def _narrowed(bodies: Sequence[Body], asked: Asked) -> tuple[list[Body], list[str]]:
+def _narrow(bodies: Sequence[Body], lane_filter: LaneFilter) -> tuple[list[Body], list[str]]:
     """Return the lanes that match the filter, and the options that show others."""
     others = []
-    for each in FIELDS:
-        wanted = getattr(asked, each)
-        there = list(dict.fromkeys(body["cell"][each] for body in bodies if not _whole(body, each)))
-        if wanted is not None:
-            bodies = [body for body in bodies if body["cell"][each] == wanted]
-        elif each != "arm" and len(there) > 1 and not (each == "budget" and asked.arm):
-            bodies = [body for body in bodies if body["cell"][each] == there[0] or _whole(body, each)]
-            others.append(f"--{each} {', '.join(shlex.quote(str(one)) for one in there[1:])}")
+    for field in CELL_FIELDS:
+        requested = getattr(lane_filter, field)
+        values = list(dict.fromkeys(body["cell"][field] for body in bodies if not _spans_all_budgets(body, field)))
+        if requested is not None:
+            bodies = [body for body in bodies if body["cell"][field] == requested]
+        elif field != "arm" and len(values) > 1 and not (field == "budget" and lane_filter.arm):
+            bodies = [body for body in bodies if body["cell"][field] == values[0] or _spans_all_budgets(body, field)]
+            others.append(f"--{field} {', '.join(shlex.quote(str(value)) for value in values[1:])}")
     if not bodies:
         raise BadInput("no lane has all of these options; leave one of them out")
     return list(bodies), others
 
 
-def _whole(body: Body, field: str) -> bool:
+def _spans_all_budgets(body: Body, field: str) -> bool:
     """Whether a lane counts for every budget, as those of the full cache do."""
     return field == "budget" and not ranking.evicts(body)
 
 
-def _built(
-    study: Registration, home: Path, task: str, name: str, model: str, judged: Judged | None
+def _build_problem(
+    study: Registration, home: Path, task: str, name: str, model: str, judged: JudgedHeldOut | None
 ) -> tuple[Problem | None, str]:
-    """Return the problem, or the reason why it cannot be built here. Raises errors about a wrong private key.
-    """
+    """Return the problem, or the reason why it cannot be built here. Raises errors about a wrong private key."""
     try:
-        own = tasks.finder(study.registered["tasks"], study.folder)(task)
+        task_object = tasks.task_finder(study.protocol["tasks"], study.folder)(task)
         if judged is not None and judged.identity is not None:
-            door.refuse_unopenable([own], judged.identity)
-        return door.build(own, task, name, _counter(model, home), judged), ""
+            held_out_guard.refuse_missing_key([task_object], judged.identity)
+        return held_out_guard.build(task_object, task, name, _token_counter(model, home), judged), ""
     except Refusal as missing:
         if judged is not None and judged.identity is not None:
             raise
         return None, str(missing)
 
 
-def _counter(model: str, home: Path) -> Callable[[str], int]:
+def _token_counter(model: str, home: Path) -> Callable[[str], int]:
     """Return a function that counts tokens; the tokenizer is loaded when a task first calls it, which many
     never do.
     """
-    opened: list[Callable[[str], int]] = []
+    counters: list[Callable[[str], int]] = []
 
     def count(text: str) -> int:
-        if not opened:
+        if not counters:
             try:
                 from protocol.models.load import tokenizer  # with torch
                 from protocol.tasks import prompting
@@ -235,23 +237,23 @@ def _counter(model: str, home: Path) -> Callable[[str], int]:
                     f"its length is counted in tokens of {model}, and {missing.name} is not installed; "
                     "run: pip install 'kv-prereg[run]'"
                 ) from None
-            opened.append(prompting.counter(tokenizer(model, home)))
-        return opened[0](text)
+            counters.append(prompting.counter(tokenizer(model, home)))
+        return counters[0](text)
 
     return count
 
 
-def _prompt(built: Problem) -> str:
-    return "\n".join(part for part in (built.context, built.question, built.prefix) if part)
+def _format_prompt(problem_text: Problem) -> str:
+    return "\n".join(part for part in (problem_text.context, problem_text.question, problem_text.prefix) if part)
 
 
-def _answer(place: Path, body: Body, beside: str | None) -> Answer:
+def _make_answer(phase_folder: Path, body: Body, reference_text: str | None) -> Answer:
     """reference_text: the reference's text, if there is one and this is another lane."""
-    held: tuple[float, ...] = ()
+    slots_per_head: tuple[float, ...] = ()
     if body["trajectory"] is not None:
-        trajectory = records.trajectory(place, body["trajectory"])
-        held = tuple(slots / trajectory["heads"] for slots in trajectory["held"])
-    ended = body["state"] == "ok"
+        trajectory = records.read_trajectory(phase_folder, body["trajectory"])
+        slots_per_head = tuple(slots / trajectory["heads"] for slots in trajectory["held"])
+    has_ended = body["state"] == "ok"
     cell = body["cell"]
     return Answer(
         arm=cell["arm"],
@@ -265,129 +267,138 @@ def _answer(place: Path, body: Body, beside: str | None) -> Answer:
         grade=body["grade"],
         why=body["grade_reason"],
         score=body.get("score"),
-        worth=one_problem.worth(body),
+        worth=problem_answers.judged_score(body),
         prompt=body["prompt"],
         prompt_tokens=body["prompt_tokens"],
         slots=body["slots"],
-        held=held,
+        held=slots_per_head,
         events=tuple(
-            (step, before, after) for step, before, after in (body["cache"] or {}).get("events", ())
+            (step, slots_before, slots_after)
+            for step, slots_before, slots_after in (body["cache"] or {}).get("events", ())
         ),
-        parts=one_problem.parting(beside, body["text"]) if ended and beside is not None else None,
+        parts=problem_answers.first_difference(reference_text, body["text"])
+        if has_ended and reference_text is not None
+        else None,
     )
 
 
-def _remarks(study: Registration, reference: Body | None, shown: Sequence[Body]) -> list[str]:
+def _remarks(study: Registration, reference: Body | None, shown_bodies: Sequence[Body]) -> list[str]:
     """Return remarks that a reader of texts side by side needs."""
-    said = [f"{each}." for each in arms.asked(study.lock.content)]
+    messages = [f"{text}." for text in arm_text.extra_prompt_sentences(study.lock.content)]
     if reference is None:
-        return [*said, "No lane of the full cache or of a comparator was recorded beside these."]
+        return [*messages, "No lane of the full cache or of a comparator was recorded beside these."]
     if reference["cell"]["budget"] != FULL:
-        said.append(f"No full cache ran here: {reference['cell']['arm']} stands in its place.")
-    if any(body["prompt"] != reference["prompt"] for body in shown):
-        said.append("Some arms were asked otherwise than the reference: their texts part for that, too.")
-    return said
+        messages.append(f"No full cache ran here: {reference['cell']['arm']} stands in its place.")
+    if any(body["prompt"] != reference["prompt"] for body in shown_bodies):
+        messages.append("Some arms were asked otherwise than the reference: their texts part for that, too.")
+    return messages
 
 
-def _kept(
+def _retained_fields(
     study: Registration,
     home: Path,
-    asked: Asked,
-    shown: Sequence[Body],
-    beside: str | None,
+    lane_filter: LaneFilter,
+    shown_bodies: Sequence[Body],
+    reference_text: str | None,
     report: Callable[[str], None],
 ) -> dict[records.Key, dict[str, Any]]:
     """Return the fields `kept` and `unkept` of these lanes, decoded again. reference_text: see
     `_make_answer`.
     """
-    lanes = [body for body in shown if body["state"] == "ok" and ranking.evicts(body)]
-    notes: dict[tuple[Any, ...], list[Noted]] = {}
+    lanes = [body for body in shown_bodies if body["state"] == "ok" and ranking.evicts(body)]
+    notes: dict[tuple[Any, ...], list[Retention]] = {}
     if not lanes:
         return {}
     try:
         report(f"decoding {len(lanes)} lanes again")
-        from protocol.running import kept  # with torch
+        from protocol.run import retained_tokens  # with torch
 
-        def watch(cell: "Cell", policy: "Policy") -> "Policy":
-            return kept.watched(policy, notes.setdefault(tuple(cell), []))
+        def observe(cell: "Cell", policy: "Policy") -> "Policy":
+            return retained_tokens.record_retention(policy, notes.setdefault(tuple(cell), []))
 
-        decoder = replay.decoder_of(study, home, asked.identity, lanes, watch)
-        by, found = replay.engine(study), {}
-        for body, again in zip(lanes, decoder.decode_together(lanes), strict=True):
-            own = notes.get(tuple(body["cell"][each] for each in FIELDS), [])
-            apart = None if beside is None else one_problem.parting(beside, again["text"])
-            found[records.key(body)] = _seen(decoder, body, again, own, asked.event, apart, by)
+        decoder = replay.open_decoder(study, home, lane_filter.identity, lanes, observe)
+        replay_engine, retained_fields = replay.compare_engine(study), {}
+        for body, redecoded in zip(lanes, decoder.decode_batched(lanes), strict=True):
+            lane_notes = notes.get(tuple(body["cell"][field] for field in CELL_FIELDS), [])
+            parting = (
+                None if reference_text is None else problem_answers.first_difference(reference_text, redecoded["text"])
+            )
+            retained_fields[records.body_key(body)] = _retained_at_event(
+                decoder, body, redecoded, lane_notes, lane_filter.event, parting, replay_engine
+            )
     except ImportError as missing:
         raise BadInput(f"--kept: {missing}; run: pip install 'kv-prereg[run]'") from None
     except CannotTell as lacking:
         raise BadInput(f"--kept: {lacking}") from None
-    return found
+    return retained_fields
 
 
-def _seen(
+def _retained_at_event(
     decoder: "Decoder",
     body: Body,
-    again: Body,
-    notes: Sequence["Noted"],
+    redecoded: Body,
+    notes: Sequence["Retention"],
     event: int | str | None,
-    parts: Parting | None,
-    by: replay.Engine,
+    parting: Divergence | None,
+    replay_engine: replay.Engine,
 ) -> dict[str, Any]:
     """Return the fields of one lane. parting: where the lane's text diverges from the reference's."""
-    from protocol.running import kept
+    from protocol.run import retained_tokens
 
     cell = body["cell"]
-    if why := kept.unseen(decoder.designs[body["phase"]].policy(cell["arm"])):
-        return {"unkept": why}
-    if again["state"] != "ok" or not notes:
-        return {"unkept": f"decoded again it gives no event: {again['reason'] or 'none fired'}"}
-    different = same_lane.difference(body, again, allocated=False)
-    same = all(body[name] == again[name] for name in OF_LANE) and all(
-        body["cache"][name] == again["cache"][name] for name in OF_CACHE if name in body["cache"]
+    if reason := retained_tokens.unobservable_reason(decoder.designs[body["phase"]].policy(cell["arm"])):
+        return {"unkept": reason}
+    if redecoded["state"] != "ok" or not notes:
+        return {"unkept": f"decoded again it gives no event: {redecoded['reason'] or 'none fired'}"}
+    difference = lane_comparison.find_difference(body, redecoded, compare_bytes=False)
+    is_same = all(body[name] == redecoded[name] for name in LANE_FIELDS) and all(
+        body["cache"][name] == redecoded["cache"][name] for name in CACHE_FIELDS if name in body["cache"]
     )
-    context, query = decoder.fed(body)
-    prompt, words = len(context) + len(query), decoder.tokenizer(cell["model"])
-    before = 0
+    context, query = decoder.render_prompt(body)
+    prompt, tokenizer = len(context) + len(query), decoder.tokenizer(cell["model"])
+    tokens_before = 0
     if isinstance(event, int):
         number = min(event, len(notes))
-    elif event is None and parts is not None:
-        place = _token(kept.texts(words, notes[-1].token_ids[prompt:]), parts.character)
-        before = sum(len(note.token_ids) - prompt <= place for note in notes)
-        number = before or 1  # if there is none, the first, which cannot be the cause
+    elif event is None and parting is not None:
+        token_index = _token_index(
+            retained_tokens.decode_tokens(tokenizer, notes[-1].token_ids[prompt:]), parting.character
+        )
+        tokens_before = sum(len(note.token_ids) - prompt <= token_index for note in notes)
+        number = tokens_before or 1  # if there is none, the first, which cannot be the cause
     else:
         number = len(notes)
     note = notes[number - 1]
-    seen = len(note.token_ids)
-    answered = kept.texts(words, note.token_ids[prompt:])
-    texts = kept.texts(words, note.token_ids[:prompt]) + answered
+    token_count = len(note.token_ids)
+    answered = retained_tokens.decode_tokens(tokenizer, note.token_ids[prompt:])
+    texts = retained_tokens.decode_tokens(tokenizer, note.token_ids[:prompt]) + answered
     pieces = tuple(Piece(text, share) for text, share in zip(texts, note.shares, strict=True))
     return {
-        "kept": Kept(
-            same=same,
-            said=f"{_said(different, same=same)}; {by}",
+        "kept": RetainedTokens(
+            same=is_same,
+            said=f"{_replay_text(difference, is_same=is_same)}; {replay_engine}",
             event=number,
             events=len(notes),
-            step=max(0, seen - prompt),
-            before=before > 0,
+            step=max(0, token_count - prompt),
+            before=tokens_before > 0,
             pieces=pieces,
-            prompt=min(prompt, seen),
-            after=again["text"][len("".join(answered)) :],
-            remark=MERGED if note.merged else "",
+            prompt=min(prompt, token_count),
+            after=redecoded["text"][len("".join(answered)) :],
+            remark=MERGED_REMARK if note.merged else "",
         )
     }
 
 
-def _token(texts: Sequence[str], character: int) -> int:
+def _token_index(texts: Sequence[str], character: int) -> int:
     """Return how many tokens end before the one that contains a character, or that follows all of these."""
     ends = itertools.accumulate(map(len, texts))
     return sum(end <= character for end in ends)
 
 
-MERGED = "Slots that are not kept were merged into kept ones, which are marked as their own tokens alone."
+MERGED_REMARK = "Slots that are not kept were merged into kept ones, which are marked as their own tokens alone."
 
 
-def _said(different: same_lane.Difference | None, *, same: bool) -> str:
-    if not same:
-        return f"decoded again, it is NOT the recorded lane, and this is what it kept here ({different})"
-    beside = "" if different is None else f" ({different})"
-    return f"decoded again: the recorded text, token for token, with its slots and events{beside}"
+def _replay_text(difference: lane_comparison.Difference | None, *, is_same: bool) -> str:
+    if not is_same:
+        return f"decoded again, it is NOT the recorded lane, and this is what it kept here ({difference})"
+    difference_text = "" if difference is None else f" ({difference})"
+    return f"decoded again: the recorded text, token for token, with its slots and events{difference_text}"

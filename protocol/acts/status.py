@@ -7,184 +7,196 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analysis.output import headline
-from analysis.output.phases import lasting, phase
-from analysis.rules import full_cache
+from analysis.rules import full_cache_gate, verdict_line
 from protocol import witnesses
-from protocol.evidence.audit import amendment, standing
-from protocol.evidence.audit.standing import Standing
-from protocol.evidence.bytes import files
-from protocol.evidence.lock import closure, lock
-from protocol.evidence.outside import anchors, history
-from protocol.evidence.outside.anchors import Anchor
-from protocol.evidence.outside.history import Gone
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run.registration import PROTOCOL, Registration
-from protocol.locked import drift
-from protocol.running import under_way
-from protocol.running.under_way import UnderWay
+from protocol.evidence.audit import amendment, study_status
+from protocol.evidence.audit.study_status import StudyStatus
+from protocol.evidence.external import anchors, git_history
+from protocol.evidence.external.anchors import Anchor
+from protocol.evidence.external.git_history import MissingRegistrations
+from protocol.evidence.registration import PROTOCOL, Registration
+from protocol.formats import files
+from protocol.formats.progress_display import format_duration, phase
+from protocol.formats.refusals import BadInput
+from protocol.lock import closure, lock
+from protocol.run import run_status
+from protocol.run.run_status import RunStatus
+from protocol.workspace import drift
 
-__all__ = ["Index", "Line", "index", "running"]
+__all__ = ["Index", "IndexEntry", "format_running", "read_index"]
 
-TO_RUN = ("locked", "claimed")
-WAIT = "nothing: it is running"
-OTHERS = ("REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # verdicts besides CONFIRMED
+RUNNABLE_STATES = ("locked", "claimed")
+RUNNING_STEP = "nothing: it is running"
+OTHER_VERDICTS = ("REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # verdicts besides CONFIRMED
 
 
-class Line(NamedTuple):
+class IndexEntry(NamedTuple):
     """A registration as an entry of the index."""
 
-    at: Standing
-    drifted: list[str]  # since the lock, for a study that is still to run
+    status: StudyStatus
+    drift: list[str]  # since the lock, for a study that is still to run
     anchors: list[Anchor]
-    next: str
-    said: str = ""  # for a judged study, as it is printed
-    alone: bool = False  # the study has one model
-    runs: UnderWay | None = None  # an attempt that has not ended
+    next_step: str
+    verdict_line: str = ""  # for a judged study, as it is printed
+    is_single_model: bool = False  # the study has one model
+    attempt: RunStatus | None = None  # an attempt that has not ended
 
     def content(self) -> dict[str, Any]:
         about = {
-            "said": self.said,
-            "drifted": self.drifted,
-            "anchors": anchors.word(self.anchors),
-            "next": self.next,
-            "runs": self.runs and self.runs._asdict() | {"left": self.runs.left},
+            "said": self.verdict_line,
+            "drifted": self.drift,
+            "anchors": anchors.format_anchoring(self.anchors),
+            "next": self.next_step,
+            "runs": self.attempt and self.attempt._asdict() | {"left": self.attempt.seconds_left},
         }
-        return self.at._asdict() | about
+        return self.status._asdict() | about
 
 
 class Index(NamedTuple):
-    registered: list[Line]
-    written: list[Line]  # folders with protocol.toml and nothing else
+    registered: list[IndexEntry]
+    unlocked: list[IndexEntry]  # folders with protocol.toml and nothing else
     counts: dict[str, int]
-    gone: Gone | None  # None for a single registration
+    removed: MissingRegistrations | None  # None for a single registration
 
 
-def index(folder: Path) -> Index:
+def read_index(folder: Path) -> Index:
     """Read the registration in `folder`, or those one level below it. Raises BadInput if there is none."""
-    studies = registrations(folder)
-    surroundings = cache(environment)
+    studies = find_registrations(folder)
+    environment_of_machine = cache(installed_environment)
     with phase("reading the registrations"):
-        lines = [line(study, surroundings) for study in studies]
-    registered = [each for each in lines if each.at.state != "written"]
-    written = [each for each in lines if each.at.state == "written"]
-    gone = None if Registration(folder) in studies else history.gone(folder)
-    return Index(registered, written, count(registered), gone)
+        entries = [read_entry(study, environment_of_machine) for study in studies]
+    registered = [entry for entry in entries if entry.status.state != "written"]
+    unlocked = [entry for entry in entries if entry.status.state == "written"]
+    removed = None if Registration(folder) in studies else git_history.find_missing(folder)
+    return Index(registered, unlocked, count_states(registered), removed)
 
 
-def environment() -> dict[str, Any]:
+def installed_environment() -> dict[str, Any]:
     """Hash what is installed. Takes seconds, and is called only if a study is still to run."""
     with phase("hashing what is installed"):
         return closure.environment()
 
 
-def registrations(folder: Path) -> list[Registration]:
+def find_registrations(folder: Path) -> list[Registration]:
     """Return the registration that `folder` is, or those one level below it, sorted."""
-    if (own := Registration(folder)).known():
-        return [own]
-    below = [study for path in sorted(folder.glob("*/")) if (study := Registration(path)).known()]
+    if (registration := Registration(folder)).is_registration():
+        return [registration]
+    below = [study for path in sorted(folder.glob("*/")) if (study := Registration(path)).is_registration()]
     if not below:
         raise BadInput(f"{folder}: no protocol.toml here or one level below; name a registration")
     return below
 
 
-def line(study: Registration, surroundings: Callable[[], Mapping[str, Any]]) -> Line:
+def read_entry(study: Registration, installed: Callable[[], Mapping[str, Any]]) -> IndexEntry:
     """Read the entry of one registration; any unexpected error in its files makes its state unreadable."""
-    at = standing.standing(study)
+    status = study_status.read_status(study)
     try:
-        return _line(study, at, surroundings)
+        return _read_entry(study, status, installed)
     except Exception as problem:
-        at = standing.unreadable(study, problem)
-        return Line(at, [], [], step(at, []))
+        status = study_status.unreadable_status(study, problem)
+        return IndexEntry(status, [], [], next_step(status, []))
 
 
-def _line(study: Registration, at: Standing, surroundings: Callable[[], Mapping[str, Any]]) -> Line:
+def _read_entry(study: Registration, status: StudyStatus, installed: Callable[[], Mapping[str, Any]]) -> IndexEntry:
     differences: list[str] = []
-    if at.state in TO_RUN:
+    if status.state in RUNNABLE_STATES:
         try:
-            differences = drifted(study, surroundings())
+            differences = find_drift(study, installed())
         except (KeyError, TypeError, AttributeError) as problem:
-            at = at._replace(state="INVALID", why=f"{lock.NAME}: is not a whole lock: {problem!r}")
-    proofs = anchors.verified(study, witnesses.trusted(study)) if at.lock else []
-    anchored = anchors.word(proofs) != "UNANCHORED"
-    judged = study.verdict.content["judged"] if at.state == "judged" else {}
-    runs = under_way.under_way(study) if at.state in TO_RUN else None
-    following = WAIT if runs is not None and runs.pid is not None else step(at, differences, anchored)
-    return Line(at, differences, proofs, following, said(judged), bool(headline.alone(judged)), runs)
+            status = status._replace(state="INVALID", why=f"{lock.NAME}: is not a whole lock: {problem!r}")
+    proofs = anchors.verify_anchors(study, witnesses.make_witnesses(study)) if status.lock else []
+    is_anchored = anchors.format_anchoring(proofs) != "UNANCHORED"
+    judged = study.verdict.content["judged"] if status.state == "judged" else {}
+    attempt = run_status.read_run_status(study) if status.state in RUNNABLE_STATES else None
+    following_step = (
+        RUNNING_STEP if attempt is not None and attempt.pid is not None else next_step(status, differences, is_anchored)
+    )
+    return IndexEntry(
+        status,
+        differences,
+        proofs,
+        following_step,
+        format_verdict(judged),
+        bool(verdict_line.format_single_model(judged)),
+        attempt,
+    )
 
 
-def said(judged: Mapping[str, Any]) -> str:
+def format_verdict(judged: Mapping[str, Any]) -> str:
     """Return the verdict with the model, if there is only one, and whether the full cache passed its gate."""
     if "contrasts" not in judged:
         return str(judged.get("verdict", ""))
-    return headline.line(judged, full_cache.fault(judged))
+    return verdict_line.format_line(judged, full_cache_gate.describe_failure(judged))
 
 
-def running(one: UnderWay) -> str:
+def format_running(attempt: RunStatus) -> str:
     """Return one line about the attempt that is running or was interrupted."""
-    counted = f"{one.recorded:,}" + (f" of {one.lanes:,}" if one.lanes else "") + " lanes recorded"
-    began = datetime.fromtimestamp(one.began).astimezone().isoformat(" ", "minutes")
-    spooled = f"; {one.spool}" if one.spool else ""
-    if one.pid is None:
-        return f"{one.phase} began {began} and no process here runs it now: {counted}{spooled}"
-    new, taken = one.recorded - one.found, (one.last or one.began) - one.began
-    speed = f", {60 * new / taken:,.0f} a minute" if new and taken > 0 else ""
-    left = f", about {lasting(one.left)} left" if one.left else ""
-    return f"{one.phase} runs since {began} as process {one.pid}: {counted}{speed}{left}{spooled}"
+    counted = f"{attempt.recorded:,}" + (f" of {attempt.lanes:,}" if attempt.lanes else "") + " lanes recorded"
+    began = datetime.fromtimestamp(attempt.started_at).astimezone().isoformat(" ", "minutes")
+    spooled = f"; {attempt.spool}" if attempt.spool else ""
+    if attempt.pid is None:
+        return f"{attempt.phase} began {began} and no process here runs it now: {counted}{spooled}"
+    new, seconds = (
+        attempt.recorded - attempt.recorded_before,
+        (attempt.last_record_at or attempt.started_at) - attempt.started_at,
+    )
+    speed = f", {60 * new / seconds:,.0f} a minute" if new and seconds > 0 else ""
+    remaining = f", about {format_duration(attempt.seconds_left)} left" if attempt.seconds_left else ""
+    return f"{attempt.phase} runs since {began} as process {attempt.pid}: {counted}{speed}{remaining}{spooled}"
 
 
-def drifted(study: Registration, environment: Mapping[str, Any]) -> list[str]:
+def find_drift(study: Registration, environment: Mapping[str, Any]) -> list[str]:
     """Return one line for each change for which confirm refuses today, as far as it can be checked without
     torch.
     """
     path = study.folder / PROTOCOL
-    now = {PROTOCOL: files.plain_sha256(path)} if files.there(path) else {}
+    now = {PROTOCOL: files.plain_sha256(path)} if files.exists(path) else {}
     edited = closure.differences({PROTOCOL: study.lock.content["protocol"]["sha256"]}, now)
-    return edited + drift.drifted(study, files.home(), environment)
+    return edited + drift.list_drift(study, files.cache_home(), environment)
 
 
-def step(at: Standing, drifted: Sequence[str], anchored: bool = False) -> str:
+def next_step(status: StudyStatus, drifted: Sequence[str], is_anchored: bool = False) -> str:
     """Return the next step."""
-    if at.state in TO_RUN and drifted:
-        amend = f"; or: kv-prereg amend {at.folder} <new folder> --reason <why>"
-        return "bring back what was locked" + (amend if at.state == "locked" else "")
-    match at.state:
+    if status.state in RUNNABLE_STATES and drifted:
+        amend = f"; or: kv-prereg amend {status.folder} <new folder> --reason <why>"
+        return "bring back what was locked" + (amend if status.state == "locked" else "")
+    match status.state:
         case "written" | "locking":
-            return f"kv-prereg register {at.folder}"
-        case "locked" if at.swept and not at.selected:
-            return f"kv-prereg probe {at.folder}"
-        case "locked" | "claimed" | "sealed" if at.replicates:
-            parent = Path(at.folder).parent.parent / "registrations" / at.replicates
+            return f"kv-prereg register {status.folder}"
+        case "locked" if status.swept and not status.selected:
+            return f"kv-prereg probe {status.folder}"
+        case "locked" | "claimed" | "sealed" if status.replicates:
+            parent = Path(status.folder).parent.parent / "registrations" / status.replicates
             return f"kv-prereg replicate {parent}"
-        case "locked" if at.anatomy not in (None, standing.LABELLED):  # possible only before the claim
-            return f"kv-prereg anatomy {at.folder}"
-        case "locked" if at.randomness == "anchor" and not anchored:
-            return f"kv-prereg anchor {at.folder} lock --witness ots"
-        case "locked" if at.randomness in ("nonce", "beacon"):
-            return f"kv-prereg confirm {at.folder} --value FILE"
+        case "locked" if status.anatomy not in (None, study_status.ANATOMY_JUDGED):  # possible only before the claim
+            return f"kv-prereg anatomy {status.folder}"
+        case "locked" if status.randomness == "anchor" and not is_anchored:
+            return f"kv-prereg anchor {status.folder} lock --witness ots"
+        case "locked" if status.randomness in ("nonce", "beacon"):
+            return f"kv-prereg confirm {status.folder} --value FILE"
         case "locked" | "claimed" | "sealed":
-            return f"kv-prereg confirm {at.folder}"
+            return f"kv-prereg confirm {status.folder}"
         case "judged" | "INVALID" | "cannot tell":
-            return f"kv-prereg audit {at.folder}"
+            return f"kv-prereg audit {status.folder}"
         case "withdrawn":
             return "nothing: it stays as it is"
         case "amended":
-            after = amendment.successor(Registration(Path(at.folder)))
-            if after is None:
-                return f"bring back the registration with the lock {at.amended}"
-            return f"kv-prereg status {Path(at.folder).parent / after.name}"
+            successor = amendment.find_successor(Registration(Path(status.folder)))
+            if successor is None:
+                return f"bring back the registration with the lock {status.amended}"
+            return f"kv-prereg status {Path(status.folder).parent / successor.name}"
 
 
-def count(registered: Sequence[Line]) -> dict[str, int]:
+def count_states(registered: Sequence[IndexEntry]) -> dict[str, int]:
     """Count the registrations by verdict and by the other states that an index must not hide."""
-    judged = [one for one in registered if one.at.state == "judged"]
-    words = Counter(one.at.verdict for one in judged)
-    states = Counter(one.at.state for one in registered)
+    judged = [entry for entry in registered if entry.status.state == "judged"]
+    words = Counter(entry.status.verdict for entry in judged)
+    states = Counter(entry.status.state for entry in registered)
     return {
         "registered": len(registered),
         "judged": len(judged),
-        **{word: words[word] for word in ("CONFIRMED", *OTHERS)},
-        "one_model": sum(one.at.verdict == "CONFIRMED" and one.alone for one in judged),
+        **{word: words[word] for word in ("CONFIRMED", *OTHER_VERDICTS)},
+        "one_model": sum(entry.status.verdict == "CONFIRMED" and entry.is_single_model for entry in judged),
         **{state: states[state] for state in ("amended", "withdrawn", "INVALID", "cannot tell")},
         "locked": states["locked"] + states["locking"],
         "unfinished": states["claimed"] + states["sealed"],

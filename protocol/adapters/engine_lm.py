@@ -20,25 +20,25 @@ from lm_eval.api.model import LM
 import policies
 from policies.structure import structure
 from protocol import engine
-from protocol.evidence.bytes import canonical
-from protocol.evidence.bytes.fields import Fault
-from protocol.evidence.bytes.files import home
-from protocol.evidence.refusals import BadInput, hint
-from protocol.layers.kinds import evictable
+from protocol.formats import canonical
+from protocol.formats.fields import Fault
+from protocol.formats.files import cache_home
+from protocol.formats.refusals import BadInput, suggest
+from protocol.layers.layer_kinds import evictable
 from protocol.models.load import load
-from protocol.plan.budget import ABudget, Budget
+from protocol.plan.budget import Budget, BudgetKind
 
 __all__ = ["LABEL", "EngineLM", "cut"]
 
 LABEL = "exploratory: nothing was registered"
 ARGUMENTS = ("model", "policy", "set", "budget", "query", "seed", "dtype", "log")
-OF_THE_HARNESS = ("batch_size", "max_batch_size", "device")
+HARNESS_ARGUMENTS = ("batch_size", "max_batch_size", "device")
 # Supported generation arguments of a request; any other is refused.
-ASKED = ("until", "max_gen_toks", "do_sample", "temperature", "top_p")
-LONGEST = 256  # new tokens if a task sets no number, as in the harness's models
+GENERATION_ARGUMENTS = ("until", "max_gen_toks", "do_sample", "temperature", "top_p")
+DEFAULT_NEW_TOKENS = 256  # new tokens if a task sets no number, as in the harness's models
 
 
-class Held(NamedTuple):
+class RequestMemory(NamedTuple):
     """The memory use of one request. Slots per KV head and layer."""
 
     prompt_tokens: int
@@ -51,7 +51,7 @@ class Held(NamedTuple):
     events: tuple[tuple[int, int, int], ...]
 
 
-class Asked(NamedTuple):
+class GenerationSettings(NamedTuple):
     """The generation settings that requests share to be decoded in one batch."""
 
     max_new_tokens: int
@@ -66,81 +66,81 @@ class EngineLM(LM):  # type: ignore[misc]
     keys do not include the policy, so that one policy would get the answers of another.
     """
 
-    def __init__(self, model: str = "", **given: Any):
+    def __init__(self, model: str = "", **arguments: Any):
         super().__init__()
         if not model:
             raise BadInput("model_args: model: is missing; write model=chain-llama, or another source")
-        for name in given:
-            if name not in (*ARGUMENTS, *OF_THE_HARNESS):
-                raise BadInput(f"model_args: {name}: is unknown; {hint(name, ARGUMENTS)}")
-        name, settings = str(given.get("policy", "full")), given.get("set") or {}
+        for name in arguments:
+            if name not in (*ARGUMENTS, *HARNESS_ARGUMENTS):
+                raise BadInput(f"model_args: {name}: is unknown; {suggest(name, ARGUMENTS)}")
+        name, settings = str(arguments.get("policy", "full")), arguments.get("set") or {}
         if not isinstance(settings, Mapping):
-            raise BadInput(
-                'model_args: set: is no object; write {"scoring.window": 64} within JSON model_args'
-            )
+            raise BadInput('model_args: set: is no object; write {"scoring.window": 64} within JSON model_args')
         try:
             self.policy = policies.get(name, settings)
         except (ValueError, KeyError) as refusal:
             raise BadInput(f"model_args: {refusal}") from None
-        if self.policy.evicts and self.policy.decoding.asks:
+        if self.policy.evicts and self.policy.decoding.extra_prompt:
             raise BadInput(
                 f"model_args: policy: {name} asks something beside the problem, and the harness writes the "
                 "prompt; set decoding.asked to false, or take another policy"
             )
-        self.budget = _budget(given.get("budget"), self.policy.evicts)
-        self.query, self.seed = _count(given, "query"), _count(given, "seed")
-        self.lanes = _lanes(given.get("batch_size"))
-        self.log = Path(given["log"]) if given.get("log") else None
+        self.budget = _budget(arguments.get("budget"), self.policy.evicts)
+        self.query, self.seed = _count(arguments, "query"), _count(arguments, "seed")
+        self.lanes = _lanes(arguments.get("batch_size"))
+        self.log = Path(arguments["log"]) if arguments.get("log") else None
         if self.log is not None and self.log.exists():
             raise BadInput(f"model_args: log: {self.log} exists; name a new file")
-        dtype, device = str(given.get("dtype", "float32")), _device(given.get("device"))
-        self.loaded = load(model, home(), dtype=dtype, device=device)
-        self.held: list[Held] = []
+        dtype, device = str(arguments.get("dtype", "float32")), _device(arguments.get("device"))
+        self.loaded = load(model, cache_home(), dtype=dtype, device=device)
+        self.memories: list[RequestMemory] = []
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         """Return the texts, cut at the first of their `until` strings, in the order of the requests."""
-        together: dict[Asked, list[int]] = {}
-        for place, request in enumerate(requests):
-            together.setdefault(self._asked(request.args[1]), []).append(place)
+        groups: dict[GenerationSettings, list[int]] = {}
+        for index, request in enumerate(requests):
+            groups.setdefault(self._read_settings(request.args[1]), []).append(index)
         texts = [""] * len(requests)
-        for asked, places in together.items():
-            prompts = [self._prompt(requests[place].args[0], asked.max_new_tokens) for place in places]
-            ran = engine.run(
-                replace(self.loaded, stop_ids=self.loaded.stop_ids | asked.stop_ids),
+        for settings, indices in groups.items():
+            prompts = [self._prompt(requests[index].args[0], settings.max_new_tokens) for index in indices]
+            result = engine.run(
+                replace(self.loaded, stop_ids=self.loaded.stop_ids | settings.stop_ids),
                 [
-                    engine.Request(str(place), prompt, (self._lane(place, prompt),))
-                    for place, prompt in zip(places, prompts, strict=True)
+                    engine.Request(str(index), prompt, (self._lane(index, prompt),))
+                    for index, prompt in zip(indices, prompts, strict=True)
                 ],
-                max_new_tokens=asked.max_new_tokens,
-                temperature=asked.temperature,
-                top_p=asked.top_p,
+                max_new_tokens=settings.max_new_tokens,
+                temperature=settings.temperature,
+                top_p=settings.top_p,
                 max_concurrent=self.lanes,
             )
-            for place, prompt, answers in zip(places, prompts, ran.answers, strict=True):
+            for index, prompt, answers in zip(indices, prompts, result.answers, strict=True):
                 outcome = answers.outcomes[0]
                 if isinstance(outcome, engine.LaneFailure):
                     raise BadInput(
-                        f"request {place}: failed: {outcome.reason}; the harness has no value for an answer "
+                        f"request {index}: failed: {outcome.reason}; the harness has no value for an answer "
                         "that is not there, so nothing is scored: choose another budget"
                     )
                 text = self.loaded.tokenizer.decode(outcome.token_ids, skip_special_tokens=True)
-                texts[place] = cut(text, _until(requests[place].args[1]))
-                self._note(place, prompt, outcome, texts[place])
+                texts[index] = cut(text, _until(requests[index].args[1]))
+                self._record(index, prompt, outcome, texts[index])
         return texts
 
     def get_model_info(self) -> dict[str, Any]:
         """Return what the harness adds to its results: the policy, and the memory use over all requests."""
-        held = self.held
-        memory: dict[str, Any] = {"requests": len(held)}
-        if held:
+        memories = self.memories
+        memory: dict[str, Any] = {"requests": len(memories)}
+        if memories:
             memory |= {
-                "mean_slots": sum(one.mean_slots for one in held) / len(held),
-                "peak_slots": max(one.peak_slots for one in held),
-                "mean_bytes": sum(one.mean_bytes for one in held) // len(held),
-                "state_bytes": max(one.state_bytes for one in held),
-                "mean_prompt_tokens": sum(one.prompt_tokens for one in held) / len(held),
-                "events": sum(len(one.events) for one in held),
-                "never_evicted": sum(all(after >= before for _, before, after in one.events) for one in held),
+                "mean_slots": sum(request_memory.mean_slots for request_memory in memories) / len(memories),
+                "peak_slots": max(request_memory.peak_slots for request_memory in memories),
+                "mean_bytes": sum(request_memory.mean_bytes for request_memory in memories) // len(memories),
+                "state_bytes": max(request_memory.state_bytes for request_memory in memories),
+                "mean_prompt_tokens": sum(request_memory.prompt_tokens for request_memory in memories) / len(memories),
+                "events": sum(len(request_memory.events) for request_memory in memories),
+                "never_evicted": sum(
+                    all(after >= before for _, before, after in request_memory.events) for request_memory in memories
+                ),
             }
         about = {
             "label": LABEL,
@@ -174,9 +174,7 @@ class EngineLM(LM):  # type: ignore[misc]
     def chat_template(self, chat_template: bool | str = False) -> str:
         return str(self.loaded.tokenizer.chat_template or "") if chat_template else ""
 
-    def apply_chat_template(
-        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
-    ) -> str:
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         if self.loaded.tokenizer.chat_template is None:
             raise BadInput(f"apply_chat_template: {self.loaded.name} has no chat template; leave it out")
         return str(
@@ -188,111 +186,107 @@ class EngineLM(LM):  # type: ignore[misc]
             )
         )
 
-    def _asked(self, given: Mapping[str, Any]) -> Asked:
-        for name, value in given.items():
-            if name not in ASKED and value is not None:
-                raise BadInput(f"gen_kwargs: {name}: is unknown to the engine; it takes {', '.join(ASKED)}")
-        samples = bool(given.get("do_sample", False)) or "do_sample" not in given
-        temperature = float(given.get("temperature") or 0) if samples else 0.0
-        ends = (self.loaded.tokenizer(text, add_special_tokens=False)["input_ids"] for text in _until(given))
-        alone = frozenset(ids[0] for ids in ends if len(ids) == 1)
-        top_p = given.get("top_p")
-        return Asked(
-            int(given.get("max_gen_toks") or LONGEST),
+    def _read_settings(self, arguments: Mapping[str, Any]) -> GenerationSettings:
+        for name, value in arguments.items():
+            if name not in GENERATION_ARGUMENTS and value is not None:
+                raise BadInput(
+                    f"gen_kwargs: {name}: is unknown to the engine; it takes {', '.join(GENERATION_ARGUMENTS)}"
+                )
+        samples = bool(arguments.get("do_sample", False)) or "do_sample" not in arguments
+        temperature = float(arguments.get("temperature") or 0) if samples else 0.0
+        ends = (self.loaded.tokenizer(text, add_special_tokens=False)["input_ids"] for text in _until(arguments))
+        stop_ids = frozenset(ids[0] for ids in ends if len(ids) == 1)
+        top_p = arguments.get("top_p")
+        return GenerationSettings(
+            int(arguments.get("max_gen_toks") or DEFAULT_NEW_TOKENS),
             temperature,
             1.0 if top_p is None else float(top_p),
-            alone,
+            stop_ids,
         )
 
     def _prompt(self, text: str, max_new_tokens: int) -> engine.Prompt:
         tokenizer = self.loaded.tokenizer
-        marked = tokenizer.bos_token is not None and text.startswith(tokenizer.bos_token)
-        ids = tuple(tokenizer(text, add_special_tokens=not marked)["input_ids"])
-        most = getattr(self.loaded.network.config, "max_position_embeddings", None)
-        if most is not None and len(ids) + max_new_tokens > most:
+        has_bos = tokenizer.bos_token is not None and text.startswith(tokenizer.bos_token)
+        ids = tuple(tokenizer(text, add_special_tokens=not has_bos)["input_ids"])
+        max_positions = getattr(self.loaded.network.config, "max_position_embeddings", None)
+        if max_positions is not None and len(ids) + max_new_tokens > max_positions:
             raise BadInput(
-                f"prompt: {len(ids)} tokens and {max_new_tokens} new ones exceed the {most} positions of "
+                f"prompt: {len(ids)} tokens and {max_new_tokens} new ones exceed the {max_positions} positions of "
                 f"{self.loaded.name}; it is not cut: choose shorter problems"
             )
         if self.query >= len(ids):
             raise BadInput(f"model_args: query: {self.query} tokens of a prompt of {len(ids)}; name fewer")
-        inside = len(ids) - self.query
-        return engine.Prompt(ids[:inside], ids[inside:])
+        n_context = len(ids) - self.query
+        return engine.Prompt(ids[:n_context], ids[n_context:])
 
-    def _lane(self, place: int, prompt: engine.Prompt) -> engine.Lane:
-        slots = None if self.budget is None else self.budget.of(len(prompt.context))
-        return engine.Lane(str(place), self.policy, slots, self.seed)
+    def _lane(self, index: int, prompt: engine.Prompt) -> engine.Lane:
+        slots = None if self.budget is None else self.budget.count_slots(len(prompt.context))
+        return engine.Lane(str(index), self.policy, slots, self.seed)
 
-    def _note(self, place: int, prompt: engine.Prompt, outcome: engine.Outcome, text: str) -> None:
+    def _record(self, index: int, prompt: engine.Prompt, outcome: engine.Outcome, text: str) -> None:
         config = self.loaded.network.config
         heads = evictable(config) * config.num_key_value_heads
-        slots = None if self.budget is None else self.budget.of(len(prompt.context))
-        held = Held(
+        slots = None if self.budget is None else self.budget.count_slots(len(prompt.context))
+        memory = RequestMemory(
             prompt_tokens=len(prompt.context) + len(prompt.query),
             tokens=len(outcome.token_ids),
             budget=slots,
-            mean_slots=sum(outcome.held) / len(outcome.held) / heads,
-            peak_slots=max(outcome.held) / heads,
+            mean_slots=sum(outcome.slots) / len(outcome.slots) / heads,
+            peak_slots=max(outcome.slots) / heads,
             mean_bytes=sum(outcome.allocated) // len(outcome.allocated),
             state_bytes=outcome.state_bytes,
             events=outcome.events,
         )
-        self.held.append(held)
+        self.memories.append(memory)
         if self.log is not None:
-            asked = canonical.digest([list(prompt.context), list(prompt.query)])
-            line = {"request": place, "prompt": asked, **held._asdict(), "text": text}
+            prompt_digest = canonical.digest([list(prompt.context), list(prompt.query)])
+            line = {"request": index, "prompt": prompt_digest, **memory._asdict(), "text": text}
             with self.log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def cut(text: str, until: Sequence[str]) -> str:
     """Return the text before the first of the strings."""
-    places = [at for end in until if (at := text.find(end)) >= 0]
-    return text[: min(places)] if places else text
+    positions = [position for end in until if (position := text.find(end)) >= 0]
+    return text[: min(positions)] if positions else text
 
 
-def _until(given: Mapping[str, Any]) -> list[str]:
+def _until(arguments: Mapping[str, Any]) -> list[str]:
     """Return the stop strings without empty ones, which end every text at its start, as the harness does."""
-    until = given.get("until") or []
+    until = arguments.get("until") or []
     return [end for end in ([until] if isinstance(until, str) else until) if end]
 
 
-def _budget(given: Any, evicts: bool) -> Budget | None:
-    if given is None:
+def _budget(value: Any, evicts: bool) -> Budget | None:
+    if value is None:
         if evicts:
-            raise BadInput(
-                "model_args: budget: is missing; write slots, as budget=64, or a share, as budget=0.3"
-            )
+            raise BadInput("model_args: budget: is missing; write slots, as budget=64, or a share, as budget=0.3")
         return None
     if not evicts:
         raise BadInput("model_args: budget: the policy never evicts; leave it out")
     try:
-        budget = ABudget().read(Decimal(str(given)) if isinstance(given, float) else given, "budget")
+        budget = BudgetKind().read(Decimal(str(value)) if isinstance(value, float) else value, "budget")
     except Fault as fault:
-        raise BadInput(f"model_args: {fault.written}") from None
+        raise BadInput(f"model_args: {fault.author_message}") from None
     if budget.of_full is not None:
-        raise BadInput(
-            "model_args: budget: a share of the full cache's use is measured by a study; write slots"
-        )
+        raise BadInput("model_args: budget: a share of the full cache's use is measured by a study; write slots")
     if budget.in_bytes:
-        raise BadInput(
-            f"model_args: budget: {budget} is divided by the bytes of an arm's slot by a study; write slots"
-        )
+        raise BadInput(f"model_args: budget: {budget} is divided by the bytes of an arm's slot by a study; write slots")
     return budget
 
 
-def _count(given: Mapping[str, Any], name: str) -> int:
-    value = given.get(name, 0)
+def _count(arguments: Mapping[str, Any], name: str) -> int:
+    value = arguments.get(name, 0)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise BadInput(f"model_args: {name}: {value!r} is no whole number from 0 on")
     return value
 
 
-def _device(given: Any) -> str:
+def _device(requested: Any) -> str:
     """Return the device. The harness requests cuda:0 by default, also on machines without it; then it is the
     CPU.
     """
-    name = str(given or "cpu")
+    name = str(requested or "cpu")
     return "cpu" if name.startswith("cuda") and not torch.cuda.is_available() else name
 
 

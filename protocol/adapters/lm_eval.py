@@ -20,8 +20,8 @@ Exit status: 0 the harness ran; 2 refused in one line, or by the harness itself.
 import sys
 from importlib.util import find_spec
 
-from protocol.evidence.bytes.shown import put
-from protocol.evidence.refusals import BadInput, Refusal
+from protocol.formats.escape import print_escaped
+from protocol.formats.refusals import BadInput, Refusal
 
 __all__ = ["NAME", "main", "register"]
 
@@ -30,7 +30,7 @@ NAME = "kv-prereg"
 
 def main() -> int:
     if sys.argv[1:] in ([], ["--help"], ["-h"]):
-        put(__doc__ or "", sys.stdout)
+        print_escaped(__doc__ or "", sys.stdout)
         return 0
     try:
         register()
@@ -38,7 +38,7 @@ def main() -> int:
 
         cli_evaluate()
     except Refusal as refusal:
-        put(f"{type(refusal).__name__}: {refusal}", sys.stderr)
+        print_escaped(f"{type(refusal).__name__}: {refusal}", sys.stderr)
         return refusal.exit_status
     return 0
 

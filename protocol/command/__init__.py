@@ -1,21 +1,21 @@
 """What all commands share: options, one-line refusals and exit statuses.
 
-May import: analysis.output, protocol.texts, protocol.witnesses, protocol.evidence.
+May import: analysis.output, protocol.messages, protocol.witnesses, protocol.evidence.
 """
 
-from protocol.command.answering import STATUS, answer, say, tell
-from protocol.command.options import Options, Trust, folder, identity, parser, trust, trusted
+from protocol.command.options import Options, Trust, add_folder, add_identity, add_trust, make_parser, trusted_witnesses
+from protocol.command.reporting import EXIT_STATUS, execute, print_notice, print_result
 
 __all__ = [
-    "STATUS",
+    "EXIT_STATUS",
     "Options",
     "Trust",
-    "answer",
-    "folder",
-    "identity",
-    "parser",
-    "say",
-    "tell",
-    "trust",
-    "trusted",
+    "add_folder",
+    "add_identity",
+    "add_trust",
+    "execute",
+    "make_parser",
+    "print_notice",
+    "print_result",
+    "trusted_witnesses",
 ]

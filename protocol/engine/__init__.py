@@ -5,16 +5,16 @@ psutil, torch, transformers.
 """
 
 from protocol.engine.decode import run
-from protocol.engine.lanes import Answers, Doing, Lane, LaneFailure, Model, Outcome, Prompt, Request, Run
 from protocol.engine.max_concurrent import max_concurrent_lanes
+from protocol.engine.run_types import Answers, Lane, LaneFailure, Model, Outcome, Progress, Prompt, Request, Run
 
 __all__ = [
     "Answers",
-    "Doing",
     "Lane",
     "LaneFailure",
     "Model",
     "Outcome",
+    "Progress",
     "Prompt",
     "Request",
     "Run",

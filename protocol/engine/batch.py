@@ -8,20 +8,20 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from policies import Rows, State
+from policies import AttentionRows, State
 from protocol.engine import merging, sampling
 from protocol.engine.attention.kernels import PADDED, Attention
-from protocol.engine.events import Events
-from protocol.engine.forking import Fork, Forked
-from protocol.engine.forms import Form
+from protocol.engine.batch_rows import BatchObserver, BatchRow, RecentQueries, build_outcome, build_step
+from protocol.engine.eviction import EvictingBatch
 from protocol.engine.lane_memory import Memory
-from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome
-from protocol.engine.rows import BatchObserver, Recent, Row, outcome, step_of
+from protocol.engine.prefill_fan_out import Fork, ForkedRequest
+from protocol.engine.run_types import Lane, LaneFailure, Model, Outcome
 from protocol.engine.sampling import Draw
-from protocol.engine.slots import Cached, Pool, shapes
+from protocol.engine.slots import CachedSlots, Pool, lane_shapes
+from protocol.engine.storage_formats import StorageFormat
 
 
-class Batch(Events):
+class Batch(EvictingBatch):
     """The rows and their slots. `on_done` is called for every lane that leaves."""
 
     def __init__(
@@ -32,107 +32,106 @@ class Batch(Events):
         top_p: float,
         first_event: int,
         marks: frozenset[int],
-        forms: Mapping[State, Form],
-        done: Callable[[Row, Outcome | LaneFailure], None],
+        storage_formats: Mapping[State, StorageFormat],
+        on_done: Callable[[BatchRow, Outcome | LaneFailure], None],
         attention: Attention = PADDED,
     ) -> None:
         super().__init__(model, max_new_tokens, first_event, marks, attention)
         self.temperature = temperature
         self.top_p = top_p
-        self.forms = forms
-        self.done = done
-        self.recents: dict[int, Recent] = {}
+        self.storage_formats = storage_formats
+        self.on_done = on_done
+        self.recent_queries: dict[int, RecentQueries] = {}
         self.forwards = 0
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[BatchRow]:
         """All decoding lanes, in the order of a forward pass."""
         return [row for pool in self.slots.pools.values() for row in pool.members]
 
-    def join(self, forked: Forked, forks: Sequence[Fork]) -> None:
+    def join(self, forked: ForkedRequest, forks: Sequence[Fork]) -> None:
         """Add lanes of one problem: copy their slots, feed the query, choose the first token."""
         request = forked.request
-        newcomers: dict[Pool[Row], list[tuple[Row, Fork]]] = {}
+        newcomers: dict[Pool[BatchRow], list[tuple[BatchRow, Fork]]] = {}
         for fork in forks:
             wait = max(0, self.first_event - 1)
             room = self.room(fork.lane, fork.counts, len(request.prompt.query), wait)
-            masked = fork.given is not None and fork.given.masks
-            form = self.forms[fork.lane.policy.state]
-            sizes = form.sizes(forked.keys[0])
-            shape = shapes(fork.counts, room, masked=masked, sizes=sizes)
-            pool = self.slots.pool(shape, forked.keys, form)
-            seen, now = len(request.prompt.context), perf_counter()
-            before, after = seen * fork.counts.numel(), int(fork.counts.sum())
-            events = [(0, before, after)] if fork.lane.policy.evicts else []
-            granted = [fork.granted] * len(events)
-            row = Row(
-                request, fork.number, fork.lane, fork.memory, pool, seen, self.forwards, now, events, granted
+            has_masked = fork.lane_prefill is not None and fork.lane_prefill.has_masked
+            storage = self.storage_formats[fork.lane.policy.state]
+            sizes = storage.sizes(forked.keys[0])
+            shape = lane_shapes(fork.counts, room, masked=has_masked, sizes=sizes)
+            pool = self.slots.pool(shape, forked.keys, storage)
+            n_fed, now = len(request.prompt.context), perf_counter()
+            slots_before, slots_after = n_fed * fork.counts.numel(), int(fork.counts.sum())
+            events = [(0, slots_before, slots_after)] if fork.lane.policy.evicts else []
+            budgets = [fork.granted] * len(events)
+            row = BatchRow(
+                request, fork.number, fork.lane, fork.memory, pool, n_fed, self.forwards, now, events, budgets
             )
-            row.behind = 0 if fork.given is None else seen - fork.given.position
+            row.position_lag = 0 if fork.lane_prefill is None else n_fed - fork.lane_prefill.position
             row.parked = fork.parked
             row.count_state()
             windows = forked.windows if fork.windows is None else fork.windows
-            tokens = seen + len(request.prompt.query) + self.max_new_tokens
-            row.window_bytes = self.windows.join(row, windows, seen, tokens)
+            tokens = n_fed + len(request.prompt.query) + self.max_new_tokens
+            row.window_bytes = self.windows.join(row, windows, n_fed, tokens)
             newcomers.setdefault(pool, []).append((row, fork))
         spans = []
-        for pool, arrived in newcomers.items():
-            places = pool.admit([row for row, _ in arrived])
-            for place, (_, fork) in zip(places, arrived, strict=True):
-                own = fork.given or forked
-                hidden = fork.given.hidden if fork.given else [None] * len(fork.kept)
-                for layer, kept in enumerate(fork.kept):
+        for pool, additions in newcomers.items():
+            indices = pool.admit([row for row, _ in additions])
+            for index, (_, fork) in zip(indices, additions, strict=True):
+                source = fork.lane_prefill or forked
+                hidden = fork.lane_prefill.hidden if fork.lane_prefill else [None] * len(fork.masks)
+                for layer, mask in enumerate(fork.masks):
                     if fork.stored is not None:
                         coded = fork.stored[layer]
                     else:
-                        fed = Cached(own.keys[layer], own.values[layer])
-                        at = torch.arange(kept.shape[-1], device=kept.device).expand(kept.shape)
-                        cached = merging.of_layer(fork.merging, layer, fed, at, self.rotation)
-                        coded = cached._replace(values=pool.form.encoded(layer, cached.values))
-                    pool.fill(place, layer, coded, kept, fork.counts[layer], hidden[layer])
-            spans.append((pool, places.start, places.stop))
+                        computed = CachedSlots(source.keys[layer], source.values[layer])
+                        positions = torch.arange(mask.shape[-1], device=mask.device).expand(mask.shape)
+                        cached = merging.merge_layer(fork.merging, layer, computed, positions, self.rotation)
+                        coded = cached._replace(values=pool.storage.encode(layer, cached.values))
+                    pool.fill(index, layer, coded, mask, fork.counts[layer], hidden[layer])
+            spans.append((pool, indices.start, indices.stop))
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
-        self.hold_queries()
-        self.measure(rows)
-        given = {fork.number: fork.given or forked for fork in forks}
-        logits = torch.stack([given[row.number].logits for row in rows])
+        self.regroup_recent_queries()
+        self.record_usage(rows)
+        sources = {fork.number: fork.lane_prefill or forked for fork in forks}
+        logits = torch.stack([sources[row.number].logits for row in rows])
         if request.prompt.query:
             logits = self.feed(spans, torch.tensor(request.prompt.query).expand(len(rows), -1))
-            rows, logits = self.remaining(rows, logits)
-        self.accept(rows, logits)
+            rows, logits = self.drop_left(rows, logits)
+        self.choose_tokens(rows, logits)
 
-    def hold_queries(self) -> None:
-        """Regroup the buffers of recent queries after lanes joined or left: one buffer for each window width.
-        """
-        owners: dict[int, dict[Row, Memory]] = {}
+    def regroup_recent_queries(self) -> None:
+        """Regroup the buffers of recent queries after lanes joined or left: one buffer for each window width."""
+        owners: dict[int, dict[BatchRow, Memory]] = {}
         for row in self.rows:
             if row.memory is not None and row.memory.recent is not None:
                 owners.setdefault(row.memory.recent.shape[2], {})[row] = row.memory
-        recents = {}
+        recent_queries = {}
         for width, memories in owners.items():
             like = next(iter(memories.values())).recent
             assert like is not None
-            recents[width] = self.recents.get(width) or Recent(like)
-            recents[width].hold(memories)
-        self.recents = recents
+            recent_queries[width] = self.recent_queries.get(width) or RecentQueries(like)
+            recent_queries[width].assign(memories)
+        self.recent_queries = recent_queries
 
     def step(self) -> None:
         """Feed every lane its last token and choose the next one."""
         spans = [(pool, 0, len(pool.members)) for pool in self.slots.pools.values()]
         rows = self.rows
         logits = self.feed(spans, torch.tensor([row.token_ids[-1] for row in rows])[:, None])
-        self.accept(*self.remaining(rows, logits))
+        self.choose_tokens(*self.drop_left(rows, logits))
 
-    def feed(self, spans: Sequence[tuple[Pool[Row], int, int]], token_ids: Tensor) -> Tensor:
+    def feed(self, spans: Sequence[tuple[Pool[BatchRow], int, int]], token_ids: Tensor) -> Tensor:
         """Return logits [lane, vocabulary] after token_ids [lane, t]; evicts where due and records cache
         sizes.
         """
         network, new = self.model.network, token_ids.shape[1]
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
-        starts = torch.tensor([row.seen - row.behind for row in rows])
+        starts = torch.tensor([row.n_fed - row.position_lag for row in rows])
         heads = network.config.num_attention_heads
-        steps = [step_of(*span, new, heads) for span in spans]
-        observer = BatchObserver(steps, self.windows.forward(rows, [row.seen for row in rows], new))
+        steps = [build_step(*span, new, heads) for span in spans]
+        observer = BatchObserver(steps, self.windows.build_forward(rows, [row.n_fed for row in rows], new))
         output = network(
             input_ids=token_ids.to(network.device),
             position_ids=(starts[:, None] + torch.arange(new)).to(network.device),
@@ -142,63 +141,63 @@ class Batch(Events):
         )
         self.forwards += 1
         for step in observer.steps:
-            step.end()
-        self.remember(observer, rows)
+            step.commit()
+        self.update_memories(observer, rows)
         for row in rows:
-            row.seen += new
+            row.n_fed += new
         last: Tensor = output.logits[:, -1]
         self.refuse_non_finite(rows, last)
-        self.fire(self.remaining(rows, last)[0])
-        self.measure(rows)
+        self.evict_due(self.drop_left(rows, last)[0])
+        self.record_usage(rows)
         return last
 
-    def refuse_non_finite(self, rows: Sequence[Row], logits: Tensor) -> None:
+    def refuse_non_finite(self, rows: Sequence[BatchRow], logits: Tensor) -> None:
         """Fail lanes without a usable next token, before a policy sees their cache."""
-        usable = sampling.usable(logits).tolist()
+        usable = sampling.is_usable(logits).tolist()
         if all(usable):
             return
-        faulty = (row for row, fine in zip(rows, usable, strict=True) if not fine)
-        self.dismiss({row: LaneFailure(f"{sampling.UNUSABLE} at decode step {row.step}") for row in faulty})
+        faulty = (row for row, is_finite in zip(rows, usable, strict=True) if not is_finite)
+        self.remove({row: LaneFailure(f"{sampling.NON_FINITE_LOGITS} at decode step {row.step}") for row in faulty})
 
-    def remember(self, observer: BatchObserver, rows: Sequence[Row]) -> None:
+    def update_memories(self, observer: BatchObserver, rows: Sequence[BatchRow]) -> None:
         """Fold the observations of a forward pass into the memories of the lanes."""
         for step in observer.steps:
-            members = step.pool.members[step.own]
+            members = step.pool.members[step.pool_slice]
             for watch in step.watches:
-                weights, logits = watch.all_weights(), watch.all_logits()
+                weights, logits = watch.stack_weights(), watch.stack_logits()
                 for index, lane in enumerate(watch.lanes):
                     memory = members[lane].memory
                     assert memory is not None
-                    slots = int(step.pool.lengths[:, step.places[lane]].max())
-                    seen = members[lane].seen
-                    read = Rows(
+                    slots = int(step.pool.lengths[:, step.indices[lane]].max())
+                    n_fed = members[lane].n_fed
+                    attention = AttentionRows(
                         weights[:, index, ..., :slots],
                         watch.layers[0],
-                        seen,
-                        seen + step.new,
+                        n_fed,
+                        n_fed + step.new,
                         step.pool.heads,
-                        seen >= memory.prompt,
+                        n_fed >= memory.prompt,
                         None if logits is None else logits[:, index, ..., :slots],
                     )
-                    memory.add(read, watch.layers)
-            if step.shown:
-                keys, values, queries = step.all_fed()
-                for index, lane in enumerate(step.shown):
+                    memory.add_attention(attention, watch.layers)
+            if step.fed_lanes:
+                keys, values, queries = step.stack_fed()
+                for index, lane in enumerate(step.fed_lanes):
                     memory = members[lane].memory
                     assert memory is not None
-                    memory.take(keys[:, index], values[:, index], queries[:, index], members[lane].seen)
-            if step.noted:
-                queries = step.all_queries()
-                for recent in self.recents.values():
-                    own = [index for index, lane in enumerate(step.noted) if members[lane] in recent.places]
-                    alone = len(own) == len(step.noted)
-                    keepers = [members[step.noted[index]] for index in own]
-                    if keepers:
-                        recent.note(keepers, queries if alone else queries[:, own])
+                    memory.add_fed(keys[:, index], values[:, index], queries[:, index], members[lane].n_fed)
+            if step.query_lanes:
+                queries = step.stack_queries()
+                for recent in self.recent_queries.values():
+                    selected = [index for index, lane in enumerate(step.query_lanes) if members[lane] in recent.indices]
+                    all_selected = len(selected) == len(step.query_lanes)
+                    owners = [members[step.query_lanes[index]] for index in selected]
+                    if owners:
+                        recent.add(owners, queries if all_selected else queries[:, selected])
         for layer, hidden in observer.hidden.items():
-            for row, own in zip(rows, hidden, strict=True):
+            for row, selected in zip(rows, hidden, strict=True):
                 if row.memory is not None and row.memory.traces:
-                    row.memory.see(layer, own)
+                    row.memory.add_hidden(layer, selected)
 
     def room(self, lane: Lane, counts: Tensor, query: int = 0, wait: int = 0) -> int:
         """Return the number of slots that each head of a lane may append before its next eviction step, if
@@ -207,54 +206,54 @@ class Batch(Events):
         query: tokens fed at once before the first new one. wait: steps by which the first eviction may be
         delayed.
         """
-        most, cadence = query + self.max_new_tokens, lane.policy.cadence
+        limit, cadence = query + self.max_new_tokens, lane.policy.cadence
         if cadence.interval is None or lane.budget is None:
-            return most
-        below = max(0, cadence.most(lane.budget) - int(counts.sum()) // counts.numel())
-        return min(most, below + query + wait + cadence.interval)
+            return limit
+        free = max(0, cadence.largest_budget(lane.budget) - int(counts.sum()) // counts.numel())
+        return min(limit, free + query + wait + cadence.interval)
 
-    def measure(self, rows: Sequence[Row]) -> None:
+    def record_usage(self, rows: Sequence[BatchRow]) -> None:
         """Record the slots in use and the allocated bytes of the lanes that were fed."""
-        fed = set(rows)
+        fed_rows = set(rows)
         total = self.windows.bytes()
         for pool in self.slots.pools.values():
             size = pool.bytes()
             total += size
-            share = size // pool.places
-            for row, held in zip(pool.members, pool.held(), strict=True):
-                if row in fed:
-                    row.held.append(held)
+            share = size // pool.size
+            for row, n_slots in zip(pool.members, pool.slot_counts(), strict=True):
+                if row in fed_rows:
+                    row.slots.append(n_slots)
                     row.allocated.append(share + row.window_bytes)
         self.peak_bytes = max(self.peak_bytes, total)
 
-    def remaining(self, rows: Sequence[Row], logits: Tensor) -> tuple[list[Row], Tensor]:
+    def drop_left(self, rows: Sequence[BatchRow], logits: Tensor) -> tuple[list[BatchRow], Tensor]:
         """Return the rows and logits without lanes that have just failed."""
-        if not any(row.left for row in rows):
+        if not any(row.has_left for row in rows):
             return list(rows), logits
-        stayed = [index for index, row in enumerate(rows) if not row.left]
-        return [rows[index] for index in stayed], logits[stayed]
+        active = [index for index, row in enumerate(rows) if not row.has_left]
+        return [rows[index] for index in active], logits[active]
 
-    def accept(self, rows: Sequence[Row], logits: Tensor) -> None:
+    def choose_tokens(self, rows: Sequence[BatchRow], logits: Tensor) -> None:
         """Choose the next token of every lane; a lane that stops leaves at once."""
         if not rows:
             return
         draws = [Draw(row.request.problem, row.lane.seed, len(row.token_ids)) for row in rows]
-        chosen = sampling.choose(logits, draws, self.temperature, self.top_p)
+        tokens = sampling.choose(logits, draws, self.temperature, self.top_p)
         leaving, stop_ids = {}, self.model.stop_ids
-        for row, token in zip(rows, chosen, strict=True):
+        for row, token in zip(rows, tokens, strict=True):
             if token in stop_ids:
-                leaving[row] = outcome(row, "eos")
+                leaving[row] = build_outcome(row, "eos")
                 continue
             row.token_ids.append(token)
             if len(row.token_ids) == self.max_new_tokens:
-                leaving[row] = outcome(row, "length")
-        self.dismiss(leaving)
+                leaving[row] = build_outcome(row, "length")
+        self.remove(leaving)
 
-    def dismiss(self, leaving: Mapping[Row, Outcome | LaneFailure]) -> None:
+    def remove(self, leaving: Mapping[BatchRow, Outcome | LaneFailure]) -> None:
         if leaving:
-            self.slots.dismiss(leaving)
-            self.windows.dismiss(leaving)
+            self.slots.remove(leaving)
+            self.windows.remove(leaving)
             for row, result in leaving.items():
-                row.left = True
-                self.done(row, result)
-            self.hold_queries()
+                row.has_left = True
+                self.on_done(row, result)
+            self.regroup_recent_queries()

@@ -9,43 +9,43 @@ from typing import Any
 import torch
 
 from policies import (
-    AskedSignal,
     AttentionSignal,
     CacheSignal,
     Calibrated,
+    ExtraPromptSignal,
     FedSignal,
     HiddenSignal,
-    OfWhole,
+    NormalisedRows,
     OutputSignal,
     Policy,
 )
-from policies.epicache import AsksAbout, Episodic
-from protocol.engine.attention.kernels import Attention, chosen
+from policies.epicache import EpisodeScoring, Episodic
+from protocol.engine.attention.kernels import Attention, choose_attention
 from protocol.engine.batch import Batch
-from protocol.engine.blocks import fork
-from protocol.engine.forking import Forked
-from protocol.engine.forms import forms_of
-from protocol.engine.lanes import (
+from protocol.engine.batch_rows import BatchRow
+from protocol.engine.blockwise import fork_lanes
+from protocol.engine.max_concurrent import max_concurrent_for
+from protocol.engine.observation import observe_forward
+from protocol.engine.output_projection import check_projection
+from protocol.engine.prefill import check_model
+from protocol.engine.prefill_fan_out import ForkedRequest
+from protocol.engine.rotation import check_rotation
+from protocol.engine.run_types import (
     FIRST_EVENT,
     Answers,
     Architecture,
-    Doing,
     Lane,
     LaneFailure,
     Model,
     Outcome,
+    Progress,
     Request,
     Run,
 )
-from protocol.engine.max_concurrent import max_concurrent_for
-from protocol.engine.observation import observed
-from protocol.engine.prefill import check
-from protocol.engine.projecting import refuse_unprojected
-from protocol.engine.rotation import refuse_unturned
-from protocol.engine.rows import Row
-from protocol.evidence.refusals import BadInput
-from protocol.layers.kinds import evictable, layers_of
-from protocol.layers.refused import PRESSED
+from protocol.engine.storage_formats import build_storage_formats
+from protocol.formats.refusals import BadInput
+from protocol.layers.layer_kinds import evictable, layers_of
+from protocol.layers.unsupported import PRESS_REASON
 from protocol.presses.pressed import Pressed
 
 
@@ -61,7 +61,7 @@ def run(
     first_event: int = FIRST_EVENT,
     marks: Collection[int] = (),
     attention: Attention | str | None = None,
-    report: Callable[[Doing], object] = lambda doing: None,
+    report: Callable[[Progress], object] = lambda doing: None,
 ) -> Run:
     """Decode every lane of every request; return one outcome or failure for each lane, in their order.
 
@@ -88,59 +88,67 @@ def run(
     the model lacks, a state that the model or a press cannot store, positions beyond the model's maximum for
     an extra prompt of a policy, and a model that cannot be evicted from (`layers.unsupported`).
     """
-    check(model)
-    refuse(model, requests, max_new_tokens, temperature, top_p, max_concurrent, prefill_chunk, first_event)
-    forms = forms_of(model, requests)
+    check_model(model)
+    check_requests(model, requests, max_new_tokens, temperature, top_p, max_concurrent, prefill_chunk, first_event)
+    storage_formats = build_storage_formats(model, requests)
     if max_concurrent is None:
         max_concurrent = max_concurrent_for(model.network, requests, max_new_tokens, first_event, marks)
     requests = [request._replace() for request in requests]  # a request that occurs twice becomes two
     outcomes: list[list[Outcome | LaneFailure | None]] = [[None] * len(request.lanes) for request in requests]
     seconds = [0.0] * len(requests)
-    number = {id(request): index for index, request in enumerate(requests)}
-    ended, lanes = 0, sum(len(request.lanes) for request in requests)
+    request_index = {id(request): index for index, request in enumerate(requests)}
+    n_ended, lanes = 0, sum(len(request.lanes) for request in requests)
 
-    def done(row: Row, outcome: Outcome | LaneFailure) -> None:
-        nonlocal ended
-        ended += 1
-        outcomes[number[id(row.request)]][row.number] = outcome
+    def record_outcome(row: BatchRow, outcome: Outcome | LaneFailure) -> None:
+        nonlocal n_ended
+        n_ended += 1
+        outcomes[request_index[id(row.request)]][row.number] = outcome
 
     start = perf_counter()
     if not isinstance(attention, Attention):
-        attention = chosen(model.network, attention)
+        attention = choose_attention(model.network, attention)
     batch = Batch(
-        model, max_new_tokens, temperature, top_p, first_event, frozenset(marks), forms, done, attention
+        model,
+        max_new_tokens,
+        temperature,
+        top_p,
+        first_event,
+        frozenset(marks),
+        storage_formats,
+        record_outcome,
+        attention,
     )
-    forked, ahead = None, 0
-    with observed(model.network, shown_layers(model, requests)), torch.no_grad():
+    forked, n_prefilled = None, 0
+    with observe_forward(model.network, observed_layers(model, requests)), torch.no_grad():
         while True:
-            before = ahead
-            while len(batch.rows) < max_concurrent and (forked is not None or ahead < len(requests)):
+            n_before = n_prefilled
+            while len(batch.rows) < max_concurrent and (forked is not None or n_prefilled < len(requests)):
                 if forked is None:
-                    report(Doing("prefilling", ended, lanes, batch.forwards))
-                    forked = fork(model, requests[ahead], prefill_chunk, forms)
-                    seconds[ahead] = forked.seconds
+                    report(Progress("prefilling", n_ended, lanes, batch.forwards))
+                    forked = fork_lanes(model, requests[n_prefilled], prefill_chunk, storage_formats)
+                    seconds[n_prefilled] = forked.seconds
                     for index, failure in forked.failures.items():
-                        outcomes[ahead][index] = failure
-                        ended += 1
-                    ahead += 1
-                admit(batch, forked, max_concurrent)
+                        outcomes[n_prefilled][index] = failure
+                        n_ended += 1
+                    n_prefilled += 1
+                admit_waiting(batch, forked, max_concurrent)
                 if not forked.waiting:
                     forked = None  # frees the keys and values before the lanes decode
             if not batch.rows:
                 break
-            if ahead > before:
-                report(Doing("prefilled", ended, lanes, batch.forwards))
+            if n_prefilled > n_before:
+                report(Progress("prefilled", n_ended, lanes, batch.forwards))
             batch.step()
-            report(Doing("decoding", ended, lanes, batch.forwards))
+            report(Progress("decoding", n_ended, lanes, batch.forwards))
     answers = (
-        Answers(tuple(outcome for outcome in own if outcome is not None), spent)
-        for own, spent in zip(outcomes, seconds, strict=True)
+        Answers(tuple(outcome for outcome in lane_outcomes if outcome is not None), prefill_seconds)
+        for lane_outcomes, prefill_seconds in zip(outcomes, seconds, strict=True)
     )
     elapsed = perf_counter() - start
     return Run(tuple(answers), max_concurrent, batch.forwards, batch.peak_bytes, batch.event_seconds, elapsed)
 
 
-def admit(batch: Batch, forked: Forked, max_concurrent: int) -> None:
+def admit_waiting(batch: Batch, forked: ForkedRequest, max_concurrent: int) -> None:
     """Move waiting lanes of one problem to the free places of the batch."""
     free = max_concurrent - len(batch.rows)
     lanes = [forked.waiting.popleft() for _ in range(min(free, len(forked.waiting)))]
@@ -148,7 +156,7 @@ def admit(batch: Batch, forked: Forked, max_concurrent: int) -> None:
         batch.join(forked, lanes)
 
 
-def refuse(
+def check_requests(
     model: Model,
     requests: Sequence[Request],
     max_new_tokens: int,
@@ -177,28 +185,28 @@ def refuse(
         if not request.lanes:
             raise BadInput(f"lanes of {request.problem}: is empty; give at least one lane")
         for lane in request.lanes:
-            refuse_lane(lane)
+            check_lane(lane)
             if isinstance(lane.policy, Pressed) and layers_of(model.network.config).window is not None:
-                raise BadInput(f"policy of lane {lane.key}: is a press, which {PRESSED}; choose another")
+                raise BadInput(f"policy of lane {lane.key}: is a press, which {PRESS_REASON}; choose another")
             refuse_uncalibrated(model, lane)
             refuse_sinks(model, lane.policy, f"lane {lane.key}")
-            refuse_unprojected(model, lane.policy)
-            refuse_unturned(model, lane.policy, f"lane {lane.key}")
+            check_projection(model, lane.policy)
+            check_rotation(model, lane.policy, f"lane {lane.key}")
 
 
-def refuse_sinks(model: Architecture, policy: Policy, of: str) -> None:
+def refuse_sinks(model: Architecture, policy: Policy, owner: str) -> None:
     """Raise BadInput for a policy that needs attention rows that sum to 1, if the model has attention sinks.
 
     owner: the arm or lane of the policy.
     """
     blocks: Any = getattr(model.network.base_model, "layers", ())
-    places = layers_of(model.network.config).evictable if len(blocks) else ()
-    if all(getattr(getattr(blocks[at], "self_attn", None), "sinks", None) is None for at in places):
+    evictable_layers = layers_of(model.network.config).evictable if len(blocks) else ()
+    if all(getattr(getattr(blocks[layer], "self_attn", None), "sinks", None) is None for layer in evictable_layers):
         return
     parts = (policy.scoring, policy.selection, policy.routing, *policy.needs)
-    if whole := next((part for part in parts if isinstance(part, OfWhole)), None):
+    if unsupported := next((part for part in parts if isinstance(part, NormalisedRows)), None):
         raise BadInput(
-            f"policy of {of}: {type(whole).__name__} takes a row of attention for shares that sum to 1, and "
+            f"policy of {owner}: {type(unsupported).__name__} takes a row of attention for shares that sum to 1, and "
             f"attention sinks leave them below 1 in model {model.name}; choose another policy or model"
         )
 
@@ -212,16 +220,16 @@ def refuse_uncalibrated(model: Model, lane: Lane) -> None:
             )
 
 
-def refuse_lane(lane: Lane) -> None:
+def check_lane(lane: Lane) -> None:
     policy = lane.policy
     for signal in policy.needs:
-        kinds = (AskedSignal, AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal, OutputSignal)
+        kinds = (ExtraPromptSignal, AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal, OutputSignal)
         if not isinstance(signal, kinds):
             raise BadInput(
                 f"policy of lane {lane.key}: {type(signal).__name__} is no signal that the engine measures; "
                 "give it all that policies.contract asks of one of its kinds"
             )
-    if isinstance(policy.cadence, Episodic) and not isinstance(policy.scoring, AsksAbout):
+    if isinstance(policy.cadence, Episodic) and not isinstance(policy.scoring, EpisodeScoring):
         raise BadInput(
             f"cadence of lane {lane.key}: Episodic asks with a prompt of each episode, which "
             f"{type(policy.scoring).__name__} does not take; choose PatchedPrompt, or Blockwise"
@@ -229,25 +237,25 @@ def refuse_lane(lane: Lane) -> None:
     if policy.evicts == (lane.budget is None):
         fix = "give a number of slots" if policy.evicts else "None fits a policy that never evicts"
         raise BadInput(f"budget of lane {lane.key}: {lane.budget} given; {fix}")
-    if policy.cadence.interval is not None and policy.uncarried:
+    if policy.cadence.interval is not None and policy.prefill_only_signals:
         raise BadInput(
-            f"interval of lane {lane.key}: {type(policy.uncarried[0]).__name__} cannot be measured while "
+            f"interval of lane {lane.key}: {type(policy.prefill_only_signals[0]).__name__} cannot be measured while "
             "decoding; leave the interval out or choose another policy"
         )
-    if policy.cadence.in_blocks and policy.uncarried:
+    if policy.cadence.in_blocks and policy.prefill_only_signals:
         raise BadInput(
-            f"blocks of lane {lane.key}: {type(policy.uncarried[0]).__name__} cannot be measured from block "
+            f"blocks of lane {lane.key}: {type(policy.prefill_only_signals[0]).__name__} cannot be measured from block "
             "to block; choose a cadence without blocks or another policy"
         )
 
 
-def shown_layers(model: Model, requests: Sequence[Request]) -> set[int]:
+def observed_layers(model: Model, requests: Sequence[Request]) -> set[int]:
     """Return the layers whose output some policy reads. Raises BadInput for a layer that does not exist."""
-    shown = set[int]()
+    layers = set[int]()
     for signal in {signal for request in requests for lane in request.lanes for signal in lane.policy.needs}:
         if isinstance(signal, HiddenSignal):
             try:
-                shown.update(signal.layers_in(evictable(model.network.config)))
+                layers.update(signal.layers_in(evictable(model.network.config)))
             except ValueError as refusal:
                 raise BadInput(f"model {model.name}: {refusal}") from None
-    return shown
+    return layers

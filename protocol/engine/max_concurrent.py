@@ -9,15 +9,15 @@ import psutil
 import torch
 
 from policies import State, Verbatim
-from protocol.engine.lanes import FIRST_EVENT, Lane, Request
-from protocol.engine.windows import capacity_of
-from protocol.layers.kinds import evictable, layers_of
+from protocol.engine.run_types import FIRST_EVENT, Lane, Request
+from protocol.engine.sliding_windows import capacity_of
+from protocol.layers.layer_kinds import evictable, layers_of
 from protocol.presses.pressed import Pressed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-SHARE = 0.5
+MEMORY_SHARE = 0.5
 """The share of the free memory for slots; the rest is for activations, one prefill and other processes."""
 
 
@@ -36,27 +36,27 @@ def max_concurrent_for(
     first_event = max_new_tokens if marks else first_event
     lanes = [(request, lane) for request in requests for lane in request.lanes]
     largest = max(
-        most_slots(request, lane, max_new_tokens, first_event)
+        max_slots(request, lane, max_new_tokens, first_event)
         * slot_bytes(network.config, network.dtype, lane.policy.state)
         + window_bytes(network.config, network.dtype, request.prompt.tokens + max_new_tokens)
         for request, lane in lanes
     )
-    return places(network.device, largest, len(lanes))
+    return lanes_that_fit(network.device, largest, len(lanes))
 
 
 def max_concurrent_lanes(
     config: PreTrainedConfig, dtype: torch.dtype, device: torch.device, slots: int, lanes: int
 ) -> int:
     """Return how many of `lanes` lanes fit at `slots` slots per KV head, stored as computed."""
-    return places(device, slots * slot_bytes(config, dtype) + window_bytes(config, dtype, slots), lanes)
+    return lanes_that_fit(device, slots * slot_bytes(config, dtype) + window_bytes(config, dtype, slots), lanes)
 
 
-def places(device: torch.device, each: int, lanes: int) -> int:
+def lanes_that_fit(device: torch.device, lane_bytes: int, lanes: int) -> int:
     """Return how many of `lanes` lanes fit at `lane_bytes` bytes for each."""
-    return max(1, min(lanes, int(SHARE * free_bytes(device)) // each))
+    return max(1, min(lanes, int(MEMORY_SHARE * free_bytes(device)) // lane_bytes))
 
 
-def most_slots(request: Request, lane: Lane, max_new_tokens: int, first_event: int = FIRST_EVENT) -> int:
+def max_slots(request: Request, lane: Lane, max_new_tokens: int, first_event: int = FIRST_EVENT) -> int:
     """Return an upper bound on a lane's mean slots per KV head: a press may keep the whole prompt."""
     context, query = len(request.prompt.context), len(request.prompt.query)
     if lane.budget is None or isinstance(lane.policy, Pressed):
@@ -64,7 +64,7 @@ def most_slots(request: Request, lane: Lane, max_new_tokens: int, first_event: i
     new = max_new_tokens
     if lane.policy.cadence.interval is not None:
         new = min(new, lane.policy.cadence.interval + max(0, first_event - 1))
-    return lane.policy.cadence.most(lane.budget) + query + new
+    return lane.policy.cadence.largest_budget(lane.budget) + query + new
 
 
 def slot_bytes(config: PreTrainedConfig, dtype: torch.dtype, state: State | None = None) -> int:
@@ -72,8 +72,8 @@ def slot_bytes(config: PreTrainedConfig, dtype: torch.dtype, state: State | None
     computed.
     """
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    one = (state or Verbatim()).slot_bytes(int(head), dtype.itemsize)
-    return int(evictable(config) * config.num_key_value_heads * one)
+    head_bytes = (state or Verbatim()).slot_bytes(int(head), dtype.itemsize)
+    return int(evictable(config) * config.num_key_value_heads * head_bytes)
 
 
 def window_bytes(config: PreTrainedConfig, dtype: torch.dtype, tokens: int) -> int:
@@ -81,8 +81,8 @@ def window_bytes(config: PreTrainedConfig, dtype: torch.dtype, tokens: int) -> i
     layers = layers_of(config)
     if layers.window is None:
         return 0
-    each = slot_bytes(config, dtype) // len(layers.evictable)
-    return layers.sliding * capacity_of(layers.window, tokens) * each
+    layer_bytes = slot_bytes(config, dtype) // len(layers.evictable)
+    return layers.sliding * capacity_of(layers.window, tokens) * layer_bytes
 
 
 def free_bytes(device: torch.device) -> int:

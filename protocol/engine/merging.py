@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from policies import Merging, Rotation
-from policies.signals import wide
-from protocol.engine.slots import Cached
+from policies.signals import upcast
+from protocol.engine.slots import CachedSlots
 
-__all__ = ["merged", "of_layer", "sums_of"]
+__all__ = ["merge_layer", "merge_slots", "sum_merger"]
 
 
 class Groups(NamedTuple):
@@ -27,11 +27,10 @@ class Groups(NamedTuple):
     targets: Tensor
 
     def sums(self, rows: Tensor) -> Tensor:
-        """Sum rows [member, ...] by group in float32 or better -> [group, ...], one addend after the other.
-        """
+        """Sum rows [member, ...] by group in float32 or better -> [group, ...], one addend after the other."""
         return torch.segment_reduce(rows, "sum", lengths=self.sizes, axis=0, unsafe=True)
 
-    def of_each(self) -> Tensor:
+    def member_targets(self) -> Tensor:
         """Return [member], the target slot of each member."""
         return self.targets.repeat_interleave(self.sizes)
 
@@ -50,7 +49,9 @@ def groups_of(into: Tensor) -> Groups:
     return Groups(members[several.repeat_interleave(sizes)], sizes[several], targets[several])
 
 
-def merged(cached: Cached, positions: Tensor, into: Tensor, shares: Tensor, rotation: Rotation) -> Cached:
+def merge_slots(
+    cached: CachedSlots, positions: Tensor, into: Tensor, shares: Tensor, rotation: Rotation
+) -> CachedSlots:
     """Return the slots of one layer after a merging, before the masks drop the merged ones.
 
     positions, into, shares [kv_head, n]. A target slot becomes the mean, weighted by the shares, of the keys
@@ -61,25 +62,25 @@ def merged(cached: Cached, positions: Tensor, into: Tensor, shares: Tensor, rota
     weights = cached.weights
     if weights is None:
         weights = torch.ones(into.shape, dtype=torch.float32, device=into.device)
-    own, at = groups.members, positions.flatten()
-    share = shares.flatten()[own, None]
-    keys, values = wide(cached.keys).flatten(0, 1)[own], wide(cached.values).flatten(0, 1)[own]
-    keys = turned(keys, at[groups.of_each()] - at[own], rotation)
-    return Cached(
-        replaced(cached.keys, groups.targets, groups.sums(share.to(keys.dtype) * keys)),
-        replaced(cached.values, groups.targets, groups.sums(share.to(values.dtype) * values)),
-        replaced(weights, groups.targets, groups.sums(weights.flatten()[own])),
+    members, flat_positions = groups.members, positions.flatten()
+    share = shares.flatten()[members, None]
+    keys, values = upcast(cached.keys).flatten(0, 1)[members], upcast(cached.values).flatten(0, 1)[members]
+    keys = rotate_keys(keys, flat_positions[groups.member_targets()] - flat_positions[members], rotation)
+    return CachedSlots(
+        replace_rows(cached.keys, groups.targets, groups.sums(share.to(keys.dtype) * keys)),
+        replace_rows(cached.values, groups.targets, groups.sums(share.to(values.dtype) * values)),
+        replace_rows(weights, groups.targets, groups.sums(weights.flatten()[members])),
     )
 
 
-def replaced(tensor: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+def replace_rows(tensor: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
     """Return a copy of tensor [kv_head, n, ...] with these rows in place of the target rows."""
     copy = tensor.clone(memory_format=torch.contiguous_format)
     copy.view(-1, *tensor.shape[2:])[targets] = rows.to(tensor.dtype)
     return copy
 
 
-def turned(keys: Tensor, steps: Tensor, rotation: Rotation) -> Tensor:
+def rotate_keys(keys: Tensor, steps: Tensor, rotation: Rotation) -> Tensor:
     """Rotate keys [m, d], which have RoPE applied, by `steps` [m] positions. Pairs are i and i + d/2."""
     angles = steps.double()[:, None] * rotation.frequencies
     cos, sin = angles.cos().to(keys.dtype), angles.sin().to(keys.dtype)
@@ -87,9 +88,9 @@ def turned(keys: Tensor, steps: Tensor, rotation: Rotation) -> Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
 
-def of_layer(
-    merging: Merging | None, layer: int, cached: Cached, positions: Tensor, rotation: Rotation | None
-) -> Cached:
+def merge_layer(
+    merging: Merging | None, layer: int, cached: CachedSlots, positions: Tensor, rotation: Rotation | None
+) -> CachedSlots:
     """Return the slots of one layer after an eviction, before the masks drop any.
 
     positions [kv_head, n]. rotation: of the model; a model without one supports no merging state.
@@ -97,24 +98,24 @@ def of_layer(
     if merging is None:
         return cached
     assert rotation is not None
-    return merged(cached, positions, merging.into[layer], merging.shares[layer], rotation)
+    return merge_slots(cached, positions, merging.targets[layer], merging.shares[layer], rotation)
 
 
-def sums_of(into: Tensor) -> Callable[[Tensor], Tensor]:
+def sum_merger(into: Tensor) -> Callable[[Tensor], Tensor]:
     """Return a function that merges a tensor [layer, head, n] of sums over queries: a target gets the sum of
     its members.
 
     into [layer, kv_head, n]. Raises ValueError for a tensor with one head if heads merge different slots.
     """
 
-    def summed(tensor: Tensor) -> Tensor:
-        heads, own = tensor.shape[1], into
+    def merge_sums(tensor: Tensor) -> Tensor:
+        heads, head_into = tensor.shape[1], into
         if heads < into.shape[1]:
             if (into != into[:, :1]).any():
                 raise ValueError("one state for all heads of a layer, but they merge different slots")
-            own = into[:, :1]
-        groups = groups_of(own.repeat_interleave(heads // own.shape[1], 1))
-        sums = groups.sums(wide(tensor).flatten()[groups.members])
-        return replaced(tensor.flatten(0, 1), groups.targets, sums).view(tensor.shape)
+            head_into = into[:, :1]
+        groups = groups_of(head_into.repeat_interleave(heads // head_into.shape[1], 1))
+        sums = groups.sums(upcast(tensor).flatten()[groups.members])
+        return replace_rows(tensor.flatten(0, 1), groups.targets, sums).view(tensor.shape)
 
-    return summed
+    return merge_sums

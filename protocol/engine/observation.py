@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from protocol.evidence.refusals import BadInput
-from protocol.layers.kinds import FULL, SLIDING, layers_of, place
+from protocol.formats.refusals import BadInput
+from protocol.layers.layer_kinds import FULL, SLIDING, layer_position, layers_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-NAME = "kv_prereg"
+ATTENTION_NAME = "kv_prereg"
 
 # Keyword arguments of layers whose attention is not a causal softmax over their slots.
-REFUSED = ("softcap", "position_bias")
-KNOWN = frozenset({"s_aux", "position_ids", "cache_position", "position_embeddings"})
+REFUSED_ARGUMENTS = ("softcap", "position_bias")
+KNOWN_TENSORS = frozenset({"s_aux", "position_ids", "cache_position", "position_embeddings"})
 """Tensors that a layer may pass: attention sinks, and token positions, which the observer already has."""
 
 
@@ -75,16 +75,16 @@ def attention(
     **rest: Any,
 ) -> tuple[Tensor, None]:
     """The attention function with the signature of transformers; the output is [lane, t, q_head, d]."""
-    for name, given in rest.items():
-        if given is not None and (name in REFUSED or (isinstance(given, Tensor) and name not in KNOWN)):
+    for name, argument in rest.items():
+        if argument is not None and (
+            name in REFUSED_ARGUMENTS or (isinstance(argument, Tensor) and name not in KNOWN_TENSORS)
+        ):
             raise BadInput(f"the model's attention uses {name}; choose a model of plain causal attention")
     if attention_mask is not None or not getattr(module, "is_causal", True):
-        raise BadInput(
-            "the model's attention uses a mask of its own; choose a model of plain causal attention"
-        )
+        raise BadInput("the model's attention uses a mask of its own; choose a model of plain causal attention")
     index: Any = module.layer_idx
     config: Any = getattr(module, "config", None)
-    kind, number = (FULL, index) if config is None else place(config, index)
+    kind, number = (FULL, index) if config is None else layer_position(config, index)
     window = rest.get("sliding_window")
     if kind not in (FULL, SLIDING) or window not in (
         None,
@@ -94,13 +94,13 @@ def attention(
             f"layer {index} is of {kind} by the model's configuration and attends to a window of {window}; "
             "choose another model"
         )
-    answer = observer.slide if kind == SLIDING else observer.attend
-    attended = answer(number, query, key, value, scaling, rest.get("s_aux"))
-    return attended.transpose(1, 2).contiguous(), None
+    attend = observer.slide if kind == SLIDING else observer.attend
+    output = attend(number, query, key, value, scaling, rest.get("s_aux"))
+    return output.transpose(1, 2).contiguous(), None
 
 
 @contextmanager
-def observed(network: PreTrainedModel, hidden: Iterable[int] = ()) -> Iterator[None]:
+def observe_forward(network: PreTrainedModel, hidden: Iterable[int] = ()) -> Iterator[None]:
     """Make the network's layers call `attention` within this block, and restore the network afterwards.
 
     hidden: layers of full attention, by index among these, whose output is passed to the observer. The name
@@ -108,59 +108,59 @@ def observed(network: PreTrainedModel, hidden: Iterable[int] = ()) -> Iterator[N
     """
     from transformers import AttentionInterface  # slow: imports the modules of all models
 
-    AttentionInterface.register(NAME, attention)
-    before = network.config._attn_implementation
+    AttentionInterface.register(ATTENTION_NAME, attention)
+    implementation = network.config._attn_implementation
     with ExitStack() as hooks:
         for layer in hidden:
-            hooks.enter_context(shown(network, layer))
-        network.set_attn_implementation(NAME)
+            hooks.enter_context(observe_layer(network, layer))
+        network.set_attn_implementation(ATTENTION_NAME)
         try:
             yield
         finally:
-            network.set_attn_implementation(before)
+            network.set_attn_implementation(implementation)
 
 
 @contextmanager
-def shown(network: PreTrainedModel, layer: int) -> Iterator[None]:
+def observe_layer(network: PreTrainedModel, layer: int) -> Iterator[None]:
     blocks: Any = getattr(network.base_model, "layers", ())
-    places = layers_of(network.config).evictable[: len(blocks)]
-    if layer >= len(places):
-        raise BadInput(f"a policy reads the output of layer {layer}, the model has {len(places)} layers")
-    handle = blocks[places[layer]].register_forward_hook(shower(layer), with_kwargs=True)
+    layers = layers_of(network.config).evictable[: len(blocks)]
+    if layer >= len(layers):
+        raise BadInput(f"a policy reads the output of layer {layer}, the model has {len(layers)} layers")
+    handle = blocks[layers[layer]].register_forward_hook(hidden_hook(layer), with_kwargs=True)
     try:
         yield
     finally:
         handle.remove()
 
 
-def shower(layer: int) -> Callable[..., None]:
-    def show(module: nn.Module, given: Any, named: dict[str, Any], output: Any) -> None:
-        if "observer" in named:  # absent if a press runs the model
-            named["observer"].see(layer, output[0] if isinstance(output, tuple) else output)
+def hidden_hook(layer: int) -> Callable[..., None]:
+    def hook(module: nn.Module, inputs: Any, arguments: dict[str, Any], output: Any) -> None:
+        if "observer" in arguments:  # absent if a press runs the model
+            arguments["observer"].see(layer, output[0] if isinstance(output, tuple) else output)
 
-    return show
+    return hook
 
 
-class Asked(NamedTuple):
+class AttentionProbe(NamedTuple):
     """The result of running an attention layer on one token. uses_rotation: whether it uses the rotary
     angles. calls: shapes of the queries, keys and values of each attention that it computes, [lane, head, t,
     d].
     """
 
-    turned: bool
+    uses_rotation: bool
     calls: tuple[tuple[torch.Size, ...], ...]
 
 
-class Noting(TorchFunctionMode):
+class ProbeObserver(TorchFunctionMode):
     """The observer of a single attention layer; records whether `angles` are used."""
 
     def __init__(self, angles: Tensor) -> None:
         super().__init__()
-        self.angles, self.turned = angles, False
+        self.angles, self.uses_rotation = angles, False
         self.calls: list[tuple[torch.Size, ...]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.turned |= any(each is self.angles for each in args)
+        self.uses_rotation |= any(argument is self.angles for argument in args)
         return func(*args, **(kwargs or {}))
 
     def attend(
@@ -181,25 +181,25 @@ class Noting(TorchFunctionMode):
         """Do nothing: no decoder layer runs."""
 
 
-def asked_of(network: PreTrainedModel, layer: Any) -> Asked:
+def probe_attention(network: PreTrainedModel, layer: Any) -> AttentionProbe:
     """Run an attention layer on one token, inside `observe_forward`; the network may be on the meta device.
 
     Raises the layer's exception if its signature differs from that of Llama's layers, and BadInput for a
     refused attention.
     """
-    some = next(layer.parameters())
-    hidden = some.new_zeros(1, 1, network.config.hidden_size)
+    parameter = next(layer.parameters())
+    hidden = parameter.new_zeros(1, 1, network.config.hidden_size)
     rotary: Any = network.base_model.rotary_emb
-    position = torch.zeros(1, 1, dtype=torch.int64, device=some.device)
-    kinds = [place(network.config, layer.layer_idx).kind] if hasattr(rotary, f"{FULL}_inv_freq") else []
+    position = torch.zeros(1, 1, dtype=torch.int64, device=parameter.device)
+    kinds = [layer_position(network.config, layer.layer_idx).kind] if hasattr(rotary, f"{FULL}_inv_freq") else []
     with torch.no_grad():
         cos, sin = rotary(hidden, position, *kinds)
-        with Noting(cos) as noting:
+        with ProbeObserver(cos) as probe:
             layer(
                 hidden_states=hidden,
                 position_embeddings=(cos, sin),
                 attention_mask=None,
                 position_ids=position,
-                observer=noting,
+                observer=probe,
             )
-    return Asked(noting.turned, tuple(noting.calls))
+    return AttentionProbe(probe.turned, tuple(probe.calls))

@@ -11,33 +11,33 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from policies import (
-    AskedSignal,
+    AttentionRows,
     AttentionSignal,
     CacheSignal,
     Calibrated,
-    Fed,
+    ExtraPromptSignal,
     FedSignal,
+    FedTokens,
     HiddenSignal,
-    Measured,
+    MeasuredSignal,
     OutputSignal,
     Rotation,
-    Rows,
     Signal,
 )
-from policies.signals import BLOCK, AttentionSums, attention_logits, shares, wide
-from protocol.engine.asking import asked
+from policies.signals import BLOCK, AttentionSums, attention_logits, softmax_with_sink, upcast
 from protocol.engine.attention import log_sum_exp
-from protocol.engine.attention.kernels import Attention, Kernel, chosen
-from protocol.engine.lanes import Model
-from protocol.engine.projecting import projected
+from protocol.engine.attention.kernels import Attention, Kernel, choose_attention
+from protocol.engine.extra_prompts import measure_extra_prompts
+from protocol.engine.output_projection import measure_output_signals
 from protocol.engine.rotation import rotation_of
-from protocol.engine.slots import Cached
-from protocol.engine.windows import Window, slid
-from protocol.evidence.refusals import BadInput
-from protocol.layers.kinds import layers_of
-from protocol.layers.refused import refuse
+from protocol.engine.run_types import Model
+from protocol.engine.sliding_windows import Window, attend_sliding
+from protocol.engine.slots import CachedSlots
+from protocol.formats.refusals import BadInput
+from protocol.layers.layer_kinds import layers_of
+from protocol.layers.unsupported import refuse
 
-MASKED = 512
+MASKED_ROWS = 512
 """Rows of a later chunk in one call of the fused kernel: the mask of a call is [MASKED_ROWS, n]."""
 
 
@@ -95,19 +95,19 @@ class Recorder:
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self.recent: list[Tensor] = []
-        self.wanted = recent
+        self.n_recent = recent
         self.scale = 0.0
         self.workspace: Tensor | None = None
         self.window = window
         self.windows: list[Window] = []
         self.sinks: dict[int, Tensor] = {}
-        elsewhere = (AskedSignal, Calibrated, OutputSignal)
+        elsewhere = (ExtraPromptSignal, Calibrated, OutputSignal)
         self.signals = tuple(signal for signal in signals if not isinstance(signal, elsewhere))
-        self.rows = tuple(signal for signal in self.signals if isinstance(signal, AttentionSignal))
-        self.shown = {
+        self.attention_signals = tuple(signal for signal in self.signals if isinstance(signal, AttentionSignal))
+        self.hidden_layers = {
             signal: signal.layers_in(layers) for signal in self.signals if isinstance(signal, HiddenSignal)
         }
-        self.states: dict[tuple[Measured, int], Any] = {}
+        self.states: dict[tuple[MeasuredSignal, int], Any] = {}
 
     def attend(
         self,
@@ -118,43 +118,43 @@ class Recorder:
         scale: float,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        own, self.scale = queries[0], scale
-        self.fold(layer, Fed(keys[0], values[0], self.start, self.prompt, own, self.rotation))
+        query_rows, self.scale = queries[0], scale
+        self.fold_fed(layer, FedTokens(keys[0], values[0], self.start, self.prompt, query_rows, self.rotation))
         keys, values = self.store(layer, keys[0], values[0])
-        self.remember(layer, own)
+        self.store_recent(layer, query_rows)
         start, stop = self.start, keys.shape[1]
-        readers = [signal for signal in self.rows if signal.reads(layer)]
+        readers = [signal for signal in self.attention_signals if signal.reads(layer)]
         if self.kernel is not None:
-            return self.attend_beside(self.kernel, layer, readers, own, keys, values, scale)
+            return self.attend_fused(self.kernel, layer, readers, query_rows, keys, values, scale)
         first = min((self.first_row(signal) for signal in readers), default=stop)
         first = min(max(first, start), stop)
         if sinks is not None:  # no fused kernel of a CPU supports sinks
             first, self.sinks[layer] = start, sinks
         parts = []
         if first > start:
-            parts.append(fused(own[:, : first - start], keys[:, :first], values[:, :first], scale))
+            parts.append(attend_causal(query_rows[:, : first - start], keys[:, :first], values[:, :first], scale))
         if first < stop:
-            copies = copies_of(keys)
-            wide_keys, wide_values = wide(keys), wide(values)
+            copies = head_copies(keys)
+            wide_keys, wide_values = upcast(keys), upcast(values)
             if copies > 1:
                 wide_keys, wide_values = (t.repeat_interleave(copies, 0) for t in (wide_keys, wide_values))
             if self.workspace is None:
-                self.workspace = wide_keys.new_empty(len(own) * BLOCK * self.total)
+                self.workspace = wide_keys.new_empty(len(query_rows) * BLOCK * self.total)
         while first < stop:
             last = self.end_of_block(first, stop)
-            block = own[:, first - start : last - start]
+            block = query_rows[:, first - start : last - start]
             # The rows of a group are divided among the copies of its head, if divisible.
             spread = copies if (block[..., 0].numel() // len(keys)) % copies == 0 else 1
-            own_keys, own_values = (whole[:: copies // spread, :last] for whole in (wide_keys, wide_values))
+            own_keys, own_values = (tensor[:: copies // spread, :last] for tensor in (wide_keys, wide_values))
             reading = [signal for signal in readers if last > self.first_row(signal)]
             logits = attention_logits(block, own_keys, scale, first, self.workspace)
             raw = logits.clone() if any(signal.raw for signal in reading) else None
             if sinks is None:
                 attention = torch.softmax(logits, -1, out=logits)
             else:
-                attention = shares(logits, sinks[:, None, None])
-            parts.append(weighted(attention, own_values).to(values.dtype))
-            self.read(Rows(attention, layer, first, self.total, len(keys), logits=raw), reading)
+                attention = softmax_with_sink(logits, sinks[:, None, None])
+            parts.append(weight_values(attention, own_values).to(values.dtype))
+            self.fold_rows(AttentionRows(attention, layer, first, self.total, len(keys), logits=raw), reading)
             first = last
         return (parts[0] if len(parts) == 1 else torch.cat(parts, 1))[None]
 
@@ -170,43 +170,45 @@ class Recorder:
         assert self.window is not None
         window = Window(keys[0], values[0])
         if layer < len(self.windows):
-            window = self.windows[layer].grown(*window)
+            window = self.windows[layer].extend(*window)
         else:
             self.windows.append(window)
-        output = slid(queries[0], window.keys, window.values, scale, self.window, sinks)
+        output = attend_sliding(queries[0], window.keys, window.values, scale, self.window, sinks)
         self.windows[layer] = window.last(self.window)
         return output[None]
 
-    def attend_beside(
+    def attend_fused(
         self,
         kernel: Kernel,
         layer: int,
         readers: Sequence[AttentionSignal],
-        own: Tensor,
+        query_rows: Tensor,
         keys: Tensor,
         values: Tensor,
         scale: float,
     ) -> Tensor:
         """Compute all rows with the kernel, and form what signals read from its log-sum-exp."""
         start, stop = self.start, keys.shape[1]
-        output, lse = log_sum_exp.attended(kernel, own, keys, values, scale)
-        whole = [one for one in readers if one == AttentionSums() and log_sum_exp.summable(keys.shape[-1])]
-        if whole:
-            sums = log_sum_exp.column_sums(kernel, own, keys, lse, scale)
-            self.states[whole[0], layer] = whole[0].add(sums, self.states.get((whole[0], layer)))
-        readers = [signal for signal in readers if signal not in whole]
+        output, lse = log_sum_exp.attend_with_lse(kernel, query_rows, keys, values, scale)
+        summed = [
+            reader for reader in readers if reader == AttentionSums() and log_sum_exp.can_sum_columns(keys.shape[-1])
+        ]
+        if summed:
+            sums = log_sum_exp.column_sums(kernel, query_rows, keys, lse, scale)
+            self.states[summed[0], layer] = summed[0].add(sums, self.states.get((summed[0], layer)))
+        readers = [signal for signal in readers if signal not in summed]
         first = min((self.first_row(signal) for signal in readers), default=stop)
         first = min(max(first, start), stop)
         if first < stop and self.workspace is None:
-            self.workspace = wide(own).new_empty(len(own) * BLOCK * self.total)
+            self.workspace = upcast(query_rows).new_empty(len(query_rows) * BLOCK * self.total)
         while first < stop:
             last = self.end_of_block(first, stop)
             rows = slice(first - start, last - start)
             reading = [signal for signal in readers if last > self.first_row(signal)]
-            logits = attention_logits(own[:, rows], keys[:, :last], scale, first, self.workspace)
+            logits = attention_logits(query_rows[:, rows], keys[:, :last], scale, first, self.workspace)
             raw = logits.clone() if any(signal.raw for signal in reading) else None
-            weights = log_sum_exp.weights(logits, lse[:, rows])
-            self.read(Rows(weights, layer, first, self.total, len(keys), logits=raw), reading)
+            weights = log_sum_exp.weights_from_lse(logits, lse[:, rows])
+            self.fold_rows(AttentionRows(weights, layer, first, self.total, len(keys), logits=raw), reading)
             first = last
         return output[None]
 
@@ -215,16 +217,16 @@ class Recorder:
         last = min(first + BLOCK, stop)
         return min(last, self.prompt) if first < self.prompt else last
 
-    def read(self, rows: Rows, signals: Iterable[AttentionSignal]) -> None:
+    def fold_rows(self, rows: AttentionRows, signals: Iterable[AttentionSignal]) -> None:
         """Fold rows into the signals. Signals without a window get the end of the prompt as the total, as
         they do while decoding.
         """
         rows = rows._replace(decoded=rows.start >= self.prompt)
-        whole = rows if rows.decoded else rows._replace(total=min(self.total, self.prompt))
+        prompt_rows = rows if rows.decoded else rows._replace(total=min(self.total, self.prompt))
         for signal in signals:
-            place = (signal, rows.layer)
-            own = whole if signal.window is None else rows
-            self.states[place] = signal.attend(own, self.states.get(place))
+            key = (signal, rows.layer)
+            signal_rows = prompt_rows if signal.window is None else rows
+            self.states[key] = signal.attend(signal_rows, self.states.get(key))
 
     def first_row(self, signal: AttentionSignal) -> int:
         return 0 if signal.window is None else self.total - signal.window
@@ -235,54 +237,52 @@ class Recorder:
         if self.start == 0 and layer < len(self.keys):  # DiffLlama: two softmaxes over one cache
             raise BadInput("the model asks for attention more than once in a layer; choose another model")
         if layer == len(self.keys):
-            whole = stop == self.total
+            is_complete = stop == self.total
             for stored, new in ((self.keys, keys), (self.values, values)):
-                stored.append(new if whole else new.new_empty(len(new), self.total, new.shape[-1]))
-            if whole:
+                stored.append(new if is_complete else new.new_empty(len(new), self.total, new.shape[-1]))
+            if is_complete:
                 return keys, values
         self.keys[layer][:, self.start : stop] = keys
         self.values[layer][:, self.start : stop] = values
         return self.keys[layer][:, :stop], self.values[layer][:, :stop]
 
-    def remember(self, layer: int, queries: Tensor) -> None:
-        if not self.wanted:
+    def store_recent(self, layer: int, queries: Tensor) -> None:
+        if not self.n_recent:
             return
         if layer == len(self.recent):
-            self.recent.append(queries[:, -self.wanted :].clone())
+            self.recent.append(queries[:, -self.n_recent :].clone())
         else:
-            self.recent[layer] = torch.cat([self.recent[layer], queries], 1)[:, -self.wanted :].clone()
+            self.recent[layer] = torch.cat([self.recent[layer], queries], 1)[:, -self.n_recent :].clone()
 
-    def fold(self, layer: int, fed: Fed) -> None:
+    def fold_fed(self, layer: int, fed: FedTokens) -> None:
         for signal in self.signals:
             if isinstance(signal, FedSignal) and signal.reads(layer):
                 self.states[signal, layer] = signal.fold(fed, self.states.get((signal, layer)))
 
     def see(self, layer: int, hidden: Tensor) -> None:
-        for signal, layers in self.shown.items():
+        for signal, layers in self.hidden_layers.items():
             if layer in layers:
                 self.states[signal, layer] = signal.change(hidden[0], self.states.get((signal, layer)))
 
-    def measured(self) -> dict[Signal, Any]:
+    def measure(self) -> dict[Signal, Any]:
         """Return every signal as a View stores it."""
-        return {signal: self.result(signal) for signal in self.signals}
+        return {signal: self.measure_signal(signal) for signal in self.signals}
 
-    def result(self, signal: Measured) -> Any:
+    def measure_signal(self, signal: MeasuredSignal) -> Any:
         if isinstance(signal, CacheSignal):
             filled = torch.ones(self.keys[0].shape[:2], dtype=torch.bool, device=self.keys[0].device)
-            return tuple(
-                signal.summarise(layer, self.keys[layer], self.values[layer], filled) for layer in self.layers
-            )
+            return tuple(signal.summarise(layer, self.keys[layer], self.values[layer], filled) for layer in self.layers)
         states = self.states_of(signal)
         if isinstance(signal, HiddenSignal):
             return states
         assert isinstance(signal, (AttentionSignal, FedSignal))
         return tuple(None if state is None else signal.result(state) for state in states)
 
-    def states_of(self, signal: Measured) -> tuple[Any, ...]:
+    def states_of(self, signal: MeasuredSignal) -> tuple[Any, ...]:
         return tuple(self.states.get((signal, layer)) for layer in self.layers)
 
 
-def check(model: Model) -> None:
+def check_model(model: Model) -> None:
     """Raise BadInput for a model that cannot be evicted from."""
     refuse(model.name, model.network.config)
 
@@ -306,7 +306,7 @@ def feed(
     """
     signals = tuple(signals)
     network = model.network
-    kernel = (attention or chosen(network)).kernel
+    kernel = (attention or choose_attention(network)).kernel
     kinds = layers_of(network.config)
     layers, rotation = len(kinds.evictable), rotation_of(network)
     recorder = Recorder(
@@ -332,22 +332,18 @@ def feed(
             observer=recorder,
         ).logits[0, -1]
     if (len(recorder.keys), len(recorder.windows)) != (layers, kinds.sliding):
-        raise BadInput(
-            f"model {model.name}: bypasses transformers' attention interface; choose a model that uses it"
-        )
+        raise BadInput(f"model {model.name}: bypasses transformers' attention interface; choose a model that uses it")
     states: dict[Signal, tuple[Any, ...]] = {
-        signal: recorder.states_of(signal)
-        for signal in recorder.signals
-        if not isinstance(signal, CacheSignal)
+        signal: recorder.states_of(signal) for signal in recorder.signals if not isinstance(signal, CacheSignal)
     }
-    cached = list(map(Cached, recorder.keys, recorder.values))
+    cached = list(map(CachedSlots, recorder.keys, recorder.values))
     pairs = zip(recorder.keys, recorder.values, strict=True)
-    passages = asked(model, signals, token_ids, cached, windows=recorder.windows)
-    measured = recorder.measured() | projected(model, signals, pairs) | passages
+    passages = measure_extra_prompts(model, signals, token_ids, cached, windows=recorder.windows)
+    results = recorder.measure() | measure_output_signals(model, signals, pairs) | passages
     return Prefilled(
         recorder.keys,
         recorder.values,
-        measured,
+        results,
         states,
         recorder.recent,
         logits,
@@ -357,7 +353,7 @@ def feed(
     )
 
 
-def copies_of(keys: Tensor) -> int:
+def head_copies(keys: Tensor) -> int:
     """Return how many copies of the keys [kv_head, n, d] spread the products of a block evenly over threads.
 
     There is one matrix for each head: three heads keep two threads busy as long as four would. 1 on an
@@ -368,7 +364,7 @@ def copies_of(keys: Tensor) -> int:
     return next(even, 1) if keys.device.type == "cpu" else 1
 
 
-def fused(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+def attend_causal(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     """Causal attention of the last t of n tokens: queries [q_head, t, d], keys, values [kv_head, n, d]."""
     t, n = queries.shape[1], keys.shape[1]
     grouped = queries.shape[0] != keys.shape[0]
@@ -378,11 +374,11 @@ def fused(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor
         )
         return output[0]
     parts = []
-    for first in range(0, t, MASKED):
-        rows = queries[:, first : first + MASKED]
+    for first in range(0, t, MASKED_ROWS):
+        rows = queries[:, first : first + MASKED_ROWS]
         stop = n - t + first + rows.shape[1]
-        own = torch.arange(stop - rows.shape[1], stop, device=keys.device)[:, None]
-        visible = torch.arange(stop, device=keys.device) <= own
+        query_positions = torch.arange(stop - rows.shape[1], stop, device=keys.device)[:, None]
+        visible = torch.arange(stop, device=keys.device) <= query_positions
         parts.append(
             scaled_dot_product_attention(
                 rows[None],
@@ -396,8 +392,7 @@ def fused(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor
     return torch.cat(parts, 1)
 
 
-def weighted(attention: Tensor, values: Tensor) -> Tensor:
-    """Multiply attention [q_head, t, n] by values [kv_head, n, d], or copies of each head -> [q_head, t, d].
-    """
+def weight_values(attention: Tensor, values: Tensor) -> Tensor:
+    """Multiply attention [q_head, t, n] by values [kv_head, n, d], or copies of each head -> [q_head, t, d]."""
     heads, t, n = attention.shape
     return (attention.reshape(len(values), -1, n) @ values).view(heads, t, -1)

@@ -20,7 +20,7 @@ def digest(*parts: object) -> bytes:
     return hashlib.sha256(repr(parts).encode()).digest()
 
 
-def key(*parts: object, bits: int) -> int:
+def derive_key(*parts: object, bits: int) -> int:
     """Return the first `bits` bits of the digest of the parts."""
     return int.from_bytes(digest(*parts)[: bits // 8])
 
@@ -41,12 +41,12 @@ def stream(draws: Sequence[Draw], size: int) -> NDArray[np.uint64]:
     times as much.
     """
     philox = np.random.Philox(key=0)
-    begun: Any = philox.state  # no number drawn, none buffered
+    state: Any = philox.state  # no number drawn, none buffered
     raw = np.empty((len(draws), size), np.uint64)
-    for own, draw in zip(raw, draws, strict=True):
-        begun["state"]["key"][:] = np.frombuffer(digest("gumbel", *draw)[15::-1], "<u8")
-        philox.state = begun
-        own[:] = philox.random_raw(size)
+    for numbers, draw in zip(raw, draws, strict=True):
+        state["state"]["key"][:] = np.frombuffer(digest("gumbel", *draw)[15::-1], "<u8")
+        philox.state = state
+        numbers[:] = philox.random_raw(size)
     return raw
 
 
@@ -76,7 +76,7 @@ def product(factor: int, numbers: Tensor) -> tuple[Tensor, Tensor]:
     return high_factor * high_number + ((middle >> 32) & low) + ((other >> 32) & low), factor * numbers
 
 
-def stream_on(device: torch.device, draws: Sequence[Draw], size: int) -> Tensor:
+def stream_on_device(device: torch.device, draws: Sequence[Draw], size: int) -> Tensor:
     """Return [draw, size] int64, the bits of `stream`, computed on the device of the logits: Philox4x64-10 in
     plain arithmetic.
 
@@ -98,26 +98,26 @@ def stream_on(device: torch.device, draws: Sequence[Draw], size: int) -> Tensor:
 ROUNDING = 1e-9
 """An upper bound on the rounding error of two logarithms."""
 
-LUCKY = 256
+NOISE_CANDIDATES = 256
 """The approximate number of tokens of a draw whose noise is computed whatever their logits are."""
 
-TOGETHER = 1 << 18
+CPU_BATCH = 1 << 18
 """Numbers of noise that the CPU computes in one batch, which fits its cache."""
 
-KEPT = 512
+CANDIDATES = 512
 """Tokens with the largest logits, and with the most noise, that are copied from a device. Normal logits of
 any variance need more for two lanes in a million (a vocabulary of 151,936): P(Gumbel < -2.57).
 """
 
-TOGETHER_ON = 1 << 22
+DEVICE_BATCH = 1 << 22
 """Numbers of noise that a device computes in one batch: about 0.15 GB with intermediate tensors."""
 
 
-UNUSABLE = "logits: not finite"
+NON_FINITE_LOGITS = "logits: not finite"
 """The failure reason of a lane whose logits are not `is_usable`."""
 
 
-def usable(logits: Tensor) -> Tensor:
+def is_usable(logits: Tensor) -> Tensor:
     """Return [lane] bool: whether logits [lane, vocabulary] have a finite maximum. NaN, +inf and rows of -inf
     alone do not.
     """
@@ -134,8 +134,8 @@ def nucleus(logits: Tensor, temperature: float, top_p: float) -> Tensor:
     shares = (logits.double() / temperature).softmax(-1)
     sorted_shares, order = shares.sort(dim=-1, descending=True, stable=True)
     # Sums on the CPU: on CUDA they have no deterministic order.
-    before = pad(sorted_shares.cpu().cumsum(-1)[..., :-1], (1, 0))
-    return torch.zeros_like(before, dtype=torch.bool).scatter_(-1, order.cpu(), before < top_p)
+    sums_before = pad(sorted_shares.cpu().cumsum(-1)[..., :-1], (1, 0))
+    return torch.zeros_like(sums_before, dtype=torch.bool).scatter_(-1, order.cpu(), sums_before < top_p)
 
 
 def choose(logits: Tensor, draws: Sequence[Draw], temperature: float, top_p: float = 1.0) -> list[int]:
@@ -150,16 +150,16 @@ def choose(logits: Tensor, draws: Sequence[Draw], temperature: float, top_p: flo
         likeliest: list[int] = logits.argmax(-1).tolist()
         return likeliest
     if top_p < 1:
-        inside = nucleus(logits, temperature, top_p)
-        logits = logits.masked_fill(~inside.to(logits.device), -torch.inf)
-    place = {draw: index for index, draw in enumerate(dict.fromkeys(draws))}
-    own = np.array([place[draw] for draw in draws])
-    found = drawn if logits.device.type == "cpu" else drawn_on
-    ids: list[int] = found(logits, list(place), own, temperature).tolist()
+        in_nucleus = nucleus(logits, temperature, top_p)
+        logits = logits.masked_fill(~in_nucleus.to(logits.device), -torch.inf)
+    draw_numbers = {draw: index for index, draw in enumerate(dict.fromkeys(draws))}
+    draw_index = np.array([draw_numbers[draw] for draw in draws])
+    draw_function = draw_tokens if logits.device.type == "cpu" else draw_tokens_on_device
+    ids: list[int] = draw_function(logits, list(draw_numbers), draw_index, temperature).tolist()
     return ids
 
 
-def drawn(logits: Tensor, draws: Sequence[Draw], own: Ids, temperature: float) -> Ids:
+def draw_tokens(logits: Tensor, draws: Sequence[Draw], draw_index: Ids, temperature: float) -> Ids:
     """Return for each lane the lowest id with the maximum of logits [lane, vocabulary] / temperature + noise;
     on the CPU.
 
@@ -169,60 +169,59 @@ def drawn(logits: Tensor, draws: Sequence[Draw], own: Ids, temperature: float) -
     """
     values = (logits if logits.dtype in (torch.float32, torch.float64) else logits.float()).numpy()
     (lanes, size), likeliest = values.shape, values.argmax(-1)
-    bar = np.array(((size - max(1, min(LUCKY, size // 8))) << 64) // size, np.uint64)
-    ids, together = np.full(lanes, size), max(1, TOGETHER // size)
-    for begin in range(0, len(draws), together):
-        raw = stream(draws[begin : begin + together], size)
-        here = ((own >= begin) & (own < begin + together)).nonzero()[0]
-        logit, draw = values if len(here) == lanes else values[here], own[here] - begin
-        row, token = of_lanes(draw, *places(raw >= bar))
-        row, token = np.append(row, np.arange(len(here))), np.append(token, likeliest[here])
+    bar = np.array(((size - max(1, min(NOISE_CANDIDATES, size // 8))) << 64) // size, np.uint64)
+    ids, batch_size = np.full(lanes, size), max(1, CPU_BATCH // size)
+    for begin in range(0, len(draws), batch_size):
+        raw = stream(draws[begin : begin + batch_size], size)
+        lane_index = ((draw_index >= begin) & (draw_index < begin + batch_size)).nonzero()[0]
+        logit, draw = values if len(lane_index) == lanes else values[lane_index], draw_index[lane_index] - begin
+        row, token = tokens_of_lanes(draw, *nonzero_indices(raw >= bar))
+        row, token = np.append(row, np.arange(len(lane_index))), np.append(token, likeliest[lane_index])
         sums = logit[row, token].astype(np.float64) / temperature + gumbel(raw[draw[row], token])
-        best = np.full(len(here), -np.inf)
+        best = np.full(len(lane_index), -np.inf)
         np.maximum.at(best, row, sums)
-        least = reaching(best, gumbel(bar), temperature, values.dtype)
-        more, others = places(logit >= least[:, None])
+        least = smallest_useful_logit(best, gumbel(bar), temperature, values.dtype)
+        more, others = nonzero_indices(logit >= least[:, None])
         likely = logit[more, others].astype(np.float64) / temperature + gumbel(raw[draw[more], others])
         row, token, sums = np.append(row, more), np.append(token, others), np.append(sums, likely)
         np.maximum.at(best, more, likely)
         top = sums == best[row]
-        np.minimum.at(ids, here[row[top]], token[top])
+        np.minimum.at(ids, lane_index[row[top]], token[top])
     return ids
 
 
-def places(where: NDArray[np.bool_]) -> tuple[Ids, Ids]:
-    """Return row and column of the true entries, by rows; np.nonzero of two axes takes three times as long.
-    """
-    row, column = np.divmod(np.flatnonzero(where), where.shape[-1])
+def nonzero_indices(condition: NDArray[np.bool_]) -> tuple[Ids, Ids]:
+    """Return row and column of the true entries, by rows; np.nonzero of two axes takes three times as long."""
+    row, column = np.divmod(np.flatnonzero(condition), condition.shape[-1])
     return row, column
 
 
-def of_lanes(draw: Ids, drawn: Ids, token: Ids) -> tuple[Ids, Ids]:
+def tokens_of_lanes(draw: Ids, pair_draws: Ids, token: Ids) -> tuple[Ids, Ids]:
     """Return (lane, token): for each lane the tokens of its draw [lane], from pairs (pair_draws, token)
     sorted by draw.
     """
-    begin, end = np.searchsorted(drawn, draw, "left"), np.searchsorted(drawn, draw, "right")
+    begin, end = np.searchsorted(pair_draws, draw, "left"), np.searchsorted(pair_draws, draw, "right")
     lane = np.repeat(np.arange(len(draw)), end - begin)
-    before = np.cumsum(end - begin) - (end - begin)
-    return lane, token[np.arange(len(lane)) + (begin - before)[lane]]
+    n_before = np.cumsum(end - begin) - (end - begin)
+    return lane, token[np.arange(len(lane)) + (begin - n_before)[lane]]
 
 
-def reaching(
-    best: NDArray[np.float64], most: NDArray[np.float64], temperature: float, dtype: np.dtype[Any]
+def smallest_useful_logit(
+    best: NDArray[np.float64], max_noise: NDArray[np.float64], temperature: float, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
     """Return [lane]: a logit below this bound, with noise of at most `max_noise`, stays below the best sum
     [lane].
 
     The bound is lower by more than all rounding errors, of which the largest is to the dtype of the logits.
     """
-    own = np.finfo(dtype)
+    precision = np.finfo(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
-        least = (best - most - ROUNDING - 1e-12 * abs(best)) * temperature
-        least -= 2 * float(own.eps) * abs(least) + float(own.tiny)
+        least = (best - max_noise - ROUNDING - 1e-12 * abs(best)) * temperature
+        least -= 2 * float(precision.eps) * abs(least) + float(precision.tiny)
         return np.where(np.isnan(least), -np.inf, least).astype(dtype)
 
 
-def drawn_on(logits: Tensor, draws: Sequence[Draw], own: Ids, temperature: float) -> Ids:
+def draw_tokens_on_device(logits: Tensor, draws: Sequence[Draw], draw_index: Ids, temperature: float) -> Ids:
     """Return what `draw_tokens` does, for logits on an accelerator, with one synchronisation.
 
     The device returns, by lane, the tokens with the most noise and those with the largest logits. No other
@@ -231,16 +230,16 @@ def drawn_on(logits: Tensor, draws: Sequence[Draw], own: Ids, temperature: float
     JCSS 66: the threshold algorithm).
     """
     (lanes, size), device = logits.shape, logits.device
-    kept, together, packed = min(KEPT, size), max(1, TOGETHER_ON // size), list[Tensor]()
-    order = np.argsort(own, kind="stable")
-    for begin in range(0, len(draws), together):
-        here = order[(own[order] >= begin) & (own[order] < begin + together)]
-        raw = stream_on(device, draws[begin : begin + together], size)
-        both = torch.from_numpy(np.stack([here, own[here] - begin])).to(device, non_blocking=True)
-        lane, draw = both[0], both[1]
-        lucky = (raw ^ SIGN).topk(kept).indices  # signed numbers in the order of the unsigned ones
+    n_candidates, batch_size, packed = min(CANDIDATES, size), max(1, DEVICE_BATCH // size), list[Tensor]()
+    order = np.argsort(draw_index, kind="stable")
+    for begin in range(0, len(draws), batch_size):
+        lane_index = order[(draw_index[order] >= begin) & (draw_index[order] < begin + batch_size)]
+        raw = stream_on_device(device, draws[begin : begin + batch_size], size)
+        pairs = torch.from_numpy(np.stack([lane_index, draw_index[lane_index] - begin])).to(device, non_blocking=True)
+        lane, draw = pairs[0], pairs[1]
+        noisiest = (raw ^ SIGN).topk(n_candidates).indices  # signed numbers in the order of the unsigned ones
         own_logits = logits[lane]
-        token = torch.cat([lucky[draw], own_logits.topk(kept).indices], -1)
+        token = torch.cat([noisiest[draw], own_logits.topk(n_candidates).indices], -1)
         number, logit = raw.flatten()[draw[:, None] * size + token], own_logits.gather(-1, token).double()
         packed.append(torch.stack([token, number, logit.view(torch.int64)]))
     token, number, bits = torch.cat(packed, 1).cpu().numpy()
@@ -249,10 +248,10 @@ def drawn_on(logits: Tensor, draws: Sequence[Draw], own: Ids, temperature: float
     best = sums.max(-1)
     ids = np.empty(lanes, np.int64)
     ids[order] = np.where(sums == best[:, None], token, size).min(-1)
-    others = scaled[:, kept:].min(-1) + (noise[:, :kept].min(-1) + ROUNDING)
+    others = scaled[:, n_candidates:].min(-1) + (noise[:, :n_candidates].min(-1) + ROUNDING)
     unsure = order[~(best > others)]
-    if kept < size and len(unsure):
-        needed, place = np.unique(own[unsure], return_inverse=True)
-        few = logits[torch.from_numpy(unsure).to(device)].cpu()
-        ids[unsure] = drawn(few, [draws[index] for index in needed], place, temperature)
+    if n_candidates < size and len(unsure):
+        needed, draw_positions = np.unique(draw_index[unsure], return_inverse=True)
+        unsure_logits = logits[torch.from_numpy(unsure).to(device)].cpu()
+        ids[unsure] = draw_tokens(unsure_logits, [draws[index] for index in needed], draw_positions, temperature)
     return ids

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from protocol.engine.attention.kernels import PADDED, Attention, Kernel
-from protocol.engine.forms import ALIKE, VERBATIM, Form, Sizes
+from protocol.engine.storage_formats import EQUAL_SIZES, VERBATIM, SlotSizes, StorageFormat
 
 QUANTUM = 16
 """Capacities are multiples of it, so that lanes of similar capacity share a pool. For slots that are not
@@ -34,7 +34,9 @@ class Shape(NamedTuple):
     masked: bool = False
 
 
-def shapes(counts: Tensor, room: int, *, masked: bool = False, sizes: Sizes = ALIKE) -> tuple[Shape, ...]:
+def lane_shapes(
+    counts: Tensor, room: int, *, masked: bool = False, sizes: SlotSizes = EQUAL_SIZES
+) -> tuple[Shape, ...]:
     """Return the capacity of a lane for each layer. counts: slots in use, [layer, kv_head]; room: slots to
     append.
     """
@@ -43,14 +45,14 @@ def shapes(counts: Tensor, room: int, *, masked: bool = False, sizes: Sizes = AL
         if len(set(heads)) > 1:
             layers.append(Shape(True, sum(heads) + room * len(heads)))
         else:
-            layers.append(Shape(False, rounded(heads[0] + room, sizes), masked))
+            layers.append(Shape(False, round_capacity(heads[0] + room, sizes), masked))
     return tuple(layers)
 
 
-def rounded(slots: int, sizes: Sizes) -> int:
+def round_capacity(slots: int, sizes: SlotSizes) -> int:
     """Return the capacity of a head that needs room for this number of slots."""
-    whole = QUANTUM * sizes.computed
-    return -(-slots * sizes.own // whole) * whole // sizes.own
+    quantum_bytes = QUANTUM * sizes.computed
+    return -(-slots * sizes.stored // quantum_bytes) * quantum_bytes // sizes.stored
 
 
 class Layout(NamedTuple):
@@ -66,7 +68,7 @@ class Plan(NamedTuple):
     of one layout.
     """
 
-    at: Tensor
+    targets: Tensor
     """[lane x kv_head x t], indices through all rows of these lanes."""
     end: int
     """No slot at or beyond this index is in use."""
@@ -82,7 +84,7 @@ class Plan(NamedTuple):
     """
 
 
-class Cached(NamedTuple):
+class CachedSlots(NamedTuple):
     """Slots of one lane in one layer, as they are stored.
 
     keys [kv_head, n, d], values [kv_head, n, width], n the slots of the fullest head. weights [kv_head, n]
@@ -93,13 +95,13 @@ class Cached(NamedTuple):
     values: Tensor
     weights: Tensor | None = None
 
-    def padded(self, slots: int) -> Cached:
+    def pad_to(self, slots: int) -> CachedSlots:
         """Pad with zeros to this number of slots."""
-        more = slots - self.keys.shape[1]
-        if not more:
+        missing = slots - self.keys.shape[1]
+        if not missing:
             return self
-        weights = None if self.weights is None else pad(self.weights, (0, more))
-        return Cached(pad(self.keys, (0, 0, 0, more)), pad(self.values, (0, 0, 0, more)), weights)
+        weights = None if self.weights is None else pad(self.weights, (0, missing))
+        return CachedSlots(pad(self.keys, (0, 0, 0, missing)), pad(self.values, (0, 0, 0, missing)), weights)
 
 
 Member = TypeVar("Member")
@@ -128,93 +130,96 @@ class Pool(Generic[Member]):
         self,
         shape: tuple[Shape, ...],
         keys: Sequence[Tensor],
-        form: Form = VERBATIM,
+        storage: StorageFormat = VERBATIM,
         attention: Attention = PADDED,
     ) -> None:
         """keys: one tensor for each layer, [kv_head, n, d], of any lane: they give the heads, width, dtype
         and device.
         """
         self.shape = shape
-        self.form = form
-        plain = form.codec is None and not form.mass and not any(own.masked for own in shape)
-        self.kernel: Kernel | None = attention.kernel if plain else None
+        self.storage = storage
+        is_plain = (
+            storage.codec is None and not storage.weighs_logits and not any(layer_shape.masked for layer_shape in shape)
+        )
+        self.kernel: Kernel | None = attention.kernel if is_plain else None
         self.heads = keys[0].shape[0]
         self.members: list[Member] = []
-        self.keys = [self.rows_for(0, keys[layer], shape[layer]) for layer in range(len(shape))]
-        width = form.width(keys[0].shape[-1])
+        self.keys = [self.allocate_rows(0, keys[layer], shape[layer]) for layer in range(len(shape))]
+        width = storage.width(keys[0].shape[-1])
         self.values = [rows.new_zeros(*rows.shape[:-1], width) for rows in self.keys]
         self.weights = [
-            torch.zeros_like(rows[..., 0], dtype=torch.float32) if form.weighed else None
-            for rows in self.keys
+            torch.zeros_like(rows[..., 0], dtype=torch.float32) if storage.has_weights else None for rows in self.keys
         ]
         self.hidden = [
-            torch.zeros_like(rows[..., 0], dtype=torch.bool) if own.masked else None
-            for rows, own in zip(self.keys, shape, strict=True)
+            torch.zeros_like(rows[..., 0], dtype=torch.bool) if layer_shape.masked else None
+            for rows, layer_shape in zip(self.keys, shape, strict=True)
         ]
         self.starts = torch.zeros(len(shape), 0, self.heads, dtype=torch.int64)
         self.lengths = self.starts.clone()
 
-    def rows_for(self, places: int, like: Tensor, shape: Shape) -> Tensor:
-        return like.new_zeros(places, 1 if shape.flat else self.heads, shape.capacity, like.shape[-1])
+    def allocate_rows(self, size: int, like: Tensor, shape: Shape) -> Tensor:
+        return like.new_zeros(size, 1 if shape.flat else self.heads, shape.capacity, like.shape[-1])
 
     @property
-    def places(self) -> int:
+    def size(self) -> int:
         return self.lengths.shape[1]
 
-    def held(self) -> list[int]:
+    def slot_counts(self) -> list[int]:
         """Return the slots in use of each lane, summed over layers and KV heads."""
         totals: list[int] = self.lengths[:, : len(self.members)].sum((0, 2)).tolist()
         return totals
 
-    def means(self) -> Iterator[tuple[Member, float]]:
+    def mean_slots(self) -> Iterator[tuple[Member, float]]:
         """Return the slots in use per KV head and layer, for each lane."""
         heads = len(self.shape) * self.heads
-        return ((member, slots / heads) for member, slots in zip(self.members, self.held(), strict=True))
+        return ((member, slots / heads) for member, slots in zip(self.members, self.slot_counts(), strict=True))
 
-    def resize(self, places: int) -> None:
+    def resize(self, size: int) -> None:
         """Change the number of lanes that fit; lanes keep their indices."""
-        used = min(len(self.members), places)
+        used = min(len(self.members), size)
         for tensors in (self.keys, self.values):
             for layer, old in enumerate(tensors):
-                tensors[layer] = self.rows_for(places, old, self.shape[layer])
+                tensors[layer] = self.allocate_rows(size, old, self.shape[layer])
                 tensors[layer][:used] = old[:used]
-        for beside in (self.weights, self.hidden):
-            for layer, rows in enumerate(beside):
+        for optional_rows in (self.weights, self.hidden):
+            for layer, rows in enumerate(optional_rows):
                 if rows is not None:
-                    beside[layer] = pad(rows[:used], (0, 0, 0, 0, 0, places - used))
-        change = (0, 0, 0, places - self.places)
+                    optional_rows[layer] = pad(rows[:used], (0, 0, 0, 0, 0, size - used))
+        change = (0, 0, 0, size - self.size)
         self.starts, self.lengths = pad(self.starts, change), pad(self.lengths, change)
 
     def admit(self, members: Sequence[Member]) -> range:
         """Add lanes at the end and return their indices; `fill` stores their slots."""
         first, last = len(self.members), len(self.members) + len(members)
-        if last > self.places:
+        if last > self.size:
             self.resize(last)
         self.members.extend(members)
         return range(first, last)
 
-    def dismiss(self, leaving: Collection[Member]) -> None:
+    def remove(self, leaving: Collection[Member]) -> None:
         """Remove lanes; others move to their indices. The pool shrinks when half of it is free."""
-        for place in reversed(range(len(self.members))):  # from the end: fewest moves
-            if self.members[place] not in leaving:
+        for index in reversed(range(len(self.members))):  # from the end: fewest moves
+            if self.members[index] not in leaving:
                 continue
             member, last = self.members.pop(), len(self.members)
-            beside = (each for each in (*self.weights, *self.hidden) if each is not None)
-            for tensor in (*self.keys, *self.values, *beside):
+            optional_rows = (
+                optional_tensor for optional_tensor in (*self.weights, *self.hidden) if optional_tensor is not None
+            )
+            for tensor in (*self.keys, *self.values, *optional_rows):
                 # The next lane may be shorter, and this one may have left because of a NaN.
-                tensor[place] = 0 if place == last else tensor[last]
-            if place != last:
-                self.starts[:, place], self.lengths[:, place] = self.starts[:, last], self.lengths[:, last]
-                self.members[place] = member
-        if self.members and 2 * len(self.members) <= self.places:
+                tensor[index] = 0 if index == last else tensor[last]
+            if index != last:
+                self.starts[:, index], self.lengths[:, index] = self.starts[:, last], self.lengths[:, last]
+                self.members[index] = member
+        if self.members and 2 * len(self.members) <= self.size:
             self.resize(len(self.members))
 
     def fill(
         self,
-        place: int,
+        index: int,
         layer: int,
-        cached: Cached,
-        kept: Tensor,
+        cached: CachedSlots,
+        keep_mask: Tensor,
         counts: Tensor,
         hidden: Tensor | None = None,
     ) -> None:
@@ -230,101 +235,101 @@ class Pool(Generic[Member]):
             starts = [sum(sizes[:head]) + spare * head for head in range(len(sizes))]
         else:
             starts = [0] * len(sizes)
-        self.starts[layer, place] = torch.tensor(starts)
-        self.lengths[layer, place] = counts
-        sources = [(self.keys[layer][place], cached.keys), (self.values[layer][place], cached.values)]
+        self.starts[layer, index] = torch.tensor(starts)
+        self.lengths[layer, index] = counts
+        sources = [(self.keys[layer][index], cached.keys), (self.values[layer][index], cached.values)]
         weights = self.weights[layer]
         if weights is not None:
-            own = torch.ones_like(kept, dtype=torch.float32) if cached.weights is None else cached.weights
+            slot_weights = torch.ones_like(keep_mask, dtype=torch.float32) if cached.weights is None else cached.weights
             # A copy, since source and target may overlap; future tokens have weight 1.
-            sources.append((weights[place].unsqueeze(-1), own.unsqueeze(-1).clone()))
-            weights[place] = 1
+            sources.append((weights[index].unsqueeze(-1), slot_weights.unsqueeze(-1).clone()))
+            weights[index] = 1
         for row, source in sources:
-            chosen = source[kept]  # head by head, in position order
+            retained = source[keep_mask]  # head by head, in position order
             if self.shape[layer].flat:
-                for start, part in zip(starts, torch.split(chosen, sizes), strict=True):
+                for start, part in zip(starts, torch.split(retained, sizes), strict=True):
                     row[0, start : start + len(part)] = part
             else:
-                row[:, : sizes[0]] = chosen.view(len(sizes), sizes[0], -1)
+                row[:, : sizes[0]] = retained.view(len(sizes), sizes[0], -1)
         mask = self.hidden[layer]
         if mask is not None:
-            mask[place] = False  # of the previous lane
+            mask[index] = False  # of the previous lane
             if hidden is not None:
-                mask[place, :, : hidden.shape[1]] = hidden
+                mask[index, :, : hidden.shape[1]] = hidden
 
-    def compact(self, places: Sequence[int], order: Tensor) -> None:
+    def compact(self, indices: Sequence[int], order: Tensor) -> None:
         """Move slots of several lanes to the front of their heads; no shape may be flat.
 
         order [lane, layer, kv_head, k] int64: the slots that stay, ascending; all others are dropped.
         """
         _, layers, heads, k = order.shape
-        at = torch.tensor(places)
-        self.lengths[:, at] = k
-        row = at.to(order.device)[:, None, None] * heads + torch.arange(heads, device=order.device)[:, None]
-        to = torch.arange(k, device=order.device)
+        lane_indices = torch.tensor(indices)
+        self.lengths[:, lane_indices] = k
+        row = lane_indices.to(order.device)[:, None, None] * heads + torch.arange(heads, device=order.device)[:, None]
+        slots = torch.arange(k, device=order.device)
         for layer in range(layers):
             first = row * self.shape[layer].capacity
-            source, target = (first + order[:, layer]).flatten(), (first + to).flatten()
+            source, target = (first + order[:, layer]).flatten(), (first + slots).flatten()
             weights = self.weights[layer]
             for rows in (self.keys[layer], self.values[layer]):
                 flat = rows.view(-1, rows.shape[-1])
                 flat.index_copy_(0, target, flat.index_select(0, source))
             assert weights is None
 
-    def several(self, places: Sequence[int], layer: int, n: int) -> Cached:
+    def gather_lanes(self, indices: Sequence[int], layer: int, n: int) -> CachedSlots:
         """Return the first n slots of each head of several lanes, as computed, without flat shapes: keys and
         values [lane, kv_head, n, d].
         """
-        at = torch.tensor(places, device=self.keys[layer].device)
-        return Cached(
-            *(rows[:, :, :n].index_select(0, at) for rows in (self.keys[layer], self.values[layer]))
+        lane_indices = torch.tensor(indices, device=self.keys[layer].device)
+        return CachedSlots(
+            *(rows[:, :, :n].index_select(0, lane_indices) for rows in (self.keys[layer], self.values[layer]))
         )
 
-    def stored(self, place: int, layer: int) -> Cached:
+    def lane_slots(self, index: int, layer: int) -> CachedSlots:
         """Return the slots of one lane."""
-        starts, lengths = self.starts[layer, place], self.lengths[layer, place]
+        starts, lengths = self.starts[layer, index], self.lengths[layer, index]
         n = int(lengths.max())
         weights = self.weights[layer]
-        own = (self.keys[layer], self.values[layer], *(() if weights is None else (weights,)))
+        tensors = (self.keys[layer], self.values[layer], *(() if weights is None else (weights,)))
         if not self.shape[layer].flat:
-            return Cached(*(rows[place, :, :n] for rows in own))
+            return CachedSlots(*(rows[index, :, :n] for rows in tensors))
         slot = (starts[:, None] + torch.arange(n)).clamp_(max=self.shape[layer].capacity - 1)
         slot = slot.to(self.keys[layer].device)
-        return Cached(*(rows[place, 0][slot] for rows in own))
+        return CachedSlots(*(rows[index, 0][slot] for rows in tensors))
 
-    def plans(self, places: slice, new: int, queries: int, seen: bool = True) -> list[Plan]:
+    def plans(self, indices: slice, new: int, queries: int, needs_mask: bool = True) -> list[Plan]:
         """Return one plan per layer for `new` tokens of the lanes at these indices.
 
         queries: number of query heads. needs_mask: whether the visibility is read. Layers of one layout share
         one plan, except for hidden slots.
         """
-        starts, lengths = self.starts[:, places].numpy(), self.lengths[:, places].numpy()
-        made: dict[tuple[bytes, bytes, Shape], Plan] = {}
+        starts, lengths = self.starts[:, indices].numpy(), self.lengths[:, indices].numpy()
+        plan_cache: dict[tuple[bytes, bytes, Shape], Plan] = {}
         plans = []
         for layer, shape in enumerate(self.shape):
             layout = Layout(starts[layer], lengths[layer])
             key = (layout.starts.tobytes(), layout.lengths.tobytes(), shape)
-            if key not in made:
-                made[key] = plan(layout, shape, new, queries, self.keys[layer], seen)
-            own, hidden, weights = made[key], self.hidden[layer], self.weights[layer]
-            if hidden is not None and own.visible is not None:
-                visible = own.visible & ~hidden[places, :, None, : own.end]
-                own = own._replace(visible=visible, mask=added(visible, self.keys[layer]))
-            if self.form.mass and weights is not None:
-                bias = weights[places, :, None, : own.end]
+            if key not in plan_cache:
+                plan_cache[key] = plan_layer(layout, shape, new, queries, self.keys[layer], needs_mask)
+            layer_plan, hidden, weights = plan_cache[key], self.hidden[layer], self.weights[layer]
+            if hidden is not None and layer_plan.visible is not None:
+                visible = layer_plan.visible & ~hidden[indices, :, None, : layer_plan.end]
+                layer_plan = layer_plan._replace(visible=visible, mask=additive_mask(visible, self.keys[layer]))
+            if self.storage.weighs_logits and weights is not None:
+                bias = weights[indices, :, None, : layer_plan.end]
                 bias = bias.to(torch.promote_types(self.keys[layer].dtype, torch.float32)).log()
-                mask = bias if own.visible is None else torch.where(own.visible, bias, -torch.inf)
-                own = own._replace(bias=bias, mask=mask)
-            plans.append(own)
+                mask = bias if layer_plan.visible is None else torch.where(layer_plan.visible, bias, -torch.inf)
+                layer_plan = layer_plan._replace(bias=bias, mask=mask)
+            plans.append(layer_plan)
         return plans
 
     def bytes(self) -> int:
         """Return the allocated memory of the tensors."""
-        weights = (each for each in self.weights if each is not None)
+        weights = (optional_tensor for optional_tensor in self.weights if optional_tensor is not None)
         return sum(tensor.untyped_storage().nbytes() for tensor in (*self.keys, *self.values, *weights))
 
 
-def plan(layout: Layout, shape: Shape, new: int, queries: int, keys: Tensor, read: bool = True) -> Plan:
+def plan_layer(layout: Layout, shape: Shape, new: int, queries: int, keys: Tensor, needs_mask: bool = True) -> Plan:
     """Return the plan of a layer. keys: of the layer, for their dtype and device. needs_mask: whether the
     visibility is read.
     """
@@ -334,12 +339,12 @@ def plan(layout: Layout, shape: Shape, new: int, queries: int, keys: Tensor, rea
     end = int(slot.max()) + 1
     rows = 1 if shape.flat else heads
     row = np.arange(lanes * rows).reshape(lanes, rows, 1)  # one row for all heads of a flat shape
-    at = torch.from_numpy((row * shape.capacity + slot).ravel()).to(keys.device)
-    if not read:
-        return Plan(at, end, None, None)
+    targets = torch.from_numpy((row * shape.capacity + slot).ravel()).to(keys.device)
+    if not needs_mask:
+        return Plan(targets, end, None, None)
     if new == 1 and not shape.flat:
         if not shape.masked and (slot == slot[0, 0]).all():
-            return Plan(at, end, None, None)
+            return Plan(targets, end, None, None)
         slot, group = slot[:, :1], 1  # heads in separate rows have equally many slots
     else:
         group = queries // heads
@@ -351,35 +356,35 @@ def plan(layout: Layout, shape: Shape, new: int, queries: int, keys: Tensor, rea
         visible = visible.repeat_interleave(group, 1)  # [lane, q_head, t, end]
     if new > 1 or shape.flat:
         visible = visible.reshape(lanes, rows, -1, end)
-    return Plan(at, end, visible, added(visible, keys))
+    return Plan(targets, end, visible, additive_mask(visible, keys))
 
 
-def added(visible: Tensor, keys: Tensor) -> Tensor:
+def additive_mask(visible: Tensor, keys: Tensor) -> Tensor:
     """Return a mask with 0 for visible slots and -inf for all others."""
     return keys.new_zeros(visible.shape).masked_fill_(~visible, -torch.inf)
 
 
-class Slots(Generic[Member]):
+class SlotPools(Generic[Member]):
     """All pools. A lane's row in a batch is its index, counted through the pools in their order."""
 
     def __init__(self, attention: Attention = PADDED) -> None:
         self.attention = attention
-        self.pools: dict[tuple[tuple[Shape, ...], Form], Pool[Member]] = {}
+        self.pools: dict[tuple[tuple[Shape, ...], StorageFormat], Pool[Member]] = {}
 
-    def pool(self, shape: tuple[Shape, ...], keys: Sequence[Tensor], form: Form = VERBATIM) -> Pool[Member]:
-        if (shape, form) not in self.pools:
-            self.pools[shape, form] = Pool(shape, keys, form, self.attention)
-        return self.pools[shape, form]
+    def pool(self, shape: tuple[Shape, ...], keys: Sequence[Tensor], storage: StorageFormat = VERBATIM) -> Pool[Member]:
+        if (shape, storage) not in self.pools:
+            self.pools[shape, storage] = Pool(shape, keys, storage, self.attention)
+        return self.pools[shape, storage]
 
-    def dismiss(self, leaving: Collection[Member]) -> None:
+    def remove(self, leaving: Collection[Member]) -> None:
         for pool in list(self.pools.values()):
-            self.vacate(pool, leaving)
+            self.remove_from_pool(pool, leaving)
 
-    def vacate(self, pool: Pool[Member], leaving: Collection[Member]) -> None:
+    def remove_from_pool(self, pool: Pool[Member], leaving: Collection[Member]) -> None:
         """Remove lanes from this pool, and the pool if it is empty."""
-        pool.dismiss(leaving)
+        pool.remove(leaving)
         if not pool.members:
-            del self.pools[pool.shape, pool.form]
+            del self.pools[pool.shape, pool.storage]
 
     def bytes(self) -> int:
         return sum(pool.bytes() for pool in self.pools.values())

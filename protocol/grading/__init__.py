@@ -12,12 +12,12 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
-from protocol.evidence.refusals import BadInput, unknown
-from protocol.grading import boxed, choice, code, corrected, exact, f1, rouge, spelling
-from protocol.grading.grade import Gold, Grade, Grader, best, guarded, scored
+from protocol.formats.refusals import BadInput, unknown_message
+from protocol.grading import boxed, choice, code, corrected_scores, exact, f1, rouge, spelling
+from protocol.grading.grade import Gold, Grade, Grader, best_grade, grade_safely, make_score
 from protocol.grading.mathverify import MathVerify
-from protocol.grading.official import Official
-from protocol.grading.theirs import Theirs
+from protocol.grading.official import OfficialScorer
+from protocol.grading.plugin_grader import PluginGrader
 from protocol.harness import PREFIX
 
 __all__ = [
@@ -28,13 +28,13 @@ __all__ = [
     "Grade",
     "Grader",
     "MathVerify",
-    "best",
-    "grader",
-    "guarded",
-    "names",
-    "scored",
-    "scores",
-    "second",
+    "best_grade",
+    "get_grader",
+    "gives_scores",
+    "grade_safely",
+    "grader_names",
+    "make_score",
+    "second_grader",
 ]
 
 GROUP = "kv_prereg.graders"
@@ -54,48 +54,47 @@ SECOND: Mapping[str, Grader] = MappingProxyType({"math": spelling})
 ALWAYS_ONE_OR_ZERO = ("exact", "boxed", "math", "choice")
 
 
-def grader(name: str) -> Grader:
+def get_grader(name: str) -> Grader:
     """Return the grader of this name: a built-in one, an entry point of `kv_prereg.graders`, or "lm_eval:"
     and a task, which is the official scorer of the installed lm-eval.
 
     Raises BadInput for an unknown name, and if a dependency is not installed.
     """
     if name.startswith(PREFIX):
-        return Official(name.removeprefix(PREFIX))
+        return OfficialScorer(name.removeprefix(PREFIX))
     if name in GRADERS:
         return GRADERS[name]()
     points = _plugins(tuple(sys.path))
     if name not in points:
-        raise BadInput(unknown("grader", name, [*names(), f"{PREFIX}<task>"]))
+        raise BadInput(unknown_message("grader", name, [*grader_names(), f"{PREFIX}<task>"]))
     try:
-        made = points[name].load()()
+        plugin = points[name].load()()
     except BadInput:  # its message names what is missing
         raise
     except Exception as error:  # importing or calling an untrusted module may raise anything
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise BadInput(f"grader {name!r}: its entry point cannot be loaded ({said}); mend it") from None
-    if not callable(getattr(made, "grade", None)):
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BadInput(f"grader {name!r}: its entry point cannot be loaded ({message}); mend it") from None
+    if not callable(getattr(plugin, "grade", None)):
         raise BadInput(f"grader {name!r}: is no grader; let its entry point return one with grade()")
-    return Theirs(made)
+    return PluginGrader(plugin)
 
 
-def second(name: str) -> Grader | None:
+def second_grader(name: str) -> Grader | None:
     """Return the second grader, whose grade is recorded next to that of `name`; it decides nothing."""
-    return corrected.scorer(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else SECOND.get(name)
+    return corrected_scores.get_scorer(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else SECOND.get(name)
 
 
-def scores(name: str) -> bool:
+def gives_scores(name: str) -> bool:
     """Whether a grade of this grader may be a score between 0 and 1; for an entry point see
     `PluginGrader.scores`. Raises as `get_grader` does for an entry point.
     """
     if name in GRADERS or name.startswith(PREFIX):
         return name not in ALWAYS_ONE_OR_ZERO
-    return bool(getattr(grader(name), "scores", True))
+    return bool(getattr(get_grader(name), "scores", True))
 
 
-def names() -> tuple[str, ...]:
-    """Return the built-in names, then those of entry points, sorted; without the official scorers of lm-eval.
-    """
+def grader_names() -> tuple[str, ...]:
+    """Return the built-in names, then those of entry points, sorted; without the official scorers of lm-eval."""
     return (*GRADERS, *sorted(_plugins(tuple(sys.path))))
 
 

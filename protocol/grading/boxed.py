@@ -6,7 +6,7 @@ import unicodedata
 
 from protocol.grading.grade import Grade
 
-__all__ = ["LONGEST", "grade", "last", "plain"]
+__all__ = ["LONGEST", "grade", "last_box", "normalize"]
 
 LONGEST = 20_000  # characters read from the end of the text, where the answer is
 OPENING = re.compile(r"\\boxed\s*\{")
@@ -20,21 +20,21 @@ def grade(gold: str, text: str) -> Grade:
     A text without a box, or whose last box is not closed (it was truncated) or is empty, gives "no answer",
     an empty gold "error".
     """
-    if not plain(gold):
+    if not normalize(gold):
         return Grade("error", None, "the gold answer is empty")
-    content = last(text[-LONGEST:])
+    content = last_box(text[-LONGEST:])
     if content is None:
         truncated = "" if len(text) <= LONGEST else f" in the last {LONGEST} of {len(text)} characters"
         return Grade("no answer", None, rf"no \boxed{{...}} that is closed stands last{truncated}")
-    answer = plain(content)
+    answer = normalize(content)
     if not answer:
         return Grade("no answer", None, "the last box is empty")
-    if answer == plain(gold):
+    if answer == normalize(gold):
         return Grade("correct", answer, "")
     return Grade("wrong", answer, "the boxed answer is not the gold answer")
 
 
-def last(text: str) -> str | None:
+def last_box(text: str) -> str | None:
     r"""Return the content of the last \boxed{...}, by matching braces; None without one, or if it is not
     closed.
     """
@@ -49,7 +49,7 @@ def last(text: str) -> str | None:
     return None
 
 
-def plain(text: str) -> str:
+def normalize(text: str) -> str:
     """Normalize a text: compatible characters unified (NFKC), invisible ones removed, outer white space
     stripped.
 
@@ -57,7 +57,7 @@ def plain(text: str) -> str:
     "2½".
     """
     parts = []
-    for form, run in itertools.groupby(text, key=_form):
+    for form, run in itertools.groupby(text, key=_character_form):
         letters = unicodedata.normalize("NFKC", "".join(run))
         parts.append(FORMS.get(form, "{}").format(letters))
     fractions = SLASHED.sub(r"\\frac{\1}{\2}", "".join(parts))
@@ -69,5 +69,5 @@ SLASHED = re.compile(f"([0-9]+)\N{FRACTION SLASH}{APART}?([0-9]+)")
 FORMS = {"<super>": "^{{{}}}", "<sub>": "_{{{}}}", "<fraction>": f"{APART}{{}}{APART}"}
 
 
-def _form(character: str) -> str:
+def _character_form(character: str) -> str:
     return unicodedata.decomposition(character).partition(" ")[0]

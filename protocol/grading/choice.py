@@ -4,22 +4,22 @@ import re
 from collections.abc import Sequence
 
 from protocol.grading import boxed
+from protocol.grading.answer_text import excerpt, extract_answer, normalize, stated_answer
 from protocol.grading.grade import Grade
-from protocol.grading.said import plain, said, shown, stated
 
-__all__ = ["grade", "last_class", "letter"]
+__all__ = ["extract_letter", "find_last_class", "grade"]
 
-ALONE = re.compile(r"[\s(\[*]*([A-Za-z])[\s)\].:,*]*")  # the whole part
-HEAD = re.compile(r"[\s(\[*]*([A-Z])(?:[)\].:,*]|\s*\Z)")  # "B) since", "(B)", "B."
+LETTER_ALONE = re.compile(r"[\s(\[*]*([A-Za-z])[\s)\].:,*]*")  # the whole part
+LINE_START = re.compile(r"[\s(\[*]*([A-Z])(?:[)\].:,*]|\s*\Z)")  # "B) since", "(B)", "B."
 # A single letter. "A" before a lower-case word is an article, "I" a pronoun, and "not B" is no choice.
-NOT = "".join(rf"(?<!{word} )(?<!{word} \()" for word in (r"\bnot", "n't", r"\bnor", r"\b[Nn]either"))
-LETTER = re.compile(rf"(?<![\w']){NOT}([A-Z])(?![\w'])(?!(?<=[AI]) +[a-z])")
+NOT_NEGATED = "".join(rf"(?<!{word} )(?<!{word} \()" for word in (r"\bnot", "n't", r"\bnor", r"\b[Nn]either"))
+LETTER = re.compile(rf"(?<![\w']){NOT_NEGATED}([A-Z])(?![\w'])(?!(?<=[AI]) +[a-z])")
 # Several letters, none of which is chosen: "B or C", "A, B, C and D". Not "B and A is wrong".
-ONE = r"\(?[A-Z]\)?(?![\w'])"
-SEVERAL = re.compile(
-    rf"(?<![\w']){ONE}(?:\s*,\s*{ONE})*\s*,?\s*(?:(?:or|nor|/)\s*{ONE}|(?:and|&)\s*{ONE}(?!\s*[a-z]))"
+ONE_LETTER = r"\(?[A-Z]\)?(?![\w'])"
+ALTERNATIVES = re.compile(
+    rf"(?<![\w']){ONE_LETTER}(?:\s*,\s*{ONE_LETTER})*\s*,?\s*(?:(?:or|nor|/)\s*{ONE_LETTER}|(?:and|&)\s*{ONE_LETTER}(?!\s*[a-z]))"
 )
-LETTERS = re.compile(r"[\W\d_]*[A-Z](?:[\W\d_]+[A-Z])+[\W\d_]*")
+LETTERS_ONLY = re.compile(r"[\W\d_]*[A-Z](?:[\W\d_]+[A-Z])+[\W\d_]*")
 
 
 def grade(gold: str, text: str) -> Grade:
@@ -29,79 +29,85 @@ def grade(gold: str, text: str) -> Grade:
     after normalization, with the boxed text, else with what follows "answer is" and the like, else with the
     last line.
     """
-    if not plain(gold):
+    if not normalize(gold):
         return Grade("error", None, "the gold answer is empty")
-    answer = said(text)
+    answer = extract_answer(text)
     if not answer:
         return Grade("no answer", None, "the text says nothing")
     if re.fullmatch(r"[A-Za-z]", gold.strip()):
-        found = letter(answer)
-        if found is None:
+        choice = extract_letter(answer)
+        if choice is None:
             return Grade("no answer", None, "no letter is stated as the choice")
-        right = found == gold.strip().upper()
+        is_correct = choice == gold.strip().upper()
     else:
-        found = _named(answer)
-        right = plain(found) == plain(gold)
-    return Grade("correct" if right else "wrong", shown(found), "" if right else "another choice is stated")
+        choice = _stated_name(answer)
+        is_correct = normalize(choice) == normalize(gold)
+    return Grade(
+        "correct" if is_correct else "wrong", excerpt(choice), "" if is_correct else "another choice is stated"
+    )
 
 
-def letter(answer: str) -> str | None:
+def extract_letter(answer: str) -> str | None:
     r"""Return the letter in the last box, else the first after the last "answer is" and the like, else that
     of the last line that is a letter or begins with one ("B) since ..."), else the last single letter.
 
     It has to be a capital, or the only content of the text, of the box or after "answer is". None if several
     are named ("B or C", or letters and nothing else).
     """
-    if _lists(answer):
+    if _is_letter_list(answer):
         return None
-    for part in (boxed.last(answer), stated(answer)):
+    for part in (boxed.last_box(answer), stated_answer(answer)):
         if part is None:
             continue
-        line = _line(part)
-        if SEVERAL.match(line.lstrip()) or _lists(line):
+        line = _first_sentence(part)
+        if ALTERNATIVES.match(line.lstrip()) or _is_letter_list(line):
             return None
-        if first := ALONE.fullmatch(line) or HEAD.match(part) or LETTER.search(line):
-            return first.group(1).upper()
-    if alone := ALONE.fullmatch(answer):
-        return alone.group(1).upper()
-    if headed := [head for line in answer.splitlines() if (head := HEAD.match(line))]:
-        return headed[-1].group(1)
-    places = {one.start(1): one.group(1) for one in LETTER.finditer(answer)}
-    if any(one.start() <= max(places, default=-1) < one.end() for one in SEVERAL.finditer(answer)):
+        if match_in_part := LETTER_ALONE.fullmatch(line) or LINE_START.match(part) or LETTER.search(line):
+            return match_in_part.group(1).upper()
+    if whole_letter := LETTER_ALONE.fullmatch(answer):
+        return whole_letter.group(1).upper()
+    if line_starts := [head for line in answer.splitlines() if (head := LINE_START.match(line))]:
+        return line_starts[-1].group(1)
+    letters_by_position = {match.start(1): match.group(1) for match in LETTER.finditer(answer)}
+    if any(
+        match.start() <= max(letters_by_position, default=-1) < match.end() for match in ALTERNATIVES.finditer(answer)
+    ):
         return None
-    return places[max(places)] if places else None
+    return letters_by_position[max(letters_by_position)] if letters_by_position else None
 
 
-def _lists(text: str) -> bool:
+def _is_letter_list(text: str) -> bool:
     """Whether the text consists of several letters and nothing else."""
-    return LETTERS.fullmatch(text) is not None and len(set(re.findall("[A-Z]", text))) > 1
+    return LETTERS_ONLY.fullmatch(text) is not None and len(set(re.findall("[A-Z]", text))) > 1
 
 
-def last_class(answer: str, classes: Sequence[str]) -> str | None:
+def find_last_class(answer: str, classes: Sequence[str]) -> str | None:
     """Return the class whose name occurs last in the text; of nested names the longest; None if there is
     none.
 
     If the text states an answer ("answer is" and the like), the sentence after it is searched first.
     """
-    by_name = {plain(name): name for name in classes if plain(name)}
+    by_name = {normalize(name): name for name in classes if normalize(name)}
     if not by_name:
         return None
     longest_first = sorted(by_name, key=len, reverse=True)
     name = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
-    for part in (_line(stated(answer) or ""), answer):
-        if found := name.findall(plain(part)):
-            return by_name[found[-1]]
+    for part in (_first_sentence(stated_answer(answer) or ""), answer):
+        if matches := name.findall(normalize(part)):
+            return by_name[matches[-1]]
     return None
 
 
-def _named(answer: str) -> str:
-    box, after = boxed.last(answer), stated(answer)
+def _stated_name(answer: str) -> str:
+    box, statement = boxed.last_box(answer), stated_answer(answer)
     if box is not None:
         return box
-    return _line(after) if after is not None and _line(after) else answer.splitlines()[-1]
+    return (
+        _first_sentence(statement) if statement is not None and _first_sentence(statement) else answer.splitlines()[-1]
+    )
 
 
-def _line(text: str) -> str:
+def _first_sentence(text: str) -> str:
     """Return the first sentence of the first non-empty line."""
     line = next((line for line in text.splitlines() if line.strip()), "")
     return re.split(r"[.!?](?:\s|\Z)", line, maxsplit=1)[0].strip(" *")

@@ -2,13 +2,13 @@
 
 import re
 
-from protocol.grading import common
-from protocol.grading.grade import Grade, scored
-from protocol.grading.said import said, shown
+from protocol.grading import common_subsequence
+from protocol.grading.answer_text import excerpt, extract_answer
+from protocol.grading.grade import Grade, make_score
 
-__all__ = ["LONGEST", "grade", "lines"]
+__all__ = ["MAX_CHARACTERS", "code_lines", "grade"]
 
-LONGEST = 2_000  # characters compared, from the beginning of the code
+MAX_CHARACTERS = 2_000  # characters compared, from the beginning of the code
 FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.MULTILINE)
 # A comment line. "#include" is code, "#!" and "# " are not.
 COMMENT = re.compile(r"\s*(?:#(?:[\s#!]|\Z)|//)")
@@ -24,21 +24,23 @@ def grade(gold: str, text: str) -> Grade:
     takes the sentence before a fence for code, and scores by whichever of two measures `fuzzywuzzy` finds
     installed; this is the one of python-Levenshtein.
     """
-    wanted = lines(gold, with_comments=True)
-    if not wanted:
+    gold_lines = code_lines(gold, with_comments=True)
+    if not gold_lines:
         return Grade("error", None, "the gold answer has no line of code")
-    given = lines(said(text), with_comments=COMMENT.match(wanted[0]) is not None)[: len(wanted)]
-    answer, right = "\n".join(given)[:LONGEST], "\n".join(wanted)[:LONGEST]
+    answer_lines = code_lines(extract_answer(text), with_comments=COMMENT.match(gold_lines[0]) is not None)[
+        : len(gold_lines)
+    ]
+    answer, gold_text = "\n".join(answer_lines)[:MAX_CHARACTERS], "\n".join(gold_lines)[:MAX_CHARACTERS]
     if not answer:
-        return scored(0, None, "the answer has no line of code")
-    score = common.similarity(right, answer)
-    return scored(score, shown(answer), "" if score == 1 else "not the gold line of code")
+        return make_score(0, None, "the answer has no line of code")
+    score = common_subsequence.similarity(gold_text, answer)
+    return make_score(score, excerpt(answer), "" if score == 1 else "not the gold line of code")
 
 
-def lines(text: str, with_comments: bool) -> list[str]:
+def code_lines(text: str, with_comments: bool) -> list[str]:
     if opening := FENCE.search(text):
         block = text[opening.end() :]
         closing = FENCE.search(block)
         text = block[: closing.start()] if closing else block
-    kept = (line.strip() for line in text.splitlines())
-    return [line for line in kept if line and (with_comments or not COMMENT.match(line))]
+    stripped_lines = (line.strip() for line in text.splitlines())
+    return [line for line in stripped_lines if line and (with_comments or not COMMENT.match(line))]

@@ -18,12 +18,12 @@ def grade(gold: str, text: str) -> Grade:
     """
     if not gold:
         return Grade("error", None, "the gold value is empty")
-    read = text[:LONGEST]
-    whole = len(text) <= LONGEST
-    truncated = "" if whole else f"only the first {LONGEST} of {len(text)} characters were read"
-    number = NUMBER.search(read)
+    prefix = text[:LONGEST]
+    is_complete = len(text) <= LONGEST
+    truncated = "" if is_complete else f"only the first {LONGEST} of {len(text)} characters were read"
+    number = NUMBER.search(prefix)
     answer = number.group() if number else None
-    if gold in read:
+    if gold in prefix:
         return Grade("correct", answer, truncated)
     if answer is None:
         return Grade("no answer", None, truncated or "the text has no number")

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from protocol.grading.grade import Grade, scored
-from protocol.grading.said import said, shown, words
+from protocol.grading.answer_text import excerpt, extract_answer, split_words
+from protocol.grading.grade import Grade, make_score
 
 __all__ = ["grade"]
 
@@ -14,12 +14,12 @@ def grade(gold: str, text: str) -> Grade:
     Departs from LongBench's `qa_f1_score`: a thought before the answer and special tokens are not part of it,
     and punctuation and case follow Unicode. A gold answer without words gives "error".
     """
-    wanted, answer = words(gold), said(text)
-    if not wanted:
+    gold_words, answer = split_words(gold), extract_answer(text)
+    if not gold_words:
         return Grade("error", None, "the gold answer has no words")
-    given = words(answer)
-    if not given:
-        return scored(0, shown(answer), "the answer has no words")
-    same = (Counter(given) & Counter(wanted)).total()
-    score = 2 * same / (len(given) + len(wanted))
-    return scored(score, shown(answer), "" if score == 1 else f"{same} of its {len(wanted)} words")
+    answer_words = split_words(answer)
+    if not answer_words:
+        return make_score(0, excerpt(answer), "the answer has no words")
+    common_count = (Counter(answer_words) & Counter(gold_words)).total()
+    score = 2 * common_count / (len(answer_words) + len(gold_words))
+    return make_score(score, excerpt(answer), "" if score == 1 else f"{common_count} of its {len(gold_words)} words")

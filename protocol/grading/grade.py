@@ -5,12 +5,12 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
-__all__ = ["Gold", "Grade", "Grader", "best", "guarded", "scored"]
+__all__ = ["Gold", "Grade", "Grader", "best_grade", "grade_safely", "make_score"]
 
 Gold: TypeAlias = str | tuple[str, ...]  # an answer, or several right answers
 STEP = Decimal("0.000001")
 SCORE = re.compile(r"0\.[0-9]{6}|1\.000000")
-LONGEST = 300  # characters of a reason from an untrusted grader
+MAX_REASON = 300  # characters of a reason from an untrusted grader
 
 
 Status: TypeAlias = Literal["correct", "wrong", "no answer", "scored", "timeout", "error"]
@@ -43,7 +43,7 @@ class Grader(Protocol):
     def grade(self, gold: str, text: str, /) -> Grade: ...
 
 
-def scored(score: float, answer: str | None, reason: str = "") -> Grade:
+def make_score(score: float, answer: str | None, reason: str = "") -> Grade:
     """Return a "scored" grade. Raises ValueError for a score that is no number from 0 to 1."""
     if not 0 <= score <= 1:  # false for NaN
         raise ValueError(f"score: {score} is not from 0 to 1")
@@ -51,47 +51,47 @@ def scored(score: float, answer: str | None, reason: str = "") -> Grade:
     return Grade("scored", answer, reason, text)
 
 
-def best(grade: Callable[[str, str], Grade], gold: Gold, text: str) -> Grade:
+def best_grade(grade: Callable[[str, str], Grade], gold: Gold, text: str) -> Grade:
     """Return the best grade of a text over the gold answers; the first one on ties.
 
     If grading against some gold answer fails ("timeout", "error"), the text is not graded unless another
     answer makes it correct.
     """
     if isinstance(gold, str):
-        return guarded(grade, gold, text)
-    found = [guarded(grade, each, text) for each in gold]
-    ungraded = [one for one in found if one.status in ("timeout", "error")]
-    top = max(found, key=lambda one: one.worth or Decimal(0))
+        return grade_safely(grade, gold, text)
+    grades = [grade_safely(grade, answer, text) for answer in gold]
+    ungraded = [result for result in grades if result.status in ("timeout", "error")]
+    top = max(grades, key=lambda result: result.worth or Decimal(0))
     return ungraded[0] if ungraded and top.worth != 1 else top
 
 
-def guarded(grade: Callable[[str, str], Grade], gold: str, text: str) -> Grade:
+def grade_safely(grade: Callable[[str, str], Grade], gold: str, text: str) -> Grade:
     """Return the grade, or "error" if the grader raises or returns something invalid: an external grader may,
     and one text that it cannot read is no reason to lose the others.
     """
     try:
-        said = grade(gold, text)
+        result = grade(gold, text)
     except MemoryError:
         raise
     except Exception as error:
-        return Grade("error", None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST])
-    if reason := _fault(said):
-        return Grade("error", None, f"the grader's answer {reason}"[:LONGEST])
-    return said
+        return Grade("error", None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_REASON])
+    if reason := _fault(result):
+        return Grade("error", None, f"the grader's answer {reason}"[:MAX_REASON])
+    return result
 
 
-def _fault(said: object) -> str:
+def _fault(result: object) -> str:
     """Return why this is not a valid grade; "" for a valid one."""
-    if not isinstance(said, Grade):
-        return f"is {type(said).__name__}, not a Grade"
-    if said.status not in STATUSES:
-        return f"has the status {said.status!r}"
-    if not _is_text(said.reason) or not (said.answer is None or _is_text(said.answer)):
+    if not isinstance(result, Grade):
+        return f"is {type(result).__name__}, not a Grade"
+    if result.status not in STATUSES:
+        return f"has the status {result.status!r}"
+    if not _is_text(result.reason) or not (result.answer is None or _is_text(result.answer)):
         return "has an answer or a reason that is no text"
-    if (said.status == "scored") != (said.score is not None):
-        return f"has the status {said.status!r} and the score {said.score!r}"
-    if said.score is not None and not (isinstance(said.score, str) and SCORE.fullmatch(said.score)):
-        return f"has the score {said.score!r}, which is no text of a number from 0 to 1 with six places"
+    if (result.status == "scored") != (result.score is not None):
+        return f"has the status {result.status!r} and the score {result.score!r}"
+    if result.score is not None and not (isinstance(result.score, str) and SCORE.fullmatch(result.score)):
+        return f"has the score {result.score!r}, which is no text of a number from 0 to 1 with six places"
     return ""
 
 

@@ -16,16 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, Self
 
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 from protocol.grading import boxed
 from protocol.grading.grade import Grade
 
 __all__ = ["LONGEST", "MathVerify"]
 
 LONGEST = 500  # characters of an answer that math-verify gets
-DEADLINE = 10.0  # seconds for one comparison; the slowest of 500 golds of MATH-500 takes 0.2
-MEMORY = 2 * 2**30  # bytes of address space
-STARTING = 120.0  # seconds for importing sympy on a slow machine
+DEADLINE_SECONDS = 10.0  # seconds for one comparison; the slowest of 500 golds of MATH-500 takes 0.2
+MEMORY_BYTES = 2 * 2**30  # bytes of address space
+START_SECONDS = 120.0  # seconds for importing sympy on a slow machine
 WORKER = Path(__file__).with_name("worker.py")
 
 
@@ -40,7 +40,7 @@ class MathVerify:
     the gold comes first.
     """
 
-    def __init__(self, deadline: float = DEADLINE, memory: int = MEMORY):
+    def __init__(self, deadline: float = DEADLINE_SECONDS, memory: int = MEMORY_BYTES):
         if importlib.util.find_spec("math_verify") is None:
             raise BadInput("grader math: math-verify is not installed; pip install 'kv-prereg[run]'")
         self._deadline = deadline
@@ -58,7 +58,7 @@ class MathVerify:
     def close(self) -> None:
         """End the process. The grader can be used again, which starts another."""
         if self._process is not None:
-            self._end()
+            self._finalize()
             self._process = None
 
     def grade(self, gold: str, text: str) -> Grade:
@@ -86,18 +86,18 @@ class MathVerify:
         """Return whether two formulas are equal. Equal strings are compared too, so that a gold can be
         checked.
         """
-        verdict = self._asked(gold, answer)
+        verdict = self._query(gold, answer)
         # sympy's caches fill the memory of the process: retry in a new one.
-        return self._asked(gold, answer) if verdict == "died" else verdict
+        return self._query(gold, answer) if verdict == "died" else verdict
 
-    def _asked(self, gold: str, answer: str) -> Literal["same", "different", "timeout", "died"]:
-        process = self._started()
+    def _query(self, gold: str, answer: str) -> Literal["same", "different", "timeout", "died"]:
+        process = self._get_process()
         try:
-            _pipe(process.stdin).write(json.dumps([boxed.plain(gold), answer]).encode() + b"\n")
+            _require_pipe(process.stdin).write(json.dumps([boxed.normalize(gold), answer]).encode() + b"\n")
         except BrokenPipeError:
             self.close()
             return "died"
-        match _line(process, self._deadline):
+        match _read_line(process, self._deadline):
             case b"same\n":
                 return "same"
             case b"different\n":
@@ -109,7 +109,7 @@ class MathVerify:
                 self.close()
                 return "died"
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _get_process(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             self._process = subprocess.Popen(
                 # -P: the modules next to worker.py are not on the child's path.
@@ -121,27 +121,27 @@ class MathVerify:
                 env=os.environ | {"PYTHONHASHSEED": "0"},
                 start_new_session=True,  # Ctrl-C interrupts this process, not the grading
             )
-            self._end = weakref.finalize(self, _end, self._process)
-            if _line(self._process, STARTING) != b"ready\n":
+            self._finalize = weakref.finalize(self, _end_process, self._process)
+            if _read_line(self._process, START_SECONDS) != b"ready\n":
                 self.close()
                 raise BadInput("grader math: its process did not start; try: python -c 'import math_verify'")
         return self._process
 
 
-def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
+def _read_line(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
     """Return the next line, b"" when the process ended, None when it took too long."""
-    replies = _pipe(process.stdout)
+    replies = _require_pipe(process.stdout)
     readable, _, _ = select.select([replies], [], [], seconds)
     return replies.readline() if readable else None
 
 
-def _pipe(end: IO[bytes] | None) -> IO[bytes]:
+def _require_pipe(end: IO[bytes] | None) -> IO[bytes]:
     assert end is not None  # Popen got PIPE
     return end
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end_process(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
-    _pipe(process.stdin).close()
-    _pipe(process.stdout).close()
+    _require_pipe(process.stdin).close()
+    _require_pipe(process.stdout).close()

@@ -2,30 +2,30 @@
 
 import re
 
-from protocol.grading.said import stated
+from protocol.grading.answer_text import stated_answer
 
-__all__ = ["number"]
+__all__ = ["extract_number"]
 
 NUMBER = re.compile(r"[0-9]+")
 FIRST = re.compile(r"[^\w]*(?:Paragraph\s+)?([0-9]+)(?![0-9]|\.[0-9])", re.IGNORECASE)
 PARAGRAPH = re.compile(r"\bparagraph\s+([0-9]+)", re.IGNORECASE)
 
 
-def number(answer: str) -> str | None:
+def extract_number(answer: str) -> str | None:
     """Return the first number after the last "answer is", "count:" and the like; else the number at the
     beginning, since LongBench's prompts end with "The answer is:"; else the last "Paragraph 7"; else the last
     number.
 
     Without leading zeros; None in a text without a number.
     """
-    after = stated(answer)
-    if after is not None and (found := NUMBER.search(after)):
-        return _bare(found.group())
-    if first := FIRST.match(answer):
-        return _bare(first.group(1))
-    last = PARAGRAPH.findall(answer) or NUMBER.findall(answer)
-    return _bare(last[-1]) if last else None
+    statement = stated_answer(answer)
+    if statement is not None and (match := NUMBER.search(statement)):
+        return _strip_zeros(match.group())
+    if leading := FIRST.match(answer):
+        return _strip_zeros(leading.group(1))
+    numbers = PARAGRAPH.findall(answer) or NUMBER.findall(answer)
+    return _strip_zeros(numbers[-1]) if numbers else None
 
 
-def _bare(digits: str) -> str:
+def _strip_zeros(digits: str) -> str:
     return digits.lstrip("0") or "0"

@@ -3,13 +3,13 @@
 import json
 
 from protocol import harness
-from protocol.grading.grade import Grade, scored
-from protocol.grading.said import shown, unmarked
+from protocol.grading.answer_text import excerpt, strip_special_tokens
+from protocol.grading.grade import Grade, make_score
 
-__all__ = ["Official"]
+__all__ = ["OfficialScorer"]
 
 
-class Official:
+class OfficialScorer:
     """The first metric of the installed task, by its first filter; computed in a separate process.
 
     A gold answer is a row of the task's data, as JSON. The text is the model's output without special tokens,
@@ -20,21 +20,20 @@ class Official:
 
     def __init__(self, task: str):
         self._task = task
-        self._facts = harness.shared().facts(task)
+        self._facts = harness.shared_harness().facts(task)
 
     def grade(self, gold: str, text: str) -> Grade:
-        """Always "scored", except "timeout" if scoring took too long and "error" for a score outside 0 to 1.
-        """
+        """Always "scored", except "timeout" if scoring took too long and "error" for a score outside 0 to 1."""
         try:
-            values, answer = harness.shared().scores(self._task, json.loads(gold), unmarked(text))
-        except harness.TookTooLong as slow:
-            return Grade("timeout", None, str(slow))
-        name, value = self._first({name: value for name, value in values.items() if value != -1})
+            values, answer = harness.shared_harness().scores(self._task, json.loads(gold), strip_special_tokens(text))
+        except harness.TookTooLong as timeout:
+            return Grade("timeout", None, str(timeout))
+        name, value = self._first_metric({name: value for name, value in values.items() if value != -1})
         if value is None or not 0 <= value <= 1:
-            return Grade("error", shown(answer), f"lm-eval's {name} is {value}, not from 0 to 1")
-        return scored(value, shown(answer), "" if value == 1 else f"lm-eval's {name}")
+            return Grade("error", excerpt(answer), f"lm-eval's {name} is {value}, not from 0 to 1")
+        return make_score(value, excerpt(answer), "" if value == 1 else f"lm-eval's {name}")
 
-    def _first(self, values: dict[str, float]) -> tuple[str, float | None]:
+    def _first_metric(self, values: dict[str, float]) -> tuple[str, float | None]:
         """Return the task's first metric. RULER's is named by the length of the problem, and no other metric
         replaces a missing one.
         """

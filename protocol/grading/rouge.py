@@ -3,13 +3,13 @@
 import re
 import unicodedata
 
-from protocol.grading import common
-from protocol.grading.grade import Grade, scored
-from protocol.grading.said import said, shown
+from protocol.grading import common_subsequence
+from protocol.grading.answer_text import excerpt, extract_answer
+from protocol.grading.grade import Grade, make_score
 
-__all__ = ["WORDS", "grade", "words"]
+__all__ = ["MAX_WORDS", "grade", "split_words"]
 
-WORDS = 4_000  # words compared, from the beginning of an answer
+MAX_WORDS = 4_000  # words compared, from the beginning of an answer
 WORD = re.compile(r"\w+")
 
 
@@ -20,16 +20,16 @@ def grade(gold: str, text: str) -> Grade:
     union of their subsequences, and for a long text without one exceeds the recursion limit, which LongBench
     counts as 0. A gold answer without words gives "error".
     """
-    wanted, answer = words(gold), said(text)
-    if not wanted:
+    gold_words, answer = split_words(gold), extract_answer(text)
+    if not gold_words:
         return Grade("error", None, "the gold answer has no words")
-    given = words(answer)
-    if not given:
-        return scored(0, shown(answer), "the answer has no words")
-    score = common.similarity(wanted, given)
-    return scored(score, shown(answer), "" if score == 1 else "not its words in their order")
+    answer_words = split_words(answer)
+    if not answer_words:
+        return make_score(0, excerpt(answer), "the answer has no words")
+    score = common_subsequence.similarity(gold_words, answer_words)
+    return make_score(score, excerpt(answer), "" if score == 1 else "not its words in their order")
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the runs of letters, digits and underscores, case folded, at most 4,000."""
-    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())[:WORDS]
+    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())[:MAX_WORDS]

@@ -10,11 +10,9 @@ import re
 from protocol.grading import boxed
 from protocol.grading.grade import Grade
 
-__all__ = ["grade", "tidied"]
+__all__ = ["grade", "normalize_spelling"]
 
-NOTHING = re.compile(
-    r"\\!|\\,|\\;|\\:|\\ |\\left(?![a-z])|\\right(?![a-z])|\\?\$|\\?%|\^\\circ|\^\{\\circ\}|~"
-)
+NOTHING = re.compile(r"\\!|\\,|\\;|\\:|\\ |\\left(?![a-z])|\\right(?![a-z])|\\?\$|\\?%|\^\\circ|\^\{\\circ\}|~")
 WORDS = re.compile(r"\\(?:text|mathrm|textbf|mbox)\{([^{}]*)\}")
 UNIT = re.compile(r"(?<=[0-9}])\\(?:text|mathrm|mbox)\{\s*[A-Za-z .^0-9]*\}(?:\^\{?[0-9]\}?)?$")
 ROOT = re.compile(r"\\sqrt([0-9A-Za-z])")
@@ -30,11 +28,11 @@ def grade(gold: str, text: str) -> Grade:
     spelled = boxed.grade(gold, text)
     if spelled.status != "wrong" or spelled.answer is None:
         return spelled
-    same = tidied(spelled.answer) == tidied(boxed.plain(gold))
-    return Grade("correct", spelled.answer, "") if same else spelled
+    is_equal = normalize_spelling(spelled.answer) == normalize_spelling(boxed.normalize(gold))
+    return Grade("correct", spelled.answer, "") if is_equal else spelled
 
 
-def tidied(answer: str) -> str:
+def normalize_spelling(answer: str) -> str:
     r"""Return one spelling for answers that differ in spelling alone.
 
     Removed: spaces, \left, \right, dollar, percent and degree signs, a unit in \text{} after a number,
@@ -53,10 +51,10 @@ def tidied(answer: str) -> str:
     if equals and len(name) <= 2 and "=" not in value:
         text = value
     text = ROOT.sub(r"\\sqrt{\1}", text)
-    text = FRACTION.sub(lambda it: rf"\frac{{{it[1] or it[2]}}}{{{it[3] or it[4]}}}", text)
+    text = FRACTION.sub(lambda match: rf"\frac{{{match[1] or match[2]}}}{{{match[3] or match[4]}}}", text)
     if slashed := SLASHED.fullmatch(text):
         text = rf"{slashed[1]}\frac{{{slashed[2]}}}{{{slashed[3]}}}"
     if decimal := DECIMAL.fullmatch(text):
-        sign, whole, rest = decimal.groups()
-        text = f"{sign}{whole or '0'}.{rest}".rstrip("0").rstrip(".")
+        sign, integer, decimals = decimal.groups()
+        text = f"{sign}{integer or '0'}.{decimals}".rstrip("0").rstrip(".")
     return re.sub(r"^(-?)0+(?=[0-9])", r"\1", text) if text.lstrip("-").isdigit() else text

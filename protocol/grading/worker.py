@@ -19,10 +19,10 @@ NUMBER = re.compile(r"\s*(?:Integer\s*\(\s*[0-9]+\s*\)|Float\s*\(\s*'[0-9.]+'\s*
 
 def main() -> None:
     size, seconds = int(sys.argv[1]), float(sys.argv[2])
-    limit(size)
+    limit_memory(size)
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # parsers print to it
-    compare = comparison()
+    compare = make_comparison()
     print("ready", file=replies)
     for line in sys.stdin:
         signal.setitimer(signal.ITIMER_REAL, seconds)  # no handler: the system ends the process
@@ -31,7 +31,7 @@ def main() -> None:
         print(verdict, file=replies)
 
 
-def limit(size: int) -> None:
+def limit_memory(size: int) -> None:
     try:
         import resource
 
@@ -40,32 +40,32 @@ def limit(size: int) -> None:
         return
 
 
-def comparison() -> Callable[[str, str], str]:
+def make_comparison() -> Callable[[str, str], str]:
     import math_verify
     from sympy.parsing import sympy_parser
 
     importlib.import_module("sympy.physics.units")  # otherwise imported late, and it sympifies text
-    sympy_parser.eval_expr = guarded(sympy_parser.eval_expr)
+    sympy_parser.eval_expr = restrict_to_numbers(sympy_parser.eval_expr)
     formula = [math_verify.LatexExtractionConfig()]  # plain expressions would go through parse_expr
 
     def compare(gold: str, answer: str) -> str:
         """ "same" or "different". Running out of memory ends the process instead."""
         try:
-            read = [
+            parsed = [
                 math_verify.parse(f"${' '.join(text.split())}$", formula, parsing_timeout=None)
                 for text in (gold, answer)
             ]
-            same = math_verify.verify(*read, timeout_seconds=None, raise_on_error=True)
+            is_same = math_verify.verify(*parsed, timeout_seconds=None, raise_on_error=True)
         except MemoryError:
             os._exit(1)
         except Exception:  # values that cannot be compared; math-verify calls them different
-            same = False
-        return "same" if same else "different"
+            is_same = False
+        return "same" if is_same else "different"
 
     return compare
 
 
-def guarded(run: Callable[..., Any]) -> Callable[..., Any]:
+def restrict_to_numbers(run: Callable[..., Any]) -> Callable[..., Any]:
     """Restrict sympy's last step from text to a value to numbers.
 
     sympify and parse_expr run Python code that they make from text. math-verify needs them for the digits of

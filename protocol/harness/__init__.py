@@ -8,17 +8,26 @@ lm-eval is not imported into this process, and no copy of it is in this reposito
 May import: protocol.evidence; datasets, lm_eval, nltk, numpy.
 """
 
-from protocol.harness.child import Child
-from protocol.harness.harness import PREFIX, Facts, Harness, Prompt, Scores, TookTooLong, installed, shared
+from protocol.harness.child_process import ChildProcess
+from protocol.harness.lm_eval_harness import (
+    PREFIX,
+    Facts,
+    Harness,
+    Prompt,
+    Scores,
+    TookTooLong,
+    installed_version,
+    shared_harness,
+)
 
 __all__ = [
     "PREFIX",
-    "Child",
+    "ChildProcess",
     "Facts",
     "Harness",
     "Prompt",
     "Scores",
     "TookTooLong",
-    "installed",
-    "shared",
+    "installed_version",
+    "shared_harness",
 ]

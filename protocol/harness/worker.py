@@ -23,7 +23,7 @@ from typing import Any
 NAME = re.compile(rb"^task:[ \t]*[\"']?([\w.+-]+)", re.MULTILINE)
 NIAH = ("niah_single_1", "niah_multikey_2", "niah_multikey_3")
 GENERATED = (*NIAH, "ruler_vt", "ruler_cwe", "ruler_fwe")
-NEEDS = {
+REQUIRED_DATA = {
     "niah_single_2": "essays of the hub",
     "niah_single_3": "essays of the hub",
     "niah_multikey_1": "essays of the hub",
@@ -44,7 +44,7 @@ class Unknown(Exception):
 
 def main() -> None:
     size, seconds = int(sys.argv[1]), float(sys.argv[2])
-    limit(size)
+    limit_memory(size)
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # generators print to it
 
@@ -56,11 +56,11 @@ def main() -> None:
     print(json.dumps({"ready": True}), file=replies)
     while line := sys.stdin.readline():
         signal.setitimer(signal.ITIMER_REAL, seconds)  # no handler: the system ends the process
-        print(json.dumps(answer(lm_eval, json.loads(line))), file=replies)
+        print(json.dumps(answer_question(lm_eval, json.loads(line))), file=replies)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def limit(size: int) -> None:
+def limit_memory(size: int) -> None:
     try:
         import resource
 
@@ -69,7 +69,7 @@ def limit(size: int) -> None:
         return
 
 
-def answer(lm_eval: "LmEval", question: Mapping[str, Any]) -> dict[str, Any]:
+def answer_question(lm_eval: "LmEval", question: Mapping[str, Any]) -> dict[str, Any]:
     task = question["task"]
     try:
         match question["do"]:
@@ -83,8 +83,8 @@ def answer(lm_eval: "LmEval", question: Mapping[str, Any]) -> dict[str, Any]:
                 return lm_eval.ruler(task, question["length"], question["key"])
     except Unknown:
         return {"unknown": lm_eval.names()}
-    except Refused as refused:
-        return {"refused": str(refused)}
+    except Refused as refusal:
+        return {"refused": str(refusal)}
     except MemoryError:
         os._exit(1)
     except Exception as error:  # from a task file, a template or data that do not fit it
@@ -92,16 +92,16 @@ def answer(lm_eval: "LmEval", question: Mapping[str, Any]) -> dict[str, Any]:
     raise AssertionError(question["do"])
 
 
-def listed(root: Path) -> dict[str, Path]:
+def list_task_files(root: Path) -> dict[str, Path]:
     """Return the file of every task. lm-eval's own TaskManager reads the same folders and takes 40 s."""
-    found: dict[str, Path] = {}
+    files_by_task: dict[str, Path] = {}
     for folder, _, files in os.walk(root):
         for name in sorted(files):
             if name.endswith((".yaml", ".yml")):
                 path = Path(folder, name)
-                if named := NAME.search(path.read_bytes()):
-                    found.setdefault(named.group(1).decode(), path)
-    return found
+                if match := NAME.search(path.read_bytes()):
+                    files_by_task.setdefault(match.group(1).decode(), path)
+    return files_by_task
 
 
 class LmEval:
@@ -116,8 +116,8 @@ class LmEval:
         nltk.download = lambda *_, **__: False  # RULER's generators would fetch essays
         self._instance, self._task, self._yaml = Instance, ConfigurableTask, _yaml_loader
         self._root = Path(_yaml_loader.__file__).parent
-        self._files = listed(self._root)
-        self._built = lru_cache(maxsize=4)(self._build)
+        self._files = list_task_files(self._root)
+        self._cached_task = lru_cache(maxsize=4)(self._build_task)
         self._count = count
 
     def names(self) -> list[str]:
@@ -137,7 +137,7 @@ class LmEval:
 
     def prompt(self, task: str, row: Mapping[str, Any]) -> dict[str, Any]:
         shots = self.facts(task)["shots"]
-        built = self._built(task, json.dumps(row))
+        built = self._cached_task(task, json.dumps(row))
         document = built.eval_docs[0]
         prefix = built.resolve_field(document, built.config.gen_prefix) if built.config.gen_prefix else ""
         built.set_fewshot_seed(1234)  # as lm-eval does by default
@@ -147,26 +147,26 @@ class LmEval:
         facts = self.facts(task)
         for stop in facts["until"]:
             text = text.split(stop)[0] if stop else text
-        built = self._built(task, json.dumps(row))
+        built = self._cached_task(task, json.dumps(row))
         document = built.eval_docs[0]
-        asked = self._instance(request_type="generate_until", doc=document, arguments=("", {}), idx=0)
-        asked.resps = [text]
-        built._instances = [asked]
+        instance = self._instance(request_type="generate_until", doc=document, arguments=("", {}), idx=0)
+        instance.resps = [text]
+        built._instances = [instance]
         built.apply_filters()
         values = {
             f"{name}/{metric}": float(value)
-            for name, kept in asked.filtered_resps.items()
-            for metric, value in built.process_results(document, [kept]).items()
+            for name, response in instance.filtered_resps.items()
+            for metric, value in built.process_results(document, [response]).items()
             if isinstance(value, (int, float)) or hasattr(value, "item")
         }
         return {"values": values, "answer": text}
 
     def ruler(self, task: str, length: int, key: str) -> dict[str, Any]:
-        if task in NEEDS:
-            raise Refused(f"its problems are made of {NEEDS[task]}; write one of {', '.join(GENERATED)}")
+        if task in REQUIRED_DATA:
+            raise Refused(f"its problems are made of {REQUIRED_DATA[task]}; write one of {', '.join(GENERATED)}")
         if task not in GENERATED:
             raise Refused(f"is no generated task of RULER; write one of {', '.join(GENERATED)}")
-        return dict(drawn(task, length, key, self._count))
+        return dict(draw_problem(task, length, key, self._count))
 
     def _config(self, task: str) -> dict[str, Any]:
         if task not in self._files:
@@ -196,41 +196,39 @@ class LmEval:
             )
         return config
 
-    def _build(self, task: str, row: str) -> Any:
+    def _build_task(self, task: str, row: str) -> Any:
         """Return lm-eval's task over this one row."""
         import datasets
 
         config, document = self._config(task), json.loads(row)
         if task.startswith("longbench_") and "question" not in document:
-            document["question"] = document.pop(
-                "input", ""
-            )  # LongBench's field name -> that of lm-eval's copy
+            document["question"] = document.pop("input", "")  # LongBench's field name -> that of lm-eval's copy
         split = config.get("test_split") or config.get("validation_split")
         if split is None:
             raise Refused("has neither a test nor a validation split")
         unused = ("training_split", "fewshot_split", "dataset_kwargs")
         config = {name: value for name, value in config.items() if name not in unused or value == split}
         config["custom_dataset"] = lambda **_: {split: datasets.Dataset.from_list([document])}
-        built: Any = self._task(config=self._with_functions(config))
+        built: Any = self._task(config=self._resolve_functions(config))
         if len(built.eval_docs) != 1:
             raise Refused("leaves this row out (its process_docs); remove the row")
         return built
 
-    def _with_functions(self, value: Any) -> Any:
+    def _resolve_functions(self, value: Any) -> Any:
         """Replace function names in a task file by functions. lm-eval would also import those that generate
         data, which for RULER takes 11 s and a gigabyte.
         """
         match value:
             case dict():
-                return {name: self._with_functions(each) for name, each in value.items()}
+                return {name: self._resolve_functions(item) for name, item in value.items()}
             case list():
-                return [self._with_functions(each) for each in value]
+                return [self._resolve_functions(item) for item in value]
             case str() if value.startswith(f"{self._root}{os.sep}"):
                 return self._yaml._import_fun_from_str(value)
         return value
 
 
-def drawn(task: str, length: int, key: str, count: Callable[[str], int]) -> Mapping[str, Any]:
+def draw_problem(task: str, length: int, key: str, count: Callable[[str], int]) -> Mapping[str, Any]:
     """Return one problem from the generator of the installed lm-eval, run for one sample.
 
     The generator first searches how much filler fits, with random texts, then draws the sample. Each text is
@@ -244,83 +242,83 @@ def drawn(task: str, length: int, key: str, count: Callable[[str], int]) -> Mapp
 
     make: Callable[[], Any]
     if task in NIAH:
-        names: Any = importlib.import_module("lm_eval.tasks.ruler.niah_utils")
+        generators: Any = importlib.import_module("lm_eval.tasks.ruler.niah_utils")
         module: Any = importlib.import_module("lm_eval.tasks.ruler.prepare_niah")
         settings: dict[str, Any] = {}
-        names.generate_samples = lambda haystack, **given: settings.update(given, haystack=haystack) or []
-        names.get_tokenizer, names.download_dataset = lambda *_: None, list
-        getattr(names, task)(max_seq_lengths=[length])
+        generators.generate_samples = lambda haystack, **given: settings.update(given, haystack=haystack) or []
+        generators.get_tokenizer, generators.download_dataset = lambda *_: None, list
+        getattr(generators, task)(max_seq_lengths=[length])
         make = lambda: module.generate_samples(**settings | {"num_samples": 1, "TOKENIZER": tokens})  # noqa: E731
     elif task == "ruler_vt":
         module = importlib.import_module("lm_eval.tasks.ruler.vt_utils")
         sample: Any = module.sys_vartrack_w_noise_random
 
         def make() -> Any:
-            shown = sample(tokenizer=tokens, num_samples=1, max_seq_length=500, incremental=5)[0]
-            return sample(tokenizer=tokens, num_samples=1, max_seq_length=length, icl_example=shown)
+            example = sample(tokenizer=tokens, num_samples=1, max_seq_length=500, incremental=5)[0]
+            return sample(tokenizer=tokens, num_samples=1, max_seq_length=length, icl_example=example)
     elif task == "ruler_cwe":
         module = importlib.import_module("lm_eval.tasks.ruler.cwe_utils")
         make = lambda: module.sys_word_pair_random(1, length, tokens)  # noqa: E731
     else:
         module = importlib.import_module("lm_eval.tasks.ruler.fwe_utils")
         make = lambda: module.sys_kwext(tokens, length, num_samples=1)  # noqa: E731
-    with Reseeded(module, f"{length}|{task}", key):
+    with SeededGeneration(module, f"{length}|{task}", key):
         (row,) = make()
     return {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
 
 
-class Reseeded:
+class SeededGeneration:
     """Inside the context, a generator module draws every text from its purpose and key alone.
 
     The sample is what is drawn after its progress bar began.
     """
 
-    def __init__(self, module: Any, searching: str, key: str):
-        self._module, self._searching, self._key = module, searching, key
-        self._kept = {name: getattr(module, name) for name in ("generate_input_output", "tqdm", "random")}
+    def __init__(self, module: Any, search_key: str, key: str):
+        self._module, self._search_key, self._key = module, search_key, key
+        self._originals = {name: getattr(module, name) for name in ("generate_input_output", "tqdm", "random")}
 
     def __enter__(self) -> None:
-        module, original = self._module, self._kept["generate_input_output"]
-        purpose, attempts = self._searching, list[Any]()
+        module, original = self._module, self._originals["generate_input_output"]
+        purpose, attempts = self._search_key, list[Any]()
 
-        def began(items: Iterable[Any], **_: Any) -> Iterable[Any]:
+        def on_progress_bar(items: Iterable[Any], **_: Any) -> Iterable[Any]:
             nonlocal purpose
             purpose = self._key
             attempts.clear()
             return items
 
-        def made(*given: Any, **named: Any) -> Any:
+        def generate(*arguments: Any, **keywords: Any) -> Any:
             import numpy
 
-            if purpose == self._key and (given, named) in attempts:
+            if purpose == self._key and (arguments, keywords) in attempts:
                 os._exit(1)  # the length is too short, and two of the generators would repeat this for ever
-            attempts.append((given, named))
-            seed = f"{purpose}|{named.get('is_icl', False)}"
+            attempts.append((arguments, keywords))
+            seed = f"{purpose}|{keywords.get('is_icl', False)}"
             number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4])
             random.seed(seed)
             numpy.random.seed(number)
             if hasattr(module, "RNG"):
                 module.RNG.seed(seed)
-            return original(*given, **named)
+            return original(*arguments, **keywords)
 
-        module.generate_input_output, module.tqdm = made, began
+        module.generate_input_output, module.tqdm = generate, on_progress_bar
         if hasattr(module, "RNG"):
-            module.random = Prefixed()
+            module.random = PrefixSampler()
 
     def __exit__(self, *_: object) -> None:
-        for name, value in self._kept.items():
+        for name, value in self._originals.items():
             setattr(self._module, name, value)
 
 
-class Prefixed:
+class PrefixSampler:
     """A `random.sample` whose first items do not depend on the sample size, as each is drawn in turn."""
 
     def sample(self, items: Sequence[Any], k: int) -> list[Any]:
-        left = list(items)
-        for place in range(k):
-            other = random.randrange(place, len(left))
-            left[place], left[other] = left[other], left[place]
-        return left[:k]
+        remaining = list(items)
+        for index in range(k):
+            other = random.randrange(index, len(remaining))
+            remaining[index], remaining[other] = remaining[other], remaining[index]
+        return remaining[:k]
 
 
 if __name__ == "__main__":

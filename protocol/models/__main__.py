@@ -10,35 +10,34 @@ Files are kept below $KV_PREREG_HOME, or ~/.cache/kv-prereg. Exit status: 0 done
 
 import sys
 
-from protocol.evidence import extras
-from protocol.evidence.bytes import usage
-from protocol.evidence.bytes.shown import put
-from protocol.evidence.mistakes import of_system
-from protocol.evidence.refusals import BadInput, Refusal
+from protocol.formats import command_line, extras
+from protocol.formats.escape import print_escaped
+from protocol.formats.refusals import BadInput, Refusal
+from protocol.formats.suggestions import explain_os_error
 from protocol.models import sources
 from protocol.models.fetch import fetch
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = usage.parser("kv-prereg models", __doc__)
-    acts = parser.add_subparsers(dest="act", required=True)
-    acts.add_parser("list", help="the models by name, and which are here")
-    acts.add_parser("fetch", help="download one model, or verify it").add_argument("source")
+    parser = command_line.make_parser("kv-prereg models", __doc__)
+    subcommands = parser.add_subparsers(dest="act", required=True)
+    subcommands.add_parser("list", help="the models by name, and which are here")
+    subcommands.add_parser("fetch", help="download one model, or verify it").add_argument("source")
     args = parser.parse_args(argv)
-    home = sources.home()
+    home = sources.cache_home()
     if args.act == "list":
         for name, model in sources.MODELS.items():
-            here = "fetched" if sources.place(name, home).is_dir() else "not fetched"
-            put(f"{name}  [{here}]  {model.about}", sys.stdout)
+            status = "fetched" if sources.model_folder(name, home).is_dir() else "not fetched"
+            print_escaped(f"{name}  [{status}]  {model.about}", sys.stdout)
         return 0
     try:
-        put(f"{args.source}: {fetch(args.source, home)}", sys.stdout)
+        print_escaped(f"{args.source}: {fetch(args.source, home)}", sys.stdout)
     except (Refusal, OSError) as refusal:
-        said = of_system(refusal) if isinstance(refusal, OSError) else str(refusal)
-        put(f"{type(refusal).__name__}: {' '.join(said.split())}", sys.stderr)
+        message = explain_os_error(refusal) if isinstance(refusal, OSError) else str(refusal)
+        print_escaped(f"{type(refusal).__name__}: {' '.join(message.split())}", sys.stderr)
         return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
     except ModuleNotFoundError as missing:
-        put(f"{BadInput.__name__}: model {args.source!r}: {extras.needed(missing.name)}", sys.stderr)
+        print_escaped(f"{BadInput.__name__}: model {args.source!r}: {extras.install_hint(missing.name)}", sys.stderr)
         return BadInput.exit_status
     return 0
 

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from policies import Bases
-from protocol.evidence.refusals import BadInput
-from protocol.layers.kinds import evictable
+from protocol.formats.refusals import BadInput
+from protocol.layers.layer_kinds import evictable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["Found", "Moments", "found", "packed", "unfit", "unpacked"]
+__all__ = ["BasesFit", "Moments", "explain_misfit", "fit_bases", "pack", "unpack"]
 
 
 class Moments(NamedTuple):
@@ -32,15 +32,13 @@ class Moments(NamedTuple):
     products: Tensor
     """[layer, kv_head, d, d]."""
 
-    def added(self, values: Tensor) -> Moments:
+    def add(self, values: Tensor) -> Moments:
         """Add the tokens of values [layer, kv_head, t, d]."""
         exact = values.double()
-        return Moments(
-            self.tokens + values.shape[2], self.values + exact.sum(2), self.products + exact.mT @ exact
-        )
+        return Moments(self.tokens + values.shape[2], self.values + exact.sum(2), self.products + exact.mT @ exact)
 
 
-class Found(NamedTuple):
+class BasesFit(NamedTuple):
     """quarter: the share of the variance along the first quarter of the directions, mean over layers and
     heads.
     """
@@ -49,14 +47,14 @@ class Found(NamedTuple):
     quarter: float
 
 
-def none(like: Tensor) -> Moments:
+def empty_moments(like: Tensor) -> Moments:
     """Return the moments before the first token; like [layer, kv_head, t, d]."""
     layers, kv_heads, _, width = like.shape
     zeros = like.new_zeros(layers, kv_heads, width, width, dtype=torch.float64)
     return Moments(0, zeros[..., 0].clone(), zeros)
 
 
-def found(moments: Moments) -> Found:
+def fit_bases(moments: Moments) -> BasesFit:
     """Return the eigenvectors of the covariance, by decreasing variance. Raises BadInput for too few tokens
     to span the values.
 
@@ -64,29 +62,27 @@ def found(moments: Moments) -> Found:
     """
     width = moments.values.shape[-1]
     if moments.tokens <= width:
-        raise BadInput(
-            f"tokens: {moments.tokens} were measured, {width} directions need more; raise --tokens"
-        )
+        raise BadInput(f"tokens: {moments.tokens} were measured, {width} directions need more; raise --tokens")
     mean = (moments.values / moments.tokens).cpu()
     covariance = (moments.products / moments.tokens).cpu() - mean[..., None] * mean[..., None, :]
     variance, basis = torch.linalg.eigh(covariance)
     variance, basis = variance.flip(-1).clamp(min=0), basis.flip(-1)
     largest = basis.gather(-2, basis.abs().argmax(-2, keepdim=True))
     quarter = variance[..., : max(1, width // 4)].sum(-1) / variance.sum(-1)
-    return Found(Bases(mean.float(), (basis * largest.sign()).float()), float(quarter.mean()))
+    return BasesFit(Bases(mean.float(), (basis * largest.sign()).float()), float(quarter.mean()))
 
 
-def packed(value: Bases) -> tuple[dict[str, Tensor], dict[str, str]]:
+def pack(value: Bases) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the metadata of the file."""
     return dict(value._asdict()), {}
 
 
-def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Bases:
+def unpack(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Bases:
     """Read what `pack` wrote; raises KeyError or ValueError for anything else."""
     return Bases(*(tensors[name] for name in Bases._fields))
 
 
-def unfit(value: Bases, network: PreTrainedModel) -> str:
+def explain_misfit(value: Bases, network: PreTrainedModel) -> str:
     """Return why this value does not fit the network; empty if it does."""
     config = network.config
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.relations import vocabulary
-from protocol.models import calibration, marked_lines, sources, stored
+from protocol.evidence.invariants import vocabulary
+from protocol.formats.refusals import BadInput
+from protocol.models import calibration, checksums, marked_lines, sources
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -50,11 +50,11 @@ class LoadedModel:
 
     def lines(self, token_ids: Sequence[int], mark: Mark) -> tuple[range, ...]:
         """Return the tokens of every marked stretch of this text, oldest first."""
-        return marked_lines.lines(self._reader.read(token_ids), mark)
+        return marked_lines.find_lines(self._reader.decode_text(token_ids), mark)
 
     @cached_property
-    def _reader(self) -> marked_lines.Reader:
-        return marked_lines.reader(self.tokenizer)
+    def _reader(self) -> marked_lines.TokenReader:
+        return marked_lines.make_reader(self.tokenizer)
 
 
 def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu") -> LoadedModel:
@@ -63,7 +63,7 @@ def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu"
     """
     if dtype not in DTYPES:
         raise BadInput(f"dtype {dtype!r}: write one of {', '.join(DTYPES)}")
-    folder = _verified(source, home)
+    folder = _verify_folder(source, home)
     from transformers import AutoModelForCausalLM  # slow: imports the modules of all models
 
     network = AutoModelForCausalLM.from_pretrained(
@@ -75,9 +75,16 @@ def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu"
         trust_remote_code=False,
     )
     network.to(device).eval().requires_grad_(False)
-    words = _tokenizer(folder)
-    measured = calibration.of(source, home, network)
-    return LoadedModel(source, network, words, _stop_ids(network, words), sentence_ends(words), measured)
+    model_tokenizer = _tokenizer(folder)
+    statistics = calibration.load_calibrated(source, home, network)
+    return LoadedModel(
+        source,
+        network,
+        model_tokenizer,
+        _stop_ids(network, model_tokenizer),
+        sentence_ends(model_tokenizer),
+        statistics,
+    )
 
 
 def tokenizer(source: str, home: Path) -> PreTrainedTokenizerBase:
@@ -85,10 +92,10 @@ def tokenizer(source: str, home: Path) -> PreTrainedTokenizerBase:
     return _tokenizer(sources.locate(source, home))
 
 
-def _verified(source: str, home: Path) -> Path:
+def _verify_folder(source: str, home: Path) -> Path:
     folder = sources.locate(source, home)
     if not isinstance(sources.parse(source), sources.Folder):
-        stored.verify(folder, source, sources.remedy(source, home))
+        checksums.verify(folder, source, sources.repair_hint(source, home))
     return folder
 
 
@@ -101,19 +108,19 @@ def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
-def _stop_ids(network: Any, words: Any) -> frozenset[int]:
+def _stop_ids(network: Any, model_tokenizer: Any) -> frozenset[int]:
     declared = network.generation_config.eos_token_id
     ids = declared if isinstance(declared, list) else [declared]
-    return frozenset(stop for stop in [*ids, words.eos_token_id] if stop is not None)
+    return frozenset(stop for stop in [*ids, model_tokenizer.eos_token_id] if stop is not None)
 
 
-def sentence_ends(words: Any) -> frozenset[int]:
+def sentence_ends(model_tokenizer: Any) -> frozenset[int]:
     """Return `LoadedModel.sentence_ends` of a tokenizer."""
-    spelled = (words.encode(mark, add_special_tokens=False) for mark in SENTENCE_ENDS)
-    return frozenset(ids[0] for ids in spelled if len(ids) == 1 and ids[0] != words.unk_token_id)
+    encodings = (model_tokenizer.encode(mark, add_special_tokens=False) for mark in SENTENCE_ENDS)
+    return frozenset(ids[0] for ids in encodings if len(ids) == 1 and ids[0] != model_tokenizer.unk_token_id)
 
 
-def answer_marks(words: Any) -> frozenset[int]:
+def answer_marks(model_tokenizer: Any) -> frozenset[int]:
     """Return `LoadedModel.answer_marks` of a tokenizer, as defined by `vocabulary.answer_marks`."""
-    numbers: Mapping[str, int] = words.get_vocab()
-    return frozenset(numbers[piece] for piece in vocabulary.answer_marks(numbers))
+    token_ids: Mapping[str, int] = model_tokenizer.get_vocab()
+    return frozenset(token_ids[piece] for piece in vocabulary.find_answer_marks(token_ids))

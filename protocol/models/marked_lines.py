@@ -13,73 +13,73 @@ if TYPE_CHECKING:
 
     from policies import Mark
 
-__all__ = ["Reader", "Spelled", "lines", "reader"]
+__all__ = ["DecodedText", "TokenReader", "find_lines", "make_reader"]
 
-SPLIT = "\ufffd"  # replaces a character with missing bytes
-LONGEST = 4  # bytes of a character, and so the maximum number of tokens that share one
+REPLACEMENT = "\ufffd"  # replaces a character with missing bytes
+MAX_CHARACTER_BYTES = 4  # bytes of a character, and so the maximum number of tokens that share one
 
 
-class Spelled(NamedTuple):
+class DecodedText(NamedTuple):
     """A text and its tokens. started, finished: for each token, the number of characters with a byte in it or
     an earlier token, and the number of those with no byte in a later token.
     """
 
     text: str
-    begun: list[int]
-    done: list[int]
+    started: list[int]
+    finished: list[int]
 
 
-class Reader:
+class TokenReader:
     """Decodes texts token by token, with a cache of decoded tokens and their context."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
         self.decode = lru_cache(maxsize=65_536)(decode)
 
-    def read(self, token_ids: Sequence[int]) -> Spelled:
+    def decode_text(self, token_ids: Sequence[int]) -> DecodedText:
         """Decode tokens. An incomplete character that is longer than any valid one is decoded as it is.
 
         Each token is decoded after its predecessor, since a tokenizer may decode the start of a text
         differently, and after the tokens that hold the beginning of a character that it may complete.
         """
         parts: list[str] = []
-        begun: list[int] = []
-        done: list[int] = []
-        before: tuple[int, ...] = ()
-        read = length = waiting = 0  # characters of `context` in the text; tokens of an incomplete one
+        started: list[int] = []
+        finished: list[int] = []
+        context: tuple[int, ...] = ()
+        n_read = length = waiting = 0  # characters of `context` in the text; tokens of an incomplete one
         for token in token_ids:
-            together = (*before, token)
-            text = self.decode(together)[read:]
-            whole = text.rstrip(SPLIT)
-            waiting = waiting + 1 if whole != text and not whole else int(whole != text)
-            if waiting >= LONGEST or len(begun) + 1 == len(token_ids):
-                whole, waiting = text, 0
-            if whole or not text:
-                parts.append(whole)
-                length += len(whole)
-                before = (token,)
-                read = len(self.decode(before)) - (len(text) - len(whole))
+            pending = (*context, token)
+            text = self.decode(pending)[n_read:]
+            complete_text = text.rstrip(REPLACEMENT)
+            waiting = waiting + 1 if complete_text != text and not complete_text else int(complete_text != text)
+            if waiting >= MAX_CHARACTER_BYTES or len(started) + 1 == len(token_ids):
+                complete_text, waiting = text, 0
+            if complete_text or not text:
+                parts.append(complete_text)
+                length += len(complete_text)
+                context = (token,)
+                n_read = len(self.decode(context)) - (len(text) - len(complete_text))
             else:
-                before = together
-            begun.append(length + bool(waiting))
-            done.append(length)
-        return Spelled("".join(parts), begun, done)
+                context = pending
+            started.append(length + bool(waiting))
+            finished.append(length)
+        return DecodedText("".join(parts), started, finished)
 
 
-def reader(tokenizer: PreTrainedTokenizerBase) -> Reader:
-    return Reader(lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False)))
+def make_reader(tokenizer: PreTrainedTokenizerBase) -> TokenReader:
+    return TokenReader(lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False)))
 
 
-def lines(spelled: Spelled, mark: Mark) -> tuple[range, ...]:
+def find_lines(decoded: DecodedText, mark: Mark) -> tuple[range, ...]:
     """Return the tokens of every stretch from the mark to its end, oldest first and disjoint: from the token
     with the first byte of `mark.text` to the one with the last byte of `mark.end`. The last stretch may be
     unfinished. A token that ends one stretch and begins the next belongs to the first.
     """
-    found: list[range] = []
-    for match in _pattern(mark).finditer(spelled.text):
-        first = bisect_right(spelled.begun, match.start("line"))
-        last = bisect_right(spelled.done, match.end() - 1) + 1
-        found.append(range(max(first, found[-1].stop if found else 0), min(last, len(spelled.done))))
-    return tuple(line for line in found if line)
+    spans: list[range] = []
+    for match in _pattern(mark).finditer(decoded.text):
+        first = bisect_right(decoded.started, match.start("line"))
+        last = bisect_right(decoded.finished, match.end() - 1) + 1
+        spans.append(range(max(first, spans[-1].stop if spans else 0), min(last, len(decoded.finished))))
+    return tuple(line for line in spans if line)
 
 
 @lru_cache(maxsize=64)

@@ -10,39 +10,39 @@ import torch
 from torch import Tensor, nn
 
 from policies import Rotation, Statistics
-from protocol.evidence.refusals import BadInput
-from protocol.layers.kinds import FULL, evictable, layers_of
+from protocol.formats.refusals import BadInput
+from protocol.layers.layer_kinds import FULL, evictable, layers_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["measure", "packed", "unfit", "unpacked"]
+__all__ = ["explain_misfit", "measure", "pack", "unpack"]
 
 TENSORS = ("query_mean_real", "query_mean_imag", "query_magnitude", "value_direction", "frequencies")
 
 
-def packed(value: Statistics) -> tuple[dict[str, Tensor], dict[str, str]]:
+def pack(value: Statistics) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the metadata of the file."""
     mean, magnitude, direction, frequencies, scaling = value
     tensors = (mean.real, mean.imag, magnitude, direction, frequencies)
     return dict(zip(TENSORS, tensors, strict=True)), {"scaling": repr(scaling)}
 
 
-def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Statistics:
+def unpack(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Statistics:
     """Read what `pack` wrote; raises KeyError or ValueError for anything else."""
     real, imag, magnitude, direction, frequencies = (tensors[name] for name in TENSORS)
-    return Statistics(torch.complex(real, imag), magnitude, direction, frequencies, float(words["scaling"]))
+    return Statistics(torch.complex(real, imag), magnitude, direction, frequencies, float(metadata["scaling"]))
 
 
-def unfit(value: Statistics, network: PreTrainedModel) -> str:
+def explain_misfit(value: Statistics, network: PreTrainedModel) -> str:
     """Return why this value does not fit the network; empty if it does."""
-    found, expected = list(value.query_mean.shape), list(shape(network))
-    if found == expected:
+    actual, expected = list(value.query_mean.shape), list(expected_shape(network))
+    if actual == expected:
         return ""
-    return f"is of {found} layers, query heads and pairs, the model has {expected}"
+    return f"is of {actual} layers, query heads and pairs, the model has {expected}"
 
 
-def shape(network: PreTrainedModel) -> tuple[int, int, int]:
+def expected_shape(network: PreTrainedModel) -> tuple[int, int, int]:
     """Return layers of full attention, query heads and pairs of a head."""
     config = network.config
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -58,7 +58,7 @@ def measure(network: PreTrainedModel, texts: Iterable[Sequence[int]], tokens: in
     the norm of Qwen3 and with the rotation's scaling counted twice. value_direction is not in that script:
     the mean over tokens, layers and KV heads of the values, of unit length.
     """
-    layers, heads, pairs = shape(network)
+    layers, heads, pairs = expected_shape(network)
     rotary = rotation(network, pairs)
     mean = torch.zeros(layers, heads, pairs, dtype=torch.complex128, device=network.device)
     magnitude = torch.zeros(layers, heads, pairs, dtype=torch.float64, device=network.device)
@@ -66,20 +66,20 @@ def measure(network: PreTrainedModel, texts: Iterable[Sequence[int]], tokens: in
     counted = 0
     queries: list[Tensor] = []
     values: list[Tensor] = []
-    with captured(network, queries, values), torch.no_grad():
+    with capture(network, queries, values), torch.no_grad():
         for text in texts:
-            own = text[: min(tokens - counted, network.config.max_position_embeddings)]
-            if not own:
+            token_ids = text[: min(tokens - counted, network.config.max_position_embeddings)]
+            if not token_ids:
                 continue
             queries.clear()
             values.clear()
-            network.base_model(input_ids=torch.tensor([own], device=network.device), use_cache=False)
-            seen = torch.stack(queries).view(layers, len(own), heads, 2, pairs).double()
-            halves = torch.complex(seen[:, :, :, 0], seen[:, :, :, 1])
+            network.base_model(input_ids=torch.tensor([token_ids], device=network.device), use_cache=False)
+            stacked = torch.stack(queries).view(layers, len(token_ids), heads, 2, pairs).double()
+            halves = torch.complex(stacked[:, :, :, 0], stacked[:, :, :, 1])
             mean += halves.sum(1)
             magnitude += halves.abs().sum(1)
-            value += torch.stack(values).view(layers, len(own), -1, 2 * pairs).double().mean((0, 2)).sum(0)
-            counted += len(own)
+            value += torch.stack(values).view(layers, len(token_ids), -1, 2 * pairs).double().mean((0, 2)).sum(0)
+            counted += len(token_ids)
             if counted == tokens:
                 break
     if not counted:
@@ -99,15 +99,15 @@ def rotation(network: PreTrainedModel, pairs: int) -> Rotation:
     a head.
     """
     rotary: Any = getattr(network.base_model, "rotary_emb", None)
-    own = f"{FULL}_" if hasattr(rotary, f"{FULL}_inv_freq") else ""  # each kind of layer has its own rule
-    frequencies = getattr(rotary, f"{own}inv_freq", None)
+    prefix = f"{FULL}_" if hasattr(rotary, f"{FULL}_inv_freq") else ""  # each kind of layer has its own rule
+    frequencies = getattr(rotary, f"{prefix}inv_freq", None)
     if frequencies is None or len(frequencies) != pairs:
         raise BadInput("model: does not rotate every pair of a head; choose one with full rotary embedding")
-    return Rotation(frequencies, float(getattr(rotary, f"{own}attention_scaling")))
+    return Rotation(frequencies, float(getattr(rotary, f"{prefix}attention_scaling")))
 
 
 @contextmanager
-def captured(network: PreTrainedModel, queries: list[Tensor], values: list[Tensor]) -> Iterator[None]:
+def capture(network: PreTrainedModel, queries: list[Tensor], values: list[Tensor]) -> Iterator[None]:
     """Append the queries and values of each layer before RoPE, in every forward pass within this block."""
     with ExitStack() as hooks:
         for layer in layers_of(network.config).evictable:
@@ -116,12 +116,12 @@ def captured(network: PreTrainedModel, queries: list[Tensor], values: list[Tenso
                 raise BadInput("model: has no q_proj and v_proj in its attention; choose another model")
             last = getattr(attention, "q_norm", attention.q_proj)
             for module, outputs in ((last, queries), (attention.v_proj, values)):
-                hooks.callback(module.register_forward_hook(into(outputs)).remove)
+                hooks.callback(module.register_forward_hook(append_hook(outputs)).remove)
         yield
 
 
-def into(outputs: list[Tensor]) -> Any:
-    def keep(module: nn.Module, given: Any, output: Tensor) -> None:
+def append_hook(outputs: list[Tensor]) -> Any:
+    def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
         outputs.append(output.flatten())
 
-    return keep
+    return hook

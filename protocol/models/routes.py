@@ -19,13 +19,23 @@ from torch import Tensor
 from policies import Routes, Signal, Statistics, View
 from policies.signals import Keys, attention_rows
 from policies.static_route import static_route
-from protocol.evidence.refusals import BadInput
-from protocol.layers.kinds import evictable
+from protocol.formats.refusals import BadInput
+from protocol.layers.layer_kinds import evictable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["Captured", "captured", "chosen", "cuts", "mass", "packed", "refuse_none", "unfit", "unpacked"]
+__all__ = [
+    "CapturedAttention",
+    "capture_attention",
+    "check_queries",
+    "choose_routes",
+    "cuts",
+    "explain_misfit",
+    "pack",
+    "retained_attention",
+    "unpack",
+]
 
 BUDGETS = (64, 128)
 """Slots of a head: those of the paper."""
@@ -34,7 +44,7 @@ HORIZON = 128
 """The number of queries processed at once, so that no [n, n] tensor is stored."""
 
 
-class Captured(NamedTuple):
+class CapturedAttention(NamedTuple):
     """Attention retained, summed over `queries` queries: [layer, kv_head] float64 each."""
 
     by_score: Tensor
@@ -44,17 +54,17 @@ class Captured(NamedTuple):
 
 def cuts(prompt: int, n: int) -> Iterator[tuple[int, int]]:
     """Yield positions where a text of n tokens is cut, and budgets, always below the number of tokens."""
-    return ((at, budget) for at in range(prompt, n, STEP) for budget in BUDGETS if budget < at)
+    return ((position, budget) for position in range(prompt, n, STEP) for budget in BUDGETS if budget < position)
 
 
-def captured(
+def capture_attention(
     queries: Sequence[Tensor],
     keys: Sequence[Tensor],
     scale: float,
     prompt: int,
     statistics: Statistics,
     sinks: Mapping[int, Tensor] = MappingProxyType({}),
-) -> Captured:
+) -> CapturedAttention:
     """Measure one text: queries [q_head, n, d] and keys [kv_head, n, d] of each layer, with RoPE. prompt:
     tokens before the answer; statistics: those that the scores read; sinks: by layer, if a model has them.
     """
@@ -62,17 +72,17 @@ def captured(
     total = torch.zeros(2, layers, kv_heads, dtype=torch.float64)
     count = 0
     for start, budget in cuts(prompt, n):
-        for way, attention in enumerate((True, False)):
-            kept = kept_at(keys, start, budget, statistics, attention=attention)
+        for route, attention in enumerate((True, False)):
+            masks = retained_mask(keys, start, budget, statistics, attention=attention)
             for layer in range(layers):
-                total[way, layer] += mass(
-                    queries[layer], keys[layer], kept[layer], scale, sinks.get(layer)
+                total[route, layer] += retained_attention(
+                    queries[layer], keys[layer], masks[layer], scale, sinks.get(layer)
                 ).cpu()
         count += min(HORIZON, n - start)
-    return Captured(total[0], total[1], count)
+    return CapturedAttention(total[0], total[1], count)
 
 
-def kept_at(
+def retained_mask(
     keys: Sequence[Tensor], start: int, budget: int, statistics: Statistics, *, attention: bool
 ) -> Tensor:
     """Return [layer, kv_head, start] bool: what `static_route` keeps of `start` tokens with one route for all
@@ -82,33 +92,35 @@ def kept_at(
     policy = static_route()
     known = {Statistics: statistics, Routes: Routes(torch.full((layers, kv_heads), attention, device=device))}
     signals: dict[Signal, Any] = {signal: known[signal.kind] for signal in policy.calibrated}
-    signals[Keys()] = tuple(own[:, :start] for own in keys)
-    seen = torch.zeros(start, dtype=torch.int64, device=device)
-    return policy.keep(View(seen, layers, kv_heads, frozenset(), 0, signals), budget)
+    signals[Keys()] = tuple(layer_keys[:, :start] for layer_keys in keys)
+    token_ids = torch.zeros(start, dtype=torch.int64, device=device)
+    return policy.keep(View(token_ids, layers, kv_heads, frozenset(), 0, signals), budget)
 
 
-def mass(queries: Tensor, keys: Tensor, kept: Tensor, scale: float, sinks: Tensor | None = None) -> Tensor:
+def retained_attention(
+    queries: Tensor, keys: Tensor, mask: Tensor, scale: float, sinks: Tensor | None = None
+) -> Tensor:
     """Return [kv_head] float64: attention of the HORIZON queries after the slots of mask [kv_head, start] to
     the retained ones, summed over queries, mean over the query heads of a group.
     """
-    start = kept.shape[1]
+    start = mask.shape[1]
     stop = min(start + HORIZON, keys.shape[1])
     rows = attention_rows(queries[:, start:stop], keys[:, :stop], scale, start, sinks=sinks)[..., :start]
-    of_groups = rows.reshape(len(keys), -1, *rows.shape[1:]).mean(1)
-    return (of_groups.double() * kept[:, None]).sum((1, 2))
+    group_rows = rows.reshape(len(keys), -1, *rows.shape[1:]).mean(1)
+    return (group_rows.double() * mask[:, None]).sum((1, 2))
 
 
-def chosen(by_score: Tensor, evenly: Tensor) -> Routes:
+def choose_routes(by_score: Tensor, evenly: Tensor) -> Routes:
     """Choose the route by score where its captured attention [layer, kv_head] is no less."""
     return Routes(by_score >= evenly)
 
 
-def packed(value: Routes) -> tuple[dict[str, Tensor], dict[str, str]]:
+def pack(value: Routes) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the metadata of the file."""
     return {"attention": value.attention}, {}
 
 
-def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Routes:
+def unpack(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Routes:
     """Read what `pack` wrote; raises KeyError or ValueError for anything else."""
     attention = tensors["attention"]
     if attention.dtype != torch.bool or attention.dim() != 2:
@@ -116,14 +128,14 @@ def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Routes:
     return Routes(attention)
 
 
-def unfit(value: Routes, network: PreTrainedModel) -> str:
+def explain_misfit(value: Routes, network: PreTrainedModel) -> str:
     """Return why this value does not fit the network; empty if it does."""
     config = network.config
-    found, expected = list(value.attention.shape), [evictable(config), config.num_key_value_heads]
-    return "" if found == expected else f"is of {found} layers and KV heads, the model has {expected}"
+    actual, expected = list(value.attention.shape), [evictable(config), config.num_key_value_heads]
+    return "" if actual == expected else f"is of {actual} layers and KV heads, the model has {expected}"
 
 
-def refuse_none(queries: int) -> None:
+def check_queries(queries: int) -> None:
     if not queries:
         raise BadInput(
             f"tokens: no answer that was measured goes on behind {min(BUDGETS) + 1} tokens; raise --tokens, "

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from protocol.evidence.bytes.files import home
-from protocol.evidence.refusals import BadInput, hint
+from protocol.formats.files import cache_home
+from protocol.formats.refusals import BadInput, suggest
 
 __all__ = [
     "CALIBRATED",
@@ -23,13 +23,13 @@ __all__ = [
     "Folder",
     "Hub",
     "Packaged",
-    "embedded",
-    "files",
-    "home",
+    "cache_home",
+    "is_embedded",
     "locate",
+    "model_files",
+    "model_folder",
     "parse",
-    "place",
-    "remedy",
+    "repair_hint",
 ]
 
 # Files of a model folder. Pickled weights and code are never included.
@@ -103,35 +103,35 @@ def parse(source: str) -> Packaged | Embedded | Hub | Folder:
         match = re.fullmatch(rf"({REPOSITORY})@([0-9a-f]{{40}})", rest, re.ASCII)
         if not match:
             repo = rest.partition("@")[0]
-            raise BadInput(f"model {source!r}: {_commit(repo or '<owner>/<name>')}")
+            raise BadInput(f"model {source!r}: {_suggest_commit(repo or '<owner>/<name>')}")
         return Hub(*match.groups())
-    raise BadInput(f"model {source!r}: unknown; {_meant(source)}")
+    raise BadInput(f"model {source!r}: unknown; {_suggest_source(source)}")
 
 
-def _meant(source: str) -> str:
+def _suggest_source(source: str) -> str:
     """Suggest a valid source for an invalid one: a hub repository, a folder, or a name."""
     if re.fullmatch(rf"{REPOSITORY}@[0-9a-f]{{40}}", source, re.ASCII):
         return f"write hf:{source}"
     web = r"(?:https?://)?(?:huggingface\.co/)?"
     if repository := re.fullmatch(rf"{web}({REPOSITORY})(?:@.*|/tree/.*|/)?", source, re.ASCII):
-        return _commit(repository[1])
+        return _suggest_commit(repository[1])
     if source.startswith(("/", "./", "../", "~")):
         return f"write path:{source} for a folder"
-    return f"{hint(source, MODELS)}; others are hf:<owner>/<name>@<commit> or path:<folder>"
+    return f"{suggest(source, MODELS)}; others are hf:<owner>/<name>@<commit> or path:<folder>"
 
 
-def _commit(repository: str) -> str:
+def _suggest_commit(repository: str) -> str:
     return (
         f"write hf:{repository}@<commit>, with the 40 hex digits of a commit, since a branch can move "
         f"(the newest: git ls-remote https://huggingface.co/{repository} HEAD)"
     )
 
 
-def embedded(source: str) -> bool:
+def is_embedded(source: str) -> bool:
     return isinstance(parse(source), Embedded)
 
 
-def place(source: str, home: Path) -> Path:
+def model_folder(source: str, home: Path) -> Path:
     """Return the folder of this source's files, whether or not it exists."""
     match parse(source):
         case Folder(path):
@@ -144,10 +144,10 @@ def place(source: str, home: Path) -> Path:
             return EMBEDDED / source
 
 
-def remedy(source: str, home: Path) -> str:
+def repair_hint(source: str, home: Path) -> str:
     """Return how to repair a damaged model."""
-    folder = place(source, home)
-    if embedded(source):
+    folder = model_folder(source, home)
+    if is_embedded(source):
         return f"restore {folder} from version control"
     return f"delete {folder} and run: kv-prereg models fetch {source}"
 
@@ -158,28 +158,20 @@ def locate(source: str, home: Path) -> Path:
     Raises BadInput if it does not exist (the message says how to get it) or cannot be loaded: no safetensors,
     no configuration, or pickled weights, which can run code and are therefore never read.
     """
-    folder = place(source, home)
+    folder = model_folder(source, home)
     if not folder.is_dir():
-        fix = (
-            "name an existing folder"
-            if source.startswith("path:")
-            else f"run: kv-prereg models fetch {source}"
-        )
+        fix = "name an existing folder" if source.startswith("path:") else f"run: kv-prereg models fetch {source}"
         raise BadInput(f"model {source!r}: nothing at {folder}; {fix}")
     for pattern in PICKLES:
         for pickled in sorted(folder.glob(pattern)):
-            raise BadInput(
-                f"model {source!r}: {pickled} is a pickle, which can run code; keep safetensors only"
-            )
+            raise BadInput(f"model {source!r}: {pickled} is a pickle, which can run code; keep safetensors only")
     for pattern in ("*.safetensors", "config.json"):
         if not any(folder.glob(pattern)):
-            raise BadInput(
-                f"model {source!r}: no {pattern} in {folder}; name a folder that save_pretrained wrote"
-            )
+            raise BadInput(f"model {source!r}: no {pattern} in {folder}; name a folder that save_pretrained wrote")
     return folder
 
 
-def files(source: str, home: Path) -> dict[str, Path]:
+def model_files(source: str, home: Path) -> dict[str, Path]:
     """Return every file that can change an output by its name: weights, configuration, tokenizer, template.
     Calibrated files are excluded: they change the outputs of policies that need them and of no others.
     """

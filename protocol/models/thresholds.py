@@ -16,27 +16,27 @@ import torch
 from torch import Tensor
 
 from policies import Thresholds
-from protocol.evidence.refusals import BadInput
-from protocol.layers.kinds import evictable
+from protocol.formats.refusals import BadInput
+from protocol.layers.layer_kinds import evictable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["Found", "Valleys", "density", "found", "packed", "unfit", "unpacked", "valleys"]
+__all__ = ["ThresholdFit", "Valleys", "density", "explain_misfit", "find_valleys", "fit_thresholds", "pack", "unpack"]
 
-LAYERS = 4
+MAX_LAYERS = 4
 """The maximum number of layers used, as in ThinKV."""
-FEWEST = 30
+MIN_SEGMENTS = 30
 """The minimum number of segments for a density estimate; not from the paper."""
 GRID = 512
 """Points at which a density is evaluated."""
 
 
-class Found(NamedTuple):
+class ThresholdFit(NamedTuple):
     """how: "minima" of a density of three modes, or "terciles"."""
 
     thresholds: Thresholds
-    how: str
+    method: str
 
 
 class Valleys(NamedTuple):
@@ -49,32 +49,32 @@ class Valleys(NamedTuple):
     depth: float
 
 
-def found(sparsity: Tensor) -> Found:
+def fit_thresholds(sparsity: Tensor) -> ThresholdFit:
     """Fit thresholds to sparsity [layer, segment], the mean over the tokens of each segment. Raises BadInput
     for too few segments.
     """
     layers, segments = sparsity.shape
-    if segments < FEWEST:
+    if segments < MIN_SEGMENTS:
         raise BadInput(
             f"tokens: the answers that were measured have {segments} whole segments, thresholds need "
-            f"{FEWEST}; raise --tokens, or give a task of longer answers"
+            f"{MIN_SEGMENTS}; raise --tokens, or give a task of longer answers"
         )
     sparsity = sparsity.double().cpu()
-    depths = {layer: of.depth for layer in range(layers) if (of := valleys(sparsity[layer]))}
+    depths = {layer: valley.depth for layer in range(layers) if (valley := find_valleys(sparsity[layer]))}
     if depths:
         order = sorted(depths, key=lambda layer: -depths[layer])
     else:
         order = sorted(range(layers), key=lambda layer: -float(sparsity[layer].std()))
-    chosen = tuple(sorted(order[:LAYERS]))
-    mean = sparsity[list(chosen)].mean(0)
-    if between := valleys(mean):
-        return Found(Thresholds(chosen, between.low, between.high), "minima")
+    selected = tuple(sorted(order[:MAX_LAYERS]))
+    mean = sparsity[list(selected)].mean(0)
+    if valleys_of_mean := find_valleys(mean):
+        return ThresholdFit(Thresholds(selected, valleys_of_mean.low, valleys_of_mean.high), "minima")
     thirds = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
     low, high = mean.quantile(thirds).tolist()
-    return Found(Thresholds(chosen, low, high), "terciles")
+    return ThresholdFit(Thresholds(selected, low, high), "terciles")
 
 
-def valleys(values: Tensor) -> Valleys | None:
+def find_valleys(values: Tensor) -> Valleys | None:
     """Return the valleys of the density of values [n]; None if it has not three modes."""
     spread = 3 * float(values.std())
     if not spread:
@@ -85,37 +85,37 @@ def valleys(values: Tensor) -> Valleys | None:
     modes = (1 + (higher[:-1] & ~higher[1:]).nonzero().flatten()).tolist()
     if len(modes) != 3:
         return None
-    between = list(pairwise(modes))
-    minima = [left + int(height[left:right].argmin()) for left, right in between]
-    lower = [float(height[[left, right]].min()) for left, right in between]
+    neighbours = list(pairwise(modes))
+    minima = [left + int(height[left:right].argmin()) for left, right in neighbours]
+    lower = [float(height[[left, right]].min()) for left, right in neighbours]
     low, high = grid[minima].tolist()
     shares = (float(height[minimum]) / mode for minimum, mode in zip(minima, lower, strict=True))
     return Valleys(low, high, 1 - max(shares))
 
 
-def density(values: Tensor, at: Tensor) -> Tensor:
+def density(values: Tensor, points: Tensor) -> Tensor:
     """Return the Gaussian kernel density of values [n] at [m] points, float64. The bandwidth is Scott's: n **
     -0.2 times their standard deviation.
     """
     bandwidth = len(values) ** -0.2 * values.double().std()
-    away = (at.double()[:, None] - values.double()) / bandwidth
-    total: Tensor = torch.exp(-0.5 * away.square()).mean(-1) / (bandwidth * (2 * torch.pi) ** 0.5)
+    distance = (points.double()[:, None] - values.double()) / bandwidth
+    total: Tensor = torch.exp(-0.5 * distance.stack_patterns()).mean(-1) / (bandwidth * (2 * torch.pi) ** 0.5)
     return total
 
 
-def packed(value: Thresholds) -> tuple[dict[str, Tensor], dict[str, str]]:
+def pack(value: Thresholds) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the metadata of the file."""
     bounds = torch.tensor([value.low, value.high], dtype=torch.float64)
     return {"layers": torch.tensor(value.layers), "bounds": bounds}, {}
 
 
-def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Thresholds:
+def unpack(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Thresholds:
     """Read what `pack` wrote; raises KeyError or ValueError for anything else."""
     low, high = tensors["bounds"].tolist()
     return Thresholds(tuple(tensors["layers"].tolist()), low, high)
 
 
-def unfit(value: Thresholds, network: PreTrainedModel) -> str:
+def explain_misfit(value: Thresholds, network: PreTrainedModel) -> str:
     """Return why this value does not fit the network; empty if it does."""
     layers = evictable(network.config)
     if all(0 <= layer < layers for layer in value.layers):

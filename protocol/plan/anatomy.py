@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
-from protocol.evidence.bytes.canonical import LARGEST
-from protocol.evidence.bytes.fields import Choice, Field, Text, Whole
-from protocol.plan.kinds import Number
+from protocol.formats.canonical import MAX_INTEGER
+from protocol.formats.fields import Choice, Field, Integer, Text
+from protocol.plan.field_kinds import Number
 
 __all__ = ["ORACLE", "Anatomy", "Occlusion", "faults"]
 
@@ -42,10 +42,8 @@ class Anatomy:
     samples.
     """
 
-    window: Annotated[int, Field(Whole(1, MOST), "Tokens that are occluded at once.", 32)]
-    stride: Annotated[
-        int, Field(Whole(1, MOST), "Tokens from the beginning of one window to that of the next.", 16)
-    ]
+    window: Annotated[int, Field(Integer(1, MOST), "Tokens that are occluded at once.", 32)]
+    stride: Annotated[int, Field(Integer(1, MOST), "Tokens from the beginning of one window to that of the next.", 16)]
     reading: Annotated[
         Reading,
         Field(
@@ -64,13 +62,13 @@ class Anatomy:
             "reasoning",
         ),
     ]
-    new_tokens: Annotated[int, Field(Whole(1, MOST), "Most tokens of an answer after an occlusion.", 32)]
+    new_tokens: Annotated[int, Field(Integer(1, MOST), "Most tokens of an answer after an occlusion.", 32)]
     alpha: Annotated[
         Decimal,
         Field(Number("0.0001", "0.2"), "Chance of a false finding, over all models and tasks.", 0.05),
     ]
-    draws: Annotated[int, Field(Whole(1000, 10_000_000), "Draws of the bootstrap over traces.", 2000)]
-    seed: Annotated[int, Field(Whole(0, LARGEST), "Seed of these draws.", 7)]
+    draws: Annotated[int, Field(Integer(1000, 10_000_000), "Draws of the bootstrap over traces.", 2000)]
+    seed: Annotated[int, Field(Integer(0, MAX_INTEGER), "Seed of these draws.", 7)]
     boundary: Annotated[
         str | None,
         Field(
@@ -84,7 +82,7 @@ class Anatomy:
     tail: Annotated[
         int | None,
         Field(
-            Whole(1, MOST),
+            Integer(1, MOST),
             "Tokens at the end of a trace that are its answer where `boundary` finds none.",
             TAIL,
             without=str(TAIL),
@@ -104,7 +102,7 @@ class Anatomy:
     traces: Annotated[
         int | None,
         Field(
-            Whole(1, 1_000_000),
+            Integer(1, 1_000_000),
             "Development problems of each task and model, the first of the split.",
             100,
             without="all",

@@ -10,11 +10,11 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from analysis.rules.rule import BYTES_OF, OF_FULL, UNITS
-from protocol.evidence.bytes.canonical import LARGEST
-from protocol.evidence.bytes.fields import Fault, Kind, Schema
-from protocol.evidence.bytes.typed import typed
+from protocol.formats.canonical import MAX_INTEGER
+from protocol.formats.fields import Fault, Kind, Schema
+from protocol.formats.value_faults import format_toml
 
-__all__ = ["DECIMALS", "MOST", "ABudget", "Budget", "Slot", "of_bytes", "of_full"]
+__all__ = ["DECIMALS", "MOST", "Budget", "BudgetKind", "Slot", "parse_bytes", "slots_of_full_share"]
 
 DECIMALS = 6  # decimal places of a share
 MOST = 2**24  # slots
@@ -32,11 +32,11 @@ class Slot(NamedTuple):
 
     heads: int  # layers times KV heads
     computed: int  # bytes of the key and value of one head in one layer, as the model computes them
-    own: int  # the same as the arm stores them
+    stored: int  # the same as the arm stores them
 
     def as_many(self, computed: int) -> int:
         """Return how many stored slots fit into the bytes of so many slots as computed, rounded down."""
-        return computed * self.computed // self.own
+        return computed * self.computed // self.stored
 
 
 class Budget(NamedTuple):
@@ -74,7 +74,7 @@ class Budget(NamedTuple):
         """The field that is set. Budgets of one kind can be ordered without measurements."""
         return next(name for name, value in self._asdict().items() if value is not None)
 
-    def of(self, tokens: int, use: Fraction | None = None, slot: Slot | None = None) -> int:
+    def count_slots(self, tokens: int, use: Fraction | None = None, slot: Slot | None = None) -> int:
         """Return slots for a prompt of `tokens`: ceil(share x tokens) (CrystalCache, Eq. 30), in decimals, or
         ceil(share x use), or floor(bytes / bytes of a slot). use: mean slots of the full cache for this model
         and task (`FullUse`). slot: the slot size of the arm in this model.
@@ -86,28 +86,28 @@ class Budget(NamedTuple):
             if self.bytes_of is not None:
                 return slot.as_many(self.bytes_of)
             assert self.bytes is not None
-            return self.bytes // (slot.heads * slot.own)
+            return self.bytes // (slot.heads * slot.stored)
         if self.of_full is not None:
             assert use is not None, "the full cache was not measured"
-            return of_full(self.of_full, use)
+            return slots_of_full_share(self.of_full, use)
         assert self.share is not None
         return math.ceil(self.share * tokens)
 
 
-def of_full(share: Decimal, use: Fraction) -> int:
+def slots_of_full_share(share: Decimal, use: Fraction) -> int:
     """Return ceil(share x use), exactly (Crystal-KV, Section 6.2 and Table I: 10 % of 9,350 is 935)."""
     return math.ceil(Fraction(share) * use)
 
 
-class ABudget(Kind):
+class BudgetKind(Kind):
     """The kind of a budget in protocol.toml."""
 
-    words = (
+    expected = (
         "a share of the prompt in (0, 1), written with a point, whole slots, a share of the full cache's "
         'mean use, "0.1 of full", bytes of a lane, "48 KiB", or the bytes of so many slots, "bytes of 64"'
     )
 
-    def holds(self, value: Any) -> bool:
+    def accepts(self, value: Any) -> bool:
         try:
             self.read(value, "")
         except Fault:
@@ -120,79 +120,77 @@ class ABudget(Kind):
         text = {"type": "string", "pattern": f"^({forms})$"}
         return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST}, share, text]}
 
-    def content(self, value: Budget) -> str:
+    def to_json(self, value: Budget) -> str:
         return str(value)
 
     def read(self, value: Any, at: str) -> Budget:
         if isinstance(value, str):
-            return _of_text(value, at)
+            return _parse_text(value, at)
         if isinstance(value, int) and not isinstance(value, bool):
             if not 1 <= value <= MOST:
-                raise Fault.of(
+                raise Fault.from_message(
                     f"{at}: {value} slots; write 1 to {MOST}, or a share in (0, 1) with a point, such as 0.3"
                 )
             return Budget(None, value)
         if not isinstance(value, Decimal):
-            raise Fault.of(
-                f"{at}: write a number, a share such as 0.3 or whole slots such as 128, not {typed(value)}"
+            raise Fault.from_message(
+                f"{at}: write a number, a share such as 0.3 or whole slots such as 128, not {format_toml(value)}"
             )
         if not (value.is_finite() and 0 < value < 1):
-            raise Fault.of(f"{at}: a share of the prompt lies in (0, 1), not {value}; {_share(value)}")
+            raise Fault.from_message(
+                f"{at}: a share of the prompt lies in (0, 1), not {value}; {_explain_share(value)}"
+            )
         if value != round(value, DECIMALS):
-            raise Fault.of(f"{at}: {value} has more than {DECIMALS} decimals; write fewer")
+            raise Fault.from_message(f"{at}: {value} has more than {DECIMALS} decimals; write fewer")
         return Budget(value, None)
 
 
-def of_bytes(text: str) -> Budget | None:
+def parse_bytes(text: str) -> Budget | None:
     """Parse a budget in bytes; None if the text is no such budget."""
-    if (many := AS_MANY.fullmatch(text)) and (slots := int(many[1])) <= MOST:
+    if (match := AS_MANY.fullmatch(text)) and (slots := int(match[1])) <= MOST:
         return Budget(None, None, bytes_of=slots)
-    if (written := BYTES.fullmatch(text)) and (size := int(written[1]) * UNITS[written[2]]) <= LARGEST:
+    if (size_match := BYTES.fullmatch(text)) and (size := int(size_match[1]) * UNITS[size_match[2]]) <= MAX_INTEGER:
         return Budget(None, None, bytes=size)
     return None
 
 
-def _of_text(text: str, at: str) -> Budget:
+def _parse_text(text: str, at: str) -> Budget:
     if TEXT.fullmatch(text):
         return Budget(None, None, Decimal(text.removesuffix(OF_FULL)))
-    if (budget := of_bytes(text)) is not None:
+    if (budget := parse_bytes(text)) is not None:
         return budget
-    raise Fault.of(f"{at}: {_unread(text)}")
+    raise Fault.from_message(f"{at}: {_explain_text(text)}")
 
 
-def _unread(text: str) -> str:
+def _explain_text(text: str) -> str:
     """Explain why a text is no budget, and suggest one."""
-    shown = repr(text if len(text) <= 40 else f"{text[:37]}...")
+    quoted = repr(text if len(text) <= 40 else f"{text[:37]}...")
     if text.lower().startswith(BYTES_OF.strip()):
-        return f'{shown} is no budget; write "{BYTES_OF}" and whole slots from 1 to {MOST}, "{BYTES_OF}64"'
+        return f'{quoted} is no budget; write "{BYTES_OF}" and whole slots from 1 to {MOST}, "{BYTES_OF}64"'
     if amount := AMOUNT.search(text[:40]):
-        return _no_bytes(shown, Decimal(amount[1]), amount[2])
-    if not (found := NUMBER.search(text[:40])):
-        return f'{shown} is no budget; write a number without quotes, such as 0.3 or 128, or "0.1{OF_FULL}"'
+        return _explain_bytes(quoted, Decimal(amount[1]), amount[2])
+    if not (match := NUMBER.search(text[:40])):
+        return f'{quoted} is no budget; write a number without quotes, such as 0.3 or 128, or "0.1{OF_FULL}"'
     if thousands := THOUSANDS.fullmatch(text):
-        many = int(thousands[1])
-        return f"{shown} is no budget; write whole slots, {1024 * many} or {1000 * many}"
+        thousand_slots = int(thousands[1])
+        return f"{quoted} is no budget; write whole slots, {1024 * thousand_slots} or {1000 * thousand_slots}"
     if (ratio := RATIO.fullmatch(text)) and (times := Decimal(ratio[1] or ratio[2])) > 1:
-        kept = f"{round(1 / times, 4).normalize():f}"
-        return f"{shown} is no budget; write what is kept, as a share of the prompt: {kept}"
-    number = Decimal(found[1]) / (100 if found[2] else 1)
-    if found[2] and 0 < number < 1 and number == round(number, DECIMALS) and "full" not in text.lower():
+        retained = f"{round(1 / times, 4).normalize():f}"
+        return f"{quoted} is no budget; write what is kept, as a share of the prompt: {retained}"
+    number = Decimal(match[1]) / (100 if match[2] else 1)
+    if match[2] and 0 < number < 1 and number == round(number, DECIMALS) and "full" not in text.lower():
         share = f"{number.normalize():f}"
-        return (
-            f'{shown} is no budget; write {share} (of the prompt), or "{share}{OF_FULL}" (of the full cache)'
-        )
-    if "full" not in text.lower() and not found[2]:
-        return (
-            f'{shown} is text; write {found[1]} without quotes, or a share of the full cache, "0.1{OF_FULL}"'
-        )
+        return f'{quoted} is no budget; write {share} (of the prompt), or "{share}{OF_FULL}" (of the full cache)'
+    if "full" not in text.lower() and not match[2]:
+        return f'{quoted} is text; write {match[1]} without quotes, or a share of the full cache, "0.1{OF_FULL}"'
     if not 0 < number < 1:
-        return f'{shown}: a share of the full cache lies in (0, 1); write e.g. "0.1{OF_FULL}"'
+        return f'{quoted}: a share of the full cache lies in (0, 1); write e.g. "0.1{OF_FULL}"'
     if number != round(number, DECIMALS):
-        return f"{shown} has more than {DECIMALS} decimals; write fewer"
-    return f'{shown} is no budget; write "{number.normalize():f}{OF_FULL}"'
+        return f"{quoted} has more than {DECIMALS} decimals; write fewer"
+    return f'{quoted} is no budget; write "{number.normalize():f}{OF_FULL}"'
 
 
-def _share(value: Decimal) -> str:
+def _explain_share(value: Decimal) -> str:
     """Suggest what to write for a number that is no share."""
     if not value.is_finite():
         return "write one, such as 0.3"
@@ -204,10 +202,10 @@ def _share(value: Decimal) -> str:
     return "whole slots have no point"
 
 
-def _no_bytes(shown: str, number: Decimal, unit: str) -> str:
+def _explain_bytes(quoted: str, number: Decimal, unit: str) -> str:
     """Explain a misspelled number of bytes; units of 1,000 and fractions of a byte get no suggestion."""
     meant = "B" if unit.lower() in ("b", "bytes") else f"{unit[0].upper()}iB"
     size = number * UNITS[meant]
-    if 1 <= size <= LARGEST and size == int(size):
-        return f'{shown} is no budget; write "{Budget(None, None, bytes=int(size))}" (whole, of 1,024 each)'
-    return f'{shown} is no budget; write whole {", ".join(UNITS)} from 1 B up, such as "48 KiB"'
+    if 1 <= size <= MAX_INTEGER and size == int(size):
+        return f'{quoted} is no budget; write "{Budget(None, None, bytes=int(size))}" (whole, of 1,024 each)'
+    return f'{quoted} is no budget; write whole {", ".join(UNITS)} from 1 B up, such as "48 KiB"'

@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 
 from analysis.rules import RULES
 from analysis.rules.rule import FULL
-from protocol.evidence.bytes.fields import Fault
-from protocol.evidence.refusals import BadInput, unknown
+from protocol.formats.fields import Fault
+from protocol.formats.refusals import BadInput, unknown_message
 from protocol.plan import anatomy, cost
-from protocol.plan.a_policy import POLICY
 from protocol.plan.design import Arm, Decision, Design
-from protocol.plan.gate import Place
-from protocol.plan.settings_grid import written_at
+from protocol.plan.gate import GateException
+from protocol.plan.policy_name import POLICY
+from protocol.plan.settings_grid import setting_location
 
 __all__ = ["check", "faults", "needs_no_gate", "require_gate", "require_memory"]
 
@@ -25,10 +25,10 @@ Evicts: TypeAlias = Callable[[str], bool]  # whether the policy of the named arm
 
 def check(design: Design) -> None:
     """Raise Fault for the first error. Builds the policies, which needs torch."""
-    alone = (_fields, _repeated, _policies, _stored, _asks, _intervals)
+    alone = (_fields, _repeated, _policies, _lossy_full_arms, _extra_prompts, _intervals)
     named = itertools.chain.from_iterable(wrong(design) for wrong in alone)
     for fault in itertools.chain(named, faults(design, lambda arm: design.policy(arm).evicts)):
-        raise Fault.of(fault)
+        raise Fault.from_message(fault)
 
 
 def faults(design: Design, evicts: Evicts) -> Iterator[str]:
@@ -39,15 +39,15 @@ def faults(design: Design, evicts: Evicts) -> Iterator[str]:
         yield from wrong(design, evicts)
     arms = [arm.name for arm in design.arms]
     yield from cost.faults(design.cost, arms, design.budgets)
-    yield from anatomy.faults(design.anatomy, arms, _evicting(design, evicts))
+    yield from anatomy.faults(design.anatomy, arms, _evicting_arms(design, evicts))
     yield from _rule(design)
 
 
-def require_gate(design: Design, where: Path) -> None:
+def require_gate(design: Design, path: Path) -> None:
     """Raise BadInput for a protocol without a gate, which shows that the full cache can do the task."""
     if design.gate is None:
         raise BadInput(
-            f"{where}: gate: missing; add the table [gate] with accuracy and truncated: what the full cache "
+            f"{path}: gate: missing; add the table [gate] with accuracy and truncated: what the full cache "
             "must reach before any rule may speak"
         )
 
@@ -61,18 +61,18 @@ def needs_no_gate(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return "gate" not in old and same and tolerances[0] == tolerances[1]
 
 
-def require_memory(design: Design, where: Path) -> None:
+def require_memory(design: Design, path: Path) -> None:
     """Raise BadInput for a protocol that does not say what counts as memory, or whose tolerance is larger
     than the charge for excess memory was tested for (benchmarks/memory_matching.py).
     """
     decision = design.decision
     if decision.memory is None:
         raise BadInput(
-            f'{where}: decision.memory: missing; write what both arms hold alike: "slots", "bytes" or "total"'
+            f'{path}: decision.memory: missing; write what both arms hold alike: "slots", "bytes" or "total"'
         )
     if decision.cache_tolerance > TOLERANCE:
         raise BadInput(
-            f"{where}: decision.cache_tolerance: {decision.cache_tolerance} is above {TOLERANCE}; what more "
+            f"{path}: decision.cache_tolerance: {decision.cache_tolerance} is above {TOLERANCE}; what more "
             f"than that buys was not tried, so write {TOLERANCE} or less"
         )
 
@@ -100,10 +100,10 @@ def _repeated(design: Design) -> Iterator[str]:
         "tasks": [task.name for task in design.tasks],
         "decision.against": decision.against,
         "decision.beside": decision.beside or (),
-        **{f"decision.{name}": arms for name, arms in _own(decision, "arms").items()},
+        **{f"decision.{name}": arms for name, arms in _names_in_rule_fields(decision, "arms").items()},
         "sweep.candidates": sweep.candidates if sweep else (),
         "sweep.seeds": sweep.seeds if sweep else (),
-        "gate.places": [f"{place.model}, {place.task}" for place in design.gate.places]
+        "gate.places": [f"{exception.model}, {exception.task}" for exception in design.gate.places]
         if design.gate
         else (),
     }
@@ -115,8 +115,8 @@ def _repeated(design: Design) -> Iterator[str]:
 def _policies(design: Design) -> Iterator[str]:
     for arm in design.arms:
         if (arm.policy is None) == (arm.press is None):
-            said = "missing; name one of" if arm.policy is None else "stands beside press; leave one out of"
-            yield f'arms.{arm.name}.policy: {said} policy = "..." and press = "kvpress:..."'
+            message = "missing; name one of" if arm.policy is None else "stands beside press; leave one out of"
+            yield f'arms.{arm.name}.policy: {message} policy = "..." and press = "kvpress:..."'
             continue
         if arm.press is not None:
             yield from _press(design, arm)
@@ -124,27 +124,27 @@ def _policies(design: Design) -> Iterator[str]:
         try:
             POLICY.read(arm.policy, f"arms.{arm.name}.policy")
         except Fault as fault:
-            yield fault.written
+            yield fault.author_message
             continue
         try:
             design.policy(arm.name)
-        except ValueError as refused:  # from an entry point; faults of settings are reported with their paths
+        except ValueError as refusal:  # from an entry point; faults of settings are reported with their paths
             if arm.set is None:
-                yield f"arms.{arm.name}.policy: {refused}"
+                yield f"arms.{arm.name}.policy: {refusal}"
         yield from _settings(design, arm)
 
 
 def _press(design: Design, arm: Arm) -> Iterator[str]:
     """Yield what a press refuses, and settings of [generation] for all arms that a press cannot follow."""
-    from protocol.presses import listed
+    from protocol.presses import supported_presses
 
     generation, at = design.generation, f"arms.{arm.name}"
-    asked = {
+    registered = {
         "interval": generation.interval,
         "prompt": generation.prompt,
         "preserve": generation.preserve,
     }
-    for name, value in asked.items():
+    for name, value in registered.items():
         if value is not None:
             yield (
                 f"generation.{name}: is asked of every arm, and arm {arm.name!r} is a press, which evicts "
@@ -154,15 +154,15 @@ def _press(design: Design, arm: Arm) -> Iterator[str]:
         field = "baseline" if arm.name == sweep.baseline else "candidates"
         yield f"sweep.{field}: {arm.name} is a press; a sweep chooses among policies, so leave it out"
     try:
-        listed.refuse_unrunnable(str(arm.press).removeprefix(listed.PREFIX))
-    except ValueError as refused:
-        yield f"{at}.press: {refused}"
+        supported_presses.refuse_unrunnable(str(arm.press).removeprefix(supported_presses.PREFIX))
+    except ValueError as refusal:
+        yield f"{at}.press: {refusal}"
         return
     try:
         design.policy(arm.name)
-    except ValueError as refused:
-        set_wrong = any(str(refused).startswith(path) for path in arm.set or ())
-        yield f"{at}.{'set.' if set_wrong else 'press: '}{refused}"
+    except ValueError as refusal:
+        is_setting = any(str(refusal).startswith(path) for path in arm.set or ())
+        yield f"{at}.{'set.' if is_setting else 'press: '}{refusal}"
 
 
 def _settings(design: Design, arm: Arm) -> Iterator[str]:
@@ -173,26 +173,26 @@ def _settings(design: Design, arm: Arm) -> Iterator[str]:
     from policies.structure import structure
 
     try:
-        own = structure(policies.get(str(arm.policy), arm.set))
-    except ValueError as refused:
-        path, colon, why = str(refused).partition(": ")
-        yield f"{written_at(design, arm.name, path)}{colon}{why}"
+        arm_settings = structure(policies.get(str(arm.policy), arm.set))
+    except ValueError as refusal:
+        path, colon, reason = str(refusal).partition(": ")
+        yield f"{setting_location(design, arm.name, path)}{colon}{reason}"
         return
-    runs = structure(design.policy(arm.name))
+    run_settings = structure(design.policy(arm.name))
     for path in arm.set:
         pinned = path.replace("protect.", "protect.inner.", 1)
-        if own[path] not in (runs.get(path), runs.get(pinned)):
-            at = written_at(design, arm.name, path)
+        if arm_settings[path] not in (run_settings.get(path), run_settings.get(pinned)):
+            at = setting_location(design, arm.name, path)
             yield f"{at}: [generation] gives every arm another; leave one of both out"
-    slack = runs["cadence"] == "policies.cadence.Cadence()" and runs["cadence.slack"] == "True"
+    slack = run_settings["cadence"] == "policies.cadence.Cadence()" and run_settings["cadence.slack"] == "True"
     if slack and "cadence.interval" in arm.set and design.generation.cadence == "exact":
         yield (
-            f"{written_at(design, arm.name, 'cadence.interval')}: generation.cadence is about arms without "
+            f"{setting_location(design, arm.name, 'cadence.interval')}: generation.cadence is about arms without "
             'an interval of their own, and this one has slack; set "cadence.slack" too'
         )
 
 
-def _stored(design: Design) -> Iterator[str]:
+def _lossy_full_arms(design: Design) -> Iterator[str]:
     """Yield arms that never evict but do not store slots as computed. They are no full cache, but the gate,
     rules about the full cache and ratios to it would treat them as one.
     """
@@ -207,19 +207,19 @@ def _stored(design: Design) -> Iterator[str]:
             )
 
 
-def _asks(design: Design) -> Iterator[str]:
+def _extra_prompts(design: Design) -> Iterator[str]:
     """Yield faults of extra prompts, and of lines of the answer that policies pin."""
-    from policies.contract import WholeUnits
+    from policies.contract import UnitSelection
 
     for arm in design.arms:
         policy, at = design.policy(arm.name), f"arms.{arm.name}.policy"
-        if not policy.evicts and policy.decoding.asks:
+        if not policy.evicts and policy.decoding.extra_prompt:
             yield f"{at}: asks something and never evicts; all are held to the full cache, so ask it nothing"
         if policy.decoding.mark in policy.marks and policy.cadence.interval is None:
             yield f"{at}: pins lines of the answer, while which no event fires; give generation.interval"
-        if policy.marks and isinstance(policy.selection, WholeUnits) and not policy.exceeds:
+        if policy.marks and isinstance(policy.selection, UnitSelection) and not policy.exceeds:
             yield f"{at}: keeps units whole, and no budget bounds those of lines; leave them or the arm out"
-    asking = [arm.name for arm in design.arms if design.asks(arm.name)]
+    asking = [arm.name for arm in design.arms if design.extra_prompt(arm.name)]
     if asking and design.exclude is not None:
         yield (
             f"exclude: leaves problems out by the length of a prompt, and arm {asking[0]!r} has another; "
@@ -228,8 +228,8 @@ def _asks(design: Design) -> Iterator[str]:
 
 
 def _intervals(design: Design) -> Iterator[str]:
-    each = {arm.name: design.policy(arm.name) for arm in design.arms}
-    policies = {name: policy for name, policy in each.items() if policy.evicts}
+    by_arm = {arm.name: design.policy(arm.name) for arm in design.arms}
+    policies = {name: policy for name, policy in by_arm.items() if policy.evicts}
     decoding = [name for name, policy in policies.items() if policy.cadence.interval is not None]
     if design.generation.first_event is not None and not decoding:
         yield "generation.first_event: no arm has events while decoding; give an interval or leave it out"
@@ -238,14 +238,14 @@ def _intervals(design: Design) -> Iterator[str]:
     if (preserve := design.generation.preserve) and preserve.lines is not None and not decoding:
         yield "generation.preserve.lines: no arm has events while decoding; give an interval or leave it out"
     for name, policy in policies.items():
-        if policy.cadence.interval is not None and policy.uncarried:
+        if policy.cadence.interval is not None and policy.prefill_only_signals:
             yield (
-                f"generation.interval: {type(policy.uncarried[0]).__name__}, which arm "
+                f"generation.interval: {type(policy.prefill_only_signals[0]).__name__}, which arm "
                 f"{name!r} needs, cannot be measured while decoding; leave the interval or the arm out"
             )
-        if policy.cadence.in_blocks and policy.uncarried:
+        if policy.cadence.in_blocks and policy.prefill_only_signals:
             yield (
-                f"arms.{name}.policy: {type(policy.uncarried[0]).__name__}, which it needs, cannot be "
+                f"arms.{name}.policy: {type(policy.prefill_only_signals[0]).__name__}, which it needs, cannot be "
                 "measured from block to block; choose a policy without blocks"
             )
 
@@ -258,40 +258,40 @@ def _sweep(design: Design, evicts: Evicts) -> Iterator[str]:
         yield f"sweep.name: {sweep.name!r} is an arm; give the winner a name of its own"
     if subject != sweep.name:
         yield f"decision.subject: is {subject!r}; a sweep confirms its winner, {sweep.name!r}"
-    yield from _undefined("sweep.candidates", sweep.candidates, _evicting(design, evicts))
-    yield from _undefined("sweep.baseline", [sweep.baseline], _evicting(design, evicts))
+    yield from _undefined("sweep.candidates", sweep.candidates, _evicting_arms(design, evicts))
+    yield from _undefined("sweep.baseline", [sweep.baseline], _evicting_arms(design, evicts))
     if sweep.baseline in sweep.candidates:
         yield f"sweep.baseline: {sweep.baseline} is a candidate; name another arm"
 
 
 def _arms(design: Design, evicts: Evicts) -> Iterator[str]:
-    decision, beside = design.decision, design.decision.beside or ()
-    own, others = RULES[decision.rule], _own(decision, "arms")
-    for field, names in {"subject": [decision.subject], "beside": beside, **others}.items():
-        yield from _undefined(f"decision.{field}", names, _confirmed(design, evicts))
-    if own.full == "refused" or FULL not in decision.against:
-        yield from _undefined("decision.against", decision.against, _confirmed(design, evicts))
-    yield from _full(design, evicts)
+    decision, further_arms = design.decision, design.decision.beside or ()
+    rule, others = RULES[decision.rule], _names_in_rule_fields(decision, "arms")
+    for field, names in {"subject": [decision.subject], "beside": further_arms, **others}.items():
+        yield from _undefined(f"decision.{field}", names, _confirmed_arms(design, evicts))
+    if rule.full == "refused" or FULL not in decision.against:
+        yield from _undefined("decision.against", decision.against, _confirmed_arms(design, evicts))
+    yield from _full_cache_rule(design, evicts)
     for field, names in others.items():
         for twice in sorted({decision.subject, *decision.against} & set(names)):
             yield f"decision.{field}: {twice} is compared already; name further arms"
     if decision.subject in decision.against:
         yield f"decision.against: {decision.subject} is the subject; compare it with others"
-    if compared := {decision.subject, *decision.against, *itertools.chain(*others.values())} & set(beside):
+    if compared := {decision.subject, *decision.against, *itertools.chain(*others.values())} & set(further_arms):
         yield f"decision.beside: {min(compared)} is in the family already; name arms that are not"
 
 
 def _claims(design: Design, evicts: Evicts) -> Iterator[str]:
     """Yield faults of claims. An arm that never evicts may be the parent of a claim, but not its arm."""
-    confirmed, whole = _confirmed(design, evicts), _whole(design, evicts)
+    confirmed, full_arms = _confirmed_arms(design, evicts), _full_arms(design, evicts)
     for claim in design.claims:
         parent = claim.parent or design.decision.subject
         yield from _undefined(f"claims.{claim.name}.arm", [claim.arm], confirmed)
-        if parent not in (compared := [*confirmed, *whole]):
-            yield f"claims.{claim.name}.parent: " + unknown("arm", parent, compared)
+        if parent not in (compared := [*confirmed, *full_arms]):
+            yield f"claims.{claim.name}.parent: " + unknown_message("arm", parent, compared)
         if claim.arm == parent:
             yield f"claims.{claim.name}.arm: {parent} is its own parent; name another arm"
-        if parent in whole and design.decision.cache_tolerance < SAVED:
+        if parent in full_arms and design.decision.cache_tolerance < SAVED:
             yield (
                 f"decision.cache_tolerance: claims.{claim.name} would compare an arm that holds "
                 f"{100 * (1 - design.decision.cache_tolerance):.2f} % of the full cache with it; write "
@@ -302,27 +302,27 @@ def _claims(design: Design, evicts: Evicts) -> Iterator[str]:
 def _gate(design: Design, evicts: Evicts) -> Iterator[str]:
     if (gate := design.gate) is None:
         return
-    whole = _whole(design, evicts)
-    if not whole:
+    full_arms = _full_arms(design, evicts)
+    if not full_arms:
         yield 'arms: has no full cache, which the gate is about; add full = { policy = "full" }'
-    if len(whole) > 1:
-        yield f"arms: {' and '.join(whole)} never evict; a gate is about one full cache, so leave one"
+    if len(full_arms) > 1:
+        yield f"arms: {' and '.join(full_arms)} never evict; a gate is about one full cache, so leave one"
     tasks = [task.name for task in design.tasks]
-    for number, place in enumerate(gate.places):
+    for number, exception in enumerate(gate.places):
         at = f"gate.places[{number}]"
-        if place.model not in design.models:
-            yield f"{at}.model: " + unknown("model", place.model, design.models)
-        if place.task not in tasks:
-            yield f"{at}.task: " + unknown("task", place.task, tasks)
-        if (place.published is None) != (place.margin is None):
-            given, lacks = ("margin", "published") if place.published is None else ("published", "margin")
-            yield f"{at}.{lacks}: missing beside {given}; write both or neither"
-        if place == Place(place.model, place.task):
+        if exception.model not in design.models:
+            yield f"{at}.model: " + unknown_message("model", exception.model, design.models)
+        if exception.task not in tasks:
+            yield f"{at}.task: " + unknown_message("task", exception.task, tasks)
+        if (exception.published is None) != (exception.margin is None):
+            present, absent = ("margin", "published") if exception.published is None else ("published", "margin")
+            yield f"{at}.{absent}: missing beside {present}; write both or neither"
+        if exception == GateException(exception.model, exception.task):
             yield f"{at}: changes nothing; give accuracy, truncated, or published and margin"
-        needed = gate.accuracy if place.accuracy is None else place.accuracy
-        if place.published is not None and place.published + (place.margin or 0) < needed:
+        needed = gate.accuracy if exception.accuracy is None else exception.accuracy
+        if exception.published is not None and exception.published + (exception.margin or 0) < needed:
             yield (
-                f"{at}.published: {place.published} within {place.margin} is always below the gate's "
+                f"{at}.published: {exception.published} within {exception.margin} is always below the gate's "
                 f"{needed}; lower this place's accuracy"
             )
 
@@ -330,24 +330,24 @@ def _gate(design: Design, evicts: Evicts) -> Iterator[str]:
 def _rule(design: Design) -> Iterator[str]:
     decision = design.decision
     rule = RULES[decision.rule]
-    if refusal := rule.refusal(design.content()["decision"], len(design.family())):
-        yield f"decision.{refusal.field}: {refusal.says}"
-    for name, models in _own(decision, "model").items():
+    if refusal := rule.refusal(design.content()["decision"], len(design.contrast_models())):
+        yield f"decision.{refusal.field}: {refusal.message}"
+    for name, models in _names_in_rule_fields(decision, "model").items():
         yield from (
-            f"decision.{name}: " + unknown("model", model, design.models)
+            f"decision.{name}: " + unknown_message("model", model, design.models)
             for model in models
             if model not in design.models
         )
-    if rule.ordered and len(design.budgets) < 2:
+    if rule.has_ordered_budgets and len(design.budgets) < 2:
         yield f"budgets: {decision.rule} goes from the largest down; give two or more"
-    if rule.ordered and len({budget.kind for budget in design.budgets}) > 1:
+    if rule.has_ordered_budgets and len({budget.kind for budget in design.budgets}) > 1:
         yield (
             f"budgets: {decision.rule} puts them in order; give shares alone, whole slots alone, shares of "
             f'the full cache alone, bytes alone or "bytes of" slots alone'
         )
 
 
-def _full(design: Design, evicts: Evicts) -> Iterator[str]:
+def _full_cache_rule(design: Design, evicts: Evicts) -> Iterator[str]:
     """Yield faults of a rule about the full cache, which must then be the only comparator."""
     decision, rule = design.decision, RULES[design.decision.rule]
     if rule.full == "asked" and list(decision.against) != [FULL]:
@@ -359,42 +359,38 @@ def _full(design: Design, evicts: Evicts) -> Iterator[str]:
             f"decision.cache_tolerance: a subject that holds {100 * (1 - decision.cache_tolerance):.2f} % of "
             f"the full cache would be called lossless; write {SAVED} or more"
         )
-    whole = _whole(design, evicts)
-    if FULL not in whole:
+    full_arms = _full_arms(design, evicts)
+    if FULL not in full_arms:
         yield f'decision.against: {FULL} is no arm that never evicts; add {FULL} = {{ policy = "full" }}'
 
 
-def _own(decision: Decision, kind: str) -> dict[str, list[str]]:
+def _names_in_rule_fields(decision: Decision, kind: str) -> dict[str, list[str]]:
     """Return the names in the fields of this kind that only this rule has."""
-    written = {
-        field.name: decision.own.get(field.name)
+    values = {
+        field.name: decision.rule_settings.get(field.name)
         for field in RULES[decision.rule].fields
         if field.kind == kind
     }
     return {
-        name: [names] if isinstance(names, str) else list(names)
-        for name, names in written.items()
-        if names is not None
+        name: [names] if isinstance(names, str) else list(names) for name, names in values.items() if names is not None
     }
 
 
-def _evicting(design: Design, evicts: Evicts) -> list[str]:
+def _evicting_arms(design: Design, evicts: Evicts) -> list[str]:
     return [arm.name for arm in design.arms if evicts(arm.name)]
 
 
-def _whole(design: Design, evicts: Evicts) -> list[str]:
+def _full_arms(design: Design, evicts: Evicts) -> list[str]:
     return [arm.name for arm in design.arms if not evicts(arm.name)]
 
 
-def _confirmed(design: Design, evicts: Evicts) -> list[str]:
+def _confirmed_arms(design: Design, evicts: Evicts) -> list[str]:
     """Return the evicting arms that confirm runs: with a sweep its winner instead of the candidates."""
-    sweep, evicting = design.sweep, _evicting(design, evicts)
+    sweep, evicting = design.sweep, _evicting_arms(design, evicts)
     if sweep is None:
         return evicting
     return [*(name for name in evicting if name not in sweep.candidates), sweep.name]
 
 
 def _undefined(field: str, names: Iterable[str], defined: Sequence[str]) -> Iterator[str]:
-    yield from (
-        f"{field}: " + unknown("evicting arm", name, defined) for name in names if name not in defined
-    )
+    yield from (f"{field}: " + unknown_message("evicting arm", name, defined) for name in names if name not in defined)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from protocol.evidence.bytes.canonical import LARGEST
-from protocol.evidence.bytes.fields import Field, ListOf, Whole
-from protocol.evidence.refusals import unknown
-from protocol.plan.budget import ABudget, Budget
-from protocol.plan.kinds import Written
+from protocol.formats.canonical import MAX_INTEGER
+from protocol.formats.fields import Field, Integer, ListOf
+from protocol.formats.refusals import unknown_message
+from protocol.plan.budget import Budget, BudgetKind
+from protocol.plan.field_kinds import VisibleText
 
 __all__ = ["Cost", "faults"]
 
@@ -25,41 +25,39 @@ class Cost:
     """
 
     prompt_tokens: Annotated[
-        tuple[int, ...], Field(ListOf(Whole(2, MOST), 1), "Lengths of the made-up prompts.", [512, 1024])
+        tuple[int, ...], Field(ListOf(Integer(2, MOST), 1), "Lengths of the made-up prompts.", [512, 1024])
     ]
     new_tokens: Annotated[
         int,
         Field(
-            Whole(2, MOST),
+            Integer(2, MOST),
             "New tokens of every lane. The first comes from the prefill; decoding feeds all but the last.",
             128,
         ),
     ]
-    lanes: Annotated[
-        tuple[int, ...], Field(ListOf(Whole(1, 65_536), 1), "How many lanes decode at once.", [1, 8])
-    ]
+    lanes: Annotated[tuple[int, ...], Field(ListOf(Integer(1, 65_536), 1), "How many lanes decode at once.", [1, 8])]
     repetitions: Annotated[
-        int, Field(Whole(1, 1000), "Timed runs of each arm, budget, length and number of lanes.", 5)
+        int, Field(Integer(1, 1000), "Timed runs of each arm, budget, length and number of lanes.", 5)
     ]
     warm_ups: Annotated[
         int,
-        Field(Whole(1, 100), "Runs before each timed one, of the same; the first measures memory.", 1),
+        Field(Integer(1, 100), "Runs before each timed one, of the same; the first measures memory.", 1),
     ]
     seed: Annotated[
-        int, Field(Whole(0, LARGEST), "Seed of the prompts, and of the order within a repetition.", 7)
+        int, Field(Integer(0, MAX_INTEGER), "Seed of the prompts, and of the order within a repetition.", 7)
     ]
     arms: Annotated[
         tuple[str, ...] | None,
-        Field(ListOf(Written(), 1), "The arms.", ["full", "crystal"], without="all arms"),
+        Field(ListOf(VisibleText(), 1), "The arms.", ["full", "crystal"], without="all arms"),
     ] = None
     budgets: Annotated[
         tuple[Budget, ...] | None,
-        Field(ListOf(ABudget(), 1), "The budgets, each a registered one.", [0.3], without="all budgets"),
+        Field(ListOf(BudgetKind(), 1), "The budgets, each a registered one.", [0.3], without="all budgets"),
     ] = None
     fits_in: Annotated[
         int | None,
         Field(
-            Whole(1, LARGEST),
+            Integer(1, MAX_INTEGER),
             "Bytes within which a number of lanes fits: on CUDA of the most that is reserved, on a CPU of "
             "the most that keys and values take.",
             8_589_934_592,
@@ -72,19 +70,19 @@ def faults(cost: Cost | None, arms: Sequence[str], budgets: Sequence[Budget]) ->
     """Yield one line, with the fix, for each fault of [cost] with regard to the arms and budgets."""
     if cost is None:
         return
-    own = [str(budget) for budget in cost.budgets or ()]
+    budget_texts = [str(budget) for budget in cost.budgets or ()]
     for name in cost.arms or ():
         if name not in arms:
-            yield "cost.arms: " + unknown("arm", name, arms)
-    for budget in own:
-        if budget not in (registered := [str(one) for one in budgets]):
+            yield "cost.arms: " + unknown_message("arm", name, arms)
+    for budget in budget_texts:
+        if budget not in (registered := [str(allowed) for allowed in budgets]):
             yield f"cost.budgets: {budget} is not registered; name one of {', '.join(registered)}"
-    named: dict[str, Sequence[object]] = {
+    lists: dict[str, Sequence[object]] = {
         "prompt_tokens": cost.prompt_tokens,
         "lanes": cost.lanes,
         "arms": cost.arms or (),
-        "budgets": own,
+        "budgets": budget_texts,
     }
-    for field, values in named.items():
+    for field, values in lists.items():
         for twice in sorted({str(value) for value in values if values.count(value) > 1}):
             yield f"cost.{field}: {twice} stands twice; name each once"

@@ -5,14 +5,14 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 from analysis.stats.methods import METHODS
-from protocol.evidence.bytes.canonical import LARGEST
-from protocol.evidence.bytes.fields import Choice, Field, ListOf, Whole, declared
-from protocol.plan import known_as, rules
-from protocol.plan.kinds import Number, Written
+from protocol.formats.canonical import MAX_INTEGER
+from protocol.formats.fields import Choice, Field, Integer, ListOf, table_of
+from protocol.plan import aliases, rule_fields
+from protocol.plan.field_kinds import Number, VisibleText
 
 __all__ = ["DECISION", "Decision"]
 
-ARMS = ListOf(Written(), 1)
+ARMS = ListOf(VisibleText(), 1)
 DRAWN = tuple(name for name, method in METHODS.items() if method.draws)
 
 
@@ -25,30 +25,26 @@ class Decision:
 
     rule: Annotated[
         str,
-        Field(Choice(*rules.OF_RULES, meant=known_as.RULES), "The rule that gives the verdict.", "superior"),
+        Field(Choice(*rule_fields.FIELDS_BY_RULE, meant=aliases.RULES), "The rule that gives the verdict.", "superior"),
     ]
-    subject: Annotated[str, Field(Written(), "The arm that the question is about.", "crystal")]
-    against: Annotated[
-        tuple[str, ...], Field(ARMS, "The arms that it is compared with.", ["snapkv", "streaming"])
-    ]
-    alpha: Annotated[
-        Decimal, Field(Number("0.0001", "0.2"), "Chance of a false finding, for the whole family.", 0.05)
-    ]
+    subject: Annotated[str, Field(VisibleText(), "The arm that the question is about.", "crystal")]
+    against: Annotated[tuple[str, ...], Field(ARMS, "The arms that it is compared with.", ["snapkv", "streaming"])]
+    alpha: Annotated[Decimal, Field(Number("0.0001", "0.2"), "Chance of a false finding, for the whole family.", 0.05)]
     method: Annotated[
         str,
         Field(
-            Choice(*METHODS, meant=known_as.METHODS),
+            Choice(*METHODS, meant=aliases.METHODS),
             "How the accuracies of two arms are compared.",
             "sign-flip",
         ),
     ]
     draws: Annotated[
         int | None,
-        Field(Whole(1000, 10_000_000), "Draws of the method for a contrast.", 20000, when=("method", DRAWN)),
+        Field(Integer(1000, 10_000_000), "Draws of the method for a contrast.", 20000, when=("method", DRAWN)),
     ] = None
-    seed: Annotated[
-        int | None, Field(Whole(0, LARGEST), "Seed of these draws.", 7, when=("method", DRAWN))
-    ] = None
+    seed: Annotated[int | None, Field(Integer(0, MAX_INTEGER), "Seed of these draws.", 7, when=("method", DRAWN))] = (
+        None
+    )
     cache_tolerance: Annotated[
         Decimal,
         Field(
@@ -88,17 +84,17 @@ class Decision:
             without="refused, but in replications and amendments of a lock without a gate; then slots",
         ),
     ] = None
-    own: dict[str, Any] = field(default_factory=dict)
+    rule_settings: dict[str, Any] = field(default_factory=dict)
 
 
-def _decision(**read: Any) -> Decision:
-    own = {name: read.pop(name, None) for name in rules.OF_RULES[read["rule"]]}
-    return Decision(**read, own=own)
+def _make_decision(**values: Any) -> Decision:
+    rule_settings = {name: values.pop(name, None) for name in rule_fields.FIELDS_BY_RULE[values["rule"]]}
+    return Decision(**values, rule_settings=rule_settings)
 
 
 DECISION = replace(
-    declared(Decision, **rules.fields()),
-    made=_decision,
-    parts=lambda decision: vars(decision) | decision.own,
-    meant=known_as.DECISION,
+    table_of(Decision, **rule_fields.all_rule_fields()),
+    constructor=_make_decision,
+    attributes=lambda decision: vars(decision) | decision.own,
+    corrections=aliases.DECISION,
 )

@@ -11,27 +11,37 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from analysis.rules.rule import sides
-from protocol.evidence.bytes.canonical import LARGEST
-from protocol.evidence.bytes.fields import Choice, Field, ListOf, Table, Whole, declared
-from protocol.evidence.run import late_randomness
-from protocol.plan import known_as
-from protocol.plan.a_policy import POLICY
+from analysis.rules.rule import arm_pairs
+from protocol.evidence import late_randomness
+from protocol.formats.canonical import MAX_INTEGER
+from protocol.formats.fields import Choice, Field, Integer, ListOf, Table, table_of
+from protocol.plan import aliases
 from protocol.plan.anatomy import Anatomy
-from protocol.plan.budget import ABudget, Budget
+from protocol.plan.budget import Budget, BudgetKind
 from protocol.plan.cost import Cost
 from protocol.plan.decision import DECISION, Decision
+from protocol.plan.field_kinds import (
+    RERUN_SUFFIX,
+    ArmName,
+    DeferredKind,
+    Number,
+    PolicySettings,
+    SettingGrids,
+    TableArray,
+    TablesByName,
+    VisibleText,
+)
 from protocol.plan.gate import Gate
 from protocol.plan.generation import Generation
-from protocol.plan.kinds import AGAIN, ArmName, ByName, Grids, Later, Number, Settings, Tables, Written
+from protocol.plan.policy_name import POLICY
 from protocol.plan.task import TASK, Task
 
 if TYPE_CHECKING:
     from policies import Policy
 
 __all__ = [
-    "AGAIN",
     "ARM",
+    "RERUN_SUFFIX",
     "TASK",
     "Arm",
     "Budget",
@@ -46,14 +56,14 @@ __all__ = [
 ]
 
 
-PRESS = Written(r"kvpress:[A-Za-z]+", "kvpress: and the name of a press, such as kvpress:SnapKVPress")
+PRESS = VisibleText(r"kvpress:[A-Za-z]+", "kvpress: and the name of a press, such as kvpress:SnapKVPress")
 # As ssh-keygen prints it, without the comment: the kind, then 51 bytes with a fixed prefix of 19.
-AUDITOR = Written(
+AUDITOR = VisibleText(
     r"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}",
     "the auditor's public key, ssh-ed25519 AAAA..., without a comment",
 )
-SEEDS = ListOf(Whole(0, LARGEST), 1)
-ARMS = ListOf(Written(), 1)
+SEEDS = ListOf(Integer(0, MAX_INTEGER), 1)
+ARMS = ListOf(VisibleText(), 1)
 MARGIN = Number("0.001", "0.5")  # accuracy points
 
 
@@ -62,12 +72,12 @@ class Arm(NamedTuple):
 
     name: str
     policy: Annotated[
-        str | None, Field(Later(POLICY), "The policy, by its name.", "snapkv", without="the arm is a press")
+        str | None, Field(DeferredKind(POLICY), "The policy, by its name.", "snapkv", without="the arm is a press")
     ] = None
     set: Annotated[
         Mapping[str, Any] | None,
         Field(
-            Settings(),
+            PolicySettings(),
             "Settings of it, by the paths that `kv-prereg policies NAME` prints; of a press, its own "
             "arguments by their names (docs/presses.md).",
             {"scoring.window": 64},
@@ -86,14 +96,14 @@ class Arm(NamedTuple):
     ] = None
 
 
-ARM = replace(declared(Arm), meant=known_as.ARM)
+ARM = replace(table_of(Arm), corrections=aliases.ARM)
 
 
 class Claim(NamedTuple):
     """A claim about an arm in every cell, which the rule does not test."""
 
     name: str
-    arm: Annotated[str, Field(Written(), "The arm that it is about.", "1d_div-0.5")]
+    arm: Annotated[str, Field(VisibleText(), "The arm that it is about.", "1d_div-0.5")]
     says: Annotated[
         str,
         Field(
@@ -105,7 +115,7 @@ class Claim(NamedTuple):
     parent: Annotated[
         str | None,
         Field(
-            Written(),
+            VisibleText(),
             "The arm that it is compared with; it may be the full cache, which holds more on purpose.",
             "1d",
             without="the subject",
@@ -126,15 +136,13 @@ class Sweep:
         tuple[str, ...],
         Field(ARMS, "Two arms or more, in the order in which ties prefer them.", ["h2o", "random"]),
     ]
-    baseline: Annotated[str, Field(Written(), "The arm that they are compared with.", "streaming")]
+    baseline: Annotated[str, Field(VisibleText(), "The arm that they are compared with.", "streaming")]
     seeds: Annotated[tuple[int, ...], Field(SEEDS, "The seeds of the probe.", [3, 4])]
-    tolerance: Annotated[
-        Decimal, Field(Number("0", "0.1"), "Differences of accuracy up to this one are a tie.", 0.005)
-    ]
+    tolerance: Annotated[Decimal, Field(Number("0", "0.1"), "Differences of accuracy up to this one are a tie.", 0.005)]
     grid: Annotated[
         Mapping[str, Mapping[str, Any]] | None,
         Field(
-            Grids(),
+            SettingGrids(),
             "Settings that are varied, by candidate: in its place stands one for each combination of values, "
             "the last setting changing fastest, e.g. crystal+max_trunk-16. The lock has what it makes.",
             {"crystal": {"scoring.max_trunk": [16, 24, 32, 48]}},
@@ -153,11 +161,11 @@ class Randomness:
     auditor: Annotated[
         str | None, Field(AUDITOR, "The public key that will sign the nonce.", when=("source", ("nonce",)))
     ] = None
-    name: Annotated[
-        str | None, Field(Written(), "The beacon.", "drand quicknet", when=("source", ("beacon",)))
-    ] = None
+    name: Annotated[str | None, Field(VisibleText(), "The beacon.", "drand quicknet", when=("source", ("beacon",)))] = (
+        None
+    )
     round: Annotated[
-        int | None, Field(Whole(1, LARGEST), "Its round.", 12_345_678, when=("source", ("beacon",)))
+        int | None, Field(Integer(1, MAX_INTEGER), "Its round.", 12_345_678, when=("source", ("beacon",)))
     ] = None
 
 
@@ -166,7 +174,7 @@ class Exclude:
     """Problems that are recorded as excluded and not run, also in the probe."""
 
     prompt_tokens_above: Annotated[
-        int, Field(Whole(1, 2**24), "Those whose context has more tokens than this.", 4096)
+        int, Field(Integer(1, 2**24), "Those whose context has more tokens than this.", 4096)
     ]
 
 
@@ -174,10 +182,10 @@ class Exclude:
 class Design:
     """A registered design. With a sweep, `probe_design` and `confirm_design` are what runs."""
 
-    title: Annotated[str, Field(Written(), "What the study is.", "SnapKV against StreamingLLM")]
+    title: Annotated[str, Field(VisibleText(), "What the study is.", "SnapKV against StreamingLLM")]
     question: Annotated[
         str,
-        Field(Written(), "The question that the rule answers.", "At equal memory, is SnapKV more accurate?"),
+        Field(VisibleText(), "The question that the rule answers.", "At equal memory, is SnapKV more accurate?"),
     ]
     models: Annotated[
         tuple[str, ...],
@@ -194,41 +202,39 @@ class Design:
     ]
     budgets: Annotated[
         tuple[Budget, ...],
-        Field(ListOf(ABudget(), 1), "What each KV head of each layer may keep.", [0.3, 128]),
+        Field(ListOf(BudgetKind(), 1), "What each KV head of each layer may keep.", [0.3, 128]),
     ]
-    tasks: Annotated[tuple[Task, ...], Field(Tables(TASK, 1), "What is asked.")]
-    arms: Annotated[tuple[Arm, ...], Field(ByName(ARM, "arm"), "The policies.")]
+    tasks: Annotated[tuple[Task, ...], Field(TableArray(TASK, 1), "What is asked.")]
+    arms: Annotated[tuple[Arm, ...], Field(TablesByName(ARM, "arm"), "The policies.")]
     generation: Annotated[
-        Generation, Field(replace(declared(Generation), meant=known_as.GENERATION), "How lanes are decoded.")
+        Generation, Field(replace(table_of(Generation), meant=aliases.GENERATION), "How lanes are decoded.")
     ]
     decision: Annotated[Decision, Field(DECISION, "The question, and the rule that answers it.")]
     gate: Annotated[
         Gate | None,
         Field(
-            declared(Gate),
+            table_of(Gate),
             "What the full cache must reach, for every model and task; else the verdict is INCONCLUSIVE.",
             without="refused, but in replications and amendments of a lock without one",
         ),
     ] = None
     sweep: Annotated[
         Sweep | None,
-        Field(declared(Sweep), "Candidates of which the probe chooses the subject.", without="no choice"),
+        Field(table_of(Sweep), "Candidates of which the probe chooses the subject.", without="no choice"),
     ] = None
     randomness: Annotated[
         Randomness | None,
-        Field(declared(Randomness), "A value of after the lock.", without="seeds and problems as registered"),
+        Field(table_of(Randomness), "A value of after the lock.", without="seeds and problems as registered"),
     ] = None
-    exclude: Annotated[
-        Exclude | None, Field(declared(Exclude), "Problems that are not run.", without="none")
-    ] = None
+    exclude: Annotated[Exclude | None, Field(table_of(Exclude), "Problems that are not run.", without="none")] = None
     claims: Annotated[
         tuple[Claim, ...],
-        Field(ByName(declared(Claim), "claim"), "Claims of arms, outside the rule.", without="none"),
+        Field(TablesByName(table_of(Claim), "claim"), "Claims of arms, outside the rule.", without="none"),
     ] = ()
     cost: Annotated[
         Cost | None,
         Field(
-            replace(declared(Cost), meant=known_as.COST),
+            replace(table_of(Cost), meant=aliases.COST),
             "Time and memory, measured apart.",
             without="nothing",
         ),
@@ -236,13 +242,13 @@ class Design:
     anatomy: Annotated[
         Anatomy | None,
         Field(
-            replace(declared(Anatomy), meant=known_as.ANATOMY),
+            replace(table_of(Anatomy), meant=aliases.ANATOMY),
             "Which tokens development traces need, before the claim and apart from the rule.",
             without="nothing is occluded",
         ),
     ] = None
 
-    def excludes(self, prompt_tokens: int) -> str | None:
+    def exclusion_reason(self, prompt_tokens: int) -> str | None:
         """Return why a problem with a context of so many tokens is excluded; None if it is run."""
         if self.exclude is None or prompt_tokens <= self.exclude.prompt_tokens_above:
             return None
@@ -259,15 +265,15 @@ class Design:
 
         arm = self.arm(name)
         if arm.press is not None:
-            from protocol.presses.pressed import pressed
+            from protocol.presses.pressed import build_press_policy
 
-            return pressed(arm.press, arm.set)
+            return build_press_policy(arm.press, arm.set)
         assert arm.policy is not None
         policy = policies.get(arm.policy, arm.set)
         if not policy.evicts:
             return policy
         if self.generation.prompt == "pinned":
-            policy = policies.pinned(policy)
+            policy = policies.pin_prompt(policy)
         if (preserve := self.generation.preserve) is not None:
             protect, lines = policies.Preserve(preserve.prompt, preserve.recent), preserve.lines
             policy = replace(policy, protect=protect if lines is None else policies.Marked(protect, lines))
@@ -277,42 +283,42 @@ class Design:
         slack = self.generation.cadence != "exact"
         return replace(policy, cadence=replace(policy.cadence, interval=interval, slack=slack))
 
-    def asks(self, name: str) -> str:
+    def extra_prompt(self, name: str) -> str:
         """Return the text that an arm adds to the prompt of a problem, or an empty text."""
         policy = self.policy(name)
-        return policy.decoding.asks if policy.evicts else ""
+        return policy.decoding.extra_prompt if policy.evicts else ""
 
-    def probed(self) -> Design:
+    def probe_design(self) -> Design:
         """Return the design of a probe: all arms, the first comparator twice. With a sweep: its candidates,
         and its baseline twice, with its seeds.
         """
         if self.sweep is None:
-            again = self.arm(self.decision.against[0])
-            return replace(self, arms=(*self.arms, again._replace(name=again.name + AGAIN)))
+            repeated = self.arm(self.decision.against[0])
+            return replace(self, arms=(*self.arms, repeated._replace(name=repeated.name + RERUN_SUFFIX)))
         base = self.arm(self.sweep.baseline)
         candidates = (self.arm(name) for name in self.sweep.candidates)
-        arms = (*candidates, base, base._replace(name=base.name + AGAIN))
+        arms = (*candidates, base, base._replace(name=base.name + RERUN_SUFFIX))
         return replace(self, arms=arms, seeds=self.sweep.seeds, sweep=None)
 
-    def confirmed(self, winner: str) -> Design:
+    def confirm_design(self, winner: str) -> Design:
         """Return the design that confirms a sweep: `winner`, named as the sweep, replaces all candidates."""
         sweep = self.sweep
         assert sweep is not None
         chosen = self.arm(winner)._replace(name=sweep.name)
         arms = (chosen if arm.name == sweep.candidates[0] else arm for arm in self.arms)
-        kept = tuple(arm for arm in arms if arm.name not in sweep.candidates)
-        return replace(self, arms=kept, sweep=None)
+        remaining = tuple(arm for arm in arms if arm.name not in sweep.candidates)
+        return replace(self, arms=remaining, sweep=None)
 
-    def family(self) -> list[str]:
+    def contrast_models(self) -> list[str]:
         """Return the model of every contrast; contrasts are (model, task, budget, pair of arms)."""
-        each = len(self.tasks) * len(self.budgets) * len(sides(self.content()["decision"]))
-        return [model for model in self.models for _ in range(each)]
+        contrasts = len(self.tasks) * len(self.budgets) * len(arm_pairs(self.content()["decision"]))
+        return [model for model in self.models for _ in range(contrasts)]
 
     def content(self) -> dict[str, Any]:
         """Return the protocol as JSON values, as in the lock; grids are expanded to arms."""
-        content = DESIGN.content(self)
+        content = DESIGN.to_json(self)
         content.get("sweep", {}).pop("grid", None)
         return content
 
 
-DESIGN: Table = replace(declared(Design), meant=known_as.DESIGN)
+DESIGN: Table = replace(table_of(Design), corrections=aliases.DESIGN)

@@ -12,67 +12,65 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from analysis.rules.rule import OF_FULL
-from protocol.plan.budget import of_full
+from protocol.plan.budget import slots_of_full_share
 
-__all__ = ["FIELD", "FullUse", "entry", "faults", "means", "shares"]
+__all__ = ["FIELD", "FullUse", "faults", "full_shares", "lock_entry", "read_means"]
 
 FIELD = "full_use"  # the field of a lock
 
 FullUse: TypeAlias = Mapping[tuple[str, str], Fraction]  # mean slots per KV head and layer, by model and task
 
 
-def shares(budgets: Iterable[str]) -> list[str]:
+def full_shares(budgets: Iterable[str]) -> list[str]:
     """Return those budgets, as text, that are shares of the full-cache use."""
     return [budget for budget in budgets if budget.endswith(OF_FULL)]
 
 
-def entry(held: Mapping[str, int], budgets: Iterable[str]) -> dict[str, Any]:
+def lock_entry(slots_by_problem: Mapping[str, int], budgets: Iterable[str]) -> dict[str, Any]:
     """Return the entry of one model and task in a lock. slots_by_problem: slots at the end of an answer, not
     empty.
     """
-    mean = Fraction(sum(held.values()), len(held))
-    slots = {share: of_full(Decimal(share.removesuffix(OF_FULL)), mean) for share in shares(budgets)}
-    return {"held": dict(held), "mean": str(mean), "slots": slots}
+    mean = Fraction(sum(slots_by_problem.values()), len(slots_by_problem))
+    slots = {share: slots_of_full_share(Decimal(share.removesuffix(OF_FULL)), mean) for share in full_shares(budgets)}
+    return {"held": dict(slots_by_problem), "mean": str(mean), "slots": slots}
 
 
-def means(locked: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> FullUse:
+def read_means(locked: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> FullUse:
     """Return the means by model and task from the field of a lock."""
-    return {
-        (model, task): Fraction(one["mean"]) for model, tasks in locked.items() for task, one in tasks.items()
-    }
+    return {(model, task): Fraction(entry["mean"]) for model, tasks in locked.items() for task, entry in tasks.items()}
 
 
 def faults(locked: Mapping[str, Any]) -> Iterator[str]:
     """Yield one line for each contradiction between this field and the rest of a lock. The slots of each
     problem are not checked here: confirm measures them again.
     """
-    content, found = locked["protocol"]["content"], locked.get(FIELD)
-    if not shares(content["budgets"]):
-        if found is not None:
+    content, field = locked["protocol"]["content"], locked.get(FIELD)
+    if not full_shares(content["budgets"]):
+        if field is not None:
             yield f"{FIELD}: no budget is a share of the full cache's use, so nothing belongs there"
         return
-    if found is None:
-        yield f"{FIELD}: missing, and {shares(content['budgets'])[0]!a} is a share of it"
+    if field is None:
+        yield f"{FIELD}: missing, and {full_shares(content['budgets'])[0]!a} is a share of it"
         return
-    due = {(model, task["name"]) for model in content["models"] for task in content["tasks"]}
-    places = {(model, task) for model, tasks in found.items() for task in tasks}
-    if places != due or found.keys() != set(content["models"]):
+    expected = {(model, task["name"]) for model in content["models"] for task in content["tasks"]}
+    pairs = {(model, task) for model, tasks in field.items() for task in tasks}
+    if pairs != expected or field.keys() != set(content["models"]):
         yield f"{FIELD}: is not about the registered models and tasks"
         return
-    for model, task in sorted(due):
-        yield from _entry_faults(locked, found[model][task], task, f"{FIELD}.{model!a}.{task!a}")
+    for model, task in sorted(expected):
+        yield from _entry_faults(locked, field[model][task], task, f"{FIELD}.{model!a}.{task!a}")
 
 
-def _entry_faults(locked: Mapping[str, Any], one: Mapping[str, Any], task: str, at: str) -> Iterator[str]:
+def _entry_faults(locked: Mapping[str, Any], entry: Mapping[str, Any], task: str, at: str) -> Iterator[str]:
     content = locked["protocol"]["content"]
-    measured, dev = one["held"].keys(), set(locked["items"][task]["dev"])
+    measured, dev = entry["held"].keys(), set(locked["items"][task]["dev"])
     if measured - dev:
         yield f"{at}.held: {min(measured - dev)!a} is no development problem"
     elif not measured or (measured != dev and "exclude" not in content):
         yield f"{at}.held: has {len(measured)} of {len(dev)} development problems, and none was excluded"
     if not measured:
         return
-    follows = entry(one["held"], content["budgets"])
+    derived = lock_entry(entry["held"], content["budgets"])
     for name in ("mean", "slots"):
-        if one[name] != follows[name]:
-            yield f"{at}.{name}: {one[name]!a}, where held and the budgets give {follows[name]!a}"
+        if entry[name] != derived[name]:
+            yield f"{at}.{name}: {entry[name]!a}, where held and the budgets give {derived[name]!a}"

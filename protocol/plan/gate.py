@@ -1,29 +1,29 @@
 """The table [gate] of protocol.toml: what the full cache must reach on held-out problems for a verdict.
 
-`analysis.rules.full_cache` checks answers against it.
+`analysis.rules.full_cache_gate` checks answers against it.
 """
 
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, NamedTuple
 
-from protocol.evidence.bytes.fields import Field, declared
-from protocol.plan.kinds import Number, Tables, Written
+from protocol.formats.fields import Field, table_of
+from protocol.plan.field_kinds import Number, TableArray, VisibleText
 
-__all__ = ["Gate", "Place"]
+__all__ = ["Gate", "GateException"]
 
 # The bounds exclude a gate that everything passes.
 ACCURACY, TRUNCATED = Number("0.05", "1"), Number("0", "0.5")
 
 
-class Place(NamedTuple):
+class GateException(NamedTuple):
     """Other thresholds for one model and task, or a published accuracy that the full cache must reproduce."""
 
-    model: Annotated[str, Field(Written(), "The model.", "chain-qwen2")]
-    task: Annotated[str, Field(Written(), "The task.", "chain")]
-    accuracy: Annotated[
-        Decimal | None, Field(ACCURACY, "As in [gate], here alone.", 0.9, without="that of [gate]")
-    ] = None
+    model: Annotated[str, Field(VisibleText(), "The model.", "chain-qwen2")]
+    task: Annotated[str, Field(VisibleText(), "The task.", "chain")]
+    accuracy: Annotated[Decimal | None, Field(ACCURACY, "As in [gate], here alone.", 0.9, without="that of [gate]")] = (
+        None
+    )
     truncated: Annotated[
         Decimal | None, Field(TRUNCATED, "As in [gate], here alone.", 0.05, without="that of [gate]")
     ] = None
@@ -64,8 +64,8 @@ class Gate:
         ),
     ]
     places: Annotated[
-        tuple[Place, ...],
+        tuple[GateException, ...],
         Field(
-            Tables(declared(Place), 1), "Exceptions, each for one model and task.", without="no exceptions"
+            TableArray(table_of(GateException), 1), "Exceptions, each for one model and task.", without="no exceptions"
         ),
     ] = ()

@@ -3,9 +3,9 @@
 from decimal import Decimal
 from typing import Annotated, NamedTuple
 
-from protocol.evidence.bytes.fields import FLAG, Choice, Field, Plain, Whole, declared
-from protocol.plan import known_as
-from protocol.plan.kinds import Number, Recency, Written
+from protocol.formats.fields import FLAG, Choice, Field, Integer, Plain, table_of
+from protocol.plan import aliases
+from protocol.plan.field_kinds import Number, Recency, VisibleText
 
 __all__ = ["Generation", "Preservation"]
 
@@ -28,7 +28,7 @@ class Preservation(NamedTuple):
     lines: Annotated[
         str | None,
         Field(
-            Written(r"\S(.*\S)?", "what a line begins with, without spaces around it"),
+            VisibleText(r"\S(.*\S)?", "what a line begins with, without spaces around it"),
             "Lines of the answer that begin with this stay, too: the latest ones, in what the others leave "
             "of the budget, and in half of it at most.",
             "State:",
@@ -44,15 +44,13 @@ class Generation(NamedTuple):
     dtype: Annotated[
         str,
         Field(
-            Choice("float32", "bfloat16", meant=known_as.DTYPES),
+            Choice("float32", "bfloat16", meant=aliases.DTYPES),
             "Numbers that weights and cache are held in.",
             "float32",
         ),
     ]
-    device: Annotated[
-        str, Field(Choice("cpu", "cuda", meant=known_as.DEVICES), "Where the model runs.", "cpu")
-    ]
-    threads: Annotated[int, Field(Whole(1, 1024), "Threads of each process.", 2)]
+    device: Annotated[str, Field(Choice("cpu", "cuda", meant=aliases.DEVICES), "Where the model runs.", "cpu")]
+    threads: Annotated[int, Field(Integer(1, 1024), "Threads of each process.", 2)]
     top_p: Annotated[
         Decimal | None,
         Field(
@@ -66,7 +64,7 @@ class Generation(NamedTuple):
     problems_per_batch: Annotated[
         int | None,
         Field(
-            Whole(1, 1024),
+            Integer(1, 1024),
             "Problems whose lanes decode together, and are recorded with one write.",
             4,
             without="1",
@@ -75,19 +73,19 @@ class Generation(NamedTuple):
     lanes_per_batch: Annotated[
         int | None,
         Field(
-            Whole(1, 65_536),
+            Integer(1, 65_536),
             "How many of these lanes decode at once.",
             64,
             without="registering chooses, by the memory that is free",
         ),
     ] = None
     prefill_chunk: Annotated[
-        int | None, Field(Whole(1, 2**24), "Tokens of a prompt that are fed at once.", 512, without="all")
+        int | None, Field(Integer(1, 2**24), "Tokens of a prompt that are fed at once.", 512, without="all")
     ] = None
     interval: Annotated[
         int | None,
         Field(
-            Whole(1, 1_000_000),
+            Integer(1, 1_000_000),
             "Decode steps between the events of every arm that evicts and has no interval of its own.",
             128,
             without="no event while decoding",
@@ -106,7 +104,7 @@ class Generation(NamedTuple):
     first_event: Annotated[
         int | None,
         Field(
-            Whole(0, 1_000_000),
+            Integer(0, 1_000_000),
             "Decode steps before which no event fires, beside the one at the end of the compressed prompt. "
             "1: the first token of the answer is chosen first. 0: a question that stands outside may be "
             "cut before it.",
@@ -126,7 +124,7 @@ class Generation(NamedTuple):
     preserve: Annotated[
         Preservation | None,
         Field(
-            declared(Preservation),
+            table_of(Preservation),
             "One rule for what every arm that evicts protects, in the place of its policy's own: its sinks "
             "and windows compete like all others then, also a window whose queries it scores by. It stands "
             "without `prompt`.",
@@ -157,7 +155,7 @@ class Generation(NamedTuple):
     workers: Annotated[
         int | None,
         Field(
-            Whole(1, 256),
+            Integer(1, 256),
             "Processes that run batches side by side, with `threads` each. It changes no record.",
             2,
             without="1",
@@ -165,6 +163,6 @@ class Generation(NamedTuple):
     ] = None
 
     @property
-    def waits(self) -> int:
+    def steps_before_eviction(self) -> int:
         """The number of decode steps before the first eviction."""
         return 1 if self.first_event is None else self.first_event

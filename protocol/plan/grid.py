@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from analysis.rules.rule import FULL
 from protocol.plan.budget import Budget, Slot
 from protocol.plan.design import Design
-from protocol.plan.slot_bytes import buffered
+from protocol.plan.slot_bytes import scale_interval
 
 if TYPE_CHECKING:
     from policies import Policy
@@ -27,21 +27,21 @@ class Cell(NamedTuple):
     seed: int
 
 
-def cells(protocol: Design, whole: Callable[[Design, str], bool] | None = None) -> list[Cell]:
+def cells(protocol: Design, is_full: Callable[[Design, str], bool] | None = None) -> list[Cell]:
     """Return every cell in running order. An arm that never evicts has one cell per seed, for all budgets.
 
     With a sweep: the cells that confirm runs, which are the same for every winner. is_full: whether an arm of
     a protocol never evicts; by default its policy decides, which needs torch.
     """
-    whole = never_evicts if whole is None else whole
+    is_full = never_evicts if is_full is None else is_full
     if protocol.sweep is not None:
-        protocol = protocol.confirmed(protocol.sweep.candidates[0])
+        protocol = protocol.confirm_design(protocol.sweep.candidates[0])
     return [
         Cell(model, task.name, budget, arm.name, seed)
         for model in protocol.models
         for task in protocol.tasks
         for arm in protocol.arms
-        for budget in ([FULL] if whole(protocol, arm.name) else map(str, protocol.budgets))
+        for budget in ([FULL] if is_full(protocol, arm.name) else map(str, protocol.budgets))
         for seed in protocol.seeds
     ]
 
@@ -56,22 +56,22 @@ def budget_of(
     """Return slots per KV head and layer for one prompt; None for an arm that never evicts. use: mean slots
     of the full cache for this model and task. slot: the slot size of the arm, if the budget is in bytes.
     """
-    found = _named(protocol, cell)
-    return None if found is None else found.of(prompt_tokens, use, slot)
+    budget = _cell_budget(protocol, cell)
+    return None if budget is None else budget.count_slots(prompt_tokens, use, slot)
 
 
 def policy_of(protocol: Design, cell: Cell, slot: Slot | None = None) -> Policy:
     """Return the policy of the arm of a cell. slot: as in `budget_of`."""
-    policy, budget = protocol.policy(cell.arm), _named(protocol, cell)
+    policy, budget = protocol.policy(cell.arm), _cell_budget(protocol, cell)
     if budget is None or not budget.in_bytes:
         return policy
     assert slot is not None, "nobody said what a slot takes"
-    return buffered(policy, slot)
+    return scale_interval(policy, slot)
 
 
-def _named(protocol: Design, cell: Cell) -> Budget | None:
-    named = {str(budget): budget for budget in protocol.budgets}
-    return None if cell.budget == FULL else named[cell.budget]
+def _cell_budget(protocol: Design, cell: Cell) -> Budget | None:
+    budgets = {str(budget): budget for budget in protocol.budgets}
+    return None if cell.budget == FULL else budgets[cell.budget]
 
 
 def never_evicts(protocol: Design, arm: str) -> bool:

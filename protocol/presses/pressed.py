@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from policies import Policy, Signal, Verbatim
-from protocol.presses import listed, made
+from protocol.presses import press_settings, supported_presses
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["AsThePress", "Given", "Pressed", "pressed"]
+__all__ = ["AsThePress", "LanePrefill", "Pressed", "build_press_policy"]
 
 
-class Given(NamedTuple):
+class LanePrefill(NamedTuple):
     """The slots that a press leaves, unchanged and in its order.
 
     keys, values: one tensor for each layer, [kv_head, n, d]. hidden: slots that are stored and never attended
@@ -32,17 +32,17 @@ class Given(NamedTuple):
     hidden: list[Tensor | None]
     logits: Tensor
     position: int
-    drew: bool
+    used_rng: bool
 
     @property
-    def masks(self) -> bool:
+    def has_masked(self) -> bool:
         return any(hidden is not None for hidden in self.hidden)
 
     def counts(self) -> Tensor:
         """Return the stored slots, [layer, kv_head] on the CPU; masked slots are included."""
         return torch.tensor([[keys.shape[1]] * keys.shape[0] for keys in self.keys])
 
-    def whole(self) -> list[Tensor]:
+    def full_masks(self) -> list[Tensor]:
         """Return masks that keep everything, one per layer."""
         return [torch.ones_like(keys[..., 0], dtype=torch.bool) for keys in self.keys]
 
@@ -74,7 +74,7 @@ class Pressed(Policy):
     version: str = ""
     by_budget: bool = True
 
-    def left(self, network: PreTrainedModel, context: Sequence[int], budget: int, key: int) -> Given:
+    def prefill(self, network: PreTrainedModel, context: Sequence[int], budget: int, key: int) -> LanePrefill:
         """Return what the press leaves of a context that transformers feeds at once, into a separate cache.
 
         budget: slots per KV head and layer; key: seed of the random draws, if any. The network is restored
@@ -82,43 +82,46 @@ class Pressed(Policy):
         """
         from transformers import DynamicCache
 
-        press = made.built(self.press)
+        press = press_settings.build_press(self.press)
         if self.by_budget:
-            press.compression_ratio = ratio(budget, len(context))
-        names = {type(each).__name__ for each in (self.press, *inner(self.press))}
+            press.compression_ratio = compression_ratio(budget, len(context))
+        names = {type(entry).__name__ for entry in (self.press, *inner_presses(self.press))}
         cache = DynamicCache()
-        fed = torch.tensor([list(context)], device=network.device)
-        attention = "eager" if names & listed.EAGER else "sdpa"
-        with as_it_was(network, attention) as layers, seeded(network, key) as drew:
+        token_ids = torch.tensor([list(context)], device=network.device)
+        attention = "eager" if names & supported_presses.EAGER else "sdpa"
+        with native_attention(network, attention) as layers, seeded_rng(network, key) as used_rng:
             try:
                 with press(network):
-                    output = network(input_ids=fed, past_key_values=cache, logits_to_keep=1)
-            except (AssertionError, ValueError, RuntimeError, IndexError) as refused:
-                said = " ".join(str(refused).split()) or type(refused).__name__
-                raise ValueError(f"{type(self.press).__name__}: {said}") from None
+                    output = network(input_ids=token_ids, past_key_values=cache, logits_to_keep=1)
+            except (AssertionError, ValueError, RuntimeError, IndexError) as refusal:
+                message = " ".join(str(refusal).split()) or type(refusal).__name__
+                raise ValueError(f"{type(self.press).__name__}: {message}") from None
             masked = [getattr(layer, "masked_key_indices", None) for layer in layers]
             keys = [layer.keys[0] for layer in cache.layers]
             values = [layer.values[0] for layer in cache.layers]
-            refuse_reshaped(keys, values, network, len(context))
-            renumbers = type(self.press).__name__ in listed.RENUMBERING
-            return Given(
+            check_shapes(keys, values, network, len(context))
+            renumbers = type(self.press).__name__ in supported_presses.RENUMBERING
+            return LanePrefill(
                 keys,
                 values,
-                [hidden(one, each) for one, each in zip(keys, masked, strict=True)],
+                [hidden_mask(layer_keys, entry) for layer_keys, entry in zip(keys, masked, strict=True)],
                 output.logits[0, -1],
                 cache.get_seq_length() if renumbers else len(context),
-                drew(),
+                used_rng(),
             )
 
 
-def pressed(source: str, settings: Mapping[str, Any] | None) -> Pressed:
+def build_press_policy(source: str, settings: Mapping[str, Any] | None) -> Pressed:
     """Return the press `source` as the policy of an arm. Raises ValueError, one line, as `describe_press`
     does, and if kvpress is not installed.
     """
     settings = settings or {}
-    press = made.settled(source, settings)
-    own = [path for path in settings if path.rpartition(".")[2].startswith(made.RATIO)]
-    free = any(hasattr(each, made.RATIO) for each in (press, *inner(press))) and not own
+    press = press_settings.describe_press(source, settings)
+    ratio_settings = [path for path in settings if path.rpartition(".")[2].startswith(press_settings.RATIO_FIELD)]
+    is_ratio_free = (
+        any(hasattr(described, press_settings.RATIO_FIELD) for described in (press, *inner_presses(press)))
+        and not ratio_settings
+    )
     part = AsThePress()
     return Pressed(
         scoring=part,  # type: ignore[arg-type]
@@ -127,25 +130,25 @@ def pressed(source: str, settings: Mapping[str, Any] | None) -> Pressed:
         state=part,
         protect=part,
         press=press,
-        version=made.version(),
-        by_budget=free,
+        version=press_settings.kvpress_version(),
+        by_budget=is_ratio_free,
     )
 
 
-def inner(described: Any) -> Iterator[Any]:
+def inner_presses(described: Any) -> Iterator[Any]:
     """Yield the presses inside a press, outermost first."""
-    while (described := getattr(described, made.INNER, None)) is not None:
+    while (described := getattr(described, press_settings.INNER_FIELD, None)) is not None:
         yield described
 
 
-def ratio(budget: int, n: int) -> float:
+def compression_ratio(budget: int, n: int) -> float:
     """Return the compression ratio at which kvpress keeps `budget` of n slots. It truncates or rounds n * (1
     - ratio) in floats, and a quarter of a slot is beyond the error of both.
     """
     return max(0.0, 1 - (budget + 0.25) / n)
 
 
-def hidden(keys: Tensor, masked: tuple[Tensor, ...] | None) -> Tensor | None:
+def hidden_mask(keys: Tensor, masked: tuple[Tensor, ...] | None) -> Tensor | None:
     """Return the mask of hidden slots. keys [kv_head, n, d]; masked: indices of batch, head and slot that
     kvpress sets on a layer.
     """
@@ -157,14 +160,12 @@ def hidden(keys: Tensor, masked: tuple[Tensor, ...] | None) -> Tensor | None:
     return mask
 
 
-def refuse_reshaped(
-    keys: Sequence[Tensor], values: Sequence[Tensor], network: PreTrainedModel, n: int
-) -> None:
+def check_shapes(keys: Sequence[Tensor], values: Sequence[Tensor], network: PreTrainedModel, n: int) -> None:
     """Raise ValueError for slots that the cache of this model cannot store."""
     heads = network.config.num_key_value_heads
     for layer, (key, value) in enumerate(zip(keys, values, strict=True)):
-        right = key.shape == value.shape and key.shape[0] == heads and 1 <= key.shape[1] <= n
-        if not right or key.dtype != network.dtype or value.dtype != network.dtype:
+        fits = key.shape == value.shape and key.shape[0] == heads and 1 <= key.shape[1] <= n
+        if not fits or key.dtype != network.dtype or value.dtype != network.dtype:
             raise ValueError(
                 f"leaves keys {list(key.shape)} {key.dtype} and values {list(value.shape)} {value.dtype} in "
                 f"layer {layer}, where the cache has {heads} heads of 1 to {n} slots of {network.dtype}"
@@ -172,26 +173,26 @@ def refuse_reshaped(
 
 
 @contextmanager
-def as_it_was(network: PreTrainedModel, attention: str) -> Iterator[list[Any]]:
+def native_attention(network: PreTrainedModel, attention: str) -> Iterator[list[Any]]:
     """Yield the attention layers of the network, with transformers' own attention function within this block.
     Attributes that a press adds to them are removed afterwards.
     """
-    before = network.config._attn_implementation
+    implementation = network.config._attn_implementation
     blocks: Any = network.base_model.layers
     layers = [block.self_attn for block in blocks]
-    owned = [set(vars(layer)) | set(layer._modules) for layer in layers]
+    original_attributes = [set(vars(layer)) | set(layer._modules) for layer in layers]
     network.set_attn_implementation(attention)
     try:
         yield layers
     finally:
-        network.set_attn_implementation(before)
-        for layer, own in zip(layers, owned, strict=True):
-            for name in (set(vars(layer)) | set(layer._modules)) - own:
+        network.set_attn_implementation(implementation)
+        for layer, attributes in zip(layers, original_attributes, strict=True):
+            for name in (set(vars(layer)) | set(layer._modules)) - attributes:
                 delattr(layer, name)
 
 
 @contextmanager
-def seeded(network: PreTrainedModel, key: int) -> Iterator[Any]:
+def seeded_rng(network: PreTrainedModel, key: int) -> Iterator[Any]:
     """Seed torch with `key` within this block and restore its state afterwards; yield whether anything was
     drawn.
     """

@@ -12,11 +12,21 @@ May import: splits, protocol.grading, protocol.harness, protocol.evidence; pyrag
 from collections.abc import Callable
 from pathlib import Path
 
-from protocol.evidence.run.held_out import HeldOut, Judged
+from protocol.evidence.held_out_guard import HeldOutGuard, JudgedHeldOut
 from protocol.grading.grade import Gold
-from protocol.tasks import door
+from protocol.tasks import held_out_guard
 from protocol.tasks.problem import Problem
-from protocol.tasks.registry import TASKS, Task, UnknownTask, called, data, finder, get, made, names
+from protocol.tasks.registry import (
+    TASKS,
+    Task,
+    UnknownTask,
+    data_digests,
+    get,
+    make_tasks,
+    names,
+    task_finder,
+    task_name,
+)
 
 __all__ = [
     "TASKS",
@@ -24,27 +34,27 @@ __all__ = [
     "Task",
     "UnknownTask",
     "build",
-    "called",
-    "data",
-    "finder",
+    "data_digests",
     "get",
     "gold",
-    "made",
+    "make_tasks",
     "names",
+    "task_finder",
+    "task_name",
 ]
 
 
 def build(
-    name: str, problem_id: str, count: Callable[[str], int], held_out: HeldOut | Judged | None = None
+    name: str, problem_id: str, count: Callable[[str], int], held_out: HeldOutGuard | JudgedHeldOut | None = None
 ) -> Problem:
     """Return a problem of the task of this name in this installation. Raises as `get` and
     `held_out_guard.build` do.
     """
-    return door.build(get(name), name, problem_id, count, held_out)
+    return held_out_guard.build(get(name), name, problem_id, count, held_out)
 
 
 def gold(name: str, problem_id: str, key: str | None = None, identity: Path | None = None) -> Gold:
     """Return an answer of the task of this name in this installation. Raises as `get` and
     `held_out_guard.gold` do.
     """
-    return door.gold(get(name), problem_id, key, identity)
+    return held_out_guard.gold(get(name), problem_id, key, identity)

@@ -23,105 +23,105 @@ from pathlib import Path
 
 import splits
 from protocol import grading, tasks
-from protocol.evidence.bytes import usage
-from protocol.evidence.bytes.shown import put
-from protocol.evidence.lock import closure
-from protocol.evidence.mistakes import of_system
-from protocol.evidence.refusals import BadInput, Refusal
+from protocol.formats import command_line
+from protocol.formats.escape import print_escaped
+from protocol.formats.refusals import BadInput, Refusal
+from protocol.formats.suggestions import explain_os_error
+from protocol.lock import closure
 from protocol.tasks import file_rows, registry
 from protocol.tasks.dataset import Dataset
-from protocol.tasks.file_task import wrong_golds
+from protocol.tasks.file_task import find_wrong_golds
 from splits import make
 
-SHOWN = 20  # faulty lines that are printed
+MAX_FAULTS = 20  # faulty lines that are printed
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = usage.parser("kv-prereg tasks", __doc__)
-    acts = parser.add_subparsers(dest="act", required=True)
-    acts.add_parser("list", help="the tasks by name, with the sizes of their splits")
-    acts.add_parser("freeze", help="write the split manifest of one task").add_argument("name")
-    acts.add_parser("graders", help="what may grade a file of yours")
-    checking = acts.add_parser("check", help="what is wrong with a file of yours, or how it is split")
-    checking.add_argument("file", type=Path)
-    checking.add_argument("--grader", choices=grading.names(), help="hold every answer to this grader")
-    fetching = acts.add_parser("fetch", help="bring the problems of one published task here, checked")
-    fetching.add_argument("name")
-    fetching.add_argument("--from", dest="file", type=Path, help="the published file, in JSON lines")
-    sealing = acts.add_parser("seal", help="encrypt the held-out problems of one published task")
-    sealing.add_argument("name")
-    sealing.add_argument(
+    parser = command_line.make_parser("kv-prereg tasks", __doc__)
+    subparsers = parser.add_subparsers(dest="act", required=True)
+    subparsers.add_parser("list", help="the tasks by name, with the sizes of their splits")
+    subparsers.add_parser("freeze", help="write the split manifest of one task").add_argument("name")
+    subparsers.add_parser("graders", help="what may grade a file of yours")
+    check_parser = subparsers.add_parser("check", help="what is wrong with a file of yours, or how it is split")
+    check_parser.add_argument("file", type=Path)
+    check_parser.add_argument("--grader", choices=grading.grader_names(), help="hold every answer to this grader")
+    fetch_parser = subparsers.add_parser("fetch", help="bring the problems of one published task here, checked")
+    fetch_parser.add_argument("name")
+    fetch_parser.add_argument("--from", dest="file", type=Path, help="the published file, in JSON lines")
+    seal_parser = subparsers.add_parser("seal", help="encrypt the held-out problems of one published task")
+    seal_parser.add_argument("name")
+    seal_parser.add_argument(
         "--to", action="append", required=True, metavar="KEY", help="a public key: age1... or ssh-ed25519 ..."
     )
     args = parser.parse_args(argv)
     try:
         if args.act == "freeze":
             task = tasks.get(args.name)
-            put(str(make.write(args.name, task.ids(), task.source())), sys.stdout)
+            print_escaped(str(make.write_split(args.name, task.ids(), task.source())), sys.stdout)
             return 0
         if args.act == "check":
             return check(args.file, args.grader)
         if args.act == "graders":
-            put("\n".join(grading.names()), sys.stdout)
+            print_escaped("\n".join(grading.grader_names()), sys.stdout)
             return 0
         if args.act in ("fetch", "seal"):
             task = tasks.get(args.name)
             if not isinstance(task, Dataset):
                 raise BadInput(f"task {args.name!r}: is generated; there is nothing to {args.act}")
             if args.act == "fetch":
-                put(f"{args.name}: {task.fetch(args.file)}", sys.stdout)
+                print_escaped(f"{args.name}: {task.fetch(args.file)}", sys.stdout)
             else:
-                put(encrypted(task, args.to), sys.stdout)
+                print_escaped(seal(task, args.to), sys.stdout)
             return 0
         for name in tasks.names():
-            frozen = registry.manifest(name, tasks.get(name))
-            put(f"{name}  {len(frozen.dev)} dev, {len(frozen.confirm)} confirm", sys.stdout)
+            split = registry.split_manifest(name, tasks.get(name))
+            print_escaped(f"{name}  {len(split.dev)} dev, {len(split.confirm)} confirm", sys.stdout)
     except (Refusal, splits.SplitError, OSError) as refusal:
-        said = of_system(refusal) if isinstance(refusal, OSError) else str(refusal)
-        put(f"{type(refusal).__name__}: {' '.join(said.split())}", sys.stderr)
+        message = explain_os_error(refusal) if isinstance(refusal, OSError) else str(refusal)
+        print_escaped(f"{type(refusal).__name__}: {' '.join(message.split())}", sys.stderr)
         return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
     return 0
 
 
 def check(path: Path, grader: str | None) -> int:
     """Print the faulty lines, the first MAX_FAULTS of them, or the split of the file."""
-    found, wrong = file_rows.told(file_rows.read(path))
+    rows_by_line, faults = file_rows.parse_rows(file_rows.read_file(path))
     if grader is not None:
-        wrong = tuple(
+        faults = tuple(
             sorted(
                 {
-                    **{one.line: one for one in wrong_golds(grader, found)},
-                    **{one.line: one for one in wrong},
+                    **{fault.line: fault for fault in find_wrong_golds(grader, rows_by_line)},
+                    **{fault.line: fault for fault in faults},
                 }.values()
             )
         )
-    for one in wrong[:SHOWN]:
-        put(f"{path}: line {one.line}: {one.says}", sys.stderr)
-    if wrong:
-        more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-        lines = "line is" if len(wrong) == 1 else "lines are"
-        put(f"{path}: {len(wrong)} {lines} wrong{': those above' if more else ''}{more}", sys.stderr)
+    for fault in faults[:MAX_FAULTS]:
+        print_escaped(f"{path}: line {fault.line}: {fault.message}", sys.stderr)
+    if faults:
+        more = f" and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
+        lines = "line is" if len(faults) == 1 else "lines are"
+        print_escaped(f"{path}: {len(faults)} {lines} wrong{': those above' if more else ''}{more}", sys.stderr)
         return Refusal.exit_status
-    ids = [row.id for row in found.values()]
-    split = splits.made(path.stem, ids, closure.digest_of(file_rows.read(path)))
-    put(f"{path}: {len(split.dev)} dev, {len(split.confirm)} confirm", sys.stdout)
+    ids = [row.id for row in rows_by_line.values()]
+    split = splits.make_manifest(path.stem, ids, closure.sha256_hex(file_rows.read_file(path)))
+    print_escaped(f"{path}: {len(split.dev)} dev, {len(split.confirm)} confirm", sys.stdout)
     for kind in ("level", "cluster"):
-        by_id = {row.id: getattr(row, kind) for row in found.values() if getattr(row, kind)}
+        by_id = {row.id: getattr(row, kind) for row in rows_by_line.values() if getattr(row, kind)}
         if by_id:
             dev, confirm = ({by_id[item] for item in part} for part in (split.dev, split.confirm))
-            put(f"{kind}s: {len(dev)} dev, {len(confirm)} confirm, {len(dev & confirm)} in both", sys.stdout)
+            print_escaped(f"{kind}s: {len(dev)} dev, {len(confirm)} confirm, {len(dev & confirm)} in both", sys.stdout)
     if grader is None:
-        put("answers: held to no grader; --grader names one", sys.stdout)
+        print_escaped("answers: held to no grader; --grader names one", sys.stdout)
     return 0
 
 
-def encrypted(task: Dataset, recipients: list[str]) -> str:
-    parts, frozen = task.encrypt(recipients), splits.load(task.name)
-    plain = parts.dev.with_name(f"{task.name}.jsonl")
+def seal(task: Dataset, recipients: list[str]) -> str:
+    sealed, split = task.encrypt(recipients), splits.load(task.name)
+    plain_path = sealed.dev.with_name(f"{task.name}.jsonl")
     return (
-        f"{len(frozen.dev)} development problems: {parts.dev}\n"
-        f"{len(frozen.confirm)} held-out problems, encrypted: {parts.confirm}\n"
-        f"now remove {plain}: until then the task is refused"
+        f"{len(split.dev)} development problems: {sealed.dev}\n"
+        f"{len(split.confirm)} held-out problems, encrypted: {sealed.confirm}\n"
+        f"now remove {plain_path}: until then the task is refused"
     )
 
 

@@ -4,17 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-from protocol.evidence.bytes import canonical
-from protocol.evidence.refusals import BadInput
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput
 from protocol.tasks import draws, filler
-from protocol.tasks.length import longest
 from protocol.tasks.problem import Fact, Problem
+from protocol.tasks.prompt_length import fill_to_length
 
 __all__ = ["FRAMING", "TOPICS", "Association", "MovedAssociation"]
 
-FRAMING = (
-    "The following is a report about recent events."  # the paper requires a brief sentence and gives none
-)
+FRAMING = "The following is a report about recent events."  # the paper requires a brief sentence and gives none
 
 
 class Topic(NamedTuple):
@@ -94,9 +92,7 @@ class Association:
 
     def ids(self) -> tuple[str, ...]:
         indices = range(self.first, self.first + self.repetitions)
-        return tuple(
-            f"association/{self.length}/{density}/{i:03d}" for density in self.densities for i in indices
-        )
+        return tuple(f"association/{self.length}/{density}/{i:03d}" for density in self.densities for i in indices)
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """count: tokens of a text. Raises BadInput for another task's id or too short a length."""
@@ -111,14 +107,14 @@ class Association:
 
         def make(n: int) -> Problem:
             text = filler.sentences(passage, n)
-            before = [round((already + 1) * n / (len(mentions) + 1)) for already in range(len(mentions))]
-            for already, (place, mention) in enumerate(zip(before, mentions, strict=True)):
-                text.insert(place + already, mention)
-            stands = round(depth * n)
-            text.insert(stands + sum(place < stands for place in before), fact.stated(value))
+            positions = [round((index + 1) * n / (len(mentions) + 1)) for index in range(len(mentions))]
+            for index, (position, mention) in enumerate(zip(positions, mentions, strict=True)):
+                text.insert(position + index, mention)
+            fact_position = round(depth * n)
+            text.insert(fact_position + sum(position < fact_position for position in positions), fact.stated(value))
             return Problem(problem_id, " ".join([FRAMING, *text]), fact.question, fact.stem, value)
 
-        return longest(make, self.length, count)
+        return fill_to_length(make, self.length, count)
 
     def _depth(self, problem_id: str) -> float:
         """Return the share of the filler's sentences before the fact."""
@@ -137,8 +133,7 @@ class Association:
         return canonical.digest(parts | {"filler": list(filler.ORGANISATION)})
 
     def source(self) -> str:
-        """Return the SHA-256 of what the problems are made of: these settings, the topics and the paragraph.
-        """
+        """Return the SHA-256 of what the problems are made of: these settings, the topics and the paragraph."""
         topics = [[list(topic.fact), list(topic.high), list(topic.low)] for topic in TOPICS]
         parts: dict[str, Any] = {"family": "association", "framing": FRAMING, "topics": topics}
         return canonical.digest(parts | {"filler": list(filler.ORGANISATION), **asdict(self)})

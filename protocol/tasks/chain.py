@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from protocol.evidence.bytes import canonical
-from protocol.evidence.refusals import BadInput
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput
 from protocol.tasks.problem import Problem
 
 __all__ = ["DIGITS", "MOST_DISTRACTORS", "OPERATORS", "VARIABLES", "Chain", "Puzzle", "apply", "puzzle"]
@@ -49,15 +49,15 @@ def puzzle(steps: int, distractors: int, source: random.Random) -> Puzzle:
     sizes = [steps]
     while sum(sizes) < steps + distractors:
         most = min(LONGEST_DISTRACTION, steps + distractors - sum(sizes))
-        sizes.append(1 + below(most, source))
+        sizes.append(1 + draw_below(most, source))
     names = shuffled(VARIABLES, source)
     if len(names) < steps + distractors + len(sizes):
         raise ValueError(f"{steps} steps and {distractors} distractors need more than {len(names)} variables")
     edges = []
     for size in sizes:
         chain, names = names[: size + 1], names[size + 1 :]
-        edges += [(a, b, OPERATORS[below(len(OPERATORS), source)]) for a, b in pairwise(chain)]
-    start = value = below(10, source)
+        edges += [(a, b, OPERATORS[draw_below(len(OPERATORS), source)]) for a, b in pairwise(chain)]
+    start = value = draw_below(10, source)
     lines = []
     for a, b, operator in edges[:steps]:
         result = apply(value, operator)
@@ -74,16 +74,16 @@ def puzzle(steps: int, distractors: int, source: random.Random) -> Puzzle:
     )
 
 
-def below(most: int, source: random.Random) -> int:
+def draw_below(bound: int, source: random.Random) -> int:
     """Draw an integer from 0 to `bound` - 1. Python guarantees the sequence of random(), not that of
     randrange().
     """
-    return int(source.random() * most)
+    return int(source.random() * bound)
 
 
 def shuffled(items: Sequence[T], source: random.Random) -> list[T]:
     keys = [source.random() for _ in items]
-    return [items[place] for place in sorted(range(len(items)), key=keys.__getitem__)]
+    return [items[index] for index in sorted(range(len(items)), key=keys.__getitem__)]
 
 
 @dataclass(frozen=True)
@@ -106,17 +106,17 @@ class Chain:
     grader: ClassVar[str] = "boxed"
 
     def ids(self) -> tuple[str, ...]:
-        return self._ids(range(self.repetitions))
+        return self._make_ids(range(self.repetitions))
 
     def calibration_ids(self) -> tuple[str, ...]:
-        return self._ids(range(self.repetitions, self.repetitions + self.calibration))
+        return self._make_ids(range(self.repetitions, self.repetitions + self.calibration))
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """Raises BadInput for another task's id."""
         if problem_id not in self.ids() and problem_id not in self.calibration_ids():
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
-        made = self.puzzle(problem_id)
-        return Problem(problem_id, made.definitions, made.question, prefix="", gold=made.answer)
+        chain_puzzle = self.puzzle(problem_id)
+        return Problem(problem_id, chain_puzzle.definitions, chain_puzzle.question, prefix="", gold=chain_puzzle.answer)
 
     def gold(self, problem_id: str) -> str:
         return self.puzzle(problem_id).answer
@@ -126,7 +126,7 @@ class Chain:
 
     def puzzle(self, problem_id: str) -> Puzzle:
         source = random.Random(f"{self.seed}|{problem_id}")
-        distractors = self.fewest + below(self.most + 1 - self.fewest, source)
+        distractors = self.fewest + draw_below(self.most + 1 - self.fewest, source)
         return puzzle(int(problem_id.split("/")[1]), distractors, source)
 
     def recipe(self) -> str:
@@ -137,9 +137,7 @@ class Chain:
     def source(self) -> str:
         """Return the SHA-256 of what the problems are made of: these settings, the words and every puzzle."""
         parts: dict[str, Any] = {"family": "chain", "operators": OPERATORS, "variables": VARIABLES}
-        return canonical.digest(
-            parts | asdict(self) | {"puzzles": [list(self.puzzle(i)) for i in self.ids()]}
-        )
+        return canonical.digest(parts | asdict(self) | {"puzzles": [list(self.puzzle(i)) for i in self.ids()]})
 
-    def _ids(self, indices: range) -> tuple[str, ...]:
+    def _make_ids(self, indices: range) -> tuple[str, ...]:
         return tuple(f"chain/{steps:02d}/{index:03d}" for steps in self.levels for index in indices)

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import splits
-from protocol.evidence.bytes import canonical, files
-from protocol.evidence.lock import closure
-from protocol.evidence.refusals import BadInput, Drifted, of_system
-from protocol.tasks import encrypted
+from protocol.formats import canonical, files
+from protocol.formats.refusals import BadInput, Drifted, explain_os_error
+from protocol.lock import closure
+from protocol.tasks import encryption
 from protocol.tasks.problem import THINK, Problem
 
-__all__ = ["INSTRUCTION", "Dataset", "Parts", "aime24", "folder", "gsm8k", "math500"]
+__all__ = ["INSTRUCTION", "Dataset", "SealedFiles", "aime24", "data_folder", "gsm8k", "math500"]
 
 # The suffix that DeepSeek-R1's model cards recommend for mathematical problems, without a system prompt.
 INSTRUCTION = "\n\nPlease reason step by step, and put your final answer within \\boxed{}."
@@ -29,8 +29,8 @@ Row: TypeAlias = Mapping[str, Any]  # one line of the published file
 
 
 def math500(number: int, row: Row) -> dict[str, str]:
-    keep = ("answer", "problem", "unique_id")
-    return {name: row[name] for name in keep} | {"level": str(row["level"])}
+    names = ("answer", "problem", "unique_id")
+    return {name: row[name] for name in names} | {"level": str(row["level"])}
 
 
 def aime24(number: int, row: Row) -> dict[str, str]:
@@ -48,12 +48,12 @@ def gsm8k(number: int, row: Row) -> dict[str, str]:
     return {"answer": answer, "level": "", "problem": row["question"], "unique_id": unique_id}
 
 
-def folder() -> Path:
+def data_folder() -> Path:
     """Return the folder of data files, next to the fetched models."""
-    return files.home() / "data"
+    return files.cache_home() / "data"
 
 
-class Parts(NamedTuple):
+class SealedFiles(NamedTuple):
     """The files of a sealed task: dev is plain, confirm is encrypted."""
 
     dev: Path
@@ -87,13 +87,13 @@ class Dataset:
         Parses only the requested problem of the data file. Raises BadInput for another task's id, without the
         file, and for a problem that is encrypted; Drifted when the file is not the pinned one.
         """
-        row = self._line(problem_id)
+        row = self._find_row(problem_id)
         context = row["problem"].strip() + INSTRUCTION
         return Problem(problem_id, context, "", THINK, row["answer"], row["level"])
 
     def gold(self, problem_id: str) -> str:
         """Raises as `build` does."""
-        return self._line(problem_id)["answer"]
+        return self._find_row(problem_id)["answer"]
 
     def redrawn(self, seed: int) -> "Dataset":
         """Return the task itself: published problems are not drawn."""
@@ -111,39 +111,39 @@ class Dataset:
         BadInput if a sealed task cannot be opened without pyrage: installed later it would be drift.
         """
         if not self.is_encrypted():
-            return closure.digest_of(self._data())
-        encrypted.pyrage()
-        return {"dev": closure.digest_of(self._data()), "confirm": files.sha256(self._parts().confirm)}
+            return closure.sha256_hex(self._read_data())
+        encryption.pyrage()
+        return {"dev": closure.sha256_hex(self._read_data()), "confirm": files.sha256(self._sealed_paths().confirm)}
 
     def is_encrypted(self) -> bool:
         """Whether the held-out problems are encrypted here. Raises BadInput if the plain file exists too."""
-        plain, hidden = self._plain(), self._parts().confirm
-        if plain.exists() and hidden.exists():
+        plain_path, encrypted_path = self._plain_path(), self._sealed_paths().confirm
+        if plain_path.exists() and encrypted_path.exists():
             raise BadInput(
-                f"task {self.name}: {plain} shows what {hidden} keeps encrypted; remove one of the two"
+                f"task {self.name}: {plain_path} shows what {encrypted_path} keeps encrypted; remove one of the two"
             )
-        return hidden.exists()
+        return encrypted_path.exists()
 
-    def encrypt(self, recipients: Sequence[str]) -> Parts:
+    def encrypt(self, recipients: Sequence[str]) -> SealedFiles:
         """Write the two files of a sealed task next to the plain one; recipients: of `encryption.encrypt`.
         The plain file stays, and the task is refused until it is removed.
 
         Raises as `build` and `encrypt` do, and BadInput for a task that is sealed.
         """
-        parts = self._parts()
+        sealed = self._sealed_paths()
         if self.is_encrypted():
-            raise BadInput(f"task {self.name}: is sealed: {parts.confirm}")
-        frozen = splits.load(self.name)
-        lines = _by_id(self._data(), frozen.ids, self._plain())
-        dev, confirm = (b"".join(lines[item] for item in ids) for ids in (frozen.dev, frozen.confirm))
-        hidden = encrypted.encrypt(confirm, recipients)
-        self._verify(self._joined(dev, confirm), parts.confirm)
-        if not parts.dev.exists() or parts.dev.read_bytes() != dev:  # a crash may have left it
-            files.create(parts.dev, dev)
-        files.create(parts.confirm, hidden)
-        return parts
+            raise BadInput(f"task {self.name}: is sealed: {sealed.confirm}")
+        split = splits.load(self.name)
+        lines = _lines_by_id(self._read_data(), split.ids, self._plain_path())
+        dev, confirm = (b"".join(lines[item] for item in ids) for ids in (split.dev, split.confirm))
+        ciphertext = encryption.encrypt(confirm, recipients)
+        self._verify(self._join_parts(dev, confirm), sealed.confirm)
+        if not sealed.dev.exists() or sealed.dev.read_bytes() != dev:  # a crash may have left it
+            files.create(sealed.dev, dev)
+        files.create(sealed.confirm, ciphertext)
+        return sealed
 
-    def decrypted(self, identity: Path) -> "Dataset":
+    def with_identity(self, identity: Path) -> "Dataset":
         """Return this task with the key to its held-out part."""
         return replace(self, identity=identity)
 
@@ -154,20 +154,20 @@ class Dataset:
                 f"task {self.name}: its held-out problems are encrypted; "
                 "get the private key from its holder and pass it: --identity FILE"
             )
-        encrypted.refuse_other_key(self._parts().confirm, identity)
+        encryption.refuse_other_key(self._sealed_paths().confirm, identity)
 
     def fetch(self, published: Path | None = None) -> Path:
         """Write the data file from the published one: a file in JSON lines, or the file at `url`.
 
         An existing file is verified instead. Raises Drifted when the problems are not the pinned ones.
         """
-        path = self._plain()
+        path = self._plain_path()
         if self.is_encrypted():
             raise BadInput(
-                f"task {self.name}: is sealed; to have all of it in the clear, remove {self._parts().confirm}"
+                f"task {self.name}: is sealed; to have all of it in the clear, remove {self._sealed_paths().confirm}"
             )
         if path.exists():
-            self._data()
+            self._read_data()
             return path
         if published is None and self.url is None:
             raise BadInput(
@@ -177,92 +177,88 @@ class Dataset:
         try:
             raw = published.read_bytes() if published else download(str(self.url))
         except (OSError, http.client.HTTPException) as error:
-            said = (
-                of_system(error)
+            message = (
+                explain_os_error(error)
                 if published and isinstance(error, OSError)
                 else f"{self.url} could not be read: {error}"
             )
-            raise BadInput(f"task {self.name}: {said}") from error
-        data = self._made(raw, published or self.url)
+            raise BadInput(f"task {self.name}: {message}") from error
+        data = self._convert(raw, published or self.url)
         self._verify(data, published or self.url)
         files.create(path, data)
         return path
 
-    def _line(self, problem_id: str) -> dict[str, str]:
-        wanted = f'"unique_id":{json.dumps(problem_id, ensure_ascii=False)}}}'.encode()
-        for line in self._data().splitlines():
-            if line.endswith(wanted):
+    def _find_row(self, problem_id: str) -> dict[str, str]:
+        ending = f'"unique_id":{json.dumps(problem_id, ensure_ascii=False)}}}'.encode()
+        for line in self._read_data().splitlines():
+            if line.endswith(ending):
                 row: dict[str, str] = json.loads(line)
                 return row
         if self.identity is None and self.is_encrypted() and problem_id in splits.load(self.name).confirm:
-            raise BadInput(
-                f"problem {problem_id!r} of {self.name}: is encrypted; pass the key: --identity FILE"
-            )
+            raise BadInput(f"problem {problem_id!r} of {self.name}: is encrypted; pass the key: --identity FILE")
         raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
 
-    def _made(self, raw: bytes, where: object) -> bytes:
+    def _convert(self, raw: bytes, location: object) -> bytes:
         lines = []
         for number, line in enumerate(raw.splitlines()):
             try:
                 lines.append(canonical.dumps(self.row(number, json.loads(line))) + b"\n")
             except (ValueError, KeyError, TypeError, AttributeError, BadInput):
                 raise BadInput(
-                    f"task {self.name}: {where}, line {number + 1}: is no problem as it was published; give "
+                    f"task {self.name}: {location}, line {number + 1}: is no problem as it was published; give "
                     "the published file"
                 ) from None
         return b"".join(lines)
 
-    def _plain(self) -> Path:
-        return folder() / f"{self.name}.jsonl"
+    def _plain_path(self) -> Path:
+        return data_folder() / f"{self.name}.jsonl"
 
-    def _parts(self) -> Parts:
-        return Parts(folder() / f"{self.name}.dev.jsonl", folder() / f"{self.name}.confirm.jsonl.age")
+    def _sealed_paths(self) -> SealedFiles:
+        return SealedFiles(data_folder() / f"{self.name}.dev.jsonl", data_folder() / f"{self.name}.confirm.jsonl.age")
 
-    def _data(self) -> bytes:
+    def _read_data(self) -> bytes:
         """Return every available problem, in the order of the data file."""
         if self.is_encrypted():
-            return self._opened()
-        path = self._plain()
+            return self._read_sealed()
+        path = self._plain_path()
         try:
             data = path.read_bytes()
         except FileNotFoundError:
-            raise BadInput(
-                f"task {self.name}: no data at {path}; run: kv-prereg tasks fetch {self.name}"
-            ) from None
+            raise BadInput(f"task {self.name}: no data at {path}; run: kv-prereg tasks fetch {self.name}") from None
         self._verify(data, path)
         return data
 
-    def _opened(self) -> bytes:
+    def _read_sealed(self) -> bytes:
         """Return the data file of a sealed task, verified; without the key, its development problems."""
-        parts = self._parts()
+        sealed = self._sealed_paths()
         try:
-            dev = parts.dev.read_bytes()
+            dev = sealed.dev.read_bytes()
         except FileNotFoundError:
-            raise BadInput(f"task {self.name}: no {parts.dev} beside {parts.confirm}; bring both") from None
+            raise BadInput(f"task {self.name}: no {sealed.dev} beside {sealed.confirm}; bring both") from None
         if self.identity is None:
-            _by_id(dev, splits.load(self.name).dev, parts.dev)
+            _lines_by_id(dev, splits.load(self.name).dev, sealed.dev)
             return dev
-        data = self._joined(dev, encrypted.decrypt(parts.confirm, self.identity))
-        self._verify(data, " and ".join(map(str, parts)))
+        data = self._join_parts(dev, encryption.decrypt(sealed.confirm, self.identity))
+        self._verify(data, " and ".join(map(str, sealed)))
         return data
 
-    def _joined(self, dev: bytes, confirm: bytes) -> bytes:
+    def _join_parts(self, dev: bytes, confirm: bytes) -> bytes:
         """Return the data file that the two parts make up."""
-        frozen, parts = splits.load(self.name), self._parts()
-        lines = _by_id(dev, frozen.dev, parts.dev) | _by_id(confirm, frozen.confirm, parts.confirm)
-        return b"".join(lines[item] for item in frozen.ids)
+        split, sealed = splits.load(self.name), self._sealed_paths()
+        lines = _lines_by_id(dev, split.dev, sealed.dev) | _lines_by_id(confirm, split.confirm, sealed.confirm)
+        return b"".join(lines[item] for item in split.ids)
 
-    def _verify(self, data: bytes, where: object) -> None:
-        actual = closure.digest_of(data)
+    def _verify(self, data: bytes, location: object) -> None:
+        actual = closure.sha256_hex(data)
         if actual != self.sha256:
             raise Drifted(
-                f"task {self.name}: {where}: the problems have SHA-256 {actual}, "
+                f"task {self.name}: {location}: the problems have SHA-256 {actual}, "
                 f"not the pinned {self.sha256}; "
                 f"use the published file (a data file that was altered: remove it and fetch again)"
             )
 
 
-def _by_id(data: bytes, ids: Sequence[str], where: Path) -> dict[str, bytes]:
+def _lines_by_id(data: bytes, ids: Sequence[str], location: Path) -> dict[str, bytes]:
     """Return the lines of `data` by id. Raises Drifted unless they are exactly `ids`, in that order."""
     lines = data.splitlines(keepends=True)
     try:
@@ -271,7 +267,7 @@ def _by_id(data: bytes, ids: Sequence[str], where: Path) -> dict[str, bytes]:
         present = []
     if present != list(ids) or not data.endswith(b"\n"):
         raise Drifted(
-            f"{where}: does not hold exactly the {len(ids)} problems of its split; restore the file as sealed"
+            f"{location}: does not hold exactly the {len(ids)} problems of its split; restore the file as sealed"
         )
     return dict(zip(ids, lines, strict=True))
 

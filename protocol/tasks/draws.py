@@ -6,15 +6,15 @@ from collections.abc import Sequence
 __all__ = ["pick", "shuffled", "value"]
 
 
-def pick(below: int, seed: int, problem_id: str, what: str) -> int:
+def pick(below: int, seed: int, problem_id: str, purpose: str) -> int:
     """Draw an integer from 0 to `below` - 1, uniform up to 2**-200."""
-    return int(hashlib.sha256(f"{seed}|{problem_id}|{what}".encode()).hexdigest(), 16) % below
+    return int(hashlib.sha256(f"{seed}|{problem_id}|{purpose}".encode()).hexdigest(), 16) % below
 
 
-def shuffled(items: Sequence[str], seed: int, problem_id: str, what: str) -> list[str]:
+def shuffled(items: Sequence[str], seed: int, problem_id: str, purpose: str) -> list[str]:
     """Return the items in the order of the digests of their positions: all orders are equally likely."""
-    order = sorted(range(len(items)), key=lambda place: pick(2**256, seed, problem_id, f"{what}|{place}"))
-    return [items[place] for place in order]
+    order = sorted(range(len(items)), key=lambda position: pick(2**256, seed, problem_id, f"{purpose}|{position}"))
+    return [items[position] for position in order]
 
 
 def value(seed: int, problem_id: str) -> str:

@@ -8,19 +8,19 @@ from types import MappingProxyType
 from typing import Any
 
 from protocol import grading
-from protocol.evidence.bytes import canonical
-from protocol.evidence.lock import closure
-from protocol.evidence.refusals import BadInput
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput
 from protocol.grading import Gold, Grade, Grader, boxed, exact
+from protocol.lock import closure
 from protocol.tasks import file_rows
-from protocol.tasks.file_rows import Row, Wrong
-from protocol.tasks.middle_cut import Longest, cut
+from protocol.tasks.file_rows import Row, RowFault
+from protocol.tasks.middle_cut import MaxLength, cut_middle
 from protocol.tasks.problem import Problem
 
-__all__ = ["FileTask", "wrong_golds"]
+__all__ = ["FileTask", "find_wrong_golds"]
 
 # Graders that accept an answer anywhere in the text, and the function that finds it.
-SPOTTED: Mapping[str, Callable[[str, str], Grade]] = MappingProxyType(
+SEARCHING_GRADERS: Mapping[str, Callable[[str, str], Grade]] = MappingProxyType(
     {"exact": exact.grade, "boxed": boxed.grade, "math": boxed.grade}
 )
 
@@ -38,37 +38,37 @@ class FileTask:
     path: Path
     grader: str
     instruction: str = ""
-    longest: Longest | None = None
+    longest: MaxLength | None = None
 
     def ids(self) -> tuple[str, ...]:
-        return tuple(file_rows.rows(self.path))
+        return tuple(file_rows.load_rows(self.path))
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """count: tokens of a text. Raises BadInput for another task's id, and as `file_rows.rows` does."""
-        row = self._row(problem_id)
-        context = cut(row.context, self.longest, count)
-        asked = [text for text in (row.question, self.instruction) if text]
+        row = self._find_row(problem_id)
+        context = cut_middle(row.context, self.longest, count)
+        question_parts = [text for text in (row.question, self.instruction) if text]
         if not row.question:  # everything is context and is compressed
-            context, asked = "\n".join([context, *asked]), []
-        return Problem(row.id, context, "\n".join(asked), row.prefix, row.gold, row.level)
+            context, question_parts = "\n".join([context, *question_parts]), []
+        return Problem(row.id, context, "\n".join(question_parts), row.prefix, row.gold, row.level)
 
     def gold(self, problem_id: str) -> Gold:
         """Raises as `build` does."""
-        return self._row(problem_id).gold
+        return self._find_row(problem_id).gold
 
     def redrawn(self, seed: int) -> "FileTask":
         """Return the task itself: a file is not drawn."""
         return self
 
     def clusters(self) -> Mapping[str, str]:
-        return {name: row.cluster for name, row in file_rows.rows(self.path).items() if row.cluster}
+        return {name: row.cluster for name, row in file_rows.load_rows(self.path).items() if row.cluster}
 
     def levels(self) -> Mapping[str, str]:
-        return {name: row.level for name, row in file_rows.rows(self.path).items() if row.level}
+        return {name: row.level for name, row in file_rows.load_rows(self.path).items() if row.level}
 
-    def asked(self, problem_id: str) -> str:
+    def content_digest(self, problem_id: str) -> str:
         """Return the SHA-256 of the problem's content, which is the same in every file and under every id."""
-        return self._row(problem_id).asked()
+        return self._find_row(problem_id).content_digest()
 
     def recipe(self) -> str:
         """As `Task.recipe`, for files that are no longer available: two file tasks share the problems with
@@ -84,69 +84,69 @@ class FileTask:
 
     def digest(self) -> str:
         """Return the SHA-256 of the file. Raises as `file_rows.read_file` does."""
-        return closure.digest_of(file_rows.read(self.path))
+        return closure.sha256_hex(file_rows.read_file(self.path))
 
     def refuse_wrong_golds(self) -> None:
         """Raise BadInput for an answer that its own grader does not accept; the message does not show it."""
-        found = dict(enumerate(file_rows.rows(self.path).values(), start=1))
-        for line, says in wrong_golds(self.grader, found, self.instruction):
-            raise BadInput(f"{self.path}: line {line}: {says}")
+        rows_by_line = dict(enumerate(file_rows.load_rows(self.path).values(), start=1))
+        for line, message in find_wrong_golds(self.grader, rows_by_line, self.instruction):
+            raise BadInput(f"{self.path}: line {line}: {message}")
 
-    def _row(self, problem_id: str) -> Row:
+    def _find_row(self, problem_id: str) -> Row:
         try:
-            return file_rows.rows(self.path)[problem_id]
+            return file_rows.load_rows(self.path)[problem_id]
         except KeyError:
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids {self.path} has") from None
 
 
-def wrong_golds(name: str, found: Mapping[int, Row], instruction: str = "") -> Iterator[Wrong]:
+def find_wrong_golds(name: str, rows_by_line: Mapping[int, Row], instruction: str = "") -> Iterator[RowFault]:
     """Yield the lines whose gold answer cannot be used with the named grader.
 
     That is an answer that the grader does not accept for itself, so that every model would be wrong; for an
     external grader, which may need answers in its own form, only one that it cannot grade. And an answer that
     a text without any knowledge matches, so that every model could be right.
     """
-    with _opened(grading.grader(name)) as grader:
-        for line, row in found.items():
-            answers = {"answer": row.gold} if isinstance(row.gold, str) else _numbered(row.gold)
+    with _as_context(grading.get_grader(name)) as grader:
+        for line, row in rows_by_line.items():
+            answers = {"answer": row.gold} if isinstance(row.gold, str) else _label_golds(row.gold)
             for field, gold in answers.items():
-                if not _takes(grader, gold, name in grading.GRADERS):
+                if not _accepts_gold(grader, gold, name in grading.GRADERS):
                     fix = "write one that it can compare, or choose another grader"
-                    yield Wrong(line, f"{field}: is not right by its own grader, {name}; {fix}")
+                    yield RowFault(line, f"{field}: is not right by its own grader, {name}; {fix}")
                     break
-                if says := _is_easy(name, gold, {**row._asdict(), "instruction": instruction}):
-                    yield Wrong(line, f"{field}: {says}")
+                if reason := _easy_reason(name, gold, {**row._asdict(), "instruction": instruction}):
+                    yield RowFault(line, f"{field}: {reason}")
                     break
 
 
-def _is_easy(name: str, gold: str, said: Mapping[str, Any]) -> str | None:
+def _easy_reason(name: str, gold: str, fields: Mapping[str, Any]) -> str | None:
     """Return why a text without knowledge would be right: it repeats its input, or contains the letter.
 
     Choices do occur in their question, and a grader with scores gives little for repeating it.
     """
-    if name not in SPOTTED:
+    if name not in SEARCHING_GRADERS:
         return None
     if name == "exact" and len(gold) == 1 and gold.isascii() and gold.isalpha():
         return "is one letter, which almost any text has, and exact asks no more; choose the grader choice"
     for field in ("question", "prefix", "instruction"):
-        if SPOTTED[name](gold, str(said[field])).status == "correct":
+        if SEARCHING_GRADERS[name](gold, str(fields[field])).status == "correct":
             fix = "reword one of them, or choose another grader"
             return f"stands in the {field}, and {name} is right where that is repeated; {fix}"
     return None
 
 
-def _takes(grader: Grader, gold: str, ours: bool) -> bool:
+def _accepts_gold(grader: Grader, gold: str, is_builtin: bool) -> bool:
     """Whether the answer is right when it is the whole text, or is in a box."""
     if isinstance(grader, grading.MathVerify) and grader.compare(gold, gold) != "same":
         return False
-    grades = (grading.guarded(grader.grade, gold, text) for text in (rf"\boxed{{{gold}}}", gold))
-    return any(grade.worth == 1 if ours else grade.status != "error" for grade in grades)
+    grades = (grading.grade_safely(grader.grade, gold, text) for text in (rf"\boxed{{{gold}}}", gold))
+    return any(grade.worth == 1 if is_builtin else grade.status != "error" for grade in grades)
 
 
-def _numbered(golds: tuple[str, ...]) -> dict[str, str]:
-    return {f"answers[{place}]": gold for place, gold in enumerate(golds)}
+def _label_golds(golds: tuple[str, ...]) -> dict[str, str]:
+    return {f"answers[{index}]": gold for index, gold in enumerate(golds)}
 
 
-def _opened(grader: Grader) -> AbstractContextManager[Grader]:
+def _as_context(grader: Grader) -> AbstractContextManager[Grader]:
     """Return the grader as a context manager, which ends the process of a grader that has one."""
     return grader if isinstance(grader, AbstractContextManager) else nullcontext(grader)

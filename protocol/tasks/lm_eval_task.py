@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from protocol import harness
-from protocol.evidence.bytes import canonical
-from protocol.evidence.lock import closure
-from protocol.evidence.refusals import BadInput
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput
+from protocol.lock import closure
 from protocol.tasks import file_rows
-from protocol.tasks.middle_cut import Longest, cut
+from protocol.tasks.middle_cut import MaxLength, cut_middle
 from protocol.tasks.problem import Problem
 
 __all__ = ["CRYSTALCACHE", "LmEvalTask"]
@@ -33,14 +33,14 @@ CRYSTALCACHE = tuple(
         *("trec", "triviaqa", "samsum", "passage_count", "passage_retrieval_en"),
     )
 )
-MOST = 1 << 30  # bytes of a data file
+MAX_BYTES = 1 << 30  # bytes of a data file
 IDS = ("_id", "unique_id", "id", "ID")
-ASKED = ("context", "input", "question", "prompt", "problem", "Problem")  # LongBench's and others' fields
+CONTENT_FIELDS = ("context", "input", "question", "prompt", "problem", "Problem")  # LongBench's and others' fields
 ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
-SHORT, LONG = 4000, 8000  # words: the length classes of LongBench-E
+SHORT_WORDS, LONG_WORDS = 4000, 8000  # words: the length classes of LongBench-E
 LONGBENCH = "longbench_"
 CHOSEN_FROM = ("trec",)  # subsets whose scores read all_classes
-QUESTIONS = ("question", "input", "query", "problem")  # names of the question in benchmarks
+QUESTION_FIELDS = ("question", "input", "query", "problem")  # names of the question in benchmarks
 
 Row: TypeAlias = Mapping[str, Any]  # in the schema in which it was published
 
@@ -64,7 +64,7 @@ class LmEvalTask:
     name: str
     lm_eval: str
     data: Path
-    longest: Longest | None = None
+    longest: MaxLength | None = None
 
     @property
     def grader(self) -> str:
@@ -72,65 +72,65 @@ class LmEvalTask:
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids. Raises BadInput, naming the line, for data that is not JSON lines."""
-        return tuple(self._rows())
+        return tuple(self._rows_by_id())
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """count: tokens of a text. Raises BadInput for another task's id, and as harness.Harness does."""
-        row = self._row(problem_id)
+        row = self._find_row(problem_id)
         try:
-            prompt = harness.shared().prompt(self.lm_eval, row)
+            prompt = harness.shared_harness().prompt(self.lm_eval, row)
         except harness.TookTooLong:
             raise
-        except BadInput as refused:
-            raise BadInput(f"{self.data}: problem {problem_id!r}: {refused}") from None
-        text = cut(prompt.text, self.longest, count)
+        except BadInput as refusal:
+            raise BadInput(f"{self.data}: problem {problem_id!r}: {refusal}") from None
+        text = cut_middle(prompt.text, self.longest, count)
         if text != prompt.text and not keeps_question(text, prompt.text, row):
             raise BadInput(
                 f"tasks: longest: cuts the question of problem {problem_id!r} away; raise it, or leave it out"
             )
-        context, question = asked(text, prompt.text, str(row.get("context") or ""))
+        context, question = split_question(text, prompt.text, str(row.get("context") or ""))
         level = self.levels().get(problem_id, "")
         return Problem(problem_id, context, question, prompt.prefix, self.gold(problem_id), level)
 
     def gold(self, problem_id: str) -> str:
-        return json.dumps(self._row(problem_id), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        return json.dumps(self._find_row(problem_id), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
     def clusters(self) -> Mapping[str, str]:
         """Return by id the digest of the context or, without one, the id; empty if no two rows share a
         context.
         """
         by_id = {
-            each: canonical.digest(str(row["context"]))[:16] if row.get("context") else each
-            for each, row in self._rows().items()
+            problem_id: canonical.digest(str(row["context"]))[:16] if row.get("context") else problem_id
+            for problem_id, row in self._rows_by_id().items()
         }
         return by_id if max(Counter(by_id.values()).values(), default=0) > 1 else {}
 
     def levels(self) -> Mapping[str, str]:
         """Return by id "0-4k", "4-8k" or "8k+" words; empty if the rows have no length."""
-        lengths = {each: row.get("length") for each, row in self._rows().items()}
+        lengths = {problem_id: row.get("length") for problem_id, row in self._rows_by_id().items()}
         if not self.lm_eval.startswith(LONGBENCH):
             return {}
-        by_id = {each: _level(length) for each, length in lengths.items() if isinstance(length, int)}
+        by_id = {problem_id: _length_level(length) for problem_id, length in lengths.items() if isinstance(length, int)}
         return by_id if len(by_id) == len(lengths) else {}
 
     def redrawn(self, seed: int) -> "LmEvalTask":
         """Return the task itself: published problems are not drawn."""
         return self
 
-    def asked(self, problem_id: str) -> str:
+    def content_digest(self, problem_id: str) -> str:
         """Return the SHA-256 of a row's content, which is the same under every id and for every task that
         reads it: of its CONTENT_FIELDS, or of everything but its id if it has none.
         """
-        row = self._row(problem_id)
-        said = {name: row[name] for name in ASKED if name in row}
-        said = said or {name: value for name, value in row.items() if name not in IDS}
-        return canonical.digest({"row": json.dumps(said, sort_keys=True)})
+        row = self._find_row(problem_id)
+        content = {name: row[name] for name in CONTENT_FIELDS if name in row}
+        content = content or {name: value for name, value in row.items() if name not in IDS}
+        return canonical.digest({"row": json.dumps(content, sort_keys=True)})
 
     def recipe(self) -> str:
         """As `Task.recipe`: a published problem is identified by its published id, a numbered line by its
         file.
         """
-        data = self.digest() if self._read().are_numbered else ""
+        data = self.digest() if self._read_rows().are_numbered else ""
         return canonical.digest({"family": "lm_eval", "data": data})
 
     def source(self) -> str:
@@ -141,87 +141,89 @@ class LmEvalTask:
 
     def digest(self) -> str:
         """Return the SHA-256 of the data file."""
-        return closure.digest_of(file_rows.read(self.data, MOST))
+        return closure.sha256_hex(file_rows.read_file(self.data, MAX_BYTES))
 
-    def _row(self, problem_id: str) -> Row:
-        rows = self._rows()
+    def _find_row(self, problem_id: str) -> Row:
+        rows = self._rows_by_id()
         if problem_id not in rows:
             raise BadInput(
                 f"problem {problem_id!r}: not of this task, whose ids run from {next(iter(rows), 'nothing')}"
             )
         return rows[problem_id]
 
-    def _rows(self) -> Mapping[str, Row]:
-        return self._read().by_id
+    def _rows_by_id(self) -> Mapping[str, Row]:
+        return self._read_rows().by_id
 
-    def _read(self) -> Rows:
-        return _rows(self.lm_eval, self.data, file_rows.identity(self.data))
+    def _read_rows(self) -> Rows:
+        return _load_rows(self.lm_eval, self.data, file_rows.file_identity(self.data))
 
 
-def asked(text: str, whole: str, context: str) -> tuple[str, str]:
+def split_question(text: str, prompt: str, context: str) -> tuple[str, str]:
     """Split `text`, a possibly cut `prompt`, into the part before the question and the question, which
     follows `context` from the next line on. Joined with a line feed they are the text again.
 
     A prompt that does not contain its context exactly once, or continues on the same line, has no separate
     question.
     """
-    _, found, after = whole.partition(context) if context else (whole, "", "")
-    if not found or context in after or not text.endswith(after):
+    _, match, rest = prompt.partition(context) if context else (prompt, "", "")
+    if not match or context in rest or not text.endswith(rest):
         return text, ""
-    blank = len(after) - len(after.lstrip())
-    line = after.rfind("\n", 0, blank)
-    if line < 0 or not after[line + 1 :].strip():
+    blank = len(rest) - len(rest.lstrip())
+    line = rest.rfind("\n", 0, blank)
+    if line < 0 or not rest[line + 1 :].strip():
         return text, ""
-    question = after[line + 1 :]
+    question = rest[line + 1 :]
     return text[: len(text) - len(question) - 1], question
 
 
-def keeps_question(text: str, whole: str, row: Row) -> bool:
+def keeps_question(text: str, prompt: str, row: Row) -> bool:
     """Whether `text`, cut from `prompt`, contains the question: everything after the context, and each other
     field of the row that is part of the question. If only one such field exists, it is the question itself.
     """
-    fields = {name: str(row[name]) for name in QUESTIONS if row.get(name)}
+    fields = {name: str(row[name]) for name in QUESTION_FIELDS if row.get(name)}
     context = str(row.get("context") or "")
     if not context and len(fields) > 1:  # BABILong names its context `input`
         context = fields.pop(max(fields, key=lambda name: len(fields[name])))
-    after = whole.rpartition(context)[2] if context and context in whole else ""
-    return text.endswith(after) and all(
-        asked in text for name, asked in fields.items() if asked in whole and asked != context
+    rest = prompt.rpartition(context)[2] if context and context in prompt else ""
+    return text.endswith(rest) and all(
+        question in text for name, question in fields.items() if question in prompt and question != context
     )
 
 
-def _level(words: int) -> str:
-    return "0-4k" if words < SHORT else "4-8k" if words < LONG else "8k+"
+def _length_level(words: int) -> str:
+    return "0-4k" if words < SHORT_WORDS else "4-8k" if words < LONG_WORDS else "8k+"
 
 
 @lru_cache(maxsize=16)  # read once per process, and again if its identity changed
-def _rows(task: str, path: Path, identity: str) -> Rows:
-    data = file_rows.read(path, MOST)
+def _load_rows(task: str, path: Path, identity: str) -> Rows:
+    data = file_rows.read_file(path, MAX_BYTES)
     rows: list[Row] = []
-    seen: dict[str, int] = {}
+    first_lines: dict[str, int] = {}
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
         try:
-            row = json.loads(line.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_once)
+            row = json.loads(
+                line.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
+            )
             json.dumps(row, ensure_ascii=False).encode()  # refuses half of a surrogate pair
         except (ValueError, RecursionError) as error:
             raise BadInput(f"{path}: line {number}: is no JSON ({error}); write one object a line") from None
         if not isinstance(row, dict):
             raise BadInput(f"{path}: line {number}: is no JSON object; write one object a line")
-        for says in _faults(task, row, rows[0] if rows else row):
-            raise BadInput(f"{path}: line {number}: {says}")
-        if (first := seen.setdefault(_asked(task, row), number)) != number:
+        for message in _find_faults(task, row, rows[0] if rows else row):
+            raise BadInput(f"{path}: line {number}: {message}")
+        if (first := first_lines.setdefault(_content_key(task, row), number)) != number:
             raise BadInput(
                 f"{path}: line {number}: asks what line {first} asks; leave one of them out, or one could be "
                 "for development and one held out"
             )
         rows.append(row)
-    own = _own_ids(rows)
-    ids = own or [f"{number:04d}" for number in range(len(rows))]
-    by_id = {f"{task}/{each}": row for each, row in zip(ids, rows, strict=True)}
-    return Rows(MappingProxyType(by_id), are_numbered=own is None)
+    row_ids = _find_ids(rows)
+    ids = row_ids or [f"{number:04d}" for number in range(len(rows))]
+    by_id = {f"{task}/{row_id}": row for row_id, row in zip(ids, rows, strict=True)}
+    return Rows(MappingProxyType(by_id), are_numbered=row_ids is None)
 
 
-def _faults(task: str, row: Row, first: Row) -> Iterator[str]:
+def _find_faults(task: str, row: Row, first: Row) -> Iterator[str]:
     """Yield the faults of a row that lm-eval would accept: a field that only some rows have and, for
     LongBench, values that its scorers misread.
     """
@@ -232,44 +234,44 @@ def _faults(task: str, row: Row, first: Row) -> Iterator[str]:
     if not task.startswith(LONGBENCH):
         return
     subset = task.removeprefix(LONGBENCH)
-    asked = "question" if "question" in row else "input"
-    for name in (asked, "context"):
+    question_field = "question" if "question" in row else "input"
+    for name in (question_field, "context"):
         if not isinstance(row.get(name), str):
             yield f"{name}: is no text; write the rows as LongBench publishes them"
     answers = row.get("answers")
-    if not isinstance(answers, list) or not answers or not all(isinstance(each, str) for each in answers):
+    if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) for answer in answers):
         yield 'answers: is no list of texts; write ["..."], as LongBench publishes them'
     if not row.get("context"):
         yield "context: is empty; write the rows as LongBench publishes them"
     classes = row.get("all_classes")
     if subset.removesuffix("_e") in CHOSEN_FROM and not (isinstance(classes, list) and classes):
         yield "all_classes: is no list of the classes; write it as LongBench publishes it"
-    said = row.get("dataset", subset)
-    if str(said).removesuffix("_e") != subset.removesuffix("_e"):
-        yield f"dataset: {said!a}, where {task} asks the problems of {subset}; name the file of that subset"
+    dataset_name = row.get("dataset", subset)
+    if str(dataset_name).removesuffix("_e") != subset.removesuffix("_e"):
+        yield f"dataset: {dataset_name!a}, where {task} asks the problems of {subset}; name the file of that subset"
 
 
-def _asked(task: str, row: Row) -> str:
+def _content_key(task: str, row: Row) -> str:
     """Return what distinguishes two problems, whatever their ids."""
     if task.startswith(LONGBENCH):
         return canonical.digest([row["context"], row.get("question", row.get("input"))])
-    known = {name: value for name, value in row.items() if name not in IDS}
-    return closure.digest_of(json.dumps(known, sort_keys=True).encode())
+    content = {name: value for name, value in row.items() if name not in IDS}
+    return closure.sha256_hex(json.dumps(content, sort_keys=True).encode())
 
 
-def _own_ids(rows: list[Row]) -> list[str] | None:
+def _find_ids(rows: list[Row]) -> list[str] | None:
     for field in IDS:
-        found = [str(row.get(field, "")) for row in rows]
-        if len(set(found)) == len(rows) and all(ID.fullmatch(each) for each in found):
-            return found
+        values = [str(row.get(field, "")) for row in rows]
+        if len(set(values)) == len(rows) and all(ID.fullmatch(value) for value in values):
+            return values
     return None
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         raise ValueError("a field stands twice in it")

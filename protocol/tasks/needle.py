@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
-from protocol.evidence.bytes import canonical
-from protocol.evidence.refusals import BadInput
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput
 from protocol.tasks import draws, filler
-from protocol.tasks.length import longest
 from protocol.tasks.problem import Fact, Problem
+from protocol.tasks.prompt_length import fill_to_length
 
 __all__ = ["TEMPLATES", "Needle"]
 
@@ -56,9 +56,7 @@ class Needle:
 
     def ids(self) -> tuple[str, ...]:
         indices = range(self.first, self.first + self.repetitions)
-        return tuple(
-            f"needle/{self.length}/{depth}/{index:03d}" for depth in self.depths for index in indices
-        )
+        return tuple(f"needle/{self.length}/{depth}/{index:03d}" for depth in self.depths for index in indices)
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """count: tokens of a text. Raises BadInput for another task's id or too short a length."""
@@ -74,7 +72,7 @@ class Needle:
             text.insert(round(depth * n), fact.stated(value))
             return Problem(problem_id, " ".join(text), fact.question, fact.stem, value)
 
-        return longest(make, self.length, count)
+        return fill_to_length(make, self.length, count)
 
     def gold(self, problem_id: str) -> str:
         return draws.value(self.seed, problem_id)
@@ -88,7 +86,6 @@ class Needle:
         return canonical.digest(parts | {"filler": list(filler.TOWN)})
 
     def source(self) -> str:
-        """Return the SHA-256 of what the problems are made of: these settings, the templates and the passage.
-        """
+        """Return the SHA-256 of what the problems are made of: these settings, the templates and the passage."""
         parts: dict[str, Any] = {"family": "needle", "templates": [list(fact) for fact in TEMPLATES]}
         return canonical.digest(parts | {"filler": list(filler.TOWN), **asdict(self)})

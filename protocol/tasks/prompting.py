@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from protocol.evidence.bytes import canonical
-from protocol.evidence.refusals import BadInput
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput
 from protocol.tasks.problem import THINK, Problem
 
 if TYPE_CHECKING:  # a protocol file is checked without transformers
@@ -23,13 +23,13 @@ def counter(tokenizer: "PreTrainedTokenizerBase") -> Callable[[str], int]:
 
     @lru_cache(maxsize=64)
     def count(text: str) -> int:
-        return len(_ids(tokenizer, text))
+        return len(_tokenize(tokenizer, text))
 
     return count
 
 
 def render(
-    problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str, asks: str = ""
+    problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str, extra_prompt: str = ""
 ) -> tuple[list[int], list[int]]:
     """Return (context ids, query ids): the part that is compressed, and the part that is fed after the
     compression.
@@ -53,13 +53,13 @@ def render(
         raise BadInput(f"query {query!r}: write inside or outside")
     if query == "outside" and not problem.question:
         raise BadInput(f'problem {problem.id!r}: has no separate question; write query = "inside"')
-    text = _text(problem, tokenizer, asks)
-    start = text.find(_asked(problem, asks))  # the prefix may repeat the question
+    text = _prompt_text(problem, tokenizer, extra_prompt)
+    start = text.find(_user_message(problem, extra_prompt))  # the prefix may repeat the question
     if start < 0:
         raise BadInput(f"problem {problem.id!r}: the chat template changes its text; use another tokenizer")
     cut = start + len(problem.context) + 1 if problem.question else len(text)
-    before, after = (_ids(tokenizer, part) for part in (text[:cut], text[cut:]))
-    return (before + after, []) if query == "inside" else (before, after)
+    context_ids, query_ids = (_tokenize(tokenizer, part) for part in (text[:cut], text[cut:]))
+    return (context_ids + query_ids, []) if query == "inside" else (context_ids, query_ids)
 
 
 def digest(context: Sequence[int], query: Sequence[int]) -> str:
@@ -67,22 +67,22 @@ def digest(context: Sequence[int], query: Sequence[int]) -> str:
     return canonical.digest([list(context), list(query)])
 
 
-def _ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
+def _tokenize(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _asked(problem: Problem, asks: str) -> str:
-    return "\n".join(part for part in (problem.context, problem.question, asks) if part)
+def _user_message(problem: Problem, extra_prompt: str) -> str:
+    return "\n".join(part for part in (problem.context, problem.question, extra_prompt) if part)
 
 
-def _text(problem: Problem, tokenizer: "PreTrainedTokenizerBase", asks: str) -> str:
-    asked = _asked(problem, asks)
+def _prompt_text(problem: Problem, tokenizer: "PreTrainedTokenizerBase", extra_prompt: str) -> str:
+    user_message = _user_message(problem, extra_prompt)
     if tokenizer.chat_template is None:
-        opened = f"{tokenizer.bos_token or ''}{asked}\nAnswer: "
+        prompt = f"{tokenizer.bos_token or ''}{user_message}\nAnswer: "
     else:
-        message = [{"role": "user", "content": asked}]
-        opened = str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+        messages = [{"role": "user", "content": user_message}]
+        prompt = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
     if problem.prefix != THINK:  # reading a vocabulary takes 20 ms
-        return opened + problem.prefix
-    thinks = opened.endswith(THINK) or THINK.strip() not in tokenizer.get_vocab()
-    return opened if thinks else opened + THINK
+        return prompt + problem.prefix
+    has_prefix = prompt.endswith(THINK) or THINK.strip() not in tokenizer.get_vocab()
+    return prompt if has_prefix else prompt + THINK

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
-from protocol.evidence.bytes import canonical
-from protocol.evidence.refusals import BadInput
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput
 from protocol.tasks import draws, filler
-from protocol.tasks.length import longest
 from protocol.tasks.problem import Problem
+from protocol.tasks.prompt_length import fill_to_length
 
 __all__ = ["HEADING", "OBJECTS", "QUESTION", "Recital"]
 
@@ -51,16 +51,14 @@ class Recital:
         passage = draws.shuffled(filler.TOWN, self.seed, problem_id, "filler")
         objects = draws.shuffled(OBJECTS, self.seed, problem_id, "objects")[: self.lines]
         values = self._values(problem_id)
-        register = [
-            f"The {name} has the number {value}." for name, value in zip(objects, values, strict=True)
-        ]
+        register = [f"The {name} has the number {value}." for name, value in zip(objects, values, strict=True)]
 
         def make(n: int) -> Problem:
             text = " ".join(filler.sentences(passage, n))
             context = "\n".join([text, "", HEADING, *register])
             return Problem(problem_id, context, QUESTION, HEADING + "\n", self.gold(problem_id))
 
-        return longest(make, self.length, count)
+        return fill_to_length(make, self.length, count)
 
     def gold(self, problem_id: str) -> str:
         """Return the number of the drawn line."""
@@ -80,7 +78,6 @@ class Recital:
         return canonical.digest(parts | {"objects": OBJECTS, "filler": list(filler.TOWN)})
 
     def source(self) -> str:
-        """Return the SHA-256 of what the problems are made of: these settings, the objects and the passage.
-        """
+        """Return the SHA-256 of what the problems are made of: these settings, the objects and the passage."""
         parts: dict[str, Any] = {"family": "recital", "heading": HEADING, "question": QUESTION}
         return canonical.digest(parts | {"objects": OBJECTS, "filler": list(filler.TOWN), **asdict(self)})

@@ -12,35 +12,35 @@ from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import splits
-from protocol.evidence.refusals import BadInput, hint
+from protocol.formats.refusals import BadInput, suggest
 from protocol.grading.grade import Gold
 from protocol.tasks.association import Association, MovedAssociation
 from protocol.tasks.chain import Chain
 from protocol.tasks.dataset import Dataset, aime24, gsm8k, math500
 from protocol.tasks.file_task import FileTask
 from protocol.tasks.lm_eval_task import LmEvalTask
-from protocol.tasks.middle_cut import Longest
+from protocol.tasks.middle_cut import MaxLength
 from protocol.tasks.needle import Needle
 from protocol.tasks.problem import Problem
 from protocol.tasks.recital import Recital
 from protocol.tasks.ruler import Ruler
-from protocol.tasks.several import Several
+from protocol.tasks.task_union import TaskUnion
 
 __all__ = [
     "GROUP",
     "TASKS",
     "Task",
     "UnknownTask",
-    "called",
     "clusters",
-    "data",
-    "finder",
+    "data_digests",
     "get",
     "levels",
-    "made",
-    "manifest",
+    "make_task",
+    "make_tasks",
     "names",
-    "one",
+    "split_manifest",
+    "task_finder",
+    "task_name",
 ]
 
 
@@ -74,7 +74,7 @@ class Task(Protocol):
     def source(self) -> str: ...
 
 
-_ASKED = ("grader", "ids", "build", "gold", "redrawn", "recipe", "source")  # members of a task
+_REQUIRED = ("grader", "ids", "build", "gold", "redrawn", "recipe", "source")  # members of a task
 
 
 class UnknownTask(BadInput):
@@ -100,21 +100,17 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         "recital-448": Recital(448, lines=10, repetitions=347),
         # CrystalCache's lengths and depths (section 4.2), one set as in its tables. 32,768 tokens and the
         # answer are more than Mistral-7B-Instruct-v0.3 has positions: the longest here is 128 shorter.
-        "needle-4k-32k": Several(
-            tuple(Needle(length, repetitions=17) for length in (4096, 8192, 16384, 32640))
-        ),
-        "association-4k-16k": Several(
-            tuple(Association(length, repetitions=58) for length in (4096, 8192, 16384))
-        ),
+        "needle-4k-32k": TaskUnion(tuple(Needle(length, repetitions=17) for length in (4096, 8192, 16384, 32640))),
+        "association-4k-16k": TaskUnion(tuple(Association(length, repetitions=58) for length in (4096, 8192, 16384))),
         # The fact at five depths instead of the beginning alone, with the fewest repetitions that hold at
         # least 200 problems back.
         "association-moved-1024": MovedAssociation(1024, repetitions=34),
         # Two lengths as one set, with at least 200 held-out problems in all; half of 448 tokens still holds
         # the trunks that CrystalCache protects.
-        "association-moved-448-640": Several(
+        "association-moved-448-640": TaskUnion(
             tuple(MovedAssociation(length, repetitions=17) for length in (448, 640))
         ),
-        "association-moved-4k-16k": Several(
+        "association-moved-4k-16k": TaskUnion(
             tuple(MovedAssociation(length, repetitions=11) for length in (4096, 8192, 16384))
         ),
         # Short chains are more frequent, as a budget of 64 slots can still hold them.
@@ -156,29 +152,29 @@ def get(name: str) -> Task:
     """Return a built-in task or one of another distribution. Raises UnknownTask, which suggests a near name,
     and BadInput for an entry point that is no task.
     """
-    points = _installed(tuple(sys.path))
+    points = _installed_tasks(tuple(sys.path))
     if name in TASKS:
         return TASKS[name]
     if name not in points:
-        raise UnknownTask(f"task {name!r}: unknown; {hint(name, names(), 'kv-prereg tasks list')}")
+        raise UnknownTask(f"task {name!r}: unknown; {suggest(name, names(), 'kv-prereg tasks list')}")
     try:
         task = points[name].load()
     except Exception as error:  # importing an untrusted module may raise anything
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise BadInput(f"task {name!r}: its entry point cannot be loaded ({said}); mend it") from None
-    if lacking := [each for each in _ASKED if not hasattr(task, each)]:
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BadInput(f"task {name!r}: its entry point cannot be loaded ({message}); mend it") from None
+    if lacking := [member for member in _REQUIRED if not hasattr(task, member)]:
         raise BadInput(f"entry point {name} of {GROUP} must be a task, and has no {lacking[0]}; name a value")
-    own: Task = task
-    return own
+    checked_task: Task = task
+    return checked_task
 
 
 def names() -> tuple[str, ...]:
     """Return every name: built-in tasks in order, then those of other distributions, sorted."""
-    return (*TASKS, *sorted(_installed(tuple(sys.path))))
+    return (*TASKS, *sorted(_installed_tasks(tuple(sys.path))))
 
 
 @cache  # listing every distribution takes a hundred times as long as the rest of `get`
-def _installed(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+def _installed_tasks(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     """Return the entry points by name of the distributions on `path`, which is sys.path. A name that is
     already taken is refused, since it would change what a registration means.
     """
@@ -189,62 +185,61 @@ def _installed(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     return MappingProxyType(points)
 
 
-def called(written: Mapping[str, Any]) -> str:
+def task_name(table: Mapping[str, Any]) -> str:
     """Return the name of a task in a study; empty if an edited lock has none."""
-    return str(written.get("name", ""))
+    return str(table.get("name", ""))
 
 
-def one(written: Mapping[str, Any], folder: Path | None) -> Task:
+def make_task(table: Mapping[str, Any], folder: Path | None) -> Task:
     """Return the task that a table `[[tasks]]` of a protocol in `folder` describes, in the form that locks
     have. Raises BadInput for a task that is not available, and for a table of an edited lock.
     """
-    if not {"file", "lm_eval"} & written.keys():
-        return get(called(written))
+    if not {"file", "lm_eval"} & table.keys():
+        return get(task_name(table))
     try:
-        return _of_a_file(written, folder)
-    except (KeyError, TypeError) as lacking:
-        raise BadInput(f"tasks: {called(written)}: is no table of a task: {lacking}; restore it") from None
+        return _make_file_task(table, folder)
+    except (KeyError, TypeError) as error:
+        raise BadInput(f"tasks: {task_name(table)}: is no table of a task: {error}; restore it") from None
 
 
-def _of_a_file(written: Mapping[str, Any], folder: Path | None) -> Task:
+def _make_file_task(table: Mapping[str, Any], folder: Path | None) -> Task:
     """Return a task whose problems are in a file next to the protocol or, for RULER, are generated by
     lm-eval.
     """
-    name, longest = called(written), Longest(**written["longest"]) if "longest" in written else None
-    if "file" in written:
-        grader, instruction = str(written["grader"]), str(written.get("instruction", ""))
-        return FileTask(name, _beside(folder, written["file"]), grader, instruction, longest)
-    if "lengths" in written:
-        return Ruler(name, str(written["lm_eval"]), tuple(written["lengths"]))
-    return LmEvalTask(name, str(written["lm_eval"]), _beside(folder, written["data"]), longest)
+    name, longest = task_name(table), MaxLength(**table["longest"]) if "longest" in table else None
+    if "file" in table:
+        grader, instruction = str(table["grader"]), str(table.get("instruction", ""))
+        return FileTask(name, _file_in_folder(folder, table["file"]), grader, instruction, longest)
+    if "lengths" in table:
+        return Ruler(name, str(table["lm_eval"]), tuple(table["lengths"]))
+    return LmEvalTask(name, str(table["lm_eval"]), _file_in_folder(folder, table["data"]), longest)
 
 
-def _beside(folder: Path | None, file: object) -> Path:
-    """Return the path of a file next to a protocol; only a plain name is accepted, also from an edited lock.
-    """
+def _file_in_folder(folder: Path | None, file: object) -> Path:
+    """Return the path of a file next to a protocol; only a plain name is accepted, also from an edited lock."""
     if folder is None or Path(str(file)).name != file:
         raise BadInput(f"tasks: {file!r}: is no file beside a protocol; put it there and write its name")
     return folder / str(file)
 
 
-def made(written: Iterable[Mapping[str, Any]], folder: Path | None) -> dict[str, Task]:
+def make_tasks(tables: Iterable[Mapping[str, Any]], folder: Path | None) -> dict[str, Task]:
     """Return the tasks of a protocol by name. Arguments and errors are those of `make_task`."""
-    return {called(each): one(each, folder) for each in written}
+    return {task_name(table): make_task(table, folder) for table in tables}
 
 
-def finder(written: Iterable[Mapping[str, Any]], folder: Path | None) -> Callable[[str], Task]:
+def task_finder(task_tables: Iterable[Mapping[str, Any]], folder: Path | None) -> Callable[[str], Task]:
     """Return a function that finds a task of a protocol by name and makes no other task. It raises as
     `make_task` does, and UnknownTask for a name that the protocol does not have.
     """
-    tables = {called(each): each for each in written}
-    return lambda name: one(tables[name], folder) if name in tables else get(name)
+    tables = {task_name(table): table for table in task_tables}
+    return lambda name: make_task(tables[name], folder) if name in tables else get(name)
 
 
-def manifest(name: str, task: Task) -> splits.Manifest:
+def split_manifest(name: str, task: Task) -> splits.Manifest:
     """Return the split of a task: the frozen manifest, or that of its current ids if none is shipped. Raises
     SplitError if it was altered, or the ids do not make one.
     """
-    return splits.load(name) if name in TASKS else splits.made(name, task.ids(), task.source())
+    return splits.load(name) if name in TASKS else splits.make_manifest(name, task.ids(), task.source())
 
 
 def clusters(task: Task) -> Mapping[str, str]:
@@ -258,30 +253,28 @@ def levels(task: Task) -> Mapping[str, str]:
 
 
 def _facts(task: Task, kind: str) -> Mapping[str, str]:
-    said = getattr(task, kind, None)
-    if not callable(said):  # a field of this name is not about problems
+    method = getattr(task, kind, None)
+    if not callable(method):  # a field of this name is not about problems
         return {}
-    found: object = said()
-    known = set(task.ids())
-    if not isinstance(found, Mapping):
-        raise BadInput(f"tasks: {kind}() gave a {type(found).__name__}; return texts by id")
-    for item, text in found.items():
-        if item not in known or not isinstance(text, str) or not text:
-            raise BadInput(
-                f"tasks: {kind}() gave {item!a} and {text!a}; return texts by id of the task's own"
-            )
-    return dict(found)
+    texts: object = method()
+    ids = set(task.ids())
+    if not isinstance(texts, Mapping):
+        raise BadInput(f"tasks: {kind}() gave a {type(texts).__name__}; return texts by id")
+    for item, text in texts.items():
+        if item not in ids or not isinstance(text, str) or not text:
+            raise BadInput(f"tasks: {kind}() gave {item!a} and {text!a}; return texts by id of the task's own")
+    return dict(texts)
 
 
 @runtime_checkable
-class Read(Protocol):
+class HasData(Protocol):
     """A task that reads a data file."""
 
     def digest(self) -> str | dict[str, str]: ...
 
 
-def data(tasks: Mapping[str, Task]) -> dict[str, str | dict[str, str]]:
+def data_digests(tasks: Mapping[str, Task]) -> dict[str, str | dict[str, str]]:
     """Return the SHA-256 of the data file of each task that reads one, by part if it is sealed. Raises as
     Dataset.digest and FileTask.digest do.
     """
-    return {name: task.digest() for name, task in tasks.items() if isinstance(task, Read)}
+    return {name: task.digest() for name, task in tasks.items() if isinstance(task, HasData)}

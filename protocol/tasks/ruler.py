@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from protocol import harness
-from protocol.evidence.bytes import canonical
-from protocol.evidence.refusals import BadInput
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput
 from protocol.tasks.problem import Problem
 
 __all__ = ["GENERATED", "REPETITIONS", "Ruler"]
@@ -40,32 +40,30 @@ class Ruler:
         return f"{harness.PREFIX}{self.lm_eval}"
 
     def ids(self) -> tuple[str, ...]:
-        return tuple(
-            f"{self.lm_eval}/{length}/{index:03d}" for length in self.lengths for index in range(REPETITIONS)
-        )
+        return tuple(f"{self.lm_eval}/{length}/{index:03d}" for length in self.lengths for index in range(REPETITIONS))
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """count: tokens of a text. Raises BadInput for another task's id and for a length in which no problem
         fits, and as harness.Harness does.
         """
-        length, key = self._place(problem_id)
-        row = harness.shared().ruler(self.lm_eval, length, key, count)
+        length, key = self._parse_id(problem_id)
+        row = harness.shared_harness().ruler(self.lm_eval, length, key, count)
         context, _, question = str(row["input"]).strip().rpartition("\n")
-        gold = _gold(length, row["outputs"])
+        gold = _format_gold(length, row["outputs"])
         return Problem(problem_id, context, question, str(row["gen_prefix"]), gold, str(length))
 
     def gold(self, problem_id: str) -> str:
         """Return the row without its text, as JSON. Raises as `build` does."""
-        length, key = self._place(problem_id)
+        length, key = self._parse_id(problem_id)
         # The answers are the same for every tokenizer, so assume four characters a token.
-        row = harness.shared().ruler(self.lm_eval, length, key, lambda text: len(text) // 4)
-        return _gold(length, row["outputs"])
+        row = harness.shared_harness().ruler(self.lm_eval, length, key, lambda text: len(text) // 4)
+        return _format_gold(length, row["outputs"])
 
     def clusters(self) -> Mapping[str, str]:
         return {}
 
     def levels(self) -> Mapping[str, str]:
-        return {each: each.split("/")[-2] for each in self.ids()}
+        return {problem_id: problem_id.split("/")[-2] for problem_id in self.ids()}
 
     def redrawn(self, seed: int) -> "Ruler":
         return replace(self, seed=seed)
@@ -80,7 +78,7 @@ class Ruler:
         parts = {"family": "ruler", "task": self.lm_eval, "lengths": lengths, "seed": str(self.seed)}
         return canonical.digest(parts)
 
-    def _place(self, problem_id: str) -> tuple[int, str]:
+    def _parse_id(self, problem_id: str) -> tuple[int, str]:
         """Return (length, key that the problem is drawn from)."""
         if problem_id not in self.ids():
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
@@ -88,7 +86,7 @@ class Ruler:
         return int(length), f"{self.seed}|{self.lm_eval}|{length}|{index}"
 
 
-def _gold(length: int, outputs: list[str]) -> str:
+def _format_gold(length: int, outputs: list[str]) -> str:
     """Return the fields of a row that lm-eval's scorer reads, with empty fields for its prompt template."""
     row = {"gen_prefix": "", "input": "", "max_length": length, "outputs": outputs}
     return canonical.dumps(row).decode()

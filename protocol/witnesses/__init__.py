@@ -5,20 +5,28 @@ May import: protocol.evidence; bitcoin, opentimestamps.
 
 from pathlib import Path
 
-from protocol.evidence.bytes import files
-from protocol.evidence.outside import anchors
-from protocol.evidence.outside.anchors import FOLDER, HEADERS, Unproven, Witness
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.external import anchors
+from protocol.evidence.external.anchors import FOLDER, HEADERS, Unproven, Witness
+from protocol.evidence.registration import Registration
+from protocol.formats import files
+from protocol.formats.refusals import BadInput
+from protocol.witnesses.git_remote import BRANCH, GitRemote
 
 from .ots import Block, OpenTimestamps
-from .remote import BRANCH, Remote
 from .rfc3161 import Authority
 
-__all__ = ["Authority", "Block", "OpenTimestamps", "Remote", "block", "drawn_from", "trusted"]
+__all__ = [
+    "Authority",
+    "Block",
+    "GitRemote",
+    "OpenTimestamps",
+    "find_lock_block",
+    "find_randomness_block",
+    "make_witnesses",
+]
 
 
-def trusted(
+def make_witnesses(
     study: Registration,
     *,
     ca: Path | None = None,
@@ -37,26 +45,26 @@ def trusted(
         raise BadInput(f"--ca {ca}: no such file")
     if headers and not headers.is_dir():
         raise BadInput(f"--headers {headers}: no such folder")
-    shelves = (study.folder / FOLDER / HEADERS, *([headers] if headers else []))
-    return [OpenTimestamps(shelves), Authority(ca=ca), Remote(remote, branch)]
+    header_folders = (study.folder / FOLDER / HEADERS, *([headers] if headers else []))
+    return [OpenTimestamps(header_folders), Authority(ca=ca), GitRemote(remote, branch)]
 
 
-def block(study: Registration, headers: Path | None = None) -> Block:
+def find_lock_block(study: Registration, headers: Path | None = None) -> Block:
     """Return the Bitcoin block of the lock's OpenTimestamps proof, whose hash did not exist before the lock.
 
     Raises BadInput without that proof, Unproven (of `anchors`) while it is undetermined, Tampered when it is
     invalid.
     """
     proof = study.folder / FOLDER / f"lock.{OpenTimestamps.suffix}"
-    if not files.there(proof):
+    if not files.exists(proof):
         raise BadInput(f"{proof}: missing; run: kv-prereg anchor {study.folder} lock --witness ots")
-    shelves = (study.folder / FOLDER / HEADERS, *([headers] if headers else []))
-    return OpenTimestamps(shelves).block(study.lock.digest, files.read(proof, anchors.MOST))
+    header_folders = (study.folder / FOLDER / HEADERS, *([headers] if headers else []))
+    return OpenTimestamps(header_folders).find_block(study.lock.digest, files.read(proof, anchors.MAX_PROOF_BYTES))
 
 
-def drawn_from(study: Registration, headers: Path | None = None) -> Block:
+def find_randomness_block(study: Registration, headers: Path | None = None) -> Block:
     """Return the block as `find_lock_block` does, for drawing a late value: raises BadInput if unproven."""
     try:
-        return block(study, headers)
+        return find_lock_block(study, headers)
     except Unproven as unproven:
         raise BadInput(f"randomness: {unproven}") from None

@@ -4,11 +4,11 @@ import hashlib
 import struct
 from typing import NamedTuple
 
-from protocol.evidence.refusals import Tampered
+from protocol.formats.refusals import Tampered
 
-__all__ = ["EASIEST", "Header", "header"]
+__all__ = ["MAX_TARGET", "Header", "parse_header"]
 
-EASIEST = 0xFFFF << 208  # the target of difficulty 1
+MAX_TARGET = 0xFFFF << 208  # the target of difficulty 1
 
 
 class Header(NamedTuple):
@@ -17,20 +17,20 @@ class Header(NamedTuple):
     time: int  # Unix seconds
     target: int  # the hash is at most this
 
-    def as_hard_as(self, difficulty: int) -> bool:
-        return self.target * difficulty <= EASIEST
+    def has_difficulty(self, difficulty: int) -> bool:
+        return self.target * difficulty <= MAX_TARGET
 
 
-def header(text: str, where: str) -> Header:
+def parse_header(text: str, source: str) -> Header:
     """Parse 80 bytes in hex. Raises Tampered when they are no header or its hash misses its own target."""
     try:
         raw = bytes.fromhex(text)
         _, _, root, time, bits, _ = struct.unpack("<i32s32sIII", raw)
     except (ValueError, struct.error):
-        raise Tampered(f"{where}: not the 80 bytes of a block header in hex") from None
+        raise Tampered(f"{source}: not the 80 bytes of a block header in hex") from None
     digest = hashlib.sha256(hashlib.sha256(raw).digest()).digest()
     exponent, mantissa = bits >> 24, bits & 0xFFFFFF
     target = mantissa << 8 * (exponent - 3) if exponent >= 3 else mantissa >> 8 * (3 - exponent)
     if mantissa >= 1 << 23 or int.from_bytes(digest, "little") > target:  # a negative target is invalid
-        raise Tampered(f"{where}: its hash does not meet its own target; no miner made this header")
+        raise Tampered(f"{source}: its hash does not meet its own target; no miner made this header")
     return Header(digest[::-1].hex(), root, time, target)

@@ -12,16 +12,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from protocol.evidence.bytes import files
-from protocol.evidence.outside.anchors import FOLDER, HEADERS, Unproven, Vouched
-from protocol.evidence.refusals import Tampered
+from protocol.evidence.external.anchors import FOLDER, HEADERS, Attestation, Unproven
+from protocol.formats import files
+from protocol.formats.refusals import Tampered
 
 from . import bitcoin
 
-__all__ = ["CALENDARS", "FLOOR", "Block", "OpenTimestamps"]
+__all__ = ["CALENDARS", "MIN_DIFFICULTY", "Block", "OpenTimestamps"]
 
-MOST_OF_A_HEADER = 1 << 10  # it has 80 bytes, in hex
-SECONDS = 30  # for one answer of a calendar
+MAX_HEADER_BYTES = 1 << 10  # it has 80 bytes, in hex
+TIMEOUT = 30  # for one answer of a calendar
 
 CALENDARS = (
     "https://a.pool.opentimestamps.org",
@@ -33,7 +33,7 @@ CALENDARS = (
 # A header of this difficulty takes 2 * 10^23 hashes. Bitcoin's difficulty has been higher since the middle of
 # 2023 (72 * 10^12 at the end of that year), so every block of a later study passes, and forging a header
 # costs a good part of what a miner earns with a block.
-FLOOR = 50 * 10**12
+MIN_DIFFICULTY = 50 * 10**12
 
 
 class Block(NamedTuple):
@@ -52,7 +52,7 @@ class OpenTimestamps:
 
     headers: tuple[Path, ...] = ()
     calendars: tuple[str, ...] = CALENDARS
-    floor: int = FLOOR
+    min_difficulty: int = MIN_DIFFICULTY
 
     name: ClassVar[str] = "ots"
     suffix: ClassVar[str] = "ots"
@@ -65,12 +65,12 @@ class OpenTimestamps:
         failures = []
         for url in self.calendars:
             try:
-                salted.merge(calendar.RemoteCalendar(url).submit(salted.msg, timeout=SECONDS))
-            except Exception as problem:  # the library also raises bare Exception
-                failures.append(f"{url}: {problem}")
+                salted.merge(calendar.RemoteCalendar(url).submit(salted.msg, timeout=TIMEOUT))
+            except Exception as error:  # the library also raises bare Exception
+                failures.append(f"{url}: {error}")
         if len(failures) == len(self.calendars):
             raise Unproven(f"no calendar answers; {'; '.join(failures)}")
-        return _written(core.DetachedTimestampFile(op.OpSHA256(), stamp))
+        return _to_bytes(core.DetachedTimestampFile(op.OpSHA256(), stamp))
 
     def upgrade(self, digest: str, proof: bytes) -> bytes | None:
         """Return the proof with a block that a calendar added; None without one, or if it had one already.
@@ -79,47 +79,47 @@ class OpenTimestamps:
         the library's known ones are contacted, whatever the proof names.
         """
         detached, calendar = _read(digest, proof), _library("calendar")
-        if _blocks(detached):
+        if _merkle_roots(detached):
             return None
-        failures, answered = [], False
-        for stamp, url in list(_pending(detached.timestamp)):
+        failures, has_answer = [], False
+        for stamp, url in list(_pending_stamps(detached.timestamp)):
             try:
                 if url not in self.calendars and url not in calendar.DEFAULT_CALENDAR_WHITELIST:
                     raise ValueError("not a calendar that is known here; name it with --calendar")
-                stamp.merge(calendar.RemoteCalendar(url).get_timestamp(stamp.msg, timeout=SECONDS))
-                answered = True
+                stamp.merge(calendar.RemoteCalendar(url).get_timestamp(stamp.msg, timeout=TIMEOUT))
+                has_answer = True
             except calendar.CommitmentNotFoundError:  # the calendar has no block for the digest yet
-                answered = True
-            except Exception as problem:
-                failures.append(f"{url}: {problem}")
-        if not answered:
+                has_answer = True
+            except Exception as error:
+                failures.append(f"{url}: {error}")
+        if not has_answer:
             raise Unproven(f"no calendar answers; {'; '.join(failures)}")
-        return _written(detached) if _blocks(detached) else None
+        return _to_bytes(detached) if _merkle_roots(detached) else None
 
-    def verify(self, digest: str, proof: bytes) -> Vouched:
-        block = self.block(digest, proof)
-        return Vouched(f"block {block.height}", block.time, block.height)
+    def verify(self, digest: str, proof: bytes) -> Attestation:
+        block = self.find_block(digest, proof)
+        return Attestation(f"block {block.height}", block.time, block.height)
 
-    def block(self, digest: str, proof: bytes) -> Block:
+    def find_block(self, digest: str, proof: bytes) -> Block:
         """Return the earliest block that the proof names.
 
         Raises Unproven while there is none or its header is missing, Tampered when header and proof
         contradict each other.
         """
         detached = _read(digest, proof)
-        blocks = _blocks(detached)
+        blocks = _merkle_roots(detached)
         if not blocks:
-            where = ", ".join(sorted({url for _, url in _pending(detached.timestamp)})) or "no calendar"
-            raise Unproven(f"pending at {where}; after some hours: kv-prereg anchor FOLDER --upgrade")
+            calendars = ", ".join(sorted({url for _, url in _pending_stamps(detached.timestamp)})) or "no calendar"
+            raise Unproven(f"pending at {calendars}; after some hours: kv-prereg anchor FOLDER --upgrade")
         height = min(blocks)
         name = f"{height}.hex"
-        path = next((folder / name for folder in self.headers if files.there(folder / name)), None)
+        path = next((folder / name for folder in self.headers if files.exists(folder / name)), None)
         if path is None:
             raise Unproven(f"names block {height}; put its header into {FOLDER}/{HEADERS}/{name}")
-        header = bitcoin.header(files.read(path, MOST_OF_A_HEADER).decode(errors="replace"), name)
+        header = bitcoin.parse_header(files.read(path, MAX_HEADER_BYTES).decode(errors="replace"), name)
         if blocks[height] != {header.merkle_root}:
             raise Tampered(f"block {height} has another merkle root than the proof leads to")
-        if not header.as_hard_as(self.floor):
+        if not header.has_difficulty(self.min_difficulty):
             raise Unproven(f"{name} took less work than any block of Bitcoin since 2023; it is not believed")
         time = datetime.fromtimestamp(header.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return Block(height, header.hash, time)
@@ -129,9 +129,7 @@ def _library(part: str) -> Any:
     try:
         return import_module(f"opentimestamps.{part}")
     except ImportError:
-        raise Unproven(
-            "the library opentimestamps is not installed here: pip install 'kv-prereg[anchor]'"
-        ) from None
+        raise Unproven("the library opentimestamps is not installed here: pip install 'kv-prereg[anchor]'") from None
 
 
 def _read(digest: str, proof: bytes) -> Any:
@@ -139,20 +137,20 @@ def _read(digest: str, proof: bytes) -> Any:
     core, op, serialize = _library("core.timestamp"), _library("core.op"), _library("core.serialize")
     try:
         detached = core.DetachedTimestampFile.deserialize(serialize.BytesDeserializationContext(proof))
-    except Exception as problem:  # any error from malformed bytes
-        raise Tampered(f"not an OpenTimestamps proof: {problem}") from None
+    except Exception as error:  # any error from malformed bytes
+        raise Tampered(f"not an OpenTimestamps proof: {error}") from None
     if not isinstance(detached.file_hash_op, op.OpSHA256) or detached.file_digest.hex() != digest:
         raise Tampered(f"a proof of {detached.file_digest.hex()}, not of this document")
     return detached
 
 
-def _written(detached: Any) -> bytes:
+def _to_bytes(detached: Any) -> bytes:
     context = _library("core.serialize").BytesSerializationContext()
     detached.serialize(context)
     return bytes(context.getbytes())
 
 
-def _blocks(detached: Any) -> dict[int, set[bytes]]:
+def _merkle_roots(detached: Any) -> dict[int, set[bytes]]:
     """Return the merkle roots that the proof leads to, by block height."""
     messages: dict[int, set[bytes]] = {}
     for message, attestation in detached.timestamp.all_attestations():
@@ -163,10 +161,10 @@ def _blocks(detached: Any) -> dict[int, set[bytes]]:
     return messages
 
 
-def _pending(stamp: Any) -> Iterator[tuple[Any, str]]:
+def _pending_stamps(stamp: Any) -> Iterator[tuple[Any, str]]:
     """Yield every pending timestamp of the proof and the URL of its calendar."""
     for attestation in stamp.attestations:
         if isinstance(attestation, _library("core.notary").PendingAttestation):
             yield stamp, attestation.uri
-    for following in stamp.ops.values():
-        yield from _pending(following)
+    for child in stamp.ops.values():
+        yield from _pending_stamps(child)

@@ -11,13 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, NamedTuple
 
-from protocol.evidence.outside.anchors import Unproven, Vouched
-from protocol.evidence.refusals import Tampered
+from protocol.evidence.external.anchors import Attestation, Unproven
+from protocol.formats.refusals import Tampered
 
 __all__ = ["Authority"]
 
-SECONDS = 60  # for one answer of the authority, or one run of openssl
-LARGEST = 1 << 20  # of an answer; a time stamp with its certificates has some thousands
+TIMEOUT = 60  # for one answer of the authority, or one run of openssl
+MAX_ANSWER_BYTES = 1 << 20  # of an answer; a time stamp with its certificates has some thousands
 
 
 class _Stamp(NamedTuple):
@@ -40,14 +40,14 @@ class Authority:
             raise Unproven("name an authority, http:// or https://, with --tsa URL")
         # No nonce: it guards against replayed answers, but an old answer about this digest proves more.
         query = _openssl("ts", "-query", "-digest", digest, "-sha256", "-cert", "-no_nonce").stdout
-        asked = urllib.request.Request(self.url, query, {"Content-Type": "application/timestamp-query"})
+        request = urllib.request.Request(self.url, query, {"Content-Type": "application/timestamp-query"})
         try:
-            with urllib.request.urlopen(asked, timeout=SECONDS) as answer:
-                return bytes(answer.read(LARGEST))
-        except (OSError, ValueError, http.client.HTTPException) as problem:
-            raise Unproven(f"{self.url} does not answer: {problem}") from None
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+                return bytes(answer.read(MAX_ANSWER_BYTES))
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise Unproven(f"{self.url} does not answer: {error}") from None
 
-    def verify(self, digest: str, proof: bytes) -> Vouched:
+    def verify(self, digest: str, proof: bytes) -> Attestation:
         """Verify a time stamp, whose time is the authority's.
 
         Its certificates have to be valid at that time, not today, since proofs outlive certificates.
@@ -63,12 +63,10 @@ class Authority:
                 raise Tampered(f"a time stamp of {stamp.digest}, not of this document")
             _check_signature(token)
             if self.ca is None:
-                raise Unproven(
-                    "signed by an authority that is not trusted here; name its certificate with --ca"
-                )
+                raise Unproven("signed by an authority that is not trusted here; name its certificate with --ca")
             _check_trust(token, stamp, self.ca)
         time = stamp.time.strftime("%Y-%m-%dT%H:%M:%SZ")
-        return Vouched(time, time, int(stamp.time.timestamp()))
+        return Attestation(time, time, int(stamp.time.timestamp()))
 
 
 def _read(token: Path) -> _Stamp:
@@ -85,20 +83,20 @@ def _read(token: Path) -> _Stamp:
 
 def _check_signature(token: Path) -> None:
     """Raise Tampered unless the token has a valid signature, by anyone."""
-    done = _openssl("cms", "-verify", "-noverify", "-binary", "-inform", "DER", "-in", token)
-    if b"signer certificate not found" in done.stderr:
+    result = _openssl("cms", "-verify", "-noverify", "-binary", "-inform", "DER", "-in", token)
+    if b"signer certificate not found" in result.stderr:
         raise Unproven("does not bring the certificate that signed it")
-    if done.returncode:
+    if result.returncode:
         raise Tampered("the signature is not one of this time stamp")
 
 
 def _check_trust(token: Path, stamp: _Stamp, ca: Path) -> None:
     seconds = str(int(stamp.time.timestamp()))
-    signed = ("ts", "-verify", "-digest", stamp.digest, "-token_in", "-in", token)
-    done = _openssl(*signed, "-CAfile", ca, "-attime", seconds)
-    if done.returncode == 0:
+    command = ("ts", "-verify", "-digest", stamp.digest, "-token_in", "-in", token)
+    result = _openssl(*command, "-CAfile", ca, "-attime", seconds)
+    if result.returncode == 0:
         return
-    output = done.stdout + done.stderr
+    output = result.stdout + result.stderr
     if b"Verification: FAILED" not in output or b"Error loading file" in output:
         raise Unproven(f"openssl finds no certificate in {ca}, or is too old to check a time stamp")
     if b"certificate verify error" in output:
@@ -109,17 +107,17 @@ def _check_trust(token: Path, stamp: _Stamp, ca: Path) -> None:
 def _openssl(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
     settings = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["openssl", *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             env=settings,
-            timeout=SECONDS,
+            timeout=TIMEOUT,
         )
     except FileNotFoundError:
         raise Unproven("openssl is not installed here, and checks time stamps") from None
     except subprocess.TimeoutExpired:
-        raise Unproven(f"openssl did not end within {SECONDS} s") from None
-    if done.returncode < 0:
-        raise Unproven(f"openssl was ended by the signal {-done.returncode}; run the same command again")
-    return done
+        raise Unproven(f"openssl did not end within {TIMEOUT} s") from None
+    if result.returncode < 0:
+        raise Unproven(f"openssl was ended by the signal {-result.returncode}; run the same command again")
+    return result

@@ -3,7 +3,7 @@
     made_up_anatomy.written(folder, rng, planted=("key_norm", 1), strength=2.0)
 
 writes FOLDER/lock.json (what reading an anatomy needs of it), anatomy/traces.jsonl, chained, and its side
-files. Labels and signals are those of `analysis.anatomy.simulated`; what arms keep follows their skill, and
+files. Labels and signals are those of `analysis.anatomy.simulated_traces`; what arms keep follows their skill, and
 answers follow what they keep where `helps` is not 0.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.anatomy.simulated import Nature, made_up
+from analysis.anatomy.simulated_traces import TraceSettings, simulate_trace
 
 LAYERS = 2
 PER_LAYER = ("hidden_change", "key_norm", "attention_received")
@@ -90,7 +90,7 @@ def written(
     *,
     planted: tuple[str, int | None] | None = None,
     strength: float = 2.0,
-    nature: Nature = Nature(tokens=128, window=16, stride=8),  # noqa: B008
+    nature: TraceSettings = TraceSettings(tokens=128, window=16, stride=8),  # noqa: B008
     problems: int = 24,
     models: Sequence[str] = ("tiny",),
     tasks: Sequence[str] = ("chain",),
@@ -140,7 +140,7 @@ def packed(table: np.ndarray) -> bytes:
 
 def _traced(
     rng: np.random.Generator,
-    nature: Nature,
+    nature: TraceSettings,
     trends: np.ndarray,
     planted: tuple[str, int | None] | None,
     strength: float,
@@ -152,7 +152,7 @@ def _traced(
         wrong = {"grade": "wrong"} if state == "wrong" else {}
         return {"state": state, "reason": f"made up as {state}", **answer, **wrong}, None
     knows = np.array([signal == planted for signal in SIGNALS])
-    made = made_up(nature._replace(strength=strength), trends, knows, rng)
+    made = simulate_trace(nature._replace(strength=strength), trends, knows, rng)
     n, start = PROMPT + nature.tokens, PROMPT
     if state == "unmoved":
         made = made._replace(
@@ -176,9 +176,7 @@ def _traced(
             kept.append({"arm": arm, "budget": str(budget), "slots": budget, **grade, "needed": None})
             rows.append(np.concatenate([np.zeros(start), share]))
     side = packed(np.concatenate([signals, np.array(rows)]).astype("<f4"))
-    one = [
-        [start + a, start + b, "4" if not c else "5", "wrong" if c else "correct"] for a, b, c in made.windows
-    ]
+    one = [[start + a, start + b, "4" if not c else "5", "wrong" if c else "correct"] for a, b, c in made.windows]
     body = {
         "state": state,
         "reason": "",

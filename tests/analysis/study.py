@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.studies import statements
+from analysis.judgement import statements
 
 Lane = tuple[str, str, str, str, int, str]  # model, task, budget, arm, seed, problem
 
@@ -72,9 +72,7 @@ def write(
     registration = hashlib.sha256(written).hexdigest()
     lanes = [(cell, problem) for cell in grid for problem in ids]
     changes = [(cell, problem, record((*cell, problem))) for cell, problem in lanes]
-    append(
-        folder, *(ordinary(registration, *lane) | change for *lane, change in changes if change is not None)
-    )
+    append(folder, *(ordinary(registration, *lane) | change for *lane, change in changes if change is not None))
     return folder
 
 

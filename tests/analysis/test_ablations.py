@@ -9,11 +9,11 @@ import study
 from statsmodels.stats.power import zt_ind_solve_power
 
 from analysis import ablations, judge
-from analysis.ablations import Claim, audit, outcome
-from analysis.output.structure import differing
+from analysis.ablations import Claim, claim_outcome, judge_claims
+from analysis.judgement.study_files import RecordError
 from analysis.stats.comparison import Comparison
-from analysis.stats.sample_size import needed
-from analysis.studies.study_files import RecordError
+from analysis.stats.sample_size import problems_needed
+from protocol.formats.settings_difference import differing_settings
 
 SHIPPED = Path(__file__).resolve().parents[2] / "registrations"
 
@@ -30,9 +30,7 @@ DIVERSE = {"selection": "policies.selection.Diverse()", "selection.weight": "0.5
 
 def content(*arms, claims=None, alpha="0.05", **decision):
     """`crystal` against these arms, one seed, one cell; level is alpha over the number of claims."""
-    written = study.content(
-        subject="crystal", against=list(arms), alpha=alpha, method="sign-flip", **decision
-    )
+    written = study.content(subject="crystal", against=list(arms), alpha=alpha, method="sign-flip", **decision)
     written["arms"] = {name: {"policy": name} for name in ("full", "crystal", *arms)}
     written["seeds"] = [0]
     return written | ({} if claims is None else {"claims": claims})
@@ -64,12 +62,12 @@ def claim(says, margin=None):
 
 
 def test_a_replaced_part_is_one_difference_with_its_settings():
-    found = differing(TREE | DIVERSE, TREE)
+    found = differing_settings(TREE | DIVERSE, TREE)
     assert found == {"selection": ("TopK()", "Diverse(weight=0.5)")}
 
 
 def test_a_changed_setting_is_named_by_its_path():
-    assert differing(TREE | {"scoring.impact.rarity": "'none'"}, TREE) == {
+    assert differing_settings(TREE | {"scoring.impact.rarity": "'none'"}, TREE) == {
         "scoring.impact.rarity": ("'logarithmic'", "'none'")
     }
 
@@ -77,12 +75,12 @@ def test_a_changed_setting_is_named_by_its_path():
 def test_a_part_that_one_policy_lacks_is_told():
     less = {path: text for path, text in TREE.items() if not path.startswith("scoring.impact")}
     whole = "Impact(rarity='logarithmic')"
-    assert differing(less, TREE) == {"scoring.impact": (whole, None)}
-    assert differing(TREE, less) == {"scoring.impact": (None, whole)}
+    assert differing_settings(less, TREE) == {"scoring.impact": (whole, None)}
+    assert differing_settings(TREE, less) == {"scoring.impact": (None, whole)}
 
 
 def test_equal_policies_do_not_differ():
-    assert differing(TREE, dict(TREE)) == {}
+    assert differing_settings(TREE, dict(TREE)) == {}
 
 
 def test_an_ablation_differs_from_the_subject_in_one_component(tmp_path):
@@ -94,7 +92,7 @@ def test_an_ablation_differs_from_the_subject_in_one_component(tmp_path):
         "twin": TREE,
     }
     arms = content("plain", "other", "twin")
-    found = audit(finished(tmp_path / "s", arms, 10, right(crystal=range(3)), policies=policies))
+    found = judge_claims(finished(tmp_path / "s", arms, 10, right(crystal=range(3)), policies=policies))
     assert [one["arm"] for one in found["claims"]] == ["plain"]
     assert found["claims"][0]["structure"].keys() == {"scoring.impact.rarity", "scoring.max_trunk"}
     assert found["others"] == ["other", "twin"]
@@ -103,7 +101,7 @@ def test_an_ablation_differs_from_the_subject_in_one_component(tmp_path):
 
 def test_a_lock_without_settings_says_so_and_names_tell_the_ablations(tmp_path):
     arms = content("crystal-still", "crystal_x", "crystalline", "h2o")
-    found = audit(finished(tmp_path / "s", arms, 10, right(crystal=range(3))))
+    found = judge_claims(finished(tmp_path / "s", arms, 10, right(crystal=range(3))))
     assert found["structure"] == "the lock of this study does not hold it"
     assert [one["arm"] for one in found["claims"]] == ["crystal-still", "crystal_x"]
     assert found["claims"][0]["structure"] is None
@@ -117,7 +115,7 @@ def test_a_swept_subject_is_the_winner(tmp_path):
     folder = study.write(tmp_path / "s", written, 10, lambda lane: {}, policies=policies)
     judged = {"verdict": "INCONCLUSIVE", "selected": {"arm": "high", "policy": "high"}}
     (folder / "verdict.json").write_bytes(study.canonical({"judged": judged}) + b"\n")
-    (row,) = [one for one in audit(folder)["claims"] if one["arm"] == "base"]
+    (row,) = [one for one in judge_claims(folder)["claims"] if one["arm"] == "base"]
     assert row["structure"] == {"selection": {"parent": "Diverse(weight=0.5)", "arm": "TopK()"}}
 
 
@@ -137,7 +135,7 @@ def test_a_swept_subject_is_the_winner(tmp_path):
     ],
 )
 def test_a_claim_of_a_sign_is_supported_by_p_and_contradicted_by_the_interval(says, p, low, high, expected):
-    assert outcome(claim(says), p, 0.01, Comparison((low + high) / 2, low, high, 0.5)) == expected
+    assert claim_outcome(claim(says), p, 0.01, Comparison((low + high) / 2, low, high, 0.5)) == expected
 
 
 @pytest.mark.parametrize(
@@ -152,7 +150,7 @@ def test_a_claim_of_a_sign_is_supported_by_p_and_contradicted_by_the_interval(sa
 )
 def test_a_claim_of_equality_is_contradicted_beyond_the_margin(p, two_sided, expected):
     mean = sum(two_sided) / 2
-    assert outcome(claim("same", 0.05), p, 0.01, Comparison(mean, *two_sided, 0.5)) == expected
+    assert claim_outcome(claim("same", 0.05), p, 0.01, Comparison(mean, *two_sided, 0.5)) == expected
 
 
 def two_tasks(folder, claims, solved, **decision):
@@ -163,7 +161,7 @@ def two_tasks(folder, claims, solved, **decision):
     def change(lane):
         return {"grade": "correct"} if int(lane[5][1:]) in solved.get((lane[1], lane[3]), ()) else {}
 
-    return audit(finished(folder / "s", written, 12, change))
+    return judge_claims(finished(folder / "s", written, 12, change))
 
 
 def test_the_claims_are_a_family_and_the_cells_of_a_claim_are_not(tmp_path):
@@ -200,10 +198,8 @@ def test_one_cell_contradicts_only_at_the_level_of_all_contrasts(tmp_path, gaine
 def test_losses_that_the_exact_test_finds_support_the_implied_claim(tmp_path):
     # 40 problems: crystal-a loses ten and gains none, crystal-b gains ten, crystal-c one each way. Ten of ten
     # have p = 2 / 2^10 = 0.00195; three contrasts, so 0.00586 corrected.
-    changes = right(
-        crystal=range(10, 30), crystal_a=range(20, 30), crystal_b=range(40), crystal_c=range(11, 31)
-    )
-    found = audit(finished(tmp_path / "s", content("crystal-a", "crystal-b", "crystal-c"), 40, changes))
+    changes = right(crystal=range(10, 30), crystal_a=range(20, 30), crystal_b=range(40), crystal_c=range(11, 31))
+    found = judge_claims(finished(tmp_path / "s", content("crystal-a", "crystal-b", "crystal-c"), 40, changes))
     by_arm = {one["arm"]: one for one in found["claims"]}
     assert found["claims_are"] == "implied"
     assert [by_arm[f"crystal-{x}"]["outcome"] for x in "abc"] == ["supported", "contradicted", "undecided"]
@@ -227,7 +223,7 @@ def test_one_contradicted_cell_contradicts_and_one_undecided_leaves_open(tmp_pat
         }
         return {"grade": "correct"} if int(lane[5][1:]) < solved.get((lane[1], lane[3]), 0) else {}
 
-    found = audit(finished(tmp_path / "s", written, 40, change))
+    found = judge_claims(finished(tmp_path / "s", written, 40, change))
     by_arm = {one["arm"]: one for one in found["claims"]}
     assert [cell.outcome for cell in by_arm["crystal-a"]["cells"]] == ["supported", "contradicted"]
     assert by_arm["crystal-a"]["outcome"] == "contradicted"
@@ -240,7 +236,7 @@ def test_unmatched_memory_leaves_a_claim_undecided(tmp_path):
         solved = lane[3] == "crystal" and int(lane[5][1:]) < 20
         return {"grade": "correct"} if solved else {"cache": study.cache(250.0)} if "-" in lane[3] else {}
 
-    (row,) = audit(finished(tmp_path / "s", content("crystal-a"), 40, change))["claims"]
+    (row,) = judge_claims(finished(tmp_path / "s", content("crystal-a"), 40, change))["claims"]
     assert (row["outcome"], row["needs"], row["why"]) == ("undecided", None, "memory did not match")
 
 
@@ -253,7 +249,7 @@ def test_a_parent_that_holds_a_little_more_is_charged_for_it(tmp_path):
 
     def found(name, **given):
         folder = finished(tmp_path / name, content("crystal-a"), 300, partial(change, **given))
-        return audit(folder)["claims"][0]
+        return judge_claims(folder)["claims"][0]
 
     assert found("equal", slots=256.0)["outcome"] == "supported"
     assert found("bought")["outcome"] == "undecided"
@@ -268,12 +264,12 @@ def test_a_lane_without_a_grade_leaves_a_claim_undecided(tmp_path):
             return study.FAILED
         return {"grade": "correct"} if lane[3] == "crystal" else {}
 
-    (row,) = audit(finished(tmp_path / "s", content("crystal-a"), 40, change))["claims"]
+    (row,) = judge_claims(finished(tmp_path / "s", content("crystal-a"), 40, change))["claims"]
     assert (row["outcome"], row["why"]) == ("undecided", "lanes without a grade")
 
 
 def test_one_problem_decides_nothing(tmp_path):
-    (row,) = audit(finished(tmp_path / "s", content("crystal-a"), 1, right()))["claims"]
+    (row,) = judge_claims(finished(tmp_path / "s", content("crystal-a"), 1, right()))["claims"]
     assert (row["outcome"], row["why"], row["cells"][0].effect) == ("undecided", "too few problems", None)
 
 
@@ -287,7 +283,7 @@ def test_registered_claims_replace_the_implied_one(tmp_path):
     }
     written = content("h2o", "snapkv", claims=claims)
     changes = right(crystal=range(30), h2o=range(15))
-    found = audit(finished(tmp_path / "s", written, 40, changes))
+    found = judge_claims(finished(tmp_path / "s", written, 40, changes))
     assert found["claims_are"] == "registered"
     assert [(one["name"], one["parent"], one["outcome"]) for one in found["claims"]] == [
         ("parts-help", "crystal", "supported"),
@@ -301,7 +297,7 @@ def test_equality_without_any_difference_follows_the_rule_of_three(tmp_path, pro
     # that below a tenth: 0.9^29 = 0.0471, 0.9^28 = 0.0523.
     claims = {"lossless": {"arm": "h2o", "says": "same", "margin": "0.1"}}
     folder = finished(tmp_path / "s", content("h2o", claims=claims), problems, right())
-    (row,) = audit(folder)["claims"]
+    (row,) = judge_claims(folder)["claims"]
     assert (row["outcome"], row["needs"]) == (expected, needs)
 
 
@@ -316,18 +312,16 @@ def test_equality_without_any_difference_follows_the_rule_of_three(tmp_path, pro
 def test_a_claim_that_says_something_else_is_refused(tmp_path, wrong):
     folder = finished(tmp_path / "s", content("h2o", claims={"odd": wrong}), 10, right())
     with pytest.raises(RecordError, match=r"claims\.odd: says"):
-        audit(folder)
+        judge_claims(folder)
 
 
 # ---------------------------------------------------------------- how many problems
 
 
-@pytest.mark.parametrize(
-    ("mean", "spread", "level"), [(0.05, 0.4, 0.05), (-0.02, 0.3, 0.01), (0.01, 1, 0.004)]
-)
+@pytest.mark.parametrize(("mean", "spread", "level"), [(0.05, 0.4, 0.05), (-0.02, 0.3, 0.01), (0.01, 1, 0.004)])
 def test_problems_for_a_sign_are_those_of_statsmodels(mean, spread, level):
     expected = zt_ind_solve_power(effect_size=abs(mean) / spread, alpha=level, power=0.8, ratio=0)
-    assert needed(mean, spread, level) == math.ceil(expected)
+    assert problems_needed(mean, spread, level) == math.ceil(expected)
 
 
 @pytest.mark.parametrize("mean", [0.0, 0.01, -0.03, 0.049])
@@ -340,17 +334,17 @@ def test_problems_for_equality_have_the_power_and_one_less_does_not(mean):
         estimate = NormalDist(mean, error)
         return estimate.cdf(reach) - estimate.cdf(-reach)
 
-    n = needed(mean, spread, level, margin)
+    n = problems_needed(mean, spread, level, margin)
     assert power(n) >= 0.8 > power(n - 1)
 
 
 def test_problems_for_a_difference_beyond_the_margin_are_those_of_what_lies_beyond():
-    assert needed(0.08, 0.4, 0.05, 0.05) == needed(0.03, 0.4, 0.05)
+    assert problems_needed(0.08, 0.4, 0.05, 0.05) == problems_needed(0.03, 0.4, 0.05)
 
 
 @pytest.mark.parametrize(("mean", "spread", "margin"), [(0, 0.4, None), (0.05, 0.4, 0.05), (0.1, 0, None)])
 def test_no_number_of_problems_is_made_up(mean, spread, margin):
-    assert needed(mean, spread, 0.05, margin) is None
+    assert problems_needed(mean, spread, 0.05, margin) is None
 
 
 # ---------------------------------------------------------------- shipped, and the command
@@ -358,7 +352,7 @@ def test_no_number_of_problems_is_made_up(mean, spread, margin):
 
 def test_a_shipped_study_has_the_numbers_of_its_verdict():
     judged = json.loads((SHIPPED / "crystal-ablations" / "verdict.json").read_bytes())["judged"]
-    found = audit(SHIPPED / "crystal-ablations")
+    found = judge_claims(SHIPPED / "crystal-ablations")
     cells = {(one["arm"], cell.task): cell.effect for one in found["claims"] for cell in one["cells"]}
     assert len(cells) == len(judged["contrasts"]) == found["family"]
     for row in judged["contrasts"]:
@@ -422,9 +416,9 @@ def same(folder, gate, problems=210):
 
 def test_a_claim_where_the_full_cache_cannot_do_the_task_is_undecided(tmp_path):
     # No arm that evicts answers anything: they are the same.
-    (one,) = audit(same(tmp_path / "able", {"accuracy": "0.04", "truncated": "0.5"}))["claims"]
+    (one,) = judge_claims(same(tmp_path / "able", {"accuracy": "0.04", "truncated": "0.5"}))["claims"]
     assert one["outcome"] == "supported"
-    found = audit(same(tmp_path / "unable", {"accuracy": "0.5", "truncated": "0.5"}))
+    found = judge_claims(same(tmp_path / "unable", {"accuracy": "0.5", "truncated": "0.5"}))
     (one,) = found["claims"]
     assert (one["outcome"], one["why"], one["p"]) == ("undecided", "the full cache fails its gate", 1.0)
     assert found["said"].endswith("uninformative: the full cache answers 10 of 210 (gate: 0.50)")
@@ -457,11 +451,11 @@ def test_a_claim_about_scores_in_clusters_is_tested_on_clusters(tmp_path):
 
         return change
 
-    alone = audit(finished(tmp_path / "s", arms, 60, scores(1)))
+    alone = judge_claims(finished(tmp_path / "s", arms, 60, scores(1)))
     ids = [f"p{number:03d}" for number in range(300)]
     named = {problem: f"c{place // 5}" for place, problem in enumerate(ids)}
     items = {task: item | {"clusters": named} for task, item in study.items(arms, ids).items()}
-    copied = audit(finished(tmp_path / "again", arms, 300, scores(5), items=items))
+    copied = judge_claims(finished(tmp_path / "again", arms, 300, scores(5), items=items))
     for one, other in zip(alone["claims"], copied["claims"], strict=True):
         assert other["p"] == pytest.approx(one["p"])
         assert other["outcome"] == one["outcome"]

@@ -9,7 +9,7 @@ import pytest
 import study
 
 from analysis import ablations, judge
-from analysis.ablations import audit
+from analysis.ablations import judge_claims
 
 CELLS = [("needle", "0.25"), ("needle", "0.5"), ("chain", "0.25"), ("chain", "0.5")]
 
@@ -50,7 +50,7 @@ def test_every_cell_of_an_arm_is_held_against_the_one_cell_of_the_full_cache(tmp
     # supports at .025; h2o loses 7, 8, 9 and 7 of the 9, snapkv once 6 (p = .03125).
     solved = lanes(9, h2o=(2, 1, 0, 2), snapkv=(0, 0, 0, 3))
     content = written(against_full("h2o", "snapkv"))
-    found = audit(finished(tmp_path, content, partial(right, solved)))
+    found = judge_claims(finished(tmp_path, content, partial(right, solved)))
     one, two = found["claims"]
     assert (found["claim_alpha"], found["family"]) == (0.025, 8)
     seen = {(cell.task, cell.budget): (cell.effect.p, cell.outcome) for cell in one["cells"]}
@@ -70,8 +70,7 @@ def test_an_arm_that_gains_everywhere_is_better_and_contradicts_that_it_is_worse
     solved = lanes(0, h2o=(10, 10, 10, 10), snapkv=(10, 0, 0, 0))
     claims = against_full("snapkv") | against_full("h2o", says="better")
     by_arm = {
-        one["arm"]: one
-        for one in audit(finished(tmp_path, written(claims), partial(right, solved)))["claims"]
+        one["arm"]: one for one in judge_claims(finished(tmp_path, written(claims), partial(right, solved)))["claims"]
     }
     assert by_arm["h2o"]["outcome"] == "supported"
     assert by_arm["snapkv"]["outcome"] == "contradicted"
@@ -81,7 +80,7 @@ def test_an_arm_that_gains_everywhere_is_better_and_contradicts_that_it_is_worse
 def test_the_same_as_the_full_cache_is_a_margin(tmp_path, problems, expected):
     # No answer differs: 1 - 0.05^(1/60) = 0.049 is below the margin, 1 - 0.05^(1/20) = 0.139 is not.
     claims = against_full("h2o", says="same", margin="0.1")
-    (one,) = audit(finished(tmp_path, written(claims), partial(right, {}), problems))["claims"]
+    (one,) = judge_claims(finished(tmp_path, written(claims), partial(right, {}), problems))["claims"]
     assert one["outcome"] == expected
 
 
@@ -95,7 +94,7 @@ def test_an_arm_that_does_not_hold_less_is_undecided(tmp_path, slots, outcome):
         held = {"cache": study.cache(slots)} if lane[1:4] == ("chain", "0.5", "h2o") else {}
         return held | right(lanes(12), lane)
 
-    (one,) = audit(finished(tmp_path, written(against_full("h2o")), change))["claims"]
+    (one,) = judge_claims(finished(tmp_path, written(against_full("h2o")), change))["claims"]
     assert [cell.outcome for cell in one["cells"]] == [*["supported"] * 3, outcome]
     assert one["outcome"] == outcome
     if outcome == "undecided":
@@ -108,7 +107,7 @@ def test_a_lane_of_the_full_cache_without_a_grade_opens_every_budget_of_its_task
         failed = lane[1:4] == ("chain", "full", "full") and lane[5] == "p011"
         return study.FAILED if failed else right(lanes(12), lane)
 
-    (one,) = audit(finished(tmp_path, written(against_full("h2o")), change))["claims"]
+    (one,) = judge_claims(finished(tmp_path, written(against_full("h2o")), change))["claims"]
     assert {(cell.task, cell.why) for cell in one["cells"]} == {
         ("needle", ""),
         ("chain", "lanes without a grade"),

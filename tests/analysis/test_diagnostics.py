@@ -8,9 +8,9 @@ import study
 from scipy import stats
 
 from analysis import diagnostics, judge
-from analysis.diagnostics import diagnosed
-from analysis.studies.failure_modes import proxies
-from analysis.studies.study_files import RecordError
+from analysis.diagnostics import diagnose
+from analysis.judgement.failure_modes import proxies
+from analysis.judgement.study_files import RecordError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "registrations"
 
@@ -26,7 +26,7 @@ def content(*against, **decision):
 def modes(folder, content, problems, change, **lock):
     study.write(folder, content, problems, change, **lock)
     (folder / "verdict.json").write_bytes(study.canonical({"judged": judge.judge(folder)}) + b"\n")
-    return diagnosed(folder)["modes"]
+    return diagnose(folder)["modes"]
 
 
 def number(lane):
@@ -58,11 +58,7 @@ def test_a_match_at_the_end_of_the_prefill_alone_is_seen(tmp_path):
 
 def test_arms_that_match_in_the_mean_or_nowhere_do_not_show_that_mode(tmp_path):
     def change(lane):
-        return (
-            {"cache": held(300, 255) if lane[3] == "snapkv" else held(200, 200)}
-            if lane[3] != "crystal"
-            else {}
-        )
+        return {"cache": held(300, 255) if lane[3] == "snapkv" else held(200, 200)} if lane[3] != "crystal" else {}
 
     found = modes(tmp_path / "s", content("snapkv", "h2o"), 10, change)["iso_cache"]
     assert found.verdict == "not seen"
@@ -237,7 +233,7 @@ def test_hardly_a_wrong_answer_cannot_tell(tmp_path):
 
 
 def test_a_shipped_study_is_read_as_its_verdict_counts_it():
-    found = diagnosed(SHIPPED / "alpha-chain")
+    found = diagnose(SHIPPED / "alpha-chain")
     judged = json.loads((SHIPPED / "alpha-chain" / "verdict.json").read_bytes())["judged"]
     ended = found["modes"]["extraction_collapse"].rows
     assert [row.no_answer for row in ended] == [arm["no_answer"] for arm in judged["arms"]]
@@ -303,4 +299,4 @@ def test_seconds_that_are_no_number_are_refused(tmp_path):
     shard = folder / "records" / "shard-0.jsonl"
     shard.write_bytes(shard.read_bytes().replace(b'"decode_seconds":"0.4"', b'"decode_seconds":"nan"', 1))
     with pytest.raises(RecordError, match=r"shard-0\.jsonl:1: costs\.decode_seconds"):
-        diagnosed(folder)
+        diagnose(folder)

@@ -13,9 +13,9 @@ from scipy import stats
 
 from analysis import judge as judging
 from analysis.judge import judge
-from analysis.output.printed import dumps
+from analysis.judgement.study_files import RecordError, read_study
 from analysis.stats.paired_tests import COMPARE
-from analysis.studies.study_files import RecordError, read
+from protocol.formats.json_text import dumps
 
 RIGHT = {"grade": "correct"}
 # arm -> for each seed the problems that it solves
@@ -213,9 +213,7 @@ def test_a_branch_study_reports_both_guards(tmp_path, loses, letter, symmetric, 
     assert [(one["model"], one["budget"]) for one in judged["contrasts"]] == places
 
 
-@pytest.mark.parametrize(
-    ("problems", "label"), [(199, "screening-grade"), (200, "confirmatory-grade for tiny alone")]
-)
+@pytest.mark.parametrize(("problems", "label"), [(199, "screening-grade"), (200, "confirmatory-grade for tiny alone")])
 def test_below_two_hundred_problems_a_study_is_a_screening(tmp_path, problems, label):
     def record(lane):
         return RIGHT if lane[3] == "crystal" else {}
@@ -458,7 +456,7 @@ def test_an_unknown_treatment_of_missing_lanes_is_refused(tmp_path):
 
 
 def test_the_table_has_one_row_for_every_registered_lane(folder):
-    lanes = read(folder).lanes
+    lanes = read_study(folder).lanes
     assert len(lanes) == 4 * 2 * 12
     assert lanes.groupby(["arm", "seed"]).size().tolist() == [12] * 8
 

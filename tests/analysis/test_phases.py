@@ -9,8 +9,8 @@ import sys
 import pytest
 import studies
 
-from analysis.output import phases
-from analysis.output.phases import At, Display, phase
+from protocol.formats import progress_display
+from protocol.formats.progress_display import Display, Progress, phase
 
 # A shell that runs the tests in the background has their processes ignore Ctrl-C.
 SHOWN = """
@@ -90,7 +90,7 @@ def test_how_far_it_is_comes_at_once_then_every_15_seconds_and_ever_less_often()
     told = Clock()
     own = told.display.begin("decoding")
     for done in range(100):
-        told.display.tell(own, At(f"{done} of 100"))
+        told.display.report(own, Progress(f"{done} of 100"))
         told.pass_by(1)
     assert told.lines[0] == "[0:00] decoding: 0 of 100"
     assert len(told.lines) == 7  # after 0.7 s, then 15 s each: a hundred seconds hold six more
@@ -103,9 +103,9 @@ def test_how_far_it_is_comes_at_once_then_every_15_seconds_and_ever_less_often()
 def test_the_last_that_was_told_is_a_line():
     told = Clock()
     own = told.display.begin("decoding")
-    told.display.tell(own, At("1 of 2"))
+    told.display.report(own, Progress("1 of 2"))
     told.pass_by(10)
-    told.display.tell(own, At("2 of 2"))
+    told.display.report(own, Progress("2 of 2"))
     told.display.end()
     assert told.lines == ["[0:00] decoding: 1 of 2", "[0:10] decoding: 2 of 2"]
 
@@ -120,7 +120,7 @@ def test_a_heading_is_a_line_when_it_is_new_and_lasts_and_not_each_time_it_comes
         ("prefilling", 1),
         ("decoding", 1),
     ):
-        told.display.tell(own, At("x", heading=heading))
+        told.display.report(own, Progress("x", heading=heading))
         told.pass_by(seconds)
     assert [line.partition(" ")[2] for line in told.lines] == ["loading: x", "decoding: x", "prefilling: x"]
 
@@ -128,7 +128,7 @@ def test_a_heading_is_a_line_when_it_is_new_and_lasts_and_not_each_time_it_comes
 def test_the_time_left_goes_down_and_is_not_said_once_it_has_run_out():
     told = Clock(live=True)
     own = told.display.begin("decoding")
-    told.display.tell(own, At("1 of 2", 1, 2, 30.0, " of this task", "where"))
+    told.display.report(own, Progress("1 of 2", 1, 2, 30.0, " of this task", "where"))
     told.pass_by(10)
     assert "decoding: [##########----------] 1 of 2, 20 s left of this task, where" in told.said
     told.pass_by(30)
@@ -157,7 +157,7 @@ def test_a_row_never_wraps_and_what_a_stranger_wrote_is_shown(monkeypatch):
     assert "\x1b" not in row
     assert row == "0:01  loading \\u001"[: len(row)]
     assert len(row) < 20
-    assert phases.cut("漢字漢字", 6) == "漢字"
+    assert progress_display.fit_width("漢字漢字", 6) == "漢字"
 
 
 def test_a_reader_that_has_gone_stops_nobody():
@@ -173,8 +173,8 @@ def test_a_reader_that_has_gone_stops_nobody():
 
 def test_where_nothing_shows_them_phases_are_silent(capsys):
     with phase("hashing") as tell:
-        tell(At("1 of 2"))
-        phases.note("continuing")
+        tell(Progress("1 of 2"))
+        progress_display.note("continuing")
     assert capsys.readouterr() == ("", "")
 
 
@@ -191,7 +191,7 @@ def test_where_nothing_shows_them_phases_are_silent(capsys):
     ],
 )
 def test_an_estimate_is_as_coarse_as_it_is_known(seconds, said):
-    assert phases.lasting(seconds) == said
+    assert progress_display.format_duration(seconds) == said
 
 
 def shown(waiting, after="pass"):

@@ -9,8 +9,8 @@ import pytest
 import study
 
 from analysis import selection
+from analysis.judgement.study_files import RERUN_SUFFIX, RecordError
 from analysis.selection import choose, select
-from analysis.studies.study_files import AGAIN, RecordError
 
 HALF_A_POINT = Fraction(Decimal("0.005"))
 # "Minimal-Intervention KV Retention", Table 3: points by (model, budget), one row a weight.
@@ -96,11 +96,11 @@ def write(folder: Path, change=None) -> Path:
     folder.mkdir()
     (folder / "lock.json").write_bytes(lock + b"\n")
     bodies = []
-    for arm in ("light", "heavy", "base", "base" + AGAIN):
+    for arm in ("light", "heavy", "base", "base" + RERUN_SUFFIX):
         for budget in ("64", "128"):
             for seed in (5, 6):
                 for problem in range(4):
-                    solved = problem in SOLVED[arm.removesuffix(AGAIN), budget]
+                    solved = problem in SOLVED[arm.removesuffix(RERUN_SUFFIX), budget]
                     solved |= (arm, budget, seed, problem) == ("heavy", "128", 6, 3)
                     cell = ["tiny", "needle", budget, arm, seed]
                     body = study.ordinary(study.hashlib.sha256(lock).hexdigest(), cell, f"p{problem}")
@@ -131,9 +131,7 @@ def test_the_selection_is_that_counted_by_hand(tmp_path):
     assert found["means"] == {"light": "0.000000", "heavy": "0.187500"}
     assert (found["winner"], found["best"], found["policy"]) == ("heavy", "heavy", "heavy-policy")
     assert {cell["problems"] for cell in found["cells"]} == {4}
-    assert all(
-        float(cell["low"]) <= float(cell["difference"]) <= float(cell["high"]) for cell in found["cells"]
-    )
+    assert all(float(cell["low"]) <= float(cell["difference"]) <= float(cell["high"]) for cell in found["cells"])
     assert found["again"] == {"lanes": 16, "differ": 0}
 
 
@@ -142,7 +140,7 @@ def test_scores_are_selected_by_their_exact_means(tmp_path):
 
     def third(body):
         score = "0.333333" if body["grade"] == "correct" else "0.000000"
-        first = in_cell(body, "base" + AGAIN, "64", 5, "p3")
+        first = in_cell(body, "base" + RERUN_SUFFIX, "64", 5, "p3")
         return body | {"grade": "scored", "score": "0.000001" if first else score}
 
     found = select(write(tmp_path / "study", third))
@@ -160,7 +158,7 @@ def test_scores_are_selected_by_their_exact_means(tmp_path):
 
 def test_the_repeated_baseline_is_counted_and_does_not_decide(tmp_path):
     def other(body):
-        moved = in_cell(body, "base" + AGAIN, "64", 5, "p3")
+        moved = in_cell(body, "base" + RERUN_SUFFIX, "64", 5, "p3")
         return body | {"grade": "correct"} if moved else body
 
     plain, changed = select(write(tmp_path / "plain")), select(write(tmp_path / "changed", other))

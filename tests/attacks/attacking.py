@@ -8,8 +8,8 @@ from typing import Any
 
 import studies
 
-from protocol.evidence.bytes import canonical, documents
-from protocol.evidence.run import ledger, records
+from protocol.evidence import ledger, records
+from protocol.formats import canonical, documents
 
 
 class Repository:
@@ -50,9 +50,7 @@ def caught(study: Path, item: str, words: str) -> None:
     assert any(line.split()[1] == f"{item}:" and words in line for line in found), done.stdout
 
 
-def refused(
-    status: int, words: str, act: str, study: Path, *options: object, tree: Path | None = None
-) -> None:
+def refused(status: int, words: str, act: str, study: Path, *options: object, tree: Path | None = None) -> None:
     """The command ends with `status` and one line that holds `words`, and changes no byte of the folder.
 
     tree: the source tree in which it is typed.
@@ -75,10 +73,10 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 def rewrite_records(study: Path, change: Callable[[list[Any]], None]) -> None:
     """Edit the records and mend every digest in their shard."""
     place = study / records.FOLDERS["confirm"]
-    found = records.read(place)
+    found = records.read_records(place)
     change(found)
     (place / "shard-0.jsonl").unlink()
-    with records.Shard(place) as shard:
+    with records.ShardWriter(place) as shard:
         shard.append([(record["body"], record["costs"]) for record in found])
 
 

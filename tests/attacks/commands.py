@@ -9,7 +9,7 @@ from unittest import mock
 
 import studies
 
-from protocol.evidence.lock import closure
+from protocol.lock import closure
 
 
 class Command(NamedTuple):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import finished_study
 
-from protocol.evidence.run import seal, verdict
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import seal, verdict
+from protocol.evidence.registration import Registration
 
 WRITES = ("write", "fsync", "link", "replace", "ftruncate", "unlink")
 

@@ -9,15 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-Change = Callable[
-    [str, Any], Any
-]  # of the content of a document, a body or a line's body, by the file's name
+Change = Callable[[str, Any], Any]  # of the content of a document, a body or a line's body, by the file's name
 
 
 def canonical(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode(
-        "utf-8", "surrogatepass"
-    )
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 def sha256(data: bytes) -> str:

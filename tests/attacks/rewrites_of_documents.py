@@ -278,9 +278,7 @@ def the_winner_won_by_more(rewrite):
 def a_candidate_was_probed_after_it_was_chosen(rewrite):
     """The selection rests on all that was probed."""
     at = next(at for at, line in enumerate(rewrite.lines) if line["event"] == "selection")
-    rewrite.lines[at + 1 : at + 1] = [
-        {**rewrite.lines[1], "body": {"number": 2, "records": len(rewrite.probed) - 1}}
-    ]
+    rewrite.lines[at + 1 : at + 1] = [{**rewrite.lines[1], "body": {"number": 2, "records": len(rewrite.probed) - 1}}]
     rewrite.probed[-1].costs["attempt"] = 2
 
 

@@ -129,9 +129,9 @@ def the_manifest_in_the_bundle_has_lost_an_id(rewrite):
     found = json.loads(rewrite.member(f"splits/{task}.json"))
     item = rewrite.lock["items"][task]
     gone = item["confirm"].pop()
-    split = manifest.content(task, [name for name, _ in found["ids"] if name != gone], found["source"])
+    split = manifest.build_content(task, [name for name, _ in found["ids"] if name != gone], found["source"])
     item["manifest"] = split["digest"]
-    rewrite.sources[f"splits/{task}.json"] = manifest.canonical(split) + b"\n"
+    rewrite.sources[f"splits/{task}.json"] = manifest.canonical_json(split) + b"\n"
     rewrite.lanes["confirm"] = [one for one in rewrite.confirmed if one.body["problem"] != gone]
 
 
@@ -261,7 +261,7 @@ def before_they_were_locked(*names: str, checks: tuple[str, ...] = ()):
     """The lock lacks these, as code of another day that nobody knows would have left it."""
 
     def edit(rewrite: Rewrite) -> None:
-        for maker in ("protocol/acts/register.py", "protocol/acts/locking/derived.py"):
+        for maker in ("protocol/acts/register.py", "protocol/preflight/lock_content.py"):
             rewrite.sources[maker] = rewrite.member(maker) + b"\n# Another version.\n"
         for name in names:
             del rewrite.lock[name]

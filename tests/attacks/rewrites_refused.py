@@ -182,9 +182,7 @@ def the_weights_are_of_a_file_that_no_model_has(rewrite):
 def no_tokenizer_was_locked(rewrite):
     """The model is what was locked."""
     model, names = next(iter(rewrite.lock["weights"].items()))
-    rewrite.lock["weights"][model] = {
-        name: digest for name, digest in names.items() if "tokenizer" not in name
-    }
+    rewrite.lock["weights"][model] = {name: digest for name, digest in names.items() if "tokenizer" not in name}
 
 
 @named("A1", "registered", "environment: the fields")

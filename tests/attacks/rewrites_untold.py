@@ -113,8 +113,7 @@ def everything_took_half_the_time(rewrite):
     """It is twice as fast."""
     for lane in rewrite.confirmed:
         lane.costs = {
-            name: f"{float(value) / 2:.3f}" if name.endswith("seconds") else value
-            for name, value in lane.costs.items()
+            name: f"{float(value) / 2:.3f}" if name.endswith("seconds") else value for name, value in lane.costs.items()
         }
 
 

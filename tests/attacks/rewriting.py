@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.judge import judge
-from analysis.output.printed import dumps
+from analysis.judgement.study_files import RecordError
 from analysis.selection import select
-from analysis.studies.study_files import RecordError
-from protocol.evidence.bytes import canonical
+from protocol.formats import canonical
+from protocol.formats.json_text import dumps
 
 PLACES = {"probe": "probe", "confirm": "records"}
 
@@ -122,9 +122,7 @@ def written(rewrite: Rewrite, folder: Path) -> Path:
             case "selection" | "claim" | "seal" | "verdict" as name:
                 made = _made(name, rewrite, folder, digests, _head(entries), found)
                 digests[name] = _document(folder / f"{name}.json", made, rewrite)
-                body |= (
-                    {name: digests[name]} if name != "verdict" else {"sha256": _file(folder / "verdict.json")}
-                )
+                body |= {name: digests[name]} if name != "verdict" else {"sha256": _file(folder / "verdict.json")}
         entries.append(_entry(len(entries), line, body, _head(entries)["head"]))
     (folder / "ledger.jsonl").write_bytes(b"".join(canonical.dumps(one) + b"\n" for one in entries))
     for change in rewrite.last:

@@ -14,9 +14,9 @@ import finished_study
 import pytest
 import studies
 
-from protocol.evidence.audit import auditing
-from protocol.evidence.run import records
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import records
+from protocol.evidence.audit import auditor
+from protocol.evidence.registration import Registration
 
 HERE = Path(__file__).resolve().parent
 PATHS = os.pathsep.join(map(str, (studies.ROOT, HERE.parent, HERE)))
@@ -43,10 +43,10 @@ def run(folder: Path, how: str, at: int) -> int:
 
 def completed(folder: Path, undisturbed: str) -> None:
     crashing.finish(folder)
-    found = auditing.audit(Registration(folder))
+    found = auditor.audit(Registration(folder))
     assert {one.status for one in found} <= {"held", "not run", "cannot tell"}, found
     assert Registration(folder).seal.content["outcome"] == undisturbed
-    keys = [records.key(record["body"]) for record in records.read(folder / "records")]
+    keys = [records.body_key(record["body"]) for record in records.read_records(folder / "records")]
     assert len(keys) == len(set(keys)) == len(finished_study.lanes())
 
 
@@ -76,9 +76,7 @@ def test_a_disk_that_is_full_from_some_write_on_is_survived(toy, undisturbed, tm
 def test_a_confirmation_that_is_killed_in_its_locked_tree_seals_the_same_outcome(unconfirmed, history):
     """As it was typed, twice, each time once it has records; then it is let finish."""
     for _ in range(2):
-        studies.kill_when_it_grows(
-            studies.typed("confirm", unconfirmed), unconfirmed / "records" / "shard-0.jsonl"
-        )
+        studies.kill_when_it_grows(studies.typed("confirm", unconfirmed), unconfirmed / "records" / "shard-0.jsonl")
     assert studies.here("confirm", unconfirmed).returncode in (10, 11)
     undisturbed = Registration(history["confirm"] / "registrations" / "study").seal
     assert Registration(unconfirmed).seal.content["outcome"] == undisturbed.content["outcome"]
@@ -104,10 +102,7 @@ def in_a_small_world(mount: str, folder: Path, *command: object) -> subprocess.C
 @pytest.fixture(scope="module")
 def namespaces(tmp_path_factory):
     place = tmp_path_factory.mktemp("mount")
-    if (
-        not shutil.which("unshare")
-        or in_a_small_world(f"mount -t tmpfs none {place}", place, "true").returncode
-    ):
+    if not shutil.which("unshare") or in_a_small_world(f"mount -t tmpfs none {place}", place, "true").returncode:
         pytest.skip("this machine gives tests no mounts of their own")
 
 

@@ -5,8 +5,8 @@ import studies
 from attacking import refused, rewrite, rewrite_records
 
 from protocol.acts import audit
-from protocol.evidence.findings import Finding
-from protocol.evidence.refusals import BadInput
+from protocol.formats.findings import Finding
+from protocol.formats.refusals import BadInput
 
 
 def improve(found):
@@ -20,9 +20,7 @@ def improve(found):
         ("seal", lambda study: rewrite_records(study, improve)),
         (
             "verdict",
-            lambda study: rewrite(
-                study / "verdict.json", lambda one: one["judged"].update(verdict="CONFIRMED")
-            ),
+            lambda study: rewrite(study / "verdict.json", lambda one: one["judged"].update(verdict="CONFIRMED")),
         ),
         ("records", lambda study: (study / "records" / "better.jsonl").write_bytes(b"")),
         ("grid", lambda study: (study / "records" / "shard-0.jsonl").write_bytes(b"")),
@@ -42,7 +40,7 @@ def begun(monkeypatch):
     def begin(parent):
         raise BadInput(f"{parent.folder.name} is begun")
 
-    monkeypatch.setattr(act, "begun", begin)
+    monkeypatch.setattr(act, "start_child", begin)
 
 
 def test_an_honest_study_is(study, begun):
@@ -52,7 +50,7 @@ def test_an_honest_study_is(study, begun):
 
 def test_what_cannot_be_told_of_the_parent_is_said_and_stops_nobody(study, begun, monkeypatch):
     found = [Finding("judgement", "cannot tell", "another scipy"), Finding("anchors", "not run", "")]
-    monkeypatch.setattr(audit, "audit", lambda *_: audit.Audited(found, [], "REFUTED", "REFUTED"))
+    monkeypatch.setattr(audit, "audit", lambda *_: audit.AuditResult(found, [], "REFUTED", "REFUTED"))
     done = studies.here("replicate", study)
     told, refusal = done.stderr.splitlines()
     assert told == f"{study}: judgement could not be told; going on"

@@ -7,8 +7,8 @@ from unittest import mock
 import pytest
 from attacking import findings, refused, rewrite
 
-from protocol.locked import drift
 from protocol.models import sources as models
+from protocol.workspace import drift
 
 
 def test_the_protocol_gets_an_easier_rule(unconfirmed):
@@ -18,9 +18,7 @@ def test_the_protocol_gets_an_easier_rule(unconfirmed):
 
 
 def test_the_lock_gets_the_easier_rule_too(unconfirmed):
-    rewrite(
-        unconfirmed / "lock.json", lambda lock: lock["protocol"]["content"]["decision"].update(alpha="0.2")
-    )
+    rewrite(unconfirmed / "lock.json", lambda lock: lock["protocol"]["content"]["decision"].update(alpha="0.2"))
     says = "lock.json: protocol.content.decision.alpha: '0.2', it has to be '0.05'"
     refused(3, says, "confirm", unconfirmed)
 
@@ -78,12 +76,12 @@ def swapped(monkeypatch, tmp_path):
     """swapped(path, data): the model has another file in the place of `path`, for this test alone: the model
     itself is that of all tests, which run beside this one.
     """
-    files = models.files
+    files = models.model_files
 
     def swap(path: Path, data: bytes) -> None:
         other = tmp_path / path.name
         other.write_bytes(data)
-        monkeypatch.setattr(models, "files", lambda *of: files(*of) | {path.name: other})
+        monkeypatch.setattr(models, "model_files", lambda *of: files(*of) | {path.name: other})
 
     return swap
 
@@ -97,9 +95,7 @@ def test_the_weights_are_swapped(unconfirmed, tiny_model, swapped):
 
 def test_the_chat_template_is_swapped(unconfirmed, tiny_model, swapped):
     path = next(
-        path
-        for path in tiny_model.iterdir()
-        if b"im_start" in path.read_bytes() and path.suffix != ".safetensors"
+        path for path in tiny_model.iterdir() if b"im_start" in path.read_bytes() and path.suffix != ".safetensors"
     )
     swapped(path, path.read_bytes() + b" ")
     refused(3, f"{path.name}: changed", "confirm", unconfirmed)

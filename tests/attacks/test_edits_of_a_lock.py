@@ -14,16 +14,16 @@ import pytest
 import studies
 from attacking import Repository, refused, rewrite, rewrite_ledger
 
-from protocol.acts.again import lock_again
-from protocol.acts.locking import frozen, opened_before, unedited
-from protocol.evidence.bytes import documents, fields
-from protocol.evidence.findings import CannotTell
-from protocol.evidence.lock import bundle, closure, lock
-from protocol.evidence.refusals import Refusal, Tampered
-from protocol.evidence.run import ledger
-from protocol.evidence.run.registration import Registration
-from protocol.locked.study import Study, open_study, refuse_drift
+from protocol.evidence import ledger
+from protocol.evidence.registration import Registration
+from protocol.formats import documents, fields
+from protocol.formats.findings import CannotTell
+from protocol.formats.refusals import Refusal, Tampered
+from protocol.lock import bundle, closure, frozen_problems, lock, previously_opened
 from protocol.models import sources
+from protocol.preflight import verify_before_claim
+from protocol.recompute import verify_lock
+from protocol.workspace.study import Study, open_study, refuse_drift
 
 MOMENT = {
     "name": "a folder may be renamed or copied after it was locked",
@@ -54,8 +54,8 @@ def study(registered, tmp_path_factory, same_environment) -> Iterator[Study]:
     """The registered study, with what is simulated known."""
     folder = shutil.copytree(registered, tmp_path_factory.mktemp("registrations") / "study")
     with studies.remembering("confirm"):
-        opened = open_study(Registration(folder), sources.home())
-        unedited.refuse_edited(opened)
+        opened = open_study(Registration(folder), sources.cache_home())
+        verify_before_claim.refuse_edited_lock(opened)
         yield opened
 
 
@@ -63,10 +63,10 @@ def study(registered, tmp_path_factory, same_environment) -> Iterator[Study]:
 def read_once(study, monkeypatch):
     """What no edit changes is not read again for each of hundreds."""
     members = bundle.read(study.registration.bundle, study.lock.content["sources"])
-    items = frozen.items(study.planned)
+    items = frozen_problems.freeze_items(study.planned)
     monkeypatch.setattr(bundle, "read", lambda archive, names: {name: members[name] for name in names})
-    monkeypatch.setattr(frozen, "items", lambda protocol: copy.deepcopy(items))
-    monkeypatch.setattr(opened_before, "claimed", lambda folder: [])
+    monkeypatch.setattr(frozen_problems, "freeze_items", lambda protocol: copy.deepcopy(items))
+    monkeypatch.setattr(previously_opened, "claimed_registrations", lambda folder: [])
 
 
 def edits(value, at=()) -> Iterator[tuple[tuple[object, ...], object]]:
@@ -105,7 +105,7 @@ def edited(content, path, put):
 def told(check, content, path, put) -> str | None:
     """What `check` says of the edit; None where it says nothing."""
     changed = edited(content, path, put)
-    if wrong := fields.fault(lock.FIELDS, changed, "lock"):
+    if wrong := fields.find_fault(lock.FIELDS, changed, "lock"):
         return wrong
     try:
         check(changed)
@@ -143,9 +143,9 @@ def walk(content, check, known, among, one_of=()) -> tuple[list[str], set[str]]:
 
 def test_confirm_tells_every_edit_that_anything_can_tell(study, read_once):
     def confirming(changed):
-        opened = Study(Registration.of(study.folder, lock.Lock(changed, "0" * 64)), study.planned)
-        lock_again.check(opened.registration)
-        unedited.refuse_edited(opened)
+        opened = Study(Registration.with_lock(study.folder, lock.Lock(changed, "0" * 64)), study.planned)
+        verify_lock.check(opened.registration)
+        verify_before_claim.refuse_edited_lock(opened)
 
     among = study.lock.content.keys() - {"sources", "weights", "environment"}
     untold, used = walk(study.lock.content, confirming, MOMENT, among, {"full", "random", "streaming"})
@@ -166,7 +166,7 @@ def claim_by_hand(folder: Path) -> None:
         "kind": "kv-prereg claim",
         "version": 1,
         "lock": lock.read(folder).digest,
-        "ledger": ledger.head(folder),
+        "ledger": ledger.read_head(folder),
     }
     digest = documents.write(folder / "claim.json", content)
     ledger.append(folder, "claim", {"claim": digest})
@@ -284,10 +284,10 @@ def test_a_protocol_that_is_something_else_is_named(registered, tmp_path):
         "[[": "protocol.toml: is no TOML",
     }.items():
         (folder / "protocol.toml").write_text(text)
-        digest = closure.digest_of(text.encode())
+        digest = closure.sha256_hex(text.encode())
         relock(folder, lambda lock, digest=digest: lock["protocol"].update(sha256=digest))
         with pytest.raises(Tampered, match=re.escape(words)):
-            lock_again.check(Registration(folder))
+            verify_lock.check(Registration(folder))
 
 
 def test_an_earlier_claim_that_the_repository_shows_cannot_be_left_out(registered, confirmed, tmp_path):
@@ -303,18 +303,18 @@ def test_an_earlier_claim_that_the_repository_shows_cannot_be_left_out(registere
     relock(folder, lambda lock: lock.update(git={"commit": commit, "differs": sources}))
     refused(3, "opened: does not list earlier, whose claim is in the commit", "confirm", folder)
     with pytest.raises(Tampered, match="opened: does not list earlier"):
-        lock_again.check(Registration(folder))
+        verify_lock.check(Registration(folder))
     shared = {task: item["confirm"] for task, item in lock.read(folder).content["items"].items()}
     listed = [{"name": "earlier", "lock": lock.read(earlier).digest, "problems": shared}]
     shared["needle-256"] = shared["needle-256"][1:]
     relock(folder, lambda lock: lock.update(opened=listed))
     refused(3, "opened.earlier.needle-256: 11 entries, there have to be 12", "confirm", folder)
     with pytest.raises(Tampered, match="needle-256: 11 entries"):
-        lock_again.check(Registration(folder))
+        verify_lock.check(Registration(folder))
 
 
 def test_a_policy_of_other_settings_is_named_by_the_audit(study):
-    assert "settings of 4 arms" in lock_again.check_policies(study.registration)
+    assert "settings of 4 arms" in verify_lock.check_policies(study.registration)
     held = study.lock.content["policies"]
     assert len(held) == 4
     for path, put in edits({"policies": {"crystal": held["crystal"]}}):
@@ -322,18 +322,18 @@ def test_a_policy_of_other_settings_is_named_by_the_audit(study):
             continue
         changed = edited(study.lock.content, path, put)
         with pytest.raises(Tampered, match="policies"):
-            lock_again.check_policies(Registration.of(study.folder, lock.Lock(changed, "0" * 64)))
+            verify_lock.check_policies(Registration.with_lock(study.folder, lock.Lock(changed, "0" * 64)))
 
 
 @pytest.mark.parametrize("field", ["sources", "weights", "environment"])
 def test_what_drift_compares_is_told_by_drift(study, field, monkeypatch):
-    from protocol.evidence.lock import closure
+    from protocol.lock import closure
 
     now = closure.sources(studies.ROOT)
     monkeypatch.setattr(closure, "sources", lambda root: now)
 
     def drifting(changed):
-        opened = Study(Registration.of(study.folder, lock.Lock(changed, "0" * 64)), study.planned)
+        opened = Study(Registration.with_lock(study.folder, lock.Lock(changed, "0" * 64)), study.planned)
         refuse_drift(opened, with_weights=field == "weights")
 
     content = study.lock.content
@@ -341,7 +341,7 @@ def test_what_drift_compares_is_told_by_drift(study, field, monkeypatch):
     kept = content if field != "sources" else {"sources": some}
     for path, put in edits({field: kept[field]}):
         changed = edited(content, path, put)
-        wrong = fields.fault(lock.FIELDS, changed, "lock")
+        wrong = fields.find_fault(lock.FIELDS, changed, "lock")
         if not wrong:
             with pytest.raises(Refusal, match="since the lock"):
                 drifting(changed)
@@ -351,7 +351,7 @@ def test_what_drift_compares_is_told_by_drift(study, field, monkeypatch):
 
 def test_an_audit_tells_every_edit_that_it_can(study, read_once):
     def auditing(changed):
-        lock_again.check(Registration.of(study.folder, lock.Lock(changed, "0" * 64)))
+        verify_lock.check(Registration.with_lock(study.folder, lock.Lock(changed, "0" * 64)))
 
     among = study.lock.content.keys() - {"sources", "environment", "policies"}
     untold, used = walk(study.lock.content, auditing, AUDIT, among)

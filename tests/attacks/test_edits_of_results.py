@@ -3,7 +3,7 @@
 import pytest
 from attacking import caught, findings, rewrite, rewrite_ledger, rewrite_records
 
-from protocol.evidence.run import records
+from protocol.evidence import records
 
 DOCUMENTS = [
     "protocol.toml",
@@ -45,7 +45,7 @@ def test_the_verdict_is_turned_round(study):
 
 def test_the_verdict_is_turned_round_and_the_ledger_mended(study):
     rewrite(study / "verdict.json", lambda verdict: verdict["judged"].update(verdict="CONFIRMED"))
-    from protocol.evidence.bytes import files
+    from protocol.formats import files
 
     digest = files.sha256(study / "verdict.json")
     rewrite_ledger(study, lambda lines: lines[-1][1].update(sha256=digest))
@@ -130,7 +130,7 @@ def test_two_cells_are_swapped(study):
 
 def test_a_cache_that_is_not_a_number_is_written(study):
     path = study / "records" / "shard-0.jsonl"
-    found = records.read(study / "records")
+    found = records.read_records(study / "records")
     lines = path.read_bytes().splitlines(keepends=True)
     mean = found[0]["body"]["cache"]["mean"].encode()
     lines[0] = lines[0].replace(b'"mean":"' + mean, b'"mean":"nan')

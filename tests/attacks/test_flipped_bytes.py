@@ -8,11 +8,11 @@ import shutil
 import pytest
 import studies
 
-from protocol.acts.again import drawn_again
-from protocol.evidence.audit import auditing, inventory
-from protocol.evidence.findings import Finding
-from protocol.evidence.refusals import Tampered
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.audit import auditor, inventory
+from protocol.evidence.registration import Registration
+from protocol.formats.findings import Finding
+from protocol.formats.refusals import Tampered
+from protocol.recompute import verify_drawings
 
 FLIPS = 20  # a test
 SEEDS = [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 50))]
@@ -29,7 +29,7 @@ def whole(confirmed, tmp_path_factory):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"CONFIRMED\n" * 20)
     again = tmp_path_factory.mktemp("again")
-    return folder, again, drawn_again._drawn(folder, again)
+    return folder, again, verify_drawings._draw(folder, again)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def folder(whole, monkeypatch):
         shutil.copytree(again, to, dirs_exist_ok=True)
         return name
 
-    monkeypatch.setattr(drawn_again, "_drawn", copied)
+    monkeypatch.setattr(verify_drawings, "_draw", copied)
     return original
 
 
@@ -58,9 +58,9 @@ def named(folder, kind, path):
         return path in inventory.check(study)
     if kind == "derived":
         with pytest.raises(Tampered, match=f"^{path}: not what is drawn here"):
-            drawn_again.check(study)
+            verify_drawings.check(study)
         return True
-    return [one for one in auditing.audit(study) if told(one)]
+    return [one for one in auditor.audit(study) if told(one)]
 
 
 def told(one: Finding) -> bool:
@@ -69,17 +69,17 @@ def told(one: Finding) -> bool:
 
 
 def test_nothing_is_said_of_the_honest_folder(folder):
-    kinds = inventory.accounted(Registration(folder))
+    kinds = inventory.classify(Registration(folder))
     unknown = {path for path, kind in kinds.items() if kind == "unknown"}
     assert unknown == {"notes.txt", ".hidden", "figures/mine.svg", "older/"}
-    assert "the same bytes" in drawn_again.check(Registration(folder))
-    assert not [one for one in auditing.audit(Registration(folder)) if told(one)]
+    assert "the same bytes" in verify_drawings.check(Registration(folder))
+    assert not [one for one in auditor.audit(Registration(folder)) if told(one)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_single_byte_is_flipped(folder, seed):
     draw = random.Random(seed)
-    kinds = inventory.accounted(Registration(folder))
+    kinds = inventory.classify(Registration(folder))
     for _ in range(FLIPS):
         path = drawn(folder, draw)
         name = path.relative_to(folder).as_posix()

@@ -26,10 +26,10 @@ from attacking import findings
 from commands import DRAWING, READING, REPLICATE
 from sampled import sampled
 
-from protocol.evidence.bytes import canonical, files, gzipped, shown
-from protocol.evidence.findings import TooLarge
-from protocol.evidence.lock import bundle
-from protocol.evidence.refusals import Tampered
+from protocol.formats import canonical, escape, files, gzip_file
+from protocol.formats.findings import TooLarge
+from protocol.formats.refusals import Tampered
+from protocol.lock import bundle
 
 # What a terminal obeys, by the standard and not by our table of it.
 SENT = {
@@ -69,8 +69,8 @@ def look(folder: Path) -> None:
 
 
 def test_what_reorders_hides_or_commands_is_shown_as_json_would_write_it():
-    assert [one for one in SENT if shown.shown(f"a{one}b") in (f"a{one}b", "ab")] == []
-    assert shown.shown("a\x1b[2J\u202e\U000e0041\ud800 é 中\n") == (
+    assert [one for one in SENT if escape.escape_control(f"a{one}b") in (f"a{one}b", "ab")] == []
+    assert escape.escape_control("a\x1b[2J\u202e\U000e0041\ud800 é 中\n") == (
         "a\\u001b[2J\\u202e\\udb40\\udc41\\ud800 é 中\n"
     )
 
@@ -78,12 +78,12 @@ def test_what_reorders_hides_or_commands_is_shown_as_json_would_write_it():
 def test_json_that_was_shown_reads_as_before():
     value = {"a\x7f": f"{WORSE}é"}
     assert canonical.loads(canonical.dumps(value), "here") == value
-    assert json.loads(shown.shown(json.dumps(value, ensure_ascii=False))) == value
+    assert json.loads(escape.escape_control(json.dumps(value, ensure_ascii=False))) == value
 
 
 def test_a_stream_that_cannot_print_a_letter_gets_its_escape():
     stream = io.TextIOWrapper(io.BytesIO(), "ascii")
-    shown.put("é\x1b", stream)
+    escape.print_escaped("é\x1b", stream)
     assert stream.buffer.getvalue() == b"\\xe9\\u001b\n"
 
 
@@ -180,9 +180,7 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("place", "kind"), sampled(PLACES, ["link", "dangling", "pipe", "socket", "folder"], of=2)
-)
+@pytest.mark.parametrize(("place", "kind"), sampled(PLACES, ["link", "dangling", "pipe", "socket", "folder"], of=2))
 def test_an_audit_names_what_is_no_plain_file_and_does_not_wait_for_it(folder, tmp_path, place, kind):
     if kind == "folder" and "." not in place:
         pytest.skip("that is what it is")
@@ -251,7 +249,7 @@ def test_a_file_without_end_is_refused_by_its_size(tmp_path):
     """One that may be as long as it likes, by what this machine can hold: a larger one can tell."""
     sparse(tmp_path / "huge", 1 << 40)
     with pytest.raises(Tampered, match="has 1099511627776 bytes"):
-        files.read(tmp_path / "huge", files.MOST_OF_A_DOCUMENT)
+        files.read(tmp_path / "huge", files.MAX_DOCUMENT_BYTES)
     with pytest.raises(TooLarge, match="has 1099511627776 bytes, this machine reads"):
         files.read(tmp_path / "huge")
 
@@ -260,15 +258,15 @@ def test_a_compressed_file_is_inflated_up_to_its_bounds(tmp_path):
     path = tmp_path / "side.json.gz"
     packing = zlib.compressobj(9, wbits=31)
     path.write_bytes(packing.compress(bytes(1000)) + packing.flush())
-    assert gzipped.read(path, 1000) == bytes(1000)
+    assert gzip_file.read(path, 1000) == bytes(1000)
     with pytest.raises(Tampered, match="holds over 999 bytes"):
-        gzipped.read(path, 999)
+        gzip_file.read(path, 999)
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(Tampered, match="cut short"):
-        gzipped.read(path)
+        gzip_file.read(path)
     path.write_bytes(b"plain")
     with pytest.raises(Tampered, match="not readable"):
-        gzipped.read(path)
+        gzip_file.read(path)
 
 
 def zipped(path: Path, members: dict[str, bytes], how: int = zipfile.ZIP_STORED) -> None:
@@ -376,9 +374,7 @@ def absurd(folder: Path, seed: int) -> None:
     forging.forge(folder, change)
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 300))]
-)
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 300))])
 def test_a_hundred_absurdities_end_in_one_line_for_each_command(folder, seed):
     absurd(folder, seed)
     look(folder)

@@ -16,14 +16,14 @@ import finished_study
 import pytest
 from finished_study import JUDGED, snapshot
 
-from protocol.acts.again import judged_again
-from protocol.evidence.bytes import canonical
-from protocol.evidence.findings import CannotTell
-from protocol.evidence.lock import bundle, installed_files
-from protocol.evidence.refusals import Tampered
-from protocol.evidence.run.registration import Registration
-from protocol.locked import contained
-from protocol.locked.contained import Limits, Way
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical
+from protocol.formats.findings import CannotTell
+from protocol.formats.refusals import Tampered
+from protocol.lock import bundle, installed_files
+from protocol.recompute import verify_judgement
+from protocol.workspace import sandbox
+from protocol.workspace.sandbox import Limits, Mechanism
 
 LIMITS = Limits(seconds=30, memory=1 << 30, output=1 << 20)
 HURRIED = LIMITS._replace(seconds=1)
@@ -44,9 +44,9 @@ if os.fork() == 0:
 """
 
 
-@pytest.fixture(params=contained.WAYS)
-def way(request) -> Way:
-    if not contained.works(request.param):
+@pytest.fixture(params=sandbox.MECHANISMS)
+def way(request) -> Mechanism:
+    if not sandbox.is_usable(request.param):
         pytest.skip(f"{request.param} does not work here")
     return request.param
 
@@ -71,14 +71,14 @@ def left(mark: str) -> list[str]:
     return lines
 
 
-def judged_by(code: str, tmp_path: Path, way: Way, limits: Limits = LIMITS) -> str:
+def judged_by(code: str, tmp_path: Path, way: Mechanism, limits: Limits = LIMITS) -> str:
     """What the check says of a study that `code` judges; nothing around the study may change."""
     study = tmp_path / "outside" / "study"
     study.parent.mkdir()
     finished_study.finished(study, judge=code, environment=HERE)
     before = snapshot(tmp_path)
     try:
-        return judged_again.check_locked(Registration(study), limits, [way])
+        return verify_judgement.check_locked(Registration(study), limits, [way])
     finally:
         assert snapshot(tmp_path) == before
 
@@ -134,7 +134,7 @@ for place in (own, os.path.dirname(own), "/tmp", "/home", "/etc", "/proc/1", "/r
     finished_study.finished(study, judge=code)
     bundle.extract(study / "sources.zip", Registration(study).lock.content["sources"], tmp_path / "tree")
     command = [sys.executable, "-m", "analysis.judge"]
-    ran = contained.run(command, tmp_path / "tree", limits=LIMITS, ways=[way])
+    ran = sandbox.run(command, tmp_path / "tree", limits=LIMITS, mechanisms=[way])
     assert ran.status == 0
     assert b"tree" in ran.stdout  # which it was given
     for name in (b"words of a key", b"shadow", b"passwd", b"secret", b"environ"):
@@ -266,7 +266,7 @@ def test_one_that_misses_a_package_that_is_here_says_otherwise(tmp_path, way, mo
 
 
 def test_one_that_nothing_can_contain_is_not_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(contained, "works", lambda way: False)
+    monkeypatch.setattr(sandbox, "is_usable", lambda way: False)
     with pytest.raises(CannotTell, match="install bubblewrap"):
         judged_by(AS_WRITTEN, tmp_path, "unshare")
 

@@ -13,13 +13,13 @@ import studies
 from attacking import Repository, findings
 from commands import READING
 
-from protocol.evidence.audit import outcome, standing
-from protocol.evidence.bytes import files
-from protocol.evidence.findings import CannotTell, NotRun, Unfinished
-from protocol.evidence.lock import attributes
-from protocol.evidence.outside import history
-from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.audit import outcome, study_status
+from protocol.evidence.external import git_history
+from protocol.evidence.registration import Registration
+from protocol.formats import files
+from protocol.formats.findings import CannotTell, NotRun, Unfinished
+from protocol.formats.refusals import BadInput, Tampered
+from protocol.lock import git_attributes
 
 AUDIT, STATUS = READING[0], next(one for one in READING if one.module == "protocol.status")
 
@@ -56,7 +56,7 @@ def raising(problem: Exception):
     ids=repr,
 )
 def test_what_this_machine_lacks_cannot_be_told_and_the_remedy_is_said(problem):
-    found = outcome.found("seal", raising(problem))
+    found = outcome.run_check("seal", raising(problem))
     assert found.status == "cannot tell"
     assert any(word in found.detail for word in ("run", "again", "install", "raise"))
 
@@ -77,17 +77,17 @@ def test_what_this_machine_lacks_cannot_be_told_and_the_remedy_is_said(problem):
     ids=repr,
 )
 def test_what_a_damaged_file_provokes_fails_in_one_line(problem):
-    found = outcome.found("seal", raising(problem))
+    found = outcome.run_check("seal", raising(problem))
     assert found.status == "failed"
     assert "\n" not in found.detail
 
 
 def test_the_other_outcomes_stay_what_they_are():
     raised = {NotRun(): "not run", CannotTell("x"): "cannot tell", Unfinished("x"): "unfinished"}
-    assert {outcome.found("a", raising(one)).status: wanted for one, wanted in raised.items()} == {
+    assert {outcome.run_check("a", raising(one)).status: wanted for one, wanted in raised.items()} == {
         wanted: wanted for wanted in raised.values()
     }
-    assert outcome.found("a", lambda: "one\nheld  forged: line") == ("a", "held", "one held forged: line")
+    assert outcome.run_check("a", lambda: "one\nheld  forged: line") == ("a", "held", "one held forged: line")
 
 
 # --- a machine that lacks something
@@ -108,9 +108,7 @@ def test_a_tool_that_is_missing_accuses_nobody(study, monkeypatch):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes rights away from itself, and back")
-@pytest.mark.parametrize(
-    "name", ["seal.json", "ledger.jsonl", "sources.zip", "records/shard-0.jsonl", "records"]
-)
+@pytest.mark.parametrize("name", ["seal.json", "ledger.jsonl", "sources.zip", "records/shard-0.jsonl", "records"])
 def test_a_file_that_may_not_be_read_accuses_nobody(study, name):
     findings(study)  # imports what it needs
     with tempfile.TemporaryDirectory() as own:  # that of pytest is closed to others
@@ -120,7 +118,7 @@ def test_a_file_that_may_not_be_read_accuses_nobody(study, name):
         os.seteuid(65534)
         try:
             found = accused(there)
-            stands = standing.standing(Registration(there))
+            stands = study_status.read_status(Registration(there))
             status = commands.run(AUDIT, there).status
         finally:
             os.seteuid(0)
@@ -143,22 +141,22 @@ def cloned(study: Path, to: Path, *options: str) -> Path:
 @pytest.fixture
 def bare_of_attributes(study) -> Path:
     """As a study that was registered before `register` wrote .gitattributes."""
-    (study / attributes.NAME).unlink()
+    (study / git_attributes.NAME).unlink()
     Repository(study.parent.parent).commit("no attributes")
     return study
 
 
 def test_register_writes_what_keeps_git_from_rewriting_line_endings(study, tmp_path):
-    assert (study / attributes.NAME).read_bytes() == attributes.CONTENT
+    assert (study / git_attributes.NAME).read_bytes() == git_attributes.CONTENT
     there = cloned(study, tmp_path / "clone", "-c", "core.autocrlf=true")
     for name in ("protocol.toml", "lock.json", "ledger.jsonl", "records/shard-0.jsonl"):
         assert (there / name).read_bytes() == (study / name).read_bytes()
 
 
 def test_attributes_that_somebody_wrote_are_left_alone(tmp_path):
-    (tmp_path / attributes.NAME).write_text("* binary\n")
-    attributes.write(tmp_path)
-    assert (tmp_path / attributes.NAME).read_text() == "* binary\n"
+    (tmp_path / git_attributes.NAME).write_text("* binary\n")
+    git_attributes.write(tmp_path)
+    assert (tmp_path / git_attributes.NAME).read_text() == "* binary\n"
 
 
 def test_a_clone_with_other_line_endings_accuses_nobody(bare_of_attributes, tmp_path):
@@ -218,14 +216,12 @@ def test_a_work_tree_a_submodule_and_a_sparse_one_accuse_nobody(study, tmp_path)
     outer = Repository(tmp_path)
     outer.git("init", "--quiet", "outer")
     inner = Repository(tmp_path / "outer")
-    inner.git(
-        "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repository.root), "inner"
-    )
+    inner.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repository.root), "inner")
     assert accused(tmp_path / "outer" / "inner" / "registrations" / "study") == []
     repository.git("config", "core.sparseCheckout", "true")
     shutil.rmtree(study / "probe")  # as it was never checked out
     with pytest.raises(CannotTell, match="sparse-checkout disable"):
-        history.check(Registration(study))
+        git_history.check(Registration(study))
 
 
 def test_a_repository_of_another_owner_accuses_nobody(study):

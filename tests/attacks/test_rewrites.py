@@ -21,11 +21,11 @@ from case import Case, cases
 from sampled import sampled
 
 from protocol.acts import audit
-from protocol.acts.audit import Asked
-from protocol.evidence.findings import Finding
-from protocol.evidence.lock import installed_files
-from protocol.evidence.run.registration import Registration
-from protocol.texts import audited as texts
+from protocol.acts.audit import AuditOptions
+from protocol.evidence.registration import Registration
+from protocol.formats.findings import Finding
+from protocol.lock import installed_files
+from protocol.messages import audit_page as texts
 
 TOLD = ("failed", "cannot tell", "unfinished")
 THREATS = studies.ROOT / "docs" / "threat-model.md"
@@ -56,7 +56,7 @@ def installed_once(monkeypatch):
 
 def audited(folder, asked=None):
     """The findings by item, in a process that has read nothing of it before."""
-    return {one.item: one for one in audit.audit(Registration(folder), (), asked or Asked()).findings}
+    return {one.item: one for one in audit.audit(Registration(folder), (), asked or AuditOptions()).findings}
 
 
 @pytest.mark.parametrize("study", ["plain", "sweep"])
@@ -78,9 +78,7 @@ def test_a_rewrite_is_named(case, opened, tmp_path):
     found = audited(folder)
     told = {item: one for item, one in found.items() if one.status == case.status}
     assert [
-        item
-        for item, one in told.items()
-        if re.fullmatch(case.item, item) and re.search(case.words, one.detail)
+        item for item, one in told.items() if re.fullmatch(case.item, item) and re.search(case.words, one.detail)
     ], {item: one for item, one in found.items() if one.status in ("failed", "cannot tell")}
 
 
@@ -96,7 +94,7 @@ def test_a_lock_that_nobody_signed_fails_where_a_signature_is_asked_for(opened, 
     signers.write_text("somebody@example.org ssh-ed25519 AAAA\n")
     folder = rewriting.written(opened(REWRITES[0]), tmp_path / "study")
     assert audited(folder)["signature"].status == "not run"
-    assert audited(folder, Asked(signers=signers))["signature"].status == "failed"
+    assert audited(folder, AuditOptions(signers=signers))["signature"].status == "failed"
 
 
 def test_what_a_hostile_judge_would_do_was_not_done_and_no_escape_is_sent(opened, tmp_path):
@@ -135,7 +133,7 @@ def test_a_replay_of_one_lane_tells_prompts_that_are_not_those_of_the_problems(n
     rewrite = opened(case)
     case.edit(rewrite)
     folder = rewriting.written(rewrite, tmp_path / "study")
-    found = audited(folder, Asked(replay=1, nonce="cd" * 16))
+    found = audited(folder, AuditOptions(replay=1, nonce="cd" * 16))
     assert found["replay"].status == "failed"
     assert re.search("prompt_tokens: recorded", found["replay"].detail)
 
@@ -151,5 +149,5 @@ def test_excluded_problems_are_counted_and_said_to_be_unproven(opened, tmp_path)
     said = f"That the 8 excluded problems (of {problems}) were too long: --replay looks at each."
     for replayed in (False, True):
         found["replay"] = Finding("replay", "held" if replayed else "not run", "")
-        unproven = texts.unproven(Registration(folder), found.values(), anchored=True)
+        unproven = texts.list_unproven(Registration(folder), found.values(), anchored=True)
         assert (said in unproven) is not replayed

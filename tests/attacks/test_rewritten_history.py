@@ -8,7 +8,7 @@ import subprocess
 import studies
 from attacking import Repository, caught, findings, repository, rewrite_ledger
 
-from protocol.evidence.run import ledger
+from protocol.evidence import ledger
 
 
 def test_the_clock_is_turned_back_a_year(study):

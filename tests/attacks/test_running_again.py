@@ -6,7 +6,7 @@ import pytest
 import studies
 from attacking import caught, refused, repository
 
-from protocol.evidence.run import ledger
+from protocol.evidence import ledger
 
 
 def test_a_finished_study_is_confirmed_again(study):
@@ -18,9 +18,7 @@ def test_a_finished_study_is_locked_again(study):
 
 
 def test_the_claim_of_a_run_that_began_is_removed_before_the_next(unconfirmed):
-    studies.kill_when_it_grows(
-        studies.start("confirm", unconfirmed), unconfirmed / "records" / "shard-0.jsonl"
-    )
+    studies.kill_when_it_grows(studies.start("confirm", unconfirmed), unconfirmed / "records" / "shard-0.jsonl")
     (unconfirmed / "claim.json").unlink()
     refused(3, "claim.json: missing, and the claim was taken before", "confirm", unconfirmed)
 

@@ -21,9 +21,7 @@ def test_contenders_take_turns_and_every_second_round_goes_backwards(capsys):
     def contender(name, seconds):
         return lambda: order.append(name) or seconds.pop(0)
 
-    times = pairs.alternate(
-        {"a": contender("a", [9.0, 2.0, 3.0, 8.0]), "b": contender("b", [9.0, 1.0, 1.0, 2.0])}, 3
-    )
+    times = pairs.alternate({"a": contender("a", [9.0, 2.0, 3.0, 8.0]), "b": contender("b", [9.0, 1.0, 1.0, 2.0])}, 3)
     assert "".join(order) == "abbaabba"
     assert times.seconds == {"a": (2.0, 3.0, 8.0), "b": (1.0, 1.0, 2.0)}, "the first round warms up"
     assert times.ratio("a", "b") == Ratio(3.0, 2.0, 4.0), "by round: 2/1, 3/1, 8/2"

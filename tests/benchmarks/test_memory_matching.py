@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from analysis.stats import equal_memory
-from analysis.stats.equal_memory import Point
+from analysis.stats import memory_charge
+from analysis.stats.memory_charge import CurvePoint
 from benchmarks.memory_forms import FORMS, Layout, Seen
 from benchmarks.memory_matching import CURVES, LAYOUTS, accuracy, simulated
 
@@ -26,14 +26,14 @@ def test_a_curve_passes_its_point_with_its_slope_and_stays_a_share(curve, here, 
 @pytest.mark.parametrize("excess", [0.02, -0.02])
 @pytest.mark.parametrize(("rise", "fall"), [(0.1, 0.05), (0.45, 0.1), (0.1, 0.45), (-0.1, 0.1)])
 def test_what_is_simulated_is_what_the_judge_charges(excess, rise, fall):
-    layout, here = Layout("", 128, 64, 147), Point(128.0, 0.5)
-    curve = [Point(147.0, 0.5 + rise), Point(64.0, 0.5 - fall)]
-    points = equal_memory.charge(128 * (1 + excess), here, curve).points
+    layout, here = Layout("", 128, 64, 147), CurvePoint(128.0, 0.5)
+    curve = [CurvePoint(147.0, 0.5 + rise), CurvePoint(64.0, 0.5 - fall)]
+    points = memory_charge.charge_memory(128 * (1 + excess), here, curve).points
     one = np.ones((1, 1))
     for gain in (0.2, -0.2):
         seen = Seen(gain * one, one, rise * one, one, 0 * one, fall * one, one)
         tested = FORMS[CHOSEN][0](seen, layout, excess).gain[0, 0]
-        assert tested == pytest.approx(gain - equal_memory.null(gain, points))
+        assert tested == pytest.approx(gain - memory_charge.nearest_null(gain, points))
 
 
 def test_more_memory_buys_no_confirmed_where_it_is_charged_and_many_where_it_is_not():

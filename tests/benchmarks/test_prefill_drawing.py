@@ -108,6 +108,4 @@ def test_measurements_that_cannot_be_drawn_are_refused_in_one_line(tmp_path, cap
 
 def test_the_command_prints_the_files_that_it_drew(tmp_path, capsys):
     assert prefill.main([str(written(tmp_path, HELD)), str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        str(tmp_path / name) for name in ("prefill.svg", "prefill.png")
-    ]
+    assert capsys.readouterr().out.splitlines() == [str(tmp_path / name) for name in ("prefill.svg", "prefill.png")]

@@ -10,8 +10,8 @@ import policies
 from benchmarks.embedded import train
 from benchmarks.embedded.vocabulary import tokenizer
 from protocol import engine
-from protocol.evidence.refusals import Drifted
-from protocol.models import stored
+from protocol.formats.refusals import Drifted
+from protocol.models import checksums
 from protocol.models.load import load
 
 WORDS = tokenizer()
@@ -62,7 +62,7 @@ def test_a_tiny_run_leaves_a_folder_that_loads_and_decodes(family, tmp_path, cap
     assert "polish, 0 to go: after 3 updates" in capsys.readouterr().out
     told = json.loads((folder / "training.json").read_text())
     assert (told["recipe"]["family"], told["recipe"]["width"]) == (family, 32)
-    stored.verify(folder, "made", "train again")
+    checksums.verify(folder, "made", "train again")
     model = load(f"path:{folder}", tmp_path)
     assert model.network.config.model_type == family
     prompt = engine.Prompt(tuple(WORDS("<s> ba >de")["input_ids"]), ())
@@ -71,7 +71,7 @@ def test_a_tiny_run_leaves_a_folder_that_loads_and_decodes(family, tmp_path, cap
     assert len(ran.answers[0].outcomes[0].token_ids) <= 3
     (folder / "model.safetensors").write_bytes(b"other")
     with pytest.raises(Drifted, match=r"model\.safetensors"):
-        stored.verify(folder, "made", "train again")
+        checksums.verify(folder, "made", "train again")
 
 
 def test_the_same_recipe_gives_the_same_weights(monkeypatch):

@@ -44,9 +44,7 @@ def test_answers_share_what_the_shipped_ones_do():
     )
     assert across == pytest.approx(expected, abs=0.005)
     cells = np.mean([(own[..., i] * own[..., j] / 9).mean() for i, j in itertools.combinations(range(4), 2)])
-    assert cells == pytest.approx(
-        stats.multivariate_normal.cdf([bound, bound], cov=[[1, 0.5], [0.5, 1]]), abs=0.005
-    )
+    assert cells == pytest.approx(stats.multivariate_normal.cdf([bound, bound], cov=[[1, 0.5], [0.5, 1]]), abs=0.005)
 
 
 @pytest.mark.parametrize("shape", [CHAIN, RETRIEVAL], ids=["chain", "retrieval"])
@@ -72,7 +70,7 @@ def test_students_t_holds_its_level_alone_and_decides_in_the_band(chain):
         assert not far_from(chain[place].alone["t"], 0.05, 4 * STUDIES), place
         for method in ("t", simulated.MAX_T):
             share = validity_tables.either(chain[place].whole[method])
-            low, high = validity.exact(round(share * STUDIES), STUDIES)
+            low, high = validity.clopper_pearson(round(share * STUDIES), STUDIES)
             assert low <= validity_tables.BAND[1], (place, method)
             assert high >= validity_tables.BAND[0], (place, method)
 
@@ -165,7 +163,7 @@ def test_the_scripts_answer_help(script, capsys):
 
 
 def test_simulated_p_values_are_drawn_often_enough():
-    assert power.draws_enough("bootstrap", simulated.DRAWS, validity.ALPHA / RETRIEVAL.family)
+    assert power.has_enough_draws("bootstrap", simulated.DRAWS, validity.ALPHA / RETRIEVAL.family)
 
 
 def test_power_and_the_smallest_effect_are_those_of_simulated_t_tests():
@@ -187,7 +185,7 @@ def test_nothing_can_reject_at_its_level_where_one_problem_in_two_hundred_differ
     assert null_grid.attainable(200, 0.05, 0.05) == 0.05
     # The tests themselves stay below it: what they reject is counted out.
     for method in ("sign-flip", "restricted-likelihood"):
-        found = null_grid.type_one.over_settings(method, 200, 1, [0.05], np.random.default_rng(0))[0][0]
+        found = null_grid.type_one_error.errors_by_setting(method, 200, 1, [0.05], np.random.default_rng(0))[0][0]
         assert found.setting.discordance == 0.005
         assert found.rate <= null_grid.attainable(200, 0.005, 0.05)
 

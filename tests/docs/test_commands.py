@@ -11,17 +11,15 @@ from markdown_pages import commands
 from studies import ROOT
 
 from protocol import command
-from protocol.evidence import refusals
-from protocol.texts.menu import MENU, STATUSES
+from protocol.command.menu import MENU, STATUSES
+from protocol.formats import refusals
 
 PAGE = (ROOT / "docs" / "commands.md").read_text()
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line[:1] == "|"
-]
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line[:1] == "|"]
 # Run by commands, not by people.
 WORKERS = {
-    *("protocol.grading.worker", "protocol.harness.worker", "protocol.locked.first_process"),
-    *("protocol.running.executors.worker", "protocol.running.executors.on_ray"),
+    *("protocol.grading.worker", "protocol.harness.worker", "protocol.workspace.first_process"),
+    *("protocol.run.executors.worker", "protocol.run.executors.ray_launcher"),
 }
 OURS = sorted(name for name in commands() - WORKERS if not name.startswith("benchmarks."))
 SCRIPTS = {path.suffix[1:]: path for path in (ROOT / "protocol/texts/completion").iterdir()}
@@ -76,17 +74,17 @@ def test_every_exit_status_of_a_command_is_explained_as_of_it():
     for name in THERE:
         said = re.search(r"Exit status:.*", module(MENU[name].module).__doc__ or "", re.DOTALL)
         told = re.findall(r"(?<!\w)(\d+) (?=[a-z]|CONF|REF|INC|DEV)", said[0]) if said else []
-        explained = {one.number for one in STATUSES if not one.of or name in one.of}
+        explained = {one.number for one in STATUSES if not one.commands or name in one.commands}
         assert {int(status) for status in told} <= explained, name
 
 
 def test_a_status_is_one_that_the_code_ends_with():
     told = {one.number for one in STATUSES}
     refused = {each.exit_status for each in vars(refusals).values() if hasattr(each, "exit_status")}
-    assert refused | {*command.STATUS.values()} <= told
+    assert refused | {*command.EXIT_STATUS.values()} <= told
     for one in STATUSES:
-        assert {*one.of} <= MENU.keys()
-        for name in one.of:
+        assert {*one.commands} <= MENU.keys()
+        for name in one.commands:
             said = module(MENU[name].module).__doc__ or ""
             assert re.search(rf"\b{one.number}\b|that of the child", said), (one.number, name)
 
@@ -125,8 +123,7 @@ TYPED = {
 def test_bash_completes():
     """One process: a case a line, typed word by word."""
     calls = [
-        f"COMP_WORDS=(kv-prereg {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _shtab_kv_prereg"
-        for typed in TYPED
+        f"COMP_WORDS=(kv-prereg {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _shtab_kv_prereg" for typed in TYPED
     ]
     lines = [f'{call} 2>/dev/null; echo "${{COMPREPLY[*]}}"' for call in calls]
     script = "\n".join([f"source {SCRIPTS['bash']}", *lines])

@@ -84,7 +84,7 @@ view = policies.View(torch.arange(6), 1, 1, frozenset(), 0, {Norms(): (KeyAndVal
 policy = policies.get("small-values", protect=policies.Protect(sinks=1, recent=1))
 print(policy.keep(view, 4).nonzero()[:, 2].tolist(), [*policies.diff(policy, policies.get("knorm"))])
 
-from analysis.hypotheses.declared import DECLARED
+from analysis.hypotheses.policy_hypotheses import DECLARED
 
 assert DECLARED.keys() == set(policies.names())
 """
@@ -119,8 +119,8 @@ import sys
 from pathlib import Path
 
 from analysis.rules import RULES
-from analysis.trial import self_test
-from analysis.trial.simulated_studies import Plan
+from analysis.simulation import self_test
+from analysis.simulation.simulated_studies import Plan
 from protocol.plan import grid, reading
 
 text = Path(sys.argv[1], "protocol.toml").read_text()
@@ -144,7 +144,7 @@ import sys
 from pathlib import Path
 
 from figures import study
-from figures.canvas import page
+from figures.drawing import page
 
 write, names = page.write, []
 

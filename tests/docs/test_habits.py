@@ -10,7 +10,7 @@ import pytest
 import yaml
 from studies import ROOT
 
-from protocol.evidence.run.registration import SHELVES
+from protocol.evidence.registration import REGISTRATION_FOLDERS
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config")
@@ -55,7 +55,7 @@ def test_the_hook_audits_with_the_installed_code_and_nothing_else():
     assert hook["entry"] == "python -P -m protocol.audit_changed"
     assert hook["language"] == "python"
     assert hook["args"] == ["--"]  # a file may be named like an option
-    for shelf in SHELVES:
+    for shelf in REGISTRATION_FOLDERS:
         assert re.search(hook["files"], f"{shelf}/mine/lock.json")
     assert not re.search(hook["files"], "src/lock.json")
     assert "confirm" not in str(hook)

@@ -11,8 +11,8 @@ import pytest
 import studies
 from studies import ROOT
 
-from protocol.plan import reading
-from protocol.texts.menu import MENU
+from protocol.command.menu import MENU
+from protocol.plan import toml_reader
 
 BOOK = json.loads((ROOT / "docs" / "notebook" / "first_study.ipynb").read_text())
 CODE = ["".join(cell["source"]) for cell in BOOK["cells"] if cell["cell_type"] == "code"]
@@ -32,7 +32,7 @@ def test_the_protocol_that_it_writes_is_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(CODE[0], "cell", "exec"), {})
     written = tmp_path / "registrations/first/protocol.toml"
-    assert reading.parse(written.read_bytes(), "protocol.toml").models == ("chain-llama",)
+    assert toml_reader.parse(written.read_bytes(), "protocol.toml").models == ("chain-llama",)
 
 
 def test_its_commands_are_those_of_this_project():

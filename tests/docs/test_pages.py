@@ -6,7 +6,7 @@ import pytest
 from markdown_pages import blocks, name, pages
 from studies import ROOT
 
-from protocol.texts.menu import MENU
+from protocol.command.menu import MENU
 
 MOST = 120
 # Tables whose cells are sentences, or results as they were printed. Prose there fits like everywhere.
@@ -77,9 +77,7 @@ def test_modules_that_are_run_exist(page):
 @each_page
 def test_commands_that_are_typed_exist(page):
     code = [*re.findall(r"`(kv-prereg\b[^`]*)`", page.read_text()), *blocks(page).splitlines()]
-    typed = {
-        name for line in code for name in re.findall(r"(?:^|[ /&|])kv-prereg +([a-z][a-z-]*)(?= |$)", line)
-    }
+    typed = {name for line in code for name in re.findall(r"(?:^|[ /&|])kv-prereg +([a-z][a-z-]*)(?= |$)", line)}
     assert {name for name in typed if not YOURS.search(name)} <= {*MENU, "help"}
 
 

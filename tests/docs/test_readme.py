@@ -15,14 +15,12 @@ from studies import ROOT
 import policies
 from figures.table import verdict_table
 from protocol import tasks
-from protocol.presses import listed
-from protocol.texts.menu import MENU
+from protocol.command.menu import MENU
+from protocol.presses import supported_presses
 
 MINUS = "\N{MINUS SIGN}"
 README = (ROOT / "README.md").read_text()
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split("|")] for line in README.splitlines() if line[:1] == "|"
-]
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in README.splitlines() if line[:1] == "|"]
 REGISTRATIONS = sorted(path.parent for path in (ROOT / "registrations").glob("*/protocol.toml"))
 
 
@@ -68,9 +66,7 @@ def test_every_study_stands_in_the_table_as_it_was_judged(folder):
         assert int(number) == counts[what], decided
     assert all(int(family) == len(contrasts) for family in re.findall(r"\d+ of (\d+)", decided))
     printed = {f"{100 * float(one['difference']):+.1f}" for one in contrasts}
-    shown = {
-        points.replace(MINUS, "-") for points in re.findall(rf"([{MINUS}+]\d+\.\d)(?= pp| and)", decided)
-    }
+    shown = {points.replace(MINUS, "-") for points in re.findall(rf"([{MINUS}+]\d+\.\d)(?= pp| and)", decided)}
     assert shown <= printed | {f"{-float(points):+.1f}" for points in printed}
 
 
@@ -117,7 +113,7 @@ def test_its_table_names_the_versions_that_are_compared_with():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     pinned = dict(each.split("==") for name in ("parity", "tasks") for each in extras[name] if "==" in each)
     assert f"kvpress {pinned['kvpress']} | lm-eval {pinned['lm-eval']} |" in README
-    assert f"; {len(listed.RUNS)} presses |" in README
+    assert f"; {len(supported_presses.RUNNABLE)} presses |" in README
 
 
 OURS = {"rule before results", "checked by others", "what they have more of"}  # rows that measure no other

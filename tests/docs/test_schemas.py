@@ -10,11 +10,11 @@ import pytest
 from json_schema import fits
 from studies import PROTOCOL, ROOT, SWEEP
 
-from protocol.evidence.bytes import fields
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import document_fields, ledger
-from protocol.plan import design, reading
+from protocol.evidence import document_fields, ledger
+from protocol.formats import fields
+from protocol.formats.refusals import BadInput
+from protocol.lock import lock
+from protocol.plan import design, toml_reader
 
 DECLARED = {
     "lock": lock.FIELDS,
@@ -43,7 +43,7 @@ def short(path):
 def test_every_shipped_document_is_what_its_schema_and_its_declaration_say(path):
     content, whole = json.loads(path.read_text()), schema(path.stem)
     assert fits(whole, content, whole)
-    assert fields.fault(DECLARED[path.stem], content) is None
+    assert fields.find_fault(DECLARED[path.stem], content) is None
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "registrations").glob("*/ledger.jsonl")), ids=short)
@@ -57,14 +57,14 @@ def test_every_shipped_line_of_a_ledger_is_what_its_schema_says(path):
 @pytest.mark.parametrize("path", [*PROTOCOLS, EXAMPLE], ids=short)
 def test_a_protocol_that_is_read_is_what_the_schema_says(path):
     whole = schema("protocol")
-    assert reading.parse(path.read_bytes(), path.name)
+    assert toml_reader.parse(path.read_bytes(), path.name)
     assert fits(whole, tomllib.loads(path.read_text()), whole)
 
 
 @pytest.mark.parametrize("path", LOCKED, ids=short)
 def test_a_shipped_protocol_is_locked_today_as_it_was_then(path):
     locked = json.loads(path.with_name("lock.json").read_text())["protocol"]["content"]
-    assert reading.parse(path.read_bytes(), path.name).content() == locked
+    assert toml_reader.parse(path.read_bytes(), path.name).content() == locked
 
 
 def places(value, path=()):
@@ -110,7 +110,7 @@ def test_a_document_is_read_exactly_when_its_schema_says_so(study, name):
         content["protocol"]["content"]["sweep"] = {"name": "a"}
     answers = set()
     for made in changed(content):
-        answer, fault = fits(whole, made, whole), fields.fault(DECLARED[name], made)
+        answer, fault = fits(whole, made, whole), fields.find_fault(DECLARED[name], made)
         assert answer == (fault is None), (made, fault)
         answers.add(answer)
     assert answers == {True, False}

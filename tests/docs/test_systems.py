@@ -6,7 +6,7 @@ import pytest
 from markdown_pages import commands
 from studies import ROOT
 
-from analysis.hypotheses.declared import DECLARED
+from analysis.hypotheses.policy_hypotheses import HYPOTHESES
 from analysis.rules import RULES
 from analysis.stats.methods import METHODS
 from policies.catalogue import CATALOGUE
@@ -20,7 +20,7 @@ ROWS = [
     if line.startswith("| ") and not line.startswith("| system |")
 ]
 FIELDS = {"seeds", "temperature", "top_p", "cadence", "preserve", "cache_tolerance", "hf:"}  # of a protocol
-KNOWN = {*DECLARED, *CATALOGUE, *tasks.names(), *GRADERS, *RULES, *METHODS, *FIELDS, *commands()}
+KNOWN = {*HYPOTHESES, *CATALOGUE, *tasks.names(), *GRADERS, *RULES, *METHODS, *FIELDS, *commands()}
 
 
 def named(cell: str) -> list[str]:

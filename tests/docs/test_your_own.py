@@ -11,8 +11,8 @@ import pytest
 import studies
 from studies import ROOT
 
-from protocol.locked import imports
-from protocol.texts.menu import MENU
+from protocol.command.menu import MENU
+from protocol.workspace import imports
 
 PAGE = (ROOT / "docs" / "your-own.md").read_text()
 FILES = dict(re.findall(r"^```(?:python|toml) (\S+)\n(.*?)^```$", PAGE, re.M | re.S))
@@ -44,8 +44,8 @@ def followed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         patch.syspath_prepend(str(here / "site"))
-        places = imports._sites() | {str((here / "site").resolve())}  # what is installed is read once here
-        patch.setattr(imports, "_sites", lambda: places)
+        places = imports._site_folders() | {str((here / "site").resolve())}  # what is installed is read once here
+        patch.setattr(imports, "_site_folders", lambda: places)
         for command in COMMANDS:
             said[command] = carried_out(here, command)
             for name, text in FILES.items():

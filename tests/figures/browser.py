@@ -87,11 +87,7 @@ class Browser:
 
     def requested(self) -> list[str]:
         """Addresses that were asked for, but for the data within the page."""
-        asked = [
-            one["params"]["request"]["url"]
-            for one in self.events
-            if one["method"] == "Network.requestWillBeSent"
-        ]
+        asked = [one["params"]["request"]["url"] for one in self.events if one["method"] == "Network.requestWillBeSent"]
         return [url for url in asked if not url.startswith("data:")]
 
     def picture(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Judgements written by hand, in the form in which `figures.canvas.page.judged` reads verdict.json."""
+"""Judgements written by hand, in the form in which `figures.drawing.page.read_judged` reads verdict.json."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Lanes of a small study, in the form of `analysis.studies.study_files.read`."""
+"""Lanes of a small study, in the form of `analysis.judgement.study_files.read_study`."""
 
 import math
 from typing import Any

@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from figures.canvas import page
+from figures.drawing import page
 
 
 def drawn(drawing: Callable[..., Figure], *data: Any) -> Figure:

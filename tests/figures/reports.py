@@ -63,8 +63,7 @@ def gridded(folder: Path) -> Path:
     """A copied study whose four arms besides crystal are locked as ones that differ in two settings alone."""
     place = {"snapkv": ("1", "a"), "h2o": ("1", "b"), "streaming": ("2", "a"), "random": ("2", "b")}
     held = {
-        arm: {"scoring": "policies.made.Up()", "scoring.x": x, "scoring.y": f"'{y}'"}
-        for arm, (x, y) in place.items()
+        arm: {"scoring": "policies.made.Up()", "scoring.x": x, "scoring.y": f"'{y}'"} for arm, (x, y) in place.items()
     }
     rewrite(copied(folder), lock=lambda lock: lock.update(policies=held | {"crystal": {"scoring": "other"}}))
     return folder

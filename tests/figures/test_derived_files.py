@@ -6,9 +6,9 @@ import subprocess
 import pytest
 import reports
 
-from analysis.studies.study_files import read
-from figures.canvas import page
-from figures.plots.collapse import endings, markdown
+from analysis.judgement.study_files import read_study
+from figures.drawing import page
+from figures.plots.collapse import count_endings, format_markdown
 
 DERIVED = re.compile(r"registrations/(?:[\w-]+/(?:figures/[\w.-]+|report\.html)|index\.html)")
 PAGES = [reports.ROOT / "README.md", reports.ROOT / "ARCHITECTURE.md", *reports.ROOT.glob("docs/**/*.md")]
@@ -26,5 +26,5 @@ def test_what_is_tracked_of_what_is_derived_is_what_is_linked():
 
 def test_the_tracked_table_of_answers_is_that_of_the_records():
     folder = reports.SHIPPED / "alpha-chain"
-    text = markdown(page.judged(folder), endings(read(folder).lanes))
+    text = format_markdown(page.read_judged(folder), count_endings(read_study(folder).lanes))
     assert text == (folder / "figures" / "collapse.md").read_text("utf-8")

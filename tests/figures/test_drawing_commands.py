@@ -9,7 +9,7 @@ import judgements
 import pytest
 import reports
 
-from analysis.studies.study_files import AGAIN
+from analysis.judgement.study_files import RERUN_SUFFIX
 from figures import forest, report, settings_map, study, table
 
 COMMANDS = {
@@ -42,12 +42,8 @@ def test_importing_the_commands_loads_neither_torch_nor_a_display():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize(
-    "content", ["no folder", "a file", None, "", "[]", "{}", '{"judged"', '{"judged": 1}']
-)
-def test_a_place_without_a_verdict_is_refused_in_one_line_and_nothing_is_written(
-    tmp_path, capsys, name, content
-):
+@pytest.mark.parametrize("content", ["no folder", "a file", None, "", "[]", "{}", '{"judged"', '{"judged": 1}'])
+def test_a_place_without_a_verdict_is_refused_in_one_line_and_nothing_is_written(tmp_path, capsys, name, content):
     folder = tmp_path / "study"
     if content == "a file":
         folder.write_text("{}")
@@ -101,11 +97,11 @@ def drawn(monkeypatch):
     made = []
 
     def write(folder, drawing, judged, lock, of, panels):
-        sums = {arm: sum(panel.cells[place].having for panel in panels) for place, arm in of.arms.items()}
+        sums = {arm: sum(panel.cells[place].n_matching for panel in panels) for place, arm in of.arms.items()}
         made.append((judged, of, sums))
         return (folder / f"{drawing.__name__}.svg",)
 
-    monkeypatch.setattr(settings_map.page, "write", write)
+    monkeypatch.setattr(settings_map.page, "write_drawing", write)
     return made
 
 
@@ -115,9 +111,7 @@ def correct(folder, shards) -> Counter:
     return Counter(body["cell"]["arm"] for body in bodies if body["grade"] == "correct")
 
 
-def test_the_heat_map_is_of_held_out_problems_once_judged_and_of_development_problems_before(
-    tmp_path, capsys, drawn
-):
+def test_the_heat_map_is_of_held_out_problems_once_judged_and_of_development_problems_before(tmp_path, capsys, drawn):
     folder = reports.gridded(tmp_path / "study")
     assert settings_map.main([str(folder)]) == 0
     assert capsys.readouterr().out == f"{folder / 'figures' / 'settings_map.svg'}\n"
@@ -130,7 +124,7 @@ def test_the_heat_map_is_of_held_out_problems_once_judged_and_of_development_pro
     for sums, shards in ((held_out, "records"), (developed, "probe")):
         counted = correct(folder, shards)
         assert sums == {arm: counted[arm] for arm in sums}
-    assert any(arm.endswith(AGAIN) for arm in correct(folder, "probe")), "which is no cell"
+    assert any(arm.endswith(RERUN_SUFFIX) for arm in correct(folder, "probe")), "which is no cell"
 
 
 def test_a_heat_map_reads_no_held_out_record_before_the_verdict(tmp_path, drawn):

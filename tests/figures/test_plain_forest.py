@@ -4,8 +4,8 @@ import json
 
 from studies import ROOT
 
-from figures.canvas import plain_forest
-from figures.canvas.plain_forest import KEY
+from figures.drawing import plain_forest
+from figures.drawing.plain_forest import KEY
 
 MINUS = "\N{MINUS SIGN}"
 ALPHA = json.loads((ROOT / "registrations/alpha-chain/verdict.json").read_text())["judged"]["contrasts"]
@@ -17,7 +17,7 @@ def contrast(difference, low, high, **more):
 
 
 def axis(line: str) -> str:
-    return line.removeprefix("m t 64 a against b  ")[: plain_forest.WIDE]
+    return line.removeprefix("m t 64 a against b  ")[: plain_forest.COLUMNS]
 
 
 def test_a_hand_drawn_axis():
@@ -70,6 +70,6 @@ def test_nothing_estimated_and_nothing_at_all_are_said():
 
 
 def test_many_contrasts_are_cut_with_their_number():
-    lines = plain_forest.plain_forest([contrast("0.1", "0.0", "0.2")] * (plain_forest.MOST + 7))
-    assert len(lines) == plain_forest.MOST + 2
+    lines = plain_forest.plain_forest([contrast("0.1", "0.0", "0.2")] * (plain_forest.MAX_ROWS + 7))
+    assert len(lines) == plain_forest.MAX_ROWS + 2
     assert lines[-2] == "and 7 more contrasts"

@@ -10,11 +10,11 @@ import pytest
 import reports
 from matplotlib.figure import Figure
 
-from analysis.studies.study_files import read
+from analysis.judgement.study_files import read_study
 from figures import study
-from figures.canvas import page
-from figures.plots.accuracy import accuracy, solved
-from figures.plots.needle import needle, placed
+from figures.drawing import page
+from figures.plots.accuracy import accuracy, arm_accuracy
+from figures.plots.needle import needle, needle_cells
 
 SHIPPED = [reports.SHIPPED / name for name in ("quickstart", "retrieval")]
 # Of two budgets; a study of one has no curve.
@@ -27,7 +27,7 @@ LONG = reports.SHIPPED / "crystal-long"
 def named(monkeypatch):
     """Which drawings a study gets, without drawing them."""
     monkeypatch.setattr(
-        page, "write", lambda folder, drawing, *data, name=None, png=True: (Path(name or drawing.__name__),)
+        page, "write_drawing", lambda folder, drawing, *data, name=None, png=True: (Path(name or drawing.__name__),)
     )
     return lambda folder: [path.name for path in study.draw(folder)]
 
@@ -89,14 +89,12 @@ def test_a_study_whose_arms_form_a_grid_gets_a_heat_map_after_its_curves(tmp_pat
 def test_the_witness_stands_in_every_drawing(tmp_path, monkeypatch):
     word, said = "ANCHORED (lock by ots block 900000)", {}
 
-    def drawn(
-        folder: Path, drawing: Callable[..., Figure], *data: Any, name: str = "", **_: Any
-    ) -> tuple[()]:
+    def drawn(folder: Path, drawing: Callable[..., Figure], *data: Any, name: str = "", **_: Any) -> tuple[()]:
         folder.mkdir(exist_ok=True)
         said[name or drawing.__name__] = looking.said(drawing(*data))
         return ()
 
-    monkeypatch.setattr(page, "write", drawn)
+    monkeypatch.setattr(page, "write_drawing", drawn)
     for name in ("quickstart", "crystal-long", "alpha-chain"):
         drawings = study.draw(reports.copied(tmp_path / name, name), word)
     others = {"cost_curve", "levels", "ablation", "trajectories", "collapse"}
@@ -108,10 +106,10 @@ def test_the_witness_stands_in_every_drawing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
 def test_accuracies_are_the_judged_ones(folder):
-    judged, lanes = page.judged(folder), read(folder).lanes
+    judged, lanes = page.read_judged(folder), read_study(folder).lanes
     by_arm = lanes.groupby(["model", "task", "budget", "arm"])
     for one in judged["arms"]:
-        found = solved(by_arm.get_group(tuple(one[name] for name in ("model", "task", "budget", "arm"))))
+        found = arm_accuracy(by_arm.get_group(tuple(one[name] for name in ("model", "task", "budget", "arm"))))
         assert f"{found.mean:.6f}" == one["accuracy"]
         assert found.problems == one["n"]
         assert found.low <= found.mean <= found.high
@@ -127,7 +125,7 @@ def test_the_cells_of_a_heat_map_are_the_lines_of_the_shard_counted_by_hand(fold
             cell = body["cell"]
             key = (cell["model"], cell["budget"], cell["arm"], cell["task"], length, depth)
             counts.setdefault(key, []).append(body["grade"] == "correct")
-    found = {(*one[:4], str(one.length), one.depth): one for one in placed(read(folder).lanes)}
+    found = {(*one[:4], str(one.length), one.depth): one for one in needle_cells(read_study(folder).lanes)}
     assert found.keys() == counts.keys()
     for key, grades in counts.items():
         assert found[key].problems == len(grades)
@@ -136,8 +134,8 @@ def test_the_cells_of_a_heat_map_are_the_lines_of_the_shard_counted_by_hand(fold
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
 def test_every_text_of_a_shipped_study_lies_on_the_page_and_on_no_other(folder):
-    judged, lanes = page.judged(folder), read(folder).lanes
-    for drawing, data in ((accuracy, lanes), (needle, placed(lanes))):
+    judged, lanes = page.read_judged(folder), read_study(folder).lanes
+    for drawing, data in ((accuracy, lanes), (needle, needle_cells(lanes))):
         figure = looking.drawn(drawing, judged, data)
         assert looking.off_the_page(figure) == []
         assert looking.overlapping(figure) == []

@@ -3,12 +3,12 @@
 import judgements
 import pytest
 
-from figures.canvas import numbers, page
-from figures.html import report_index, report_sections, report_tables
+from figures.drawing import formatting, page
+from figures.report_page import report_index, report_sections, report_tables
 from figures.table import verdict_table
 from protocol import command
 from protocol.acts import status
-from protocol.evidence.run import verdict
+from protocol.evidence import verdict
 
 SCREENED = {"verdict": "SCREENED", "rule_says": "CONFIRMED"}
 PASSED = {"arm": "full", "passed": True, "places": []}
@@ -23,11 +23,11 @@ def printed(**changes) -> dict[str, str]:
     judged = judgements.judgement(**changes)
     return {
         "confirm and figures.table": verdict_table(judged).splitlines()[0],
-        "drawings": page.standing(judged),
-        "forest plot": numbers.outcome(judged),
-        "report": report_sections.verdict_line(judged),
-        "index": numbers.word(judged),
-        "status": status.said(judged),
+        "drawings": page.study_status(judged),
+        "forest plot": formatting.outcome_text(judged),
+        "report": report_sections.render_verdict_line(judged),
+        "index": formatting.verdict_text(judged),
+        "status": status.format_verdict(judged),
     }
 
 
@@ -42,8 +42,8 @@ def test_a_verdict_on_one_model_says_everywhere_for_which():
         for place, line in printed(verdict=word, gate=PASSED).items():
             assert "for tiny alone" in line, place
     two = judgements.sixteen()
-    assert "alone" not in numbers.outcome(two)
-    assert "alone" not in status.said(two)
+    assert "alone" not in formatting.outcome_text(two)
+    assert "alone" not in status.format_verdict(two)
 
 
 def test_a_failed_gate_is_named_wherever_the_word_stands():
@@ -57,7 +57,7 @@ def test_a_study_without_a_gate_says_so_and_one_of_before_there_were_gates_in_it
     for place, line in printed(gate=None).items():
         assert "no gate" in line, place
     assert "no gate: nothing here says" in " ".join(verdict_table(judgements.judgement()).split())
-    assert "no gate" not in numbers.outcome(judgements.judgement())
+    assert "no gate" not in formatting.outcome_text(judgements.judgement())
 
 
 def test_an_old_verdict_keeps_its_word_below_two_hundred_problems():
@@ -67,26 +67,26 @@ def test_an_old_verdict_keeps_its_word_below_two_hundred_problems():
 
 
 def test_the_table_of_the_gate_has_what_was_needed_and_what_was_reached():
-    found = report_tables.gate(FAILED | {"places": [PLACE | {"published": "0.503000", "margin": "0.030000"}]})
+    found = report_tables.gate_table(FAILED | {"places": [PLACE | {"published": "0.503000", "margin": "0.030000"}]})
     for cell in ("0.0", "50.0", "100.0", "10.0", "50.3 ± 3.0", "no"):
         assert f">{cell}<" in found, cell
 
 
-@pytest.mark.parametrize("word", verdict.GIVEN)
+@pytest.mark.parametrize("word", verdict.RULE_VERDICTS)
 def test_every_word_has_an_exit_status_and_is_counted_by_the_index(word):
-    assert command.STATUS[word] == {"CONFIRMED": 0, "REFUTED": 10, "DEVIATED": 12}.get(word, 11)
-    assert word in status.count([])
+    assert command.EXIT_STATUS[word] == {"CONFIRMED": 0, "REFUTED": 10, "DEVIATED": 12}.get(word, 11)
+    assert word in status.count_states([])
 
 
 def test_the_index_counts_those_confirmed_for_one_model_alone():
     entries = [
-        report_index.Entry(name, "judged", "", verdict=word, alone=alone)
+        report_index.Entry(name, "judged", "", verdict=word, is_single_model=alone)
         for name, word, alone in (
             ("a", "CONFIRMED", True),
             ("b", "CONFIRMED", False),
             ("c", "SCREENED", True),
         )
     ]
-    text = report_index.html(entries)
+    text = report_index.render_index(entries)
     assert "3 registered, 3 judged: 2 CONFIRMED (1 for one model alone)" in text
     assert ", 1 SCREENED" in text

@@ -21,11 +21,11 @@ from policies import Blockwise, Policy
 from policies.keydiff import keydiff
 from policies.kvzip import kvzip
 from protocol import engine
-from protocol.presses import made
+from protocol.presses import press_settings
 
 if find_spec("kvpress") is None:
     pytest.skip("kvpress is not installed here: run `make parity`", allow_module_level=True)
-kvpress = made.installed()
+kvpress = press_settings.import_kvpress()
 
 N = 60
 
@@ -60,9 +60,9 @@ def tiny(layers: int, seed: int, dtype: torch.dtype) -> Tiny:
 class Noted(Policy):
     left: list[Any] = field(default_factory=list, compare=False)
 
-    def event(self, view: Any, budget: int) -> Any:
-        event = super().event(view, budget)
-        self.left.append([view.positions.expand(event.kept.shape)[event.kept], event.kept.sum(-1)])
+    def evict(self, view: Any, budget: int) -> Any:
+        event = super().evict(view, budget)
+        self.left.append([view.positions.expand(event.retained.shape)[event.retained], event.retained.sum(-1)])
         return event
 
 
@@ -70,9 +70,7 @@ def ours(model: Tiny, policy: Policy, text: Tensor, budget: int) -> list[list[in
     """Positions that each head of each layer holds after the text."""
     parts = {name: getattr(policy, name) for name in ("scoring", "routing", "cadence", "protect")}
     noted = Noted(**parts)
-    request = engine.Request(
-        "p", engine.Prompt(tuple(text.tolist()), ()), (engine.Lane("a", noted, budget, 0),)
-    )
+    request = engine.Request("p", engine.Prompt(tuple(text.tolist()), ()), (engine.Lane("a", noted, budget, 0),))
     (answers,) = engine.run(model, [request], max_new_tokens=1).answers
     assert isinstance(answers.outcomes[0], engine.Outcome), answers
     positions, counts = noted.left[-1]
@@ -97,8 +95,7 @@ def test_keys_of_one_layer_are_left_by_blocks_as_block_press_leaves_them(seed):
             model.network(text[None], past_key_values=cache)
     left = cache.layers[0].keys[0]
     expected = [
-        sorted(int((keys == key).all(-1).nonzero()[0]) for key in kept)
-        for keys, kept in zip(whole, left, strict=True)
+        sorted(int((keys == key).all(-1).nonzero()[0]) for key in kept) for keys, kept in zip(whole, left, strict=True)
     ]
     policy = Policy(keydiff().scoring, routing=keydiff().routing, cadence=Blockwise(block=block))
     policy = Policy(**{**vars(policy), "protect": keydiff().protect})
@@ -121,14 +118,14 @@ def test_a_text_of_one_chunk_is_left_as_kvzip_press_leaves_it(seed):
     )
     budget = (15, 24, 40)[seed % 3]
     press = kvpress.KVzipPress(1 - (budget - 0.01) / N)
-    press._context_ids, press._suffix_ids, press._cache = (
+    press._context_ids, press._suffix_ids, press._cache_bandwidth = (
         text[None],
         Silent().encode(""),
         transformers.DynamicCache(),
     )
     with torch.no_grad():
         model.network.set_attn_implementation("sdpa")
-        model.network(text[None], past_key_values=press._cache)
+        model.network(text[None], past_key_values=press._cache_bandwidth)
         for layer in model.network.model.layers:
             layer.self_attn.rotary_emb = model.network.model.rotary_emb
         press._perform_kvzip_compression(model.network, Silent())

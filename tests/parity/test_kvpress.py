@@ -20,15 +20,15 @@ from torch import Tensor, nn
 import policies
 from policies import (
     Allocation,
+    AttentionRows,
     CacheSignal,
     Chunks,
-    Fed,
+    FedTokens,
     PerHead,
     Policy,
     Protect,
     Pyramid,
     Rotation,
-    Rows,
     Scores,
     View,
 )
@@ -40,11 +40,11 @@ from policies.pyramidkv import pyramidkv
 from policies.signals import AttentionSums, Norms, attention_rows
 from policies.snapkv import WindowAttention, snapkv
 from policies.streaming import streaming
-from protocol.presses import made
+from protocol.presses import press_settings
 
 if find_spec("kvpress") is None:
     pytest.skip("kvpress is not installed here: run `make parity`", allow_module_level=True)
-kvpress = made.installed()
+kvpress = press_settings.import_kvpress()
 
 SEEDS = range(40)
 DIM = 16
@@ -97,7 +97,7 @@ def kept_by(policy: Policy, *cases: Case, budget: int) -> Tensor:
         if isinstance(signal, CacheSignal):
             keys = cases[layer].keys
             return signal.summarise(layer, keys, torch.zeros_like(keys), filled)
-        return signal.attend(Rows(attention(cases[layer]), layer, 0, n, cases[layer].keys.shape[0]), None)
+        return signal.attend(AttentionRows(attention(cases[layer]), layer, 0, n, cases[layer].keys.shape[0]), None)
 
     signals = {signal: tuple(measured(signal, i) for i in range(len(cases))) for signal in policy.needs}
     return policy.keep(View(torch.arange(n), len(cases), kv_heads, frozenset(), 0, signals), budget)
@@ -255,9 +255,7 @@ def test_lagkv_is_the_press_where_every_chunk_keeps_equally_many(seed, share):
     # Its values are scored too: the kept slots are those of the scores that it forms.
     values = torch.randn(case.keys.shape, generator=torch.Generator().manual_seed(seed))
     scores = press.score(module(case), *inputs(case, values))[0]
-    expected = torch.zeros(case.keys.shape[:2], dtype=torch.bool).scatter(
-        1, scores.topk(budget).indices, True
-    )
+    expected = torch.zeros(case.keys.shape[:2], dtype=torch.bool).scatter(1, scores.topk(budget).indices, True)
     filled = torch.ones(case.keys.shape[:2], dtype=torch.bool)
     policy = lagkv(sinks=4, lag=lag)
     (signal,) = policy.needs
@@ -308,9 +306,7 @@ def test_expected_attention_is_the_press(seed, epsilon):
     layer = module(case)
     layer.rotary_emb = rotary
     scores = press.score(layer, *inputs(case, values))[0]
-    expected = torch.zeros(case.keys.shape[:2], dtype=torch.bool).scatter(
-        1, scores.topk(case.budget).indices, True
-    )
+    expected = torch.zeros(case.keys.shape[:2], dtype=torch.bool).scatter(1, scores.topk(case.budget).indices, True)
     cosine, sine = rotary(case.queries, torch.arange(case.n)[None])
     half = torch.cat([-case.queries[..., DIM // 2 :], case.queries[..., : DIM // 2]], -1)
     rotated = case.queries * cosine + half * sine
@@ -327,7 +323,7 @@ def test_expected_attention_is_the_press(seed, epsilon):
     for first in range(0, case.n, 50):
         own = slice(first, first + 50)
         parts = case.keys[:, own], values[:, own], first, case.n, rotated[:, own], rotation
-        state = moments.fold(Fed(*parts), state)
+        state = moments.fold(FedTokens(*parts), state)
     signals[moments] = (state,)
     view = View(torch.arange(case.n), 1, len(case.keys), frozenset(), 0, signals, rotation=rotation)
     found = policy.scoring.score(view).slots[0, :, sinks:]
@@ -343,9 +339,7 @@ def test_expected_attention_is_the_press(seed, epsilon):
 def test_without_a_floor_and_with_a_whole_one_ada_snapkv_is_the_press(floor, seed):
     case = a_case(seed)
     policy = ada_snapkv(case.window, case.kernel, floor)
-    assert torch.equal(
-        kept_by(policy, case, budget=case.budget)[0], unmasked_by(ada_press(case, floor), case)
-    )
+    assert torch.equal(kept_by(policy, case, budget=case.budget)[0], unmasked_by(ada_press(case, floor), case))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -354,9 +348,7 @@ def test_a_safeguard_within_the_window_is_no_floor(seed):
     case = a_case(seed)
     safeguard = case.window / case.budget
     policy = ada_snapkv(case.window, case.kernel, floor=0.0)
-    assert torch.equal(
-        kept_by(policy, case, budget=case.budget)[0], unmasked_by(ada_press(case, safeguard), case)
-    )
+    assert torch.equal(kept_by(policy, case, budget=case.budget)[0], unmasked_by(ada_press(case, safeguard), case))
 
 
 @dataclass(frozen=True)
@@ -414,9 +406,7 @@ def chunk_press(case: Case, size: int, chunks: int) -> Any:
     """Keeps `chunks` chunks beside those of the window."""
     before = (case.n - case.window) // size
     total = math.ceil(case.n / size)
-    press = kvpress.SnapKVPress(
-        drop(total - before + chunks, total), window_size=case.window, kernel_size=case.kernel
-    )
+    press = kvpress.SnapKVPress(drop(total - before + chunks, total), window_size=case.window, kernel_size=case.kernel)
     return kvpress.ChunkKVPress(press, chunk_length=size)
 
 

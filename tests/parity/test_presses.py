@@ -23,16 +23,16 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import policies
 from policies.structure import structure
 from protocol import engine
-from protocol.acts.again import lock_again
 from protocol.engine import sampling
-from protocol.evidence.findings import CannotTell
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.registration import Registration
+from protocol.formats.findings import CannotTell
 from protocol.models.load import load
-from protocol.presses import listed, made
-from protocol.presses.pressed import pressed
+from protocol.presses import press_settings, supported_presses
+from protocol.presses.pressed import build_press_policy
+from protocol.recompute import verify_lock
 
 try:
-    kvpress = made.installed()
+    kvpress = press_settings.import_kvpress()
 except ValueError:
     pytest.skip("kvpress is not installed here: run `make parity`", allow_module_level=True)
 
@@ -103,7 +103,7 @@ def by_kvpress(model, press, prompt, eager=False):
     asked = {"context_ids": torch.tensor([prompt.context]), "questions_ids": [torch.tensor([prompt.query])]}
     cache, before = DynamicCache(), network.config._attn_implementation
     network.set_attn_implementation("eager" if eager else "sdpa")
-    torch.manual_seed(sampling.key("view", "p", 0, bits=64))
+    torch.manual_seed(sampling.derive_key("view", "p", 0, bits=64))
     with torch.no_grad(), patched():
         (answer,) = pipeline._forward(own, asked, NEW, press, cache)
     network.set_attn_implementation(before)
@@ -121,26 +121,28 @@ def by_us(model, arm, prompt, budget=BUDGET):
 
 def test_every_press_of_kvpress_runs_or_is_refused_by_name():
     presses = {name for name in kvpress.__all__ if name.endswith("Press")}
-    assert presses == {*listed.RUNS, *listed.REFUSED}
-    assert not set(listed.RUNS) & set(listed.REFUSED)
-    assert {*listed.EAGER, *listed.MASKING, *listed.RENUMBERING} < set(listed.RUNS)
+    assert presses == {*supported_presses.RUNNABLE, *supported_presses.REFUSED}
+    assert not set(supported_presses.RUNNABLE) & set(supported_presses.REFUSED)
+    assert {*supported_presses.EAGER, *supported_presses.MASKING, *supported_presses.RENUMBERING} < set(
+        supported_presses.RUNNABLE
+    )
 
 
 def test_layers_of_different_lengths_decode_here(model, prompt):
     """kvpress' pipeline masks all layers by the length of the first, and fails but for flash attention."""
-    arm = pressed("kvpress:PerLayerCompressionPress", SETTINGS["PerLayerCompressionPress"])
+    arm = build_press_policy("kvpress:PerLayerCompressionPress", SETTINGS["PerLayerCompressionPress"])
     outcome = by_us(model, arm, prompt)
     assert outcome.events == ((0, N * LAYERS * HEADS, HEADS * (150 + 50)),)
     assert outcome.token_ids
 
 
-@pytest.mark.parametrize("name", [name for name in listed.RUNS if name != "PerLayerCompressionPress"])
+@pytest.mark.parametrize("name", [name for name in supported_presses.RUNNABLE if name != "PerLayerCompressionPress"])
 def test_an_arm_answers_and_holds_what_the_pipeline_of_kvpress_does(name, model, prompt):
-    arm = pressed(f"kvpress:{name}", SETTINGS.get(name))
-    press = made.built(arm.press)
+    arm = build_press_policy(f"kvpress:{name}", SETTINGS.get(name))
+    press = press_settings.build_press(arm.press)
     if arm.by_budget:
         press.compression_ratio = 1 - (BUDGET + 0.25) / N
-    expected, held = by_kvpress(model, press, prompt, eager=name in listed.EAGER)
+    expected, held = by_kvpress(model, press, prompt, eager=name in supported_presses.EAGER)
     for layer in model.network.model.layers:  # what kvpress leaves at a model
         vars(layer.self_attn).pop("masked_key_indices", None)
         layer.self_attn._modules.pop("rotary_emb", None)
@@ -155,27 +157,27 @@ def test_an_arm_answers_and_holds_what_the_pipeline_of_kvpress_does(name, model,
 
 def test_answers_differ_from_press_to_press(model, prompt):
     """What the comparison above compares is no constant."""
-    arms = [pressed(f"kvpress:{name}", SETTINGS.get(name)) for name in listed.RUNS]
+    arms = [build_press_policy(f"kvpress:{name}", SETTINGS.get(name)) for name in supported_presses.RUNNABLE]
     full = by_us(model, policies.get("full"), prompt, None)
     texts = [by_us(model, arm, prompt).token_ids for arm in arms]
     assert len(set(texts)) > 10
     assert sum(text != full.token_ids for text in texts) > 20
 
 
-@pytest.mark.parametrize("name", [name for name in listed.RUNS if name not in ("ThinKPress",)])
+@pytest.mark.parametrize("name", [name for name in supported_presses.RUNNABLE if name not in ("ThinKPress",)])
 def test_a_budget_of_the_whole_prompt_gives_the_text_of_the_full_cache(name, model, prompt):
     settings = {**SETTINGS.get(name, {})}
     if name == "PerLayerCompressionPress":
         settings["compression_ratios"] = [0, 0]
     if name == "SimLayerKVPress":
         settings["lazy_threshold"] = 1
-    outcome = by_us(model, pressed(f"kvpress:{name}", settings), prompt, N)
+    outcome = by_us(model, build_press_policy(f"kvpress:{name}", settings), prompt, N)
     assert outcome.token_ids == by_us(model, policies.get("full"), prompt, None).token_ids
     assert outcome.held[0] == N * LAYERS * HEADS
 
 
 def test_a_registered_ratio_is_not_moved_by_the_budget(model, prompt):
-    arm = pressed("kvpress:KnormPress", {"compression_ratio": 0.75})
+    arm = build_press_policy("kvpress:KnormPress", {"compression_ratio": 0.75})
     assert not arm.by_budget
     assert [by_us(model, arm, prompt, budget).held[0] for budget in (20, 120)] == [50 * LAYERS * HEADS] * 2
 
@@ -184,7 +186,7 @@ def test_a_registered_ratio_is_not_moved_by_the_budget(model, prompt):
 @pytest.mark.parametrize("name", ["KnormPress", "StreamingLLMPress", "PyramidKVPress"])
 def test_the_ratio_of_a_budget_leaves_the_budget(name, budget, model, prompt):
     """PyramidKVPress rounds each of its two layers by itself: a slot of the sum."""
-    outcome = by_us(model, pressed(f"kvpress:{name}", SETTINGS.get(name)), prompt, budget)
+    outcome = by_us(model, build_press_policy(f"kvpress:{name}", SETTINGS.get(name)), prompt, budget)
     if isinstance(outcome, engine.LaneFailure):
         assert (name, budget) == ("PyramidKVPress", 1)
     else:
@@ -202,7 +204,7 @@ def test_a_press_leaves_the_network_as_it_was_and_draws_by_the_lane(model, promp
     parts = {name: set(vars(module)) | set(module._modules) for name, module in network.named_modules()}
     weights = copy.deepcopy(network.state_dict())
     state = torch.get_rng_state()
-    arms = [pressed(f"kvpress:{name}", SETTINGS.get(name)) for name in ("RandomPress", "AdaKVPress")]
+    arms = [build_press_policy(f"kvpress:{name}", SETTINGS.get(name)) for name in ("RandomPress", "AdaKVPress")]
     texts = [[by_us(model, arm, prompt).token_ids for arm in arms] for _ in range(2)]
     assert texts[0] == texts[1]
     assert torch.equal(state, torch.get_rng_state())
@@ -214,10 +216,8 @@ def test_a_press_leaves_the_network_as_it_was_and_draws_by_the_lane(model, promp
 
 def test_a_press_that_cannot_take_a_prompt_fails_its_lane(model):
     short = engine.Prompt(tuple(range(5, 25)), (7,))
-    outcome = by_us(model, pressed("kvpress:SnapKVPress", None), short, 10)
-    assert outcome == engine.LaneFailure(
-        "SnapKVPress: Query length 20 should be greater than the window size 64"
-    )
+    outcome = by_us(model, build_press_policy("kvpress:SnapKVPress", None), short, 10)
+    assert outcome == engine.LaneFailure("SnapKVPress: Query length 20 should be greater than the window size 64")
 
 
 REFUSALS = {
@@ -243,12 +243,12 @@ REFUSALS = {
 def test_what_is_wrong_with_a_press_is_one_line(case):
     name, settings = case
     with pytest.raises(ValueError, match=r"^[^\n]+$") as refused:
-        pressed(f"kvpress:{name}", dict(settings))
+        build_press_policy(f"kvpress:{name}", dict(settings))
     assert REFUSALS[case] in str(refused.value)
 
 
 def test_the_lock_says_the_press_its_version_and_every_setting():
-    arm = pressed("kvpress:AdaKVPress", {"press": "SnapKVPress", "press.window_size": 16})
+    arm = build_press_policy("kvpress:AdaKVPress", {"press": "SnapKVPress", "press.window_size": 16})
     told = structure(arm)
     assert told["press"] == "kvpress.AdaKVPress()"
     assert told["press.alpha_safeguard"] == "0.2"
@@ -343,6 +343,6 @@ def test_the_study_audits_and_its_lanes_decode_again(confirmed):
 
 
 def test_another_version_of_kvpress_is_not_told_from_here(confirmed, monkeypatch):
-    monkeypatch.setattr(made, "version", lambda: "0.5.6")
+    monkeypatch.setattr(press_settings, "kvpress_version", lambda: "0.5.6")
     with pytest.raises(CannotTell, match=r"snapkv-press, .*: is of kvpress '0\.5\.5', another one is "):
-        lock_again.check_policies(Registration(confirmed))
+        verify_lock.check_policies(Registration(confirmed))

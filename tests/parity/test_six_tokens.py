@@ -5,7 +5,7 @@ import torch
 from six_tokens import SIX_TOKENS, slots_of
 from torch import Tensor
 
-from policies import Policy, Rows, View
+from policies import AttentionRows, Policy, View
 from policies.adakv import ada_snapkv
 from policies.chunkkv import chunkkv
 from policies.h2o import h2o
@@ -33,7 +33,7 @@ def test_chunks_rank_by_the_window_and_not_by_all_rows():
     attention = torch.tensor([[[float(x) for x in (row + " 0" * 6).split()[:6]] for row in rows]])
     assert attention.sum(1)[0, :4].tolist() == pytest.approx([3.3, 0.8, 0.7, 0.8])
     (signal,) = chunkkv(size=2, window=2).needs
-    sums = signal.attend(Rows(attention, 0, 0, 6, 1), None)
+    sums = signal.attend(AttentionRows(attention, 0, 0, 6, 1), None)
     assert kept(chunkkv(size=2, window=2), 4, sums, 1) == [[2, 3, 4, 5]]
 
 
@@ -60,7 +60,7 @@ def test_h2o_drops_one_slot_once_a_token_is_decoded():
     signal = AttentionSums()
     before = SIX_TOKENS[:1].sum(1)[None, :, [0, 1, 4, 5]]
     row = torch.tensor([[[[0.1, 0.2, 0.1, 0.3, 0.3]]]])
-    sums = signal.attend(Rows(row, 0, 6, 7, 1), before)
+    sums = signal.attend(AttentionRows(row, 0, 6, 7, 1), before)
     assert sums.flatten().tolist() == pytest.approx([3.1, 1.15, 0.35, 0.6, 0.3])
     stored = torch.tensor([[[0, 1, 4, 5, 6]]])
     view = View(torch.arange(7), 1, 1, frozenset(), 0, {signal: tuple(sums)}, stored)

@@ -1,6 +1,6 @@
 """Result files of lm-eval and inspect_ai, made by running both on an embedded model and development problems.
 
-    .venv-peers/bin/python tests/peers/made_here.py tests/analysis/results/made
+    .venv-peers/bin/python tests/peers/made_here.py tests/analysis/compare/made
 
 writes the files that tests/analysis/results reads where neither is installed.
 """
@@ -106,9 +106,7 @@ def of_inspect(folder: Path, tokens: int, count: int = PROBLEMS) -> Path:
     from inspect_ai.solver import generate
 
     asked = [
-        Sample(
-            input=one["question"], target=one["answer"], id=one["problem"], metadata={"steps": one["steps"]}
-        )
+        Sample(input=one["question"], target=one["answer"], id=one["problem"], metadata={"steps": one["steps"]})
         for one in problems(count)
     ]
     folder_of_model = os.path.relpath(EMBEDDED / MODEL)

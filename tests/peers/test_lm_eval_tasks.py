@@ -16,10 +16,10 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import _yaml_loader
 
 from protocol import grading
-from protocol.evidence.refusals import BadInput
-from protocol.harness import Harness, shared
+from protocol.formats.refusals import BadInput
+from protocol.harness import Harness, shared_harness
 from protocol.tasks.lm_eval_task import CRYSTALCACHE, LmEvalTask
-from protocol.tasks.middle_cut import Longest
+from protocol.tasks.middle_cut import MaxLength
 from protocol.tasks.ruler import GENERATED, Ruler
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using slow pure-python SequenceMatcher")
@@ -123,12 +123,10 @@ def test_prompts_and_official_scores_are_those_of_lm_eval_itself(task, subset):
     problems = [ours.build(item, len) for item in ours.ids()]
     asked, samples = theirs(f"longbench_{subset}", rows, texts)
     assert [prompt(problem) + problem.prefix for problem in problems] == asked
-    grader = grading.grader(ours.grader)
+    grader = grading.get_grader(ours.grader)
     grades = [grader.grade(problem.gold, text) for problem, text in zip(problems, texts, strict=True)]
     assert [grade.status for grade in grades] == ["scored"] * len(texts)
-    assert [float(grade.score) for grade in grades] == pytest.approx(
-        [sample["score"] for sample in samples], abs=5e-7
-    )
+    assert [float(grade.score) for grade in grades] == pytest.approx([sample["score"] for sample in samples], abs=5e-7)
 
 
 def test_rulers_scores_are_those_of_lm_eval_itself(tmp_path, monkeypatch):
@@ -139,17 +137,11 @@ def test_rulers_scores_are_those_of_lm_eval_itself(tmp_path, monkeypatch):
     words = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path)
-    module, scoring = (
-        importlib.import_module(f"lm_eval.tasks.ruler.{name}_utils") for name in ("vt", "common")
-    )
+    module, scoring = (importlib.import_module(f"lm_eval.tasks.ruler.{name}_utils") for name in ("vt", "common"))
     folder = _yaml_loader.__file__.rpartition("/")[0]
-    config = _yaml_loader.load_yaml(
-        f"{folder}/ruler/vt.yaml", resolve_func=False
-    )  # which is slow, for another
+    config = _yaml_loader.load_yaml(f"{folder}/ruler/vt.yaml", resolve_func=False)  # which is slow, for another
     config |= {"custom_dataset": module.get_vt_dataset, "process_results": scoring.process_results}
-    config["metric_list"] = [
-        {"metric": "4096", "aggregation": scoring.aggregate_metrics, "higher_is_better": True}
-    ]
+    config["metric_list"] = [{"metric": "4096", "aggregation": scoring.aggregate_metrics, "higher_is_better": True}]
     config["metadata"] |= {"tokenizer": str(tmp_path), "max_seq_lengths": [4096]}
     make = module.sys_vartrack_w_noise_random
     four = {"num_samples": 4}  # of 500
@@ -158,11 +150,8 @@ def test_rulers_scores_are_those_of_lm_eval_itself(tmp_path, monkeypatch):
     rows = list(task.dataset["test"])
     texts = [" ".join(rows[number]["outputs"][:number]).lower() for number in range(4)]
     _, samples = evaluated("ruler_vt", task, texts)
-    grader = grading.grader("lm_eval:ruler_vt")
-    golds = [
-        {"input": "", "gen_prefix": "", **{key: row[key] for key in ("outputs", "max_length")}}
-        for row in rows
-    ]
+    grader = grading.get_grader("lm_eval:ruler_vt")
+    golds = [{"input": "", "gen_prefix": "", **{key: row[key] for key in ("outputs", "max_length")}} for row in rows]
     grades = [grader.grade(json.dumps(gold), text) for gold, text in zip(golds, texts, strict=True)]
     assert [float(grade.score) for grade in grades] == pytest.approx([sample["4096"] for sample in samples])
     assert [grade.score for grade in grades] == ["0.000000", "0.200000", "0.400000", "0.600000"]
@@ -204,13 +193,11 @@ OTHERS = {
 @pytest.mark.parametrize("name", sorted({*CRYSTALCACHE, *(f"longbench_{subset}" for subset in ENGLISH)}))
 def test_every_english_subset_of_longbench_is_asked_and_scored_twice(task, name):
     subset = name.removeprefix("longbench_")
-    answer = {"trec": "Food", "passage_count": "12", "passage_retrieval_en": "Paragraph 7"}.get(
-        subset, "Paris"
-    )
+    answer = {"trec": "Food", "passage_count": "12", "passage_retrieval_en": "Paragraph 7"}.get(subset, "Paris")
     ours = task(subset, [longbench(1, answers=[answer], all_classes=CLASSES)])
     problem = ours.build(ours.ids()[0], len)
     assert "at number 1" in problem.context
-    for grader in (grading.grader(ours.grader), grading.second(ours.grader)):
+    for grader in (grading.get_grader(ours.grader), grading.second_grader(ours.grader)):
         assert grader.grade(problem.gold, f"{answer}<|im_end|>").score == "1.000000"
         assert grader.grade(problem.gold, "").score == "0.000000"
 
@@ -224,12 +211,12 @@ def test_other_generative_tasks_are_asked_and_scored(tmp_path, name):
     problem = ours.build(ours.ids()[0], len)
     asked = [row[key] for key in ("context", "input", "question", "problem", "Problem") if key in row]
     assert asked[0] in prompt(problem)
-    assert grading.grader(ours.grader).grade(problem.gold, text).score == score
+    assert grading.get_grader(ours.grader).grade(problem.gold, text).score == score
 
 
 def test_a_long_prompt_loses_its_middle_and_keeps_instruction_and_question(task):
     rows = [longbench(1, context=" ".join(f"w{place}" for place in range(5000)) + "\n")]
-    ours = task("qasper", rows, Longest(words=500))
+    ours = task("qasper", rows, MaxLength(words=500))
     problem = ours.build(ours.ids()[0], len)
     assert len(prompt(problem).split()) == 500
     assert problem.context.startswith("You are given a scientific article")
@@ -259,8 +246,8 @@ WRONG = [
 def test_where_the_two_scores_part(task, subset, fields, text, official, corrected):
     ours = task(subset, [longbench(1, **fields)])
     gold, said = ours.gold(ours.ids()[0]), fields["answers"][0] if text is None else text
-    assert grading.grader(ours.grader).grade(gold, said).score == official
-    assert grading.second(ours.grader).grade(gold, said).score == corrected
+    assert grading.get_grader(ours.grader).grade(gold, said).score == official
+    assert grading.second_grader(ours.grader).grade(gold, said).score == corrected
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -281,7 +268,7 @@ def test_rulers_problems_depend_on_id_seed_and_tokenizer_and_their_answers_not_o
     values = json.loads(problem.gold)["outputs"]
     assert all(value in problem.context for value in values)
     assert "\n" not in problem.question
-    for grader in (grading.grader(ours.grader), grading.second(ours.grader)):
+    for grader in (grading.get_grader(ours.grader), grading.second_grader(ours.grader)):
         assert grader.grade(problem.gold, ", ".join(values)).score == "1.000000"
 
 
@@ -297,7 +284,7 @@ def test_rulers_problems_depend_on_id_seed_and_tokenizer_and_their_answers_not_o
 )
 def test_a_task_that_cannot_run_here_is_refused_with_the_reason(name, says):
     with pytest.raises(BadInput, match=says) as refusal:
-        grading.grader(f"lm_eval:{name}")
+        grading.get_grader(f"lm_eval:{name}")
     assert "\n" not in str(refusal.value)
 
 
@@ -313,20 +300,18 @@ def test_a_length_in_which_no_problem_fits_is_refused(name):
         Ruler("r", name, (200,)).build(f"{name}/200/000", lambda text: len(text) // 4)
 
 
-@pytest.mark.parametrize(
-    "text", ["{{ 7 * 7 }}", "{% raw %}", "__import__('os')._exit(1)", "\x00\ud800", "\n" * 9]
-)
+@pytest.mark.parametrize("text", ["{{ 7 * 7 }}", "{% raw %}", "__import__('os')._exit(1)", "\x00\ud800", "\n" * 9])
 def test_a_text_is_scored_as_text_and_nothing_else(task, text):
     ours = task("qasper", [longbench(1, answers=["49"])])
-    assert grading.grader(ours.grader).grade(ours.gold(ours.ids()[0]), text).score == "0.000000"
+    assert grading.get_grader(ours.grader).grade(ours.gold(ours.ids()[0]), text).score == "0.000000"
 
 
 def test_a_score_that_takes_too_long_is_a_timeout_and_the_next_text_is_scored(task, monkeypatch):
     ours = task("gov_report", [longbench(1, answers=["a b. " * 1500])])
-    grader, gold = grading.grader(ours.grader), ours.gold(ours.ids()[0])
-    monkeypatch.setattr(shared(), "_deadline", 0.05)
+    grader, gold = grading.get_grader(ours.grader), ours.gold(ours.ids()[0])
+    monkeypatch.setattr(shared_harness(), "_deadline", 0.05)
     assert grader.grade(gold, "a b. " * 1500).status == "timeout"
-    monkeypatch.setattr(shared(), "_deadline", 120)
+    monkeypatch.setattr(shared_harness(), "_deadline", 120)
     assert grader.grade(gold, "a b.").status == "scored"
 
 

@@ -13,10 +13,10 @@ import made_here
 import pytest
 import study
 
-import analysis.compare
-from analysis.studies.judgement import judge
+import analysis.compare.__main__
+from analysis.judgement.judgement import judge
 from protocol.adapters.engine_lm import cut
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 
 FEW = 6
 pytestmark = pytest.mark.filterwarnings("default")
@@ -44,14 +44,12 @@ def task(tmp_path_factory):
 def runs(tmp_path_factory, task):
     """The results of each policy by name, and where its files lie."""
     folder = tmp_path_factory.mktemp("lm_eval")
-    return folder, {
-        name: made_here.of_lm_eval(folder / name, arm, task) for name, arm in made_here.POLICIES.items()
-    }
+    return folder, {name: made_here.of_lm_eval(folder / name, arm, task) for name, arm in made_here.POLICIES.items()}
 
 
 def compared(capsys, *arguments: object) -> dict:
     capsys.readouterr()
-    assert analysis.compare.main([*map(str, arguments), "--json"]) == 0, capsys.readouterr().err
+    assert analysis.__main__.main([*map(str, arguments), "--json"]) == 0, capsys.readouterr().err
     return json.loads(capsys.readouterr().out)
 
 
@@ -122,9 +120,9 @@ def test_what_was_held_stands_in_the_results(runs):
 
 def prompt_tokens() -> list[int]:
     from protocol.models.load import tokenizer
-    from protocol.models.sources import home
+    from protocol.models.sources import cache_home
 
-    words = tokenizer(made_here.MODEL, home())
+    words = tokenizer(made_here.MODEL, cache_home())
     texts = (
         words.apply_chat_template(
             [{"role": "user", "content": one["question"]}], tokenize=False, add_generation_prompt=True

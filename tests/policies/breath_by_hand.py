@@ -65,10 +65,7 @@ def admitted(state, ids, ends, attention, s):
     everything = [trunk["slots"] for trunk in state["trunks"]] + groups
     linked = state["W"] | paper.weights(everything, found, s["edge_threshold"])
     today = paper.crystallization(linked, len(everything), s["steepness"])
-    fresh = [
-        {"slots": group, "D": today[len(state["trunks"]) + k], "M": means[k]}
-        for k, group in enumerate(groups)
-    ]
+    fresh = [{"slots": group, "D": today[len(state["trunks"]) + k], "M": means[k]} for k, group in enumerate(groups)]
     return {
         "trunks": [dict(trunk) for trunk in state["trunks"]] + fresh,
         "W": linked,

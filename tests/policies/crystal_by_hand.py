@@ -28,10 +28,7 @@ def received(attention, chunk, origin=0):
 def edges(attention, chunk, intra_k, intra_threshold, cross_k, cross_threshold, origin=0):
     """Eq. 12-15; chunks are counted from the origin."""
     heads, n = len(attention), origin + len(attention[0])
-    mean = {
-        q: [sum(head[q - origin][k] for head in attention) / heads for k in range(n)]
-        for q in range(origin, n)
-    }
+    mean = {q: [sum(head[q - origin][k] for head in attention) / heads for k in range(n)] for q in range(origin, n)}
     found = []
     for start in range(origin, n, chunk):
         members = range(start, min(start + chunk, n))

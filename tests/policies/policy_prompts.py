@@ -7,20 +7,20 @@ import torch
 from torch import Tensor
 
 from policies import (
-    AskedSignal,
+    AttentionRows,
     AttentionSignal,
     Bases,
     CacheSignal,
     Calibrated,
-    Event,
-    Fed,
+    Eviction,
+    ExtraPromptSignal,
     FedSignal,
+    FedTokens,
     HiddenSignal,
     OutputSignal,
     Policy,
     Rotation,
     Routes,
-    Rows,
     Signal,
     Statistics,
     Thresholds,
@@ -152,9 +152,7 @@ def random_bases(prompt: Prompt) -> Bases:
     return Bases(drawn[:, :, 0], torch.linalg.qr(drawn[:, :, 1:])[0])
 
 
-def measured(
-    signal: Signal, prompt: Prompt, layer: int = 0, block: int = BLOCK, *, asked: int | None = None
-) -> Any:
+def measured(signal: Signal, prompt: Prompt, layer: int = 0, block: int = BLOCK, *, asked: int | None = None) -> Any:
     """What the engine would hand to a policy; None of a layer that a signal does not read.
 
     block: rows of attention formed at once, and tokens fed at once. asked: tokens of the prompt; the others
@@ -177,7 +175,7 @@ def measured(
         for first in range(0, n, block):
             state = signal.change(prompt.hidden[layer, first : first + block], state)
         return state
-    if isinstance(signal, AskedSignal):
+    if isinstance(signal, ExtraPromptSignal):
         return asked_of(signal, prompt, layer, block)
     if not signal.reads(layer):
         return None
@@ -185,14 +183,12 @@ def measured(
         state, rotation = None, rope(prompt)
         for first in range(0, asked, block):
             own = slice(first, min(first + block, asked))
-            state = signal.fold(
-                Fed(keys[:, own], values[:, own], first, asked, queries[:, own], rotation), state
-            )
+            state = signal.fold(FedTokens(keys[:, own], values[:, own], first, asked, queries[:, own], rotation), state)
         state = every(lambda part: part[None], state)
         for first in range(asked, n, block):
             own = slice(first, first + block)
             parts = keys[None, :, own], values[None, :, own], first, asked, queries[None, :, own]
-            state = signal.fold(Fed(*parts, rotation), state)
+            state = signal.fold(FedTokens(*parts, rotation), state)
         return signal.result(every(lambda part: part[0], state))
     assert isinstance(signal, AttentionSignal)
     state = None
@@ -200,20 +196,16 @@ def measured(
     for first in range(0, total, block):
         stop = min(first + block, total)
         if signal.window is None or stop > n - signal.window:
-            state = signal.attend(
-                rows_of(signal, queries, keys, prompt.scale, layer, first, stop, total), state
-            )
+            state = signal.attend(rows_of(signal, queries, keys, prompt.scale, layer, first, stop, total), state)
     state = every(lambda part: part[None], state)
     for row in range(total, n):
         rows = rows_of(signal, queries, keys, prompt.scale, layer, row, row + 1, row + 1)
         logits = None if rows.logits is None else rows.logits[None]
-        state = signal.attend(
-            rows._replace(attention=rows.attention[None], logits=logits, decoded=True), state
-        )
+        state = signal.attend(rows._replace(attention=rows.attention[None], logits=logits, decoded=True), state)
     return None if state is None else signal.result(every(lambda part: part[0], state))
 
 
-def asked_of(signal: AskedSignal, prompt: Prompt, layer: int, block: int) -> Any:
+def asked_of(signal: ExtraPromptSignal, prompt: Prompt, layer: int, block: int) -> Any:
     """A token of a passage has the query and the key of some token of the text."""
     keys, state = prompt.keys[layer], None
     for passage in signal.passages(prompt.token_ids, frozenset({0, 1, 2})):
@@ -223,7 +215,7 @@ def asked_of(signal: AskedSignal, prompt: Prompt, layer: int, block: int) -> Any
             own = prompt.queries[layer][:, place[first : first + block]]
             logits = attention_logits(own, both, prompt.scale, keys.shape[1] + first)[..., : both.shape[1]]
             slots = logits.softmax(-1)[..., : keys.shape[1]]
-            rows = Rows(slots, layer, first, len(passage), len(keys), logits=logits[..., : keys.shape[1]])
+            rows = AttentionRows(slots, layer, first, len(passage), len(keys), logits=logits[..., : keys.shape[1]])
             state = signal.attend(rows, state)
     return signal.result(state)
 
@@ -237,10 +229,10 @@ def rows_of(
     first: int,
     stop: int,
     total: int,
-) -> Rows:
+) -> AttentionRows:
     """Rows first..stop-1 of one layer, as a prefill forms them."""
     logits = attention_logits(queries[:, first:stop], keys[:, :stop], scale, first)
-    return Rows(logits.softmax(-1), layer, first, total, len(keys), logits=logits if signal.raw else None)
+    return AttentionRows(logits.softmax(-1), layer, first, total, len(keys), logits=logits if signal.raw else None)
 
 
 def every(change: Callable[[Tensor], Tensor], state: Any) -> Any:
@@ -257,13 +249,13 @@ def up_to(prompt: Prompt, stop: int) -> Prompt:
     return Prompt(prompt.token_ids[:stop], *parts, prompt.scale, prompt.hidden[:, :stop])
 
 
-def a_later_view(prompt: Prompt, policy: Policy, before: View, event: Event, stop: int) -> View:
+def a_later_view(prompt: Prompt, policy: Policy, before: View, event: Eviction, stop: int) -> View:
     """What the engine shows at the next event, once the tokens up to `stop` have been fed one by one.
 
     For policies with one keep set and signals of tokens, or that begin afresh. before: the view of the last
     event.
     """
-    kept = before.positions[0, 0][event.kept[0, 0]]
+    kept = before.positions[0, 0][event.retained[0, 0]]
     positions = torch.cat([kept, torch.arange(len(before.token_ids), stop)])
     layers = range(before.layers)
     return before._replace(
@@ -292,7 +284,7 @@ def decoded(signal: Signal, prompt: Prompt, positions: Tensor, origin: int, laye
         query = prompt.queries[layer][:, position : position + 1]
         row = attention_rows(query, keys[:, : slot + 1], prompt.scale, slot)
         # While decoding the engine stacks the layers that a signal reads.
-        state = signal.attend(Rows(row[None], layer, position, position + 1, len(keys), decoded=True), state)
+        state = signal.attend(AttentionRows(row[None], layer, position, position + 1, len(keys), decoded=True), state)
     return None if state is None else signal.result(state)
 
 

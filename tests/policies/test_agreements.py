@@ -44,9 +44,9 @@ def test_a_measured_policy_says_where_and_how_much_and_no_other_does(tmp_path, m
 
 
 def test_without_the_file_or_a_row_nothing_is_said(tmp_path):
-    assert agreements.told("h2o", tmp_path / "none.toml") == []
+    assert agreements.format_agreement("h2o", tmp_path / "none.toml") == []
     (tmp_path / "empty.toml").write_text("# nothing\n")
-    assert agreements.told("h2o", tmp_path / "empty.toml") == []
+    assert agreements.format_agreement("h2o", tmp_path / "empty.toml") == []
 
 
 def test_what_lies_here_can_be_read():

@@ -7,12 +7,12 @@ import torch
 from policy_prompts import a_prompt, a_view, measured
 
 import policies
-from policies.ahakv import Holistic, RecentLogits, ahakv, gain, recent_attention, value_prior
+from policies.ahakv import Holistic, RecentLogits, ahakv, recent_attention, softmax_gain, value_prior
 
 
 def test_the_gain_by_hand():
     """sqrt(2 log(i / k)): 2 log 8 = 4.158883, 2 log 2 = 1.386294, and none up to the budget."""
-    found = gain(torch.tensor([512, 128, 64, 10]), 64)
+    found = softmax_gain(torch.tensor([512, 128, 64, 10]), 64)
     expected = torch.tensor([2.039334, 1.177410, 0, 0], dtype=torch.float64)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
@@ -28,7 +28,7 @@ def test_the_entropy_of_a_row_is_that_of_an_even_spread_over_the_budget(tokens, 
         rows = (scale * logits).softmax(-1)
         return float(-(rows * rows.log()).sum(-1).mean())
 
-    sharper = float(gain(torch.tensor([tokens]), budget))
+    sharper = float(softmax_gain(torch.tensor([tokens]), budget))
     assert entropy(sharper) == pytest.approx(math.log(budget), abs=0.15)
     assert abs(entropy(1) - math.log(budget)) > 0.15
 
@@ -79,9 +79,7 @@ def test_the_score_is_the_prior_times_the_mean_of_a_group():
         received = torch.zeros(100, dtype=torch.float64)
         for query in (2 * head, 2 * head + 1):
             for row in range(68, 100):
-                logits = prompt.scale * (
-                    prompt.keys[layer, head, : row + 1] @ prompt.queries[layer, query, row]
-                )
+                logits = prompt.scale * (prompt.keys[layer, head, : row + 1] @ prompt.queries[layer, query, row])
                 scale = math.sqrt(2 * math.log((row + 1) / budget))
                 received[: row + 1] += (scale * logits).softmax(0) / 2
         squares = prompt.values[layer, head].square().sum(-1)
@@ -96,10 +94,7 @@ def test_the_budget_decides_how_sharp_attention_is():
     sharp, even = (Holistic().score(view._replace(budget=budget)).slots for budget in (40, 200))
     prior = even / even[..., :160].max()
     # Up to the budget every row is spread evenly: what is left of the score is the prior.
-    ratio = (
-        even[..., :168]
-        / torch.stack([value_prior(v, torch.ones(2, 200) > 0, 5) for v in prompt.values])[..., :168]
-    )
+    ratio = even[..., :168] / torch.stack([value_prior(v, torch.ones(2, 200) > 0, 5) for v in prompt.values])[..., :168]
     assert float(ratio.std() / ratio.mean()) < 1e-5
     assert not torch.allclose(sharp / sharp.max(), prior / prior.max())
 

@@ -9,7 +9,7 @@ from test_thinkv import THOUGHTS, Given
 
 import policies
 from policies import Protect, Thresholds, View
-from policies.annealing import AnnealedThoughts, annealed, ladder, medoids
+from policies.annealing import AnnealedThoughts, anneal_budgets, ladder, medoids
 from policies.policy import Policy
 from policies.signals import Keys
 from policies.thinkv import SegmentsPerHead, Sparsity, Whenever, WithinSegments
@@ -27,9 +27,9 @@ def test_every_later_transition_halves_a_budget_down_to_the_least():
     ):
         kinds = torch.tensor(kinds)
         budgets = torch.tensor([32, 64, 8])[kinds]
-        assert annealed(budgets, kinds, 4).tolist() == expected
+        assert anneal_budgets(budgets, kinds, 4).tolist() == expected
     # A budget below the least stays.
-    assert annealed(torch.tensor([3, 64]), torch.tensor([R, T]), 4).tolist() == [3, 64]
+    assert anneal_budgets(torch.tensor([3, 64]), torch.tensor([R, T]), 4).tolist() == [3, 64]
 
 
 def test_the_ladder_is_that_of_the_paper():
@@ -136,9 +136,7 @@ def test_a_slot_that_stays_at_a_low_step_stays_at_every_higher_one():
     for later in range(5):
         kinds = [0.5] + [0.9] * later
         more = [0.0] * 32 * later
-        kept.append(
-            {slot for slot in an_event(kinds, keys + more, scores + more, size=32, reasoning=16) if slot < 32}
-        )
+        kept.append({slot for slot in an_event(kinds, keys + more, scores + more, size=32, reasoning=16) if slot < 32})
     assert [len(own) for own in kept] == [16, 8, 4, 2, 1]
     assert all(fewer < more for more, fewer in pairwise(kept))
 
@@ -149,9 +147,7 @@ def test_thinkv_annealed_differs_from_thinkv_in_its_scoring_alone():
     assert policy.needs - parent.needs == {Keys()}
     assert policy.scoring.base == parent.scoring.base
     settings = ("reasoning", "execution", "transition", "least", "size", "statistics")
-    assert [getattr(policy.scoring, name) for name in settings] == [
-        getattr(parent.scoring, name) for name in settings
-    ]
+    assert [getattr(policy.scoring, name) for name in settings] == [getattr(parent.scoring, name) for name in settings]
 
 
 def test_scores_that_are_not_finite_are_refused_as_those_of_the_base():

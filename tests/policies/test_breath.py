@@ -142,8 +142,8 @@ def test_a_long_generation_breathes_often_and_stays_in_bounds():
     prompt, policy = a_lane(240, seed=4), replace(crystal(SMALL), cadence=Cadence(interval=4))
     view = a_view(up_to(prompt, 80), [policy], sentence_ends=ENDS)
     for length in range(84, 241, 4):
-        event = policy.event(view, 40)
-        memory, held = event.memory, int(event.kept[0, 0].sum())
+        event = policy.evict(view, 40)
+        memory, held = event.memory, int(event.retained[0, 0].sum())
         assert 38 <= held <= 40
         assert ((memory.crystallization >= 0) & (memory.crystallization <= 1)).all()
         assert ((memory.links.weight >= 0.05) & (memory.links.weight <= 1)).all()
@@ -241,9 +241,7 @@ def test_a_pulse_below_the_least_does_not_arrive():
 def test_resonance_raises_the_trunks_within_two_hops_and_no_others():
     d = vector(0.2, 0.5, 0.5, 0.5, 0.5)
     raised = Breath().resonate(d, only(5, 0), CHAIN)
-    assert raised.tolist() == pytest.approx(
-        [0.2, 0.5 + 0.15 * 0.4 * 0.5, 0.5 + 0.15 * 0.12 * 0.5, 0.5, 0.5], rel=1e-12
-    )
+    assert raised.tolist() == pytest.approx([0.2, 0.5 + 0.15 * 0.4 * 0.5, 0.5 + 0.15 * 0.12 * 0.5, 0.5, 0.5], rel=1e-12)
 
 
 def test_every_active_trunk_sends_and_the_others_receive_from_each():
@@ -298,7 +296,7 @@ def a_table():
         crystallization=vector(0.9, 0.8, 0.6),
         impact=vector(7.0, 3.5, 7.0),
         links=Links(torch.tensor([0, 0, 1]), torch.tensor([1, 2, 2]), vector(0.3, 0.4, 0.5)),
-        seen=40,
+        token_count=40,
     )
 
 
@@ -329,7 +327,7 @@ def test_d_and_w_are_of_double_precision():
     left = a_table().after(kept_of(9, 0, 3, 5))
     assert left.crystallization.tolist() == pytest.approx([0.9 / 3, 0.4, 0.15], rel=1e-14)
     edge = Edges(torch.tensor([0]), torch.tensor([1]), vector(1.0))
-    weight = graph.links_of((range(0, 1), range(1, 4)), edge, 0.05).weight
+    weight = graph.build_links((range(0, 1), range(1, 4)), edge, 0.05).weight
     assert weight.tolist() == pytest.approx([math.sqrt(1 / 3)], rel=1e-14)
 
 
@@ -338,8 +336,8 @@ def two_events(name, *, budgets=(200, 200), seed=0):
     policy = policies.get(name, protect=policies.Protect(2, 10, always=False), cadence=Cadence(interval=16))
     prompt = a_lane(136, seed, spread=0.4)
     first = a_view(up_to(prompt, 120), [policy], sentence_ends=ENDS)
-    before = policy.event(first, budgets[0])
-    return before, policy.event(a_later_view(prompt, policy, first, before, 136), budgets[1])
+    before = policy.evict(first, budgets[0])
+    return before, policy.evict(a_later_view(prompt, policy, first, before, 136), budgets[1])
 
 
 def old_links(memory, trunks):
@@ -378,14 +376,12 @@ def test_a_breath_moves_d_and_w():
 
 def test_without_activity_d_only_decays_and_w_only_fades():
     """One slot with a tiny key holds all of the activity; its trunk is too long for it."""
-    policy = policies.get(
-        "crystal", protect=policies.Protect(2, 10, always=False), cadence=Cadence(interval=16)
-    )
+    policy = policies.get("crystal", protect=policies.Protect(2, 10, always=False), cadence=Cadence(interval=16))
     prompt = a_lane(136, seed=0, spread=0.0)
     prompt.keys[0][:, 20] *= 1e-3
     first = a_view(up_to(prompt, 120), [policy], sentence_ends=())
-    before = policy.event(first, 200)
-    after = policy.event(a_later_view(prompt, policy, first, before, 136), 200).memory
+    before = policy.evict(first, 200)
+    after = policy.evict(a_later_view(prompt, policy, first, before, 136), 200).memory
     old = len(before.memory.spans)
     assert (after.crystallization[:old] < before.memory.crystallization).all()
     faded = {pair: 0.99 * weight for pair, weight in pairs(before.memory.links).items()}

@@ -94,5 +94,5 @@ def test_a_window_without_queries_is_refused():
 
 def test_while_decoding_it_reads_the_last_query_alone():
     policy = policies.get("caote", cadence=Cadence(interval=16))
-    assert policy.uncarried == ()
+    assert policy.prefill_only_signals == ()
     assert {signal.window for signal in policy.needs if isinstance(signal, AttentionSums)} == {1}

@@ -5,8 +5,8 @@ import pytest
 import torch
 from policy_prompts import a_prompt, plain_attention
 
-from policies import Rows
-from policies.crystal.coattention import PART, CoAttention, cosines, strongest
+from policies import AttentionRows
+from policies.crystal.coattention import PART, CoAttention, cosines, top_entries
 
 SMALL = CoAttention(chunk=24, intra_k=3, intra_threshold=0.3, cross_k=2, cross_threshold=0.02)
 
@@ -22,7 +22,7 @@ def folded(signal, attention, steps, origin=0, state=None):
     start = origin
     for step in steps:
         stop = start + step
-        rows = Rows(attention[None, :, start:stop, :stop], layer=0, start=0, total=0, kv_heads=1)
+        rows = AttentionRows(attention[None, :, start:stop, :stop], layer=0, start=0, total=0, kv_heads=1)
         state, start = signal.attend(rows, state), stop
     return state
 
@@ -101,8 +101,8 @@ def test_an_unfinished_chunk_can_be_read_at_any_moment_and_goes_on(origin):
 
 def test_the_state_keeps_no_row_over_all_slots():
     attention = torch.full((2, 4, 5000), 1 / 5000)
-    prefilled = SMALL.attend(Rows(attention, 0, 0, 0, 1), None)
-    decoded = SMALL.attend(Rows(attention[:, :1], 0, 0, 0, 1), None)
+    prefilled = SMALL.attend(AttentionRows(attention, 0, 0, 0, 1), None)
+    decoded = SMALL.attend(AttentionRows(attention[:, :1], 0, 0, 0, 1), None)
     for state in (prefilled, decoded):
         held = sum(pattern.untyped_storage().nbytes() for pattern in state.patterns)
         assert 0 < held <= 4 * 4 * 4, "four rows of four columns in float32"
@@ -131,7 +131,7 @@ def test_the_strongest_are_those_of_a_sorted_row_and_ties_keep_the_lower_column(
     many_values = torch.randn(40, columns, generator=random)
     for values in (few_values, many_values, torch.ones(3, columns)):
         for threshold in (-3.0, 0.5, 4.0, 9.0):
-            assert listed(strongest(values, count, threshold)) == by_sorting(values, count, threshold)
+            assert listed(top_entries(values, count, threshold)) == by_sorting(values, count, threshold)
 
 
 @pytest.mark.parametrize("n", [1, 2, 128, 129, 300])

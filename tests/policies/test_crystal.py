@@ -9,7 +9,7 @@ import torch
 from policy_prompts import a_prompt, a_view, measured, plain_attention
 
 import policies
-from policies import BudgetError, Rows, Trunks, View
+from policies import AttentionRows, BudgetError, Trunks, View
 from policies.crystal import BranchDissolution, CrystalConfig, crystal, graph, impact, trace, trunks
 from policies.crystal.coattention import CoAttention, Edges
 
@@ -19,9 +19,7 @@ NO_EDGES = Edges(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.i
 
 def attention_of(n, *, heads=4, sharpness=2.0, seed=0):
     """A causal attention [head, n, n] in float64 and token ids [n]."""
-    prompt = a_prompt(
-        n, layers=1, q_heads=heads, kv_heads=heads, sharpness=sharpness, vocabulary=12, seed=seed
-    )
+    prompt = a_prompt(n, layers=1, q_heads=heads, kv_heads=heads, sharpness=sharpness, vocabulary=12, seed=seed)
     return plain_attention(prompt.queries[0], prompt.keys[0], prompt.scale), prompt.token_ids
 
 
@@ -79,7 +77,7 @@ def agrees(attention, token_ids, ends, budget, config):
     assert unprotected == pytest.approx([x for x in score if x is not None], rel=1e-6)
 
     kept, share = paper.dissolve(groups, score, whole, worth, budget, config.min_keep)
-    assert result.kept == kept
+    assert result.retained == kept
     assert result.retention.tolist() == pytest.approx(share)
     assert 0 <= min(budget, n) - len(kept) <= max(0, config.min_keep - 1)
     return kept
@@ -146,7 +144,7 @@ def test_kept_slots_are_those_of_the_paper_at_every_budget(seed):
             with pytest.raises(BudgetError, match=f"budget of {budget} slots is below the"):
                 trace(attention, token_ids, {0, 1}, budget, SMALL)
         else:
-            assert trace(attention, token_ids, {0, 1}, budget, SMALL).kept == expected[0]
+            assert trace(attention, token_ids, {0, 1}, budget, SMALL).retained == expected[0]
 
 
 @pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 64, 129, 200])
@@ -171,14 +169,14 @@ def test_the_streamed_signal_equals_the_trace_of_materialised_attention(n, chunk
     kept = policy.keep(view, budget)
     assert kept.shape == (2, 2, n)
     for row in kept.flatten(0, 1):
-        assert row.nonzero().flatten().tolist() == result.kept
+        assert row.nonzero().flatten().tolist() == result.retained
 
 
 def test_the_signal_never_holds_more_than_the_rows_of_one_chunk():
     signal, state = CoAttention(chunk=200), None
     for start in range(0, 500, 128):
         stop = min(start + 128, 500)
-        state = signal.attend(Rows(torch.ones(2, stop - start, stop) / stop, 0, start, 500, 1), state)
+        state = signal.attend(AttentionRows(torch.ones(2, stop - start, stop) / stop, 0, start, 500, 1), state)
         assert sum(map(len, state.patterns)) == stop % 200
         assert all(pattern.shape[1] <= 200 for pattern in state.patterns)
     assert len(signal.result(state).mass) == 500
@@ -256,13 +254,13 @@ def spans_of(*sizes):
 
 
 def test_a_sentence_ends_with_its_ending_token():
-    assert trunks.sentences(torch.tensor([5, 0, 6, 0, 0, 7]), {0}) == [*spans_of(2, 2, 1, 1)]
-    assert trunks.sentences(torch.tensor([5, 6, 0]), {0}) == [*spans_of(3)]
-    assert trunks.sentences(torch.tensor([5, 6]), ()) == [*spans_of(2)]
+    assert trunks.split_sentences(torch.tensor([5, 0, 6, 0, 0, 7]), {0}) == [*spans_of(2, 2, 1, 1)]
+    assert trunks.split_sentences(torch.tensor([5, 6, 0]), {0}) == [*spans_of(3)]
+    assert trunks.split_sentences(torch.tensor([5, 6]), ()) == [*spans_of(2)]
 
 
 def merged(parts, found, threshold=0.3, max_trunk=32):
-    return tuple(trunks.merge(list(parts), found, threshold, max_trunk))
+    return tuple(trunks.merge_sentences(list(parts), found, threshold, max_trunk))
 
 
 def test_sentences_merge_when_the_mean_of_recorded_edges_exceeds_the_threshold():
@@ -297,17 +295,15 @@ def test_merging_looks_at_the_end_of_the_running_trunk():
 
 
 def test_a_long_trunk_is_split_into_nearly_equal_pieces():
-    assert trunks.split(range(10, 75), 32) == [range(10, 32), range(32, 54), range(54, 75)]
-    assert trunks.split(range(0, 32), 32) == [range(0, 32)]
-    assert trunks.split(range(0, 33), 32) == [range(0, 17), range(17, 33)]
+    assert trunks.split_trunk(range(10, 75), 32) == [range(10, 32), range(32, 54), range(54, 75)]
+    assert trunks.split_trunk(range(0, 32), 32) == [range(0, 32)]
+    assert trunks.split_trunk(range(0, 33), 32) == [range(0, 17), range(17, 33)]
 
 
 def test_rarity_has_the_values_of_the_paper():
     ids = torch.tensor([0] + [1] * 10 + [2] * 100)
     # The paper prints 0.295 for ten occurrences; its formula gives 0.2943.
-    assert impact.RARITY["logarithmic"](ids, ())[[0, 1, 11]].tolist() == pytest.approx(
-        [0.591, 0.2943, 0.178], abs=5e-4
-    )
+    assert impact.RARITY["logarithmic"](ids, ())[[0, 1, 11]].tolist() == pytest.approx([0.591, 0.2943, 0.178], abs=5e-4)
 
 
 def test_impact_of_a_trunk_is_the_mean_of_its_three_highest():
@@ -316,8 +312,8 @@ def test_impact_of_a_trunk_is_the_mean_of_its_three_highest():
 
 
 def degrees(spans, found, edge_threshold):
-    links = graph.links_of(spans, found, edge_threshold)
-    return graph.dense(links, len(spans)).sum(0)
+    links = graph.build_links(spans, found, edge_threshold)
+    return graph.to_matrix(links, len(spans)).sum(0)
 
 
 def test_trunk_weight_is_the_mean_scaled_by_the_root_of_the_density():
@@ -330,7 +326,7 @@ def test_trunk_weight_is_the_mean_scaled_by_the_root_of_the_density():
 
 
 def crystallized(spans, found):
-    return graph.crystallization(graph.links_of(spans, found, 0.05), len(spans), 5.0).tolist()
+    return graph.crystallization(graph.build_links(spans, found, 0.05), len(spans), 5.0).tolist()
 
 
 def test_trunks_without_edges_are_equally_crystallized():
@@ -350,9 +346,7 @@ def dissolved(sizes, score, budget, *, worth=None, protected=(), min_keep=3):
     n = sum(sizes)
     held = torch.zeros(n, dtype=torch.bool)
     held[list(protected)] = True
-    units = Trunks(
-        spans, torch.tensor(score, dtype=torch.float64), torch.zeros(len(sizes), dtype=torch.float64)
-    )
+    units = Trunks(spans, torch.tensor(score, dtype=torch.float64), torch.zeros(len(sizes), dtype=torch.float64))
     worth = torch.arange(n, 0, -1) if worth is None else torch.tensor(worth)
     return BranchDissolution(min_keep=min_keep).dissolve(worth.double(), units, held, budget)
 
@@ -414,7 +408,7 @@ def test_impact_is_scaled_over_the_unprotected_trunks():
 def test_a_prompt_within_the_budget_is_traced_and_kept():
     attention, token_ids = attention_of(10)
     result = trace(attention, token_ids, {0}, 10)
-    assert result.kept == list(range(10))
+    assert result.retained == list(range(10))
     assert result.score.isfinite().all()
 
 
@@ -435,8 +429,8 @@ def test_uniform_attention_on_one_token_keeps_the_lower_positions_of_ties():
     """Nothing but position and the length of the column tells tokens apart: earlier ones receive more."""
     attention, _ = attention_of(64, sharpness=0.0)
     result = trace(attention, torch.zeros(64, dtype=torch.int64), {1}, 40, replace(SMALL, chunk=64))
-    assert 38 <= len(result.kept) <= 40
-    assert result.kept == trace(attention, torch.zeros(64).long(), {1}, 40, replace(SMALL, chunk=64)).kept
+    assert 38 <= len(result.retained) <= 40
+    assert result.retained == trace(attention, torch.zeros(64).long(), {1}, 40, replace(SMALL, chunk=64)).retained
 
 
 def test_attention_that_is_not_finite_is_refused():
@@ -451,7 +445,7 @@ def test_future_keys_are_not_read():
     spoiled = attention + torch.full((80, 80), 7.0).triu(1)
     one, other = (trace(a, token_ids, {0}, 50, SMALL) for a in (attention, spoiled))
     assert one.edges == other.edges
-    assert one.kept == other.kept
+    assert one.retained == other.retained
 
 
 def test_dissolution_without_trunks_is_refused():
@@ -471,9 +465,7 @@ def test_crystal_heads_may_each_dissolve_the_same_trunks():
 def test_the_defaults_are_those_of_table_14():
     assert crystal() == policies.get("crystal")
     assert crystal(CrystalConfig()).scoring.coattention == CoAttention(1024, 8, 0.3, 4, 0.02)
-    assert CrystalConfig() == CrystalConfig(
-        1024, 8, 0.3, 4, 0.02, 32, 0.3, 0.1, 20.0, 0.05, 5.0, 1.0, 4, 128, 3
-    )
+    assert CrystalConfig() == CrystalConfig(1024, 8, 0.3, 4, 0.02, 32, 0.3, 0.1, 20.0, 0.05, 5.0, 1.0, 4, 128, 3)
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,7 @@ def test_whole_chunks_are_those_with_the_largest_sum_over_all_queries():
     prompt = a_prompt(152, layers=1, q_heads=2, kv_heads=1)
     attention = plain_attention(prompt.queries[0], prompt.keys[0], prompt.scale)
     worth = [
-        sum(
-            float(attention[:, query, slot].sum())
-            for query in range(152)
-            for slot in range(first, first + 10)
-        )
+        sum(float(attention[:, query, slot].sum()) for query in range(152) for slot in range(first, first + 10))
         for first in range(0, 120, 10)
     ]
     best = sorted(range(12), key=lambda chunk: -worth[chunk])[:5]
@@ -91,7 +87,7 @@ def test_a_window_without_queries_is_refused():
 
 @pytest.mark.parametrize("name", PARENTS)
 def test_each_can_be_measured_while_decoding(name):
-    assert policies.get(name, cadence=Cadence(interval=16)).uncarried == ()
+    assert policies.get(name, cadence=Cadence(interval=16)).prefill_only_signals == ()
 
 
 def test_sums_over_all_queries_are_those_of_h2o():

@@ -7,19 +7,19 @@ import pytest
 import torch
 
 import policies
-from policies import PerHead, Protect, Rows, Scores, View
+from policies import AttentionRows, PerHead, Protect, Scores, View
 from policies.crystal_kv import (
     Budgets,
-    Recalled,
     Recency,
     Reference,
     References,
+    ReferenceUpdate,
     Utilised,
     adaptive_budget,
     hits,
     log_crf,
     lrfu,
-    whole_budgets,
+    round_budgets,
 )
 
 
@@ -109,7 +109,7 @@ def test_three_evictions_by_hand():
 
 def test_a_miss_is_ranked_lower_and_recorded_as_it_was():
     found = lrfu(torch.tensor([0.95, 0.05]), torch.tensor([2.0, 2.0]), torch.tensor([3, 3]), 5, 0.9, 0.5)
-    assert isinstance(found, Recalled)
+    assert isinstance(found, ReferenceUpdate)
     assert found.crf.tolist() == [1.5, 2.0]
     assert found.last.tolist() == [5, 3]
     assert found.effective.tolist() == [1.5, 0.5]
@@ -208,22 +208,22 @@ def test_without_any_crf_budgets_stay_and_without_some_of_it_they_are_nought():
 def test_whole_budgets_go_by_largest_remainder():
     none = torch.zeros(2, 2, dtype=torch.int64)
     real = torch.tensor([[29.0909, 11.6364], [17.4545, 5.8182]])
-    assert whole_budgets(real, 64, none).tolist() == [[29, 12], [17, 6]]
-    assert whole_budgets(torch.full((2, 2), 16.5), 66, none).tolist() == [[17, 17], [16, 16]]
-    assert whole_budgets(real / 3, 64, none).tolist() == [[29, 12], [17, 6]]
+    assert round_budgets(real, 64, none).tolist() == [[29, 12], [17, 6]]
+    assert round_budgets(torch.full((2, 2), 16.5), 66, none).tolist() == [[17, 17], [16, 16]]
+    assert round_budgets(real / 3, 64, none).tolist() == [[29, 12], [17, 6]]
 
 
 def test_nothing_is_not_split_in_proportion():
     with pytest.raises(ValueError, match="budget must be above 0 for some head"):
-        whole_budgets(torch.zeros(2, 2), 8, torch.ones(2, 2, dtype=torch.int64))
+        round_budgets(torch.zeros(2, 2), 8, torch.ones(2, 2, dtype=torch.int64))
 
 
 def test_no_whole_budget_is_below_its_least_and_the_others_pay_in_proportion():
     """Of 80, two heads get 16 each; the other 48 are shared 2:1, and not 44:22 less 9 each."""
     real = torch.tensor([[44.0, 22.0], [7.0, 7.0]])
-    assert whole_budgets(real, 80, torch.full((2, 2), 16)).tolist() == [[32, 16], [16, 16]]
-    assert whole_budgets(real, 64, torch.full((2, 2), 16)).tolist() == [[16, 16], [16, 16]]
-    assert whole_budgets(torch.tensor([[64.0, 0.0]]), 64, torch.tensor([[1, 40]])).tolist() == [[24, 40]]
+    assert round_budgets(real, 80, torch.full((2, 2), 16)).tolist() == [[32, 16], [16, 16]]
+    assert round_budgets(real, 64, torch.full((2, 2), 16)).tolist() == [[16, 16], [16, 16]]
+    assert round_budgets(torch.tensor([[64.0, 0.0]]), 64, torch.tensor([[1, 40]])).tolist() == [[24, 40]]
 
 
 def test_whole_budgets_keep_the_sum_whatever_the_numbers():
@@ -231,7 +231,7 @@ def test_whole_budgets_keep_the_sum_whatever_the_numbers():
     for _ in range(50):
         real = torch.rand(4, 3, generator=random, dtype=torch.float64) ** 6
         least = torch.randint(0, 17, (4, 3), generator=random)
-        found = whole_budgets(real, 200, least)
+        found = round_budgets(real, 200, least)
         assert found.dtype == torch.int64
         assert int(found.sum()) == 200
         assert (found >= least).all()
@@ -239,7 +239,7 @@ def test_whole_budgets_keep_the_sum_whatever_the_numbers():
 
 def rows_of(attention, start, total, *, decoded):
     """Rows of a single layer with two KV heads."""
-    return Rows(attention, 0, start, total, kv_heads=2, decoded=decoded)
+    return AttentionRows(attention, 0, start, total, kv_heads=2, decoded=decoded)
 
 
 def prompt_rows(n, seed=0):
@@ -304,8 +304,7 @@ def test_every_layer_is_counted_by_itself_while_decoding():
         row = torch.randn(3, 4, 1, start + 1, generator=random).softmax(-1)
         stacked = signal.attend(rows_of(row, start, start + 1, decoded=True), stacked)
         states = [
-            signal.attend(rows_of(row[layer], start, start + 1, decoded=True), states[layer])
-            for layer in range(3)
+            signal.attend(rows_of(row[layer], start, start + 1, decoded=True), states[layer]) for layer in range(3)
         ]
     for layer, state in enumerate(states):
         assert torch.equal(stacked.crf[layer], state.crf)
@@ -354,7 +353,7 @@ def test_a_period_and_a_floor_are_one_or_more(settings):
 
 def held_view(now, routed=None):
     """Two layers of one head that hold six slots each."""
-    return View(torch.arange(now), 2, 1, frozenset(), 0, {}, torch.arange(6).expand(2, 1, 6), routed=routed)
+    return View(torch.arange(now), 2, 1, frozenset(), 0, {}, torch.arange(6).expand(2, 1, 6), routing_state=routed)
 
 
 CRF = torch.tensor([[[8.0, 4, 2, 1, 1, 0.5]], [[1, 0.5, 0.25, 0.25, 0.5, 0.25]]])
@@ -402,7 +401,7 @@ def test_slots_that_are_not_there_have_no_use():
     before = Budgets(torch.full((2, 1), 4), torch.tensor(20))
     moved = Utilised(period=10, least=1).allocate(held_view(30, before), Scores(scores), NOTHING, 4)
     # 14 against 1.75, 8 to 1: 7.11 and 0.89 slots.
-    assert moved.carried.slots.tolist() == [[7], [1]]
+    assert moved.routing_state.slots.tolist() == [[7], [1]]
     assert moved.counts.tolist() == [[3], [1]]
 
 

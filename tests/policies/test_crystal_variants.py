@@ -130,7 +130,7 @@ def kept_later(name):
     prompt, found = uneven(seed=13), []
     view = a_view(up_to(prompt, 240), [policy], sentence_ends=range(6))
     for length in range(260, 340, 20):
-        view = a_later_view(prompt, policy, view, policy.event(view, 100), length)
+        view = a_later_view(prompt, policy, view, policy.evict(view, 100), length)
         found.append(policy.keep(view, 100)[0, 0].tolist())
     return found
 
@@ -155,8 +155,7 @@ def rarities(form, ids, parts):
                 "crystal": 1 / (1 + math.log(1 + count)),
                 "crystal-rarity-inverse": 1 / (1 + count),
                 "crystal-rarity-exponential": math.exp(-count),
-                "crystal-rarity-document": math.log((1 + len(parts)) / (1 + holding))
-                / math.log(1 + len(parts)),
+                "crystal-rarity-document": math.log((1 + len(parts)) / (1 + holding)) / math.log(1 + len(parts)),
             }[form]
         )
     return result
@@ -183,7 +182,7 @@ def test_rarity_of_decoded_tokens_counts_all_tokens_seen(name, prompt):
     """Also those that have left the cache: of 240 tokens 100 stay, 30 are fed, and 270 count."""
     policy = policies.get(name, cadence=Cadence(interval=20), protect=policies.Protect(2, 20, always=False))
     before = a_view(up_to(prompt, 240), [policy], sentence_ends=ENDS)
-    view = a_later_view(prompt, policy, before, policy.event(before, 100), 270)
+    view = a_later_view(prompt, policy, before, policy.evict(before, 100), 270)
     ids = view.token_ids.tolist()
     rarity = rarities(name, ids, paper.sentences(ids, ENDS))[-30:]
     (_, mass, _), *_ = view.signals[policy.scoring.coattention]
@@ -210,7 +209,7 @@ def test_uniform_impact_is_one_for_every_token_and_trunk_so_that_d_alone_ranks(v
     assert found.trunks.impact.unique().tolist() == [1.0]
     d = scored("crystal", view).trunks.crystallization
     assert torch.equal(found.trunks.crystallization, d)
-    assert torch.equal(BranchDissolution().compose(found.trunks, range(len(d))), d)
+    assert torch.equal(BranchDissolution().fuse_scores(found.trunks, range(len(d))), d)
 
 
 def test_at_token_level_every_token_is_a_trunk(view, edges):
@@ -345,7 +344,7 @@ def test_coverage_is_even_over_what_dissolved_and_uses_the_budget_exactly(view):
     held = sum(len(s) for s in trunks.spans if any(protected[s.start : s.stop].tolist()))
     for budget in range(held, N):
         reserve = int(0.1 * (budget - held))
-        plain = BranchDissolution().dissolve(scores.slots[0, 0], trunks, protected, budget - reserve).kept
+        plain = BranchDissolution().dissolve(scores.slots[0, 0], trunks, protected, budget - reserve).retained
         found = policy.selection.dissolve(scores.slots[0, 0], trunks, protected, budget).kept
         assert len(found) == budget
         assert set(plain) <= set(found)
@@ -459,10 +458,10 @@ def test_the_blog_is_what_its_text_says(view, attention):
 
 
 def test_scaled_impact_of_equal_tokens_is_rarity_alone():
-    found = Scaled().of_tokens(torch.full((3,), 2.0).double(), torch.tensor([4, 4, 5]), [range(3)])
+    found = Scaled().token_impact(torch.full((3,), 2.0).double(), torch.tensor([4, 4, 5]), [range(3)])
     expected = [0.5 / (1 + math.log(3)), 0.5 / (1 + math.log(3)), 0.5 / (1 + math.log(2))]
     assert found.tolist() == pytest.approx(expected)
-    assert Scaled().of_trunks(torch.ones(3).double(), spans_of(1, 2)).tolist() == [0.0, 0.0]
+    assert Scaled().trunk_impact(torch.ones(3).double(), spans_of(1, 2)).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("bad", [{"fusion": "minimum"}, {"coverage": 1.1}, {"coverage": -0.1}])

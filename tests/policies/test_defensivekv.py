@@ -5,31 +5,29 @@ import torch
 from policy_prompts import Prompt, a_prompt, a_view, measured, output_of, plain_attention
 
 import policies
-from policies import Cadence, Rows, View
+from policies import AttentionRows, Cadence, View
 from policies.defensivekv import (
     AcrossLayers,
     Defensive,
-    Observed,
     OutputNorms,
     WindowPeaks,
-    certain,
+    WindowSummary,
     defensivekv,
+    first_stage_slots,
     layer_defensivekv,
-    observed,
     output_norms,
+    summarise_window,
     worst_case,
 )
 from policies.routing import Adaptive
 
 # Two query heads of one KV head; two rows of a window see four slots before it.
-ROWS = torch.tensor(
-    [[[[0.3, 0.2, 0.1, 0.2], [0.3, 0.2, 0.1, 0.1]], [[0.3, 0.2, 0.05, 0.05], [0.3, 0.1, 0.05, 0.35]]]]
-)
+ROWS = torch.tensor([[[[0.3, 0.2, 0.1, 0.2], [0.3, 0.2, 0.1, 0.1]], [[0.3, 0.2, 0.05, 0.05], [0.3, 0.1, 0.05, 0.35]]]])
 PAST = torch.ones(1, 4, dtype=torch.bool)
 
 
 def test_the_largest_of_all_rows_and_heads_and_no_less_than_the_mean_worked_out_by_hand():
-    found = observed(ROWS, PAST, kernel=1)
+    found = summarise_window(ROWS, PAST, kernel=1)
     assert found.peak[0].tolist() == pytest.approx([0.3, 0.2, 0.1, 0.35])
     assert (found.mean / 2)[0].tolist() == pytest.approx([0.3, 0.175, 0.075, 0.175])
     worst = worst_case(found.peak, PAST)
@@ -52,7 +50,7 @@ def test_a_row_is_pooled_and_scaled_back_to_what_it_gave():
     past = torch.tensor([[True] * 4 + [False] * 2])
     # Sums of three neighbours .5 .5 .2 .1, of .6 in all: scaled from 1.3 to .6.
     expected = [0.5 * 0.6 / 1.3, 0.5 * 0.6 / 1.3, 0.2 * 0.6 / 1.3, 0.1 * 0.6 / 1.3, 0, 0]
-    found = observed(row, past, kernel=3)
+    found = summarise_window(row, past, kernel=3)
     assert found.peak[0].tolist() == pytest.approx(expected)
     assert found.mean[0].tolist() == pytest.approx([0.4, 0.1, 0, 0.1, 0, 0])
 
@@ -69,7 +67,7 @@ def test_the_first_stage_ends_before_the_slot_that_reaches_the_threshold():
         (0.95, 1, [1]),
         (0.95, 0, []),
     ):
-        found = certain(mean, torch.tensor([[threshold]]), past, torch.tensor([[most]]))
+        found = first_stage_slots(mean, torch.tensor([[threshold]]), past, torch.tensor([[most]]))
         assert found[0].nonzero().flatten().tolist() == expected
 
 
@@ -79,10 +77,7 @@ def test_norms_are_those_of_what_the_projection_of_each_query_head_makes_of_a_va
     found = output_norms(prompt.values[0], output)
     for head in range(2):
         for slot in (0, 511, 512, 699):
-            norms = [
-                float((prompt.values[0, head, slot] @ output[q]).abs().sum())
-                for q in (2 * head, 2 * head + 1)
-            ]
+            norms = [float((prompt.values[0, head, slot] @ output[q]).abs().sum()) for q in (2 * head, 2 * head + 1)]
             assert float(found[head, slot]) == pytest.approx(sum(norms) / 2, rel=1e-5)
 
 
@@ -106,8 +101,7 @@ class Loop:
     def scores(self, norms):
         nu = [
             [
-                sum(float((self.values[head, slot] @ self.output[q]).abs().sum()) for q in self.own(head))
-                / self.group
+                sum(float((self.values[head, slot] @ self.output[q]).abs().sum()) for q in self.own(head)) / self.group
                 for slot in range(self.past)
             ]
             for head in range(self.heads)
@@ -127,9 +121,7 @@ class Loop:
         tails = [sum(row[-self.window :]) for rows in self.rows for row in rows]
         threshold = 0.9 - sum(tails) / len(tails)
         for head in range(self.heads):
-            each = [
-                sum(row[slot] for q in self.own(head) for row in self.rows[q]) for slot in range(self.past)
-            ]
+            each = [sum(row[slot] for q in self.own(head) for row in self.rows[q]) for slot in range(self.past)]
             left = 0.0
             most = max(0, self.past * self.budget // self.n - self.window)
             for slot in sorted(range(self.past), key=[-one for one in each].__getitem__)[:most]:
@@ -144,9 +136,7 @@ class Loop:
 
 
 @pytest.mark.parametrize("norms", ["heads", "tokens", "plain"])
-@pytest.mark.parametrize(
-    ("n", "q_heads", "kv_heads", "window", "kernel"), [(90, 4, 2, 8, 5), (40, 3, 3, 30, 1)]
-)
+@pytest.mark.parametrize(("n", "q_heads", "kv_heads", "window", "kernel"), [(90, 4, 2, 8, 5), (40, 3, 3, 30, 1)])
 def test_scores_are_those_of_a_loop(norms, n, q_heads, kv_heads, window, kernel):
     prompt = a_prompt(n, layers=1, q_heads=q_heads, kv_heads=kv_heads, dtype=torch.float64)
     policy = defensivekv(window, kernel, norms)
@@ -163,14 +153,14 @@ def test_peaks_are_the_same_however_the_rows_come(window, block):
     prompt = a_prompt(150, layers=1)
     one, other = (measured(WindowPeaks(window, 5), prompt, block=size) for size in (150, block))
     torch.testing.assert_close(other, one)
-    assert isinstance(one, Observed)
+    assert isinstance(one, WindowSummary)
     assert one.peak.shape == (2, 150)
 
 
 def test_in_a_head_that_holds_fewer_slots_the_window_is_its_own_last_ones():
     """Two heads hold five and three slots: of the second the first slot alone stands before the window."""
     logits = torch.tensor([[[0.0, 1, 2, 3, 4]], [[1.0, 0, 1, -torch.inf, -torch.inf]]])
-    rows = Rows(logits.softmax(-1), 0, 9, 10, 2, True, logits)
+    rows = AttentionRows(logits.softmax(-1), 0, 9, 10, 2, True, logits)
     found = WindowPeaks(2, 1).attend(rows, None)
     assert (found.peak > 0).tolist() == [[True] * 3 + [False] * 2, [True] + [False] * 4]
     assert float(found.peak[1, 0]) == pytest.approx(float(logits[1, 0].softmax(0)[0]))
@@ -180,12 +170,12 @@ def test_of_a_token_that_some_heads_have_evicted_the_norm_is_shared_as_if_they_h
     norms = torch.tensor([[[2.0, 4.0, 6.0], [8.0, 2.0, 0.0], [2.0, 6.0, 9.0]]])
     stored = torch.tensor([[[0, 2, 5], [2, 5, -1], [1, 2, 5]]])
     view = View(torch.arange(6), 1, 3, frozenset(), 0, {}, stored=stored)
-    found = Defensive().share(view, norms, stored >= 0)
+    found = Defensive().normalise_norms(view, norms, stored >= 0)
     # Token 2: 4, 8 and 6 of 18. Token 5: 6, 2 and 9 of 17. Tokens 0 and 1 have one head each, of three.
     expected = [[1 / 3, 4 / 18, 6 / 17], [8 / 18, 2 / 17, 0], [1 / 3, 6 / 18, 9 / 17]]
     torch.testing.assert_close(found[0], torch.tensor(expected))
     whole = view._replace(stored=None, token_ids=torch.arange(3))
-    torch.testing.assert_close(Defensive().share(whole, norms, stored >= 0), norms / norms.sum(1))
+    torch.testing.assert_close(Defensive().normalise_norms(whole, norms, stored >= 0), norms / norms.sum(1))
 
 
 def test_heads_of_all_layers_compete_and_keep_their_windows():
@@ -224,9 +214,7 @@ def test_the_two_differ_in_their_routing_alone():
 def test_the_norms_are_a_setting():
     for norms in ("heads", "tokens", "plain"):
         assert policies.get("defensivekv", {"scoring.norms": norms}) == defensivekv(norms=norms)
-    with pytest.raises(
-        ValueError, match=r"scoring\.norms: write one of heads, tokens, plain, not the text 'paper'"
-    ):
+    with pytest.raises(ValueError, match=r"scoring\.norms: write one of heads, tokens, plain, not the text 'paper'"):
         policies.get("defensivekv", {"scoring.norms": "paper"})
     with pytest.raises(ValueError, match="norms must be one of heads, tokens, plain, not 'paper'"):
         Defensive(norms="paper")  # type: ignore[arg-type]
@@ -235,5 +223,5 @@ def test_the_norms_are_a_setting():
 @pytest.mark.parametrize("name", ["defensivekv", "layer-defensivekv"])
 def test_it_can_be_measured_while_decoding(name):
     policy = policies.get(name, cadence=Cadence(interval=16))
-    assert policy.uncarried == ()
+    assert policy.prefill_only_signals == ()
     assert policy.needs == {WindowPeaks(32, 5), OutputNorms()}

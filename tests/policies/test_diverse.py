@@ -7,7 +7,7 @@ from policy_prompts import a_prompt, a_view
 import policies
 from benchmarks.plain_selector import plain_diverse
 from policies import Diverse, PerHead, Protect, TopK
-from policies.selection import WINDOW, diverse, signature
+from policies.selection import WINDOW, select_diverse, signature
 
 SCORES = torch.tensor([5, 4.9, 4.75, 4.7, 1.0], dtype=torch.float64)
 SIGNATURES = torch.tensor([[1, 0], [1, 0], [0.8, 0.6], [0, 1], [-1, 0]], dtype=torch.float64)
@@ -15,7 +15,7 @@ WEIGHTS = (0, 0.05, 0.5, 1, 1.5)
 every_weight = pytest.mark.parametrize("weight", WEIGHTS)
 
 
-@pytest.mark.parametrize("select", [diverse, plain_diverse])
+@pytest.mark.parametrize("select", [select_diverse, plain_diverse])
 @pytest.mark.parametrize(
     ("weight", "k", "kept"),
     [(0, 3, [0, 1, 2]), (0.05, 3, [0, 1, 2]), (0.5, 3, [0, 1, 3]), (1, 3, [0, 2, 3]), (0.5, 4, [0, 1, 2, 3])],
@@ -28,8 +28,8 @@ def test_a_slot_that_points_against_the_kept_ones_earns_no_bonus():
     """The last slot of the example stays at its score of 1, below the 1.1 of one that is like the kept."""
     scores = torch.tensor([5, 1.6, 1.0], dtype=torch.float64)
     signatures = torch.tensor([[1, 0], [1, 0], [-1, 0]], dtype=torch.float64)
-    assert diverse(scores, signatures, 2, 0.5).tolist() == [0, 1]
-    assert diverse(scores, signatures, 2, 0.61).tolist() == [0, 2]
+    assert select_diverse(scores, signatures, 2, 0.5).tolist() == [0, 1]
+    assert select_diverse(scores, signatures, 2, 0.61).tolist() == [0, 2]
 
 
 def drawn(n, d, kind, seed, dtype=torch.float64):
@@ -52,9 +52,7 @@ def drawn(n, d, kind, seed, dtype=torch.float64):
 def test_random_tensors_keep_what_algorithm_1_keeps(kind, weight):
     for seed, (n, d, k) in enumerate([(1, 2, 1), (7, 2, 3), (40, 4, 39), (90, 16, 30), (160, 32, 64)]):
         scores, signatures = drawn(n, d, kind, seed)
-        assert torch.equal(
-            diverse(scores, signatures, k, weight), plain_diverse(scores, signatures, k, weight)
-        )
+        assert torch.equal(select_diverse(scores, signatures, k, weight), plain_diverse(scores, signatures, k, weight))
 
 
 @every_weight
@@ -63,15 +61,13 @@ def test_what_does_not_fit_the_window_keeps_what_algorithm_1_keeps(kind, weight)
     n = 2 * WINDOW + 77
     scores, signatures = drawn(n, 8, kind, seed=9)
     for k in (3, WINDOW + 50):
-        assert torch.equal(
-            diverse(scores, signatures, k, weight), plain_diverse(scores, signatures, k, weight)
-        )
+        assert torch.equal(select_diverse(scores, signatures, k, weight), plain_diverse(scores, signatures, k, weight))
 
 
 @every_weight
 def test_float32_keeps_the_same_slots_but_for_gains_that_are_all_but_equal(weight):
     scores, signatures = drawn(800, 32, "clusters", seed=4, dtype=torch.float32)
-    found = diverse(scores, signatures, 300, weight)
+    found = select_diverse(scores, signatures, 300, weight)
     exact = plain_diverse(scores.double(), signatures.double(), 300, weight)
     other = sorted(set(found.tolist()) ^ set(exact.tolist()))
     kept = [slot for slot in found.tolist() if slot in exact.tolist()]
@@ -92,18 +88,18 @@ def test_duplicates_and_ties_go_to_the_lowest_slot_as_in_algorithm_1(weight, dty
         scores = torch.randint(3, (n,), generator=random).to(dtype)
         for k in (1, n // 3, n - 1):
             expected = plain_diverse(scores, signatures, k, weight)
-            assert torch.equal(diverse(scores, signatures, k, weight), expected)
+            assert torch.equal(select_diverse(scores, signatures, k, weight), expected)
 
 
 @every_weight
 def test_slots_that_are_all_the_same_are_kept_from_the_first(weight):
     n = WINDOW + 100
-    assert diverse(torch.ones(n), torch.ones(n, 4) / 2, 60, weight).tolist() == list(range(60))
+    assert select_diverse(torch.ones(n), torch.ones(n, 4) / 2, 60, weight).tolist() == list(range(60))
 
 
 @pytest.mark.parametrize("k", [5, 6, 100])
 def test_a_budget_that_covers_everything_keeps_everything(k):
-    assert diverse(SCORES, SIGNATURES, k, 0.5).tolist() == [0, 1, 2, 3, 4]
+    assert select_diverse(SCORES, SIGNATURES, k, 0.5).tolist() == [0, 1, 2, 3, 4]
 
 
 @every_weight
@@ -114,9 +110,9 @@ def test_held_slots_are_kept_before_the_first_pick(n, weight):
     held = torch.zeros(n, dtype=torch.bool)
     held[[2, n - 3, n - 1]] = True
     raised = scores + 100 * held
-    found = diverse(scores, signatures, 20, weight, held=held)
+    found = select_diverse(scores, signatures, 20, weight, preselected=held)
     assert torch.equal(found, plain_diverse(raised, signatures, 20, weight))
-    assert diverse(scores, signatures, 3, weight, held=held).tolist() == [2, n - 3, n - 1]
+    assert select_diverse(scores, signatures, 3, weight, preselected=held).tolist() == [2, n - 3, n - 1]
 
 
 def test_no_matrix_of_all_slots_is_formed(monkeypatch):
@@ -133,7 +129,7 @@ def test_no_matrix_of_all_slots_is_formed(monkeypatch):
             return made
 
     with Watching():
-        found = diverse(scores, signatures, k, 0.5)
+        found = select_diverse(scores, signatures, k, 0.5)
     assert torch.equal(found, plain_diverse(scores, signatures, k, 0.5))
     assert max(sizes) <= WINDOW * n < n * n / 3
 
@@ -171,7 +167,7 @@ def test_protected_slots_are_kept_and_push_away_what_is_like_them():
     view = a_view(prompt, [policy])
     protected = policy.protect.slots(view.filled, 20, decoding=False)[0, 0]
     scores = policy.scoring.score(view).slots[0, 0]
-    expected = diverse(scores, signature(prompt.values), 20, 1.5, held=protected)
+    expected = select_diverse(scores, signature(prompt.values), 20, 1.5, preselected=protected)
     assert policy.keep(view, 20)[0, 0].nonzero().flatten().tolist() == expected.tolist()
     assert protected[expected].sum() == 7
 
@@ -199,5 +195,5 @@ def test_a_tie_with_a_slot_outside_the_window_goes_to_the_lower_slot():
     scores = torch.full((n,), 2.0)
     signatures = SQUARE[:1].repeat(n, 1)
     scores[:10], signatures[:10] = 1.0, SQUARE[1]
-    assert diverse(scores, signatures, 2, 1.0).tolist() == [0, 10]
+    assert select_diverse(scores, signatures, 2, 1.0).tolist() == [0, 10]
     assert plain_diverse(scores, signatures, 2, 1.0).tolist() == [0, 10]

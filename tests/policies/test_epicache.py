@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import policies
-from policies import Rows, Scores, View
-from policies.epicache import Episodic, PatchedPrompt, PromptAttention, clusters, epicache, windows
+from policies import AttentionRows, Scores, View
+from policies.epicache import Episodic, PatchedPrompt, PromptAttention, cluster_points, epicache, split_windows
 
 END = frozenset({9})
 TOY = (
@@ -18,7 +18,7 @@ TOY = (
 def test_the_largest_of_rows_and_heads_by_hand():
     """The rows come as logits beside what the prompt gives to itself, which the softmax leaves out."""
     signal, weights = PromptAttention((1, 2)), torch.tensor(TOY)
-    rows = Rows(0.25 * weights, 0, 0, 2, 1, logits=weights.log() - 3)
+    rows = AttentionRows(0.25 * weights, 0, 0, 2, 1, logits=weights.log() - 3)
     score = signal.result(signal.attend(rows, None))
     torch.testing.assert_close(score, torch.tensor([[0.4, 0.1, 0.5, 0.2, 0.3, 0.1]]))
     halves = [rows._replace(logits=rows.logits[:, at : at + 1], start=at) for at in (0, 1)]
@@ -38,19 +38,25 @@ def test_heads_of_a_layer_share_its_budget_by_the_best_of_both_without_a_floor()
 
 def test_windows_are_sentences_taken_together_and_what_is_left():
     text = torch.tensor([1, 9, 2, 2, 9, 3, 9, 4, 4, 9, 5, 5])
-    assert windows(text, END, 2) == [range(0, 5), range(5, 10), range(10, 12)]
-    assert windows(text, END, 4) == [range(0, 10), range(10, 12)]
-    assert windows(text, frozenset(), 4) == [range(0, 12)]
+    assert split_windows(text, END, 2) == [range(0, 5), range(5, 10), range(10, 12)]
+    assert split_windows(text, END, 4) == [range(0, 10), range(10, 12)]
+    assert split_windows(text, frozenset(), 4) == [range(0, 12)]
 
 
 def test_clusters_of_points_on_a_line_by_hand():
     """The mean is 4.2: the start is 6, then the farthest, 0, then 12 of the rest."""
     points = torch.tensor([[0.0], [1.0], [6.0], [2.0], [12.0]], dtype=torch.float64)
-    assert clusters(points, 1).tolist() == [0, 0, 0, 0, 0]
-    assert clusters(points, 2).tolist() == [0, 0, 1, 0, 1] or clusters(points, 2).tolist() == [1, 1, 0, 1, 0]
-    assert [len(set(clusters(points, count).tolist())) for count in (1, 2, 3, 5, 9)] == [1, 2, 3, 5, 5]
+    assert cluster_points(points, 1).tolist() == [0, 0, 0, 0, 0]
+    assert cluster_points(points, 2).tolist() == [0, 0, 1, 0, 1] or cluster_points(points, 2).tolist() == [
+        1,
+        1,
+        0,
+        1,
+        0,
+    ]
+    assert [len(set(cluster_points(points, count).tolist())) for count in (1, 2, 3, 5, 9)] == [1, 2, 3, 5, 5]
     same = torch.ones(4, 3, dtype=torch.float64)
-    assert clusters(same, 3).tolist() == [0, 0, 0, 0]
+    assert cluster_points(same, 3).tolist() == [0, 0, 0, 0]
 
 
 def plain_means(points, labels):
@@ -67,7 +73,7 @@ def test_no_single_point_would_lie_better_in_another_cluster():
     """A fixed point of Lloyd: every point is nearest to the mean of its own cluster."""
     generator = torch.Generator().manual_seed(4)
     points = torch.randn(40, 3, dtype=torch.float64, generator=generator)
-    labels = clusters(points, 4).tolist()
+    labels = cluster_points(points, 4).tolist()
     assert set(labels) == {0, 1, 2, 3}
     means = [points[[i for i, own in enumerate(labels) if own == label]].mean(0) for label in range(4)]
     for point, label in zip(points, labels, strict=True):
@@ -87,7 +93,7 @@ def planned(question=None, **settings):
     embedded = torch.tensor([EMBEDDED[int(token)] for token in text])
     question = None if question is None else torch.tensor([EMBEDDED[token] for token in question])
     cadence = Episodic(**{"episodes": 2, "window": 1, "medoids": 2, **settings})
-    return cadence.plan(text, embedded, question, END)
+    return cadence.plan_episodes(text, embedded, question, END)
 
 
 def test_the_prompts_and_the_choice_by_hand():

@@ -15,7 +15,7 @@ from policies.epikv import (
     lag_relative,
     rolling_mean,
     rolling_z,
-    standardised,
+    standardise,
 )
 from policies.signals import HiddenChange, Trace
 
@@ -94,7 +94,7 @@ def test_a_band_without_layers_or_of_layers_that_are_not_there_is_refused(bands)
 class AsGiven(BandDifference):
     """Bands of values that are no changes but what is to be averaged."""
 
-    def worth(self, changes):
+    def token_scores(self, changes):
         return changes
 
 
@@ -181,15 +181,14 @@ def test_lag_relative_takes_out_the_scale_and_the_origin_of_every_channel():
     past, now = torch.randn(2, 40, 6, generator=random, dtype=torch.float64)
     scale, shift = torch.rand(2, 6, generator=random, dtype=torch.float64) + 1
     found = [
-        lag_relative(x, y.amin(0), y.amax(0))
-        for x, y in ((now, past), (now * scale + shift, past * scale + shift))
+        lag_relative(x, y.amin(0), y.amax(0)) for x, y in ((now, past), (now * scale + shift, past * scale + shift))
     ]
     torch.testing.assert_close(*found)
 
 
 def test_attention_and_hidden_state_by_hand():
     received, turned = torch.tensor([4.0, 1, 1, 2]), torch.tensor([-1.0, 2, 0, 0.5])
-    score = standardised(received) + turned
+    score = standardise(received) + turned
     assert score.tolist() == pytest.approx([0.632993, 1.183503, -0.816497, 0.5], abs=2e-6)
     assert best(score, 2) == best(received + turned, 2) == [0, 1]
 

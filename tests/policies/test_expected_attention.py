@@ -7,7 +7,7 @@ import torch
 from policy_prompts import a_prompt, a_view, measured, rope
 
 import policies
-from policies import BudgetError, Cadence, Fed, Rotation, View
+from policies import BudgetError, Cadence, FedTokens, Rotation, View
 from policies.expected_attention import (
     ExpectedAttention,
     Moments,
@@ -15,7 +15,7 @@ from policies.expected_attention import (
     expected_attention,
     expected_logits,
     mean_rotation,
-    unrotated,
+    undo_rotation,
 )
 from policies.signals import Keys, Norms
 
@@ -48,9 +48,7 @@ def test_without_a_spread_the_mean_query_alone_counts():
     found = ExpectedAttention(sinks=0).score(view).slots[0, 0]
     shares = [0.0616, 0.5135, 0.0877, 0.0877, 0.1248, 0.1248]
     norms = VALUES[0].norm(dim=-1).tolist()
-    assert found.tolist() == pytest.approx(
-        [share * norm for share, norm in zip(shares, norms, strict=True)], abs=1e-3
-    )
+    assert found.tolist() == pytest.approx([share * norm for share, norm in zip(shares, norms, strict=True)], abs=1e-3)
 
 
 def test_epsilon_is_added_before_values_count():
@@ -93,7 +91,7 @@ def test_turning_back_undoes_the_rotation_of_each_position(scaling):
         [[turned(q, 50 + t, rotation) for t, q in enumerate(head)] for head in prompt.queries[0].tolist()],
         dtype=torch.float64,
     )
-    torch.testing.assert_close(unrotated(rotated, rotation, 50), prompt.queries[0], rtol=0, atol=1e-4)
+    torch.testing.assert_close(undo_rotation(rotated, rotation, 50), prompt.queries[0], rtol=0, atol=1e-4)
 
 
 def test_the_mean_rotation_is_the_mean_over_the_next_positions():
@@ -113,11 +111,9 @@ def test_moments_are_those_of_all_queries_but_the_first_however_many_come_at_onc
     prompt = a_prompt(130, layers=1, dtype=torch.float64)
     prompt = prompt._replace(queries=0.05 * prompt.queries + 3)
     found = measured(QueryMoments(sinks), prompt, block=block, asked=90)
-    plain = unrotated(prompt.queries[0], rope(prompt), 0)[:, sinks:]
+    plain = undo_rotation(prompt.queries[0], rope(prompt), 0)[:, sinks:]
     mean = plain.sum(1) / (130 - sinks)
-    spread = sum(
-        torch.einsum("hi,hj->hij", plain[:, t] - mean, plain[:, t] - mean) for t in range(130 - sinks)
-    )
+    spread = sum(torch.einsum("hi,hj->hij", plain[:, t] - mean, plain[:, t] - mean) for t in range(130 - sinks))
     torch.testing.assert_close(found.mean, mean, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(found.covariance, spread / (130 - sinks), rtol=1e-9, atol=1e-12)
     assert found.tokens.tolist() == [130 - sinks]
@@ -131,7 +127,7 @@ def test_in_float32_a_small_spread_around_a_large_mean_is_not_lost():
     state = None
     for first in range(0, 200, 7):
         own = slice(first, min(first + 7, 200))
-        state = QueryMoments(0).fold(Fed(plain, plain, first, 200, plain[:, own], still), state)
+        state = QueryMoments(0).fold(FedTokens(plain, plain, first, 200, plain[:, own], still), state)
     exact = plain.double() - plain.double().mean(1, keepdim=True)
     torch.testing.assert_close(state.covariance.double(), exact.mT @ exact / 200, rtol=1e-2, atol=2e-7)
 
@@ -153,17 +149,15 @@ def test_a_model_whose_rotation_is_not_known_is_refused():
     policy, view = six_tokens(COVARIANCE)
     with pytest.raises(ValueError, match=r"view\.rotation must say how the model turns queries"):
         policy.keep(view._replace(rotation=None), 3)
-    fed = Fed(KEYS, VALUES, 0, 6, KEYS, None)
+    fed = FedTokens(KEYS, VALUES, 0, 6, KEYS, None)
     assert QueryMoments(0).fold(fed, None) is None
 
 
 @pytest.mark.parametrize("settings", [(0, 4, 0.0), (512, -1, 0.0), (512, 4, -1.0), (512, 4, math.inf)])
 def test_settings_without_a_meaning_are_refused(settings):
-    with pytest.raises(
-        ValueError, match="future must be from 1 to 1048576, sinks 0 or more and epsilon from 0"
-    ):
+    with pytest.raises(ValueError, match="future must be from 1 to 1048576, sinks 0 or more and epsilon from 0"):
         ExpectedAttention(*settings)
 
 
 def test_it_can_be_measured_while_decoding():
-    assert policies.get("expected-attention", cadence=Cadence(interval=16)).uncarried == ()
+    assert policies.get("expected-attention", cadence=Cadence(interval=16)).prefill_only_signals == ()

@@ -5,14 +5,14 @@ import torch
 from policy_prompts import a_prompt, a_view
 
 import policies
-from policies.lagkv import LagRelative, LagScores, lag_scores, lagkv, relative
+from policies.lagkv import LagRelative, LagScores, lag_scores, lagkv, relative_spread
 
 
 def test_three_tokens_against_the_chunk_after_them_by_hand():
     """The next chunk spans 0 to 2 and 0 to 4: (1, 1), (2, 0), (4, 8) become (.5, .25), (1, 0), (2, 2)."""
     own = torch.tensor([[1, 1], [2, 0], [4, 8]], dtype=torch.float64)
     after = torch.tensor([[0, 0], [2, 4], [1, 1]], dtype=torch.float64)
-    found = relative(torch.stack([own, after])[None])
+    found = relative_spread(torch.stack([own, after])[None])
     assert found.shape == (1, 1, 3)
     expected = torch.tensor([0.282689, 0.480428, 0.236884], dtype=torch.float64)
     torch.testing.assert_close(found[0, 0], expected, atol=1e-6, rtol=0)

@@ -7,14 +7,14 @@ import torch
 from policy_prompts import a_prompt, a_view, measured, plain_attention
 
 import policies
-from policies import PerHead, Policy, Protect, Rows, Scores, View
+from policies import AttentionRows, PerHead, Policy, Protect, Scores, View
 from policies.adakv import ada_snapkv
 from policies.chunkkv import chunkkv
 from policies.keydiff import MeanKeyCosine, keydiff
 from policies.knorm import knorm
 from policies.pyramidkv import pyramidkv
-from policies.routing import Adaptive, PerLayer, Pyramid, rounded
-from policies.scissorhands import NeglectCounts, Passed, scissorhands
+from policies.routing import Adaptive, PerLayer, Pyramid, round_counts
+from policies.scissorhands import NeglectCounts, NeglectState, scissorhands
 from policies.selection import Chunks
 from policies.signals import Norms
 from policies.snapkv import snapkv
@@ -324,7 +324,7 @@ def test_a_head_that_holds_little_keeps_all_of_it_and_the_others_get_the_rest():
     ],
 )
 def test_shares_are_rounded_by_largest_remainder_below_what_there_is(shares, most, expected):
-    assert rounded(torch.tensor(shares, dtype=torch.float64), torch.tensor(most)).tolist() == expected
+    assert round_counts(torch.tensor(shares, dtype=torch.float64), torch.tensor(most)).tolist() == expected
 
 
 # Scissorhands
@@ -334,7 +334,7 @@ TOY_ROWS = torch.tensor([[[float(x) for x in (row + " 0" * 6).split()[:6]] for r
 
 
 def test_scissorhands_drops_what_is_most_often_below_average():
-    passed = NeglectCounts(window=3).attend(Rows(TOY_ROWS, 0, 0, 6, 1), None)
+    passed = NeglectCounts(window=3).attend(AttentionRows(TOY_ROWS, 0, 0, 6, 1), None)
     # Below .25, .2 and .1667 in the last three rows, counting the slots that each row sees.
     assert passed.low.tolist() == [[0, 2, 3, 1, 2, 0]]
     # Slots 1 and 4 tie; they receive .55 and .15.
@@ -369,7 +369,7 @@ def test_scissorhands_ranks_by_count_then_by_attention_of_the_whole_group():
 
 def test_no_attention_outweighs_a_single_row_more():
     """At the bound: one head of the group passes slot 0 over in one row, and all attention goes there."""
-    passed = Passed(torch.tensor([[1, 0], [0, 0]]), torch.tensor([[3.0, 0], [3, 0]]))
+    passed = NeglectState(torch.tensor([[1, 0], [0, 0]]), torch.tensor([[3.0, 0], [3, 0]]))
     assert kept(scissorhands(window=3, recent=0), 1, passed, n=2) == [[1]]
 
 
@@ -383,7 +383,7 @@ def test_scissorhands_works_for_prompts_shorter_than_its_window():
 
 def test_neglect_is_not_measured_while_decoding():
     assert not NeglectCounts(400).carried
-    assert scissorhands().uncarried == (NeglectCounts(400),)
+    assert scissorhands().prefill_only_signals == (NeglectCounts(400),)
 
 
 # Settings

@@ -14,7 +14,7 @@ import torch
 from official_cases import Case, digest, layers_of, projection, recorded, tensors
 from torch import Tensor
 
-from policies import AttentionSignal, OutputSignal, Policy, Rows, View
+from policies import AttentionRows, AttentionSignal, OutputSignal, Policy, View
 from policies.defensivekv import defensivekv, layer_defensivekv
 from policies.lagkv import lagkv
 from policies.longflow import longflow
@@ -50,13 +50,13 @@ def kept_by(policy: Policy, case: Case) -> list[list[int]]:
     return [head.nonzero().flatten().tolist() for head in policy.keep(view, case.budget).flatten(0, 1)]
 
 
-def last_rows(queries: Tensor, keys: Tensor) -> Rows:
+def last_rows(queries: Tensor, keys: Tensor) -> AttentionRows:
     """The queries [q_head, row, d] are those of the last tokens."""
     group, count, n = len(queries) // len(keys), queries.shape[1], keys.shape[1]
     logits = queries @ keys.repeat_interleave(group, 0).transpose(1, 2) / queries.shape[-1] ** 0.5
     later = torch.arange(n) > torch.arange(n - count, n)[:, None]
     logits = logits.masked_fill(later, -torch.inf)
-    return Rows(logits.softmax(-1), 0, n - count, n, len(keys), logits=logits)
+    return AttentionRows(logits.softmax(-1), 0, n - count, n, len(keys), logits=logits)
 
 
 @pytest.mark.parametrize("method", OURS)

@@ -33,7 +33,7 @@ from policies.expected_attention import QueryMoments
 from policies.signals import Keys, Values
 from policies.signatures import UnitValues
 from policies.triattention import HeadStatistics, LayerStatistics, QueryStatistics, ValuePrior
-from policies.uniform import stream
+from policies.uniform import draw_uniform
 
 N = 300
 PROMPT = a_prompt(N)
@@ -42,13 +42,9 @@ MEASURING = tuple(name for name in EVICTING if policies.get(name).needs)
 PRESERVING = tuple(name for name in EVICTING if preserves(policies.get(name)))
 ASKED = 40  # tokens of the prompt, for a policy that evicts from the answer alone
 CRYSTALS = ("crystal", *variants())
-TRIATTENTIONS = tuple(
-    name for name in EVICTING if isinstance(policies.get(name).scoring, QueryStatistics | ValuePrior)
-)
+TRIATTENTIONS = tuple(name for name in EVICTING if isinstance(policies.get(name).scoring, QueryStatistics | ValuePrior))
 # Of these, those with a score for each head or layer.
-SEPARATE = tuple(
-    name for name in EVICTING if isinstance(policies.get(name).scoring, HeadStatistics | LayerStatistics)
-)
+SEPARATE = tuple(name for name in EVICTING if isinstance(policies.get(name).scoring, HeadStatistics | LayerStatistics))
 MERGING = tuple(name for name in EVICTING if policies.get(name).state.merges)
 CRYSTAL_KVS = ("crystal-kv-lite", "crystal-kv")
 BOUNDING = tuple(name for name in EVICTING if policies.get(name).routing.bounds)
@@ -59,9 +55,7 @@ SNAPKV_WINDOWS = (
     *("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv"),
     *("chunkkv-cumulative", "pyramidkv-cumulative", "defensivekv", "layer-defensivekv"),
 )
-ACROSS_LAYERS = (
-    *("pyramidkv", "pyramidkv-cumulative", "pyramid-1d", "pyramid-1d_div", "layer-defensivekv", "kvzip"),
-)
+ACROSS_LAYERS = (*("pyramidkv", "pyramidkv-cumulative", "pyramid-1d", "pyramid-1d_div", "layer-defensivekv", "kvzip"),)
 ACROSS_HEADS = (*("ada-snapkv", "defensivekv", "ada-1d", "ada-1d_div", "epicache", "epicache-shared-budget"),)
 every_policy = pytest.mark.parametrize("name", policies.names())
 every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
@@ -227,9 +221,7 @@ def test_a_budget_of_the_protected_set_keeps_just_that(name):
     assert torch.equal(keep(policy, int(protected.sum())), protected.expand(2, 2, N))
 
 
-@pytest.mark.parametrize(
-    "name", ["h2o", "h2o-window", "tova", "caote", "knorm", "keydiff", "longflow", *CRYSTAL_KVS]
-)
+@pytest.mark.parametrize("name", ["h2o", "h2o-window", "tova", "caote", "knorm", "keydiff", "longflow", *CRYSTAL_KVS])
 def test_a_single_slot_is_a_budget_where_nothing_is_protected(name):
     assert (keep(policies.get(name), 1).sum(-1) == 1).all()
 
@@ -429,8 +421,8 @@ def test_random_keeps_every_unprotected_slot_equally_often():
 
 
 def test_streams_of_swapped_layer_and_head_differ():
-    assert not torch.equal(stream(0, 1, 11, 50), stream(0, 11, 1, 50))
-    assert not torch.equal(stream(0, 1, 2, 50), stream(1, 1, 2, 50))
+    assert not torch.equal(draw_uniform(0, 1, 11, 50), draw_uniform(0, 11, 1, 50))
+    assert not torch.equal(draw_uniform(0, 1, 2, 50), draw_uniform(1, 1, 2, 50))
 
 
 @pytest.mark.parametrize(
@@ -462,9 +454,7 @@ def test_every_layer_and_head_is_scored_by_itself(name):
 @pytest.mark.parametrize("asked", [None, ASKED])
 def test_one_view_serves_every_policy(asked):
     """At the end of the prompt, and for those that keep all of it later on."""
-    everyone = [
-        policies.get(name) for name in policies.names() if (name in PRESERVING) == (asked is not None)
-    ]
+    everyone = [policies.get(name) for name in policies.names() if (name in PRESERVING) == (asked is not None)]
     view = a_view(PROMPT, everyone, asked=asked)
     assert len(view.signals) < sum(len(policy.needs) for policy in everyone)  # equal ones are measured once
     for policy in everyone:
@@ -487,8 +477,7 @@ def test_a_signal_of_tokens_is_the_same_however_many_are_fed_at_once(signal):
     """In the prompt, where layers come one by one, and in the answer, where they come together."""
     prompt = a_prompt(210)
     found = [
-        [flat(measured(signal, prompt, layer, block, asked=130)) for layer in range(2)]
-        for block in (210, 64, 7, 1)
+        [flat(measured(signal, prompt, layer, block, asked=130)) for layer in range(2)] for block in (210, 64, 7, 1)
     ]
     assert any(layer for layer in found[0])
     assert all(tensor.isfinite().all() for layer in found[0] for tensor in layer)
@@ -496,9 +485,7 @@ def test_a_signal_of_tokens_is_the_same_however_many_are_fed_at_once(signal):
         torch.testing.assert_close(other, found[0], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "signal", [signal for signal in OF_TOKENS if not isinstance(signal, QueryMoments)], ids=repr
-)
+@pytest.mark.parametrize("signal", [signal for signal in OF_TOKENS if not isinstance(signal, QueryMoments)], ids=repr)
 def test_a_signal_of_tokens_knows_nothing_of_later_ones(signal):
     """Whoever measures half of it measures the first half of it: scores can be frozen.
 
@@ -623,9 +610,7 @@ def test_a_later_event_with_room_for_all_keeps_what_is_there(name):
     assert kept != (name in BOUNDING and name in PRESERVING)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in EVICTING if name not in (*CRYSTALS, *PRESERVING, *MERGING)]
-)
+@pytest.mark.parametrize("name", [name for name in EVICTING if name not in (*CRYSTALS, *PRESERVING, *MERGING)])
 def test_slots_count_by_their_place_and_not_by_their_position(name):
     """Of a cache that holds every slot but one, what is kept is what a shorter prompt would keep.
 
@@ -674,9 +659,9 @@ def test_a_routing_that_bounds_leaves_at_most_the_budget_at_every_event(name):
     policy, routed, left = policies.get(name, cadence=Cadence(interval=60)), None, []
     for more in (0, 200, 400):
         view = an_event(policy, [[260, 220], [231, 247]])
-        later = view._replace(token_ids=torch.arange(N + more) % 40, routed=routed)
+        later = view._replace(token_ids=torch.arange(N + more) % 40, routing_state=routed)
         for budget in (240, 200):
-            kept, _, routed, _ = policy.event(later._replace(routed=routed), budget)
+            kept, _, routed, _ = policy.evict(later._replace(routing_state=routed), budget)
             assert not (kept & ~later.filled).any()
             assert kept.sum() <= 4 * budget
             left.append(int(kept.sum()) / 4 / budget)
@@ -688,14 +673,14 @@ def at_a_breath(name: str) -> tuple[Policy, View]:
     """A crystal and its second event: 240 tokens cut down to 180 slots, and 60 tokens fed since."""
     policy = policies.get(name, cadence=Cadence(interval=60))
     first = a_view(up_to(PROMPT, 240), [policy])
-    return policy, a_later_view(PROMPT, policy, first, policy.event(first, 180), N)
+    return policy, a_later_view(PROMPT, policy, first, policy.evict(first, 180), N)
 
 
 @every_crystal
 def test_a_breath_meets_the_budget_and_remembers_the_slots_it_keeps(name):
     policy, view = at_a_breath(name)
     for budget in (7, 140, 177, 201):
-        kept, memory, *_ = policy.event(view, budget)
+        kept, memory, *_ = policy.evict(view, budget)
         assert kept.shape == (2, 2, view.slots)
         assert torch.equal(kept, kept[:1, :1].expand_as(kept))
         assert 0 <= budget - int(kept[0, 0].sum()) <= policy.selection.unused
@@ -708,7 +693,7 @@ def test_a_breath_meets_the_budget_and_remembers_the_slots_it_keeps(name):
 @every_crystal
 def test_a_breath_with_room_for_all_keeps_what_is_there_and_remembers_it(name):
     policy, view = at_a_breath(name)
-    kept, memory, *_ = policy.event(view, view.slots)
+    kept, memory, *_ = policy.evict(view, view.slots)
     assert kept.all()
     assert len(memory.slots) == view.slots
     assert torch.equal(memory.crystallization, policy.scoring.score(view).trunks.crystallization)
@@ -718,8 +703,8 @@ def test_a_breath_with_room_for_all_keeps_what_is_there_and_remembers_it(name):
 def test_a_breath_leaves_what_was_remembered_as_it_is(name):
     policy, view = at_a_breath(name)
     before = [tensor.clone() for tensor in view.memory.tensors()]
-    one, other = policy.event(view, 150), policy.event(view, 150)
-    assert torch.equal(one.kept, other.kept)
+    one, other = policy.evict(view, 150), policy.evict(view, 150)
+    assert torch.equal(one.retained, other.retained)
     assert all(map(torch.equal, one.memory.tensors(), other.memory.tensors()))
     assert all(map(torch.equal, view.memory.tensors(), before))
 
@@ -727,10 +712,10 @@ def test_a_breath_leaves_what_was_remembered_as_it_is(name):
 @every_crystal
 def test_a_default_device_elsewhere_changes_nothing_at_a_breath(name):
     policy, view = at_a_breath(name)
-    expected = policy.event(view, 150)
+    expected = policy.evict(view, 150)
     with torch.device("meta"):
-        found = policy.event(view, 150)
-    assert torch.equal(found.kept, expected.kept)
+        found = policy.evict(view, 150)
+    assert torch.equal(found.retained, expected.retained)
     assert all(map(torch.equal, found.memory.tensors(), expected.memory.tensors()))
 
 
@@ -774,14 +759,14 @@ def test_trunks_are_not_remembered_where_heads_keep_different_slots():
     kept = torch.ones(2, 2, len(view.memory.slots), dtype=torch.bool)
     kept[1, 0, 3] = False
     with pytest.raises(ValueError, match="trunks are remembered for one keep set"):
-        view.memory.after(kept)
+        view.memory.retain(kept)
 
 
 @every_evicting_policy
 def test_memory_is_for_later_events(name):
     """With room for all and no later event nothing is even scored; crystals begin theirs at the first."""
     policy, view = policies.get(name), view_for(policies.get(name))
-    assert policy.event(view, N).memory is None
+    assert policy.evict(view, N).memory is None
     breathing = replace(policy, cadence=Cadence(interval=60))
-    assert (breathing.event(view, N).memory is not None) == (name in CRYSTALS)
-    assert (breathing.event(view, 210).memory is not None) == (name in CRYSTALS)
+    assert (breathing.evict(view, N).memory is not None) == (name in CRYSTALS)
+    assert (breathing.evict(view, 210).memory is not None) == (name in CRYSTALS)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from policy_prompts import a_prompt, measured, plain_attention
 
-from policies.crystal.coattention import strongest
+from policies.crystal.coattention import top_entries
 from policies.signals import BLOCK, AttentionSums, attention_rows, group_mean
 
 LENGTHS = (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 44)
@@ -75,7 +75,7 @@ def test_signals_make_no_tensor_on_another_device():
 def test_the_strongest_edges_are_what_a_stable_sort_puts_first(count):
     random = torch.Generator().manual_seed(3)
     values = torch.randint(5, (20, 9), generator=random).float()
-    rows, columns, _ = strongest(values, count, -torch.inf)
+    rows, columns, _ = top_entries(values, count, -torch.inf)
     for row, line in enumerate(values.tolist()):
         first = sorted(range(9), key=lambda column: (-line[column], column))[:count]
         assert sorted(columns[rows == row].tolist()) == sorted(first)

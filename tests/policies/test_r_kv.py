@@ -11,7 +11,7 @@ from policies.r_kv import (
     Joint,
     KeyRedundancy,
     importance,
-    joint,
+    joint_score,
     r_kv,
     redundancy,
     snapkv_rkv,
@@ -42,7 +42,7 @@ def test_six_keys_worked_out_by_hand():
     close(redundant[:4], 0.189718, 0.198150, 0.163414, 0.189718)
     assert float(redundant.sum()) == pytest.approx(1)
     pooled = torch.tensor([0.248335, 0.269359, 0.269359, 0.269359], dtype=torch.float64)
-    close(joint(pooled, redundant[:4], 0.1), -0.145913, -0.151399, -0.120136, -0.143811)
+    close(joint_score(pooled, redundant[:4], 0.1), -0.145913, -0.151399, -0.120136, -0.143811)
 
 
 def test_of_six_keys_the_near_duplicate_goes_first():
@@ -120,9 +120,7 @@ def test_importance_is_of_the_largest_logit_of_a_group_whatever_the_blocks(n):
 def test_the_window_is_kept_first_where_less_of_it_is_protected():
     for scoring in (Importance(), Joint(), Joint(weight=1), Joint(weight=0)):
         policy = policies.get("r-kv", scoring=scoring, protect=policies.Protect(0, 0))
-        assert policy.keep(a_view(a_prompt(60), [policy]), 8)[1, 1].nonzero().flatten().tolist() == [
-            *range(52, 60)
-        ]
+        assert policy.keep(a_view(a_prompt(60), [policy]), 8)[1, 1].nonzero().flatten().tolist() == [*range(52, 60)]
 
 
 def test_the_window_is_kept_before_a_slot_that_has_all_of_its_attention():
@@ -140,9 +138,7 @@ def test_the_window_is_kept_before_a_slot_that_has_all_of_its_attention():
 def test_all_weight_on_importance_is_snapkv_rkv_and_none_is_redundancy():
     prompt = a_prompt(80)
     only = policies.get("r-kv", scoring=Joint(weight=1))
-    assert torch.equal(
-        only.keep(a_view(prompt, [only]), 30), snapkv_rkv().keep(a_view(prompt, [snapkv_rkv()]), 30)
-    )
+    assert torch.equal(only.keep(a_view(prompt, [only]), 30), snapkv_rkv().keep(a_view(prompt, [snapkv_rkv()]), 30))
     view = a_view(prompt, [policies.get("r-kv", scoring=Joint(weight=0))])
     found = Joint(weight=0).score(view).slots[..., :72]
     torch.testing.assert_close(found, -torch.stack(view.signals[KeyRedundancy()])[..., :72])

@@ -5,16 +5,16 @@ import torch
 from policy_prompts import a_prompt, a_view, measured
 
 import policies
-from policies import BudgetError, Rows, View
+from policies import AttentionRows, BudgetError, View
 from policies.protect import Pinned, Protect
-from policies.raas import LastLooked, Stamps, raas, stamps
+from policies.raas import LastLooked, Stamps, raas, update_stamps
 
 
 def of_row(attention, before, time, threshold=0.1):
     """Stamps of one layer and one head, after one row."""
     rows = torch.tensor([[attention]], dtype=torch.float32)
     before = torch.tensor([before], dtype=torch.int32)
-    return stamps(rows, before, time, threshold)[0].tolist()
+    return update_stamps(rows, before, time, threshold)[0].tolist()
 
 
 def test_three_steps_worked_out_by_hand():
@@ -75,7 +75,7 @@ def test_stamps_of_stacked_layers_are_those_of_each():
     random = torch.Generator().manual_seed(0)
     rows = (4 * torch.randn(3, 4, 1, 9, generator=random)).softmax(-1)
     before = torch.randint(0, 20, (3, 1, 8), generator=random, dtype=torch.int32)
-    found = Stamps(0.2).attend(Rows(rows, 0, 25, 26, 2, decoded=True), before)
+    found = Stamps(0.2).attend(AttentionRows(rows, 0, 25, 26, 2, decoded=True), before)
     for layer in range(3):
         expected = [
             25 if slot == 8 or float(rows[layer, :, 0, slot].max()) >= 0.2 else int(before[layer, 0, slot])

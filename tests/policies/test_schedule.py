@@ -25,7 +25,7 @@ def test_budgets_of_four_rounds_worked_out_by_hand(load, budgets):
         budgets[2],
     ]
     assert cadence.budget(96, 100_000) == budgets[-1]
-    assert (cadence.least(96), cadence.most(96)) == (32, 160)
+    assert (cadence.smallest_budget(96), cadence.largest_budget(96)) == (32, 160)
     assert cadence.budgets(96) == tuple(budgets)
 
 
@@ -35,8 +35,8 @@ def test_the_mean_over_the_rounds_is_the_registered_budget_but_for_rounding_down
     cadence = replace(policies.get(name).cadence, interval=16)
     budgets = [cadence.budget(budget, 16 * place) for place in range(cadence.rounds)]
     assert budget - 1 < sum(budgets) / len(budgets) <= budget
-    assert max(budgets) == cadence.most(budget) == budget + budget // 2
-    assert min(budgets) == cadence.least(budget) == budget - budget // 2
+    assert max(budgets) == cadence.largest_budget(budget) == budget + budget // 2
+    assert min(budgets) == cadence.smallest_budget(budget) == budget - budget // 2
 
 
 def test_an_event_is_due_at_the_end_of_every_round_that_holds_too_much():
@@ -49,13 +49,13 @@ def test_an_event_is_due_at_the_end_of_every_round_that_holds_too_much():
 
 def test_without_an_interval_there_are_no_rounds():
     cadence = policies.get("schedule-front").cadence
-    assert (cadence.budget(96, 0), cadence.least(96), cadence.most(96)) == (96, 96, 96)
+    assert (cadence.budget(96, 0), cadence.smallest_budget(96), cadence.largest_budget(96)) == (96, 96, 96)
     assert not cadence.due(32, 1000, 96)
 
 
 def test_a_plain_cadence_leaves_the_registered_budget_at_every_event():
     assert [Cadence(interval=4).budget(10, step) for step in (0, 4, 99)] == [10, 10, 10]
-    assert (Cadence(interval=4).least(10), Cadence(interval=4).most(10)) == (10, 10)
+    assert (Cadence(interval=4).smallest_budget(10), Cadence(interval=4).largest_budget(10)) == (10, 10)
 
 
 def test_no_schedule_declares_more_than_the_registered_budget_on_average():

@@ -10,7 +10,7 @@ import policies
 from policies import BudgetError, Chunks, Policy, Protect, RecentHalf
 from policies.crystal.breath import Breath
 from policies.crystal.scoring import TrunkScoring
-from policies.settings import paths, with_settings
+from policies.settings import setting_paths, with_settings
 from policies.snapkv import WindowAttention, snapkv
 from policies.structure import structure
 from policies.triattention import QueryStatistics, ValuePrior
@@ -28,9 +28,7 @@ def test_a_setting_is_changed_where_its_path_says_and_nowhere_else():
 
 
 def test_settings_of_several_parts_and_depths_are_changed_at_once():
-    changed = policies.get(
-        "crystal", {"scoring.breath.hops": 1, "scoring.max_trunk": 8, "selection.fusion": "product"}
-    )
+    changed = policies.get("crystal", {"scoring.breath.hops": 1, "scoring.max_trunk": 8, "selection.fusion": "product"})
     parent = policies.get("crystal")
     expected = replace(
         parent,
@@ -77,10 +75,7 @@ def test_a_setting_that_may_be_left_open_may_be_opened_and_closed():
 
 
 def test_a_number_may_stand_where_a_part_is_and_may_be():
-    assert (
-        policies.get("crystal-adaptive-merge", {"scoring.merge_threshold": 0.5}).scoring.merge_threshold
-        == 0.5
-    )
+    assert policies.get("crystal-adaptive-merge", {"scoring.merge_threshold": 0.5}).scoring.merge_threshold == 0.5
 
 
 REFUSED = {
@@ -145,9 +140,7 @@ def test_settings_that_only_fit_together_are_judged_together():
     assert (impact.lowest, impact.highest) == (30.0, 40.0)
     for one in both.items():
         if one[0].endswith("lowest"):
-            with pytest.raises(
-                ValueError, match=r"scoring.impact.lowest: impact needs 0 <= lowest < highest"
-            ):
+            with pytest.raises(ValueError, match=r"scoring.impact.lowest: impact needs 0 <= lowest < highest"):
                 policies.get("crystal", dict([one]))
     with pytest.raises(ValueError, match=r"cadence.interval, cadence.at_prefill: interval needs at_prefill"):
         policies.get("snapkv", {"cadence.interval": 8, "cadence.at_prefill": False})
@@ -162,7 +155,7 @@ def test_a_part_and_what_is_in_it_cannot_both_be_set():
 def test_every_setting_that_is_printed_can_be_set_to_what_it_is(name):
     """All but the names of parts, and a setting that a class no longer has."""
     policy, printed = policies.get(name), structure(policies.get(name))
-    settable = list(paths(policy))
+    settable = list(setting_paths(policy))
     held = {path: value for path in settable if not is_dataclass(value := at(policy, path))}
     assert with_settings(policy, held) == policy
     values = {path for path, text in printed.items() if not text.endswith("()")}
@@ -202,7 +195,7 @@ def parts():
     found = {}
     for name in policies.names():
         policy = policies.get(name)
-        for path in paths(policy):
+        for path in setting_paths(policy):
             found.setdefault((path, type(at(policy, path.rpartition(".")[0]))), name)
     return [(name, path) for (path, _), name in found.items()]
 
@@ -227,12 +220,12 @@ def test_a_value_is_refused_by_its_path_or_the_policy_works_with_it(name, path):
             continue
         try:
             view = a_view(SHORT, [policy])
-            event = policy.event(view, 30)
-            assert event.kept.sum() <= 30 * event.kept[..., 0].numel() or policy.exceeds or not policy.evicts
+            event = policy.evict(view, 30)
+            assert event.retained.sum() <= 30 * event.retained[..., 0].numel() or policy.exceeds or not policy.evicts
             if isinstance(policy.scoring, TrunkScoring):
                 again = with_settings(policy, {"cadence.interval": 4, "cadence.at_prefill": True})
-                event = again.event(a_view(SHORT, [again]), 30)
-                again.event(a_later_view(PROMPT, again, view, event, 44), 30)
+                event = again.evict(a_view(SHORT, [again]), 30)
+                again.evict(a_later_view(PROMPT, again, view, event, 44), 30)
         except BudgetError:
             continue
 
@@ -253,5 +246,5 @@ def test_a_part_whose_types_cannot_be_read_takes_what_it_holds():
 
 
 def test_parts_without_settings_have_no_paths():
-    assert list(paths(RecentHalf())) == []
-    assert list(paths(ValuePrior(QueryStatistics())))[:2] == ["base.statistics", "base.offsets"]
+    assert list(setting_paths(RecentHalf())) == []
+    assert list(setting_paths(ValuePrior(QueryStatistics())))[:2] == ["base.statistics", "base.offsets"]

@@ -18,7 +18,7 @@ from policies.signatures import (
     DiverseEach,
     DiverseScheduled,
     UnitValues,
-    side_by_side,
+    concatenate_units,
 )
 
 # The example of `test_diverse`: weight 0.05 keeps 0, 1, 2 and 0.5 keeps 0, 1, 3, of the first head's scores.
@@ -59,8 +59,7 @@ def test_each_head_keeps_what_algorithm_1_keeps_of_its_own_slots(name, held):
         signals = {
             **view.signals,
             UnitValues(): tuple(
-                UnitValues().summarise(0, *parts)
-                for parts in zip(prompt.keys, prompt.values, filled, strict=True)
+                UnitValues().summarise(0, *parts) for parts in zip(prompt.keys, prompt.values, filled, strict=True)
             ),
         }
         view = view._replace(stored=place.masked_fill(~filled, -1), signals=signals)
@@ -128,7 +127,7 @@ def test_the_cosine_is_the_mean_of_those_of_the_parts(selection, by):
 def test_two_parts_of_opposite_minds_cancel_each_other():
     """In the first slots 0 and 1 point the same way, in the second against each other."""
     parts = torch.tensor([[[1.0, 0], [1, 0], [0, 1]], [[0, 1], [0, -1], [1, 0]]])
-    found = side_by_side(parts) @ side_by_side(parts).T
+    found = concatenate_units(parts) @ concatenate_units(parts).T
     torch.testing.assert_close(found, torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]]))
 
 

@@ -9,9 +9,9 @@ from policy_prompts import a_prompt, a_view
 
 import policies
 from policies import Cadence, Mark, Marked, Policy, Preserve, Protect, Scores, StateLines, View
-from policies.contract import WholeUnits
-from policies.policy import pinned
-from policies.protect import newest
+from policies.contract import UnitSelection
+from policies.policy import pin_prompt
+from policies.protect import newest_lines
 
 STATE = Mark("State:")
 
@@ -31,9 +31,7 @@ def seen(tokens, lines=(), prompt=0, stored=None, **marks):
     """A view of an event in an answer; every slot is there, or those `stored`."""
     stored = torch.arange(tokens).view(1, 1, -1) if stored is None else torch.tensor(stored)
     found = {STATE: tuple(lines), **marks}
-    return View(
-        torch.zeros(tokens, dtype=torch.long), 1, 1, frozenset(), 0, {}, stored, prompt=prompt, lines=found
-    )
+    return View(torch.zeros(tokens, dtype=torch.long), 1, 1, frozenset(), 0, {}, stored, prompt=prompt, lines=found)
 
 
 def slots(mask):
@@ -64,12 +62,12 @@ def test_gates_differ_from_their_parents_in_what_is_decoded_alone():
     get = policies.get
     assert policies.diff(get("state_ask"), get("1d")).keys() == {"decoding"}
     assert policies.diff(get("state_emit"), get("state_ask")).keys() == {"decoding"}
-    assert get("state_emit").decoding.asks == get("state_ask").decoding.asks
-    assert '"State:"' in get("state_ask").decoding.asks
+    assert get("state_emit").decoding.extra_prompt == get("state_ask").decoding.extra_prompt
+    assert '"State:"' in get("state_ask").decoding.extra_prompt
     assert get("state_ask").marks == ()
     assert get("state_emit").marks == (STATE,)
     quiet = get("state_emit", {"decoding.asked": False, "decoding.line": "=", "decoding.end": ";"})
-    assert quiet.decoding.asks == ""
+    assert quiet.decoding.extra_prompt == ""
     assert quiet.marks == (Mark("=", ";"),)
 
 
@@ -84,7 +82,7 @@ def test_the_oldest_lines_are_let_go_first_and_whole():
         while len(kept) < len(lines) and len(lines[-1 - len(kept)]) <= room:
             room -= len(lines[-1 - len(kept)])
             kept.insert(0, lines[-1 - len(kept)])
-        assert newest(lines, most) == kept
+        assert newest_lines(lines, most) == kept
 
 
 def test_a_line_that_was_let_go_stays_so_though_few_of_its_slots_are_left():
@@ -139,7 +137,7 @@ def test_what_says_nothing_is_refused_by_name(settings, refused):
 def test_a_share_is_of_the_number_as_it_is_written(share, slots):
     """In floats, 0.29 of 100 is 28.999999999999996."""
     lines = [range(at, at + 1) for at in range(110)]
-    found = Marked(Protect(0, 0), "State:", share).seen(seen(220, lines), 100)
+    found = Marked(Protect(0, 0), "State:", share).slots_in_text(seen(220, lines), 100)
     assert int(found.sum()) == slots
 
 
@@ -148,7 +146,7 @@ MARKED = Marked(Preserve(prompt=False, recent=4), "State:")
 SLOTS = [
     name
     for name in policies.names()
-    if policies.get(name).evicts and not isinstance(policies.get(name).selection, WholeUnits)
+    if policies.get(name).evicts and not isinstance(policies.get(name).selection, UnitSelection)
 ]
 
 
@@ -168,16 +166,14 @@ def test_lines_take_what_the_others_leave():
     """Budget 12: the prompt has 6 slots and 3 are recent, so that 3 are left, though half of 12 is 6."""
     protect = Marked(Preserve(recent=3), "State:")
     view = seen(30, [range(8, 10), range(12, 14), range(16, 17)], prompt=6)
-    assert slots(protect.seen(view, 12)) == [[*range(6), 12, 13, 16, 27, 28, 29]]
-    assert slots(protect.seen(view, 40)) == [[*range(6), 8, 9, 12, 13, 16, 27, 28, 29]]
-    assert slots(protect.seen(view, 9)) == [[*range(6), 27, 28, 29]]
+    assert slots(protect.slots_in_text(view, 12)) == [[*range(6), 12, 13, 16, 27, 28, 29]]
+    assert slots(protect.slots_in_text(view, 40)) == [[*range(6), 8, 9, 12, 13, 16, 27, 28, 29]]
+    assert slots(protect.slots_in_text(view, 9)) == [[*range(6), 27, 28, 29]]
 
 
 def test_a_pinned_prompt_does_not_blind_a_protection_that_sees():
-    policy = pinned(policies.get("knorm", protect=Marked(Protect(0, 1), "State:")))
+    policy = pin_prompt(policies.get("knorm", protect=Marked(Protect(0, 1), "State:")))
     assert policy.marks == (STATE,)
     found = policy.protected(seen(12, [range(6, 8)], prompt=3), 9)
     assert slots(found) == [[0, 1, 2, 6, 7, 11]]
-    assert slots(policy.protect.slots(torch.ones(1, 1, 5, dtype=torch.bool), 9, decoding=False)) == [
-        [*range(5)]
-    ]
+    assert slots(policy.protect.slots(torch.ones(1, 1, 5, dtype=torch.bool), 9, decoding=False)) == [[*range(5)]]

@@ -11,13 +11,13 @@ from policy_prompts import a_prompt, a_view
 
 import policies
 from policies import Calibrated, Protect, Routes
-from policies.static_route import evenly
+from policies.static_route import even_scores
 
 TABLE = Calibrated("routes", Routes)
 
 
 def even(n, count):
-    return evenly(torch.ones(n, dtype=torch.bool), count).nonzero().flatten().tolist()
+    return even_scores(torch.ones(n, dtype=torch.bool), count).nonzero().flatten().tolist()
 
 
 def test_slots_at_even_distances_worked_out_by_hand():
@@ -33,7 +33,7 @@ def test_even_distances_are_counted_over_what_a_head_holds():
     for n in range(1, 12):
         filled = torch.rand(6, n, generator=random) > 0.3
         for count in range(1, 14):
-            for row, worth in zip(filled, evenly(filled, count), strict=True):
+            for row, worth in zip(filled, even_scores(filled, count), strict=True):
                 slots = row.nonzero().flatten().tolist()
                 wanted = min(count, len(slots))
                 steps = [Fraction(i * (len(slots) - 1), max(wanted - 1, 1)) for i in range(wanted)]

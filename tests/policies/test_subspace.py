@@ -8,7 +8,7 @@ from policy_prompts import a_prompt, a_view, random_bases
 
 import policies
 from policies import Bases, Calibrated
-from policies.subspace import Coefficients, Subspace, coefficients, expanded
+from policies.subspace import Coefficients, Subspace, coefficients, expand_coefficients
 
 # Four values whose directions are the axes: along the first they vary with 2, along the second with 1/2.
 VALUES = torch.tensor([[2.0, 0], [0, 1], [-2, 0], [0, -1]])[None]
@@ -18,7 +18,7 @@ MEAN, AXIS = torch.zeros(1, 2), torch.tensor([[[1.0], [0.0]]])
 def test_one_direction_of_two_keeps_four_fifths_of_the_squares():
     stored = coefficients(VALUES, MEAN, AXIS)
     assert stored.flatten().tolist() == [2, 0, -2, 0]
-    back = expanded(stored, MEAN, AXIS)
+    back = expand_coefficients(stored, MEAN, AXIS)
     assert back[0].tolist() == [[2, 0], [0, 0], [-2, 0], [0, 0]]
     assert ((back - VALUES).square().sum() / VALUES.square().sum()).item() == pytest.approx(0.2)
 
@@ -28,7 +28,7 @@ def test_attention_adds_coefficients_up_and_expands_once():
     weights = torch.tensor([[0.5, 0.25, 0.125, 0.125]])
     assert (weights @ VALUES[0]).tolist() == [[0.75, 0.125]]
     attended = weights @ coefficients(VALUES, MEAN, AXIS)[0]
-    assert expanded(attended[None], MEAN, AXIS)[0].tolist() == [[0.75, 0.0]]
+    assert expand_coefficients(attended[None], MEAN, AXIS)[0].tolist() == [[0.75, 0.0]]
 
 
 def by_loops(values, mean, basis):
@@ -40,8 +40,7 @@ def by_loops(values, mean, basis):
         for token in range(tokens):
             for column in range(rank):
                 stored[head, token, column] = sum(
-                    (values[head, token, row] - mean[head, row]) * basis[head, row, column]
-                    for row in range(width)
+                    (values[head, token, row] - mean[head, row]) * basis[head, row, column] for row in range(width)
                 )
             for row in range(width):
                 back[head, token, row] = mean[head, row] + sum(
@@ -81,9 +80,7 @@ def test_a_whole_basis_gives_every_value_back():
     bases = random_bases(prompt)
     exact = torch.linalg.qr(bases.basis.double())[0]
     codec = Subspace(rank=8).codec({"bases": Bases(bases.mean.double(), exact)})
-    torch.testing.assert_close(
-        codec.decode(1, codec.encode(1, prompt.values[1])), prompt.values[1], rtol=0, atol=1e-12
-    )
+    torch.testing.assert_close(codec.decode(1, codec.encode(1, prompt.values[1])), prompt.values[1], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
@@ -115,8 +112,8 @@ def test_the_gate_keeps_what_its_parent_keeps_and_merges_nothing():
     assert policies.diff(gate, parent) == {"state": (gate.state, parent.state)}
     assert policies.diff(policies.get("full-subspace"), policies.get("full")).keys() == {"state"}
     view = a_view(prompt, [gate])
-    event = gate.event(view, 90)
-    assert torch.equal(event.kept, parent.keep(view, 90))
+    event = gate.evict(view, 90)
+    assert torch.equal(event.retained, parent.keep(view, 90))
     assert event.merging is None
     assert gate.needs - parent.needs == policies.get("full-subspace").needs == {Calibrated("bases", Bases)}
 

@@ -20,9 +20,9 @@ from policies.syn_mem import (
     DynamicHybrid,
     PromptSpans,
     StaticHybrid,
-    cut,
-    halved,
-    runs,
+    assign_spans,
+    count_runs,
+    merge_oldest,
 )
 
 FAMILY = ("syn_mem-1", "syn_mem-2", "syn_mem-3", "syn_mem-4")
@@ -44,9 +44,7 @@ class Given:
 
 def an_event(state, scores, budget, *, stored=None, weights=None, protect=None, signals=None):
     """The event of one layer. scores, stored, weights: one list for each head; -1 where no slot is."""
-    policy = Policy(
-        Given(tuple(map(tuple, scores))), routing=PerHead(), state=state, protect=protect or Protect(0, 0)
-    )
+    policy = Policy(Given(tuple(map(tuple, scores))), routing=PerHead(), state=state, protect=protect or Protect(0, 0))
     view = View(
         torch.arange(1000 if stored else len(scores[0])),
         1,
@@ -57,15 +55,13 @@ def an_event(state, scores, budget, *, stored=None, weights=None, protect=None, 
         stored=None if stored is None else torch.tensor([stored]),
         weights=None if weights is None else torch.tensor([weights], dtype=torch.float32),
     )
-    return policy.event(view, budget)
+    return policy.evict(view, budget)
 
 
 def spans_of(merging: Merging, head: int = 0) -> dict[int, list[int]]:
     """By the slot that they go on in, the slots of each kept one."""
-    into = merging.into[0, head].tolist()
-    return {
-        target: [slot for slot, of in enumerate(into) if of == target] for target in sorted({*into} - {-1})
-    }
+    into = merging.targets[0, head].tolist()
+    return {target: [slot for slot, of in enumerate(into) if of == target] for target in sorted({*into} - {-1})}
 
 
 def test_the_best_tokens_stay_and_what_is_dropped_goes_on_in_two_spans():
@@ -94,11 +90,9 @@ def test_equal_keys_merge_exactly_with_log_n_and_other_keys_do_not():
 def test_a_span_stands_at_the_member_nearest_to_the_mean_position_of_its_tokens():
     """Of 2, 3 and 10 the mean is 5; with 3 tokens in the last slot 7; of 4 and 5 the first is as near."""
     for weights, stands in (([1, 1, 1], 1), ([1, 1, 3], 2), ([3, 1, 1], 1)):
-        merging = an_event(
-            StaticHybrid(share=1.0), [[1, 1, 1]], 1, stored=[[2, 3, 10]], weights=[weights]
-        ).merging
+        merging = an_event(StaticHybrid(share=1.0), [[1, 1, 1]], 1, stored=[[2, 3, 10]], weights=[weights]).merging
         assert merging.kept[0, 0].tolist() == [slot == stands for slot in range(3)]
-        assert merging.into[0, 0].tolist() == [stands] * 3
+        assert merging.targets[0, 0].tolist() == [stands] * 3
         total = sum(weights)
         assert merging.shares[0, 0].tolist() == pytest.approx([weight / total for weight in weights])
     assert an_event(StaticHybrid(share=1.0), [[1, 1]], 1, stored=[[4, 5]]).kept[0, 0].tolist() == [
@@ -109,19 +103,19 @@ def test_a_span_stands_at_the_member_nearest_to_the_mean_position_of_its_tokens(
 
 def test_cuts_are_as_equal_as_possible_and_in_order():
     members = torch.tensor([1, 0, 1, 1, 1, 0, 1, 1, 1]).bool()
-    assert cut(members, torch.tensor(3)).tolist() == [0, -1, 0, 0, 1, -1, 1, 2, 2]
-    assert cut(members, torch.tensor(0)).tolist() == [-1] * 9
-    assert cut(members, torch.tensor(7)).tolist() == [0, -1, 1, 2, 3, -1, 4, 5, 6]
+    assert assign_spans(members, torch.tensor(3)).tolist() == [0, -1, 0, 0, 1, -1, 1, 2, 2]
+    assert assign_spans(members, torch.tensor(0)).tolist() == [-1] * 9
+    assert assign_spans(members, torch.tensor(7)).tolist() == [0, -1, 1, 2, 3, -1, 4, 5, 6]
     for many in range(1, 20):
         for count in range(1, many + 1):
-            sizes = cut(torch.ones(many).bool(), torch.tensor(count)).bincount().tolist()
+            sizes = assign_spans(torch.ones(many).bool(), torch.tensor(count)).bincount().tolist()
             assert len(sizes) == count
             assert max(sizes) - min(sizes) <= 1
 
 
 def test_runs_are_counted_between_gaps():
     for row, expected in (("0110111", 2), ("1000", 1), ("0000", 0), ("10101", 3)):
-        assert int(runs(torch.tensor([mark == "1" for mark in row]))) == expected
+        assert int(count_runs(torch.tensor([mark == "1" for mark in row]))) == expected
 
 
 def test_of_too_many_units_the_oldest_two_become_one_and_then_the_next_two():
@@ -134,7 +128,7 @@ def test_of_too_many_units_the_oldest_two_become_one_and_then_the_next_two():
         (1, [0] * 7),
         (9, [0, 1, 2, 3, 4, 5, 6]),
     ):
-        assert halved(units, torch.tensor(7), torch.tensor(most)).tolist() == expected
+        assert merge_oldest(units, torch.tensor(7), torch.tensor(most)).tolist() == expected
 
 
 def equal_parts(items: list, count: int) -> list[list]:
@@ -146,9 +140,7 @@ def equal_parts(items: list, count: int) -> list[list]:
 
 
 def mean_place(members, stored, weights):
-    return Fraction(
-        sum(weights[slot] * stored[slot] for slot in members), sum(weights[slot] for slot in members)
-    )
+    return Fraction(sum(weights[slot] * stored[slot] for slot in members), sum(weights[slot] for slot in members))
 
 
 def by_lists(state, scores, budget, stored, weights, protected, *, first) -> dict[int, list[int]] | None:
@@ -185,8 +177,7 @@ def by_lists(state, scores, budget, stored, weights, protected, *, first) -> dic
         else:
             dropped = [slot in kept for slot in slots]
             gaps = sum(
-                not now and (before is None or before)
-                for before, now in zip([None, *dropped], dropped, strict=False)
+                not now and (before is None or before) for before, now in zip([None, *dropped], dropped, strict=False)
             )
             places = min(len(kept) // 2, gaps)
         places = min(places, free)
@@ -231,9 +222,7 @@ def test_events_are_those_of_plain_lists(state):
             continue
         for head, length in enumerate(lengths):
             protected = set(range(length - recent, length))
-            expected = by_lists(
-                state, scores[head], budget, stored[head], weights[head], protected, first=first
-            )
+            expected = by_lists(state, scores[head], budget, stored[head], weights[head], protected, first=first)
             if expected is None:
                 assert event.merging is None
                 continue
@@ -255,9 +244,7 @@ def test_no_token_is_ever_dropped_from_event_to_event(state):
     drawn, stored, weights, seen = random.Random(1), list(range(60)), [1.0] * 60, 60
     for step in range(8):
         scores = [drawn.random() for _ in stored]
-        event = an_event(
-            state, [scores], 24, stored=[stored] if step else None, weights=[weights] if step else None
-        )
+        event = an_event(state, [scores], 24, stored=[stored] if step else None, weights=[weights] if step else None)
         spans = spans_of(event.merging)
         weights = [sum(weights[slot] for slot in members) for members in spans.values()]
         stored = [stored[slot] for slot in spans]
@@ -301,7 +288,7 @@ def test_attention_weighs_the_members_of_a_span_by_what_the_query_heads_of_a_gro
     event = an_event(
         state, [[1, 1, 1, 1]] * 2, 2, stored=[[0, 1, 2, 3]] * 2, weights=[[1, 1, 1, 3]] * 2, signals=received
     )
-    assert event.merging.into[0].tolist() == [[0, 0, 3, 3]] * 2
+    assert event.merging.targets[0].tolist() == [[0, 0, 3, 3]] * 2
     expected = [[2 / 3, 1 / 3, 1 / 4, 3 / 4], [1 / 2, 1 / 2, 1 / 4, 3 / 4]]
     assert event.merging.shares[0].tolist() == [pytest.approx(row) for row in expected]
 
@@ -309,17 +296,17 @@ def test_attention_weighs_the_members_of_a_span_by_what_the_query_heads_of_a_gro
 def test_heads_of_one_set_share_spans_and_weigh_them_each_by_its_own_attention():
     policy, prompt = policies.get("syn_mem-attention"), a_prompt(90)
     view = a_view(prompt, [policy])
-    event = policy.event(view, 40)
-    plain = policies.get("syn_mem").event(view, 40)
-    assert torch.equal(event.merging.into, plain.merging.into)
-    assert torch.equal(event.merging.into, event.merging.into[:1, :1].expand_as(event.merging.into))
+    event = policy.evict(view, 40)
+    plain = policies.get("syn_mem").evict(view, 40)
+    assert torch.equal(event.merging.targets, plain.merging.targets)
+    assert torch.equal(event.merging.targets, event.merging.targets[:1, :1].expand_as(event.merging.targets))
     assert event.merging.shares.shape == (2, 2, 90)
     sums = view.signals[AttentionSums(WINDOW)]
     for layer in range(2):
         for head in range(2):
             received = sums[layer][2 * head : 2 * head + 2].mean(0).tolist()
-            for target in event.kept[layer, head].nonzero().flatten().tolist():
-                members = (event.merging.into[layer, head] == target).nonzero().flatten().tolist()
+            for target in event.retained[layer, head].nonzero().flatten().tolist():
+                members = (event.merging.targets[layer, head] == target).nonzero().flatten().tolist()
                 total = sum(received[slot] for slot in members)
                 own = event.merging.shares[layer, head, members].tolist()
                 if len(members) > 1:
@@ -430,20 +417,18 @@ class More(Given):
 
 def test_units_and_memories_are_refused_also_where_only_the_scores_tell():
     values = ((1.0, 2, 3, 4),)
-    with pytest.raises(
-        ValueError, match="StaticHybrid merges single slots, and Longest has units of several"
-    ):
+    with pytest.raises(ValueError, match="StaticHybrid merges single slots, and Longest has units of several"):
         Policy(Longest(values), state=StaticHybrid())
     view = View(torch.arange(4), 1, 1, frozenset(), 0, {})
     for more in ("trunks", "memory", "segments"):
         policy = Policy(More(values, more=more), state=StaticHybrid(share=0.5), protect=Protect(0, 0))
         with pytest.raises(ValueError, match=f"state: merges slots, of which the scores have {more}"):
-            policy.event(view, 2)
+            policy.evict(view, 2)
 
 
 def test_an_event_that_drops_nothing_merges_nothing():
     for name in (*FAMILY, *VARIANTS):
         policy = policies.get(name)
         view = a_view(a_prompt(50), [policy])
-        assert policy.event(view, 50).merging is None
-        assert replace(policy, state=policies.get("1d").state).event(view, 50).kept.all()
+        assert policy.evict(view, 50).merging is None
+        assert replace(policy, state=policies.get("1d").state).evict(view, 50).retained.all()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import policies
-from policies import Calibrated, Policy, Preserve, Protect, Rows, Scores, Thresholds, View
+from policies import AttentionRows, Calibrated, Policy, Preserve, Protect, Scores, Thresholds, View
 from policies.contract import Segments
 from policies.signals import AttentionSums
 from policies.thinkv import (
@@ -16,12 +16,12 @@ from policies.thinkv import (
     Thoughts,
     Whenever,
     WithinSegments,
+    classify_thoughts,
     segment_hs,
     segment_means,
-    shares,
+    segment_shares,
     sparsity,
     thinkv,
-    thoughts,
 )
 
 R, E, T = 64, 32, 8
@@ -63,16 +63,16 @@ def test_the_sparsity_of_every_token_is_what_loops_find_however_many_are_fed_at_
         state = None
         for first in range(0, 20, block):
             stop = min(first + block, 20)
-            state = signal.attend(Rows(attention[:, first:stop, :stop], 0, first, 20, 1), state)
+            state = signal.attend(AttentionRows(attention[:, first:stop, :stop], 0, first, 20, 1), state)
         assert state.shape == (1, 20)
         assert state[0].tolist() == pytest.approx(expected)
 
 
 def test_while_decoding_the_layers_are_stacked_and_go_on_from_the_prompt():
     layers = [some_attention(9, seed=seed) for seed in (1, 2)]
-    state = torch.stack([Sparsity().attend(Rows(own[:, :8, :8], 0, 0, 8, 1), None) for own in layers])
+    state = torch.stack([Sparsity().attend(AttentionRows(own[:, :8, :8], 0, 0, 8, 1), None) for own in layers])
     stacked = torch.stack(layers)[:, :, 8:]
-    state = Sparsity().attend(Rows(stacked, 0, 8, 9, 1, decoded=True), state)
+    state = Sparsity().attend(AttentionRows(stacked, 0, 8, 9, 1, decoded=True), state)
     for layer, own in enumerate(layers):
         assert state[layer, 0].tolist() == pytest.approx(sparse_by_loops(own))
 
@@ -83,7 +83,7 @@ def test_segments_are_as_sparse_as_their_tokens_on_average_and_an_open_one_is_le
 
 
 def test_execution_is_dense_transition_sparse_and_reasoning_between():
-    kinds = thoughts(torch.tensor([0.2, 0.5, 0.9, 0.4, 0.7]), 0.4, 0.7)
+    kinds = classify_thoughts(torch.tensor([0.2, 0.5, 0.9, 0.4, 0.7]), 0.4, 0.7)
     assert ["ERT"[kind] for kind in kinds] == ["E", "R", "T", "R", "T"]
 
 
@@ -112,28 +112,28 @@ def plain_shares(held, protected, budgets, least, total):
 def test_five_segments_of_128_keep_200_of_640_slots():
     segments = Segments(torch.zeros(1), torch.tensor([R, E, T, R, E]), 4)
     held, none = torch.tensor([0, *[128] * 5, 0]), torch.zeros(7, dtype=torch.long)
-    assert shares(held, none, segments, 640).tolist() == [0, 64, 32, 8, 64, 32, 0]
+    assert segment_shares(held, none, segments, 640).tolist() == [0, 64, 32, 8, 64, 32, 0]
     # 50 too many: the first gives 32, the second 16, the third 2 of the 4 that it would.
-    assert shares(held, none, segments, 150).tolist() == [0, 32, 16, 6, 64, 32, 0]
+    assert segment_shares(held, none, segments, 150).tolist() == [0, 32, 16, 6, 64, 32, 0]
     # All at 4 are 20, of which the oldest give 5 more.
-    assert shares(held, none, segments, 15).tolist() == [0, 0, 3, 4, 4, 4, 0]
+    assert segment_shares(held, none, segments, 15).tolist() == [0, 0, 3, 4, 4, 4, 0]
 
 
 def test_a_prompt_stays_whole_as_long_as_the_budget_holds_and_goes_first():
     segments = Segments(torch.zeros(1), torch.tensor([R]), 4)
     held, none = torch.tensor([100, 128, 20]), torch.zeros(3, dtype=torch.long)
-    assert shares(held, none, segments, 184).tolist() == [100, 64, 20]
-    assert shares(held, none, segments, 144).tolist() == [60, 64, 20]
-    assert shares(held, none, segments, 110).tolist() == [50, 40, 20]
+    assert segment_shares(held, none, segments, 184).tolist() == [100, 64, 20]
+    assert segment_shares(held, none, segments, 144).tolist() == [60, 64, 20]
+    assert segment_shares(held, none, segments, 110).tolist() == [50, 40, 20]
     # Nobody competes below 4 before the open segment has given all.
-    assert shares(held, none, segments, 10).tolist() == [4, 4, 2]
+    assert segment_shares(held, none, segments, 10).tolist() == [4, 4, 2]
 
 
 def test_protected_slots_stay_beside_the_budget_of_their_segment():
     segments = Segments(torch.zeros(1), torch.tensor([T, T]), 4)
     held, protected = torch.tensor([10, 128, 128, 0]), torch.tensor([0, 0, 32, 0])
-    assert shares(held, protected, segments, 1000).tolist() == [10, 8, 40, 0]
-    assert shares(held, protected, segments, 32).tolist() == [0, 0, 32, 0]
+    assert segment_shares(held, protected, segments, 1000).tolist() == [10, 8, 40, 0]
+    assert segment_shares(held, protected, segments, 32).tolist() == [0, 0, 32, 0]
 
 
 def test_shares_are_those_of_a_loop_over_single_slots():
@@ -148,7 +148,7 @@ def test_shares_are_those_of_a_loop_over_single_slots():
         least = draw.choice((0, 1, 4))
         expected = plain_shares(held, protected, budgets, least, total)
         rows.append(sum(expected) < min(total, sum(held)))
-        found = shares(
+        found = segment_shares(
             torch.tensor(held),
             torch.tensor(protected),
             Segments(torch.zeros(1), torch.tensor(budgets, dtype=torch.long), least),

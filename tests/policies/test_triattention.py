@@ -10,13 +10,7 @@ from policy_prompts import a_prompt, a_view, random_statistics
 import policies
 from policies import Calibrated, Statistics, View
 from policies.signals import MeanValues
-from policies.triattention import (
-    OFFSETS,
-    QueryStatistics,
-    ValuePrior,
-    one_dimensional,
-    trigonometric,
-)
+from policies.triattention import OFFSETS, QueryStatistics, ValuePrior, expected_logits, max_standard_scores
 
 # One head of two pairs, at t = 6; three keys, not yet rotated, at positions 0, 1 and 5.
 STATISTICS = Statistics(
@@ -47,26 +41,24 @@ def test_the_score_of_three_keys_is_the_one_worked_out_by_hand():
         [1.472952, 0.120682, 0.273509],
     ]
     for offset, row in zip((1, 2, 4), torch.tensor(rows, dtype=torch.float64).T, strict=True):
-        found = trigonometric(STORED, STATISTICS, 6, (offset,))[0, 0]
+        found = expected_logits(STORED, STATISTICS, 6, (offset,))[0, 0]
         torch.testing.assert_close(found, row + norm, atol=1e-6, rtol=0)
-    found = trigonometric(STORED, STATISTICS, 6, (1, 2, 4))[0, 0]
+    found = expected_logits(STORED, STATISTICS, 6, (1, 2, 4))[0, 0]
     expected = torch.tensor([0.423110, -0.073262, 1.329488], dtype=torch.float64)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
-    assert one_dimensional(found[None]).topk(2).indices.sort().values.tolist() == [0, 2]
+    assert max_standard_scores(found[None]).topk(2).indices.sort().values.tolist() == [0, 2]
 
 
 def test_scaling_multiplies_every_logit():
     twice = STATISTICS._replace(scaling=2.0)
-    once = trigonometric(STORED, STATISTICS, 6, (1, 2))
-    torch.testing.assert_close(trigonometric(STORED, twice, 6, (1, 2)), 2 * once)
+    once = expected_logits(STORED, STATISTICS, 6, (1, 2))
+    torch.testing.assert_close(expected_logits(STORED, twice, 6, (1, 2)), 2 * once)
 
 
 def test_the_score_of_a_token_is_the_largest_standard_score_of_any_head():
-    raw = torch.tensor(
-        [[12.0, 0, 1, 3, 5], [1, 2, 0, 4, 3], [0, 1, 2, 5, 4], [2, 0, 1, 4, 6]], dtype=torch.float64
-    )
+    raw = torch.tensor([[12.0, 0, 1, 3, 5], [1, 2, 0, 4, 3], [0, 1, 2, 5, 4], [2, 0, 1, 4, 6]], dtype=torch.float64)
     expected = torch.tensor([1.830361, 0, -0.215666, 1.414214, 1.578410], dtype=torch.float64)
-    found = one_dimensional(raw)
+    found = max_standard_scores(raw)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
     assert found.topk(2).indices.sort().values.tolist() == [0, 4]
 
@@ -78,14 +70,14 @@ def test_the_best_of_the_union_of_every_head_s_best_are_the_best():
         scores = torch.randn(6, 40, generator=random)
         standard = (scores - scores.mean(-1, keepdim=True)) / scores.std(-1, correction=0, keepdim=True)
         union = sorted(set(standard.topk(9).indices.flatten().tolist()))
-        combined = one_dimensional(scores)
+        combined = max_standard_scores(scores)
         of_union = sorted(union, key=lambda slot: -combined[slot])[:9]
         assert sorted(of_union) == combined.topk(9).indices.sort().values.tolist()
 
 
 def test_a_head_that_is_indifferent_scores_every_token_zero():
-    assert one_dimensional(torch.full((1, 7), 3.0)).tolist() == [0.0] * 7
-    assert one_dimensional(torch.tensor([[5.0]])).tolist() == [0.0]
+    assert max_standard_scores(torch.full((1, 7), 3.0)).tolist() == [0.0] * 7
+    assert max_standard_scores(torch.tensor([[5.0]])).tolist() == [0.0]
 
 
 def in_loops(prompt, statistics, positions, t):
@@ -117,11 +109,9 @@ def test_vectorised_scores_equal_plain_loops_over_layers_heads_slots_and_offsets
     positions = [0, 1, 4, 7, 8, 20, 21, 22, 30, 31, 32, 40]
     expected = in_loops(prompt, statistics, positions, t=41)
     pairs = torch.complex(*prompt.keys.chunk(2, -1)).flatten(0, 1)
-    turned = [
-        rotated(head, torch.tensor(positions, dtype=torch.float64), statistics.frequencies) for head in pairs
-    ]
+    turned = [rotated(head, torch.tensor(positions, dtype=torch.float64), statistics.frequencies) for head in pairs]
     stored = torch.stack(turned).view_as(prompt.keys)
-    found = trigonometric(stored, statistics, 41, OFFSETS)
+    found = expected_logits(stored, statistics, 41, OFFSETS)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
     view = View(
         token_ids=torch.zeros(41, dtype=torch.int64),
@@ -147,7 +137,7 @@ def test_angles_stay_exact_tens_of_thousands_of_tokens_on():
     """In float32 the angle at 70,000 tokens is off by thousandths."""
     key = rotated(KEYS[:1], torch.zeros(1), STATISTICS.frequencies)[None, None].float()
     statistics = STATISTICS._replace(frequencies=torch.tensor([0.123456789, 0.01], dtype=torch.float64))
-    (found,) = trigonometric(key, statistics, 70_001, (65_536,)).flatten().tolist()
+    (found,) = expected_logits(key, statistics, 70_001, (65_536,)).flatten().tolist()
     assert found == pytest.approx(math.cos((70_001 + 65_536) * 0.123456789) + 0.5, abs=2e-7)
 
 

@@ -10,13 +10,7 @@ from policy_prompts import a_prompt, a_view, random_statistics
 import policies
 from policies import Calibrated, Statistics, View
 from policies.signals import Keys
-from policies.triattention import (
-    HeadStatistics,
-    LayerStatistics,
-    QueryStatistics,
-    standard_scores,
-    trigonometric,
-)
+from policies.triattention import HeadStatistics, LayerStatistics, QueryStatistics, expected_logits, standard_scores
 
 RAW = [[12.0, 0, 1, 3, 5], [1, 2, 0, 4, 3], [0, 1, 2, 5, 4], [2, 0, 1, 4, 6]]
 
@@ -35,9 +29,7 @@ class GivenLayers(LayerStatistics):
         return torch.tensor(RAW).view(2, 2, 5)
 
 
-@pytest.mark.parametrize(
-    ("name", "scoring"), [("1d-per-head", GivenHeads()), ("1d-per-layer", GivenLayers())]
-)
+@pytest.mark.parametrize(("name", "scoring"), [("1d-per-head", GivenHeads()), ("1d-per-layer", GivenLayers())])
 def test_five_slots_of_two_layers_worked_out_by_hand(name, scoring):
     """One KV head, so that a layer is a head; one set for all of them would be {0, 4}."""
     view = View(torch.arange(5), 2, 1, frozenset(), 0, {})
@@ -85,9 +77,7 @@ def test_a_head_is_scored_by_the_slots_that_it_holds():
                 *(part[layer : layer + 1, 2 * head : 2 * head + 2] for part in statistics[:2]),
                 *statistics[2:],
             )
-            raw = trigonometric(
-                keys[layer : layer + 1, head : head + 1, :count], own, 400, QueryStatistics().offsets
-            )
+            raw = expected_logits(keys[layer : layer + 1, head : head + 1, :count], own, 400, QueryStatistics().offsets)
             expected = torch.tensor(in_loops(raw[0]), dtype=torch.float64)
             torch.testing.assert_close(found[layer, head, :count], expected, atol=1e-6, rtol=1e-6)
 
@@ -98,7 +88,7 @@ def test_a_layer_is_scored_by_all_of_its_heads_and_layers_may_differ():
     view = view._replace(stored=stored)
     found = LayerStatistics().score(view).slots
     assert found.shape == (2, 1, 30)
-    raw = trigonometric(keys, statistics, 400, QueryStatistics().offsets)
+    raw = expected_logits(keys, statistics, 400, QueryStatistics().offsets)
     for layer, count in enumerate((30, 20)):
         expected = torch.tensor(in_loops(raw[layer, :, :count]), dtype=torch.float64)
         torch.testing.assert_close(found[layer, 0, :count], expected, atol=1e-6, rtol=1e-6)

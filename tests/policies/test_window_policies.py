@@ -5,7 +5,7 @@ import torch
 from policy_prompts import Prompt, a_prompt, a_view, measured
 
 import policies
-from policies import BudgetError, Cadence, Rows
+from policies import AttentionRows, BudgetError, Cadence
 from policies.signals import PastAttention, attention_rows
 from policies.snapkv_with_window import WindowFirst, snapkv_with_window
 
@@ -61,7 +61,7 @@ def test_attention_before_the_window_is_a_softmax_over_those_slots_alone(n):
 
 def test_a_query_that_sees_nothing_but_the_window_adds_nothing():
     rows = torch.tensor([[[0.0, 0.0, 1.0]]])
-    assert PastAttention(1).attend(Rows(rows, 0, 2, 3, 1), None).tolist() == [[0.0, 0.0, 0.0]]
+    assert PastAttention(1).attend(AttentionRows(rows, 0, 2, 3, 1), None).tolist() == [[0.0, 0.0, 0.0]]
 
 
 def test_fewer_queries_than_the_window_are_those_that_there_are():
@@ -69,7 +69,7 @@ def test_fewer_queries_than_the_window_are_those_that_there_are():
     random = torch.Generator().manual_seed(0)
     queries, keys = (torch.randn(2, n, 4, generator=random) for n in (5, 12))
     rows = attention_rows(queries, keys, 0.5, 7)
-    found = PastAttention(8).attend(Rows(rows, 0, 0, 5, 1), None)
+    found = PastAttention(8).attend(AttentionRows(rows, 0, 0, 5, 1), None)
     expected = (rows[..., :4] / rows[..., :4].sum(-1, keepdim=True)).sum(1)
     torch.testing.assert_close(found[:, :4], expected)
     assert not found[:, 4:].any()

@@ -6,7 +6,7 @@ import pytest
 
 from protocol import replicate as command
 from protocol.acts import replicate
-from protocol.evidence.run import late_randomness
+from protocol.evidence import late_randomness
 
 CHILD = SimpleNamespace(registered={late_randomness.FIELD: {}})  # lanes are then not compared
 OLD = {"verdict": "CONFIRMED", "label": "screening-grade"}
@@ -15,7 +15,7 @@ NEW = {"verdict": "SCREENED", "rule_says": "CONFIRMED", "gate": {"passed": True}
 
 def compared(before: dict, judged: dict) -> dict:
     parent = SimpleNamespace(verdict=SimpleNamespace(content={"judged": before}))
-    return replicate.compare(parent, CHILD, judged)
+    return replicate.compare_verdicts(parent, CHILD, judged)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,6 @@ def test_agreement_is_of_the_word_and_of_what_the_rule_says(before, judged, agre
 
 def test_the_printed_line_names_what_the_parents_rule_says():
     parent = SimpleNamespace(folder=SimpleNamespace(name="study"))
-    line = command.words(parent, compared(NEW, NEW))
+    line = command.format_comparison(parent, compared(NEW, NEW))
     assert "agrees with study (SCREENED, the rule says CONFIRMED)" in line
-    assert "agrees with study (CONFIRMED)" in command.words(parent, compared(OLD, NEW))
+    assert "agrees with study (CONFIRMED)" in command.format_comparison(parent, compared(OLD, NEW))

@@ -6,8 +6,8 @@ import shutil
 import pytest
 import studies
 
-from protocol.evidence.lock import lock
-from protocol.evidence.run import ledger
+from protocol.evidence import ledger
+from protocol.lock import lock
 
 pytestmark = pytest.mark.usefixtures("same_environment")
 
@@ -23,9 +23,7 @@ def home(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def registered(tiny_model, tmp_path_factory):
     """A locked study that nobody has claimed; copy it before use."""
-    folder = studies.write(
-        tmp_path_factory.mktemp("made") / "registrations" / "study", tiny_model, studies.ONE_TASK
-    )
+    folder = studies.write(tmp_path_factory.mktemp("made") / "registrations" / "study", tiny_model, studies.ONE_TASK)
     done = studies.here("register", folder)
     assert done.returncode == 0, done.stderr
     return folder
@@ -72,9 +70,7 @@ def confirm(folder):
 
 def edit(folder, seed):
     path = folder / "protocol.toml"
-    lines = [
-        f"seeds = [{seed}]" if line.startswith("seeds") else line for line in path.read_text().splitlines()
-    ]
+    lines = [f"seeds = [{seed}]" if line.startswith("seeds") else line for line in path.read_text().splitlines()]
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -187,18 +183,13 @@ def test_before_the_claim_an_amendment_is_judged_by_its_rule(history):
 
 def test_after_the_claim_an_amendment_says_so_and_deviates(history):
     shelf, said = history
-    assert (
-        said.stderr
-        == f"after a claim: whatever the rule says, the verdict of {shelf / 'third'} will be DEVIATED\n"
-    )
+    assert said.stderr == f"after a claim: whatever the rule says, the verdict of {shelf / 'third'} will be DEVIATED\n"
     about = studies.content(shelf / "third" / "lock.json")["amends"]
     assert about["after_claim"]
     assert about["seen"]["verdict"] == "SCREENED"
     assert about["seen"]["records"] == len((shelf / "second/records/shard-0.jsonl").read_text().splitlines())
     assert studies.content(shelf / "third" / "verdict.json")["judged"]["verdict"] == "DEVIATED"
-    total = (
-        "3 registered, 2 judged: 0 CONFIRMED, 0 REFUTED, 0 INCONCLUSIVE, 1 SCREENED, 1 DEVIATED; 1 amended"
-    )
+    total = "3 registered, 2 judged: 0 CONFIRMED, 0 REFUTED, 0 INCONCLUSIVE, 1 SCREENED, 1 DEVIATED; 1 amended"
     assert total in studies.here("status", shelf).stdout
 
 

@@ -9,12 +9,12 @@ import pytest
 import studies
 
 from protocol.acts import status
-from protocol.evidence.audit import standing
-from protocol.evidence.bytes import canonical
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import anatomies, claim, ledger
-from protocol.evidence.run.registration import Registration
-from protocol.occlusion import body as occlusion
+from protocol.evidence import anatomy_traces, claim, ledger
+from protocol.evidence.audit import study_status
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput
+from protocol.instruments.anatomy import trace_record as occlusion
 
 ANATOMY = """
 [anatomy]
@@ -40,10 +40,10 @@ CHANGES = studies.ONE_TASK | {
 
 def made_up(planned, model, task, problem, settings, lanes=None):
     """What every trace of a model comes to that answers well: every other one is changed by no occlusion."""
-    from protocol.tasks import door
+    from protocol.tasks import held_out_guard
 
-    door.build(planned.tasks[task], task, problem, lambda text: len(text.split()))  # refused where held out
-    gold = door.gold(planned.tasks[task], problem)
+    held_out_guard.build(planned.tasks[task], task, problem, lambda text: len(text.split()))  # refused where held out
+    gold = held_out_guard.gold(planned.tasks[task], problem)
     text = gold if isinstance(gold, str) else gold[0]
     state = "labelled" if int(problem[-1], 16) % 2 else "unmoved"
     one = labelled_traces.line(model.name, task, problem, state)
@@ -67,7 +67,7 @@ def made_up(planned, model, task, problem, settings, lanes=None):
         for reading, found in body["windows"].items()
     }
     body["values"] = {**body["values"], "sha256": hashlib.sha256(values).hexdigest(), "kept": len(kept)}
-    return occlusion.Traced(body, values)
+    return occlusion.TraceLine(body, values)
 
 
 def each(label):
@@ -96,7 +96,7 @@ def labelled(made, locked):
     def make(shelves):
         folder = shutil.copytree(locked, shelves / "study")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(occlusion, "traced_together", each(made_up))
+            patch.setattr(occlusion, "occlude_traces", each(made_up))
             done = studies.here("anatomy", folder)
         assert done.returncode == 0, done.stderr
         (shelves / "anatomy.txt").write_text(done.stdout)
@@ -128,7 +128,7 @@ def rechained(folder, change):
     change(found)
     for body in found:
         sha256 = canonical.digest(body)
-        chain = anatomies._next(chain, sha256)
+        chain = anatomy_traces._next_chain(chain, sha256)
         written.append(canonical.dumps({"body": body, "sha256": sha256, "chain": chain}) + b"\n")
     (folder / "anatomy" / "traces.jsonl").write_bytes(b"".join(written))
 
@@ -158,7 +158,7 @@ def test_one_half_chooses_before_the_other_is_labelled_and_the_audit_holds_all_o
 
 
 def test_interrupted_it_goes_on_where_it_stopped_and_comes_to_the_same(study, labelled, monkeypatch):
-    monkeypatch.setattr(occlusion, "traced_together", each(made_up))
+    monkeypatch.setattr(occlusion, "occlude_traces", each(made_up))
     whole = lines(study)
     (study / "anatomy" / "verdict.json").unlink()
     (study / "anatomy" / "chosen.json").unlink()
@@ -181,7 +181,7 @@ def test_interrupted_it_goes_on_where_it_stopped_and_comes_to_the_same(study, la
 @pytest.mark.parametrize("left", [4, 7])
 def test_cut_off_between_a_document_and_its_line_it_completes_it(study, monkeypatch, left):
     """The ledger lacks the line of chosen.json, or of verdict.json, which are there."""
-    monkeypatch.setattr(occlusion, "traced_together", each(made_up))
+    monkeypatch.setattr(occlusion, "occlude_traces", each(made_up))
     if left == 4:
         (study / "anatomy" / "verdict.json").unlink()
         (study / "anatomy" / "traces.jsonl").write_bytes(b"".join(lines(study)[:4]))
@@ -243,7 +243,7 @@ def test_lines_that_were_rewritten_do_not_fit_the_ledger(study, change, says):
 
 def forged(folder, change):
     """Lines, documents and ledger, rewritten by somebody who knows all of it."""
-    from protocol.evidence.run.registration import Registration as Opened
+    from protocol.evidence.registration import Registration as Opened
 
     rechained(folder, change)
     analysed = {
@@ -261,17 +261,17 @@ def forged(folder, change):
     path = folder / "anatomy" / "traces.jsonl"
     path.unlink()
     for half, write, name in (
-        ("choose", anatomies.write_chosen, "chosen.json"),
-        ("test", anatomies.write_verdict, "verdict.json"),
+        ("choose", anatomy_traces.write_chosen, "chosen.json"),
+        ("test", anatomy_traces.write_verdict, "verdict.json"),
     ):
-        anatomies.begin(Opened(folder))
-        with anatomies.Writer(Opened(folder)) as writer:
+        anatomy_traces.begin_attempt(Opened(folder))
+        with anatomy_traces.TraceWriter(Opened(folder)) as writer:
             for body in found:
                 if body["half"] == half:
                     held = (folder / "anatomy" / "values" / body["values"]["sha256"]).read_bytes()
-                    own = {"chosen": anatomies.chosen(Opened(folder)).digest} if half == "test" else {}
+                    own = {"chosen": anatomy_traces.read_chosen(Opened(folder)).digest} if half == "test" else {}
                     writer.append(body | own, held)
-        anatomies.end(Opened(folder))
+        anatomy_traces.end_attempt(Opened(folder))
         write(Opened(folder), analysed[name])
 
 
@@ -294,13 +294,13 @@ def test_a_whole_forgery_still_breaks_a_relation_a_grade_or_the_analysis(study):
 
 
 def test_an_analysis_that_was_edited_is_not_what_todays_says(study):
-    found = anatomies.judged(Registration(study)).content
+    found = anatomy_traces.read_verdict(Registration(study)).content
     (study / "anatomy" / "verdict.json").unlink()
     cut_ledger(study, 6)
     own = {"kind", "version", "lock", "traces", "ledger", "chosen"}
     pairs = [{**found["pairs"][0], "word": "AGREES"}]
     edited = {key: value for key, value in found.items() if key not in own} | {"pairs": pairs}
-    anatomies.write_verdict(Registration(study), edited)
+    anatomy_traces.write_verdict(Registration(study), edited)
     status, detail = audited(study)
     assert status == "failed"
     assert "pairs[0].word is 'AGREES', today's analysis says 'TOO FEW TRACES'" in detail
@@ -346,16 +346,16 @@ def test_it_is_refused_without_an_anatomy_and_once_claimed(registered, study, tm
 def test_no_held_out_problem_is_occluded(locked, tmp_path, monkeypatch):
     """Planted among the development problems of the lock, it is refused where it would be built."""
     from protocol.acts import anatomy
-    from protocol.locked import study as opening
+    from protocol.workspace import study as opening
 
     folder = shutil.copytree(locked, tmp_path / "study")
     opened = opening.open_study(Registration(folder), tmp_path)
     item = opened.lock.content["items"]["needle-256"]
     item["dev"].insert(0, item["confirm"][0])
-    monkeypatch.setattr(anatomy.beforehand, "anatomy", lambda *asked: None)  # each of these sees it before
+    monkeypatch.setattr(anatomy.preflight, "check_anatomy", lambda *asked: None)  # each of these sees it before
     monkeypatch.setattr(anatomy, "refuse_drift", lambda *asked, **how: None)
-    monkeypatch.setattr(anatomy.unedited, "refuse_edited", lambda *asked, **how: None)
-    monkeypatch.setattr(anatomy, "ahead", lambda *asked: anatomy.Ahead(0, 0, 0))
+    monkeypatch.setattr(anatomy.verify_before_claim, "refuse_edited_lock", lambda *asked, **how: None)
+    monkeypatch.setattr(anatomy, "estimate_workload", lambda *asked: anatomy.Workload(0, 0, 0))
     with pytest.raises(BadInput, match="is held out; confirm alone reads it"):
         anatomy.anatomy(opened)
     assert not (folder / "anatomy" / "values").exists()
@@ -365,10 +365,10 @@ def test_no_testing_trace_is_labelled_before_the_choice_is_written(locked, tmp_p
     folder, seen = shutil.copytree(locked, tmp_path / "study"), []
 
     def watching(planned, model, task, problem, *rest):
-        seen.append((anatomies.half_of(problem, {}), (folder / "anatomy" / "chosen.json").exists()))
+        seen.append((anatomy_traces.assign_half(problem, {}), (folder / "anatomy" / "chosen.json").exists()))
         return made_up(planned, model, task, problem, *rest)
 
-    monkeypatch.setattr(occlusion, "traced_together", each(watching))
+    monkeypatch.setattr(occlusion, "occlude_traces", each(watching))
     assert studies.here("anatomy", folder).returncode == 0
     assert seen == [("choose", False)] * 4 + [("test", True)] * 4
 
@@ -391,6 +391,6 @@ def test_a_rehearsal_labels_one_trace(tiny_model, tmp_path):
 
 def test_status_says_how_far_it_is_and_what_is_next(locked, labelled):
     for folder, told, following in ((locked, "0 of 8 traces", "anatomy"), (labelled, "judged", "confirm")):
-        at = standing.standing(Registration(folder))
+        at = study_status.read_status(Registration(folder))
         assert at.anatomy == told
-        assert status.step(at, []) == f"kv-prereg {following} {folder}"
+        assert status.next_step(at, []) == f"kv-prereg {following} {folder}"

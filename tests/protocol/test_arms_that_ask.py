@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from analysis.studies import arms
+from analysis.judgement import arm_text
 from policies.structure import structure
 from protocol import engine
-from protocol.acts.locking import form
-from protocol.evidence.refusals import BadInput
-from protocol.locked.planned import Planned
-from protocol.plan import grid, reading
-from protocol.running.executors import Job, local
+from protocol.formats.refusals import BadInput
+from protocol.lock import field_checks
+from protocol.plan import grid, toml_reader
+from protocol.run.executors import Job, local
 from protocol.tasks import Problem, prompting
+from protocol.workspace.planned_study import PlannedStudy
 
 TEXT = """
 title = "Asked"
@@ -57,7 +57,7 @@ missing = "inconclusive"
 
 
 def parse(text=TEXT):
-    return reading.parse(text.encode(), "protocol.toml")
+    return toml_reader.parse(text.encode(), "protocol.toml")
 
 
 ASKED = 'After every step, write one short line that begins with "State:" and says what holds by then.'
@@ -68,13 +68,13 @@ def locked(design):
     return {
         "protocol": {"content": design.content()},
         "policies": {name: structure(design.policy(name)) for name in named},
-        "asked": {name: design.asks(name) for name in named if design.asks(name)},
+        "asked": {name: design.extra_prompt(name) for name in named if design.extra_prompt(name)},
     }
 
 
 def test_arms_of_one_study_ask_what_their_policies_say():
     design = parse()
-    assert [design.asks(arm.name) for arm in design.arms] == ["", ASKED, "", ASKED, ""]
+    assert [design.extra_prompt(arm.name) for arm in design.arms] == ["", ASKED, "", ASKED, ""]
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,7 @@ def test_what_would_mean_nothing_is_refused_by_name(old, new, refused):
 
 
 def test_units_are_not_kept_whole_of_lines_that_no_budget_bounds():
-    text = TEXT.replace(
-        "interval = 4", 'interval = 4\npreserve = { prompt = false, recent = 4, lines = "x" }'
-    )
+    text = TEXT.replace("interval = 4", 'interval = 4\npreserve = { prompt = false, recent = 4, lines = "x" }')
     assert parse(text).policy("parent").protect.line == "x"
     with pytest.raises(BadInput, match=r"arms\.c\.policy: keeps units whole"):
         parse(text.replace("[generation]", 'c = { policy = "crystal" }\n[generation]', 1))
@@ -121,7 +119,7 @@ def test_units_are_not_kept_whole_of_lines_that_no_budget_bounds():
 
 def test_a_lock_says_what_its_settings_say():
     content = locked(parse())
-    assert list(form._asked(content)) == []
+    assert list(field_checks._extra_prompt_faults(content)) == []
     for change, named in (
         ({"asks": "Another."}, "asked.asks"),
         ({"parent": ASKED}, "asked.parent"),
@@ -130,26 +128,24 @@ def test_a_lock_says_what_its_settings_say():
     ):
         other = copy.deepcopy(content)
         other["asked"] |= change
-        assert any(named in line for line in form._asked(other)), change
-    assert any("asked.pins" in line for line in form._asked({**content, "asked": {}}))
-    silent = locked(
-        parse(TEXT.replace("state_ask", "1d").replace('policy = "state_emit" }', 'policy = "1d" }'))
-    )
-    assert list(form._asked({**silent, "asked": {}})) == [
+        assert any(named in line for line in field_checks._extra_prompt_faults(other)), change
+    assert any("asked.pins" in line for line in field_checks._extra_prompt_faults({**content, "asked": {}}))
+    silent = locked(parse(TEXT.replace("state_ask", "1d").replace('policy = "state_emit" }', 'policy = "1d" }')))
+    assert list(field_checks._extra_prompt_faults({**silent, "asked": {}})) == [
         "asked: is about no arm; a lock of which no arm says anything has no such field"
     ]
 
 
 def test_reports_say_what_is_asked_and_whom_it_sets_apart():
     content = locked(parse())
-    assert arms.asked(content) == [f'asks, pins: asked beside the problem: "{ASKED}"']
-    assert arms.apart(content) == [
+    assert arm_text.extra_prompt_sentences(content) == [f'asks, pins: asked beside the problem: "{ASKED}"']
+    assert arm_text.differing_prompt_sentences(content) == [
         f'pins and quiet were asked different things (pins: "{ASKED}"; quiet: nothing)'
     ]
     content["asked"]["quiet"] = "\x1b[2J now\n\n\u202e go"
-    assert 'quiet: "\ufffd[2J now \ufffd go"' in arms.apart(content)[0]
+    assert 'quiet: "\ufffd[2J now \ufffd go"' in arm_text.differing_prompt_sentences(content)[0]
     del content["asked"]
-    assert arms.asked(content) == arms.apart(content) == []
+    assert arm_text.extra_prompt_sentences(content) == arm_text.differing_prompt_sentences(content) == []
 
 
 def test_a_problem_has_a_prompt_for_each_ask_and_records_in_the_order_of_the_cells(monkeypatch):
@@ -166,17 +162,15 @@ def test_a_problem_has_a_prompt_for_each_ask_and_records_in_the_order_of_the_cel
 
     def run(model, requests, **how):
         seen.extend(requests)
-        answers = [
-            engine.Answers(tuple(engine.LaneFailure(lane.key) for lane in one.lanes), 0.5) for one in requests
-        ]
+        answers = [engine.Answers(tuple(engine.LaneFailure(lane.key) for lane in one.lanes), 0.5) for one in requests]
         return engine.Run(tuple(answers), 5, 1, 1, 0.0, 0.0)
 
     monkeypatch.setattr(local.engine, "run", run)
-    monkeypatch.setattr(local.door, "build", lambda *given: problem)
+    monkeypatch.setattr(local.held_out_guard, "build", lambda *given: problem)
     layers = SimpleNamespace(num_hidden_layers=2, num_key_value_heads=2)
     model = SimpleNamespace(tokenizer=Words(), network=SimpleNamespace(config=layers))
     cells = tuple(grid.cells(design))
-    produced = local.executor(Planned(design, None), {}, read=lambda name: model)(
+    produced = local.make_executor(PlannedStudy(design, None), {}, load_model=lambda name: model)(
         Job("chain-llama", "chain", ("chain/0",), cells)
     )
     assert [[lane.key.split("/")[3] for lane in one.lanes] for one in seen] == [

@@ -6,15 +6,14 @@ import shutil
 import pytest
 import studies
 
-from analysis.studies import arms
-from analysis.studies.judgement import selected
+from analysis.judgement import arm_text
+from analysis.judgement.judgement import selection_summary
 from policies import snapkv
-from protocol.acts.again import lock_again
-from protocol.acts.locking import form
-from protocol.evidence.findings import CannotTell
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import Tampered
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.registration import Registration
+from protocol.formats.findings import CannotTell
+from protocol.formats.refusals import Tampered
+from protocol.lock import field_checks, lock
+from protocol.recompute import verify_lock
 
 SHORT = 'short = { policy = "snapkv", set = { "scoring.window" = 8, "protect.recent" = 8 } }'
 LONG = 'long = { policy = "snapkv", set = { "scoring.window" = 64, "protect.recent" = 64 } }'
@@ -63,22 +62,22 @@ def test_what_is_selected_is_told_with_its_settings(probed):
     chosen = studies.content(probed / "selection.json")["selected"]
     own = {"short": 8, "long": 64}[chosen["winner"]]
     assert (chosen["policy"], chosen["set"]) == ("snapkv", {"scoring.window": own, "protect.recent": own})
-    assert selected("0" * 64, {"selected": chosen}) == {
+    assert selection_summary("0" * 64, {"selected": chosen}) == {
         "arm": chosen["winner"],
         "policy": "snapkv",
         "set": chosen["set"],
         "selection": "0" * 64,
     }
     said = f"(policy snapkv, protect.recent = {own}, scoring.window = {own})"
-    assert arms.words(chosen) == said.strip("()")
+    assert arm_text.describe_arm(chosen) == said.strip("()")
     text = studies.here("export", probed, "--format", "osf").stdout
     assert f"{chosen['winner']} {said}" in " ".join(text.split())
 
 
 def test_an_audit_derives_the_lock_again(probed):
     study = Registration(probed)
-    assert "settings of 5 arms are those of the installed policies" in lock_again.check_policies(study)
-    assert lock_again.check(study)
+    assert "settings of 5 arms are those of the installed policies" in verify_lock.check_policies(study)
+    assert verify_lock.check(study)
 
 
 def changed(study: Registration, path: tuple[str, ...], value: object) -> Registration:
@@ -87,7 +86,7 @@ def changed(study: Registration, path: tuple[str, ...], value: object) -> Regist
     for name in path[:-1]:
         place = place[name]
     place[path[-1]] = value
-    return Registration.of(study.folder, lock.Lock(content, "0" * 64))
+    return Registration.with_lock(study.folder, lock.Lock(content, "0" * 64))
 
 
 WINDOW = ("policies", "short", "scoring.window")
@@ -109,16 +108,14 @@ SET = ("protocol", "content", "arms", "short", "set")
 )
 def test_settings_that_the_lock_has_otherwise_are_named_without_torch(locked, path, value, said):
     study = Registration(locked)
-    assert not list(form.faults(study.lock.content))
-    (fault,) = form.faults(changed(study, path, value).lock.content)
+    assert not list(field_checks.faults(study.lock.content))
+    (fault,) = field_checks.faults(changed(study, path, value).lock.content)
     assert fault.endswith(said)
 
 
 def test_a_lock_of_before_settings_were_locked_has_no_arm_with_settings(locked):
-    content = {
-        name: value for name, value in studies.content(locked / "lock.json").items() if name != "policies"
-    }
-    assert any("where the arm sets" in fault for fault in form.faults(content))
+    content = {name: value for name, value in studies.content(locked / "lock.json").items() if name != "policies"}
+    assert any("where the arm sets" in fault for fault in field_checks.faults(content))
 
 
 @pytest.mark.parametrize(
@@ -144,31 +141,29 @@ def test_a_lock_of_before_settings_were_locked_has_no_arm_with_settings(locked):
 )
 def test_a_locked_text_is_what_was_set_in_any_spelling_of_the_number(text, given, same):
     policies = {"mine": {"scoring.x": text}}
-    faults = list(form._settings(policies, {"mine": {"policy": "p", "set": {"scoring.x": given}}}))
+    faults = list(field_checks._setting_faults(policies, {"mine": {"policy": "p", "set": {"scoring.x": given}}}))
     assert (faults == []) == same
 
 
 def test_what_a_pinned_prompt_wraps_is_found_inside():
     arms_of = {"mine": {"policy": "p", "set": {"protect.recent": 8}}}
-    assert not list(form._settings({"mine": {"protect.inner.recent": "8"}}, arms_of))
-    assert list(form._settings({"mine": {"protect.inner.recent": "9"}}, arms_of))
+    assert not list(field_checks._setting_faults({"mine": {"protect.inner.recent": "8"}}, arms_of))
+    assert list(field_checks._setting_faults({"mine": {"protect.inner.recent": "9"}}, arms_of))
 
 
 def test_what_never_evicts_is_told_by_its_settings_whatever_its_policy_is_called(locked):
     study = Registration(locked)
-    assert lock_again.check(study)
+    assert verify_lock.check(study)
     evicting = changed(study, ("policies", "whole", "cadence.at_prefill"), "True")
     with pytest.raises(Tampered, match="grid"):
-        lock_again.check(evicting)
+        verify_lock.check(evicting)
 
 
 def test_a_setting_that_its_policy_refuses_cannot_have_been_locked(locked, tmp_path, monkeypatch):
     study = Registration(locked)
-    monkeypatch.setattr(
-        snapkv, "refuse_window", lambda window, kernel: (_ for _ in ()).throw(ValueError("too wide"))
-    )
+    monkeypatch.setattr(snapkv, "refuse_window", lambda window, kernel: (_ for _ in ()).throw(ValueError("too wide")))
     with pytest.raises(Tampered, match=r"arms.short.set.scoring.window: too wide"):
-        lock_again.check_policies(study)
-    monkeypatch.setattr(form, "as_today", lambda *_: False)  # other code may take it
+        verify_lock.check_policies(study)
+    monkeypatch.setattr(field_checks, "is_todays_sources", lambda *_: False)  # other code may take it
     with pytest.raises(CannotTell, match=r"arm short, long: scoring.window: too wide"):
-        lock_again.check_policies(study)
+        verify_lock.check_policies(study)

@@ -9,11 +9,11 @@ import pytest
 import studies
 
 from protocol import audit_changed
-from protocol.acts.again import changed
-from protocol.acts.audit import Audited
-from protocol.audit_changed import Told
-from protocol.evidence.findings import Finding
-from protocol.evidence.refusals import Tampered
+from protocol.acts.audit import AuditResult
+from protocol.audit_changed import AuditedFolder
+from protocol.formats.findings import Finding
+from protocol.formats.refusals import Tampered
+from protocol.recompute import changed_registrations
 
 QUICKSTART = studies.ROOT / "registrations" / "quickstart"
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
@@ -57,12 +57,12 @@ def test_a_file_belongs_to_every_registration_that_it_lies_below(locked, tmp_pat
     draft.mkdir()
     (draft / "protocol.toml").write_text("")
     names = [hidden / "lock.json", hidden / "ledger.jsonl", draft / "protocol.toml", tmp_path / "README.md"]
-    assert changed.of(names) == ([locked, hidden], [draft], [])
+    assert changed_registrations.find_registrations(names) == ([locked, hidden], [draft], [])
 
 
 def test_a_folder_of_records_alone_is_anybodys(tmp_path):
     (tmp_path / "records").mkdir()
-    assert changed.of([tmp_path / "records" / "song.ogg"]).registered == []
+    assert changed_registrations.find_registrations([tmp_path / "records" / "song.ogg"]).registered == []
 
 
 def test_a_study_under_way_passes_and_one_flipped_byte_does_not(locked, tmp_path, capsys, monkeypatch):
@@ -93,9 +93,9 @@ def test_what_head_changed_since_it_left_a_commit_is_asked_of_git(locked, tmp_pa
     main = commit(tmp_path)  # what others did meanwhile is no change of this branch
     git(tmp_path, "checkout", "--quiet", "own")
     for since in (start, main):
-        assert changed.since(since) == ([Path("registrations/quickstart")], [], [])
+        assert changed_registrations.changed_since(since) == ([Path("registrations/quickstart")], [], [])
     monkeypatch.chdir(locked)
-    assert changed.since(start).registered == [Path()]
+    assert changed_registrations.changed_since(start).registered == [Path()]
 
 
 @pytest.mark.parametrize("left", [(), ("protocol.toml", "sources.zip")], ids=["whole", "in part"])
@@ -116,9 +116,9 @@ def test_a_study_that_is_moved_is_not_gone(locked, tmp_path, monkeypatch):
     base = commit(tmp_path)
     locked.rename(tmp_path / "registrations" / "002-renamed")
     commit(tmp_path)
-    found = changed.since(base)
+    found = changed_registrations.changed_since(base)
     assert [path.name for path in found.registered] == ["002-renamed"]
-    assert found.gone == []
+    assert found.removed == []
 
 
 def test_a_study_that_is_moved_keeps_every_line_of_its_ledger(locked, tmp_path, monkeypatch):
@@ -130,7 +130,7 @@ def test_a_study_that_is_moved_keeps_every_line_of_its_ledger(locked, tmp_path, 
     (moved / "ledger.jsonl").write_bytes(registered)
     commit(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert changed.since(base).gone == ["registrations/quickstart"]
+    assert changed_registrations.changed_since(base).removed == ["registrations/quickstart"]
 
 
 def test_a_lock_that_is_kept_as_another_file_is_gone(locked, tmp_path, monkeypatch):
@@ -139,7 +139,7 @@ def test_a_lock_that_is_kept_as_another_file_is_gone(locked, tmp_path, monkeypat
     shutil.rmtree(locked)
     commit(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert changed.since(base) == ([], [], ["registrations/quickstart"])
+    assert changed_registrations.changed_since(base) == ([], [], ["registrations/quickstart"])
 
 
 def test_a_registration_that_is_a_link_fails(locked, monkeypatch, capsys):
@@ -160,7 +160,7 @@ def test_a_lock_of_another_program_may_go(tmp_path, monkeypatch):
     base = commit(tmp_path)
     (tmp_path / "web" / "lock.json").unlink()
     commit(tmp_path)
-    assert changed.since(base) == ([], [], [])
+    assert changed_registrations.changed_since(base) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ AUDITED = {
 def test_only_what_fails_an_audit_fails(locked, monkeypatch, capsys, status, fails):
     finding = AUDITED[status]
     item = "grades" if status == 7 else finding.item  # an item of the folder itself
-    audited = Audited([finding._replace(item=item)], [], None, "")
+    audited = AuditResult([finding._replace(item=item)], [], None, "")
     monkeypatch.setattr(audit_changed.audit, "audit", lambda *_: audited)
     assert run(capsys, locked / "lock.json")[0] == fails
 
@@ -215,7 +215,7 @@ def test_what_an_audit_refuses_has_failed_and_the_others_are_audited(locked, mon
 
 def test_nothing_of_a_study_stands_outside_of_a_fence():
     hostile = "x\n```\n<img src=//evil>\n````` \x1b[2J\u2028::error::y"
-    page = audit_changed.markdown([Told("failed", hostile, [hostile])])
+    page = audit_changed.format_markdown([AuditedFolder("failed", hostile, [hostile])])
     assert page == (
         "### Audit of changed registrations: 1 failed\n\n``````text\n"
         + 2 * "x ``` <img src=//evil> ````` \\u001b[2J ::error::y\n"  # a line of a study stays one

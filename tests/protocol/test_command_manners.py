@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import studies
 
-from protocol.evidence.lock import lock
+from protocol.lock import lock
 
 PACKAGE = studies.ROOT / "protocol"
 # Modules that can be run, by what follows "protocol.".
@@ -35,9 +35,7 @@ OF_A_REGISTRATION = [name for name in COMMANDS if name not in NO_REGISTRATION]
 def run(name: str, *arguments: object):
     """Exit status, standard output and standard error of a command, run in this process."""
     out, err = io.StringIO(), io.StringIO()
-    module = importlib.import_module(
-        f"protocol.{name}.__main__" if name in ("models", "tasks") else f"protocol.{name}"
-    )
+    module = importlib.import_module(f"protocol.{name}.__main__" if name in ("models", "tasks") else f"protocol.{name}")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             status = module.main([*map(str, arguments)])
@@ -101,9 +99,7 @@ def test_a_protocol_that_cannot_be_read_is_refused_in_one_line_and_left_alone(tm
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes rights away from itself, and back")
-@pytest.mark.parametrize(
-    "name", [name for name in ("audit", "export", "status", "withdraw") if name in COMMANDS]
-)
+@pytest.mark.parametrize("name", [name for name in ("audit", "export", "status", "withdraw") if name in COMMANDS])
 def test_a_folder_that_may_not_be_entered_is_refused_in_one_line(name):
     run(name, "--help")  # imports what the command needs
     with tempfile.TemporaryDirectory() as own:

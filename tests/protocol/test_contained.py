@@ -10,27 +10,27 @@ from pathlib import Path
 
 import pytest
 
-from protocol.evidence.findings import CannotTell
-from protocol.locked import contained
-from protocol.locked.contained import Limits, Ran, Way
+from protocol.formats.findings import CannotTell
+from protocol.workspace import sandbox
+from protocol.workspace.sandbox import Limits, Mechanism, SandboxResult
 
 LIMITS = Limits(seconds=30, memory=1 << 30)
 
 
-@pytest.fixture(params=contained.WAYS)
-def way(request) -> Way:
-    if not contained.works(request.param):
+@pytest.fixture(params=sandbox.MECHANISMS)
+def way(request) -> Mechanism:
+    if not sandbox.is_usable(request.param):
         pytest.skip(f"{request.param} does not work here")
     return request.param
 
 
-def run(code: str, way: Way, folder: Path, limits: Limits = LIMITS, **more) -> Ran:
-    return contained.run([sys.executable, "-c", code], folder, limits=limits, ways=[way], **more)
+def run(code: str, way: Mechanism, folder: Path, limits: Limits = LIMITS, **more) -> SandboxResult:
+    return sandbox.run([sys.executable, "-c", code], folder, limits=limits, mechanisms=[way], **more)
 
 
 def test_what_it_writes_and_how_it_ends_come_back(tmp_path, way):
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"
-    assert run(code, way, tmp_path) == Ran(7, b"out\n", b"err\n", None, f"contained by {way}")
+    assert run(code, way, tmp_path) == SandboxResult(7, b"out\n", b"err\n", None, f"contained by {way}")
 
 
 def test_a_signal_that_ends_it_shows_in_its_status(tmp_path, way):
@@ -155,21 +155,21 @@ def test_a_process_that_was_here_before_is_left_alone(tmp_path, way):
 
 
 def test_the_first_way_that_works_is_taken_and_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(contained, "works", lambda way: way != "bubblewrap")
-    monkeypatch.setattr(contained, "_run", lambda *arguments: arguments[-1])
-    assert contained.run(["true"], tmp_path) == "unshare"
+    monkeypatch.setattr(sandbox, "is_usable", lambda way: way != "bubblewrap")
+    monkeypatch.setattr(sandbox, "_run", lambda *arguments: arguments[-1])
+    assert sandbox.run(["true"], tmp_path) == "unshare"
 
 
 def test_where_nothing_contains_it_nothing_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     with pytest.raises(CannotTell, match=r"nothing here can contain it.* install bubblewrap"):
-        contained.run([sys.executable, "-c", "open('ran', 'w')"], tmp_path)
+        sandbox.run([sys.executable, "-c", "open('ran', 'w')"], tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_walls_that_are_not_installed_do_not_work(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [contained.works(way) for way in contained.WAYS] == [False, False]
+    assert [sandbox.is_usable(way) for way in sandbox.MECHANISMS] == [False, False]
 
 
 def test_walls_that_are_installed_and_not_allowed_do_not_work(monkeypatch, tmp_path):
@@ -177,13 +177,13 @@ def test_walls_that_are_installed_and_not_allowed_do_not_work(monkeypatch, tmp_p
         (tmp_path / name).write_text(f"#!{shutil.which('sh')}\necho not permitted >&2\nexit 1\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [contained.works(way) for way in contained.WAYS] == [False, False]
+    assert [sandbox.is_usable(way) for way in sandbox.MECHANISMS] == [False, False]
 
 
 def test_bubblewrap_is_asked_for_every_wall():
     """Held by the list where bubblewrap is not installed, by the other tests where it is."""
     given = ["/bin", "/dev/null", "/usr", "/private/tree"]
-    walls = contained._walls("bubblewrap", given, Path("/scratch"), Path("/private/tree"))
+    walls = sandbox._wrapper_arguments("bubblewrap", given, Path("/scratch"), Path("/private/tree"))
     assert walls[:2] == ["bwrap", "--unshare-all"]
     assert {"--die-with-parent", "--new-session"} <= set(walls)
     pairs = list(itertools.pairwise(walls))
@@ -199,6 +199,6 @@ def test_bubblewrap_is_asked_for_every_wall():
 
 def test_what_lies_below_a_visible_folder_is_not_named_again(tmp_path):
     (tmp_path / "tree").mkdir()
-    found = contained._visible([tmp_path, tmp_path / "tree", tmp_path / "missing"])
+    found = sandbox._visible_paths([tmp_path, tmp_path / "tree", tmp_path / "missing"])
     assert str(tmp_path) in found
     assert not [path for path in found if path.startswith(f"{tmp_path}/")]

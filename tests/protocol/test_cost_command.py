@@ -6,9 +6,9 @@ import shutil
 import pytest
 import studies
 
-from protocol.evidence.bytes import canonical
-from protocol.evidence.run import costs, ledger
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import costs, ledger
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical
 
 COST = """
 [cost]
@@ -55,7 +55,7 @@ def rechained(path, change):
     chain, lines = "0" * 64, []
     for body in bodies:
         sha256 = canonical.digest(body)
-        chain = costs._next(chain, sha256)
+        chain = costs._next_chain(chain, sha256)
         lines.append(canonical.dumps({"body": body, "sha256": sha256, "chain": chain}) + b"\n")
     path.write_bytes(b"".join(lines))
 
@@ -69,7 +69,7 @@ def audited(folder):
 def test_what_was_registered_is_measured_and_the_audit_holds_it(measured):
     path = the_file(measured)
     first, *rest = [json.loads(line)["body"] for line in path.read_text().splitlines()]
-    assert path.name == costs.name_of(first["machine"])
+    assert path.name == costs.file_name(first["machine"])
     assert len(rest) == DUE
     assert {body["state"] for body in rest} == {"ok"}
     wide = next(body for body in rest if body["point"]["lanes"] == 2 and body["slots"] is None)
@@ -148,7 +148,7 @@ def test_a_whole_forgery_with_its_ledger_still_breaks_a_relation(study, change, 
     lines = (study / ledger.NAME).read_bytes().splitlines(keepends=True)
     (study / ledger.NAME).write_bytes(b"".join(lines[:2]))
     registration = Registration(study)
-    costs.end(registration, json.loads(path.read_text().splitlines()[0])["body"]["machine"])
+    costs.end_attempt(registration, json.loads(path.read_text().splitlines()[0])["body"]["machine"])
     status, detail = audited(study)
     assert status == "failed"
     assert f"{relation}: repetition" in detail
@@ -173,7 +173,7 @@ def test_it_is_refused_without_a_cost_and_once_claimed(registered, study, tmp_pa
     shutil.rmtree(study / "cost")
     lines = (study / ledger.NAME).read_bytes().splitlines(keepends=True)
     (study / ledger.NAME).write_bytes(lines[0])
-    from protocol.evidence.run import claim
+    from protocol.evidence import claim
 
     claim.take(Registration(study))
     done = studies.here("cost", study)

@@ -9,9 +9,9 @@ import pytest
 import studies
 import transformers
 
-from protocol.acts.locking import fitting, layered
-from protocol.evidence.refusals import BadInput
-from protocol.plan import reading
+from protocol.formats.refusals import BadInput
+from protocol.plan import toml_reader
+from protocol.preflight import feasibility, layer_support
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def check(tmp_path):
     def refuse(policy, layers, **heads):
         transformers.LlamaConfig(num_hidden_layers=layers, **heads).save_pretrained(tmp_path)
         text = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', policy)
-        protocol = reading.parse(text.encode(), "here")
-        layered.refuse_depths(SimpleNamespace(protocol=protocol, home=tmp_path))
+        protocol = toml_reader.parse(text.encode(), "here")
+        layer_support.refuse_unfit_layers(SimpleNamespace(protocol=protocol, home=tmp_path))
 
     return refuse
 
@@ -73,14 +73,14 @@ def test_what_is_fed_behind_a_text_has_positions_or_is_refused(tmp_path, policy,
     """By hand: a short text once more; of a long one 2048 tokens and the 8 before; 4 sentences of a token."""
     (tmp_path / "model.safetensors").touch()
     written = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', f'"{policy}"')
-    protocol = reading.parse(written.encode(), "here")
+    protocol = toml_reader.parse(written.encode(), "here")
     planned = SimpleNamespace(protocol=protocol, home=tmp_path)
     lengths = {(protocol.models[0], protocol.tasks[0], ""): [(20, 0), (text, 7)]}
     transformers.LlamaConfig(max_position_embeddings=reach).save_pretrained(tmp_path)
-    fitting._refuse_long_passages(planned, lengths)
+    feasibility._refuse_long_passages(planned, lengths)
     transformers.LlamaConfig(max_position_embeddings=reach - 1).save_pretrained(tmp_path)
     with pytest.raises(BadInput) as refused:
-        fitting._refuse_long_passages(planned, lengths)
+        feasibility._refuse_long_passages(planned, lengths)
     told = str(refused.value)
     assert "\n" not in told
     assert f"arms: 'crystal' feeds tokens behind texts of {text} tokens of " in told
@@ -113,9 +113,9 @@ def test_a_configuration_that_is_broken_is_refused_in_one_line(tmp_path, changes
     table = {key: value for key, value in {**made.to_dict(), **changes}.items() if value is not None}
     (tmp_path / "config.json").write_text(json.dumps(table))
     written = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', '"h2o"')
-    planned = SimpleNamespace(protocol=reading.parse(written.encode(), "here"), home=tmp_path)
+    planned = SimpleNamespace(protocol=toml_reader.parse(written.encode(), "here"), home=tmp_path)
     with pytest.raises(BadInput) as refused:
-        layered.refuse(planned)
+        layer_support.refuse_unsupported(planned)
     told = str(refused.value)
     assert "\n" not in told
     assert says in told

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from protocol.acts.again import drawn_again
-from protocol.evidence.findings import CannotTell, NotRun
-from protocol.evidence.refusals import Tampered
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.registration import Registration
+from protocol.formats.findings import CannotTell, NotRun
+from protocol.formats.refusals import Tampered
+from protocol.recompute import verify_drawings
 
 
 @pytest.fixture(scope="module")
@@ -15,20 +15,18 @@ def redrawn(confirmed, tmp_path_factory):
     """Drawn again in a folder of another name; the study is drawn once for all tests."""
     folder = shutil.copytree(confirmed, tmp_path_factory.mktemp("elsewhere") / "moved")
     again = tmp_path_factory.mktemp("again")
-    return folder, again, drawn_again._drawn(folder, again)
+    return folder, again, verify_drawings._draw(folder, again)
 
 
 @pytest.fixture
 def folder(redrawn, tmp_path, monkeypatch):
     original, again, name = redrawn
-    monkeypatch.setattr(
-        drawn_again, "_drawn", lambda _, to: shutil.copytree(again, to, dirs_exist_ok=True) and name
-    )
+    monkeypatch.setattr(verify_drawings, "_draw", lambda _, to: shutil.copytree(again, to, dirs_exist_ok=True) and name)
     return shutil.copytree(original, tmp_path / "study")
 
 
 def check(folder):
-    return drawn_again.check(Registration(folder))
+    return verify_drawings.check(Registration(folder))
 
 
 def test_what_was_drawn_is_drawn_alike_again_wherever_the_folder_lies(folder):
@@ -42,15 +40,11 @@ def test_a_part_of_the_drawings_is_compared_alone(folder):
     assert check(folder).startswith("1 file drawn again")
 
 
-@pytest.mark.parametrize(
-    "name", ["report.html", "figures/forest.png", "figures/forest.svg", "figures/accuracy.png"]
-)
+@pytest.mark.parametrize("name", ["report.html", "figures/forest.png", "figures/forest.svg", "figures/accuracy.png"])
 def test_an_edit_is_named_where_the_page_was_made_by_what_is_here(folder, name):
     data = (folder / name).read_bytes()
     (folder / name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(
-        Tampered, match=f"^{name}: not what is drawn here from the records, by the code that drew"
-    ):
+    with pytest.raises(Tampered, match=f"^{name}: not what is drawn here from the records, by the code that drew"):
         check(folder)
 
 
@@ -72,9 +66,7 @@ def test_a_drawing_that_the_study_does_not_give_is_named(folder):
 def test_what_other_code_drew_cannot_be_compared(folder):
     page = folder / "report.html"
     page.write_text(page.read_text().replace("kv-prereg figures ", "kv-prereg figures 0"))
-    with pytest.raises(
-        CannotTell, match="edited, or drawn by other code or libraries; draw anew: kv-prereg rep"
-    ):
+    with pytest.raises(CannotTell, match="edited, or drawn by other code or libraries; draw anew: kv-prereg rep"):
         check(folder)
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from protocol.plan.grid import Cell
-from protocol.running import estimate
-from protocol.running.estimate import Batch, Speed
-from protocol.running.executors import Produced
+from protocol.run import time_estimate
+from protocol.run.executors import JobResult
+from protocol.run.time_estimate import Batch, Speed
 
 CELL = Cell("tiny", "chain", "64", "random", 0)
 FULL = CELL._replace(arm="full", budget="full")
@@ -25,7 +25,7 @@ def step_by_step(lengths, lanes):
 @pytest.mark.parametrize("lanes", [1, 2, 3, 7, 50])
 def test_forwards_of_a_batch_are_counted_as_they_would_be_run(lanes):
     lengths = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
-    assert estimate.steps(lengths, lanes) == step_by_step(lengths, lanes)
+    assert time_estimate.count_forwards(lengths, lanes) == step_by_step(lengths, lanes)
 
 
 def test_a_batch_is_read_from_its_records():
@@ -43,37 +43,39 @@ def test_a_batch_is_read_from_its_records():
         (FULL, "b"): failed,
         (FULL, "c"): ({"tokens": 0}, {}),  # excluded: it was not fed
     }
-    found = estimate.batch(Produced(records, (), 10.0))
+    found = time_estimate.summarize_batch(JobResult(records, (), 10.0))
     assert found == Batch(problems=2, prefill=0.75, decode=9.25, forwards=10, lane_steps=5 + 3 + 7)
 
 
 def test_what_a_forward_and_a_lane_cost_is_found_from_a_narrow_and_a_wide_batch():
-    true = Speed(prompt=0.3, fixed=0.02, each=0.004)
+    true = Speed(per_prompt=0.3, per_forward=0.02, per_lane=0.004)
     sizes = ((2, 60, 100), (24, 32, 1500))
     measured = [
-        Batch(problems, problems * true.prompt, forwards * true.fixed + lanes * true.each, forwards, lanes)
+        Batch(
+            problems, problems * true.per_prompt, forwards * true.per_forward + lanes * true.per_lane, forwards, lanes
+        )
         for problems, forwards, lanes in sizes
     ]
-    assert estimate.speed(measured) == pytest.approx(true)
+    assert time_estimate.fit_speed(measured) == pytest.approx(true)
 
 
 def test_no_cost_is_negative_and_one_batch_is_enough():
-    assert min(estimate.speed([Batch(1, 0.1, 2.0, 100, 900)])) >= 0
+    assert min(time_estimate.fit_speed([Batch(1, 0.1, 2.0, 100, 900)])) >= 0
     shrinking = [Batch(1, 0.1, 5.0, 100, 200), Batch(1, 0.1, 1.0, 100, 2000)]
-    assert min(estimate.speed(shrinking)) >= 0
+    assert min(time_estimate.fit_speed(shrinking)) >= 0
 
 
 def test_batches_of_the_registered_size_are_summed_and_the_last_is_smaller():
     answers = {CELL: [9, 19], FULL: [4]}
-    taken = Speed(prompt=1.0, fixed=0.1, each=0.01)
-    found = estimate.seconds(taken, [CELL, FULL], answers, problems=3, together=2, lanes=4)
+    taken = Speed(per_prompt=1.0, per_forward=0.1, per_lane=0.01)
+    found = time_estimate.predict_seconds(taken, [CELL, FULL], answers, problems=3, problems_per_batch=2, lanes=4)
     # Of two problems: lanes of 10, 5, 20 and 5 steps at once, so 20 forwards; of the third: 10 and 5, so 10.
     assert found == pytest.approx(3 * 1.0 + 0.1 * (20 + 10) + 0.01 * (40 + 15))
 
 
 def test_a_narrow_batch_says_too_much_of_a_wide_one():
     """What this module is for: of two problems a lane takes 0.05 s a step, of 24 it takes 0.009."""
-    taken = estimate.speed([Batch(2, 0.0, 10.0, 100, 200), Batch(24, 0.0, 21.0, 100, 2400)])
-    wide = estimate.seconds(taken, [CELL], {CELL: [99]}, problems=240, together=24, lanes=24)
+    taken = time_estimate.fit_speed([Batch(2, 0.0, 10.0, 100, 200), Batch(24, 0.0, 21.0, 100, 2400)])
+    wide = time_estimate.predict_seconds(taken, [CELL], {CELL: [99]}, problems=240, problems_per_batch=24, lanes=24)
     assert wide == pytest.approx(210.0)
     assert 240 * 10.0 / 2 == 1200.0  # by the seconds a lane of the narrow one

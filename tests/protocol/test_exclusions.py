@@ -4,10 +4,10 @@ import pytest
 import studies
 
 from protocol import engine
-from protocol.evidence.run import records
-from protocol.locked.planned import Planned
-from protocol.plan import grid, reading
-from protocol.running.executors import Job, local
+from protocol.evidence import records
+from protocol.plan import grid, toml_reader
+from protocol.run.executors import Job, local
+from protocol.workspace.planned_study import PlannedStudy
 from splits import load
 
 TASK = "needle-256"
@@ -19,13 +19,11 @@ def execute(tiny_model, tmp_path):
     """Runs every lane of some development problems with a limit; returns body by (arm, problem)."""
 
     def act(limit, problems=DEV):
-        rule = {
-            'missing = "inconclusive"': f'missing = "inconclusive"\n[exclude]\nprompt_tokens_above = {limit}'
-        }
+        rule = {'missing = "inconclusive"': f'missing = "inconclusive"\n[exclude]\nprompt_tokens_above = {limit}'}
         folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK | (rule if limit else {}))
-        protocol = reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+        protocol = toml_reader.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
         job = Job(protocol.models[0], TASK, tuple(problems), tuple(grid.cells(protocol)))
-        done = local.executor(Planned(protocol, tmp_path), {})(job)
+        done = local.make_executor(PlannedStudy(protocol, tmp_path), {})(job)
         bodies = {(cell.arm, problem): body for (cell, problem), (body, _) in done.records.items()}
         return bodies, done.trajectories
 
@@ -63,14 +61,12 @@ def test_a_prompt_as_long_as_the_limit_is_run(execute, lengths):
     assert "excluded" not in {body["state"] for body in bodies.values()}
 
 
-def test_where_every_problem_is_excluded_nothing_is_run_and_all_is_recorded(
-    execute, lengths, tmp_path, monkeypatch
-):
+def test_where_every_problem_is_excluded_nothing_is_run_and_all_is_recorded(execute, lengths, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "run", lambda *_, **__: pytest.fail("a lane ran"))
     bodies, trajectories = execute(min(lengths.values()) - 1)
     assert {body["state"] for body in bodies.values()} == {"excluded"}
     assert trajectories == ()
-    with records.Shard(tmp_path / "records") as shard:
+    with records.ShardWriter(tmp_path / "records") as shard:
         named = ({"registration": "0" * 64, "phase": "confirm", **body} for body in bodies.values())
         shard.append([(body, {"attempt": 1}) for body in named])
-    assert len(records.read(tmp_path / "records")) == len(bodies) == 4 * len(DEV)
+    assert len(records.read_records(tmp_path / "records")) == len(bodies) == 4 * len(DEV)

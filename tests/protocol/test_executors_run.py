@@ -24,13 +24,13 @@ import pytest
 import studies
 import toy_run
 
-from protocol.evidence.lock import lock
-from protocol.evidence.run import claim, seal
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import claim, seal
+from protocol.evidence.registration import Registration
+from protocol.lock import lock
 from protocol.plan.grid import Cell
-from protocol.running import runner
-from protocol.running.executors import Job, spool
-from protocol.running.executors.spool import Spool
+from protocol.run import runner
+from protocol.run.executors import Job, spool
+from protocol.run.executors.spool import Spool
 
 pytestmark = pytest.mark.soak
 
@@ -157,14 +157,14 @@ def test_a_worker_alone_of_one_other_byte_runs_nothing(what, locked, tree, tmp_p
     """As each executor starts it, with nobody to drive it; the one that is as locked takes the job."""
     folder = copy(locked, tmp_path)
     held = lock.read(folder)
-    own = Spool.of(folder, held.digest, "probe")
-    own.begin()
+    own = Spool.for_phase(folder, held.digest, "probe")
+    own.prepare()
     ((model, task, *_), *_) = held.content["grid"]
     cells = tuple(Cell(*cell) for cell in held.content["grid"])
     job = Job(model, task, (held.content["items"][task]["dev"][0],), cells)
-    own.ask(0, own.name(job), job)
+    own.enqueue(0, own.job_name(job), job)
     own.driver.write_text(json.dumps({"session": "a test", "beat": 1}))
-    command = [sys.executable, "-P", "-m", "protocol.running.executors.worker", str(folder)]
+    command = [sys.executable, "-P", "-m", "protocol.run.executors.worker", str(folder)]
     command += ["--lock", held.digest, "--phase", "probe", "--session", "a test", "--slot", "0"]
     command += ["--executor", "slurm"]
     environment = studies.plain() | {"PYTHONPATH": str(tree)}
@@ -172,20 +172,20 @@ def test_a_worker_alone_of_one_other_byte_runs_nothing(what, locked, tree, tmp_p
         if what:
             undone.enter_context(changed(edited(what, tree)))
         process = subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-        while process.poll() is None and not own.ready():
+        while process.poll() is None and not own.result_names():
             time.sleep(0.1)
         own.driver.write_text(json.dumps({"session": "over", "beat": 2}))
         said = process.communicate(timeout=600)[1]
     if what is None:
         assert process.returncode == 0, said
-        assert own.ready() == {own.name(job)}
-        assert own.result(own.name(job), job).where["executor"] == "slurm"
+        assert own.result_names() == {own.job_name(job)}
+        assert own.read_result(own.job_name(job), job).where["executor"] == "slurm"
         return
     assert process.returncode == 3, said
     assert re.search(r"^Drifted: study: .*: (changed|new) since the lock", said, re.MULTILINE), said
     ((refused),) = own.workers.glob("*.refused")
     assert json.loads(refused.read_bytes())["refused"] == "Drifted"
-    assert not own.ready()
+    assert not own.result_names()
 
 
 @pytest.mark.parametrize("what", ["source", "weight", "installed file"])
@@ -194,9 +194,7 @@ def test_a_worker_of_one_other_byte_runs_nothing(what, kind, locked, tree, envir
     """Changed once the driver has proven its own, as on another machine: when its spool is there."""
     skipped(kind)
     folder = copy(locked, tmp_path)
-    process = subprocess.Popen(
-        typed(folder, kind, tree), cwd=tree, env=environment, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(typed(folder, kind, tree), cwd=tree, env=environment, stderr=subprocess.PIPE, text=True)
     with contextlib.ExitStack() as undone:
         shared = folder / "spool"
         while process.poll() is None and not list(shared.glob("*/tree/policies/snapkv.py")):
@@ -221,14 +219,12 @@ def undisturbed(tmp_path_factory):
     """The toy study's bodies and outcome, recorded by one process."""
     folder = toy_study(tmp_path_factory.mktemp("undisturbed") / "study")
     held = lock.read(folder)
-    with claim.running(Registration(folder)):
-        attempt = claim.take(Registration.of(folder, held))
+    with claim.exclusive_run(Registration(folder)):
+        attempt = claim.take(Registration.with_lock(folder, held))
         units = [runner.Unit(*job) for job in toy_run.JOBS]
         about = {"phase": "confirm", "registration": held.digest, "attempt": attempt}
-        runner.record(
-            folder, units, lambda jobs: map(toy_run.produced, jobs), report=lambda event: None, **about
-        )
-        seal.write(Registration.of(folder, held))
+        runner.record_units(folder, units, lambda jobs: map(toy_run.produced, jobs), report=lambda event: None, **about)
+        seal.write(Registration.with_lock(folder, held))
     return outcome(folder)
 
 

@@ -6,16 +6,16 @@ import pytest
 import studies
 
 from protocol.acts import register, replicate
-from protocol.acts.locking import fitting
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import records
-from protocol.evidence.run.registration import Registration
-from protocol.locked.planned import Planned
-from protocol.locked.study import Study, open_study
-from protocol.plan import grid, reading
-from protocol.running import runner
-from protocol.running.executors import Job, local
+from protocol.evidence import records
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import BadInput
+from protocol.lock import lock
+from protocol.plan import grid, toml_reader
+from protocol.preflight import feasibility
+from protocol.run import runner
+from protocol.run.executors import Job, local
+from protocol.workspace.planned_study import PlannedStudy
+from protocol.workspace.study import Study, open_study
 from splits import load
 
 pytestmark = pytest.mark.usefixtures("same_environment")
@@ -28,7 +28,7 @@ def protocol_of(model, first_event=None, cadence="exact"):
     written = "" if first_event is None else f"\nfirst_event = {first_event}"
     text = studies.PROTOCOL.format(model=model)
     text = text.replace("threads = 1", f'threads = 1\ninterval = 6\ncadence = "{cadence}"{written}')
-    return reading.parse(text.encode(), "protocol.toml")
+    return toml_reader.parse(text.encode(), "protocol.toml")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def steps(tiny_model, tmp_path):
         protocol = protocol_of(tiny_model, *settings)
         cells = tuple(cell for cell in grid.cells(protocol) if cell.task == TASK)
         job = Job(protocol.models[0], TASK, tuple(load(TASK).dev[:2]), cells)
-        done = local.executor(Planned(protocol, tmp_path), {})(job)
+        done = local.make_executor(PlannedStudy(protocol, tmp_path), {})(job)
         events = {cell.arm: body["cache"]["events"] for (cell, _), (body, _) in done.records.items()}
         assert events.pop("full") == []
         assert all(found[0][0] == 0 for found in events.values())
@@ -67,7 +67,7 @@ def locked(folder, model, changes=None):
 
 def replicated(study):
     with studies.remembering("replicate"):
-        return replicate.new(study)
+        return replicate.register_child(study)
 
 
 WRITTEN = {"threads = 1": "threads = 1\ninterval = 6\nfirst_event = 0"}
@@ -85,7 +85,7 @@ def test_the_lock_says_when_the_first_event_may_fire(tiny_model, tmp_path, chang
 def test_a_replication_of_an_older_lock_decodes_as_that_did(tiny_model, tmp_path, monkeypatch):
     """Its lock says nothing of a first event, which was then 0, and its budgets were checked otherwise."""
     with monkeypatch.context() as then:
-        then.setattr(fitting, "refuse_small_budgets", lambda *given: None)
+        then.setattr(feasibility, "refuse_small_budgets", lambda *given: None)
         study = locked(tmp_path / "registrations" / "study", tiny_model, CRYSTAL)
     content = dict(study.lock.content)
     content["batch"] = {"lanes": content["batch"]["lanes"]}
@@ -106,18 +106,18 @@ def test_what_runs_has_the_first_event_of_its_lock(tiny_model, tmp_path, monkeyp
 
     @contextmanager
     def opened(planned, *rest):
-        given.append(planned.protocol.generation.waits)
+        given.append(planned.protocol.generation.steps_before_eviction)
         yield lambda jobs: iter(())
 
-    monkeypatch.setattr(runner.choice.pool, "opened", opened)
+    monkeypatch.setattr(runner.factory.process_pool, "open_executor", opened)
     study = locked(tmp_path / "registrations" / "study", tiny_model, changes)
     for protocol in (study.protocol, study.protocol.probed()):
-        runner.run(study, protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
+        runner.run_phase(study, protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
     assert given == [first_event] * 2
     if not changes:  # as the same lock would be if it were older
         older = Study(study.registration, study.planned)
         monkeypatch.setattr(Study, "first_event", lambda study: 0)
-        runner.run(older, study.protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
+        runner.run_phase(older, study.protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
         assert given[2:] == [0]
 
 
@@ -134,7 +134,7 @@ DEAR = dict.fromkeys(
 def test_no_shipped_lane_had_an_event_between_its_prompt_and_its_answer(folder):
     """Of two events at step 0 the second would be one right after a question that stands outside."""
     seen = 0
-    for record in records.read(folder / "records"):
+    for record in records.read_records(folder / "records"):
         body = record["body"]
         if body["state"] == "ok" and (events := body["cache"]["events"]):
             seen += 1
@@ -146,4 +146,4 @@ def test_no_shipped_lane_had_an_event_between_its_prompt_and_its_answer(folder):
 def test_a_first_event_without_events_is_refused(tiny_model):
     text = studies.PROTOCOL.format(model=tiny_model).replace("threads = 1", "threads = 1\nfirst_event = 1")
     with pytest.raises(BadInput, match="first_event: no arm has events while decoding; give an interval"):
-        reading.parse(text.encode(), "protocol.toml")
+        toml_reader.parse(text.encode(), "protocol.toml")

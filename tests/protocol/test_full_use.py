@@ -6,13 +6,13 @@ import shutil
 import pytest
 import studies
 
-from analysis.studies.full_use import words
+from analysis.judgement.full_cache_use import describe_full_use
 from protocol import tasks
-from protocol.acts.locking import measured_use
-from protocol.evidence.bytes import canonical, documents
-from protocol.evidence.lock import lock
-from protocol.evidence.run import ledger, records
+from protocol.evidence import ledger, records
+from protocol.formats import canonical, documents
+from protocol.lock import lock
 from protocol.models import load
+from protocol.preflight import full_cache_use
 from protocol.tasks import prompting
 
 pytestmark = pytest.mark.usefixtures("same_environment")
@@ -67,7 +67,7 @@ def test_what_is_locked_is_what_prompt_and_answer_take(finished, tiny_model, tmp
     count = prompting.counter(tokenizer)
     answers = {
         body["problem"]: body
-        for body in (record["body"] for record in records.read(finished / "probe"))
+        for body in (record["body"] for record in records.read_records(finished / "probe"))
         if body["cell"]["arm"] == "full"
     }
     assert one["held"].keys() == set(split["dev"]) == answers.keys()
@@ -81,12 +81,12 @@ def test_what_is_locked_is_what_prompt_and_answer_take(finished, tiny_model, tmp
 def test_every_lane_has_these_slots_and_the_texts_say_so(finished):
     one = of_lock(finished)
     for place in ("probe", "records"):
-        bodies = [record["body"] for record in records.read(finished / place)]
+        bodies = [record["body"] for record in records.read_records(finished / place)]
         given = {(body["cell"]["budget"], body["slots"]) for body in bodies}
         assert given == {("full", None), (BUDGET, slots_of(one["held"]))}
         lengths = {body["prompt_tokens"] for body in bodies}
         assert len(lengths) > 1, "of a share of the prompt they would differ"
-    (line,) = words(studies.content(finished / "lock.json")["full_use"])
+    (line,) = describe_full_use(studies.content(finished / "lock.json")["full_use"])
     assert f"{BUDGET} is {slots_of(one['held'])} slots" in line
     assert line in said(finished, "register")
     assert BUDGET in (finished / "report.html").read_text()
@@ -100,7 +100,7 @@ def test_it_audits_and_replicates_with_its_parents_slots(finished, tmp_path, mon
     assert done.returncode == 0, done.stdout
     assert "confirm alone measures again" in " ".join(done.stdout.split())
     copied = shutil.copytree(finished, tmp_path / "registrations" / "study")
-    monkeypatch.setattr(measured_use, "measured", lambda *given: pytest.fail("was measured again"))
+    monkeypatch.setattr(full_cache_use, "measure_full_cache", lambda *given: pytest.fail("was measured again"))
     done = studies.here("replicate", copied)
     assert done.returncode == 11, done.stderr
     assert "agrees with study" in done.stdout
@@ -200,9 +200,7 @@ def refused(tmp_path, model, replace):
     return done.stderr
 
 
-def test_a_full_cache_that_fails_and_a_share_that_is_too_small_are_refused(
-    tmp_path, tiny_model, broken_model
-):
+def test_a_full_cache_that_fails_and_a_share_that_is_too_small_are_refused(tmp_path, tiny_model, broken_model):
     assert "budgets: the full cache fails on needle/256/" in refused(tmp_path, broken_model, SHARE)
     small = SHARE | {"budgets = [0.8]": 'budgets = ["0.5 of full"]'}
     assert "budgets: 0.5 of full gives 11" in (said := refused(tmp_path, tiny_model, small))
@@ -216,7 +214,7 @@ def test_a_full_cache_that_fails_and_a_share_that_is_too_small_are_refused(
 def test_excluded_problems_are_not_measured_and_a_rehearsal_measures_its_own(finished, tmp_path, tiny_model):
     lengths = {
         record["body"]["problem"]: record["body"]["prompt_tokens"]
-        for record in records.read(finished / "probe")
+        for record in records.read_records(finished / "probe")
     }
     limit = sorted(lengths.values())[len(lengths) // 2]
     excluding = SHARE | {

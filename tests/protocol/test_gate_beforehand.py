@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import studies
 
-from protocol.acts import development, register
-from protocol.acts.locking import fitting, frozen
-from protocol.evidence.refusals import BadInput
-from protocol.locked.planned import read_protocol
-from protocol.plan import checks, reading
+from protocol.acts import development_results, register
+from protocol.formats.refusals import BadInput
+from protocol.lock import frozen_problems
+from protocol.plan import checks, toml_reader
+from protocol.preflight import feasibility
+from protocol.workspace.planned_study import read_protocol
 
 GATE = "[gate]\naccuracy = 0.05\ntruncated = 0.5\n"
 
@@ -26,12 +27,12 @@ def body(arm: str, grade: str | None = "correct", stop: str | None = "eos", **wh
 
 def protocol(**changes: str):
     text = studies.PROTOCOL.format(model="x").replace("accuracy = 0.05", "accuracy = 0.5")
-    return reading.parse(text.encode(), "p.toml")
+    return toml_reader.parse(text.encode(), "p.toml")
 
 
 def test_shares_are_of_all_lanes_that_ran():
     lanes = [body("h2o"), body("h2o", "wrong"), body("h2o", "no answer", "length"), body("h2o", None, None)]
-    counted = development.counted(lanes)
+    counted = development_results.count_answers(lanes)
     assert counted == {
         "lanes": 4,
         "correct": 1,
@@ -40,33 +41,33 @@ def test_shares_are_of_all_lanes_that_ran():
         "failed": 1,
         "excluded": 0,
     }
-    words = " ".join(development.shares(counted).split())
+    words = " ".join(development_results.format_shares(counted).split())
     assert words == "1/4 25.0% 25.0% truncated 25.0% no answer 1 failed"
     left_out = body("h2o", None, None) | {"state": "excluded"}
-    beside = development.counted([*lanes, left_out, left_out])
+    beside = development_results.count_answers([*lanes, left_out, left_out])
     assert beside == counted | {"excluded": 2}
-    assert " ".join(development.shares(beside).split()) == f"{words} 2 excluded"
-    assert development.shares(development.counted([left_out])) == "1 excluded"
+    assert " ".join(development_results.format_shares(beside).split()) == f"{words} 2 excluded"
+    assert development_results.format_shares(development_results.count_answers([left_out])) == "1 excluded"
 
 
 def test_a_gate_that_development_problems_fail_is_named_by_model_and_task():
     good = [body("full", task="association-256"), body("full", task="association-256")]
     bad = [body("full"), body("full", "wrong"), body("full", "no answer", "length")]
     others = [body("random", "wrong")] * 9  # no other arm is asked
-    assert development.warnings(protocol(), [*good, *bad, *others]) == [
+    assert development_results.gate_warnings(protocol(), [*good, *bad, *others]) == [
         "gate would FAIL on path:x, needle-256: the full cache answers 1 of 3 (gate: 0.50)"
     ]
-    assert development.warnings(protocol(), [*good, body("full"), body("full", "wrong")]) == []
+    assert development_results.gate_warnings(protocol(), [*good, body("full"), body("full", "wrong")]) == []
 
 
 def test_the_second_run_of_a_probe_is_not_counted_twice():
     repeated = [body("full (again)", "wrong", task=task) for task in ("needle-256", "association-256")]
     once = [body("full", task=task) for task in ("needle-256", "association-256")]
-    assert development.warnings(protocol(), [*once, *repeated * 5]) == []
+    assert development_results.gate_warnings(protocol(), [*once, *repeated * 5]) == []
 
 
 def test_a_probe_without_the_full_cache_says_where_to_look():
-    (said,) = development.warnings(protocol(), [body("h2o"), body("streaming")])
+    (said,) = development_results.gate_warnings(protocol(), [body("h2o"), body("streaming")])
     assert "kv-prereg rehearse" in said
 
 
@@ -147,9 +148,7 @@ def test_an_older_lock_excuses_no_other_study_from_a_gate(folder):
     assert not checks.needs_no_gate(old | {"gate": {}}, now)
 
 
-def test_a_protocol_of_before_there_were_gates_is_registered_as_a_replication_alone(
-    tiny_model, tmp_path, monkeypatch
-):
+def test_a_protocol_of_before_there_were_gates_is_registered_as_a_replication_alone(tiny_model, tmp_path, monkeypatch):
     """A lock of today's code without a gate can only be a replication or an amendment of an older one."""
     folder = gateless(studies.write(tmp_path / "study", tiny_model))
     reached: list[object] = []
@@ -158,12 +157,12 @@ def test_a_protocol_of_before_there_were_gates_is_registered_as_a_replication_al
         reached.append(planned)
         raise BadInput("reached")
 
-    monkeypatch.setattr(frozen, "items", items)
+    monkeypatch.setattr(frozen_problems, "freeze_items", items)
     with pytest.raises(BadInput, match="gate: missing"):
         register.register(folder, tmp_path)
     assert not reached
     with pytest.raises(BadInput, match="reached"):
-        register.register(folder, tmp_path, gateless=True)
+        register.register(folder, tmp_path, predates_gates=True)
 
 
 def test_every_protocol_that_is_shipped_and_not_locked_has_a_gate():
@@ -177,7 +176,7 @@ def test_every_protocol_that_is_shipped_and_not_locked_has_a_gate():
 
 def test_one_model_under_two_names_is_no_second_model():
     one = {"model.safetensors": "a", "config.json": "c", "statistics-text.safetensors": "s"}
-    fitting.refuse_one_model_twice({"x": one, "y": one | {"model.safetensors": "b"}})
+    feasibility.refuse_duplicate_models({"x": one, "y": one | {"model.safetensors": "b"}})
     again = one | {"config.json": "other", "statistics-text.safetensors": "other"}
     with pytest.raises(BadInput, match="models: x and z are the same weights"):
-        fitting.refuse_one_model_twice({"x": one, "z": again})
+        feasibility.refuse_duplicate_models({"x": one, "z": again})

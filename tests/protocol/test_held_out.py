@@ -12,23 +12,23 @@ import studies
 import splits
 from protocol import calibrate, tasks
 from protocol.acts import confirm, probe
-from protocol.acts.locking import fitting, frozen
 from protocol.acts.rehearsing import rehearse
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.evidence.run import claim, ledger, records, seal, verdict
-from protocol.evidence.run.held_out import HeldOut, Judged
-from protocol.evidence.run.registration import Registration
-from protocol.locked import study
-from protocol.locked.planned import Planned
+from protocol.evidence import claim, ledger, records, seal, verdict
+from protocol.evidence.held_out_guard import HeldOutGuard, JudgedHeldOut
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.lock import frozen_problems, lock
 from protocol.models import load
-from protocol.plan import reading
+from protocol.plan import toml_reader
 from protocol.plan.grid import cells
-from protocol.running import runner
-from protocol.running.executors import Job, local, pool
+from protocol.preflight import feasibility
+from protocol.run import runner
+from protocol.run.executors import Job, local, process_pool
 from protocol.tasks import prompting, registry
-from protocol.tasks.door import OnDemand, Opened
-from protocol.tasks.several import Several
+from protocol.tasks.held_out_guard import HeldOutProblems, LazyHeldOutProblems
+from protocol.tasks.task_union import TaskUnion
+from protocol.workspace import study
+from protocol.workspace.planned_study import PlannedStudy
 
 TASK = "needle-256"
 DEV, CONFIRM = splits.load(TASK).dev, splits.load(TASK).confirm
@@ -52,9 +52,9 @@ def locked(folder, content=None):
 
 def door(folder, value=None, block=None):
     held = lock.read(folder)
-    with claim.running(Registration(folder)):
-        claim.take(Registration.of(folder, held), value, block)
-    return HeldOut(held, folder)
+    with claim.exclusive_run(Registration(folder)):
+        claim.take(Registration.with_lock(folder, held), value, block)
+    return HeldOutGuard(held, folder)
 
 
 class Block:
@@ -94,11 +94,11 @@ def test_the_door_is_shut_before_the_claim_under_another_lock_and_after_the_seal
     folder = locked(tmp_path / "study")
     held = lock.read(folder)
     with pytest.raises(BadInput, match="no claim"):
-        tasks.build(TASK, CONFIRM[0], words, HeldOut(held, folder))
+        tasks.build(TASK, CONFIRM[0], words, HeldOutGuard(held, folder))
     held_out = door(folder)
     held_out.ids(TASK, "a test")
     with pytest.raises(Tampered, match="another lock"):
-        tasks.build(TASK, CONFIRM[0], words, HeldOut(held._replace(digest="f" * 64), folder))
+        tasks.build(TASK, CONFIRM[0], words, HeldOutGuard(held._replace(digest="f" * 64), folder))
     (folder / seal.NAME).write_text("{}\n")
     with pytest.raises(AlreadyClaimed, match="sealed"):
         tasks.build(TASK, CONFIRM[0], words, held_out)
@@ -109,7 +109,7 @@ def judged(folder):
     (folder / seal.NAME).write_text("{}\n")
     (folder / verdict.NAME).write_text("{}\n")
     ledger.append(folder, "verdict", {"sha256": hashlib.sha256(b"{}\n").hexdigest()})
-    return Judged(lock.read(folder), folder)
+    return JudgedHeldOut(lock.read(folder), folder)
 
 
 def test_an_auditor_builds_what_was_held_out_once_the_verdict_is_there_and_enters_nothing(tmp_path):
@@ -127,10 +127,8 @@ def test_an_auditor_builds_what_was_held_out_once_the_verdict_is_there_and_enter
 
 def test_the_auditors_door_is_shut_until_then(tmp_path):
     folder = door(locked(tmp_path / "study")).folder
-    auditor = Judged(lock.read(folder), folder)
-    shut = pytest.raises(
-        BadInput, match="has no verdict yet; its held-out problems are read by confirm alone"
-    )
+    auditor = JudgedHeldOut(lock.read(folder), folder)
+    shut = pytest.raises(BadInput, match="has no verdict yet; its held-out problems are read by confirm alone")
     with shut:
         tasks.build(TASK, CONFIRM[0], words, auditor)
     (folder / seal.NAME).write_text("{}\n")
@@ -159,7 +157,7 @@ def test_with_a_late_value_held_out_problems_are_others_and_development_problems
         assert tasks.gold(TASK, problem, held_out.key()) == tasks.get(TASK).build(problem, words).gold
 
 
-SEVERAL = [name for name in tasks.names() if isinstance(tasks.get(name), Several)]
+SEVERAL = [name for name in tasks.names() if isinstance(tasks.get(name), TaskUnion)]
 GENERATED = [name for name in tasks.names() if tasks.get(name).grader != "math"]
 
 
@@ -191,13 +189,13 @@ def test_golds_of_published_problems_come_without_their_text(tmp_path, monkeypat
 @pytest.fixture
 def written(tiny_model, tmp_path):
     folder = studies.write(tmp_path / "written", tiny_model, studies.ONE_TASK)
-    return reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+    return toml_reader.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
 
 
 def opened(model, held_out, home):
     """The first held-out problem, as confirm builds it."""
     count = prompting.counter(load.tokenizer(model, home))
-    return Opened(
+    return HeldOutProblems(
         held_out, held_out.key(), {(model, TASK, CONFIRM[0]): tasks.build(TASK, CONFIRM[0], count, held_out)}
     )
 
@@ -205,14 +203,14 @@ def opened(model, held_out, home):
 def test_a_batch_with_a_held_out_problem_is_refused_without_the_door(written, tmp_path):
     job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
     with pytest.raises(BadInput, match="is held out; confirm alone reads it"):
-        local.executor(Planned(written, tmp_path), {})(job)
+        local.make_executor(PlannedStudy(written, tmp_path), {})(job)
 
 
 def test_a_worker_builds_what_it_is_asked_for_and_nothing_before_the_claim(written, tmp_path):
     """It is given ids, and looks at the folder of the study each time."""
     folder = locked(tmp_path / "study", LATE)
-    early = HeldOut(lock.read(folder), folder)
-    reached = OnDemand(early, {TASK: tasks.get(TASK)}, lambda model: words)
+    early = HeldOutGuard(lock.read(folder), folder)
+    reached = LazyHeldOutProblems(early, {TASK: tasks.get(TASK)}, lambda model: words)
     with pytest.raises(BadInput, match="no claim"):
         reached["any model", TASK, CONFIRM[0]]
     held_out = door(folder, block=Block)
@@ -220,9 +218,9 @@ def test_a_worker_builds_what_it_is_asked_for_and_nothing_before_the_claim(writt
         reached["any model", TASK, CONFIRM[0]]
     held_out.ids(TASK, "a test")
     assert reached["any model", TASK, CONFIRM[0]] == tasks.build(TASK, CONFIRM[0], words, held_out)
-    opened = Opened(held_out, held_out.key(), reached)
+    opened = HeldOutProblems(held_out, held_out.key(), reached)
     sealed = tasks.build(TASK, CONFIRM[1], words, held_out)._replace(context="decrypted elsewhere")
-    reached.given = {(TASK, CONFIRM[1]): sealed}
+    reached.received = {(TASK, CONFIRM[1]): sealed}
     assert opened.problem("any model", TASK, CONFIRM[1]) == sealed
     (folder / seal.NAME).write_text("{}\n")
     with pytest.raises(AlreadyClaimed, match="is sealed"):
@@ -237,7 +235,7 @@ def test_processes_that_run_batches_go_through_the_door_and_ask_again_whether_it
     protocol = replace(written, generation=written.generation._replace(workers=2))
     job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
     problems = opened(job.model, held_out, tmp_path)
-    with pool.opened(Planned(protocol, tmp_path), {}, problems) as execute:
+    with process_pool.open_executor(PlannedStudy(protocol, tmp_path), {}, problems) as execute:
         ((body, _),) = next(execute([job])).records.values()
         (folder / seal.NAME).write_text("{}\n")
         with pytest.raises(AlreadyClaimed, match="is sealed"):
@@ -259,7 +257,7 @@ def test_lanes_sample_with_the_drawn_seed_and_records_keep_the_label(tmp_path, w
 
     monkeypatch.setattr(local.engine, "run", watched)
     job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
-    done = local.executor(Planned(written, tmp_path), {}, opened(job.model, held_out, tmp_path))(job)
+    done = local.make_executor(PlannedStudy(written, tmp_path), {}, opened(job.model, held_out, tmp_path))(job)
     assert [body["cell"]["seed"] for body, _ in done.records.values()] == [0]
     key = bytes.fromhex(held_out.key())
     inner = hashlib.sha256(bytes(a ^ 0x36 for a in key.ljust(64, b"\0")) + b"seed 0\x01").digest()
@@ -278,11 +276,11 @@ def planted(monkeypatch):
 def test_registering_and_rehearsing_reach_no_planted_problem(written, tiny_model, tmp_path, monkeypatch):
     planted(monkeypatch)
     with pytest.raises(BadInput, match="is held out"):
-        fitting.checked(Planned(written, tmp_path), frozen.items(Planned(written, tmp_path)))
-    with pytest.raises(BadInput, match="is held out"):
-        rehearse.rehearse(
-            Planned(written, tmp_path), {one: one for one in written.models}, 1, tmp_path / "kept"
+        feasibility.check_feasibility(
+            PlannedStudy(written, tmp_path), frozen_problems.freeze_items(PlannedStudy(written, tmp_path))
         )
+    with pytest.raises(BadInput, match="is held out"):
+        rehearse.rehearse(PlannedStudy(written, tmp_path), {one: one for one in written.models}, 1, tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
 
 
@@ -308,8 +306,8 @@ def test_probing_reaches_no_planted_problem(registered, tmp_path):
     opened = study.open_study(Registration(folder), tmp_path)
     opened.lock.content["items"][TASK]["dev"].insert(0, CONFIRM[0])
     with pytest.raises(BadInput, match="is held out"):
-        probe.run(opened)
-    probed = {record["body"]["problem"] for record in records.read(folder / "probe")}
+        probe.run_probe(opened)
+    probed = {record["body"]["problem"] for record in records.read_records(folder / "probe")}
     assert probed < set(DEV)
 
 
@@ -322,19 +320,17 @@ def test_a_held_out_prompt_that_was_probed_under_another_id_stops_confirm(
     built = tasks.get(TASK).build(CONFIRM[-1], prompting.counter(tokenizer))
     opened = study.open_study(Registration(folder), tmp_path)
     job = Job(source, TASK, DEV[:1], opened.cells()[:1])
-    done = local.executor(opened.planned, {})(job)
+    done = local.make_executor(opened.planned, {})(job)
     ((body, costs),) = done.records.values()
     body |= {"registration": lock.read(folder).digest, "phase": "probe"}
     body["prompt"] = prompting.digest(*prompting.render(built, tokenizer, "inside"))
-    with records.Shard(folder / "probe") as shard:
+    with records.ShardWriter(folder / "probe") as shard:
         shard.keep_trajectories(done.trajectories)
         shard.append([(body, {"attempt": 1, **costs})])
-    monkeypatch.setattr(runner, "run", lambda *_, **__: pytest.fail("a lane ran"))
+    monkeypatch.setattr(runner, "run_phase", lambda *_, **__: pytest.fail("a lane ran"))
     with pytest.raises(BadInput) as refusal:
         confirm.confirm(opened)
-    assert f"problem {CONFIRM[-1]!r}: {source} was probed with its prompt, as {DEV[0]!r}" in str(
-        refusal.value
-    )
+    assert f"problem {CONFIRM[-1]!r}: {source} was probed with its prompt, as {DEV[0]!r}" in str(refusal.value)
     assert not (folder / "records").exists()
 
 

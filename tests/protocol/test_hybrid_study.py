@@ -6,7 +6,7 @@ import pytest
 import studies
 import transformers
 
-from protocol.evidence.run import records
+from protocol.evidence import records
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_windows_are_locked_recorded_and_audited(hybrid, tmp_path):
     assert one == {"evictable": 2, "sliding": 1, "window": 20}
     done = studies.here("confirm", folder)
     assert done.returncode in (0, 10, 11), done.stderr
-    found = [record["body"] for record in records.read(folder / "records")]
+    found = [record["body"] for record in records.read_records(folder / "records")]
     windows = {body["cache"]["window_bytes"] for body in found}
     assert windows == {20 * 2 * 2 * 8 * 4}  # tokens, KV heads, key and value, numbers, bytes of float32
     done = studies.here("audit", folder)

@@ -12,9 +12,8 @@ from types import ModuleType
 import pytest
 import studies
 
-from protocol.evidence.lock import installed_files
-from protocol.locked import imports
-from protocol.locked import tree as locked_tree
+from protocol.lock import installed_files
+from protocol.workspace import imports, locked_tree
 
 SPY = "import os, sys\nopen(os.environ.get('SPY', {here!r}), 'a').write(sys.argv[0] + '\\n')\n"
 
@@ -28,15 +27,15 @@ def named(name: str, origin: str) -> dict[str, ModuleType]:
 def test_the_library_the_packages_and_the_tree_are_covered_and_nothing_else(tmp_path):
     library = sysconfig.get_path("stdlib")
     covered = [library, f"{library}/lib-dynload", *site.getsitepackages(), str(imports.ROOT)]
-    assert [*imports.searched(covered)] == []
+    assert [*imports.uncovered_entries(covered)] == []
     below = [str(imports.ROOT / "tests"), str(tmp_path)]
-    assert [*imports.searched([*covered, *below])] == below
-    assert [*imports.searched([str(tmp_path / "nowhere"), "__editable__.some.finder.__path_hook__"])] == []
+    assert [*imports.uncovered_entries([*covered, *below])] == below
+    assert [*imports.uncovered_entries([str(tmp_path / "nowhere"), "__editable__.some.finder.__path_hook__"])] == []
 
 
 def test_the_folder_in_which_a_command_is_typed_is_passed_over(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert [*imports.searched(["", str(tmp_path)])] == []
+    assert [*imports.uncovered_entries(["", str(tmp_path)])] == []
 
 
 def test_a_folder_that_only_looks_like_an_installation_is_not_covered(tmp_path, monkeypatch):
@@ -44,21 +43,21 @@ def test_a_folder_that_only_looks_like_an_installation_is_not_covered(tmp_path, 
     (tmp_path / "evil-1.0.dist-info").mkdir()
     (tmp_path / "evil-1.0.dist-info" / "METADATA").write_text("Name: evil\nVersion: 1.0\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    installed_files.folders.cache_clear()
+    installed_files.site_folders.cache_clear()
     try:
-        assert str(tmp_path) in imports.searched(sys.path)
+        assert str(tmp_path) in imports.uncovered_entries(sys.path)
     finally:
-        installed_files.folders.cache_clear()
+        installed_files.site_folders.cache_clear()
 
 
 def test_what_was_imported_from_elsewhere_is_found_however_python_came_there(tmp_path):
     library = Path(sysconfig.get_path("stdlib"))
     inside = [library / "json" / "__init__.py", Path(np_folder()), imports.ROOT / "policies" / "full.py"]
     assert [
-        *imports.loaded(dict(pair for path in inside for pair in named(path.name, str(path)).items()))
+        *imports.uncovered_modules(dict(pair for path in inside for pair in named(path.name, str(path)).items()))
     ] == []
     outside = [tmp_path / "sitecustomize.py", library / "site-packages" / "x" / "other.py", Path("/lib/x.so")]
-    found = imports.loaded(dict(pair for path in outside for pair in named(path.name, str(path)).items()))
+    found = imports.uncovered_modules(dict(pair for path in outside for pair in named(path.name, str(path)).items()))
     assert [*found] == [str(path) for path in outside]
 
 
@@ -73,7 +72,7 @@ def test_an_editable_install_of_another_project_is_found_and_our_own_is_not(tmp_
     module.MAPPING = {"protocol": "/anywhere/protocol", "kvtricks": str(tmp_path / "kvtricks")}
     monkeypatch.setitem(sys.modules, module.__name__, module)
     finder = type("Finder", (), {"__module__": module.__name__})
-    assert [*imports.mapped([finder])] == [str(tmp_path / "kvtricks")]
+    assert [*imports.uncovered_mappings([finder])] == [str(tmp_path / "kvtricks")]
 
 
 def test_a_sitecustomize_of_pythonpath_is_refused_and_does_not_run_in_the_locked_tree(
@@ -102,7 +101,7 @@ def test_a_sitecustomize_of_pythonpath_is_refused_and_does_not_run_in_the_locked
     assert spy.exists()  # in the process that was refused
     assert studies.snapshot(registered) == before
     spy.unlink()
-    passed = locked_tree.passed(studies.plain() | harm | {"SPY": str(spy)})
+    passed = locked_tree.select_environment(studies.plain() | harm | {"SPY": str(spy)})
     assert passed.keys().isdisjoint([*harm, "SPY", "LD_PRELOAD", "PYTHONHOME"])
     shown = "import sys; print('sitecustomize' in sys.modules, any('evil' in each for each in sys.path))"
     done = subprocess.run([sys.executable, "-P", "-c", shown], env=passed, capture_output=True, text=True)
@@ -110,11 +109,9 @@ def test_a_sitecustomize_of_pythonpath_is_refused_and_does_not_run_in_the_locked
     assert not spy.exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["PATH", "HOME", "LC_ALL", "OMP_NUM_THREADS", "KV_PREREG_HOME", "https_proxy"]
-)
+@pytest.mark.parametrize("name", ["PATH", "HOME", "LC_ALL", "OMP_NUM_THREADS", "KV_PREREG_HOME", "https_proxy"])
 def test_what_a_run_needs_is_passed_on(name):
-    assert locked_tree.passed({name: "x", "PYTHONHOME": os.devnull}) == {name: "x"}
+    assert locked_tree.select_environment({name: "x", "PYTHONHOME": os.devnull}) == {name: "x"}
 
 
 def test_a_link_in_a_covered_folder_is_covered_since_its_bytes_are_read_through_it(tmp_path, monkeypatch):
@@ -124,9 +121,9 @@ def test_a_link_in_a_covered_folder_is_covered_since_its_bytes_are_read_through_
     elsewhere.mkdir()
     (elsewhere / "sitecustomize.py").touch()
     (library / "sitecustomize.py").symlink_to(elsewhere / "sitecustomize.py")
-    monkeypatch.setattr(imports, "_library", lambda: {str(library)})
-    assert [*imports.loaded(named("sitecustomize", str(library / "sitecustomize.py")))] == []
-    assert [*imports.loaded(named("sitecustomize", str(elsewhere / "sitecustomize.py")))] != []
+    monkeypatch.setattr(imports, "_library_folders", lambda: {str(library)})
+    assert [*imports.uncovered_modules(named("sitecustomize", str(library / "sitecustomize.py")))] == []
+    assert [*imports.uncovered_modules(named("sitecustomize", str(elsewhere / "sitecustomize.py")))] != []
 
 
 def test_registering_refuses_what_confirming_would_refuse(tmp_path, tiny_model):

@@ -15,12 +15,12 @@ import studies
 
 from protocol import init as command
 from protocol.acts import init
-from protocol.acts.locking import fitting, frozen
-from protocol.evidence.lock import lock
-from protocol.evidence.run.registration import Registration
-from protocol.locked.planned import Planned, read_protocol
+from protocol.evidence.registration import Registration
+from protocol.lock import frozen_problems, lock
 from protocol.models import sources
+from protocol.preflight import feasibility
 from protocol.tasks import file_rows
+from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
 MOST_LINES, MOST_COLUMNS = 40, 120
 SELF_EXPLAINING = ("title", "question")
@@ -38,7 +38,7 @@ def run(*arguments: object) -> tuple[int, str, str]:
 
 @each_template
 def test_a_template_is_short_and_each_field_says_what_it_means(like):
-    lines = init.template(like).splitlines()
+    lines = init.read_template(like).splitlines()
     assert len(lines) <= MOST_LINES
     assert max(map(len, lines)) <= MOST_COLUMNS
     assert lines[0].startswith("# ")
@@ -65,11 +65,11 @@ def test_templates_go_into_the_package_that_is_installed():
     "like", ["reasoning", *(pytest.param(like, marks=pytest.mark.soak) for like in ("retrieval", "lossless"))]
 )
 def test_a_template_passes_the_checks_of_registering(tmp_path, like):
-    folder = init.begin(tmp_path / "study", like, 7).paths[0].parent
-    planned = Planned(read_protocol(folder)[1], sources.home(), folder=folder)
-    items = frozen.items(planned)
+    folder = init.create_registration(tmp_path / "study", like, 7).paths[0].parent
+    planned = PlannedStudy(read_protocol(folder)[1], sources.cache_home(), folder=folder)
+    items = frozen_problems.freeze_items(planned)
     assert min(len(item["confirm"]) for item in items.values()) >= ENOUGH
-    checks = fitting.checked(planned, items).checks
+    checks = feasibility.check_feasibility(planned, items).checks
     assert {*checks["rule"]["verdicts"].values()} >= {"CONFIRMED", "REFUTED", "INCONCLUSIVE"}
 
 
@@ -81,13 +81,13 @@ def test_quick_is_registered_as_it_is_and_opens_what_no_study_has_opened(tmp_pat
     content = lock.read(folder).content
     assert len(content["items"]["questions"]["confirm"]) == ENOUGH
     assert content["opened"] == []
-    assert Registration(folder).registered["models"] == ["chain-qwen2"]
+    assert Registration(folder).protocol["models"] == ["chain-qwen2"]
     assert "opened before" not in done.stdout
 
 
 def test_two_studies_ask_questions_of_their_own(tmp_path):
-    files = [init.begin(tmp_path / str(seed), "quick", seed).paths[1] for seed in (1, 2)]
-    rows = [file_rows.told(file_rows.read(path))[0] for path in files]
+    files = [init.create_registration(tmp_path / str(seed), "quick", seed).paths[1] for seed in (1, 2)]
+    rows = [file_rows.parse_rows(file_rows.read_file(path))[0] for path in files]
     first, second = ({(row.context, row.question) for row in each.values()} for each in rows)
     assert len(first) == len(second) == 360
     assert not first & second
@@ -122,7 +122,7 @@ def test_what_is_written_is_told_with_the_next_three_commands(tmp_path, monkeypa
 def test_the_next_number_is_above_every_one_that_is_taken(tmp_path, shelf, expected):
     for name in shelf:
         (tmp_path / name).mkdir()
-    assert init.free(tmp_path).name == expected
+    assert init.next_free_folder(tmp_path).name == expected
 
 
 @pytest.mark.parametrize("there", ["protocol.toml", "questions.jsonl", "lock.json", "claim.json"])
@@ -149,9 +149,7 @@ def test_the_folder_of_all_studies_does_not_become_one(tmp_path):
     assert run(tmp_path / "001-mine")[0] == 0
     status, _, err = run(tmp_path)
     assert status == 2
-    assert (
-        err == f"BadInput: {tmp_path} holds studies; name a folder in it, such as {tmp_path / '002-mine'}\n"
-    )
+    assert err == f"BadInput: {tmp_path} holds studies; name a folder in it, such as {tmp_path / '002-mine'}\n"
 
 
 def test_a_path_with_a_space_can_be_typed_as_it_is_told(tmp_path):
@@ -179,9 +177,7 @@ def test_the_list_says_what_each_template_is_and_writes_nothing(tmp_path, monkey
 
 
 def test_it_needs_no_torch_and_no_statistics(tmp_path):
-    code = (
-        f"{studies.BLOCK_TORCH}\nfrom protocol import init\nstatus = init.main([{str(tmp_path / 'new')!r}])\n"
-    )
+    code = f"{studies.BLOCK_TORCH}\nfrom protocol import init\nstatus = init.main([{str(tmp_path / 'new')!r}])\n"
     code += "assert not {'scipy', 'numpy', 'pandas', 'matplotlib'} & {*sys.modules}\nsys.exit(status)"
     done = subprocess.run([sys.executable, "-c", code], cwd=studies.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import studies
 
-from protocol.acts.again import judged_again
-from protocol.acts.locking import known_code
-from protocol.evidence.bytes import canonical
-from protocol.evidence.findings import CannotTell, NotRun
-from protocol.evidence.refusals import Tampered
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical
+from protocol.formats.findings import CannotTell, NotRun
+from protocol.formats.refusals import Tampered
+from protocol.lock import known_versions
+from protocol.recompute import verify_judgement
 
 ALIKE = "judged alike by today's analysis"
 REGISTRATIONS = studies.ROOT / "registrations"
@@ -40,7 +40,7 @@ def judge_as(folder: Path, change: Callable[[dict[str, Any]], None], name: str =
 
 
 def said(folder: Path) -> str:
-    return judged_again.check(Registration(folder))
+    return verify_judgement.check(Registration(folder))
 
 
 def refused(folder: Path, kind: type[Exception], *words: str) -> None:
@@ -108,25 +108,25 @@ def test_an_older_version_that_is_known_may_have_computed_otherwise(old):
 
 def test_a_version_that_nobody_knows_excuses_no_difference(old, monkeypatch):
     """It says today's alone in this way: whoever writes a comment into an old version makes one."""
-    monkeypatch.setattr(known_code, "KNOWN", frozenset())
+    monkeypatch.setattr(known_versions, "KNOWN_DIGESTS", frozenset())
     refused(old, CannotTell, "is not what today's analysis says", "--run-locked")
 
 
 def test_every_shipped_study_was_judged_by_today_s_analysis_or_by_one_that_is_known():
     found = [Registration(path.parent) for path in sorted(REGISTRATIONS.glob("*/lock.json"))]
-    others = [study for study in found if judged_again.own(study).files]
+    others = [study for study in found if verify_judgement.compare_installed(study).differing_files]
     assert others
-    assert all(judged_again.own(study).known for study in others)
+    assert all(verify_judgement.compare_installed(study).is_known_version for study in others)
 
 
 def test_one_changed_file_makes_another_version():
     sources = dict(Registration(REGISTRATIONS / "quickstart").lock.content["sources"])
-    assert known_code.known(sources)
-    assert known_code.known(sources | {"policies/more.py": "0" * 64})
+    assert known_versions.is_known_version(sources)
+    assert known_versions.is_known_version(sources | {"policies/more.py": "0" * 64})
     for package in ("analysis", "protocol"):
-        assert not known_code.known(sources | {f"{package}/judge.py": "0" * 64})
-        assert not known_code.known(sources | {f"{package}/\u00e9.py": "0" * 64})
-    assert not known_code.known({})
+        assert not known_versions.is_known_version(sources | {f"{package}/judge.py": "0" * 64})
+        assert not known_versions.is_known_version(sources | {f"{package}/\u00e9.py": "0" * 64})
+    assert not known_versions.is_known_version({})
 
 
 @pytest.mark.parametrize("judged", [{"verdict": "CONFIRMED"}, {"verdict": "\x1b[2J\x1b]0;x\x07"}])
@@ -150,24 +150,22 @@ def test_records_that_cannot_be_judged_are_one_line(study):
 
 
 def test_what_would_take_hours_is_not_begun(study, monkeypatch):
-    monkeypatch.setattr(judged_again, "LARGEST", 1000)
+    monkeypatch.setattr(verify_judgement, "MAX_DRAWN", 1000)
     refused(study, CannotTell, "draws take many minutes", "kv-prereg judge")
 
 
 def test_a_selection_is_derived_by_the_analysis_of_the_auditor():
     sweep = Registration(REGISTRATIONS / "alpha-chain")
-    assert judged_again.check_selection(sweep).startswith(f"1d_div-0.5, {ALIKE}")
+    assert verify_judgement.check_selection(sweep).startswith(f"1d_div-0.5, {ALIKE}")
 
 
 def test_another_winner_is_never_held(tmp_path):
     shutil.copytree(REGISTRATIONS / "alpha-chain", tmp_path / "alpha-chain")
-    folder = judge_as(
-        tmp_path / "alpha-chain", lambda selected: selected.update(winner="1d_div-1.5"), "selection.json"
-    )
+    folder = judge_as(tmp_path / "alpha-chain", lambda selected: selected.update(winner="1d_div-1.5"), "selection.json")
     with pytest.raises(CannotTell, match=r"winner 1d_div-1\.5, here 1d_div-0\.5"):
-        judged_again.check_selection(Registration(folder))
+        verify_judgement.check_selection(Registration(folder))
 
 
 def test_a_study_without_a_sweep_has_no_selection(study):
     with pytest.raises(NotRun):
-        judged_again.check_selection(Registration(study))
+        verify_judgement.check_selection(Registration(study))

@@ -12,9 +12,9 @@ import studies
 import splits
 from protocol import tasks
 from protocol.acts.regrade import regrade
-from protocol.evidence.lock import lock
-from protocol.evidence.run import claim, late_randomness, records
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import claim, late_randomness, records
+from protocol.evidence.registration import Registration
+from protocol.lock import lock
 from protocol.models import load
 from protocol.tasks import prompting
 
@@ -37,9 +37,7 @@ def registered(tiny_model, auditor, tmp_path_factory):
     public = " ".join(auditor.with_suffix(".pub").read_text().split()[:2])
     changes = {
         **studies.ONE_TASK,
-        'missing = "inconclusive"': (
-            f'missing = "inconclusive"\n[randomness]\nsource = "nonce"\nauditor = "{public}"'
-        ),
+        'missing = "inconclusive"': (f'missing = "inconclusive"\n[randomness]\nsource = "nonce"\nauditor = "{public}"'),
     }
     folder = studies.write(tmp_path_factory.mktemp("registrations") / "study", tiny_model, changes)
     done = studies.here("register", folder)
@@ -69,8 +67,7 @@ def prompts(task, tiny_model):
     tokenizer = load.tokenizer(f"path:{tiny_model}", tiny_model)
     count = prompting.counter(tokenizer)
     rendered = {
-        item: prompting.render(task.build(item, count), tokenizer, "inside")
-        for item in splits.load(TASK).confirm
+        item: prompting.render(task.build(item, count), tokenizer, "inside") for item in splits.load(TASK).confirm
     }
     return {item: prompting.digest(*asked) for item, asked in rendered.items()}
 
@@ -88,14 +85,12 @@ def test_no_value_and_a_value_for_another_lock_confirm_nothing(registered, audit
     assert studies.snapshot(folder) == before
 
 
-def test_held_out_prompts_did_not_exist_before_the_nonce_and_follow_from_it(
-    registered, auditor, tiny_model, tmp_path
-):
+def test_held_out_prompts_did_not_exist_before_the_nonce_and_follow_from_it(registered, auditor, tiny_model, tmp_path):
     folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
     file = signed(auditor, tmp_path / "nonce", digest(folder))
     held = lock.read(folder)
-    with claim.running(Registration(folder)):
-        claim.take(Registration.of(folder, held), file)  # a run that was killed after its claim
+    with claim.exclusive_run(Registration(folder)):
+        claim.take(Registration.with_lock(folder, held), file)  # a run that was killed after its claim
     before = studies.snapshot(folder)
     other = signed(auditor, tmp_path / "other", digest(folder), OTHER)
     done = studies.here("confirm", folder, "--value", other)
@@ -105,7 +100,7 @@ def test_held_out_prompts_did_not_exist_before_the_nonce_and_follow_from_it(
 
     done = studies.here("confirm", folder)
     assert done.returncode in (10, 11), done.stderr
-    bodies = [record["body"] for record in records.read(folder / "records")]
+    bodies = [record["body"] for record in records.read_records(folder / "records")]
     assert {body["problem"] for body in bodies} == set(splits.load(TASK).confirm)
     assert {body["cell"]["seed"] for body in bodies} == {0}
     found = {body["problem"]: body["prompt"] for body in bodies}
@@ -114,9 +109,9 @@ def test_held_out_prompts_did_not_exist_before_the_nonce_and_follow_from_it(
     drawn = replace(task, seed=by_hand(folder, b"problems"))
     assert found == prompts(drawn, tiny_model)
 
-    assert "auditor signed" in late_randomness.verify(held, Registration.of(folder, held).claim)
+    assert "auditor signed" in late_randomness.verify(held, Registration.with_lock(folder, held).claim)
     item = splits.load(TASK).confirm[0]
-    key = Registration.of(folder, held).claim.content["randomness"]["key"]
+    key = Registration.with_lock(folder, held).claim.content["randomness"]["key"]
     body = next(body for body in bodies if body["problem"] == item and body["state"] == "ok")
     told = body | {"text": f" {drawn.gold(item)}.", "grade": "correct"}
     assert regrade([told], key).changed == ()

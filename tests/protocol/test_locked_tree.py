@@ -14,16 +14,15 @@ import studies
 
 from protocol import confirm as command
 from protocol.acts import confirm, replicate
-from protocol.evidence.lock import closure, lock
-from protocol.evidence.refusals import BadInput, Drifted, Tampered
-from protocol.evidence.run import records
-from protocol.evidence.run.registration import Registration
-from protocol.locked import drift
-from protocol.locked import tree as locked_tree
-from protocol.locked.planned import Planned
-from protocol.locked.study import open_study, refuse_drift
+from protocol.evidence import records
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import BadInput, Drifted, Tampered
+from protocol.lock import closure, lock
 from protocol.models import sources
-from protocol.running import runner
+from protocol.run import runner
+from protocol.workspace import drift, locked_tree
+from protocol.workspace.planned_study import PlannedStudy
+from protocol.workspace.study import open_study, refuse_drift
 
 TWO_WORKERS = {**studies.ONE_TASK, "threads = 1": "threads = 1\nworkers = 2"}
 
@@ -63,7 +62,7 @@ def study(folder, tree, monkeypatch):
     """The study, opened in a process whose working tree is `tree`."""
     monkeypatch.setattr(drift, "ROOT", tree)
     monkeypatch.setattr(locked_tree, "ROOT", tree)
-    return open_study(Registration(folder), sources.home())
+    return open_study(Registration(folder), sources.cache_home())
 
 
 @pytest.fixture
@@ -164,9 +163,9 @@ def test_within_its_tree_a_command_goes_on_and_within_another_it_stops(entered, 
     monkeypatch.setattr(locked_tree, "ROOT", place)
     monkeypatch.setattr(sys, "pycache_prefix", entered[2]["PYTHONPYCACHEPREFIX"])
     monkeypatch.setattr(os, "execve", lambda *given: pytest.fail("started once more"))
-    assert locked_tree.held() == study.lock.digest
+    assert locked_tree.locked_digest() == study.lock.digest
     locked_tree.enter(study.registration, "protocol.confirm")
-    other = Registration.of(study.folder, lock.Lock(study.lock.content, "0" * 64))
+    other = Registration.with_lock(study.folder, lock.Lock(study.lock.content, "0" * 64))
     with pytest.raises(Tampered, match="its lock changed while its tree was unpacked"):
         locked_tree.enter(other, "protocol.confirm")
     assert locked_tree.run(lambda argv=None, *, enter: 5) == 5
@@ -176,7 +175,7 @@ def test_within_its_tree_a_command_goes_on_and_within_another_it_stops(entered, 
 def test_a_lock_beside_the_sources_does_not_make_a_working_tree_the_locked_one(study, tree, temporary):
     shutil.copyfile(study.folder / "lock.json", tree / "lock.json")
     try:
-        assert locked_tree.held() is None
+        assert locked_tree.locked_digest() is None
         locked_tree.run(lambda argv=None, *, enter: 0)
         assert (tree / "protocol" / "confirm.py").exists()
     finally:
@@ -219,7 +218,7 @@ def test_a_new_file_in_the_working_tree_stops_nobody_and_is_not_run(study, tree,
         locked_tree.enter(study.registration, "protocol.confirm")
         place = Path(handed[0][2]["PYTHONPATH"])
         assert not (place / "policies" / "mine.py").exists()
-        assert drift.drifted(study.registration, tree, closure.environment()) == []
+        assert drift.list_drift(study.registration, tree, closure.environment()) == []
         with pytest.raises(Drifted, match=r"policies/mine\.py: new"):
             refuse_drift(study, with_weights=False)
         refuse_drift(study, with_weights=False, runs_here=False)
@@ -268,16 +267,16 @@ def test_what_drifts_while_it_runs_is_found_half_way_and_nothing_is_sealed(tiny_
     """Of 12 problems with 4 lanes each, 6 are recorded when the environment is looked at again."""
     folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK)
     assert studies.here("register", folder).returncode == 0
-    surroundings = open_study(Registration(folder), sources.home()).planned.environment()
+    surroundings = open_study(Registration(folder), sources.cache_home()).planned.environment()
     edited = surroundings | {"altered": {"torch/nn/functional.py": "0" * 64}}
     answers = iter([surroundings, edited])
-    monkeypatch.setattr(Planned, "environment", lambda planned: next(answers))
+    monkeypatch.setattr(PlannedStudy, "environment", lambda planned: next(answers))
     done = studies.here("confirm", folder)
     assert done.returncode == 3
     assert "environment/altered/torch/nn/functional.py: new" in done.stderr
-    assert len(records.read(folder / records.FOLDERS["confirm"])) == 6 * 4
+    assert len(records.read_records(folder / records.FOLDERS["confirm"])) == 6 * 4
     assert not (folder / "seal.json").exists()
-    monkeypatch.setattr(Planned, "environment", lambda planned: surroundings)
+    monkeypatch.setattr(PlannedStudy, "environment", lambda planned: surroundings)
     assert studies.here("confirm", folder).returncode in (10, 11)
 
 
@@ -289,7 +288,7 @@ def test_a_replication_that_is_refused_leaves_no_folder(study, tmp_path, monkeyp
     monkeypatch.setattr(replicate.register, "register", refuse)
     before = studies.snapshot(tmp_path)
     with pytest.raises(BadInput, match="model: not here"):
-        replicate.new(study)
+        replicate.register_child(study)
     assert studies.snapshot(tmp_path) == before
     assert not (tmp_path / "replications").exists()
 
@@ -298,9 +297,9 @@ def test_drift_can_be_told_without_torch_and_names_what_changed(registered, tree
     """In a process in which torch cannot be imported: nothing at first, then one line for each change."""
     code = studies.BLOCK_TORCH + (
         "from pathlib import Path\n"
-        "from protocol.locked import drift\n"
-        "from protocol.evidence.lock import closure\n"
-        "from protocol.evidence.run.registration import Registration\n"
+        "from protocol.workspace import drift\n"
+        "from protocol.lock import closure\n"
+        "from protocol.evidence.registration import Registration\n"
         "held = Registration(Path(sys.argv[1]))\n"
         "for line in drift.drifted(held, Path(sys.argv[2]), closure.environment()): print(line)\n"
     )
@@ -333,7 +332,7 @@ def test_the_half_way_check_comes_once():
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(confirm, "refuse_drift", lambda *given, **how: checks.append(len(seen)))
-        report = confirm._checked_halfway(None, seen.append)
+        report = confirm._check_drift_halfway(None, seen.append)
         for done in (1, 2, 3, 4, 5):
             report(at(done))
     assert checks == [3]
@@ -341,7 +340,7 @@ def test_the_half_way_check_comes_once():
 
 def test_a_reader_is_told_how_many_locked_sources_are_not_those_installed_here(registered):
     content = studies.content(registered / "lock.json")
-    assert drift.packages(content) == "all are those installed here"
+    assert drift.summarize_packages(content) == "all are those installed here"
     edited = {"policies/h2o.py": "0" * 64, "analysis/gone.py": "1" * 64, "policies/gone.py": "2" * 64}
-    said = drift.packages({**content, "sources": {**content["sources"], **edited}})
+    said = drift.summarize_packages({**content, "sources": {**content["sources"], **edited}})
     assert said == "3 are not those installed here (1 of analysis, 2 of policies)"

@@ -14,12 +14,12 @@ import pytest
 import studies
 
 from protocol import __main__ as one
-from protocol.evidence import extras
-from protocol.evidence.bytes import shown as of_evidence
-from protocol.evidence.lock import shadowed
-from protocol.evidence.lock.closure import PACKAGES
-from protocol.texts import menu
-from protocol.texts.menu import MENU, STATUSES, Entry
+from protocol.command import menu
+from protocol.command.menu import MENU, STATUSES, Entry
+from protocol.formats import escape as of_evidence
+from protocol.formats import extras
+from protocol.lock import package_shadowing
+from protocol.lock.closure import PACKAGES
 
 QUICKSTART = studies.ROOT / "registrations" / "quickstart"
 STUDY = ["init", "rehearse", "register", "probe", "confirm", "audit", "report", "replicate"]
@@ -74,9 +74,7 @@ def test_a_near_miss_is_corrected(capsys, mistyped, meant):
     assert typed(capsys, "help", mistyped) == (2, "", said)
 
 
-@pytest.mark.parametrize(
-    "other", ["run", "validate", "compute", "import", "start", "delete", "x", "", "eval"]
-)
+@pytest.mark.parametrize("other", ["run", "validate", "compute", "import", "start", "delete", "x", "", "eval"])
 def test_what_is_near_to_nothing_gets_the_list(capsys, other):
     status, out, err = typed(capsys, other)
     assert (status, out, err.count("\n")) == (2, "", 1)
@@ -179,7 +177,7 @@ def test_a_console_script_does_not_search_its_own_folder(tmp_path, monkeypatch):
     ):
         monkeypatch.setattr(sys, "argv", [str(link)])
         monkeypatch.setattr(sys, "path", [first, other])
-        one._forget_folder_of_scripts()
+        one._drop_script_folder()
         assert sys.path == left
 
 
@@ -191,10 +189,10 @@ def tree(root: Path) -> Path:
 
 
 def test_our_own_packages_are_not_shadowed(tmp_path):
-    assert shadowed.found() is None
+    assert package_shadowing.find_shadowing() is None
     own = tree(tmp_path / "own")
     (tmp_path / "here" / "analysis").mkdir(parents=True)  # a folder of results is no package
-    assert shadowed.found(own, [str(tmp_path / "here"), str(own)]) is None
+    assert package_shadowing.find_shadowing(own, [str(tmp_path / "here"), str(own)]) is None
 
 
 @pytest.mark.parametrize("file", ["analysis/__init__.py", "splits.py"])
@@ -202,7 +200,7 @@ def test_a_package_or_script_that_python_finds_first_is_named(tmp_path, file):
     own, theirs = tree(tmp_path / "own"), tmp_path / "here" / file
     theirs.parent.mkdir(parents=True)
     theirs.write_text("raise SystemExit('was run')\n")
-    line = shadowed.found(own, [str(tmp_path / "here"), str(own)])
+    line = package_shadowing.find_shadowing(own, [str(tmp_path / "here"), str(own)])
     assert line.startswith(f"{file[:-3].partition('/')[0]}: Python finds {theirs} before kv-prereg's own")
     assert "rename it" in line
 
@@ -213,9 +211,9 @@ def test_a_package_that_another_distribution_wrote_over_is_named(tmp_path):
     digest = urlsafe_b64encode(hashlib.sha256(b"ours = True\n").digest()).rstrip(b"=").decode()
     listed = [f"{package}/__init__.py,sha256={digest},12\n" for package in PACKAGES]
     (own / "kv_prereg-1.dist-info" / "RECORD").write_text("".join(listed))
-    assert shadowed.found(own, [str(own)]) is None
+    assert package_shadowing.find_shadowing(own, [str(own)]) is None
     (own / "figures" / "__init__.py").write_text("theirs = True\n")
-    line = shadowed.found(own, [str(own)])
+    line = package_shadowing.find_shadowing(own, [str(own)])
     assert line.startswith(f"figures: {own / 'figures' / '__init__.py'} is not the file")
     assert "an environment of its own" in line
 
@@ -237,7 +235,7 @@ def put_bytes(text: str, stream) -> None:
     of_evidence.print_bytes(text)
 
 
-@pytest.mark.parametrize("put", [of_evidence.put, put_bytes])
+@pytest.mark.parametrize("put", [of_evidence.print_escaped, put_bytes])
 def test_a_reader_that_has_gone_is_no_error(monkeypatch, put):
     ours, theirs = os.pipe()
     os.close(ours)
@@ -250,9 +248,7 @@ def test_a_reader_that_has_gone_is_no_error(monkeypatch, put):
 def test_a_pipe_that_is_read_to_its_first_line_leaves_no_trace():
     """To the end of the interpreter: a listing by its module, help by argparse, help of the whole."""
     lines = [f"protocol.export {QUICKSTART} --format osf", "protocol split --help", "protocol"]
-    run = "; ".join(
-        f"{shlex.quote(sys.executable)} -m {line} | true; echo ${{PIPESTATUS[0]}}" for line in lines
-    )
+    run = "; ".join(f"{shlex.quote(sys.executable)} -m {line} | true; echo ${{PIPESTATUS[0]}}" for line in lines)
     done = subprocess.run(
         ["bash", "-c", f"unset PYTHONUNBUFFERED; {run}"],
         cwd=studies.ROOT,
@@ -264,6 +260,6 @@ def test_a_pipe_that_is_read_to_its_first_line_leaves_no_trace():
 
 
 def test_a_command_is_named_as_people_type_it():
-    assert menu.typed("protocol.confirm") == "kv-prereg confirm"
-    assert menu.typed("analysis.by_level") == "kv-prereg by-level"
-    assert menu.typed("benchmarks.memory") == "python -m benchmarks.memory"
+    assert menu.command_line("protocol.confirm") == "kv-prereg confirm"
+    assert menu.command_line("analysis.by_level") == "kv-prereg by-level"
+    assert menu.command_line("benchmarks.memory") == "python -m benchmarks.memory"

@@ -9,17 +9,17 @@ import pytest
 import studies
 
 import splits
-from analysis.studies import opened, statements
+from analysis.judgement import previously_opened, statements
 from protocol import export, tasks
-from protocol.acts.locking.opened_before import opened_before
+from protocol.evidence import claim, ledger
 from protocol.evidence.audit import amendment
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import Refusal
-from protocol.evidence.run import claim, ledger
-from protocol.evidence.run.registration import Registration
-from protocol.locked import drift
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import Refusal
+from protocol.lock import lock
+from protocol.lock.previously_opened import find_previously_opened
 from protocol.tasks.chain import Chain
 from protocol.tasks.needle import Needle
+from protocol.workspace import drift
 
 NEEDLE, OTHER = "needle-256", "association-256"
 
@@ -47,14 +47,14 @@ def locked(folder, *names, written=None, **own):
 
 def claimed(folder, *names, **own):
     study = Registration(locked(folder, *names, **own))
-    with claim.running(study):
+    with claim.exclusive_run(study):
         claim.take(study)
     return folder
 
 
 def found(folder, *names, content=None, parent=None):
     """Names, and how many problems by task."""
-    seen = opened_before(folder, items(*names), content or {}, parent)
+    seen = find_previously_opened(folder, items(*names), content or {}, parent)
     return {one["name"]: {task: len(ids) for task, ids in one["problems"].items()} for one in seen}
 
 
@@ -76,7 +76,7 @@ def test_a_claim_without_a_record_has_opened_every_held_out_problem_of_its_tasks
 
 def test_the_ids_are_those_that_both_hold_out_in_the_order_of_the_lock(mine):
     claimed(mine.parent / "first", NEEDLE)
-    (one,) = opened_before(mine, items(NEEDLE), {}, None)
+    (one,) = find_previously_opened(mine, items(NEEDLE), {}, None)
     assert one["problems"] == {NEEDLE: list(splits.load(NEEDLE).confirm)}
     assert one["lock"] == lock.read(mine.parent / "first").digest
 
@@ -116,8 +116,8 @@ def test_a_withdrawn_and_an_amended_study_that_were_claimed_have_opened_theirs(m
 def test_a_claimed_study_whose_lock_cannot_be_read_is_named_and_not_passed_over(mine):
     folder = claimed(mine.parent / "first", NEEDLE)
     (folder / "lock.json").write_text("{}")
-    assert opened_before(mine, items(OTHER), {}, None) == [{"name": "first", "lock": None, "problems": {}}]
-    assert opened.words(lock_of(mine, [{"name": "first", "lock": None, "problems": {}}])) == [
+    assert find_previously_opened(mine, items(OTHER), {}, None) == [{"name": "first", "lock": None, "problems": {}}]
+    assert previously_opened.describe_opened(lock_of(mine, [{"name": "first", "lock": None, "problems": {}}])) == [
         "What first, which was claimed, had opened could not be read."
     ]
 
@@ -135,10 +135,10 @@ def test_a_replication_leaves_out_what_it_repeats_and_names_what_else_was_opened
 
 def also_known(monkeypatch, tmp_path, **named):
     """These tasks beside those of the catalogue, with manifests of their own."""
-    own = {name: splits.manifest.content(name, task.ids(), task.source()) for name, task in named.items()}
+    own = {name: splits.manifest.build_content(name, task.ids(), task.source()) for name, task in named.items()}
     load = splits.load
     for name, content in own.items():
-        (tmp_path / f"{name}.json").write_bytes(splits.manifest.canonical(content) + b"\n")
+        (tmp_path / f"{name}.json").write_bytes(splits.manifest.canonical_json(content) + b"\n")
     monkeypatch.setattr(splits, "load", lambda name: load(name, tmp_path) if name in own else load(name))
     monkeypatch.setattr(tasks.registry, "TASKS", dict(tasks.TASKS) | named)
 
@@ -182,9 +182,7 @@ def test_generated_problems_that_are_drawn_late_are_other_ones_and_published_one
     )
     (folder / "records").mkdir()
     content = randomness if late == "this" else {}
-    assert found(mine, NEEDLE, "aime24", content=content) == {
-        "first": {"aime24": len(splits.load("aime24").confirm)}
-    }
+    assert found(mine, NEEDLE, "aime24", content=content) == {"first": {"aime24": len(splits.load("aime24").confirm)}}
 
 
 def test_two_tasks_of_one_recipe_have_the_same_text_under_the_same_id():
@@ -215,9 +213,7 @@ def test_the_chain_problems_that_alpha_chain_opened_are_not_fresh(monkeypatch, m
 
 
 def lock_of(folder, earlier):
-    content = finished_study.lock_content(
-        folder.name, items={"chain": {"confirm": [f"p{i}" for i in range(9)]}}
-    )
+    content = finished_study.lock_content(folder.name, items={"chain": {"confirm": [f"p{i}" for i in range(9)]}})
     return content | {"opened": earlier}
 
 
@@ -226,19 +222,19 @@ def by(name, *ids):
 
 
 def test_a_problem_that_two_had_opened_counts_once(mine):
-    (one,) = opened.opened(lock_of(mine, [by("a", 0, 1, 2), by("b", 2, 3)]))
+    (one,) = previously_opened.opened_problems(lock_of(mine, [by("a", 0, 1, 2), by("b", 2, 3)]))
     assert one == ("chain", 4, 9, {"a": 3, "b": 2})
 
 
 def test_the_sentence_says_how_many_and_by_whom(mine):
-    assert opened.words(lock_of(mine, [by("a", *range(9))])) == [
+    assert previously_opened.describe_opened(lock_of(mine, [by("a", *range(9))])) == [
         "9 of 9 held-out problems of chain had been opened before this was locked, by a."
     ]
-    assert opened.words(lock_of(mine, [by("a", 0, 1), by("b", 1)])) == [
+    assert previously_opened.describe_opened(lock_of(mine, [by("a", 0, 1), by("b", 1)])) == [
         "2 of 9 held-out problems of chain had been opened before this was locked, by a (2), b (1)."
     ]
-    assert opened.words(lock_of(mine, [])) == []
-    assert opened.words(finished_study.lock_content()) == []
+    assert previously_opened.describe_opened(lock_of(mine, [])) == []
+    assert previously_opened.describe_opened(finished_study.lock_content()) == []
 
 
 def test_a_verdict_says_what_was_not_fresh(confirmed):
@@ -250,8 +246,7 @@ def test_a_verdict_says_what_was_not_fresh(confirmed):
     held["opened"] = [{"name": "first", "lock": "0" * 64, "problems": {NEEDLE: ids}}]
     every = len(held["items"][NEEDLE]["confirm"])
     assert (
-        f"Fresh problems: 3 of {every} held-out problems of {NEEDLE} had been opened before this was locked, "
-        "by first."
+        f"Fresh problems: 3 of {every} held-out problems of {NEEDLE} had been opened before this was locked, by first."
     ) in statements.does_not_prove(judged, held)
 
 
@@ -260,7 +255,7 @@ def test_registering_says_it_locks_it_and_the_texts_have_it(registered, tmp_path
     shelf = tmp_path / "registrations"
     first = shutil.copytree(registered, shelf / "first")
     study = Registration(first)
-    with claim.running(study):
+    with claim.exclusive_run(study):
         claim.take(study)
     second = shelf / "second"
     second.mkdir()
@@ -270,9 +265,7 @@ def test_registering_says_it_locks_it_and_the_texts_have_it(registered, tmp_path
     held = studies.content(second / "lock.json")
     assert {one["name"]: sorted(one["problems"]) for one in held["opened"]} == {"first": [OTHER, NEEDLE]}
     count = len(held["items"][NEEDLE]["confirm"])
-    said = (
-        f"{count} of {count} held-out problems of {NEEDLE} had been opened before this was locked, by first."
-    )
+    said = f"{count} of {count} held-out problems of {NEEDLE} had been opened before this was locked, by first."
     assert said in done.stdout
     export.main([str(second), "--format", "osf"])
     text = capsys.readouterr().out

@@ -9,22 +9,21 @@ import pytest
 import studies
 
 import splits
-from analysis.studies import opened
+from analysis.judgement import previously_opened
 from protocol import tasks
 from protocol.acts import replicate
-from protocol.acts.locking import frozen, problems_again
-from protocol.acts.locking import opened_before as opened_before_lock
-from protocol.acts.locking.opened_before import opened_before
+from protocol.evidence import records
 from protocol.evidence.audit import inventory
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import records
-from protocol.evidence.run.registration import Registration
-from protocol.locked import drift
-from protocol.locked.planned import Planned, read_protocol
-from protocol.locked.study import open_study
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import BadInput
+from protocol.lock import frozen_problems, lock, verify_problems
+from protocol.lock import previously_opened as opened_before_lock
+from protocol.lock.previously_opened import find_previously_opened
+from protocol.messages import prior_knowledge
 from protocol.tasks import registry
-from protocol.texts import known
+from protocol.workspace import drift
+from protocol.workspace.planned_study import PlannedStudy, read_protocol
+from protocol.workspace.study import open_study
 
 FILE = "questions.jsonl"
 CHANGES = {
@@ -82,8 +81,8 @@ def study(done, tmp_path):
 
 
 def hashed_first(ids, confirm, count):
-    own = [item for item in ids if (splits.bucket(item) in splits.CONFIRM) == confirm]
-    return [item for item in own if item in splits.first(own, count)]
+    own = [item for item in ids if (splits.assign_bucket(item) in splits.CONFIRM) == confirm]
+    return [item for item in own if item in splits.subsample(own, count)]
 
 
 def test_the_lock_has_the_chosen_problems_their_clusters_and_the_digest_of_the_file(done, rows):
@@ -105,7 +104,7 @@ def test_the_lock_has_the_chosen_problems_their_clusters_and_the_digest_of_the_f
 def test_what_runs_are_these_problems_and_the_audit_holds(done):
     content = studies.content(done / "lock.json")
     for phase, split in (("probe", "dev"), ("records", "confirm")):
-        ran = {(one["body"]["cell"]["task"], one["body"]["problem"]) for one in records.read(done / phase)}
+        ran = {(one["body"]["cell"]["task"], one["body"]["problem"]) for one in records.read_records(done / phase)}
         assert ran == {(name, each) for name, item in content["items"].items() for each in item[split]}
     judged = studies.content(done / "verdict.json")["judged"]
     (row,) = [row for row in judged["contrasts"] if row["task"] == "questions"]
@@ -115,7 +114,7 @@ def test_what_runs_are_these_problems_and_the_audit_holds(done):
     said = studies.here("audit", done)
     assert said.returncode == 0, said.stdout
     assert "NOT VOUCHED FOR" not in said.stdout
-    assert inventory.accounted(Registration(done))[FILE] == "evidence"
+    assert inventory.classify(Registration(done))[FILE] == "evidence"
     assert studies.here("regrade", done).returncode == 0
 
 
@@ -143,7 +142,7 @@ def test_a_file_that_changes_after_the_lock_is_found(change, study, same_environ
             path.symlink_to(study.parent / FILE)
     said = studies.here("audit", study)
     assert said.returncode == 3, said.stdout
-    found = drift.drifted(Registration(study), study, studies.surroundings())
+    found = drift.list_drift(Registration(study), study, studies.surroundings())
     assert any("questions" in line for line in found)
 
 
@@ -158,7 +157,9 @@ def test_a_lock_whose_problems_were_edited_is_found(study):
         ("source", "0" * 64),
     ):
         edited = {**content, "items": {**content["items"], "questions": {**item, field: value}}}
-        wrong = list(problems_again.items(Registration.of(study, lock.Lock(edited, "0" * 64)), untold := []))
+        wrong = list(
+            verify_problems.item_faults(Registration.with_lock(study, lock.Lock(edited, "0" * 64)), untold := [])
+        )
         assert wrong
         assert wrong[0].startswith(f"items.questions.{field}"), wrong
         assert untold == []
@@ -173,18 +174,18 @@ def test_what_a_lock_says_of_a_task_of_lm_eval_is_derived_without_lm_eval(table,
     ]
     (study / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     table = {"name": "theirs", "lm_eval": "niah_single_1", **table}
-    item = frozen.split("theirs", registry.one(table, study))
+    item = frozen_problems.read_split("theirs", registry.make_task(table, study))
     kind = "clusters" if "data" in table else "levels"
     content = studies.content(study / "lock.json")
     content["data"]["theirs"] = studies.closure.files.sha256(study / "data.jsonl")
-    opened = Registration.of(study, lock.Lock(content, "0" * 64))
+    opened = Registration.with_lock(study, lock.Lock(content, "0" * 64))
     first = item["confirm"][0]
     for edited, at in (
         (item, None),
         ({**item, "confirm": item["confirm"][1:]}, "confirm"),
         ({**item, kind: {**item[kind], first: "alone"}}, kind),
     ):
-        wrong = list(problems_again._of_a_task(opened, edited, table, untold := []))
+        wrong = list(verify_problems._task_faults(opened, edited, table, untold := []))
         assert untold == []
         assert bool(wrong) == bool(at)
         assert all(line.startswith(f"items.theirs.{at}") for line in wrong), wrong
@@ -195,9 +196,7 @@ def alone(monkeypatch, tmp_path):
     monkeypatch.setattr(drift, "ROOT", tmp_path / "sources")
 
 
-def test_the_same_problem_in_another_file_under_another_id_was_opened_before(
-    study, alone, rows, tiny_model, tmp_path
-):
+def test_the_same_problem_in_another_file_under_another_id_was_opened_before(study, alone, rows, tiny_model, tmp_path):
     held = set(studies.content(study / "lock.json")["items"]["questions"]["confirm"])
     renamed = [{**row, "id": f"other-{row['id']}", "answer": "7", "cluster": "one"} for row in rows]
     fresh = [{**row, "question": f"{row['question']} Say it twice."} for row in rows]
@@ -207,8 +206,8 @@ def test_the_same_problem_in_another_file_under_another_id_was_opened_before(
     ):
         folder = written(tmp_path / "registrations" / name, tiny_model, own)
         _, protocol = read_protocol(folder)
-        items = frozen.items(Planned(protocol, tmp_path, folder=folder))
-        found = opened_before(folder, {"questions": items["questions"]}, protocol.content(), None)
+        items = frozen_problems.freeze_items(PlannedStudy(protocol, tmp_path, folder=folder))
+        found = find_previously_opened(folder, {"questions": items["questions"]}, protocol.content(), None)
         shared = {item for one in found for item in one["problems"].get("questions", ())}
         assert shared == due & set(items["questions"]["confirm"])
         assert bool(shared) == bool(due)
@@ -216,16 +215,12 @@ def test_the_same_problem_in_another_file_under_another_id_was_opened_before(
 
 def changed(rows, at, **fields):
     return [
-        {name: value for name, value in {**row, **fields}.items() if value is not None}
-        if place == at
-        else row
+        {name: value for name, value in {**row, **fields}.items() if value is not None} if place == at else row
         for place, row in enumerate(rows)
     ]
 
 
-def test_a_file_that_cannot_be_read_asked_or_graded_is_refused_and_nothing_is_written(
-    tiny_model, tmp_path, rows
-):
+def test_a_file_that_cannot_be_read_asked_or_graded_is_refused_and_nothing_is_written(tiny_model, tmp_path, rows):
     """Also where a line is wrong that is held out, whose prompt is measured and not kept: after the claim it
     would be too late.
     """
@@ -281,22 +276,19 @@ def test_one_problem_in_two_files_is_held_out_or_developed_on_and_counts_once(
     other = [{**row, "id": renamed(row["id"])} for row in rows]
     (folder / "other.jsonl").write_text("".join(json.dumps(row) + "\n" for row in other))
     _, protocol = read_protocol(folder)
-    planned = Planned(protocol, tmp_path, folder=folder)
+    planned = PlannedStudy(protocol, tmp_path, folder=folder)
     if says is None:  # asked in two ways
-        assert frozen.items(planned).keys() == {"other", "questions"}
+        assert frozen_problems.freeze_items(planned).keys() == {"other", "questions"}
         return
     with pytest.raises(BadInput, match=says):
-        frozen.items(planned)
+        frozen_problems.freeze_items(planned)
 
 
 def test_a_row_that_another_task_of_lm_eval_reads_under_another_id_was_opened_before(
     study, alone, tmp_path, monkeypatch
 ):
     """Rows of LongBench are those of LongBench-E too."""
-    rows = [
-        {"_id": f"q{place}", "input": f"Who {place}?", "context": "A.", "answers": ["B"]}
-        for place in range(9)
-    ]
+    rows = [{"_id": f"q{place}", "input": f"Who {place}?", "context": "A.", "answers": ["B"]} for place in range(9)]
     later = tmp_path / "registrations" / "later"
     later.mkdir()
     tables, items = [], []
@@ -306,12 +298,12 @@ def test_a_row_that_another_task_of_lm_eval_reads_under_another_id_was_opened_be
             row.pop("_id") if key != "_id" else None
         (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
         tables.append({"name": name, "lm_eval": name, "data": "data.jsonl"})
-        items.append({name: frozen.split(name, registry.one(tables[-1], folder))})
+        items.append({name: frozen_problems.read_split(name, registry.make_task(tables[-1], folder))})
     content = studies.content(study / "lock.json")
     content["items"], content["protocol"]["content"]["tasks"] = items[0], tables[:1]
-    earlier = Registration.of(study, lock.Lock(content, "0" * 64))
-    monkeypatch.setattr(opened_before_lock, "claimed", lambda folder: [earlier])
-    (found,) = opened_before(later, items[1], {"tasks": tables[1:]}, None)
+    earlier = Registration.with_lock(study, lock.Lock(content, "0" * 64))
+    monkeypatch.setattr(opened_before_lock, "claimed_registrations", lambda folder: [earlier])
+    (found,) = find_previously_opened(later, items[1], {"tasks": tables[1:]}, None)
     held = {int(item.rpartition("q")[2]) for item in items[0]["longbench_qasper"]["confirm"]}
     numbers = {8 - int(item[-4:]) for item in items[1]["longbench_qasper_e"]["confirm"]}
     same = {8 - int(item[-4:]) for item in found["problems"]["longbench_qasper_e"]}
@@ -320,9 +312,7 @@ def test_a_row_that_another_task_of_lm_eval_reads_under_another_id_was_opened_be
 
 
 @pytest.mark.parametrize("change", ["edited", "gone"])
-def test_an_earlier_file_that_is_not_here_as_it_was_locked_is_told(
-    change, study, alone, rows, tiny_model, tmp_path
-):
+def test_an_earlier_file_that_is_not_here_as_it_was_locked_is_told(change, study, alone, rows, tiny_model, tmp_path):
     renamed = [{**row, "id": f"other-{row['id']}"} for row in rows]
     if change == "edited":
         (study / FILE).write_bytes((study / FILE).read_bytes() + b" ")
@@ -330,11 +320,11 @@ def test_an_earlier_file_that_is_not_here_as_it_was_locked_is_told(
         (study / FILE).unlink()
     folder = written(tmp_path / "registrations" / "later", tiny_model, renamed)
     _, protocol = read_protocol(folder)
-    items = frozen.items(Planned(protocol, tmp_path, folder=folder))
+    items = frozen_problems.freeze_items(PlannedStudy(protocol, tmp_path, folder=folder))
     own = {"questions": items["questions"]}
-    found = opened_before(folder, own, protocol.content(), None)
+    found = find_previously_opened(folder, own, protocol.content(), None)
     assert found == [{"name": "study", "lock": None, "problems": {}}]
-    assert opened.words({"items": own, "opened": found}) == [
+    assert previously_opened.describe_opened({"items": own, "opened": found}) == [
         "What study, which was claimed, had opened could not be read."
     ]
 
@@ -349,25 +339,25 @@ def test_clusters_that_are_developed_on_too_are_said_where_a_verdict_is(done):
     assert len(said) == bool(both)
     problems = {"dev": ["a", "b"], "confirm": ["c", "d", "e"]}
     made = {**problems, "clusters": {"a": "one", "b": "two", "c": "one", "d": "three", "e": "one"}}
-    assert opened.developed({"items": {"mine": made}}) == [
+    assert previously_opened.describe_shared_clusters({"items": {"mine": made}}) == [
         "1 of 2 clusters of held-out problems of mine have development problems too: 2 of 3 held-out "
         "problems are in them."
     ]
-    assert opened.developed({"items": {"mine": problems}}) == []
+    assert previously_opened.describe_shared_clusters({"items": {"mine": problems}}) == []
 
 
 def test_a_file_of_ones_own_is_not_called_published(done):
     lock = studies.content(done / "lock.json")
-    said = known.answers(lock)
+    said = prior_knowledge.describe_prior_knowledge(lock)
     assert not any("published" in one for one in said)
     assert any(one.startswith("The problems of questions stand in a file of the author's") for one in said)
     lock["data"]["math500"] = "0" * 64
-    assert any("problems of math500 are published" in one for one in known.answers(lock))
+    assert any("problems of math500 are published" in one for one in prior_knowledge.describe_prior_knowledge(lock))
 
 
 def test_a_replication_without_its_file_leaves_no_folder(study, tmp_path):
     parent = open_study(Registration(study), tmp_path)
     (study / FILE).unlink()
     with pytest.raises((BadInput, FileNotFoundError)):
-        replicate.new(parent)
+        replicate.register_child(parent)
     assert not (tmp_path / "replications").exists()

@@ -11,20 +11,20 @@ import psutil
 import pytest
 import studies
 
-from protocol.evidence.refusals import BadInput, Drifted, Refusal
-from protocol.locked.planned import Planned
-from protocol.plan import grid, reading
-from protocol.running import runner
-from protocol.running.executors import Job, pool
-from protocol.running.executors.settings import Settings
+from protocol.formats.refusals import BadInput, Drifted, Refusal
+from protocol.plan import grid, toml_reader
+from protocol.run import runner
+from protocol.run.executors import Job, process_pool
+from protocol.run.executors.settings import Settings
+from protocol.workspace.planned_study import PlannedStudy
 from splits import load
 
 WORKERS = """
 import sys
 from pathlib import Path
-from protocol.locked.planned import Planned
+from protocol.workspace.planned_study import Planned
 from protocol.plan import reading
-from protocol.running.executors import pool
+from protocol.run.executors import pool
 
 if __name__ == "__main__":
     protocol = reading.parse(Path(sys.argv[1]).read_bytes(), "p")
@@ -36,16 +36,16 @@ if __name__ == "__main__":
 
 def protocol(folder, tiny_model, workers):
     studies.write(folder, tiny_model, {"threads = 1": f"threads = 1\nworkers = {workers}"})
-    return reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+    return toml_reader.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
 
 
 def jobs(protocol, count):
     problems = {task.name: load(task.name).dev[:count] for task in protocol.tasks}
-    return [Job(*unit) for unit in runner.units(grid.cells(protocol), problems)]
+    return [Job(*unit) for unit in runner.split_into_units(grid.cells(protocol), problems)]
 
 
 def bodies(protocol, work, home):
-    with pool.opened(Planned(protocol, home), {}) as execute:
+    with process_pool.open_executor(PlannedStudy(protocol, home), {}) as execute:
         return [
             ([body for body, _ in one.records.values()], list(one.records), one.trajectories)
             for one in execute(iter(work))
@@ -66,12 +66,14 @@ def test_each_device_has_a_process_and_costs_say_which_ran_a_lane(tiny_model, tm
     """Of a protocol that names no processes."""
     registered = protocol(tmp_path / "study", tiny_model, 1)
     work = jobs(registered, 1)
-    with pool.opened(Planned(registered, tmp_path), {}, settings=Settings(devices=("cpu", "cpu"))) as execute:
+    with process_pool.open_executor(
+        PlannedStudy(registered, tmp_path), {}, settings=Settings(devices=("cpu", "cpu"))
+    ) as execute:
         assert len(multiprocessing.active_children()) == 2
         done = list(execute(iter(work)))
     here = {"executor": "local", "host": os.uname().nodename, "device": "cpu"}
     assert [one.where for one in done] == [here] * len(work)
-    with pool.opened(Planned(registered, tmp_path), {}) as execute:
+    with process_pool.open_executor(PlannedStudy(registered, tmp_path), {}) as execute:
         assert not multiprocessing.active_children()
         assert [one.where for one in execute(iter(work[:1]))] == [here]
 
@@ -80,7 +82,7 @@ def test_a_process_sees_its_own_device_before_it_imports_anything(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     ask = [sys.executable, "-c", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"]
     for device, seen in {"cuda:0": "4", "cuda:1": "5"}.items():
-        with pool._within(pool._environment(device)):
+        with process_pool._set_environment(process_pool._device_environment(device)):
             assert subprocess.check_output(ask, text=True) == f"{seen}\n"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "4,5"
 
@@ -91,7 +93,7 @@ def test_a_process_of_other_bytes_runs_nothing(tiny_model, tmp_path):
     work = jobs(registered, 1)
     with (
         pytest.raises(Drifted, match=r"study: policies/snapkv\.py: changed"),
-        pool.opened(Planned(registered, tmp_path), {}, study=Other()) as execute,
+        process_pool.open_executor(PlannedStudy(registered, tmp_path), {}, study=Other()) as execute,
     ):
         list(execute(iter(work)))
 
@@ -110,7 +112,7 @@ def test_what_a_process_refuses_is_refused_here(tiny_model, tmp_path):
     (job,) = jobs(registered, 1)[:1]
     with (
         pytest.raises(BadInput, match="problem 'nowhere': not of this task"),
-        pool.opened(Planned(registered, tmp_path), {}) as execute,
+        process_pool.open_executor(PlannedStudy(registered, tmp_path), {}) as execute,
     ):
         list(execute([job._replace(problems=("nowhere",))]))
     assert not multiprocessing.active_children()
@@ -123,7 +125,7 @@ def test_a_job_that_fails_is_named(tiny_model, tmp_path):
     cells = (job.cells[0]._replace(arm="nobody"),)
     with (
         pytest.raises(Refusal, match=r"a batch failed: KeyError\('nobody'\)"),
-        pool.opened(Planned(registered, tmp_path), {}) as execute,
+        process_pool.open_executor(PlannedStudy(registered, tmp_path), {}) as execute,
     ):
         list(execute([job._replace(cells=cells)]))
     assert not multiprocessing.active_children()
@@ -132,7 +134,7 @@ def test_a_job_that_fails_is_named(tiny_model, tmp_path):
 @pytest.mark.usefixtures("forked_workers")
 def test_a_killed_process_is_a_refusal(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
-    with pool.opened(Planned(registered, tmp_path), {}) as execute:
+    with process_pool.open_executor(PlannedStudy(registered, tmp_path), {}) as execute:
         for child in multiprocessing.active_children():
             child.kill()
             child.join()
@@ -153,7 +155,7 @@ def test_processes_end_with_a_parent_that_was_killed(tiny_model, tmp_path):
     )
     with parent:
         assert parent.stdout.readline() == b"ready\n"
-        children = psutil.Process(parent.pid).children(recursive=True)
+        children = psutil.Process(parent.pid).list_children(recursive=True)
         assert len(children) >= 2
         parent.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 60

@@ -9,11 +9,11 @@ import sys
 import pytest
 import studies
 
-from analysis.studies import arms, namesakes
-from protocol.acts.locking import form
-from protocol.evidence.refusals import BadInput
-from protocol.plan import reading
-from protocol.presses import listed
+from analysis.judgement import arm_text, policy_namesakes
+from protocol.formats.refusals import BadInput
+from protocol.lock import field_checks
+from protocol.plan import toml_reader
+from protocol.presses import supported_presses
 
 PLAIN = studies.PROTOCOL.format(model="/nowhere")
 RANDOM = 'random = { policy = "random" }'
@@ -40,7 +40,7 @@ REFUSED = {
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_is_wrong_with_a_press_is_named_without_kvpress(line, without_kvpress):
     with pytest.raises(BadInput, match=r"^[^\n]+$") as refused:
-        reading.parse(PLAIN.replace(RANDOM, line).encode(), "protocol.toml")
+        toml_reader.parse(PLAIN.replace(RANDOM, line).encode(), "protocol.toml")
     assert REFUSED[line] in str(refused.value)
 
 
@@ -56,7 +56,7 @@ def test_what_is_wrong_with_a_press_is_named_without_kvpress(line, without_kvpre
 def test_what_is_asked_of_every_arm_and_no_press_can_do_is_refused(given, field, without_kvpress):
     text = PLAIN.replace(RANDOM, PRESS).replace(THREADS, f"{THREADS}\n{given}")
     with pytest.raises(BadInput, match=rf"generation.{field}: is asked of every arm, and arm 'random' is a"):
-        reading.parse(text.encode(), "protocol.toml")
+        toml_reader.parse(text.encode(), "protocol.toml")
 
 
 def test_a_press_is_no_candidate_of_a_sweep(without_kvpress):
@@ -64,7 +64,7 @@ def test_a_press_is_no_candidate_of_a_sweep(without_kvpress):
     for old, new in studies.SWEEP.items():
         text = text.replace(old, new)
     with pytest.raises(BadInput, match=r"sweep.candidates: random is a press; a sweep"):
-        reading.parse(text.replace(RANDOM, PRESS).encode(), "protocol.toml")
+        toml_reader.parse(text.replace(RANDOM, PRESS).encode(), "protocol.toml")
 
 
 def test_registering_a_press_without_kvpress_writes_nothing(tmp_path, tiny_model, without_kvpress):
@@ -77,8 +77,8 @@ def test_registering_a_press_without_kvpress_writes_nothing(tmp_path, tiny_model
 
 
 def test_every_refusal_gives_a_reason():
-    assert all(len(reason.split()) > 3 for reason in listed.REFUSED.values())
-    assert not set(listed.REFUSED) & set(listed.RUNS)
+    assert all(len(reason.split()) > 3 for reason in supported_presses.REFUSED.values())
+    assert not set(supported_presses.REFUSED) & set(supported_presses.RUNNABLE)
 
 
 # What a lock says of one
@@ -101,7 +101,7 @@ def locked(registered):
 
 
 def faults(content):
-    return [fault for fault in form.faults(content) if "random" in fault]
+    return [fault for fault in field_checks.faults(content) if "random" in fault]
 
 
 def test_a_lock_that_says_what_its_arm_sets_has_no_fault(locked):
@@ -125,6 +125,6 @@ def test_a_lock_that_says_another_press_or_setting_is_named(locked, path, value,
 
 
 def test_an_arm_is_told_by_its_press(locked):
-    assert arms.words(ARM) == "press kvpress:ChunkKVPress, press = SnapKVPress, press.window_size = 16"
-    assert arms.runs(ARM) == "kvpress:ChunkKVPress"
-    assert namesakes.words({"protocol": {"content": {"arms": {"a": ARM}}}}) == []
+    assert arm_text.describe_arm(ARM) == "press kvpress:ChunkKVPress, press = SnapKVPress, press.window_size = 16"
+    assert arm_text.policy_name(ARM) == "kvpress:ChunkKVPress"
+    assert policy_namesakes.describe_namesakes({"protocol": {"content": {"arms": {"a": ARM}}}}) == []

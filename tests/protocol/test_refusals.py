@@ -12,17 +12,17 @@ import torch
 import splits
 from policies import Routes, Statistics, Thresholds
 from protocol import tasks
-from protocol.acts.locking import frozen
-from protocol.evidence.bytes import canonical
-from protocol.evidence.refusals import BadInput, Drifted
-from protocol.evidence.run.registration import Registration
-from protocol.locked.planned import Planned
-from protocol.locked.study import open_study, refuse_drift
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput, Drifted
+from protocol.lock import frozen_problems
 from protocol.models import __main__ as fetch_models
 from protocol.models import calibration, load
 from protocol.tasks import __main__ as fetch_tasks
 from protocol.tasks import prompting, registry
 from protocol.tasks.dataset import Dataset
+from protocol.workspace.planned_study import PlannedStudy
+from protocol.workspace.study import open_study, refuse_drift
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_a_device_that_is_not_here_is_refused_in_one_line(tmp_path, tiny_model, 
     study = open_study(Registration(locked), tmp_path)
     elsewhere = replace(study.protocol, generation=study.protocol.generation._replace(device="cuda"))
     with pytest.raises(BadInput, match=r"generation\.device"):  # what probe and confirm ask first
-        refuse_drift(replace(study, planned=Planned(elsewhere, tmp_path)), with_weights=True)
+        refuse_drift(replace(study, planned=PlannedStudy(elsewhere, tmp_path)), with_weights=True)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
         found = others.get(name, queries)
         about = {"weights": calibration.weights_digest(source, home), "problems": "{}", **about}
         if there:
-            calibration.write(calibration.statistics_paths(source, home)[name], found, about)
+            calibration.write_value(calibration.statistics_paths(source, home)[name], found, about)
         policy = {"traces": "q_stats", "thoughts": "thinkv"}[name]
         changes = {**studies.ONE_TASK, 'policy = "crystal-token-level"': f'policy = "{policy}"'}
         return studies.write(tmp_path / "study", tiny_model, changes)
@@ -125,9 +125,7 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
         ),
     ],
 )
-def test_statistics_that_are_not_fit_for_a_study_are_refused_before_it_is_locked(
-    calibrated, about, said, name
-):
+def test_statistics_that_are_not_fit_for_a_study_are_refused_before_it_is_locked(calibrated, about, said, name):
     folder = calibrated(name, **about)
     before = studies.snapshot(folder)
     done = studies.here("register", folder)
@@ -143,7 +141,7 @@ def test_what_the_system_refuses_is_one_line(tmp_path, monkeypatch, capsys):
     mean = torch.ones(2, 4, 4, dtype=torch.complex64)
     found = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
     with pytest.raises(OSError, match="file"):
-        calibration.write(tmp_path / "file" / "traces.safetensors", found, {})
+        calibration.write_value(tmp_path / "file" / "traces.safetensors", found, {})
     assert fetch_models.main(["fetch", "smollm2-135m"]) == 2
     monkeypatch.setattr(Dataset, "fetch", lambda self, file: (tmp_path / "file" / "data").mkdir())
     assert fetch_tasks.main(["fetch", "math500"]) == 2
@@ -171,14 +169,14 @@ def test_an_empty_split_is_refused(monkeypatch):
     manifest = splits.load("needle-256")
     monkeypatch.setattr(registry.splits, "load", lambda name: manifest._replace(confirm=()))
     with pytest.raises(BadInput, match="needle-256: its confirm split is empty"):
-        frozen.split("needle-256", tasks.get("needle-256"))
+        frozen_problems.read_split("needle-256", tasks.get("needle-256"))
 
 
 def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
     manifest = splits.load("needle-256")
     monkeypatch.setattr(registry.splits, "load", lambda name: manifest._replace(source="0" * 64))
     with pytest.raises(Drifted, match="needle-256: is not the task that"):
-        frozen.split("needle-256", tasks.get("needle-256"))
+        frozen_problems.read_split("needle-256", tasks.get("needle-256"))
 
 
 def test_register_refuses_an_altered_split(tree, tiny_model, edited, monkeypatch):
@@ -218,7 +216,7 @@ def edited():
 @pytest.mark.parametrize("command", ["confirm", "probe"])
 @pytest.mark.parametrize(
     "file",
-    ["policies/h2o.py", "protocol/running/runner.py", "analysis/rules/superior.py", "figures/forest.py"],
+    ["policies/h2o.py", "protocol/run/runner.py", "analysis/rules/superior.py", "figures/forest.py"],
 )
 def test_a_source_file_changed_after_the_lock_is_named(locked, tree, edited, command, file):
     edited(tree / file, lambda data: data + b"\n# a quiet edit\n")

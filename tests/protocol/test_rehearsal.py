@@ -7,9 +7,9 @@ import studies
 
 import splits
 from protocol.acts.rehearsing import rehearse as rehearsal
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import records
-from protocol.locked import planned
+from protocol.evidence import records
+from protocol.formats.refusals import BadInput
+from protocol.workspace import planned_study
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_every_cell_of_probe_and_confirm_runs_on_the_stand_in(written, tiny_mode
     }
     assert (found["lanes"], found["failed"]) == (24, 0)
     assert {row["model"] for row in found["arms"]} == {f"hf:a/b@{'0' * 40}"}
-    shards = [records.read(tmp_path / "kept" / phase) for phase in ("probe", "records")]
+    shards = [records.read_records(tmp_path / "kept" / phase) for phase in ("probe", "records")]
     bodies = [record["body"] for shard in shards for record in shard]
     assert len(bodies) == 24
     assert max(body["tokens"] for body in bodies) <= 5
@@ -67,7 +67,7 @@ def test_a_model_that_is_not_finite_is_recorded_as_failed_in_every_arm(broken_mo
     folder = studies.write(tmp_path / "study", broken_model)
     assert rehearse(folder, "--out", tmp_path / "kept").returncode == 3
     found = [
-        record["body"] for phase in ("probe", "records") for record in records.read(tmp_path / "kept" / phase)
+        record["body"] for phase in ("probe", "records") for record in records.read_records(tmp_path / "kept" / phase)
     ]
     assert {body["cell"]["arm"] for body in found} >= {"full", "crystal", "random", "streaming"}
     for body in found:
@@ -93,9 +93,7 @@ def test_what_cannot_be_rehearsed_is_refused_in_one_line(written, arguments, sai
 
 
 def test_what_registering_would_refuse_is_refused(tiny_model, tmp_path):
-    folder = studies.write(
-        tmp_path / "study", tiny_model, studies.ONE_TASK | {"budgets = [0.8]": "budgets = [0.1]"}
-    )
+    folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK | {"budgets = [0.8]": "budgets = [0.1]"})
     done = rehearse(folder)
     assert done.returncode == 2
     assert "that arm 'crystal' protects" in done.stderr
@@ -103,21 +101,21 @@ def test_what_registering_would_refuse_is_refused(tiny_model, tmp_path):
 
 def reasoning():
     """The shipped study for a GPU, and its two models."""
-    _, protocol = planned.read_protocol(studies.ROOT / "registrations" / "alpha-math500")
+    _, protocol = planned_study.read_protocol(studies.ROOT / "registrations" / "alpha-math500")
     return protocol, protocol.models
 
 
 def test_the_decision_speaks_of_the_stand_ins_in_their_roles():
     protocol, (first, second) = reasoning()
-    playing = rehearsal.played(protocol, {first: "chain-qwen2", second: "chain-llama"})
+    playing = rehearsal.with_stand_ins(protocol, {first: "chain-qwen2", second: "chain-llama"})
     assert playing.models == ("chain-qwen2", "chain-llama")
-    assert tuple(playing.decision.own[role] for role in ("primary_model", "transfer_model")) == playing.models
+    assert tuple(playing.decision.rule_settings[role] for role in ("primary_model", "transfer_model")) == playing.models
 
 
 def test_one_model_cannot_play_two():
     protocol, models = reasoning()
     with pytest.raises(BadInput, match="one model stands in for two"):
-        rehearsal.played(protocol, dict.fromkeys(models, "chain-llama"))
+        rehearsal.with_stand_ins(protocol, dict.fromkeys(models, "chain-llama"))
 
 
 @pytest.mark.soak

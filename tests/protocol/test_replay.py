@@ -10,20 +10,20 @@ import sys
 import pytest
 import studies
 
-from protocol.acts.again import replay
-from protocol.evidence.findings import CannotTell, NotRun
-from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import records
-from protocol.evidence.run.registration import Registration
-from protocol.models.sources import home
-from protocol.running import decoding_again, same_lane
+from protocol.evidence import records
+from protocol.evidence.registration import Registration
+from protocol.formats.findings import CannotTell, NotRun
+from protocol.formats.refusals import BadInput, Tampered
+from protocol.models.sources import cache_home
+from protocol.recompute import replay
+from protocol.run import lane_comparison, redecode
 
 NONCE = "0123456789abcdef"
 GAVE = f"lanes drawn by the nonce {NONCE} gave the recorded text, memory and grade"
 
 
 def check(study, count=4, nonce=NONCE):
-    return replay.check(study, home(), count, nonce, report=lambda line: None)
+    return replay.check(study, cache_home(), count, nonce, report=lambda line: None)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def judged(confirmed, monkeypatch):
 
 
 def drawn(study, count=4):
-    return [record["body"] for record in replay.draw([*study.confirmed, *study.probed], count, NONCE)]
+    return [record["body"] for record in replay.draw_lanes([*study.confirmed, *study.probed], count, NONCE)]
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def test_the_nonce_draws_the_same_lanes_for_anybody(judged):
         written = json.dumps([*lane, record["body"]["problem"]], separators=(",", ":")).encode()
         ranked.append((hmac.new(bytes.fromhex(NONCE), written, hashlib.sha256).digest(), record["sha256"]))
     expected = [sha256 for _, sha256 in sorted(ranked)]
-    assert [record["sha256"] for record in replay.draw(everything[::-1], 5, NONCE)] == expected[:5]
-    assert [record["sha256"] for record in replay.draw(everything, 10**6, NONCE)] == expected
-    other = [record["sha256"] for record in replay.draw(everything, 5, "ff" * 8)]
+    assert [record["sha256"] for record in replay.draw_lanes(everything[::-1], 5, NONCE)] == expected[:5]
+    assert [record["sha256"] for record in replay.draw_lanes(everything, 10**6, NONCE)] == expected
+    other = [record["sha256"] for record in replay.draw_lanes(everything, 5, "ff" * 8)]
     assert other != expected[:5]
 
 
@@ -73,7 +73,7 @@ def test_lanes_of_both_phases_and_failed_ones_are_drawn_and_excluded_ones_are_no
     first, second = (record["body"]["cell"]["arm"] for record in everything[:2])
     assert {body["phase"] for body in drawn(judged, 40)} == {"confirm", "probe"}
     everything[0]["body"]["state"], everything[1]["body"]["state"] = "excluded", "failed"
-    lanes = replay.draw(everything, 10**6, NONCE)
+    lanes = replay.draw_lanes(everything, 10**6, NONCE)
     assert len(lanes) == len(everything) - 1
     assert everything[0] not in lanes
     assert everything[1] in lanes
@@ -105,7 +105,7 @@ def shipped():
     """A sweep, sampled, with events while decoding, locked by code of another age: a few of its lanes."""
     study = Registration(studies.ROOT / "registrations" / "alpha-chain")
     for phase, name in (("confirmed", "confirm"), ("probed", "probe")):
-        with (study.place(name) / "shard-0.jsonl").open() as lines:
+        with (study.phase_folder(name) / "shard-0.jsonl").open() as lines:
             # Of a short chain on which the two arms of the question part.
             vars(study)[phase] = [json.loads(line) for line in itertools.islice(lines, 234, 242)]
     return study
@@ -118,7 +118,7 @@ def test_lanes_of_a_shipped_study_give_their_records_with_todays_engine(shipped)
 
 
 def test_a_study_without_a_verdict_is_not_decoded_and_nothing_of_it_is_opened(probed, monkeypatch):
-    monkeypatch.setattr(replay, "_decoded", lambda *_: pytest.fail("a lane was decoded"))
+    monkeypatch.setattr(replay, "_decode_lanes", lambda *_: pytest.fail("a lane was decoded"))
     before = studies.snapshot(probed)
     with pytest.raises(NotRun, match="no verdict yet"):
         check(Registration(probed))
@@ -129,7 +129,7 @@ def test_a_study_without_a_verdict_is_not_decoded_and_nothing_of_it_is_opened(pr
 
 
 def other_text(study, body):
-    texts = (record["body"]["text"] for record in Registration(study.folder).confirmed)
+    texts = (record["body"]["text"] for record in Registration(study.folder).confirm_records)
     return next(text for text in texts if text != body["text"])
 
 
@@ -159,7 +159,7 @@ def test_a_record_that_the_model_does_not_give_is_named(few, forged):
     with pytest.raises(Tampered) as named:
         check(few)
     said = str(named.value)
-    assert repr(str(records.key(body))) in said
+    assert repr(str(records.body_key(body))) in said
     assert f"no rounding explains it; 3 of 4 {GAVE}; decoded with the locked sources" in said
 
 
@@ -217,10 +217,8 @@ def some(judged):
 def test_every_excluded_prompt_is_built_again_and_none_is_decoded(some, monkeypatch):
     count = excluded(some)
     assert count > 2
-    decode, decoded = decoding_again.Decoder.decode, []
-    monkeypatch.setattr(
-        decoding_again.Decoder, "decode", lambda self, body: decoded.append(body) or decode(self, body)
-    )
+    decode, decoded = redecode.Decoder.decode, []
+    monkeypatch.setattr(redecode.Decoder, "decode", lambda self, body: decoded.append(body) or decode(self, body))
     said = f"4 of 4 {GAVE}; decoded with the locked sources; all {count} prompts that were excluded are as"
     assert check(some).startswith(said)
     assert {body["state"] for body in decoded} == {"ok"}
@@ -255,9 +253,7 @@ def test_a_problem_that_is_excluded_and_not_registered_is_named(some):
 def test_where_other_code_decodes_a_difference_is_no_forgery(few):
     content = few.lock.content
     name = "policies/knorm.py"
-    vars(few)["_lock"] = few.lock._replace(
-        content=content | {"sources": content["sources"] | {name: "0" * 64}}
-    )
+    vars(few)["_lock"] = few.lock._replace(content=content | {"sources": content["sources"] | {name: "0" * 64}})
     assert "decoded by today's engine (1 of " in check(few)
     lane_of(few)["text"] += "?"
     with pytest.raises(CannotTell, match=r"no rounding explains it, though a change of the code may; 3 of 4"):
@@ -268,7 +264,7 @@ def test_another_version_of_a_library_is_said(few):
     content = json.loads(json.dumps(few.lock.content))
     content["environment"]["distributions"]["transformers"]["version"] = "4.0\x1b"
     vars(few)["_lock"] = few.lock._replace(content=content)
-    told = str(replay.engine(few))
+    told = str(replay.compare_engine(few))
     assert "decoded by today's engine (transformers " in told
     assert r" for '4.0\x1b')" in told
 
@@ -288,15 +284,13 @@ def test_a_model_that_is_not_here_cannot_be_run(few, tmp_path):
     body = lane_of(study)
     body["cell"]["model"] = "path:/nowhere"
     vars(study)["confirmed"], vars(study)["probed"] = [{"body": body, "costs": {"attempt": 1}}], []
-    with pytest.raises(
-        CannotTell, match=r"model 'path:/nowhere': nothing at /nowhere; name an existing folder"
-    ):
+    with pytest.raises(CannotTell, match=r"model 'path:/nowhere': nothing at /nowhere; name an existing folder"):
         check(study)
 
 
 def test_without_torch_it_is_said_what_to_install(few, monkeypatch):
-    monkeypatch.setitem(sys.modules, "protocol.running.decoding_again", None)
-    monkeypatch.delattr("protocol.running.decoding_again")
+    monkeypatch.setitem(sys.modules, "protocol.run.redecode", None)
+    monkeypatch.delattr("protocol.run.redecode")
     with pytest.raises(CannotTell, match=r"to decode lanes: pip install 'kv-prereg\[run\]'"):
         check(few)
 
@@ -305,7 +299,7 @@ def test_a_machine_that_lacks_memory_accuses_nobody(few, monkeypatch):
     def broke(*_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory\n\x1b[2J")
 
-    monkeypatch.setattr(decoding_again.Decoder, "decode", broke)
+    monkeypatch.setattr(redecode.Decoder, "decode", broke)
     with pytest.raises(CannotTell, match=r"decoding broke off on this machine: .*allocate memory \\x1b\[2J"):
         check(few)
 
@@ -315,11 +309,11 @@ def test_a_machine_that_lacks_memory_accuses_nobody(few, monkeypatch):
 
 def elsewhere(study, monkeypatch, share):
     """The record of one drawn lane is what a machine with other rounding gives; returns its name."""
-    monkeypatch.setitem(decoding_again.SHARE, decoding_again.torch.float32, share)
+    monkeypatch.setitem(redecode.NOISE_SCALE, redecode.torch.float32, share)
     body = lane_of(study)
-    opened = replay.open_study(study, home())
-    decoder = decoding_again.Decoder(opened, opened.protocol, replay.Judged(study.lock, study.folder))
-    shake = decoding_again.Shake(7, 1)
+    opened = replay.open_study(study, cache_home())
+    decoder = redecode.Decoder(opened, opened.protocol, replay.JudgedHeldOut(study.lock, study.folder))
+    shake = redecode.Perturbation(7, 1)
     body.update(decoder.decode(body, shake), trajectory=body["trajectory"])
     return body
 
@@ -333,13 +327,13 @@ def test_what_rounding_gives_is_no_forgery_and_what_it_cannot_give_is_one(few, m
     vars(few)["confirmed"], vars(few)["probed"] = [{"body": body, "costs": {"attempt": 1}}], []
     with pytest.raises(CannotTell, match="1 of 1 lanes part from their records where rounding moves them"):
         check(few)
-    monkeypatch.setitem(decoding_again.SHARE, decoding_again.torch.float32, 8)
+    monkeypatch.setitem(redecode.NOISE_SCALE, redecode.torch.float32, 8)
     with pytest.raises(Tampered, match="no rounding explains it"):
         check(few)
 
 
 def test_a_lane_that_shaken_weights_give_counts_as_given(few, monkeypatch):
-    monkeypatch.setattr(decoding_again, "shakes", lambda nonce: iter([decoding_again.Shake(7, 1)]))
+    monkeypatch.setattr(redecode, "draw_perturbations", lambda nonce: iter([redecode.Perturbation(7, 1)]))
     elsewhere(few, monkeypatch, 2.0**18)
     assert check(few) == (
         f"3 of 4 {GAVE}, 1 did with weights shaken by a few roundings; decoded with the locked sources"
@@ -347,27 +341,27 @@ def test_a_lane_that_shaken_weights_give_counts_as_given(few, monkeypatch):
 
 
 def test_each_noise_is_followed_by_its_opposite_and_the_nonce_draws_it():
-    tried = list(decoding_again.shakes(NONCE))
+    tried = list(redecode.draw_perturbations(NONCE))
     assert [shake.sign for shake in tried] == [1, -1] * 3
     assert [shake.seed for shake in tried[::2]] == [shake.seed for shake in tried[1::2]]
     assert len({shake.seed for shake in tried}) == 3
-    assert tried != list(decoding_again.shakes("ff" * 8))
+    assert tried != list(redecode.draw_perturbations("ff" * 8))
 
 
 def test_weights_are_shaken_by_a_few_roundings_and_are_whole_again_afterwards(few):
-    torch = decoding_again.torch
-    opened = replay.open_study(few, home())
-    decoder = decoding_again.Decoder(opened, opened.protocol, replay.Judged(few.lock, few.folder))
+    torch = redecode.torch
+    opened = replay.open_study(few, cache_home())
+    decoder = redecode.Decoder(opened, opened.protocol, replay.JudgedHeldOut(few.lock, few.folder))
     (model,) = opened.protocol.models
-    weights = [weight.clone() for weight in decoder._model(model).network.parameters()]
+    weights = [weight.clone() for weight in decoder._load_model(model).network.parameters()]
     for sign in (1, -1):
-        decoder._shake = decoding_again.Shake(3, sign)
-        for weight, shaken in zip(weights, decoder._model(model).network.parameters(), strict=True):
+        decoder._perturbation = redecode.Perturbation(3, sign)
+        for weight, shaken in zip(weights, decoder._load_model(model).network.parameters(), strict=True):
             share = ((shaken - weight) / weight).abs()[weight.abs() > 1e-6]
             if len(share) > 100:
                 assert 0.3 * 2**-20 < share.median() < 1.2 * 2**-20  # of |normal|: 0.67
-    decoder._shake = None
-    assert all(map(torch.equal, weights, decoder._model(model).network.parameters()))
+    decoder._perturbation = None
+    assert all(map(torch.equal, weights, decoder._load_model(model).network.parameters()))
 
 
 # The rule itself, without a model
@@ -404,7 +398,7 @@ LONG = "x" * 200
     ],
 )
 def test_the_rule(recorded, shaken, word):
-    assert same_lane.settle(recorded, body(LONG), iter(shaken), allocated=True).word == word
+    assert lane_comparison.classify_lane(recorded, body(LONG), iter(shaken), compare_bytes=True).word == word
 
 
 def test_no_more_lanes_are_decoded_than_are_needed():
@@ -412,27 +406,27 @@ def test_no_more_lanes_are_decoded_than_are_needed():
         yield body("abd")
         pytest.fail("one more was decoded")
 
-    assert same_lane.settle(body("abd"), body("abc"), shaken(), allocated=True).word == "shaken"
+    assert lane_comparison.classify_lane(body("abd"), body("abc"), shaken(), compare_bytes=True).word == "shaken"
 
 
 def test_bytes_of_places_count_with_one_engine_only_and_a_field_that_a_record_lacks_never():
     cache = {name: value for name, value in body()["cache"].items() if name != "granted"}
     recorded = body(cache=cache | {"peak_bytes": 128})
-    assert same_lane.difference(recorded, body(), allocated=False) is None
-    found = same_lane.difference(recorded, body(), allocated=True)
+    assert lane_comparison.find_difference(recorded, body(), compare_bytes=False) is None
+    found = lane_comparison.find_difference(recorded, body(), compare_bytes=True)
     assert found is not None
     assert str(found) == "cache.peak_bytes: recorded 128, decoded 64"
 
 
 def test_a_grade_that_a_busy_machine_gives_is_not_compared():
     for grade in ("timeout", "error"):
-        assert same_lane.difference(body(grade=grade, answer=None), body(), allocated=True) is None
+        assert lane_comparison.find_difference(body(grade=grade, answer=None), body(), compare_bytes=True) is None
 
 
 def test_progress_is_told_now_and_then_and_not_of_the_last_lane(monkeypatch):
     clock = iter([0.0, 3.0, 6.0, 7.0, 20.0])
     monkeypatch.setattr(replay.time, "monotonic", lambda: next(clock))
     said = []
-    passed = replay._progress(said.append, 4)
+    passed = replay._track_progress(said.append, 4)
     assert [passed(number) for number in range(4)] == [0, 1, 2, 3]
     assert said == ["replay: 2 of 4 lanes, 6 s left"]

@@ -8,16 +8,17 @@ import studies
 import torch
 
 import policies
-from analysis.studies import same_kept as told
-from analysis.studies import statements
+from analysis.judgement import same_retained_slots as told
+from analysis.judgement import statements
+from policies.observer import observe
 from policies.subspace import Subspace
 from policies.syn_mem import StaticHybrid
-from policies.watched import watched
-from protocol.acts.locking import frozen, same_kept
-from protocol.locked.planned import Planned, read_protocol
+from protocol.lock import frozen_problems
 from protocol.models import load
-from protocol.models.made_up import made_up
-from protocol.plan.design import AGAIN, Arm
+from protocol.models.random_network import build_random_model
+from protocol.plan.design import RERUN_SUFFIX, Arm
+from protocol.preflight import same_slots
+from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
 ARMS = """crystal = { policy = "crystal" }
 uniform = { policy = "crystal-uniform" }
@@ -40,11 +41,11 @@ def twins(tiny_model, tmp_path_factory):
 
 @pytest.fixture
 def planned(twins, tmp_path):
-    return Planned(read_protocol(twins)[1], tmp_path)
+    return PlannedStudy(read_protocol(twins)[1], tmp_path)
 
 
 def found(planned):
-    return same_kept.same_kept(planned, frozen.items(planned))
+    return same_slots.find_same_slots(planned, frozen_problems.freeze_items(planned))
 
 
 def pairs(check):
@@ -61,7 +62,7 @@ def test_one_policy_under_two_names_and_one_by_construction_are_each_one_experim
 
 
 def test_a_large_model_is_stood_in_for_by_a_random_network_and_its_weights_are_not_read(planned, monkeypatch):
-    monkeypatch.setattr(same_kept, "LIGHT", 0)
+    monkeypatch.setattr(same_slots, "LIGHT_BYTES", 0)
     monkeypatch.setattr(load, "load", lambda *given, **named: pytest.fail("the weights were read"))
     check = found(planned)
     assert pairs(check).keys() == {("twin", "random"), ("uniform", "d-only")}
@@ -72,18 +73,16 @@ def test_an_architecture_without_a_small_form_is_no_reason_to_refuse(planned, mo
     def fails(*given):
         raise ValueError("hidden_size must be 4096")
 
-    monkeypatch.setattr(same_kept, "LIGHT", 0)
-    monkeypatch.setattr(same_kept, "made_up", fails)
+    monkeypatch.setattr(same_slots, "LIGHT_BYTES", 0)
+    monkeypatch.setattr(same_slots, "build_random_model", fails)
     check = found(planned)
     assert check["pairs"] == []
-    assert [runs[:55] for runs in check["on"].values()] == [
-        "nothing: no random network of its architecture can be m"
-    ]
-    assert told.words(check) == []
+    assert [runs[:55] for runs in check["on"].values()] == ["nothing: no random network of its architecture can be m"]
+    assert told.describe_pairs(check) == []
 
 
 def test_arms_that_need_statistics_are_left_out_where_no_model_has_them(planned, monkeypatch):
-    monkeypatch.setattr(same_kept, "LIGHT", 0)
+    monkeypatch.setattr(same_slots, "LIGHT_BYTES", 0)
     arms = tuple(arm._replace(policy="1d") if arm.name == "twin" else arm for arm in planned.protocol.arms)
     check = found(planned._replace(protocol=replace(planned.protocol, arms=arms)))
     assert check["left_out"] == ["twin"]
@@ -101,7 +100,7 @@ def test_arms_whose_events_come_later_than_any_that_was_watched_are_not_one(plan
     """Every 12 and every 20 steps: told apart by the first of these, else not at all.
     Of answers of 8 tokens neither has an event, and they are one.
     """
-    monkeypatch.setattr(same_kept, "NEW", most)
+    monkeypatch.setattr(same_slots, "MAX_NEW_TOKENS", most)
     names = {"crystal": 12, "uniform": 20}
     own = [Arm(name, "h2o", {"cadence.interval": steps}) for name, steps in names.items()]
     task = planned.protocol.tasks[0]._replace(max_new_tokens=min(30, most) if kept else 30)
@@ -112,7 +111,7 @@ def test_arms_whose_events_come_later_than_any_that_was_watched_are_not_one(plan
 
 def test_the_random_network_is_the_same_each_time_and_leaves_the_generator_alone(tiny_model, tmp_path):
     before = torch.random.get_rng_state()
-    one, other = (made_up(f"path:{tiny_model}", tmp_path).network.state_dict() for _ in range(2))
+    one, other = (build_random_model(f"path:{tiny_model}", tmp_path).network.state_dict() for _ in range(2))
     assert torch.equal(before, torch.random.get_rng_state())
     assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -128,11 +127,11 @@ def view(tokens, stored=None):
 
 def test_what_a_lane_lost_is_told_by_token_also_after_slots_moved():
     kept = torch.tensor([False, False, True, True]).view(1, 1, 4)
-    lost = same_kept._lost(view(4), kept)
+    lost = same_slots._dropped_tokens(view(4), kept)
     assert lost.view(-1).tolist() == [True, True, False, False]
     # Later: tokens 1, 2, 3 and 5 are stored and one place of the head is empty; 0 and 4 were dropped before.
     kept = torch.tensor([True, False, True, True, False]).view(1, 1, 5)
-    lost = same_kept._lost(view(6, [1, 2, 3, 5, -1]), kept)
+    lost = same_slots._dropped_tokens(view(6, [1, 2, 3, 5, -1]), kept)
     assert lost.view(-1).tolist() == [True, False, True, False, True, False]
 
 
@@ -141,31 +140,27 @@ def test_the_share_is_of_what_either_dropped_and_the_least_over_the_events():
     assert share([a], [b]) == 2 / 4
     assert share([a, a], [c, b]) == 2 / 4
     assert share([a], [c]) == 1
-    assert share([a], [c, c]) == same_kept._share(same_kept.Lost([a], None), None) == share([], [a]) == 0
+    assert share([a], [c, c]) == same_slots._dropped_share(same_slots.LaneDrops([a], None), None) == share([], [a]) == 0
 
 
 def share(one, other, *states):
     first, second = states or (None, None)
-    return same_kept._share(same_kept.Lost(one, first), same_kept.Lost(other, second))
+    return same_slots._dropped_share(same_slots.LaneDrops(one, first), same_slots.LaneDrops(other, second))
 
 
 def test_slots_that_are_coded_or_merged_otherwise_are_not_the_same():
     lost = [torch.tensor([True, False])]
     assert share(lost, lost, StaticHybrid(), StaticHybrid()) == 1
-    assert (
-        share(lost, lost, StaticHybrid(), StaticHybrid(mass=False))
-        == share(lost, lost, Subspace(), None)
-        == 0
-    )
+    assert share(lost, lost, StaticHybrid(), StaticHybrid(mass=False)) == share(lost, lost, Subspace(), None) == 0
 
 
 @pytest.mark.parametrize(("state", "budget", "told"), [(StaticHybrid(), 8, True), (StaticHybrid(), 3, False)])
 def test_a_state_counts_where_it_did_anything(state, budget, told):
     """A quarter of 8 slots hold spans, and none of 3."""
     parts = replace(policies.get("random"), state=state, protect=policies.Protect(0, 1))
-    notes = same_kept.Notes(parts)
-    watched(parts, notes.note).event(view(16), budget)
-    lost = same_kept._lost_by(SimpleNamespace(statistics={}), notes)
+    notes = same_slots.DropRecorder(parts)
+    observe(parts, notes.record).evict(view(16), budget)
+    lost = same_slots._lane_drops(SimpleNamespace(statistics={}), notes)
     assert len(lost.dropped) == 1
     assert lost.state == (state if told else None)
 
@@ -184,11 +179,11 @@ def test_recorded_lanes_are_alike_by_text_and_memory_where_something_was_dropped
     one = [recorded("a", f"text {i}", i) for i in ids]
     nearly = [recorded("b", "other" if i == "p0" else f"text {i}", i) for i in ids]
     memory = [recorded("c", f"text {i}", i, mean="5.0") for i in ids]
-    again = [recorded(f"a{AGAIN}", f"text {i}", i) for i in ids]
+    again = [recorded(f"a{RERUN_SUFFIX}", f"text {i}", i) for i in ids]
     whole = [recorded(arm, "x", i, events=()) for arm in ("d", "e") for i in ids]
-    assert same_kept.alike(one + nearly + memory + again + whole) == [(("a", "b"), 19, 20)]
+    assert same_slots.find_alike_arms(one + nearly + memory + again + whole) == [(("a", "b"), 19, 20)]
     two_differ = [recorded("b", "other" if i in ("p0", "p1") else f"text {i}", i) for i in ids]
-    assert same_kept.alike(one + two_differ) == []
+    assert same_slots.find_alike_arms(one + two_differ) == []
 
 
 # ---------------------------------------------------------------- where it is said
@@ -205,10 +200,10 @@ CHECK = {
 
 
 def test_the_line_names_the_arms_how_alike_they_are_and_what_read_the_prompts():
-    assert told.words(CHECK) == [LINE]
-    assert told.words(None) == []
+    assert told.describe_pairs(CHECK) == [LINE]
+    assert told.describe_pairs(None) == []
     stood_in = CHECK | {"on": {"m": "a random network of its architecture"}}
-    assert "development problems, read by a random network: one" in told.words(stood_in)[0]
+    assert "development problems, read by a random network: one" in told.describe_pairs(stood_in)[0]
 
 
 def test_a_verdict_says_it_of_arms_that_are_compared(confirmed):
@@ -242,9 +237,9 @@ def test_registering_and_rehearsing_say_it_and_the_lock_keeps_it(tiny_model, tmp
 def test_probing_says_which_arms_its_lanes_do_not_tell_apart(capsys, monkeypatch, registered):
     from protocol import probe
     from protocol.acts import probe as act
-    from protocol.locked import study
+    from protocol.workspace import study
 
-    done = act.Probed([], None, [same_kept.Alike(("a", "b"), 19, 20)], [], ["arm a evicted nothing"])
+    done = act.ProbeResult([], None, [same_slots.AlikeArms(("a", "b"), 19, 20)], [], ["arm a evicted nothing"])
     monkeypatch.setattr(act, "probe", lambda *given: done)
     monkeypatch.setattr(study, "open_study", lambda *given: SimpleNamespace())
     assert probe.main([str(registered)]) == 0
@@ -260,9 +255,9 @@ def test_arms_whose_slots_store_or_answer_something_else_are_not_one_by_the_slot
     design = SimpleNamespace(
         arms=arms,
         policy=lambda name: policies.get(name),
-        asks=lambda name: policies.get(name).decoding.asks,
+        asks=lambda name: policies.get(name).decoding.extra_prompt,
     )
-    tell = same_kept._slots_tell
+    tell = same_slots._are_slots_comparable
     assert tell(design, "1d", "h2o")
     assert tell(design, "subspace", "subspace")
     for one, other in (("1d", "subspace"), ("syn_mem", "syn_mem-massless"), ("1d", "state_ask")):

@@ -10,19 +10,19 @@ import studies
 import policies
 from policies import catalogue
 from policies.crystal_kv import crystal_kv
-from protocol.acts.locking.derived import structure
-from protocol.evidence.audit import sense
-from protocol.evidence.relations.planned_lanes import plan_of
-from protocol.evidence.run import records
-from protocol.locked.planned import Planned
-from protocol.plan import grid, reading
-from protocol.running import runner
-from protocol.running.executors import local
+from protocol.evidence import records
+from protocol.evidence.audit import consistency
+from protocol.evidence.invariants.planned_lanes import derive_plan
+from protocol.plan import grid, toml_reader
+from protocol.preflight.lock_content import structure
+from protocol.run import runner
+from protocol.run.executors import local
+from protocol.workspace.planned_study import PlannedStudy
 from splits import load
 
 DIGEST = "7" * 64
 HERE = [name for name in policies.names() if not policies.get(name).calibrated and name != "full"]
-CARRIED = [name for name in HERE if not policies.get(name).uncarried]
+CARRIED = [name for name in HERE if not policies.get(name).prefill_only_signals]
 
 
 def ran(tmp_path, model, arms, changes, places, problems=3):
@@ -32,8 +32,8 @@ def ran(tmp_path, model, arms, changes, places, problems=3):
 
 
 def broken_of(tmp_path, found, content):
-    plan = plan_of(content, DIGEST, "confirm")
-    return sense.broken(plan, [found], tmp_path / "study" / "records", {})
+    plan = derive_plan(content, DIGEST, "confirm")
+    return consistency.find_violations(plan, [found], tmp_path / "study" / "records", {})
 
 
 def left(tmp_path, model, arms, changes, places, problems=3):
@@ -49,23 +49,23 @@ def left(tmp_path, model, arms, changes, places, problems=3):
         **changes,
     }
     folder = studies.write(tmp_path / "study", model, own)
-    protocol = reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+    protocol = toml_reader.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
     ids = {task.name: list(load(task.name).dev[:problems]) for task in protocol.tasks}
     cells, lanes = grid.cells(protocol), dict.fromkeys(protocol.models, places)
-    work = runner.units(cells, ids, protocol.generation.problems_per_batch)
-    execute = partial(map, local.executor(Planned(protocol, tmp_path), lanes))
-    runner.record(
+    work = runner.split_into_units(cells, ids, protocol.generation.problems_per_batch)
+    execute = partial(map, local.make_executor(PlannedStudy(protocol, tmp_path), lanes))
+    runner.record_units(
         folder, work, execute, phase="confirm", registration=DIGEST, attempt=1, report=lambda progress: None
     )
     content = {
         "protocol": {"content": protocol.content()},
         "grid": [list(cell) for cell in cells],
         "items": {task: {"confirm": items, "dev": []} for task, items in ids.items()},
-        "batch": {"lanes": lanes, "first_event": protocol.generation.waits},
+        "batch": {"lanes": lanes, "first_event": protocol.generation.steps_before_eviction},
         "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
         "weights": {},
     }
-    return records.read(folder / "records"), content
+    return records.read_records(folder / "records"), content
 
 
 SETTINGS = {
@@ -185,9 +185,7 @@ def short_thoughts(monkeypatch):
     monkeypatch.setattr(policies.catalogue, "CATALOGUE", {**policies.catalogue.CATALOGUE, "thinkv": short})
 
 
-def test_segments_that_leave_less_than_their_budget_make_sense_and_are_held_to_their_lock(
-    tmp_path, short_thoughts
-):
+def test_segments_that_leave_less_than_their_budget_make_sense_and_are_held_to_their_lock(tmp_path, short_thoughts):
     """200 slots a head are more than a lane comes to hold, and yet slots go."""
     found, content = left(tmp_path, "chain-llama", ["thinkv", "h2o"], ONE_TASK, places=4, problems=2)
     assert broken_of(tmp_path, found, content) == []

@@ -10,10 +10,10 @@ import pytest
 import studies
 
 import policies
-from protocol.evidence.audit import auditing
-from protocol.evidence.audit.items import FROM_OUTSIDE
-from protocol.evidence.run.registration import Registration
-from protocol.plan import reading
+from protocol.evidence.audit import auditor
+from protocol.evidence.audit.items import EXTERNAL_ITEMS
+from protocol.evidence.registration import Registration
+from protocol.plan import toml_reader
 
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/verdict.json"))
 PROTOCOLS = sorted((studies.ROOT / "registrations").glob("*/protocol.toml"))
@@ -44,7 +44,7 @@ def test_the_studies_of_the_readme_are_shipped_with_their_verdicts():
 def changed(tmp_path_factory):
     """A source tree with later work in it."""
     tree = studies.copy_tree(tmp_path_factory.mktemp("changed"))
-    for file in ("analysis/rules/superior.py", "policies/h2o.py", "protocol/running/runner.py"):
+    for file in ("analysis/rules/superior.py", "policies/h2o.py", "protocol/run/runner.py"):
         with (tree / file).open("a") as source:
             source.write("\n# later work\n")
     return tree
@@ -73,7 +73,7 @@ def test_the_evidence_holds_without_torch_and_after_the_code_changed(folder, cha
 
 @pytest.mark.parametrize("path", PROTOCOLS, ids=lambda path: path.parent.name)
 def test_a_protocol_is_read_whether_it_was_locked_or_waits_for_a_machine(path):
-    protocol = reading.parse(path.read_bytes(), str(path))
+    protocol = toml_reader.parse(path.read_bytes(), str(path))
     assert {arm.policy for arm in protocol.arms} <= set(policies.names())
 
 
@@ -85,23 +85,19 @@ def quickstart(tmp_path_factory) -> Path:
 
 
 def files(folder: Path) -> list[Path]:
-    return [folder / name for name in EVIDENCE] + [
-        path for path in (folder / "records").rglob("*") if path.is_file()
-    ]
+    return [folder / name for name in EVIDENCE] + [path for path in (folder / "records").rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(8, 40))]
-)
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(8, 40))])
 def test_a_changed_byte_is_found(quickstart, seed):
     draw = random.Random(seed)
     path = draw.choice(files(quickstart)[: len(EVIDENCE)] * 3 + files(quickstart)[len(EVIDENCE) :])
     with studies.flipped(path, draw) as place:
-        findings = auditing.audit(Registration(quickstart))
+        findings = auditor.audit(Registration(quickstart))
     failed = {one.item for one in findings if one.status == "failed"}
     assert failed, f"{path.name}: byte {place} was flipped unnoticed"
 
 
 def test_an_untouched_copy_holds(quickstart):
-    inside = {one.status for one in auditing.audit(Registration(quickstart)) if one.item not in FROM_OUTSIDE}
+    inside = {one.status for one in auditor.audit(Registration(quickstart)) if one.item not in EXTERNAL_ITEMS}
     assert inside <= {"held", "not run"}

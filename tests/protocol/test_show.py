@@ -9,14 +9,14 @@ import shutil
 import pytest
 import studies
 
-from analysis.explored.one_problem import Parting
+from analysis.exploratory.problem_answers import Divergence
 from protocol import show as command
 from protocol.acts import show
-from protocol.acts.show import Asked
-from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run.registration import Registration
-from protocol.models.sources import home
-from protocol.texts import problem as texts
+from protocol.acts.show import LaneFilter
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import BadInput, Tampered
+from protocol.instruments.show import terminal_view as texts
+from protocol.models.sources import cache_home
 
 QUICK = studies.ROOT / "registrations" / "quickstart"
 ALPHA = studies.ROOT / "registrations" / "alpha-chain"
@@ -29,7 +29,7 @@ def bodies(folder, phase="records"):
 
 
 def shown(folder, name, **asked):
-    return show.problem(Registration(folder), home(), name, Asked(**asked), lambda line: None)
+    return show.read_problem(Registration(folder), cache_home(), name, LaneFilter(**asked), lambda line: None)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,7 @@ def kept():
     cell = {"model": "chain-qwen2", "budget": "64", "arm": "1d", "seed": 1}
     asked = {"kept": True, "event": "last", **cell}
     return shown(ALPHA, "chain/16/000", **asked), next(
-        body
-        for body in bodies(ALPHA)
-        if body["problem"] == "chain/16/000" and cell.items() <= body["cell"].items()
+        body for body in bodies(ALPHA) if body["problem"] == "chain/16/000" and cell.items() <= body["cell"].items()
     )
 
 
@@ -133,9 +131,9 @@ def test_nothing_of_a_held_out_problem_is_shown_before_the_verdict(written, conf
     if not written:
         (folder / "verdict.json").unlink()
     monkeypatch.setattr(show.records, "read_problem", None)  # its records are not even read
-    monkeypatch.setattr(Registration, "confirmed", property(None))
+    monkeypatch.setattr(Registration, "confirm_records", property(None))
     for act in (
-        lambda study: show.differing(study, Asked(), print),
+        lambda study: show.find_differing(study, LaneFilter(), print),
         lambda study: shown(folder, "needle/256/x"),
     ):
         with pytest.raises(BadInput, match=r"has no verdict"):
@@ -191,7 +189,7 @@ def test_the_event_that_is_shown_is_the_last_one_before_the_texts_part_and_what_
 def test_an_event_after_the_parting_is_not_called_one_before_it(monkeypatch):
     """As where two prompts differ and a policy waits, so that texts part before its first event."""
     cell = {"model": "chain-qwen2", "budget": "64", "arm": "1d", "seed": 1}
-    monkeypatch.setattr(show, "_token", lambda texts, character: -1)
+    monkeypatch.setattr(show, "_token_index", lambda texts, character: -1)
     (one,) = shown(ALPHA, "chain/16/000", kept=True, **cell).answers
     assert one.kept.event == 1
     assert not one.kept.before
@@ -213,7 +211,7 @@ def test_streaming_keeps_the_first_tokens_and_the_last_ones(confirmed):
 
 def told(seen, *, colours=False, plain=False):
     stream = io.StringIO()
-    texts.write(texts.lines(seen, colours=colours, plain=plain), stream, colours=colours)
+    texts.write_lines(texts.format_problem(seen, colours=colours, plain=plain), stream, colours=colours)
     return stream.getvalue()
 
 
@@ -229,17 +227,7 @@ def test_marks_stand_below_the_tokens_that_were_kept(kept):
         at += 2 if below else 1
     pieces = seen.answers[0].kept.pieces[: seen.answers[0].kept.prompt]
     expected = "".join(
-        " .-=#"[
-            0
-            if p.share == 0
-            else 4
-            if p.share == 1
-            else 1
-            if p.share <= 1 / 3
-            else 2
-            if p.share <= 2 / 3
-            else 3
-        ]
+        " .-=#"[0 if p.share == 0 else 4 if p.share == 1 else 1 if p.share <= 1 / 3 else 2 if p.share <= 2 / 3 else 3]
         * len(p.text)
         for p in pieces
     )
@@ -268,13 +256,13 @@ def test_colours_are_for_terminals_whose_owner_wants_them(monkeypatch, terminal,
         monkeypatch.setenv(name, value)
     stream = io.StringIO()
     stream.isatty = lambda: terminal
-    assert texts.coloured(stream) is colours
+    assert texts.supports_colour(stream) is colours
 
 
 def test_what_a_model_wrote_cannot_act_on_the_terminal(kept):
     seen, _ = kept
     bad = "a \x1b[2J\u202eb\rc"
-    one = seen.answers[0]._replace(text=bad, kept=None, parts=Parting(1, 0))
+    one = seen.answers[0]._replace(text=bad, kept=None, parts=Divergence(1, 0))
     whole = seen._replace(prompt=bad, answers=(one,), problem=bad)
     for colours in (False, True):
         printed = told(whole, colours=colours)
@@ -361,4 +349,4 @@ def test_a_reader_that_has_gone_is_no_error():
     reads, writes = os.pipe()
     os.close(reads)
     with open(writes, "w") as gone:
-        texts.write([[texts.Part("more than nothing")]], gone, colours=False)
+        texts.write_lines([[texts.Part("more than nothing")]], gone, colours=False)

@@ -8,12 +8,12 @@ import studies
 import torch
 
 from policies import Bases
-from protocol.acts.locking import fitting, sized
-from protocol.evidence.refusals import BadInput
-from protocol.locked.planned import Planned
+from protocol.formats.refusals import BadInput
 from protocol.models import calibration
-from protocol.plan import reading
+from protocol.plan import toml_reader
 from protocol.plan.slot_bytes import Widths
+from protocol.preflight import feasibility, slot_sizes
+from protocol.workspace.planned_study import PlannedStudy
 
 MODEL = "path:/nowhere"
 CRYSTAL = 'crystal = { policy = "crystal-token-level" }'
@@ -28,25 +28,23 @@ def planned(*changes, budgets="[64]", memory="slots", widths=WIDTHS):
     for old, new in given.items():
         assert old in text, old
         text = text.replace(old, new)
-    return Planned(reading.parse(text.encode(), "here"), Path("nowhere"), widths=widths)
+    return PlannedStudy(toml_reader.parse(text.encode(), "here"), Path("nowhere"), widths=widths)
 
 
 @pytest.mark.parametrize(("arm", "size"), [(RANK_8, 160), (SYN, 260)])
 def test_slots_of_unlike_size_are_not_compared_by_their_number(arm, size):
-    with pytest.raises(
-        BadInput, match=r"decision.memory: a slot of .* so that equal slots are no"
-    ) as refused:
-        sized.refuse_unlike_slots(planned((CRYSTAL, arm)))
+    with pytest.raises(BadInput, match=r"decision.memory: a slot of .* so that equal slots are no") as refused:
+        slot_sizes.refuse_unequal_slots(planned((CRYSTAL, arm)))
     assert {"256", str(size)} <= set(re.findall(r"[0-9]+", str(refused.value)))
     for memory in ("bytes", "total"):
-        sized.refuse_unlike_slots(planned((CRYSTAL, arm), memory=memory))
+        slot_sizes.refuse_unequal_slots(planned((CRYSTAL, arm), memory=memory))
 
 
 def test_an_arm_that_is_compared_with_none_may_store_its_slots_otherwise():
     more = ('full = { policy = "full" }', 'full = { policy = "full" }\nsyn = { policy = "syn_mem" }')
-    sized.refuse_unlike_slots(planned(more))
+    slot_sizes.refuse_unequal_slots(planned(more))
     with pytest.raises(BadInput, match=r"decision.memory: a slot of"):
-        sized.refuse_unlike_slots(planned(more, ("at_least = 1", 'at_least = 1\nbeside = ["syn"]')))
+        slot_sizes.refuse_unequal_slots(planned(more, ("at_least = 1", 'at_least = 1\nbeside = ["syn"]')))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +60,7 @@ def test_a_budget_in_bytes_has_room_for_a_slot_and_for_what_is_protected(budget,
     of = planned((CRYSTAL, SYN), budgets=f'["{budget}"]', memory="bytes")
     lengths = {(MODEL, of.protocol.tasks[0], ""): [(400, 0)]}
     with pytest.raises(BadInput, match=re.escape(says)) as refused:
-        fitting.refuse_small_budgets(of, lengths, of.protocol.budgets)
+        feasibility.refuse_small_budgets(of, lengths, of.protocol.budgets)
     assert "\n" not in str(refused.value)
 
 
@@ -70,9 +68,9 @@ def test_two_budgets_that_are_the_same_slots_of_one_arm_are_one():
     of = planned((CRYSTAL, RANK_8), budgets='[64, "bytes of 64"]', memory="bytes")
     lengths = {(MODEL, of.protocol.tasks[0], ""): [(400, 0)]}
     with pytest.raises(BadInput, match=r"budgets: 64 and bytes of 64 are the same slots of 256 bytes"):
-        fitting.refuse_one_budget_twice(of, lengths, of.protocol.budgets)
+        feasibility.refuse_duplicate_budgets(of, lengths, of.protocol.budgets)
     apart = planned((CRYSTAL, RANK_8), budgets='[64, "bytes of 80"]', memory="bytes")
-    fitting.refuse_one_budget_twice(apart, lengths, apart.protocol.budgets)
+    feasibility.refuse_duplicate_budgets(apart, lengths, apart.protocol.budgets)
 
 
 def bases(rank):
@@ -81,11 +79,9 @@ def bases(rank):
 
 def test_a_state_has_to_fit_the_heads_and_what_was_calibrated(monkeypatch):
     monkeypatch.setattr(calibration, "statistics_paths", lambda model, home: {"bases": home})
-    monkeypatch.setattr(calibration, "read", bases(8))
-    sized.refuse_unfit(planned((CRYSTAL, RANK_8)))
-    with pytest.raises(
-        BadInput, match=r"arms: 'crystal' does not fit path:/nowhere: state.rank: 9 directions"
-    ):
-        sized.refuse_unfit(planned((CRYSTAL, RANK_8.replace("= 8", "= 9"))))
+    monkeypatch.setattr(calibration, "read_value", bases(8))
+    slot_sizes.refuse_unfit_states(planned((CRYSTAL, RANK_8)))
+    with pytest.raises(BadInput, match=r"arms: 'crystal' does not fit path:/nowhere: state.rank: 9 directions"):
+        slot_sizes.refuse_unfit_states(planned((CRYSTAL, RANK_8.replace("= 8", "= 9"))))
     with pytest.raises(BadInput, match=r"arms: 'crystal' does not fit .*: state.rank: 32 coefficients save"):
-        sized.refuse_unfit(planned((CRYSTAL, RANK_8.replace("= 8", "= 32"))))
+        slot_sizes.refuse_unfit_states(planned((CRYSTAL, RANK_8.replace("= 8", "= 32"))))

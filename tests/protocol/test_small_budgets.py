@@ -9,10 +9,10 @@ import studies
 
 import policies
 from policies.crystal.policy import variants
-from protocol.acts.locking import fitting
-from protocol.evidence.refusals import BadInput
-from protocol.locked.planned import Planned
-from protocol.plan import reading
+from protocol.formats.refusals import BadInput
+from protocol.plan import toml_reader
+from protocol.preflight import feasibility
+from protocol.workspace.planned_study import PlannedStudy
 
 
 @pytest.mark.parametrize(
@@ -30,23 +30,21 @@ from protocol.plan import reading
         ("crystal-token-level", 16, "pinned", 9, 49),
     ],
 )
-def test_what_may_come_to_be_protected_counts_before_anything_runs(
-    policy, interval, prompt, query, protected
-):
-    policy = policies.pinned(policies.get(policy)) if prompt else policies.get(policy)
+def test_what_may_come_to_be_protected_counts_before_anything_runs(policy, interval, prompt, query, protected):
+    policy = policies.pin_prompt(policies.get(policy)) if prompt else policies.get(policy)
     policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
-    assert fitting._protected(policy, 40, query, 64) == protected
+    assert feasibility._max_protected(policy, 40, query, 64) == protected
 
 
 def refuse(protocol, lengths):
-    fitting.refuse_small_budgets(Planned(protocol, Path("nowhere")), lengths, protocol.budgets)
+    feasibility.refuse_small_budgets(PlannedStudy(protocol, Path("nowhere")), lengths, protocol.budgets)
 
 
 def check(policy, budget, prompt, settings="threads = 1"):
     """Whether an arm of this policy fits a budget on a prompt of (context, query) tokens."""
     text = studies.PROTOCOL.format(model="/nowhere")
     text = text.replace("threads = 1", settings).replace('"crystal-token-level"', f'"{policy}"')
-    protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{budget}]").encode(), "here")
+    protocol = toml_reader.parse(text.replace("budgets = [0.8]", f"budgets = [{budget}]").encode(), "here")
     refuse(protocol, {("model", protocol.tasks[0], ""): [prompt]})
 
 
@@ -67,8 +65,8 @@ def test_what_one_rule_preserves_counts_in_every_arm(policy, recent, interval, q
     text = text.replace("threads = 1", f"threads = 1\n{rule}")
     if interval:
         text = text.replace("threads = 1", f"threads = 1\ninterval = {interval}")
-    found = reading.parse(text.encode(), "here").policy("crystal")
-    assert fitting._protected(found, 40, query, 64) == protected
+    found = toml_reader.parse(text.encode(), "here").policy("crystal")
+    assert feasibility._max_protected(found, 40, query, 64) == protected
 
 
 def test_a_budget_that_cannot_hold_prompt_and_recency_is_refused_with_both_fixes():
@@ -103,13 +101,13 @@ def test_trunks_count_by_what_a_text_can_make_of_them(policy):
 
 def test_a_share_counts_on_the_shortest_prompt_and_a_pinned_prompt_on_the_longest():
     text = studies.PROTOCOL.format(model="/nowhere").replace('"crystal-token-level"', '"crystal"')
-    protocol = reading.parse(text.encode(), "here")  # 0.8 of the prompt
+    protocol = toml_reader.parse(text.encode(), "here")  # 0.8 of the prompt
     prompts = [(400, 0), (243, 0), (900, 0)]
     refuse(protocol, {("model", protocol.tasks[0], ""): prompts})  # 194 of 243
     with pytest.raises(BadInput, match=r"0.8 gives 193 slots .* \(241 tokens\), fewer than the 194"):
         refuse(protocol, {("model", protocol.tasks[0], ""): [*prompts, (241, 0)]})
     text = text.replace("threads = 1", 'threads = 1\ninterval = 8\nprompt = "pinned"')
-    protocol = reading.parse(text.replace("[0.8]", "[1100]").encode(), "here")
+    protocol = toml_reader.parse(text.replace("[0.8]", "[1100]").encode(), "here")
     refuse(protocol, {("model", protocol.tasks[0], ""): prompts})
     with pytest.raises(BadInput, match=r"1100 gives .* \(899 tokens\), fewer than the 1127 that"):
         refuse(protocol, {("model", protocol.tasks[0], ""): [*prompts, (899, 100)]})
@@ -130,10 +128,10 @@ def test_a_share_counts_on_the_shortest_prompt_and_a_pinned_prompt_on_the_longes
 )
 def test_two_budgets_of_the_same_slots_on_every_prompt_are_one(budgets, prompts, said):
     text = studies.PROTOCOL.format(model="/nowhere").replace("[0.8]", f"[{budgets}]")
-    protocol = reading.parse(text.encode(), "here")
+    protocol = toml_reader.parse(text.encode(), "here")
     lengths = {("model", protocol.tasks[0], ""): [(tokens, 0) for tokens in prompts]}
     if said:
         with pytest.raises(BadInput, match=re.escape(said)):
-            fitting.refuse_one_budget_twice(Planned(protocol, Path("nowhere")), lengths, protocol.budgets)
+            feasibility.refuse_duplicate_budgets(PlannedStudy(protocol, Path("nowhere")), lengths, protocol.budgets)
     else:
-        fitting.refuse_one_budget_twice(Planned(protocol, Path("nowhere")), lengths, protocol.budgets)
+        feasibility.refuse_duplicate_budgets(PlannedStudy(protocol, Path("nowhere")), lengths, protocol.budgets)

@@ -8,7 +8,7 @@ import torch
 import policies
 import splits
 from protocol import engine, tasks
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 from protocol.models import sources
 from protocol.models.load import load
 from protocol.tasks import prompting
@@ -23,7 +23,7 @@ CALIBRATED = tuple(
 @pytest.fixture(scope="module")
 def smollm2():
     try:
-        return load("smollm2-135m", sources.home())
+        return load("smollm2-135m", sources.cache_home())
     except BadInput as missing:
         pytest.skip(str(missing))
 
@@ -32,9 +32,7 @@ def smollm2():
 def test_a_covering_budget_reproduces_greedy_generation(smollm2, query):
     item = splits.load("needle-256").dev[0]
     words = smollm2.tokenizer
-    problem = tasks.get("needle-256").build(
-        item, lambda text: len(words(text, add_special_tokens=False)["input_ids"])
-    )
+    problem = tasks.get("needle-256").build(item, lambda text: len(words(text, add_special_tokens=False)["input_ids"]))
     context, asked = prompting.render(problem, words, query)
     prompt = torch.tensor([context + asked])
     expected = smollm2.network.generate(

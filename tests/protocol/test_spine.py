@@ -53,7 +53,7 @@ def test_the_lock_covers_code_split_weights_and_environment(locked):
     code = {
         "policies/crystal/trunks.py",
         "analysis/rules/superior.py",
-        "protocol/running/runner.py",
+        "protocol/run/runner.py",
         "figures/forest.py",
     }
     assert code <= set(lock["sources"])
@@ -88,9 +88,7 @@ def test_a_second_confirm_is_refused_and_writes_nothing(confirmed, tmp_path):
 
 
 def test_the_claim_comes_before_the_first_held_out_id(confirmed):
-    events = [
-        studies.json.loads(line)["event"] for line in (confirmed / "ledger.jsonl").read_text().splitlines()
-    ]
+    events = [studies.json.loads(line)["event"] for line in (confirmed / "ledger.jsonl").read_text().splitlines()]
     assert events.index("claim") < events.index("held-out") < events.index("seal") < events.index("verdict")
 
 
@@ -133,9 +131,7 @@ def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
     assert sealed(killed) == sealed(once)
     assert studies.here("audit", killed).returncode == 0
 
-    bodies = [
-        studies.json.loads(line)["body"] for line in (once / "records/shard-0.jsonl").read_text().splitlines()
-    ]
+    bodies = [studies.json.loads(line)["body"] for line in (once / "records/shard-0.jsonl").read_text().splitlines()]
     assert {len(body["batch"]["problems"]) for body in bodies} <= {1, 2, 3}
     for body in bodies:
         assert body["problem"] in body["batch"]["problems"]

@@ -11,15 +11,15 @@ from types import SimpleNamespace
 import finished_study as toy
 import pytest
 
-from protocol.evidence.bytes import canonical, files
-from protocol.evidence.refusals import BadInput, Drifted, Refusal
-from protocol.evidence.run import records
+from protocol.evidence import records
+from protocol.formats import canonical, files
+from protocol.formats.refusals import BadInput, Drifted, Refusal
 from protocol.plan.grid import Cell
-from protocol.running import progress, runner
-from protocol.running.executors import Job, Produced, Spread, handing, settings, spool, spooled, worker
-from protocol.running.executors.settings import LOCAL, Settings, device_of
-from protocol.running.executors.spool import Damaged, Spool
-from protocol.running.executors.spooled import Ended
+from protocol.run import progress, runner
+from protocol.run.executors import Job, JobResult, PoolStatus, problem_handover, settings, spool, spool_driver, worker
+from protocol.run.executors.settings import LOCAL, Settings, device_environment
+from protocol.run.executors.spool import DamagedResult, Spool
+from protocol.run.executors.spool_driver import WorkerExit
 from protocol.tasks.problem import Problem
 
 LOCK = "a" * 64
@@ -31,10 +31,10 @@ JOBS = [Job("tiny", "toy", (problem,), CELLS) for problem in PROBLEMS]
 @pytest.fixture(autouse=True)
 def fast(monkeypatch):
     """Beats, looks and waits that a test has time for."""
-    monkeypatch.setattr(spool, "BEAT", 0.02)
+    monkeypatch.setattr(spool, "HEARTBEAT_SECONDS", 0.02)
     for name, seconds in {"POLL": 0.005, "LOOK": 0.02, "GRACE": 2.0}.items():
-        monkeypatch.setattr(spooled, name, seconds)
-    monkeypatch.setattr(worker, "POLL", 0.005)
+        monkeypatch.setattr(spool_driver, name, seconds)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.005)
 
 
 def produced(job):
@@ -44,10 +44,10 @@ def produced(job):
     found = {}
     for problem in job.problems:
         for place, cell in enumerate(job.cells):
-            body = toy.body("", cell.arm, problem, trajectory=records.cite(name, place))
+            body = toy.body("", cell.arm, problem, trajectory=records.make_citation(name, place))
             del body["registration"], body["phase"]
             found[cell, problem] = (body, {"prefill_seconds": "0.1", "decode_seconds": "0.2"})
-    return Produced(found, sides, 0.25)
+    return JobResult(found, sides, 0.25)
 
 
 class Threads:
@@ -74,7 +74,7 @@ class Threads:
         if slot in self.refuses:
             said = {**says, "refused": "Drifted", "why": "study: policies/snapkv.py: changed"}
             return files.replace(self.shared.workers / f"{name}.refused", canonical.dumps(said))
-        with spool.beating(self.shared.workers / f"{name}.json", lambda: dict(says)):
+        with spool.keep_heartbeat(self.shared.workers / f"{name}.json", lambda: dict(says)):
             if self.dies[slot] > 0:
                 self.dies[slot] -= 1
                 while self.shared.take(name) is None:
@@ -89,12 +89,11 @@ class Threads:
                 self.why[slot] = f"OSError: {full.strerror}"
 
     def serve(self, *given):
-        worker.serve(*given)
+        worker.serve_jobs(*given)
 
     def states(self):
         return {
-            slot: None if one.is_alive() else Ended(self.why.get(slot, ""))
-            for slot, one in self.threads.items()
+            slot: None if one.is_alive() else WorkerExit(self.why.get(slot, "")) for slot, one in self.threads.items()
         }
 
     def look(self):
@@ -110,17 +109,15 @@ class Threads:
 def study(tmp_path):
     folder = tmp_path / "study"
     folder.mkdir()
-    return SimpleNamespace(
-        folder=folder, lock=SimpleNamespace(digest=LOCK), planned=SimpleNamespace(home=tmp_path)
-    )
+    return SimpleNamespace(folder=folder, lock=SimpleNamespace(digest=LOCK), planned=SimpleNamespace(home=tmp_path))
 
 
 def shared(study, given=None):
-    return Spool.of(study.folder, LOCK, "confirm", given)
+    return Spool.for_phase(study.folder, LOCK, "confirm", given)
 
 
 def driven(study, launcher, count=2, wait=60.0, given=lambda job: {}, report=lambda told: None, chosen=LOCAL):
-    return spooled.driven(study, chosen, count, launcher, "confirm", wait, given, report)
+    return spool_driver.drive_workers(study, chosen, count, launcher, "confirm", wait, given, report)
 
 
 def shard(folder):
@@ -128,7 +125,7 @@ def shard(folder):
 
 
 def record(folder, execute, jobs=JOBS):
-    runner.record(
+    runner.record_units(
         folder,
         [runner.Unit(*job) for job in jobs],
         execute,
@@ -183,7 +180,7 @@ def test_workers_that_bring_nothing_are_replaced_so_often_and_no_more(study):
     launcher = Threads(shared(study), dies={0: 99, 1: 99})
     with pytest.raises(Refusal, match=r"executor: .*No space left on device; run the command again"):
         ran(study, launcher)
-    assert sum(launcher.started.values()) <= 2 + 2 * spooled.LOST
+    assert sum(launcher.started.values()) <= 2 + 2 * spool_driver.MAX_LOSSES
 
 
 def test_a_driver_that_was_killed_asks_for_nothing_again_of_what_is_spooled(study, alone):
@@ -217,7 +214,7 @@ def test_a_result_that_was_cut_or_edited_is_run_again_and_not_believed(study, al
     own, first = shared(study), Counter()
     own.begin()
     own.ask(0, own.name(JOBS[0]), JOBS[0])
-    own.finish(own.take("earlier"), produced(JOBS[0]))
+    own.write_result(own.take("earlier"), produced(JOBS[0]))
     path = own.done / f"{own.name(JOBS[0])}.json"
     path.write_bytes(damage(path.read_bytes()))
     launcher = Threads(own, lambda job: first.update(job.problems) or produced(job))
@@ -239,25 +236,25 @@ def test_a_job_whose_file_was_removed_cut_or_edited_is_asked_for_again_and_not_r
 ):
     own, ran_ids = shared(study), []
     launcher = Threads(own, lambda job: ran_ids.append(job.problems) or produced(job))
-    ask, left = Spool.ask, ["p5"]
+    ask, left = Spool.enqueue, ["p5"]
 
     def asking(shared, number, name, job, handed=False):
         if job.problems != ("p5",) or not left:
             return ask(shared, number, name, job, handed)
         left.clear()
         with monkeypatch.context() as only:  # no worker sees the file before it is damaged
-            only.setattr(Spool, "waiting", lambda self: [])
+            only.setattr(Spool, "waiting_files", lambda self: [])
             ask(shared, number, name, job, handed)
             damage(shared.jobs / f"{number:08d}-{name}.json")
 
-    monkeypatch.setattr(Spool, "ask", asking)
+    monkeypatch.setattr(Spool, "enqueue", asking)
     assert ran(study, launcher) == alone
     assert sorted(ran_ids) == [job.problems for job in JOBS]
 
 
 def test_two_copies_of_a_study_may_be_given_one_folder(study, tmp_path):
     one, other = study.folder, tmp_path / "copy" / "study"
-    places = [Spool.of(folder, LOCK, "confirm", tmp_path).place for folder in (one, other, one)]
+    places = [Spool.for_phase(folder, LOCK, "confirm", tmp_path).folder for folder in (one, other, one)]
     assert places[0] == places[2] != places[1]
 
 
@@ -286,7 +283,7 @@ def test_a_result_of_other_lanes_another_lock_or_another_form_is_damaged_whateve
     own = shared(study)
     own.begin()
     own.ask(0, own.name(JOBS[0]), JOBS[0])
-    own.finish(own.take("earlier"), produced(JOBS[0]))
+    own.write_result(own.take("earlier"), produced(JOBS[0]))
     whole = json.loads((own.done / f"{own.name(JOBS[0])}.json").read_bytes())["content"]
     assert own.result(own.name(JOBS[0]), JOBS[0]).records == produced(JOBS[0]).records
     lanes = whole["records"]
@@ -304,7 +301,7 @@ def test_a_result_of_other_lanes_another_lock_or_another_form_is_damaged_whateve
         {"seconds": "soon"},
     ):
         spooled_as(own, JOBS[0], whole | other)
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedResult):
             own.result(own.name(JOBS[0]), JOBS[0])
 
 
@@ -345,9 +342,7 @@ def test_where_all_workers_refuse_their_reason_is_given_and_nothing_ran(study):
 
 
 def test_workers_that_never_begin_are_waited_for_so_long(study):
-    with pytest.raises(
-        Refusal, match=r"no worker of 2 was heard of .* 8 batches waiting; see: squeue --jobs 12"
-    ):
+    with pytest.raises(Refusal, match=r"no worker of 2 was heard of .* 8 batches waiting; see: squeue --jobs 12"):
         ran(study, Threads(shared(study), silent=(0, 1)), wait=0.1)
 
 
@@ -359,7 +354,7 @@ def test_a_scheduler_that_does_not_answer_ends_nothing_while_workers_beat(study,
 
 def test_a_silent_worker_loses_its_job_to_another(study, alone, monkeypatch):
     """Its machine hangs: what started it still sees it."""
-    monkeypatch.setattr(spooled, "SILENT", 0.1)
+    monkeypatch.setattr(spool_driver, "SILENT_SECONDS", 0.1)
     own = shared(study)
     launcher = Threads(own)
     work = launcher.work
@@ -381,7 +376,7 @@ def test_a_silent_worker_loses_its_job_to_another(study, alone, monkeypatch):
 
 def test_a_full_disk_loses_no_job(study, alone, monkeypatch):
     """Two results find no room; their workers end, and what they leave is no result."""
-    finish, full = Spool.finish, [1, 1]
+    finish, full = Spool.write_result, [1, 1]
 
     def finishing(self, asked, result):
         if full:
@@ -390,17 +385,17 @@ def test_a_full_disk_loses_no_job(study, alone, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         finish(self, asked, result)
 
-    monkeypatch.setattr(Spool, "finish", finishing)
+    monkeypatch.setattr(Spool, "write_result", finishing)
     launcher = Threads(shared(study))
     assert ran(study, launcher) == alone
     assert sum(launcher.started.values()) == 4
 
 
 def test_one_worker_alone_takes_a_job(tmp_path):
-    own = Spool.of(tmp_path, LOCK, "probe")
-    own.begin()
+    own = Spool.for_phase(tmp_path, LOCK, "probe")
+    own.prepare()
     for number, job in enumerate(JOBS):
-        own.ask(number, own.name(job), job)
+        own.enqueue(number, own.job_name(job), job)
     taken, start = [], threading.Barrier(4)
 
     def take(worker):
@@ -434,7 +429,7 @@ class Receiving(Threads):
         self.folder, self.received, self.kept = folder, {}, []
 
     def serve(self, shared, name, execute, reached, says, session):
-        receiver, reached = handing.Receiver(), SimpleNamespace(given={})
+        receiver, reached = problem_handover.Receiver(), SimpleNamespace(given={})
         says["recipient"] = receiver.recipient
 
         def run(job):
@@ -444,7 +439,7 @@ class Receiving(Threads):
                     self.kept.append(path.read_bytes())
             return produced(job)
 
-        worker.serve(shared, name, run, reached, says, session, receiver)
+        worker.serve_jobs(shared, name, run, reached, says, session, receiver)
 
 
 def test_what_only_the_driver_can_open_reaches_its_worker_and_no_disk(study, alone):
@@ -456,26 +451,26 @@ def test_what_only_the_driver_can_open_reaches_its_worker_and_no_disk(study, alo
 
 
 def test_what_was_handed_to_a_worker_opens_for_no_other_and_is_handed_again_where_it_is_cut(tmp_path):
-    own = Spool.of(tmp_path, LOCK, "confirm")
-    own.begin()
-    assert own.place.stat().st_mode & 0o777 == 0o700
-    own.ask(0, own.name(JOBS[0]), JOBS[0], handed=True)
-    asked, mine, others = own.take("me"), handing.Receiver(), handing.Receiver()
-    assert asked.handed
-    assert mine.received(asked.place) is None
-    handing.hand(asked.place, secret(JOBS[0]), mine.recipient)
-    beside = asked.place.with_suffix(".age")
+    own = Spool.for_phase(tmp_path, LOCK, "confirm")
+    own.prepare()
+    assert own.folder.stat().st_mode & 0o777 == 0o700
+    own.enqueue(0, own.job_name(JOBS[0]), JOBS[0], needs_problems=True)
+    asked, mine, others = own.take("me"), problem_handover.Receiver(), problem_handover.Receiver()
+    assert asked.needs_problems
+    assert mine.receive(asked.path) is None
+    problem_handover.hand_over(asked.path, secret(JOBS[0]), mine.recipient)
+    beside = asked.path.with_suffix(".age")
     whole = beside.read_bytes()
-    assert mine.received(asked.place)["p0"]["context"] == SECRET
-    assert others.received(asked.place) is None
+    assert mine.receive(asked.path)["p0"]["context"] == SECRET
+    assert others.receive(asked.path) is None
     assert not beside.exists()
     for cut in (whole[:-1], whole[:40], b""):
         beside.write_bytes(cut)
-        assert mine.received(asked.place) is None
+        assert mine.receive(asked.path) is None
         assert not beside.exists()
     beside.write_bytes(whole)
-    own.finish(asked, produced(JOBS[0]))
-    assert list(own.taken.rglob("*.*")) == []
+    own.write_result(asked, produced(JOBS[0]))
+    assert list(own.taken_jobs.rglob("*.*")) == []
 
 
 def test_a_worker_that_waits_for_its_problems_ends_with_its_driver_and_runs_nothing(study):
@@ -487,7 +482,7 @@ def test_a_worker_that_waits_for_its_problems_ends_with_its_driver_and_runs_noth
 
     def serve():
         try:
-            worker.serve(own, "me", produced, SimpleNamespace(given={}), says, "mine", handing.Receiver())
+            worker.serve_jobs(own, "me", produced, SimpleNamespace(given={}), says, "mine", problem_handover.Receiver())
         except worker.Orphaned:
             ended.append("orphaned")
 
@@ -507,28 +502,28 @@ def test_workers_end_with_their_driver(study, monkeypatch):
     says = {"state": ""}
     own.driver.write_text(json.dumps({"session": "another", "beat": 1}))
     with pytest.raises(worker.Orphaned):
-        worker.serve(own, "me", produced, None, says, "mine")
+        worker.serve_jobs(own, "me", produced, None, says, "mine")
     own.driver.write_text(json.dumps({"session": "mine", "beat": 1}))
-    monkeypatch.setattr(worker, "ALONE", 0.05)
+    monkeypatch.setattr(worker, "ORPHANED_SECONDS", 0.05)
     with pytest.raises(worker.Orphaned):
-        worker.serve(own, "me", produced, None, says, "mine")
+        worker.serve_jobs(own, "me", produced, None, says, "mine")
     own.driver.unlink()
     with pytest.raises(worker.Orphaned):
-        worker.serve(own, "me", produced, None, says, "mine")
+        worker.serve_jobs(own, "me", produced, None, says, "mine")
 
 
 def test_the_display_and_the_status_say_who_runs_and_who_waits(study):
     assert (
-        progress.spread(Spread(("node1 cpu", "node1 cpu", "node2 cpu"), 5, 12, 3))
+        progress.format_pool_status(PoolStatus(("node1 cpu", "node1 cpu", "node2 cpu"), 5, 12, 3))
         == "3 batches run (node1 cpu 2, node2 cpu), 12 wait, 3 are spooled; 5 workers have not begun"
     )
     own = shared(study)
-    assert spool.told(study.folder, LOCK, "confirm") == ""
+    assert spool.describe_status(study.folder, LOCK, "confirm") == ""
     own.begin()
     said = {"running": ["node1"], "pending": 7, "waiting": 12, "ready": 3, "refused": ""}
     said |= {"look": "squeue --jobs 12", "workers": 8, "host": "login", "executor": "slurm"}
     own.driver.write_text(json.dumps(said))
-    assert spool.told(study.folder, LOCK, "confirm") == (
+    assert spool.describe_status(study.folder, LOCK, "confirm") == (
         "slurm, from login: 1 of 8 workers run a batch, 7 have not begun (squeue --jobs 12); "
         "12 batches wait, 3 results are spooled"
     )
@@ -538,8 +533,8 @@ def options(*words):
     import argparse
 
     parser = argparse.ArgumentParser()
-    settings.options(parser)
-    return settings.chosen(parser.parse_args(words))
+    settings.add_options(parser)
+    return settings.parse_settings(parser.parse_args(words))
 
 
 def test_what_is_typed_is_what_is_chosen(tmp_path):
@@ -576,8 +571,8 @@ def test_what_means_nothing_is_refused(words, says):
 
 
 def test_a_device_is_named_as_this_process_names_it():
-    assert device_of("cpu") == {}
-    assert device_of("cuda:2") == {"CUDA_VISIBLE_DEVICES": "2"}
-    assert device_of("cuda:1", "4,GPU-5e") == {"CUDA_VISIBLE_DEVICES": "GPU-5e"}
+    assert device_environment("cpu") == {}
+    assert device_environment("cuda:2") == {"CUDA_VISIBLE_DEVICES": "2"}
+    assert device_environment("cuda:1", "4,GPU-5e") == {"CUDA_VISIBLE_DEVICES": "GPU-5e"}
     with pytest.raises(BadInput, match="CUDA_VISIBLE_DEVICES has '4' alone"):
-        device_of("cuda:1", "4")
+        device_environment("cuda:1", "4")

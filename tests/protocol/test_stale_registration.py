@@ -9,10 +9,10 @@ import pytest
 import studies
 
 from protocol.acts import confirm
-from protocol.evidence.bytes import canonical
-from protocol.evidence.refusals import Tampered
-from protocol.evidence.run import claim, records, seal
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import claim, records, seal
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical
+from protocol.formats.refusals import Tampered
 
 
 def select_another(folder):
@@ -33,9 +33,7 @@ def select_another(folder):
     (folder / "ledger.jsonl").write_bytes(b"".join(lines))
 
 
-def test_a_selection_that_is_replaced_while_weights_are_hashed_is_not_confirmed(
-    tiny_model, tmp_path, monkeypatch
-):
+def test_a_selection_that_is_replaced_while_weights_are_hashed_is_not_confirmed(tiny_model, tmp_path, monkeypatch):
     folder = studies.write(tmp_path / "registrations" / "study", tiny_model, studies.SWEEP)
     for act in ("register", "probe"):
         done = studies.here(act, folder)
@@ -60,18 +58,18 @@ def test_a_shard_that_changes_after_it_was_read_is_not_sealed(tmp_path, monkeypa
     folder.parent.mkdir()
     locked = finished_study.locked(folder)
     finished_study.confirm(folder, stop_after=0)
-    with records.Shard(folder / "records") as shard:
+    with records.ShardWriter(folder / "records") as shard:
         for lane in finished_study.lanes():
             finished_study.record(shard, locked.digest, *lane)
-    contents, path = seal.contents, folder / "records" / "shard-0.jsonl"
+    contents, path = seal.make_content, folder / "records" / "shard-0.jsonl"
 
     def meanwhile(*given):
         *lines, _ = path.read_bytes().splitlines(keepends=True)
         path.write_bytes(b"".join([*lines, b'{"no":"record"}\n']))
         return contents(*given)
 
-    monkeypatch.setattr(seal, "contents", meanwhile)
-    with claim.running(Registration(folder)), pytest.raises(Tampered, match="not a record"):
+    monkeypatch.setattr(seal, "make_content", meanwhile)
+    with claim.exclusive_run(Registration(folder)), pytest.raises(Tampered, match="not a record"):
         seal.write(Registration(folder))
     assert not (folder / seal.NAME).exists()
 

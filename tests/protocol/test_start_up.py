@@ -61,6 +61,4 @@ def test_what_needs_no_model_is_refused_without_torch(said):
 
 
 def test_each_refusal_is_one_line(said):
-    assert {
-        told for told, (status, err) in said.items() if status in (2, 4) and err.count("\n") != 1
-    } == set()
+    assert {told for told, (status, err) in said.items() if status in (2, 4) and err.count("\n") != 1} == set()

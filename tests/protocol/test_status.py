@@ -10,19 +10,19 @@ import pytest
 import studies
 
 from protocol.acts import status
+from protocol.evidence import claim, ledger, seal, verdict
 from protocol.evidence.audit import amendment
-from protocol.evidence.bytes import documents
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import claim, ledger, seal, verdict
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.registration import Registration
+from protocol.formats import documents
+from protocol.formats.refusals import BadInput
+from protocol.lock import lock
 
 
 @pytest.fixture(autouse=True)
 def undrifted(monkeypatch):
     """A toy has no weights and no environment to compare."""
     monkeypatch.setattr(status.closure, "environment", dict)
-    monkeypatch.setattr(status.drift, "drifted", lambda locked, home, environment: [])
+    monkeypatch.setattr(status.drift, "list_drift", lambda locked, home, environment: [])
 
 
 @pytest.fixture
@@ -51,11 +51,15 @@ def amended(old, name, seeds):
     new.mkdir()
     (new / "protocol.toml").write_bytes(toy.PROTOCOL)
     lock.write(
-        new, {**content, "amends": amendment.describe(Registration.of(old, held), "a typing error", content)}
+        new,
+        {
+            **content,
+            "amends": amendment.describe_amendment(Registration.with_lock(old, held), "a typing error", content),
+        },
     )
     made = lock.read(new)
     ledger.append(new, "register", {"lock": made.digest})
-    amendment.close(Registration(old), made)
+    amendment.close_ledger(Registration(old), made)
     return new
 
 
@@ -85,7 +89,7 @@ def cut(folder, lines):
 
 def test_a_locked_study_is_confirmed_next(shelf):
     folder = registered(shelf)
-    found, head = one(folder), ledger.head(folder)
+    found, head = one(folder), ledger.read_head(folder)
     assert found["state"] == "locked"
     assert (found["lock"], found["ledger"]) == (lock.read(folder).digest, head)
     assert found["next"] == f"kv-prereg confirm {folder}"
@@ -215,7 +219,7 @@ def test_an_amended_study_leads_to_its_amendment(shelf):
 def test_a_study_that_drifted_says_so_before_it_is_run(shelf, monkeypatch):
     folder = registered(shelf)
     lines = ["sources/analysis/judge.py: changed", "environment/python: changed"]
-    monkeypatch.setattr(status.drift, "drifted", lambda locked, home, environment: lines)
+    monkeypatch.setattr(status.drift, "list_drift", lambda locked, home, environment: lines)
     assert "locked, drifted: sources/analysis/judge.py: changed (and 1 more); " in said(folder)
     assert f"next: bring back what was locked; or: kv-prereg amend {folder} <new" in said(folder)
     assert one(folder)["drifted"] == lines
@@ -309,7 +313,7 @@ def test_a_lock_that_lacks_a_part_is_invalid(shelf):
 
 def test_a_lock_that_lacks_what_only_its_reader_knows_is_invalid(shelf, monkeypatch):
     monkeypatch.setattr(
-        status.drift, "drifted", lambda study, home, environment: study.lock.content["environment"]["torch"]
+        status.drift, "list_drift", lambda study, home, environment: study.lock.content["environment"]["torch"]
     )
     assert one(registered(shelf), exits=3)["why"] == "lock.json: is not a whole lock: KeyError('torch')"
 
@@ -356,4 +360,4 @@ def test_where_there_is_no_registration_the_answer_is_one_line(tmp_path):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert "no protocol.toml here" in done.stderr
     with pytest.raises(BadInput):
-        status.index(tmp_path)
+        status.read_index(tmp_path)

@@ -8,13 +8,13 @@ import studies
 import torch
 
 import policies
-from policies import Norms, Policy, Scores, catalogue, of_all_layers
-from policies.policy import Event, whole
+from policies import Norms, Policy, Scores, catalogue, read_signal
+from policies.policy import Eviction, keep_all
 from protocol import grading
-from protocol.engine import forking
-from protocol.evidence.refusals import BadInput
+from protocol.engine import prefill_fan_out
+from protocol.formats.refusals import BadInput
 from protocol.grading import Grade
-from protocol.plan import reading
+from protocol.plan import toml_reader
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Small:
     needs = frozenset({Norms()})
 
     def score(self, view):
-        return Scores(-torch.stack([norms.value for norms in of_all_layers(view, Norms())]))
+        return Scores(-torch.stack([norms.value for norms in read_signal(view, Norms())]))
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Undeclared:
 
 
 class Hoarding(Policy):
-    def event(self, view, budget):
-        return Event(whole(view), None)
+    def evict(self, view, budget):
+        return Eviction(keep_all(view), None)
 
 
 class Broken:
@@ -83,7 +83,7 @@ REFUSED = {
 
 @pytest.fixture(autouse=True)
 def points(monkeypatch):
-    monkeypatch.setattr(catalogue, "installed", lambda path: POINTS)
+    monkeypatch.setattr(catalogue, "installed_policies", lambda path: POINTS)
 
 
 def test_a_policy_of_frozen_parts_is_taken():
@@ -91,21 +91,17 @@ def test_a_policy_of_frozen_parts_is_taken():
 
 
 def test_every_part_of_our_own_policies_can_be_locked():
-    assert not [path for policy in catalogue.CATALOGUE.values() for path in catalogue.unlocked(policy)]
+    assert not [path for policy in catalogue.CATALOGUE.values() for path in catalogue.mutable_settings(policy)]
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_policy_that_no_lock_could_hold_is_refused_in_one_line_with_its_arm(name):
     text = studies.PROTOCOL.format(model="/nowhere").replace('policy = "random"', f'policy = "{name}"')
-    with pytest.raises(
-        BadInput, match=rf"^[^\n]*arms.random.policy: entry point {name} [^\n]*{REFUSED[name]}"
-    ):
-        reading.parse(text.encode(), "protocol.toml")
+    with pytest.raises(BadInput, match=rf"^[^\n]*arms.random.policy: entry point {name} [^\n]*{REFUSED[name]}"):
+        toml_reader.parse(text.encode(), "protocol.toml")
 
 
-def test_a_policy_that_fails_everywhere_is_refused_at_registration_and_nothing_is_written(
-    tmp_path, tiny_model
-):
+def test_a_policy_that_fails_everywhere_is_refused_at_registration_and_nothing_is_written(tmp_path, tiny_model):
     changes = {**studies.ONE_TASK, 'policy = "random"': 'policy = "raising"'}
     folder = studies.write(tmp_path / "study", tiny_model, changes)
     before = studies.snapshot(folder)
@@ -125,7 +121,7 @@ def test_whatever_a_policy_raises_fails_its_lane_but_for_what_the_machine_lacks(
         raise raised
 
     with pytest.raises(becomes):
-        forking.compressed(SimpleNamespace(event=event), None, 1)
+        prefill_fan_out.run_policy(SimpleNamespace(event=event), None, 1)
 
 
 def graded(said):
@@ -134,7 +130,7 @@ def graded(said):
             raise said
         return said
 
-    return grading.best(grade, ("a", "b"), "text")
+    return grading.best_grade(grade, ("a", "b"), "text")
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import pytest
 import studies
 
 import splits
-from analysis.studies import study_files as table
-from protocol.evidence.bytes import documents
-from protocol.evidence.refusals import BadInput, Drifted, Tampered
-from protocol.evidence.run import ledger, records
-from protocol.models import stored
-from protocol.plan import reading
+from analysis.judgement import study_files as table
+from protocol.evidence import ledger, records
+from protocol.formats import documents
+from protocol.formats.refusals import BadInput, Drifted, Tampered
+from protocol.models import checksums
+from protocol.plan import toml_reader
 from splits import make
 
 REFUSALS = (BadInput, Drifted, Tampered, splits.SplitError, table.RecordError)
@@ -73,12 +73,12 @@ def side_file(folder, data):
     (folder / "trajectories").mkdir()
     name = hashlib.sha256(data).hexdigest()
     (folder / "trajectories" / f"{name}.json.gz").write_bytes(gzip.compress(data, mtime=0))
-    records.trajectories(folder, [{"body": {"trajectory": f"{name}#0"}}])
+    records.hash_trajectories(folder, [{"body": {"trajectory": f"{name}#0"}}])
 
 
 def lock_of_the_analysis(folder, data):
     (folder / "lock.json").write_bytes(data + b"\n")
-    table.document(folder / "lock.json")
+    table.read_document(folder / "lock.json")
 
 
 def manifest(folder, data):
@@ -172,8 +172,8 @@ def test_a_line_of_a_data_file_with_two_readings_is_refused_by_its_number(tmp_pa
 
 
 def test_an_id_in_another_spelling_and_a_source_that_is_no_digest_are_refused(tmp_path):
-    assert "'e\u0301' is not NFC" in refused(make.write, "tiny", ["e\u0301"], "0" * 64, tmp_path)
-    assert "'newest' is not a SHA-256" in refused(make.write, "tiny", ["a"], "newest", tmp_path)
+    assert "'e\u0301' is not NFC" in refused(make.write_split, "tiny", ["e\u0301"], "0" * 64, tmp_path)
+    assert "'newest' is not a SHA-256" in refused(make.write_split, "tiny", ["a"], "newest", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -186,7 +186,7 @@ def test_the_command_that_freezes_a_split_refuses_in_one_line(tmp_path, capsys):
             error = capsys.readouterr().err
             assert error.startswith("SplitError: ")
             assert error.count("\n") == 1
-    assert not (splits.manifest.HERE / "never-written.json").exists()
+    assert not (splits.manifest.FOLDER / "never-written.json").exists()
 
 
 SUM = "0" * 64
@@ -206,7 +206,7 @@ SUM = "0" * 64
 def test_digests_of_weights_in_another_form_are_refused_by_line(tmp_path, listing):
     (tmp_path / "config.json").write_bytes(b"{}")
     (tmp_path / "SHA256SUMS").write_bytes(listing)
-    assert "SHA256SUMS" in refused(stored.verify, tmp_path, "mine", "fetch it again")
+    assert "SHA256SUMS" in refused(checksums.verify, tmp_path, "mine", "fetch it again")
 
 
 PROTOCOL = studies.PROTOCOL.format(model="/weights")
@@ -269,7 +269,7 @@ WRONG = {
 def test_a_protocol_with_a_mistake_is_refused_with_its_place(defect):
     old, new, named = WRONG[defect]
     assert PROTOCOL.count(old) == 1
-    text = refused(reading.parse, PROTOCOL.replace(old, new).encode(), "protocol.toml")
+    text = refused(toml_reader.parse, PROTOCOL.replace(old, new).encode(), "protocol.toml")
     assert text.startswith("protocol.toml: ")
     assert named in text
 
@@ -286,11 +286,11 @@ def test_a_protocol_with_a_mistake_is_refused_with_its_place(defect):
     ],
 )
 def test_bytes_that_are_no_protocol_are_refused_by_name(data, named):
-    text = refused(reading.parse, data, "protocol.toml")
+    text = refused(toml_reader.parse, data, "protocol.toml")
     assert text.startswith("protocol.toml: ")
     assert named in text
 
 
 def test_the_protocol_that_all_these_mistakes_are_made_in_is_right():
-    assert reading.parse(PROTOCOL.encode(), "protocol.toml").title == "A study for the test suite"
-    assert reading.parse(PROTOCOL.replace("\n", "\r\n").encode(), "protocol.toml").seeds == (0,)
+    assert toml_reader.parse(PROTOCOL.encode(), "protocol.toml").title == "A study for the test suite"
+    assert toml_reader.parse(PROTOCOL.replace("\n", "\r\n").encode(), "protocol.toml").seeds == (0,)

@@ -8,9 +8,9 @@ import shutil
 import pytest
 import studies
 
-from protocol.evidence.audit import auditing
-from protocol.evidence.run import ledger, records, selection
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import ledger, records, selection
+from protocol.evidence.audit import auditor
+from protocol.evidence.registration import Registration
 
 
 @pytest.fixture
@@ -124,17 +124,17 @@ def test_a_probe_says_how_many_records_it_found(locked, tmp_path):
 
 def rewrite(folder, change):
     """Every record of the probe changed, all digests of the shard made to fit again."""
-    found = records.read(folder / "probe")
+    found = records.read_records(folder / "probe")
     (folder / "probe" / "shard-0.jsonl").unlink()
     for record in found:
         change(record)
-    with records.Shard(folder / "probe") as shard:
+    with records.ShardWriter(folder / "probe") as shard:
         shard.append([(record["body"], record["costs"]) for record in found])
 
 
 def statuses(folder):
     """The findings of the evidence by itself, by item."""
-    return {each.item: each for each in auditing.audit(Registration(folder))}
+    return {each.item: each for each in auditor.audit(Registration(folder))}
 
 
 def test_records_of_a_probe_after_the_selection_are_found(probed, tmp_path):
@@ -211,9 +211,7 @@ def test_what_was_confirmed_is_the_winners_policy(confirmed, tiny_model, tmp_pat
 
     def found(folder, arm):
         bodies = [line["body"] for line in lines(folder / "records" / "shard-0.jsonl")]
-        return {
-            body["problem"]: (body["text"], body["cache"]) for body in bodies if body["cell"]["arm"] == arm
-        }
+        return {body["problem"]: (body["text"], body["cache"]) for body in bodies if body["cell"]["arm"] == arm}
 
     assert found(confirmed, "chosen") == found(plain, "crystal")
     assert found(confirmed, "chosen") != found(plain, "random")
@@ -290,10 +288,7 @@ def test_killed_and_resumed_probe_and_confirm_change_nothing(locked, probed, con
         assert studies.here(name, folder).returncode in (0, 10, 11)
     once, again = (studies.content(each / "selection.json") for each in (probed, folder))
     assert (once["probe"], once["selected"]) == (again["probe"], again["selected"])
-    assert (
-        studies.content(folder / "seal.json")["outcome"]
-        == studies.content(confirmed / "seal.json")["outcome"]
-    )
+    assert studies.content(folder / "seal.json")["outcome"] == studies.content(confirmed / "seal.json")["outcome"]
     judged, before = (studies.content(each / "verdict.json")["judged"] for each in (folder, confirmed))
     assert judged.pop("selected")["arm"] == before["selected"]["arm"]
     assert judged == {name: value for name, value in before.items() if name != "selected"}
@@ -333,6 +328,4 @@ def test_a_replication_takes_its_parents_selection_and_does_not_probe(confirmed,
     assert statuses(child)["selection"].status == "held"
     edited = (child / "selection.json").read_text().replace('"winner":"h2o"', '"winner":"random"')
     (child / "selection.json").write_text(edited)
-    assert (
-        "failed       selection: selection.json: is not the parent's" in studies.here("audit", child).stdout
-    )
+    assert "failed       selection: selection.json: is not the parent's" in studies.here("audit", child).stdout

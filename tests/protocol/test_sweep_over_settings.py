@@ -12,8 +12,7 @@ GRID = '\n[sweep.grid.near]\n"protect.recent" = [16, 32]\n"scoring.window" = [8,
 STUDY = studies.SWEEP | {
     'crystal = { policy = "crystal-token-level" }': 'near = { policy = "snapkv" }',
     'random = { policy = "random" }\n': "",
-    'missing = "inconclusive"': studies.SWEEP['missing = "inconclusive"'].replace('"h2o", "random"', '"near"')
-    + GRID,
+    'missing = "inconclusive"': studies.SWEEP['missing = "inconclusive"'].replace('"h2o", "random"', '"near"') + GRID,
 }
 MADE = [f"near+recent-{recent}+window-{window}" for recent in (16, 32) for window in (8, 16)]
 

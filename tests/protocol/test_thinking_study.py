@@ -5,11 +5,11 @@ judged and audited.
 import pytest
 import studies
 
-from protocol.evidence.run import records
-from protocol.locked.planned import Planned
-from protocol.plan import grid, reading
-from protocol.running import same_lane
-from protocol.running.executors import Job, local
+from protocol.evidence import records
+from protocol.plan import grid, toml_reader
+from protocol.run import lane_comparison
+from protocol.run.executors import Job, local
+from protocol.workspace.planned_study import PlannedStudy
 from splits import load
 
 RULE = 'preserve = { prompt = true, recent = "min(16, K/50)" }'
@@ -40,7 +40,7 @@ def confirmed(tmp_path_factory, thinking_model):
 
 
 def bodies(folder):
-    return [record["body"] for record in records.read(folder / "records")]
+    return [record["body"] for record in records.read_records(folder / "records")]
 
 
 def test_events_fire_while_it_thinks_alone(confirmed):
@@ -60,7 +60,7 @@ def test_events_fire_while_it_thinks_alone(confirmed):
 @pytest.mark.parametrize("changes", [CHANGES, studies.ONE_TASK], ids=["as registered", "as without it"])
 def test_the_engine_is_asked_for_what_is_registered(thinking_model, tmp_path, monkeypatch, changes):
     folder = studies.write(tmp_path / "study", thinking_model, changes)
-    protocol = reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+    protocol = toml_reader.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
     asked = {}
 
     class Asked(Exception): ...
@@ -73,7 +73,7 @@ def test_the_engine_is_asked_for_what_is_registered(thinking_model, tmp_path, mo
     cells = tuple(grid.cells(protocol))
     job = Job(protocol.models[0], "needle-256", tuple(load("needle-256").dev[:1]), cells)
     with pytest.raises(Asked):
-        local.executor(Planned(protocol, tmp_path), {})(job)
+        local.make_executor(PlannedStudy(protocol, tmp_path), {})(job)
     if changes is CHANGES:
         assert asked["top_p"] == 0.9
         assert len(asked["marks"]) > 20
@@ -104,5 +104,5 @@ def test_a_mark_that_was_said_elsewhere_is_found(confirmed):
     """By a replay, where every digest of the folder fits again."""
     body = next(body for body in bodies(confirmed) if body["thought"])
     other = body | {"thought": body["thought"] + 1}
-    assert same_lane.difference(other, body, allocated=True).field == "thought"
-    assert same_lane.difference(body, body, allocated=True) is None
+    assert lane_comparison.find_difference(other, body, compare_bytes=True).field == "thought"
+    assert lane_comparison.find_difference(body, body, compare_bytes=True) is None

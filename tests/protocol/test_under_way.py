@@ -7,10 +7,10 @@ import finished_study as toy
 import pytest
 
 from protocol.acts import status
-from protocol.evidence.run import claim
-from protocol.evidence.run.registration import Registration
-from protocol.running import under_way
-from protocol.running.under_way import UnderWay
+from protocol.evidence import claim
+from protocol.evidence.registration import Registration
+from protocol.run import run_status
+from protocol.run.run_status import RunStatus
 
 
 @pytest.fixture
@@ -24,45 +24,45 @@ def claimed(tmp_path):
 
 
 def test_what_no_process_holds_is_run_by_nobody(claimed):
-    found = under_way.under_way(claimed)
-    assert (found.phase, found.pid, found.found, found.recorded) == ("confirm", None, 0, 2)
-    assert found.left is None
+    found = run_status.read_run_status(claimed)
+    assert (found.phase, found.pid, found.recorded_before, found.recorded) == ("confirm", None, 0, 2)
+    assert found.seconds_left is None
 
 
-@pytest.mark.skipif(not under_way.LOCKS.exists(), reason="Linux lists who holds a file")
+@pytest.mark.skipif(not run_status.PROC_LOCKS.exists(), reason="Linux lists who holds a file")
 def test_the_process_that_holds_it_is_named_and_is_not_disturbed(claimed):
-    with claim.running(claimed):
-        assert under_way.under_way(claimed.anew()).pid == os.getpid()
-    with claim.running(claimed):  # still to be had
+    with claim.exclusive_run(claimed):
+        assert run_status.read_run_status(claimed.reopen()).pid == os.getpid()
+    with claim.exclusive_run(claimed):  # still to be had
         pass
-    assert under_way.under_way(claimed.anew()).pid is None
+    assert run_status.read_run_status(claimed.reopen()).pid is None
 
 
 def test_a_study_that_is_sealed_or_was_not_begun_is_not_under_way(tmp_path):
     toy.locked(tmp_path / "study")
-    assert under_way.under_way(Registration(tmp_path / "study")) is None
+    assert run_status.read_run_status(Registration(tmp_path / "study")) is None
     toy.confirm(tmp_path / "study")
-    assert under_way.under_way(Registration(tmp_path / "study")) is None
+    assert run_status.read_run_status(Registration(tmp_path / "study")) is None
 
 
-SEEN = UnderWay("confirm", began=1000.0, last=1060.0, found=20, recorded=50, lanes=110, pid=7)
+SEEN = RunStatus("confirm", started_at=1000.0, last_record_at=1060.0, recorded_before=20, recorded=50, lanes=110, pid=7)
 
 
 def test_the_time_left_is_from_the_speed_since_the_attempt_began(monkeypatch):
     """30 lanes took 60 s, 60 are missing, and the last record is 10 s old."""
-    monkeypatch.setattr(under_way.time, "time", lambda: 1070.0)
-    assert SEEN.left == pytest.approx(60 * 2 - 10)
-    assert SEEN._replace(recorded=20).left is None
-    assert SEEN._replace(lanes=None).left is None
-    assert SEEN._replace(pid=None).left is None
+    monkeypatch.setattr(run_status.time, "time", lambda: 1070.0)
+    assert SEEN.seconds_left == pytest.approx(60 * 2 - 10)
+    assert SEEN._replace(recorded=20).seconds_left is None
+    assert SEEN._replace(lanes=None).seconds_left is None
+    assert SEEN._replace(pid=None).seconds_left is None
 
 
 def test_it_is_said_in_a_line(monkeypatch):
-    monkeypatch.setattr(under_way.time, "time", lambda: 1070.0)
+    monkeypatch.setattr(run_status.time, "time", lambda: 1070.0)
     began = datetime.fromtimestamp(1000.0).astimezone().isoformat(" ", "minutes")
-    assert status.running(SEEN) == (
+    assert status.format_running(SEEN) == (
         f"confirm runs since {began} as process 7: 50 of 110 lanes recorded, 30 a minute, about 2 min left"
     )
-    assert status.running(SEEN._replace(pid=None)) == (
+    assert status.format_running(SEEN._replace(pid=None)) == (
         f"confirm began {began} and no process here runs it now: 50 of 110 lanes recorded"
     )

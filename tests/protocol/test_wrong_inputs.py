@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import studies
 
-from protocol.evidence import mistakes
+from protocol.formats import suggestions
 
 TABLE = tomllib.loads((Path(__file__).parent / "wrong_inputs.toml").read_text("utf-8"))
 BASE, PROTOCOLS, COMMANDS = TABLE["base"], TABLE["protocol"], TABLE["command"]
@@ -129,4 +129,4 @@ def test_the_table_has_a_hundred_mistakes_and_no_traces_of_the_code():
     ],
 )
 def test_names_that_may_be_meant(name, names, meant):
-    assert mistakes.near(name, names) == meant
+    assert suggestions.nearest_names(name, names) == meant

@@ -14,15 +14,15 @@ from types import SimpleNamespace
 
 import finished_study as toy
 
-from protocol.evidence.bytes import canonical
-from protocol.evidence.lock import lock
-from protocol.evidence.run import claim, records, seal
-from protocol.evidence.run.held_out import HeldOut
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import claim, records, seal
+from protocol.evidence.held_out_guard import HeldOutGuard
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical
+from protocol.lock import lock
 from protocol.plan.grid import Cell
-from protocol.running.executors import Job, Produced, on_ray, on_slurm, spool, spooled, worker
-from protocol.running.executors.settings import Settings
-from protocol.running.executors.spool import Spool
+from protocol.run.executors import Job, JobResult, ray_launcher, slurm_launcher, spool, spool_driver, worker
+from protocol.run.executors.settings import Settings
+from protocol.run.executors.spool import Spool
 
 PROBLEMS = [f"p{number}" for number in range(2, 182)]
 CELLS = tuple(Cell("tiny", "toy", "full" if arm == "full" else "0.5", arm, 0) for arm in toy.ARMS)
@@ -38,10 +38,10 @@ def produced(job):
     found = {}
     for problem in job.problems:
         for place, cell in enumerate(job.cells):
-            body = toy.body("", cell.arm, problem, trajectory=records.cite(name, place))
+            body = toy.body("", cell.arm, problem, trajectory=records.make_citation(name, place))
             del body["registration"], body["phase"]
             found[cell, problem] = (body, {"prefill_seconds": "0.1", "decode_seconds": "0.2"})
-    return Produced(found, sides, 0.25)
+    return JobResult(found, sides, 0.25)
 
 
 def slowly(job):
@@ -52,17 +52,17 @@ def slowly(job):
 def launcher(kind, place):
     cluster = kind.removeprefix("submitit-")
     if kind == "ray":
-        return on_ray.OnRay(Settings("ray"), WORKERS, 1, 0)
-    return on_slurm.OnSlurm(place, Settings("slurm", slurm=(("cluster", cluster),)), 1, 0)
+        return ray_launcher.RayLauncher(Settings("ray"), WORKERS, 1, 0)
+    return slurm_launcher.SlurmLauncher(place, Settings("slurm", slurm=(("cluster", cluster),)), 1, 0)
 
 
 def drive(folder, kind):
     """As `confirm` does, with workers of this file."""
-    from protocol.running import runner  # with torch
+    from protocol.run import runner  # with torch
 
     held = lock.read(folder)
     study = SimpleNamespace(folder=folder, lock=held, planned=SimpleNamespace(home=folder))
-    own = spooled.worker_command
+    own = spool_driver.worker_command
 
     def command(*given):
         words = own(*given)
@@ -70,24 +70,24 @@ def drive(folder, kind):
         paths = os.pathsep.join([str(Path(toy.__file__).parent), os.environ["PYTHONPATH"]])
         return ["env", f"PYTHONPATH={paths}", words[at - 2], __file__, "work", *words[at + 2 :]]
 
-    spooled.worker_command = command
+    spool_driver.worker_command = command
     if kind == "local":
         opened = pooled()
     else:
         settings = Settings("ray" if kind == "ray" else "slurm")
-        place = Spool.of(folder, held.digest, "confirm").place
+        place = Spool.for_phase(folder, held.digest, "confirm").folder
         count = 1 if kind == "submitit-debug" else WORKERS
 
         def opened():
             starting = launcher(kind, place)
             silent = (lambda job: {}, lambda told: None)
-            return spooled.driven(study, settings, count, starting, "confirm", 120, *silent)
+            return spool_driver.drive_workers(study, settings, count, starting, "confirm", 120, *silent)
 
-    with claim.running(Registration(folder)):
-        attempt = claim.take(Registration.of(folder, held))
-        HeldOut(held, folder).ids("toy", "confirm")
+    with claim.exclusive_run(Registration(folder)):
+        attempt = claim.take(Registration.with_lock(folder, held))
+        HeldOutGuard(held, folder).ids("toy", "confirm")
         with opened() as execute:
-            runner.record(
+            runner.record_units(
                 folder,
                 [runner.Unit(*job) for job in JOBS],
                 execute,
@@ -96,36 +96,36 @@ def drive(folder, kind):
                 attempt=attempt,
                 report=lambda event: None,
             )
-        print("sealed", seal.write(Registration.of(folder, held)))
+        print("sealed", seal.write(Registration.with_lock(folder, held)))
 
 
 def pooled():
     """Processes of one machine, as `pool` starts them; what runs a job in them is of this file."""
-    from protocol.running.executors import pool
+    from protocol.run.executors import process_pool
 
-    pool.serve = piped
+    process_pool.serve_jobs = piped
     planned = SimpleNamespace(protocol=SimpleNamespace(generation=SimpleNamespace(workers=WORKERS)))
-    return lambda: pool.opened(planned, {})
+    return lambda: process_pool.open_executor(planned, {})
 
 
 def piped(jobs, planned, lanes, problems, device="", study=None):
-    from protocol.running.executors import pool
+    from protocol.run.executors import process_pool
 
-    pool.executor = lambda *given: slowly
-    pool._where = lambda planned, device: {"executor": "local"}
-    pool.serve(jobs, planned, lanes, problems)
+    process_pool.make_executor = lambda *given: slowly
+    process_pool._machine_fields = lambda planned, device: {"executor": "local"}
+    process_pool.serve_jobs(jobs, planned, lanes, problems)
 
 
 def work(words):
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
     given = dict(zip(words[1::2], words[2::2], strict=False))
-    own = Spool.of(Path(words[0]), given["--lock"], given["--phase"])
+    own = Spool.for_phase(Path(words[0]), given["--lock"], given["--phase"])
     slot, host = int(given["--slot"]), socket.gethostname()
     name = f"{slot}-{host}-{os.getpid()}"
     says = {"host": host, "slot": slot, "session": given["--session"], "state": "", "device": "cpu"}
-    with worker._ended_with_parent(), spool.beating(own.workers / f"{name}.json", lambda: dict(says)):
+    with worker._terminate_with_parent(), spool.keep_heartbeat(own.workers / f"{name}.json", lambda: dict(says)):
         try:
-            worker.serve(own, name, slowly, None, says, given["--session"])
+            worker.serve_jobs(own, name, slowly, None, says, given["--session"])
         except worker.Orphaned:
             return
 

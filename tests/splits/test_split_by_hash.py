@@ -23,7 +23,7 @@ def test_a_bucket_is_the_md5_of_the_id_modulo_five(unique_id, md5, expected):
     remainder = 0
     for digit in md5:  # long division, digit by digit
         remainder = (16 * remainder + int(digit, 16)) % 5
-    assert splits.bucket(unique_id) == remainder == expected
+    assert splits.assign_bucket(unique_id) == remainder == expected
 
 
 def test_development_and_confirmation_divide_the_buckets():
@@ -46,7 +46,7 @@ def frozen(tmp_path):
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps(line) + "\n" for line in LINES))
     source = hashlib.sha256(data.read_bytes()).hexdigest()
-    return make.write("tiny", make.read_ids(data), source, tmp_path)
+    return make.write_split("tiny", make.read_ids(data), source, tmp_path)
 
 
 def test_a_manifest_holds_ids_counts_and_digests_and_no_problem(frozen):
@@ -109,9 +109,7 @@ def test_a_bucket_that_the_id_does_not_have_is_refused_although_the_digest_was_r
         splits.load("tiny", frozen.parent)
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"[]", b"{}", b'{"ids":[],"source":""}', b'{"ids":[3],"source":""}', b"\xff"]
-)
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"ids":[],"source":""}', b'{"ids":[3],"source":""}', b"\xff"])
 def test_a_file_that_is_no_manifest_is_refused_by_name(frozen, data):
     frozen.write_bytes(data)
     with pytest.raises(splits.SplitError, match=r"tiny\.json: not a split manifest"):
@@ -134,7 +132,7 @@ def test_an_unknown_split_is_answered_with_those_that_there_are():
 def test_a_frozen_split_is_never_replaced(frozen):
     before = frozen.read_bytes()
     with pytest.raises(splits.SplitError, match="exists and is frozen"):
-        make.write("tiny", ["other"], "0" * 64, frozen.parent)
+        make.write_split("tiny", ["other"], "0" * 64, frozen.parent)
     assert frozen.read_bytes() == before
 
 
@@ -144,7 +142,7 @@ def test_a_frozen_split_is_never_replaced(frozen):
 )
 def test_ids_that_cannot_name_problems_are_refused_and_nothing_is_written(tmp_path, ids, why):
     with pytest.raises(splits.SplitError, match=why):
-        make.write("bad", ids, "0" * 64, tmp_path)
+        make.write_split("bad", ids, "0" * 64, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

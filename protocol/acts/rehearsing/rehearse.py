@@ -19,32 +19,33 @@ from typing import Any, NamedTuple
 
 import torch
 
-from analysis.output.phases import At, Tell, phase
-from protocol.acts.locking import fitting, frozen, measured_use, rule_checks, same_kept, sized
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import records
-from protocol.locked.planned import Planned
+from protocol.evidence import records
+from protocol.formats.progress_display import Progress, ReportProgress, phase
+from protocol.formats.refusals import BadInput
+from protocol.lock import frozen_problems
 from protocol.plan import full_use, grid
 from protocol.plan.design import Design
-from protocol.running import estimate, progress, runner
-from protocol.running.estimate import Batch
-from protocol.running.executors import Execute, Job, Produced, Told
-from protocol.running.executors.local import executor, held
+from protocol.preflight import feasibility, full_cache_use, rule_checks, same_slots, slot_sizes
+from protocol.run import progress, runner, time_estimate
+from protocol.run.executors import Execute, Job, JobResult, JobUpdate
+from protocol.run.executors.local import cache_models, make_executor
+from protocol.run.time_estimate import Batch
+from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["Rehearsal", "acted", "rehearse"]
+__all__ = ["Rehearsal", "fit_to_machine", "rehearse"]
 
-REGISTRATION = "0" * 64  # the records cite it in place of a lock
-STEPS = 32  # new tokens of the first batch that is only timed
-SECONDS = 60.0  # limit of its decoding, for each model and task
+PLACEHOLDER_LOCK = "0" * 64  # the records cite it in place of a lock
+INITIAL_STEPS = 32  # new tokens of the first batch that is only timed
+MAX_DECODE_SECONDS = 60.0  # limit of its decoding, for each model and task
 
 
-class Ahead(NamedTuple):
+class ExpectedTime(NamedTuple):
     """Seconds that a phase will take: with answers as long as those rehearsed, and with answers at their
     longest.
     """
 
     seconds: float
-    most: float
+    max_seconds: float
 
 
 class Rehearsal(NamedTuple):
@@ -58,8 +59,8 @@ class Rehearsal(NamedTuple):
     """
 
     bodies: dict[str, list[dict[str, Any]]]
-    whole: dict[str, int]
-    ahead: dict[str, Ahead]
+    registered_lanes: dict[str, int]
+    expected_time: dict[str, ExpectedTime]
     seconds: float
     peak_bytes: int
     same_kept: dict[str, Any]
@@ -68,7 +69,7 @@ class Rehearsal(NamedTuple):
     trace: dict[str, Any] | None = None
 
 
-def acted(protocol: Design, tokens: int | None) -> Design:
+def fit_to_machine(protocol: Design, tokens: int | None) -> Design:
     """Return the protocol as this machine can rehearse it: at most `tokens` new tokens, on the CPU in float32
     if the registered device is not available, with no more threads than cores.
     """
@@ -77,116 +78,131 @@ def acted(protocol: Design, tokens: int | None) -> Design:
         generation = generation._replace(device="cpu", dtype="float32")
     generation = generation._replace(threads=min(generation.threads, os.cpu_count() or 1))
     tasks = tuple(
-        task._replace(max_new_tokens=min(task.max_new_tokens, tokens or task.max_new_tokens))
-        for task in protocol.tasks
+        task._replace(max_new_tokens=min(task.max_new_tokens, tokens or task.max_new_tokens)) for task in protocol.tasks
     )
     return replace(protocol, generation=generation, tasks=tasks)
 
 
-def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder: Path) -> Rehearsal:
+def rehearse(planned: PlannedStudy, models: Mapping[str, str], problems: int, folder: Path) -> Rehearsal:
     """Run every cell of probe and confirm on the first `problems` development problems of each task, recorded
     below `folder` in the form of the study's records. models: the stand-in for each registered model.
 
     Raises BadInput for what registering would refuse before it reads the registered models' own files.
     """
     protocol = planned.protocol
-    playing = planned._replace(protocol=played(protocol, models))
-    items = frozen.items(playing)
-    seen = rule_checks.detectable(protocol, items)
-    playing = sized.sized(playing)
-    if (widths := playing.widths) is not None:
-        planned = planned._replace(widths={model: widths[other] for model, other in models.items()})
-    lengths, _ = fitting.checked(playing, items)
-    lanes = {model: fitting.lanes(playing, model, lengths) for model in models.values()}
+    stand_in_plan = planned._replace(protocol=with_stand_ins(protocol, models))
+    items = frozen_problems.freeze_items(stand_in_plan)
+    effects = rule_checks.detectable_effects(protocol, items)
+    stand_in_plan = slot_sizes.with_widths(stand_in_plan)
+    if (widths := stand_in_plan.widths) is not None:
+        planned = planned._replace(widths={model: widths[stand_in] for model, stand_in in models.items()})
+    lengths, _ = feasibility.check_feasibility(stand_in_plan, items)
+    lanes = {model: feasibility.choose_lane_count(stand_in_plan, model, lengths) for model in models.values()}
     split = {name: item["dev"][:problems] for name, item in items.items()}
-    used: dict[str, Any] = {}
-    if measured_use.shares(protocol):
-        found = measured_use.measured(playing, split)
-        used = {model: found[other] for model, other in models.items()}
-        planned = planned._replace(full_use=full_use.means(used))
-        playing = playing._replace(full_use=full_use.means(found))
+    full_use_field: dict[str, Any] = {}
+    if full_cache_use.share_budgets(protocol):
+        stand_in_use = full_cache_use.measure_full_cache(stand_in_plan, split)
+        full_use_field = {model: stand_in_use[stand_in] for model, stand_in in models.items()}
+        planned = planned._replace(full_use=full_use.read_means(full_use_field))
+        stand_in_plan = stand_in_plan._replace(full_use=full_use.read_means(stand_in_use))
     started = time.monotonic()
-    took = {name: Took(models) for name in phases(protocol)}
-    bodies, whole = {}, {}
-    for name, acting in phases(protocol).items():
-        cells = grid.cells(acting)
-        work = runner.units(cells, split, acting.generation.problems_per_batch)
-        total = sum(len(unit.problems) for unit in work)
-        with phase(f"rehearsing {name}") as tell:
-            say = progress.reporter(total, runner.lanes(cells, split), partial(_tell, tell))
-            execute = executor(planned._replace(protocol=acting), lanes, report=say)
-            runner.record(
+    timings = {name: Timings(models) for name in phase_designs(protocol)}
+    bodies, registered_lanes = {}, {}
+    for name, design in phase_designs(protocol).items():
+        cells = grid.cells(design)
+        units = runner.split_into_units(cells, split, design.generation.problems_per_batch)
+        total = sum(len(unit.problems) for unit in units)
+        with phase(f"rehearsing {name}") as update:
+            report = progress.make_reporter(total, runner.count_lanes(cells, split), partial(_update_phase, update))
+            execute = make_executor(planned._replace(protocol=design), lanes, report=report)
+            runner.record_units(
                 folder,
-                work,
-                partial(map, took[name].timed(execute)),
+                units,
+                partial(map, timings[name].time_batches(execute)),
                 phase=name,
-                registration=REGISTRATION,
+                registration=PLACEHOLDER_LOCK,
                 attempt=1,
-                report=say,
+                report=report,
             )
-        recorded = records.read(folder / records.FOLDERS[name])
-        bodies[name] = [record["body"] for record in recorded]
-        whole[name] = runner.lanes(cells, {task: item[SPLIT[name]] for task, item in items.items()})
+        phase_records = records.read_records(folder / records.FOLDERS[name])
+        bodies[name] = [record["body"] for record in phase_records]
+        registered_lanes[name] = runner.count_lanes(cells, {task: item[SPLIT[name]] for task, item in items.items()})
     seconds = time.monotonic() - started
     if (protocol.generation.problems_per_batch or 1) > problems:
-        with phase("timing batches as wide as registered") as tell:
-            say = progress.reporter(0, 0, lambda at: tell(At(at.more, heading=at.heading)))
-            for name, acting in timed(protocol).items():
-                _widely(planned, acting, took[name], items, lanes, say)
-    if len(timed(protocol)) == 1:
-        took = dict.fromkeys(took, took["probe"].with_those_of(took["confirm"]))
-    run = fitting.shares_run(playing, items, lengths)
-    ahead = {
-        name: _ahead(
-            took[name],
-            acting,
+        with phase("timing batches as wide as registered") as update:
+            report = progress.make_reporter(
+                0, 0, lambda progress_at: update(Progress(progress_at.detail, heading=progress_at.heading))
+            )
+            for name, design in timed_phases(protocol).items():
+                _time_wide_batches(planned, design, timings[name], items, lanes, report)
+    if len(timed_phases(protocol)) == 1:
+        timings = dict.fromkeys(timings, timings["probe"].merge(timings["confirm"]))
+    run_shares = feasibility.run_shares(stand_in_plan, items, lengths)
+    expected_time = {
+        name: _expected_time(
+            timings[name],
+            design,
             {
-                (model, task): round(run[models[model], task] * len(item[SPLIT[name]]))
+                (model, task): round(run_shares[models[model], task] * len(item[SPLIT[name]]))
                 for task, item in items.items()
                 for model in models
             },
             lanes,
         )
-        for name, acting in phases(protocol).items()
+        for name, design in phase_designs(protocol).items()
     }
     with phase("looking for arms that keep the same slots"):
-        kept = same_kept.same_kept(playing, items)
-    trace = None if protocol.anatomy is None else _traced(playing, split, lanes)
-    return Rehearsal(bodies, whole, ahead, seconds, _peak_bytes(), kept, used, seen, trace)
+        same_slots_field = same_slots.find_same_slots(stand_in_plan, items)
+    trace = None if protocol.anatomy is None else _label_one_trace(stand_in_plan, split, lanes)
+    return Rehearsal(
+        bodies,
+        registered_lanes,
+        expected_time,
+        seconds,
+        _peak_bytes(),
+        same_slots_field,
+        full_use_field,
+        effects,
+        trace,
+    )
 
 
-def _traced(playing: Planned, split: Mapping[str, Sequence[str]], lanes: Mapping[str, int]) -> dict[str, Any]:
+def _label_one_trace(
+    stand_in_plan: PlannedStudy, split: Mapping[str, Sequence[str]], lanes: Mapping[str, int]
+) -> dict[str, Any]:
     """Label one trace of the first model and task; return how it ended, what it took, and the arms that
     failed.
     """
-    from protocol.occlusion import body
+    from protocol.instruments.anatomy import trace_record
 
-    own, model = playing.protocol.anatomy, playing.protocol.models[0]
-    assert own is not None
+    anatomy_settings, model = stand_in_plan.protocol.anatomy, stand_in_plan.protocol.models[0]
+    assert anatomy_settings is not None
     task = next(iter(split))
     with phase("labelling one trace"):
-        loaded, started = held(playing, lambda told: None)(model), time.monotonic()
-        found = body.traced(playing, loaded, task, split[task][0], own.occlusion(), lanes.get(model)).body
-    kept = found.get("kept", ())
+        loaded, started = cache_models(stand_in_plan, lambda progress_event: None)(model), time.monotonic()
+        traced_body = trace_record.occlude_trace(
+            stand_in_plan, loaded, task, split[task][0], anatomy_settings.occlusion(), lanes.get(model)
+        ).body
+    retained_rows = traced_body.get("kept", ())
     return {
         "task": task,
         "problem": split[task][0],
-        "state": found["state"],
-        "reason": found["reason"],
-        "occlusions": sum(map(len, found.get("windows", {}).values())),
+        "state": traced_body["state"],
+        "reason": traced_body["reason"],
+        "occlusions": sum(map(len, traced_body.get("windows", {}).values())),
         "seconds": round(time.monotonic() - started, 1),
-        "failed": sorted({f"{one['arm']}: {one['reason']}" for one in kept if "reason" in one}),
+        "failed": sorted({f"{row['arm']}: {row['reason']}" for row in retained_rows if "reason" in row}),
     }
 
 
 SPLIT = {"probe": "dev", "confirm": "confirm"}
 
 
-def _tell(tell: Tell, at: progress.At) -> None:
-    tell(At(*at))
+def _update_phase(update: ReportProgress, progress_at: progress.ProgressLine) -> None:
+    update(Progress(*progress_at))
 
 
-class Took:
+class Timings:
     """The times of batches, by the registered model and the task. models: the stand-in for each registered
     model.
     """
@@ -196,124 +212,126 @@ class Took:
         self.batches: dict[tuple[str, str], list[Batch]] = defaultdict(list)
         self.answers: dict[grid.Cell, list[int]] = defaultdict(list)  # tokens
 
-    def with_those_of(self, other: Took) -> Took:
+    def merge(self, other: Timings) -> Timings:
         """Return the times of both, for one set of cells."""
-        both = Took(self.models)
-        for took in (other, self):
-            for kind, batches in took.batches.items():
-                both.batches[kind] += batches
-            both.answers.update(took.answers)
-        return both
+        merged = Timings(self.models)
+        for timings in (other, self):
+            for key, batches in timings.batches.items():
+                merged.batches[key] += batches
+            merged.answers.update(timings.answers)
+        return merged
 
-    def timed(self, execute: Execute) -> Execute:
+    def time_batches(self, execute: Execute) -> Execute:
         """Return an executor that runs the stand-ins, whose cells have the registered model's name, and
         records times.
         """
 
-        def noted(job: Job) -> Produced:
+        def execute_and_record(job: Job) -> JobResult:
             produced = execute(job._replace(model=self.models[job.model]))
-            if (batch := estimate.batch(produced)) is not None:
+            if (batch := time_estimate.summarize_batch(produced)) is not None:
                 self.batches[job.model, job.task].append(batch)
             for (cell, _), (body, _) in produced.records.items():
                 if body["state"] == "ok":
                     self.answers[cell].append(body["tokens"])
             return produced
 
-        return noted
+        return execute_and_record
 
 
-def spread(ids: Sequence[str], count: int) -> list[str]:
+def spread_ids(ids: Sequence[str], count: int) -> list[str]:
     """Return at most so many ids from all over the list: ids of a level are adjacent, often the easiest
     first.
     """
     count = min(count, len(ids))
-    return [ids[place * len(ids) // count] for place in range(count)]
+    return [ids[index * len(ids) // count] for index in range(count)]
 
 
-def timed(protocol: Design) -> dict[str, Design]:
+def timed_phases(protocol: Design) -> dict[str, Design]:
     """Return the phases that are timed separately: a sweep confirms other arms and seeds than it probes,
     whose lanes take other times; without one the probe has every cell of the confirmation.
     """
-    found = phases(protocol)
-    return found if protocol.sweep is not None else {"probe": found["probe"]}
+    designs = phase_designs(protocol)
+    return designs if protocol.sweep is not None else {"probe": designs["probe"]}
 
 
-def _widely(
-    planned: Planned,
-    acting: Design,
-    took: Took,
+def _time_wide_batches(
+    planned: PlannedStudy,
+    design: Design,
+    timings: Timings,
     items: Mapping[str, Any],
     lanes: Mapping[str, int],
-    report: Callable[[Told], None],
+    report: Callable[[JobUpdate], None],
 ) -> None:
     """Run a batch as wide as registered of each model and task: for a few tokens, and then for all that its
     task allows, or as many as it decodes within the time limit. Later tokens cost more, because caches are
     longer and evictions happen; if all tokens were allowed, its answers are counted too.
     """
-    limit = {task.name: task.max_new_tokens for task in acting.tasks}
-    together = acting.generation.problems_per_batch or 1
-    split = {name: spread(item["dev"], together) for name, item in items.items()}
-    read = held(planned, report)
+    limit = {task.name: task.max_new_tokens for task in design.tasks}
+    problems_per_batch = design.generation.problems_per_batch or 1
+    split = {name: spread_ids(item["dev"], problems_per_batch) for name, item in items.items()}
+    load_model = cache_models(planned, report)
 
-    def ran(unit: runner.Unit, steps: int) -> Took:
-        tasks = (task._replace(max_new_tokens=min(steps, task.max_new_tokens)) for task in acting.tasks)
-        shorter = planned._replace(protocol=replace(acting, tasks=tuple(tasks)))
-        own = Took(took.models)
-        own.timed(executor(shorter, lanes, read=read, report=report))(Job(*unit))
-        return own
+    def run_unit(unit: runner.Unit, steps: int) -> Timings:
+        tasks = (task._replace(max_new_tokens=min(steps, task.max_new_tokens)) for task in design.tasks)
+        shorter = planned._replace(protocol=replace(design, tasks=tuple(tasks)))
+        unit_timings = Timings(timings.models)
+        unit_timings.time_batches(make_executor(shorter, lanes, load_model=load_model, report=report))(Job(*unit))
+        return unit_timings
 
-    for unit in list(dict.fromkeys(runner.units(grid.cells(acting), split, together))):
-        kind, steps = (unit.model, unit.task), STEPS
-        own = ran(unit, steps)
-        if own.batches[kind]:
-            affordable = int(steps * SECONDS / max(own.batches[kind][0].decode, 1e-3))
-            if (more := min(limit[unit.task], affordable)) >= 2 * steps:
-                own, steps = ran(unit, more), more
-        took.batches[kind] += own.batches[kind]
+    for unit in list(dict.fromkeys(runner.split_into_units(grid.cells(design), split, problems_per_batch))):
+        key, steps = (unit.model, unit.task), INITIAL_STEPS
+        unit_timings = run_unit(unit, steps)
+        if unit_timings.batches[key]:
+            affordable_steps = int(steps * MAX_DECODE_SECONDS / max(unit_timings.batches[key][0].decode, 1e-3))
+            if (longer_steps := min(limit[unit.task], affordable_steps)) >= 2 * steps:
+                unit_timings, steps = run_unit(unit, longer_steps), longer_steps
+        timings.batches[key] += unit_timings.batches[key]
         if steps >= limit[unit.task]:
-            took.answers.update(own.answers)
+            timings.answers.update(unit_timings.answers)
 
 
-def _ahead(
-    took: Took,
-    acting: Design,
+def _expected_time(
+    timings: Timings,
+    design: Design,
     problems: Mapping[tuple[str, str], int],
     lanes: Mapping[str, int],
-) -> Ahead:
+) -> ExpectedTime:
     """Return the time of a phase with so many problems that run, by model and task."""
-    generation, cells = acting.generation, grid.cells(acting)
-    limit = {task.name: task.max_new_tokens for task in acting.tasks}
+    generation, cells = design.generation, grid.cells(design)
+    limit = {task.name: task.max_new_tokens for task in design.tasks}
     longest = {cell: [limit[cell.task]] for cell in cells}
     sums = []
-    for lengths in (took.answers, longest):
-        whole = 0.0
-        for unit in runner.units(cells, {task: [""] for task in limit}):
-            if measured := took.batches[unit.model, unit.task]:
-                together, most = generation.problems_per_batch or 1, lanes[took.models[unit.model]]
-                speed, count = estimate.speed(measured), problems[unit.model, unit.task]
-                whole += estimate.seconds(speed, unit.cells, lengths, count, together, most)
-        sums.append(whole)
+    for lengths in (timings.answers, longest):
+        phase_seconds = 0.0
+        for unit in runner.split_into_units(cells, {task: [""] for task in limit}):
+            if batches := timings.batches[unit.model, unit.task]:
+                problems_per_batch, max_lanes = generation.problems_per_batch or 1, lanes[timings.models[unit.model]]
+                speed, count = time_estimate.fit_speed(batches), problems[unit.model, unit.task]
+                phase_seconds += time_estimate.predict_seconds(
+                    speed, unit.cells, lengths, count, problems_per_batch, max_lanes
+                )
+        sums.append(phase_seconds)
     cores = (os.cpu_count() or 1) // generation.threads
-    beside = max(1, min(generation.workers or 1, cores))
-    return Ahead(*(whole / beside for whole in sums))
+    worker_count = max(1, min(generation.workers or 1, cores))
+    return ExpectedTime(*(phase_seconds / worker_count for phase_seconds in sums))
 
 
-def played(protocol: Design, models: Mapping[str, str]) -> Design:
+def with_stand_ins(protocol: Design, models: Mapping[str, str]) -> Design:
     """Return the protocol with the stand-ins' names. Raises BadInput if one stands in for two models."""
     if len(set(models.values())) < len(models):
         raise BadInput("--stand-in: one model stands in for two; the decision tells them apart, so name two")
-    own = {field: models.get(value, value) for field, value in protocol.decision.own.items()}
-    decision = replace(protocol.decision, own=own)
+    rule_fields = {field: models.get(value, value) for field, value in protocol.decision.rule_settings.items()}
+    decision = replace(protocol.decision, rule_settings=rule_fields)
     return replace(protocol, models=tuple(models.values()), decision=decision)
 
 
-def phases(protocol: Design) -> dict[str, Design]:
+def phase_designs(protocol: Design) -> dict[str, Design]:
     """Return the designs that probe and confirm would run; with a sweep, confirm has its first candidate as
     the winner.
     """
     sweep = protocol.sweep
-    confirmed = protocol if sweep is None else protocol.confirmed(sweep.candidates[0])
-    return {"probe": protocol.probed(), "confirm": confirmed}
+    confirm_design = protocol if sweep is None else protocol.confirm_design(sweep.candidates[0])
+    return {"probe": protocol.probe_design(), "confirm": confirm_design}
 
 
 def _peak_bytes() -> int:

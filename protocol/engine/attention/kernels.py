@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 
 if TYPE_CHECKING:
     from torch.nn.attention.varlen import AuxRequest
     from transformers import PreTrainedModel
 
-__all__ = ["NAMES", "PADDED", "WIDEST", "Attention", "Kernel", "chosen"]
+__all__ = ["ATTENTION_NAMES", "MAX_HEAD_DIM", "PADDED", "Attention", "Kernel", "choose_attention"]
 
-NAMES = ("padded", "varlen")
-WIDEST = 256
+ATTENTION_NAMES = ("padded", "varlen")
+MAX_HEAD_DIM = 256
 """The largest head dimension, a multiple of 8, that FlashAttention 2 supports."""
 
 
@@ -54,16 +54,16 @@ class Attention:
 PADDED = Attention()
 
 
-def chosen(network: PreTrainedModel, asked: str | None = None) -> Attention:
+def choose_attention(network: PreTrainedModel, requested: str | None = None) -> Attention:
     """Choose the attention from the device, dtype, head dimension and registered name alone.
 
     requested: one of ATTENTION_NAMES; None selects "varlen" where it is available. Raises BadInput if
     "varlen" is requested and not available.
     """
     obstacle = obstacle_to_varlen(network)
-    if asked == "varlen" and obstacle:
+    if requested == "varlen" and obstacle:
         raise BadInput(f'generation.attention: "varlen" needs {obstacle}; write "padded", or leave it out')
-    if asked == "padded" or obstacle:
+    if requested == "padded" or obstacle:
         return PADDED
     from torch.nn.attention.varlen import varlen_attn
 
@@ -78,8 +78,8 @@ def obstacle_to_varlen(network: PreTrainedModel) -> str:
         return f"device cuda, and the model is on {network.device.type}"
     if network.dtype not in (torch.bfloat16, torch.float16):
         return f"dtype bfloat16, and the model is in {str(network.dtype).removeprefix('torch.')}"
-    if width % 8 or width > WIDEST:
-        return f"heads of a multiple of 8 numbers, at most {WIDEST}, and those of the model have {width}"
+    if width % 8 or width > MAX_HEAD_DIM:
+        return f"heads of a multiple of 8 numbers, at most {MAX_HEAD_DIM}, and those of the model have {width}"
     if any(hasattr(module, "sinks") for module in network.modules()):
         return "attention without sinks, and the model has them"
     return ""

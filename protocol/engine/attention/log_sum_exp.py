@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from policies.signals import wide
-from protocol.engine.attention.kernels import WIDEST, Kernel
+from policies.signals import upcast
+from protocol.engine.attention.kernels import MAX_HEAD_DIM, Kernel
 
-__all__ = ["EXTRA", "attended", "column_sums", "summable", "weights"]
+__all__ = ["EXTRA_DIMS", "attend_with_lse", "can_sum_columns", "column_sums", "weights_from_lse"]
 
-EXTRA = 8
+EXTRA_DIMS = 8
 """Dimensions by which `column_sums` widens a head, since kernels need multiples of it."""
 
 
-def attended(
+def attend_with_lse(
     kernel: Kernel, queries: Tensor, keys: Tensor, values: Tensor, scale: float, *, causal: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Attention of the last t of n tokens: queries [q_head, t, d], keys and values [kv_head, n, d].
@@ -45,17 +45,17 @@ def attended(
         seqused_k=ends[1, 1:],
         num_splits=1,
     )
-    return output.transpose(0, 1), wide(lse)
+    return output.transpose(0, 1), upcast(lse)
 
 
-def weights(logits: Tensor, lse: Tensor) -> Tensor:
+def weights_from_lse(logits: Tensor, lse: Tensor) -> Tensor:
     """Return the attention weights of some rows in place of their logits [q_head, t, n]; lse [q_head, t]."""
     return logits.sub_(lse[..., None]).exp_()
 
 
-def summable(dim: int) -> bool:
+def can_sum_columns(dim: int) -> bool:
     """Return whether `column_sums` supports heads of this dimension."""
-    return dim + EXTRA <= WIDEST
+    return dim + EXTRA_DIMS <= MAX_HEAD_DIM
 
 
 def column_sums(kernel: Kernel, queries: Tensor, keys: Tensor, lse: Tensor, scale: float) -> Tensor:
@@ -69,15 +69,15 @@ def column_sums(kernel: Kernel, queries: Tensor, keys: Tensor, lse: Tensor, scal
     """
     heads, t, _ = queries.shape
     n = keys.shape[1]
-    parts, left = [], -lse / scale
+    parts, remainder = [], -lse / scale
     for _ in range(3):
-        parts.append(left.to(queries.dtype))
-        left = left - parts[-1].to(left.dtype)
-    rows = torch.cat([queries, pad(torch.stack(parts, -1), (0, EXTRA - 3))], -1).flip(1)
+        parts.append(remainder.to(queries.dtype))
+        remainder = remainder - parts[-1].to(remainder.dtype)
+    rows = torch.cat([queries, pad(torch.stack(parts, -1), (0, EXTRA_DIMS - 3))], -1).flip(1)
     slots = pad(keys, (0, 3), value=1.0)
-    slots = pad(slots, (0, EXTRA - 3)).repeat_interleave(heads // len(keys), 0)
+    slots = pad(slots, (0, EXTRA_DIMS - 3)).repeat_interleave(heads // len(keys), 0)
     older, newer = slots[:, : n - t], slots[:, n - t :].flip(1)
-    sums = attended(kernel, newer, rows, rows, scale)[1].flip(1)
+    sums = attend_with_lse(kernel, newer, rows, rows, scale)[1].flip(1)
     if n > t:
-        sums = torch.cat([attended(kernel, older, rows, rows, scale, causal=False)[1], sums], 1)
+        sums = torch.cat([attend_with_lse(kernel, older, rows, rows, scale, causal=False)[1], sums], 1)
     return sums.exp_()

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from protocol.engine.attention.kernels import Kernel
 
-__all__ = ["Packing", "packings", "through"]
+__all__ = ["Packing", "attend_packed", "pack_layers"]
 
 
 class Packing(NamedTuple):
-    """The arguments of a variable-length kernel for one layer; a sequence is number lane x KV heads + head.
-    """
+    """The arguments of a variable-length kernel for one layer; a sequence is number lane x KV heads + head."""
 
     cu_seq_q: Tensor
     """[sequences + 1] int32: the first query row of each sequence."""
@@ -27,13 +26,13 @@ class Packing(NamedTuple):
     max_k: int
 
 
-def packings(
+def pack_layers(
     starts: Tensor,
     lengths: Tensor,
     flat: Sequence[bool],
     capacities: Sequence[int],
     new: int,
-    at: torch.device,
+    device: torch.device,
 ) -> list[Packing]:
     """Return the packing of each layer, with one transfer to the device.
 
@@ -42,28 +41,26 @@ def packings(
     ValueError if slots exceed 32-bit indices, which would make the kernel read other slots.
     """
     _, lanes, heads = lengths.shape
-    rows = torch.tensor([1 if one else heads for one in flat])
+    rows = torch.tensor([1 if is_flat else heads for is_flat in flat])
     capacity = torch.tensor(capacities)
-    every = lanes * rows * capacity
-    if int(every.max()) >= 2**31:
-        raise ValueError(
-            f"slots of a pool: {int(every.max())}, and a kernel counts to 2^31; decode fewer lanes"
-        )
+    n_slots = lanes * rows * capacity
+    if int(n_slots.max()) >= 2**31:
+        raise ValueError(f"slots of a pool: {int(n_slots.max())}, and a kernel counts to 2^31; decode fewer lanes")
     lane = torch.arange(lanes)[:, None] * (rows * capacity)[:, None, None]
     head = torch.arange(heads) * torch.where(rows == 1, 0, capacity)[:, None, None]
     first = (lane + head + starts).flatten(1)
-    ends = torch.cat([first, every[:, None], (lengths + new).flatten(1)], 1).to(at, torch.int32)
+    ends = torch.cat([first, n_slots[:, None], (lengths + new).flatten(1)], 1).to(device, torch.int32)
     count = lanes * heads
-    queries = torch.arange(count + 1, dtype=torch.int32, device=at) * new
+    queries = torch.arange(count + 1, dtype=torch.int32, device=device) * new
     longest = (lengths + new).flatten(1).max(1).values.tolist()
     return [
-        Packing(queries, own[: count + 1], own[count + 1 :], new, most)
-        for own, most in zip(ends, longest, strict=True)
+        Packing(queries, bounds[: count + 1], bounds[count + 1 :], new, longest_sequence)
+        for bounds, longest_sequence in zip(ends, longest, strict=True)
     ]
 
 
-def through(
-    kernel: Kernel, made: Packing, queries: Tensor, keys: Tensor, values: Tensor, scale: float
+def attend_packed(
+    kernel: Kernel, packing: Packing, queries: Tensor, keys: Tensor, values: Tensor, scale: float
 ) -> Tensor:
     """Attend from queries [lane, q_head, t, d] to rows of slots [lane, row, capacity, d]: [lane, q_head, t,
     d].
@@ -73,21 +70,21 @@ def through(
     one tile. `num_splits` is 1, so the order of summation in a sequence depends on that sequence alone.
     """
     lanes, query_heads, new, dim = queries.shape
-    sequences = len(made.used)
+    sequences = len(packing.used)
     groups = lanes, sequences // lanes, query_heads * lanes // sequences
     packed = queries.view(*groups, new, dim).transpose(2, 3).reshape(sequences * new, -1, dim)
     output: Tensor = kernel(
         packed,
         keys.view(-1, 1, dim),
         values.view(-1, 1, dim),
-        made.cu_seq_q,
-        made.cu_seq_k,
-        made.max_q,
-        made.max_k,
+        packing.cu_seq_q,
+        packing.cu_seq_k,
+        packing.max_q,
+        packing.max_k,
         scale=scale,
         window_size=(-1, -1) if new == 1 else (-1, 0),
         enable_gqa=True,
-        seqused_k=made.used,
+        seqused_k=packing.used,
         num_splits=1,
     )
     return output.view(sequences, new, -1, dim).transpose(1, 2).reshape(queries.shape)

@@ -12,22 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from protocol.evidence.bytes import files
-from protocol.evidence.findings import CannotTell
-from protocol.evidence.lock import attributes, bundle, lock, signing
-from protocol.evidence.outside import anchors
-from protocol.evidence.refusals import Refusal, Tampered
-from protocol.evidence.run import anatomies, ledger, records
-from protocol.evidence.run.registration import (
-    ANATOMY,
-    CLAIM,
-    COST,
-    PROTOCOL,
-    SEAL,
-    SELECTION,
-    VERDICT,
-    Registration,
-)
+from protocol.evidence import anatomy_traces, ledger, records
+from protocol.evidence.external import anchors
+from protocol.evidence.registration import ANATOMY, CLAIM, COST, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
+from protocol.formats import files
+from protocol.formats.findings import CannotTell
+from protocol.formats.refusals import Refusal, Tampered
+from protocol.lock import bundle, git_attributes, lock, signing
 
 __all__ = [
     "DRAWINGS",
@@ -35,12 +26,12 @@ __all__ = [
     "PROOFS",
     "REPORT",
     "Kind",
-    "accounted",
     "check",
-    "counted",
-    "listed",
-    "of_a_system",
-    "shown",
+    "classify",
+    "format_file_count",
+    "format_names",
+    "is_system_file",
+    "printable_name",
 ]
 
 Kind = Literal["evidence", "derived", "unknown"]
@@ -83,18 +74,18 @@ _ALWAYS = {PROTOCOL, lock.NAME, signing.NAME, bundle.NAME, ledger.NAME, CLAIM, S
 _PHASES = tuple(records.FOLDERS.values())
 _SIDES = tuple(f"{phase}/{records.TRAJECTORIES}" for phase in _PHASES)
 _HEADERS = f"{anchors.FOLDER}/{anchors.HEADERS}"
-_OCCLUDED = f"{ANATOMY}/{anatomies.VALUES}"
-_STRICT = (*_PHASES, anchors.FOLDER, COST, ANATOMY)  # which hold nothing but evidence
-_FOLDERS = frozenset({*_STRICT, *_SIDES, _HEADERS, FIGURES, _OCCLUDED})
+_VALUES_FOLDER = f"{ANATOMY}/{anatomy_traces.VALUES}"
+_EVIDENCE_FOLDERS = (*_PHASES, anchors.FOLDER, COST, ANATOMY)  # which hold nothing but evidence
+_FOLDERS = frozenset({*_EVIDENCE_FOLDERS, *_SIDES, _HEADERS, FIGURES, _VALUES_FOLDER})
 _SIDE_FILE = re.compile(r"[0-9a-f]{64}\.json\.gz")
 _PROOF = re.compile(rf"({'|'.join(anchors.DOCUMENTS)})\.({'|'.join(map(re.escape, PROOFS))})")
-_MEASURED = re.compile(r"[0-9a-f]{12}\.jsonl")
+_COST_FILE = re.compile(r"[0-9a-f]{12}\.jsonl")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_TRACED = (anatomies.TRACES, anatomies.CHOSEN, anatomies.VERDICT)
-_HEADER = re.compile(r"\d+\.hex")
+_ANATOMY_FILES = (anatomy_traces.TRACES, anatomy_traces.CHOSEN, anatomy_traces.VERDICT)
+_HEADER_FILE = re.compile(r"\d+\.hex")
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}")  # a temporary file of `files.create`, which was killed
-_OF_SYSTEMS = re.compile(r"\.DS_Store|\._.+|Thumbs\.db|desktop\.ini|\.directory|\.nfs[0-9a-f]+")
-_OTHER = MappingProxyType(
+_SYSTEM_FILE = re.compile(r"\.DS_Store|\._.+|Thumbs\.db|desktop\.ini|\.directory|\.nfs[0-9a-f]+")
+_FILE_TYPES = MappingProxyType(
     {
         stat.S_IFLNK: "a link",
         stat.S_IFIFO: "a pipe",
@@ -105,7 +96,7 @@ _OTHER = MappingProxyType(
         stat.S_IFREG: "a file",
     }
 )
-_MOST_SHOWN = 5
+_MAX_NAMES = 5
 
 
 class _Entry(NamedTuple):
@@ -121,23 +112,25 @@ def check(study: Registration) -> str:
     in a folder of evidence. Leftovers of a killed run or a file manager do not fail.
     """
     entries = {entry.path: entry for entry in _entries(study.folder)}
-    kinds = accounted(study)
+    kinds = classify(study)
     unknown = [path for path, kind in kinds.items() if kind == "unknown"]
     for path in unknown:
         folder, name = path.rstrip("/").rpartition("/")[::2]
-        if folder.startswith(_STRICT) and not _left_behind(folder, name):
-            raise Tampered(f"{shown(path)}: is not evidence of ours; move it out of {folder}/")
-    drawn = [path for path, kind in kinds.items() if kind == "derived"]
-    said = [f"evidence: {counted(sum(kind == 'evidence' for kind in kinds.values()))}"]
-    if drawn:
-        share = sum(entries[path].size for path in drawn) / max(1, sum(one.size for one in entries.values()))
-        said.append(f"{_drawings(drawn)} ({100 * share:.0f} % of the bytes), compared by --draw alone")
+        if folder.startswith(_EVIDENCE_FOLDERS) and not _is_leftover(folder, name):
+            raise Tampered(f"{printable_name(path)}: is not evidence of ours; move it out of {folder}/")
+    derived = [path for path, kind in kinds.items() if kind == "derived"]
+    parts = [f"evidence: {format_file_count(sum(kind == 'evidence' for kind in kinds.values()))}"]
+    if derived:
+        fraction = sum(entries[path].size for path in derived) / max(1, sum(other.size for other in entries.values()))
+        parts.append(f"{_format_drawings(derived)} ({100 * fraction:.0f} % of the bytes), compared by --draw alone")
     if unknown:
-        said.append(f"NOT VOUCHED FOR: {listed(shown(path) + _special(entries[path]) for path in unknown)}")
-    return "; ".join(said)
+        parts.append(
+            f"NOT VOUCHED FOR: {format_names(printable_name(path) + _format_type(entries[path]) for path in unknown)}"
+        )
+    return "; ".join(parts)
 
 
-def accounted(study: Registration) -> dict[str, Kind]:
+def classify(study: Registration) -> dict[str, Kind]:
     """Return the kind of everything in the folder, by relative path, sorted.
 
     An unknown folder is one entry, whose path ends in a slash; nothing in it is ever read. Raises Tampered
@@ -146,34 +139,34 @@ def accounted(study: Registration) -> dict[str, Kind]:
     entries = list(_entries(study.folder))
     for entry in entries:
         _refuse_special(entry)
-    read = _task_files(study)  # reads the lock, so the names that every study has were checked first
+    task_names = _task_file_names(study)  # reads the lock, so the names that every study has were checked first
     for entry in entries:
-        _refuse_special(entry, read)
-    cited = {side: _cited(study, phase) for phase, side in zip(records.FOLDERS, _SIDES, strict=True)}
+        _refuse_special(entry, task_names)
+    cited = {side: _cited_names(study, phase) for phase, side in zip(records.FOLDERS, _SIDES, strict=True)}
     return {
-        entry.path: "unknown" if entry.kind == "a folder" else _kind(study, entry.path, cited)
+        entry.path: "unknown" if entry.kind == "a folder" else _classify_path(study, entry.path, cited)
         for entry in entries
         if entry.path not in _FOLDERS
     }
 
 
-def of_a_system(name: str) -> bool:
+def is_system_file(name: str) -> bool:
     """Return whether file managers or network drives leave files of this name in any folder."""
-    return _OF_SYSTEMS.fullmatch(name) is not None
+    return _SYSTEM_FILE.fullmatch(name) is not None
 
 
-def shown(path: str) -> str:
+def printable_name(path: str) -> str:
     """Return a name that is safe to print: non-ASCII letters are escaped, since some look like ASCII ones."""
     return path if path.isascii() and path.isprintable() else ascii(path)
 
 
 def _entries(folder: Path, below: str = "") -> Iterator[_Entry]:
-    with os.scandir(folder / below) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
+    with os.scandir(folder / below) as scan:
+        entries = sorted(scan, key=lambda entry: entry.name)
     for entry in entries:
         path = f"{below}/{entry.name}" if below else entry.name
         status = entry.stat(follow_symlinks=False)
-        kind = _OTHER.get(stat.S_IFMT(status.st_mode), "no plain file")
+        kind = _FILE_TYPES.get(stat.S_IFMT(status.st_mode), "no plain file")
         if kind == "a folder" and path not in _FOLDERS:
             path += "/"
         yield _Entry(path, kind, status.st_size if kind == "a file" else 0)
@@ -181,7 +174,7 @@ def _entries(folder: Path, below: str = "") -> Iterator[_Entry]:
             yield from _entries(folder, path)
 
 
-def _refuse_special(entry: _Entry, read: frozenset[str] = frozenset()) -> None:
+def _refuse_special(entry: _Entry, task_names: frozenset[str] = frozenset()) -> None:
     """Raise Tampered for a special file with the name of ours. task_names: files that tasks read."""
     path = entry.path.rstrip("/")
     if path in _FOLDERS:
@@ -189,99 +182,99 @@ def _refuse_special(entry: _Entry, read: frozenset[str] = frozenset()) -> None:
             raise Tampered(f"{path}: is {entry.kind}; put the folder itself there")
         return
     folder, name = path.rpartition("/")[::2]
-    ours = (
-        name in {*_ALWAYS, SELECTION, REPORT, *read} if not folder else folder != FIGURES or name in DRAWINGS
+    is_ours = (
+        name in {*_ALWAYS, SELECTION, REPORT, *task_names} if not folder else folder != FIGURES or name in DRAWINGS
     )
-    if ours and entry.kind != "a file" and not (folder and entry.kind == "a folder"):
-        raise Tampered(f"{shown(path)}: is {entry.kind}; put the file itself there")
+    if is_ours and entry.kind != "a file" and not (folder and entry.kind == "a folder"):
+        raise Tampered(f"{printable_name(path)}: is {entry.kind}; put the file itself there")
 
 
-def _kind(study: Registration, path: str, cited: dict[str, set[str] | None]) -> Kind:
+def _classify_path(study: Registration, path: str, cited: dict[str, set[str] | None]) -> Kind:
     """Classify one path. cited: side files that records cite, by folder; None where records are damaged."""
     folder, name = path.rpartition("/")[::2]
     if not folder:
         if name == REPORT:
             return "derived"
-        ours = name in _ALWAYS or _conditional(study, name)
+        is_ours = name in _ALWAYS or _is_conditional_evidence(study, name)
     elif folder == FIGURES:
         return "derived" if name in DRAWINGS else "unknown"
     elif folder in _SIDES:
-        named = cited[folder]
-        ours = name in named if named is not None else _SIDE_FILE.fullmatch(name) is not None
+        names = cited[folder]
+        is_ours = name in names if names is not None else _SIDE_FILE.fullmatch(name) is not None
     elif folder == COST:
-        ours = _MEASURED.fullmatch(name) is not None and _registers(study, "cost")
+        is_ours = _COST_FILE.fullmatch(name) is not None and _has_section(study, "cost")
     elif folder == ANATOMY:
-        ours = name in _TRACED and _registers(study, "anatomy")
-    elif folder == _OCCLUDED:
-        ours = _DIGEST.fullmatch(name) is not None and _registers(study, "anatomy")
+        is_ours = name in _ANATOMY_FILES and _has_section(study, "anatomy")
+    elif folder == _VALUES_FOLDER:
+        is_ours = _DIGEST.fullmatch(name) is not None and _has_section(study, "anatomy")
     elif folder in _PHASES:
-        ours = study.folder / path in records.shards(study.folder / folder)
+        is_ours = study.folder / path in records.list_shards(study.folder / folder)
     else:
-        ours = bool((_HEADER if folder == _HEADERS else _PROOF).fullmatch(name))
-    return "evidence" if ours else "unknown"
+        is_ours = bool((_HEADER_FILE if folder == _HEADERS else _PROOF).fullmatch(name))
+    return "evidence" if is_ours else "unknown"
 
 
-def _conditional(study: Registration, name: str) -> bool:
+def _is_conditional_evidence(study: Registration, name: str) -> bool:
     """Return whether a file is evidence that only some studies have, or only with certain content."""
     if name == SELECTION:
         try:
-            return study.swept
+            return study.has_sweep
         except (Refusal, CannotTell):  # the check of the lock reports it
             return True
     if name.endswith(".jsonl"):
-        return name in _task_files(study)
-    if name == attributes.NAME:
-        path, own = study.folder / name, attributes.CONTENT
-        return path.lstat().st_size == len(own) and files.read(path) == own
+        return name in _task_file_names(study)
+    if name == git_attributes.NAME:
+        path, content = study.folder / name, git_attributes.CONTENT
+        return path.lstat().st_size == len(content) and files.read(path) == content
     return False
 
 
-def _registers(study: Registration, section: str) -> bool:
+def _has_section(study: Registration, section: str) -> bool:
     try:
-        return section in study.registered
+        return section in study.protocol
     except (Refusal, CannotTell):  # the check of the lock reports it
         return True
 
 
-def _task_files(study: Registration) -> frozenset[str]:
+def _task_file_names(study: Registration) -> frozenset[str]:
     try:
         return study.task_files
     except (Refusal, CannotTell):  # the check of the lock reports it
         return frozenset()
 
 
-def _cited(study: Registration, phase: str) -> set[str] | None:
+def _cited_names(study: Registration, phase: str) -> set[str] | None:
     try:
-        found = study.confirmed if phase == "confirm" else study.probed
-        return {path.name for path in records.cited(study.place(phase), found)}
+        recorded = study.confirm_records if phase == "confirm" else study.probe_records
+        return {path.name for path in records.cited_files(study.phase_folder(phase), recorded)}
     except (Refusal, CannotTell):  # the checks of the records report it
         return None
 
 
-def _left_behind(folder: str, name: str) -> bool:
+def _is_leftover(folder: str, name: str) -> bool:
     """Return whether a killed run or the operating system may have left such a file.
 
     Whether the run may have such leftovers is for the check of its records.
     """
-    cut_off = _UNFINISHED.fullmatch(name) or (folder in _SIDES and _SIDE_FILE.fullmatch(name))
-    return bool(cut_off) or of_a_system(name)
+    partial = _UNFINISHED.fullmatch(name) or (folder in _SIDES and _SIDE_FILE.fullmatch(name))
+    return bool(partial) or is_system_file(name)
 
 
-def _drawings(paths: list[str]) -> str:
-    within = sum(path != REPORT for path in paths)
-    folder = f"{counted(within)} in {FIGURES}/"
-    return f"drawn from it: {' and '.join([REPORT] * (within < len(paths)) + [folder] * (within > 0))}"
+def _format_drawings(paths: list[str]) -> str:
+    figure_count = sum(path != REPORT for path in paths)
+    folder = f"{format_file_count(figure_count)} in {FIGURES}/"
+    return f"drawn from it: {' and '.join([REPORT] * (figure_count < len(paths)) + [folder] * (figure_count > 0))}"
 
 
-def counted(number: int) -> str:
+def format_file_count(number: int) -> str:
     return f"{number} file{'s' * (number != 1)}"
 
 
-def _special(entry: _Entry) -> str:
+def _format_type(entry: _Entry) -> str:
     return "" if entry.kind in ("a file", "a folder") else f" ({entry.kind})"
 
 
-def listed(names: Iterable[str]) -> str:
+def format_names(names: Iterable[str]) -> str:
     first = list(names)
-    rest = f" and {len(first) - _MOST_SHOWN} more" if len(first) > _MOST_SHOWN else ""
-    return ", ".join(first[:_MOST_SHOWN]) + rest
+    rest = f" and {len(first) - _MAX_NAMES} more" if len(first) > _MAX_NAMES else ""
+    return ", ".join(first[:_MAX_NAMES]) + rest

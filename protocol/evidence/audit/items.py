@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-__all__ = ["FROM_OUTSIDE", "ITEMS", "QUESTIONS", "Item"]
+__all__ = ["EXTERNAL_ITEMS", "ITEMS", "QUESTIONS", "Item"]
 
 Question = Literal["follows", "consistent", "outside", "again"]
 # Text for reviewers; the report lists after each the items that passed.
@@ -19,7 +19,7 @@ class Item(NamedTuple):
 
     name: str
     question: Question
-    missable: bool = False
+    is_optional: bool = False
 
 
 ITEMS = (
@@ -28,18 +28,18 @@ ITEMS = (
     Item("protocol", "follows"),
     Item("sources", "follows"),
     Item("registered", "follows"),
-    Item("policies", "follows", missable=True),
-    Item("commit", "outside", missable=True),
-    Item("signature", "outside", missable=True),
-    Item("amendment", "outside", missable=True),
+    Item("policies", "follows", is_optional=True),
+    Item("commit", "outside", is_optional=True),
+    Item("signature", "outside", is_optional=True),
+    Item("amendment", "outside", is_optional=True),
     Item("ledger", "consistent"),
-    Item("history", "outside", missable=True),
+    Item("history", "outside", is_optional=True),
     Item("probe", "consistent"),
     Item("cost", "follows"),
     Item("anatomy", "follows"),
     Item("selection", "follows"),
     Item("claim", "consistent"),
-    Item("randomness", "outside", missable=True),
+    Item("randomness", "outside", is_optional=True),
     Item("records", "consistent"),
     Item("trajectories", "consistent"),
     Item("grid", "follows"),
@@ -48,10 +48,10 @@ ITEMS = (
     Item("seal", "consistent"),
     Item("verdict", "consistent"),
     Item("judgement", "follows"),
-    Item("ending", "outside", missable=True),
-    Item("anchors", "outside", missable=True),
+    Item("ending", "outside", is_optional=True),
+    Item("anchors", "outside", is_optional=True),
     Item("drawings", "again"),
     Item("replay", "again"),
     Item("locked code", "again"),
 )
-FROM_OUTSIDE = tuple(item.name for item in ITEMS if item.missable)
+EXTERNAL_ITEMS = tuple(item.name for item in ITEMS if item.is_optional)

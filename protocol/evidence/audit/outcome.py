@@ -2,28 +2,28 @@
 
 from collections.abc import Callable
 
-from protocol.evidence.findings import CannotTell, Finding, NotRun, Unfinished, line, trouble
-from protocol.evidence.refusals import Tampered
+from protocol.formats.findings import CannotTell, Finding, NotRun, Unfinished, find_remedy, one_line
+from protocol.formats.refusals import Tampered
 
-__all__ = ["found"]
+__all__ = ["run_check"]
 
 
-def found(item: str, check: Callable[[], str]) -> Finding:
+def run_check(item: str, check: Callable[[], str]) -> Finding:
     """Return the finding on one item.
 
     Any exception from a damaged file is a failure, in one line; what this machine lacks is "cannot tell",
     with the remedy.
     """
     try:
-        return Finding(item, "held", line(check()))
-    except NotRun as absent:
-        return Finding(item, "not run", line(absent))
-    except Unfinished as way:
-        return Finding(item, "unfinished", line(way))
-    except CannotTell as gap:
-        return Finding(item, "cannot tell", line(gap))
-    except Exception as problem:
-        if remedy := trouble(problem):
+        return Finding(item, "held", one_line(check()))
+    except NotRun as not_run:
+        return Finding(item, "not run", one_line(not_run))
+    except Unfinished as unfinished:
+        return Finding(item, "unfinished", one_line(unfinished))
+    except CannotTell as undetermined:
+        return Finding(item, "cannot tell", one_line(undetermined))
+    except Exception as error:
+        if remedy := find_remedy(error):
             return Finding(item, "cannot tell", remedy)
-        kind = "" if isinstance(problem, Tampered) else f"{type(problem).__name__}: "
-        return Finding(item, "failed", f"{kind}{line(problem)}")
+        kind = "" if isinstance(error, Tampered) else f"{type(error).__name__}: "
+        return Finding(item, "failed", f"{kind}{one_line(error)}")

@@ -9,9 +9,9 @@ import pytest
 from made_up_anatomy import named, settings, written
 
 from analysis.anatomy import choose, judge
-from analysis.anatomy.agreement import agreement
-from analysis.anatomy.reading import RecordError, half_of, labels, read
-from analysis.output.printed import dumps
+from analysis.anatomy.agreement import measure_agreement
+from analysis.anatomy.traces import RecordError, half_of, read_anatomy, token_labels
+from protocol.formats.json_text import dumps
 
 PLANTED = ("key_norm", 1)
 
@@ -35,8 +35,8 @@ def test_what_is_planted_is_chosen_on_one_half_and_agrees_on_the_other(planted):
     assert (pair["signal"], pair["layer"], pair["sign"], pair["word"]) == ("key_norm", 1, 1, "AGREES")
     assert pair["beyond_position"]["word"] == "AGREES"
     # By hand: the mean over traces of scipy's rho is what the table of the testing half holds.
-    anatomy = read(planted)
-    of = agreement(anatomy, anatomy.pairs[0], "test")
+    anatomy = read_anatomy(planted)
+    of = measure_agreement(anatomy, anatomy.pairs[0], "test")
     assert float(pair["rho"]["mean"]) == pytest.approx(of.rho[:, of.signals.index(PLANTED)].mean(), abs=1e-6)
     assert float(pair["pooled"]["rho"]) > 0.4
     assert pair["rho"]["units"] == pair["units"] == 12
@@ -62,15 +62,13 @@ def test_the_mean_is_that_of_correlations_taken_one_by_one(planted):
         found.append(stats.spearmanr(table[row, start:stop], label[start:]).statistic)
     rho = judge(planted)["pairs"][0]["rho"]
     assert float(rho["mean"]) == pytest.approx(np.mean(found), abs=1e-6)
-    assert float(rho["p"]) == pytest.approx(
-        stats.ttest_1samp(found, 0, alternative="greater").pvalue, abs=1e-6
-    )
+    assert float(rho["p"]) == pytest.approx(stats.ttest_1samp(found, 0, alternative="greater").pvalue, abs=1e-6)
 
 
 def test_the_testing_half_chooses_nothing(planted, tmp_path):
     """Its side files may even be gone."""
     folder = shutil.copytree(planted, tmp_path / "study")
-    for trace in read(folder).traces:
+    for trace in read_anatomy(folder).traces:
         if trace.half == "test":
             trace.side.unlink()
     assert dumps(choose(folder)) == (planted / "anatomy" / "chosen.json").read_text()
@@ -104,9 +102,7 @@ def test_one_trace_is_too_few_and_no_fault(tmp_path):
 
 
 def test_a_signal_in_one_model_alone_agrees_there_and_alpha_is_shared(tmp_path):
-    folder = made(
-        tmp_path, planted=PLANTED, only_model="a", models=("a", "b"), tasks=("chain", "needle"), problems=18
-    )
+    folder = made(tmp_path, planted=PLANTED, only_model="a", models=("a", "b"), tasks=("chain", "needle"), problems=18)
     found = judge(chosen(folder))
     assert float(found["level"]) == 0.0125
     words = {(pair["model"], pair["task"]): pair["word"] for pair in found["pairs"]}
@@ -122,7 +118,7 @@ def test_clusters_are_the_units_and_stand_in_one_half(tmp_path):
     lines = (few / "anatomy" / "traces.jsonl").read_text()
     (few / "anatomy" / "traces.jsonl").write_text(lines.replace('"half":"choose"', '"half":"test"', 1))
     with pytest.raises(RecordError, match=r"half: .* is of the half 'choose'"):
-        read(few)
+        read_anatomy(few)
 
 
 def test_the_same_bytes_each_time_and_no_floats(planted):
@@ -132,9 +128,9 @@ def test_the_same_bytes_each_time_and_no_floats(planted):
 
 def test_labels_are_an_or_over_windows():
     """Windows of 4 every 2 over 10 tokens; the second changed the answer."""
-    found = labels([(5, 9, False), (7, 11, True), (9, 13, False), (11, 15, False)], (5, 15))
+    found = token_labels([(5, 9, False), (7, 11, True), (9, 13, False), (11, 15, False)], (5, 15))
     assert found.tolist() == [0, 0, 1, 1, 1, 1, 0, 0, 0, 0]
-    assert labels([(0, 8, True)], (5, 15)).tolist() == [1, 1, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert token_labels([(0, 8, True)], (5, 15)).tolist() == [1, 1, 1, 0, 0, 0, 0, 0, 0, 0]
 
 
 def test_incomplete_and_edited_folders_are_refused_in_one_line(planted, tmp_path):
@@ -159,9 +155,7 @@ def test_incomplete_and_edited_folders_are_refused_in_one_line(planted, tmp_path
     refused("torn", "1 traces of the half 'test'", lines=[*traces[:-1], traces[-1][:-1]])
     refused("twice", "second trace", lines=[*traces, traces[-1]])
     refused("other", "not registered", lines=[*traces[:-1], traces[-1].replace(b"chain/023", b"chain/923")])
-    refused(
-        "moved", "is of the half 'test'", lines=[*traces[:-1], traces[-1].replace(b'"test"', b'"choose"')]
-    )
+    refused("moved", "is of the half 'test'", lines=[*traces[:-1], traces[-1].replace(b'"test"', b'"choose"')])
     refused("json", "traces.jsonl:24: not of the documented format", lines=[*traces[:-1], b"{}\n"])
     refused("edited", "is not what the choosing half gives", choice="{}")
     other = json.loads((planted / "anatomy" / "chosen.json").read_text())

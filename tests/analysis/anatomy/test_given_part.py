@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from analysis.anatomy.agreement import agreement, given_part
-from analysis.anatomy.reading import Anatomy, Trace, Values
+from analysis.anatomy.agreement import measure_agreement, partial_within_parts
+from analysis.anatomy.traces import Anatomy, Trace, Values
 
 PROMPT, TOKENS, TRACES = 40, 80, 12
 STEP, INSIDE = ("step", 0), ("inside", 0)
@@ -33,8 +33,8 @@ def made(prompt=PROMPT):
 
 def test_a_step_is_beyond_position_and_nothing_given_the_part():
     anatomy = made()
-    found = agreement(anatomy, ("m", "t"), None)
-    within = given_part(anatomy, ("m", "t"), found).mean(axis=0)
+    found = measure_agreement(anatomy, ("m", "t"), None)
+    within = partial_within_parts(anatomy, ("m", "t"), found).mean(axis=0)
     assert found.partial.mean(axis=0)[0] > 0.15  # the straight trend leaves much of a step
     assert abs(within[0]) < 0.08
     assert within[1] > 0.4
@@ -43,5 +43,5 @@ def test_a_step_is_beyond_position_and_nothing_given_the_part():
 def test_a_span_in_one_part_has_the_partial_itself():
     for prompt in (0, TOKENS):
         anatomy = made(prompt)
-        found = agreement(anatomy, ("m", "t"), None)
-        assert (given_part(anatomy, ("m", "t"), found) == found.partial).all()
+        found = measure_agreement(anatomy, ("m", "t"), None)
+        assert (partial_within_parts(anatomy, ("m", "t"), found) == found.partial).all()

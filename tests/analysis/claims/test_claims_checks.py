@@ -10,15 +10,15 @@ import pytest
 from scipy import stats
 
 from analysis.claims import (
-    agreement,
     best_of,
     boschloo,
+    check_agreement,
     correlation_p,
+    count_passing,
     counts,
     fisher,
     fit,
     paired_bounds,
-    passing,
     rounding,
 )
 
@@ -73,9 +73,7 @@ def test_a_percentage_of_thirty_problems_needs_the_draws_of_a_plain_loop():
     loop = [
         k
         for k in range(1, 65)
-        if any(
-            abs(Fraction(100 * c, 30 * k) - Fraction("31.4")) <= Fraction("0.05") for c in range(30 * k + 1)
-        )
+        if any(abs(Fraction(100 * c, 30 * k) - Fraction("31.4")) <= Fraction("0.05") for c in range(30 * k + 1))
     ]
     found = fit([as_share], 30, draws=8)
     assert list(found.draws) == loop
@@ -108,9 +106,7 @@ def test_the_paired_bounds_are_those_of_every_two_by_two_table():
     problems = 9
     for first, second in itertools.product(range(problems + 1), repeat=2):
         p = [
-            stats.binomtest(first - both, first + second - 2 * both).pvalue
-            if first + second > 2 * both
-            else 1
+            stats.binomtest(first - both, first + second - 2 * both).pvalue if first + second > 2 * both else 1
             for both in range(max(0, first + second - problems), min(first, second) + 1)
         ]
         found = paired_bounds(first, second, problems)
@@ -167,7 +163,7 @@ def test_equal_shares_have_p_one():
 
 def test_a_p_that_follows_from_its_interval_agrees():
     # 4.79 [1.67, 7.92]: a standard error of 6.25 / 3.92 = 1.594, z = 3.004, p = 0.0027.
-    found = agreement(*map(rounding, ("4.79", "1.67", "7.92", "0.0022")))
+    found = check_agreement(*map(rounding, ("4.79", "1.67", "7.92", "0.0022")))
     z = 4.79 / (6.25 / (2 * NormalDist().inv_cdf(0.975)))
     assert found.low <= 2 * (1 - NormalDist().cdf(z)) <= found.high
     assert found.decision
@@ -179,21 +175,21 @@ def test_a_p_that_follows_from_its_interval_agrees():
     [("0.30", False, False), ("0.0001", True, False), ("0.02", True, False), ("0.0040", True, True)],
 )
 def test_a_p_that_does_not_follow_is_noticed(p, decision, size):
-    found = agreement(*map(rounding, ("4.79", "1.67", "7.92", p)))
+    found = check_agreement(*map(rounding, ("4.79", "1.67", "7.92", p)))
     assert (found.decision, found.size) == (decision, size)
 
 
 def test_an_interval_around_zero_needs_a_large_p():
-    assert agreement(*map(rounding, ("1.56", "-0.89", "4.01", "0.20"))).decision
-    assert not agreement(*map(rounding, ("1.56", "-0.89", "4.01", "0.02"))).decision
+    assert check_agreement(*map(rounding, ("1.56", "-0.89", "4.01", "0.20"))).decision
+    assert not check_agreement(*map(rounding, ("1.56", "-0.89", "4.01", "0.02"))).decision
     # An end that prints as 0.00 may lie on either side.
-    assert agreement(*map(rounding, ("1.00", "0.00", "2.00", "0.049"))).decision
-    assert agreement(*map(rounding, ("1.00", "0.00", "2.00", "0.051"))).decision
+    assert check_agreement(*map(rounding, ("1.00", "0.00", "2.00", "0.049"))).decision
+    assert check_agreement(*map(rounding, ("1.00", "0.00", "2.00", "0.051"))).decision
 
 
 def test_an_interval_that_is_upside_down_is_refused():
     with pytest.raises(ValueError, match="lower end"):
-        agreement(*map(rounding, ("1.0", "2.0", "0.5", "0.1")))
+        check_agreement(*map(rounding, ("1.0", "2.0", "0.5", "0.1")))
 
 
 def test_the_p_of_a_correlation_is_fishers():
@@ -228,6 +224,6 @@ def test_more_candidates_are_luckier():
 def test_a_family_is_counted_as_by_hand():
     # 0.05/6 = 0.0083: two. Holm: also 0.012 <= 0.0125. BH: 0.04 <= 5/6 x 0.05 = 0.0417, so five.
     family = [0.001, 0.008, 0.012, 0.02, 0.04, 0.2]
-    assert [passing(family, method) for method in ("bonferroni", "holm", "bh")] == [2, 3, 5]
+    assert [count_passing(family, method) for method in ("bonferroni", "holm", "bh")] == [2, 3, 5]
     with pytest.raises(ValueError, match="unknown"):
-        passing(family, "none")
+        count_passing(family, "none")

@@ -10,9 +10,9 @@ import pytest
 
 from analysis.claims.__main__ import main
 from analysis.claims.functions import INFERENTIAL
-from analysis.claims.markdown import document
-from analysis.claims.reading import ClaimError, read
-from analysis.claims.verdicts import CONTRADICTED, UNCHECKED, VERDICTS, findings, table_findings
+from analysis.claims.markdown import format_document
+from analysis.claims.paper_file import ClaimError, read_paper
+from analysis.claims.verdicts import CONTRADICTED, UNCHECKED, VERDICTS, judge_claims, judge_tables
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted((ROOT / "analysis" / "published").glob("*.toml"))
@@ -44,12 +44,12 @@ holds = "v('1', 'a') > v('1', 'b')"
 
 @pytest.fixture(scope="module")
 def papers():
-    return [read(path) for path in FILES]
+    return [read_paper(path) for path in FILES]
 
 
 @pytest.fixture(scope="module")
 def audits(papers):
-    return [(paper, findings(paper)) for paper in papers]
+    return [(paper, judge_claims(paper)) for paper in papers]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def write(tmp_path, text):
 
 
 def test_a_good_file_is_read(tmp_path):
-    paper = read(write(tmp_path, GOOD))
+    paper = read_paper(write(tmp_path, GOOD))
     assert paper.tables["1"].n == {"a": 30, "b": 20}
     assert paper.cell("1", "a").answers == (21, 30)
     assert paper.cell("1", "b").answers == (10, 20)
@@ -120,7 +120,7 @@ def test_a_bad_file_is_refused_with_its_key_and_the_fix(tmp_path, old, new, says
     assert old in GOOD
     path = write(tmp_path, GOOD.replace(old, new))
     with pytest.raises(ClaimError) as refused:
-        read(path)
+        read_paper(path)
     assert str(refused.value).startswith(str(path))
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -131,20 +131,20 @@ def test_an_id_that_stands_twice_is_refused(tmp_path, block):
     start = GOOD.index(block)
     end = GOOD.index("[[claim]]") if block == "[[table]]" else len(GOOD)
     with pytest.raises(ClaimError, match="stands twice"):
-        read(write(tmp_path, GOOD + GOOD[start:end]))
+        read_paper(write(tmp_path, GOOD + GOOD[start:end]))
 
 
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ClaimError, match="no such file"):
-        read(tmp_path / "none.toml")
+        read_paper(tmp_path / "none.toml")
 
 
 def audited(tmp_path, **changes):
     text = GOOD
     for old, new in changes.values():
         text = text.replace(old, new)
-    paper = read(write(tmp_path, text))
-    return findings(paper)[0], table_findings(paper)[0]
+    paper = read_paper(write(tmp_path, text))
+    return judge_claims(paper)[0], judge_tables(paper)[0]
 
 
 def judged(tmp_path, **changes):
@@ -317,9 +317,7 @@ def test_the_head_of_the_document_counts_each_claim_once(verdicts):
     head = DOCUMENT.read_text(encoding="utf-8").split("## What contradicts")[0]
     assert f"{number.total()} claims. {number['supported']} are supported by a test or an interval" in head
     rows = [line.split(" | ") for line in head.splitlines() if line.startswith("| ") and ": " in line]
-    by_level = [
-        int(row[1]) for row in rows if row[0].split(":")[0].split()[-1] in ("alike", "follows", "inference")
-    ]
+    by_level = [int(row[1]) for row in rows if row[0].split(":")[0].split()[-1] in ("alike", "follows", "inference")]
     assert sum(by_level) + number["no test"] + number["not printed"] == number.total()
 
 
@@ -329,9 +327,7 @@ def test_the_document_begins_with_totals_then_contradictions():
 
 
 def test_every_contradiction_is_listed(verdicts):
-    listed = (
-        DOCUMENT.read_text(encoding="utf-8").split("## What contradicts")[1].split("## How to read it")[0]
-    )
+    listed = DOCUMENT.read_text(encoding="utf-8").split("## What contradicts")[1].split("## How to read it")[0]
     expected = {claim for claim, (_, verdict) in verdicts.items() if verdict in CONTRADICTED}
     assert set(re.findall(r"^\| ([A-Z]\d{3}) \|", listed, flags=re.MULTILINE)) == expected
 
@@ -351,7 +347,7 @@ def test_every_id_is_its_own(papers):
 
 
 def test_the_document_is_the_one_that_the_files_give(papers):
-    assert document(papers) == DOCUMENT.read_text(encoding="utf-8")
+    assert format_document(papers) == DOCUMENT.read_text(encoding="utf-8")
 
 
 def test_every_table_and_every_sentence_is_in_the_document():
@@ -399,6 +395,4 @@ def test_the_help_is_the_docstring(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["--help"])
     assert stopped.value.code == 0
-    assert (
-        "Exit status: 0 the audit ran, whatever it found; 2 a file cannot be read." in capsys.readouterr().out
-    )
+    assert "Exit status: 0 the audit ran, whatever it found; 2 a file cannot be read." in capsys.readouterr().out

@@ -4,8 +4,8 @@ import pytest
 
 from analysis.claims.expression import ExpressionError, decide
 from analysis.claims.levels import Level
-from analysis.claims.printed_p import correlations_apart_p
-from analysis.claims.reading import read
+from analysis.claims.paper_file import read_paper
+from analysis.claims.printed_p import correlations_differ_p
 
 FILE = """
 format = 1
@@ -78,7 +78,7 @@ word = "GQA"
 def paper(tmp_path):
     path = tmp_path / "file.toml"
     path.write_text(FILE)
-    return read(path)
+    return read_paper(path)
 
 
 def truth(paper, form):
@@ -260,15 +260,14 @@ def test_a_value_that_does_not_halve_is_refused(paper):
 
 def test_a_claim_of_luck_takes_the_number_of_candidates(paper):
     one, six = (
-        decide(f"lucky({m}, v('R', 'double'), v('R', 'low')) <= 1", paper, paper.names).reasons[0]
-        for m in (1, 6)
+        decide(f"lucky({m}, v('R', 'double'), v('R', 'low')) <= 1", paper, paper.names).reasons[0] for m in (1, 6)
     )
     assert float(one.split()[1]) < float(six.split()[1])
 
 
 def test_two_correlations_are_told_apart_by_fishers_z():
     """By hand: atanh(0.5) = 0.549306, atanh(-0.2) = -0.202733, over sqrt(1/100 + 1/25) = 0.223607: 3.3632."""
-    assert correlations_apart_p(0.5, 103, -0.2, 28) == pytest.approx(0.00077, abs=5e-6)
-    assert correlations_apart_p(0.3, 50, 0.3, 90) == 1.0
+    assert correlations_differ_p(0.5, 103, -0.2, 28) == pytest.approx(0.00077, abs=5e-6)
+    assert correlations_differ_p(0.3, 50, 0.3, 90) == 1.0
     with pytest.raises(ValueError, match="4 or more"):
-        correlations_apart_p(0.3, 50, 0.3, 3)
+        correlations_differ_p(0.3, 50, 0.3, 3)

@@ -61,10 +61,7 @@ def write(
         }
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(json.dumps(document) + "\n")
-    lines = [
-        {"event": event, "body": {}, "time": f"2026-11-2{day}T00:00:00+00:00"}
-        for day, event in enumerate(events)
-    ]
+    lines = [{"event": event, "body": {}, "time": f"2026-11-2{day}T00:00:00+00:00"} for day, event in enumerate(events)]
     (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if "verdict" in events:
         entered(folder)

@@ -3,9 +3,9 @@
 import pytest
 
 from analysis.rules import RULES
-from analysis.rules.gates import PlannedContrast
 from analysis.rules.rule import Contrast
-from analysis.rules.smallest_lossless import RULE, sequence
+from analysis.rules.self_test_cases import PlannedContrast
+from analysis.rules.smallest_lossless import RULE, fixed_sequence
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.comparison import Margins
 
@@ -34,14 +34,11 @@ def of(budget: str, found: tuple[float, float], *, model="qwen", arm="crystal", 
     )
 
 
-def found(
-    contrasts: list[Contrast], **decision
-) -> tuple[str, list[tuple[str, list[tuple[str, bool]], str | None]]]:
+def found(contrasts: list[Contrast], **decision) -> tuple[str, list[tuple[str, list[tuple[str, bool]], str | None]]]:
     registered = DECISION | decision
     (report,) = RULE.report(contrasts, registered).values()
     arms = [
-        (one["arm"], [(step["budget"], step["passed"]) for step in one["steps"]], one["smallest"])
-        for one in report
+        (one["arm"], [(step["budget"], step["passed"]) for step in one["steps"]], one["smallest"]) for one in report
     ]
     assert RULE.verdict(contrasts[::-1], registered) == RULE.verdict(contrasts, registered)
     return RULE.verdict(contrasts, registered), arms
@@ -70,8 +67,8 @@ def test_budgets_are_tested_downwards_to_the_first_that_fails(results, tested, s
 def test_budgets_are_ordered_as_numbers_and_not_as_text():
     slots = [of(budget, PASSES) for budget in ("96", "1024", "256")]
     shares = [of(budget, PASSES) for budget in ("0.05", "0.5", "0.125")]
-    assert [step.budget for step in sequence(slots, 0.05)] == ["1024", "256", "96"]
-    assert [step.budget for step in sequence(shares, 0.05)] == ["0.5", "0.125", "0.05"]
+    assert [step.budget for step in fixed_sequence(slots, 0.05)] == ["1024", "256", "96"]
+    assert [step.budget for step in fixed_sequence(shares, 0.05)] == ["0.5", "0.125", "0.05"]
 
 
 def test_every_model_has_to_pass_at_a_budget_and_the_worst_is_named():
@@ -114,9 +111,7 @@ def test_a_subject_that_is_the_full_cache_under_another_name_confirms_nothing():
         (LOSES, PASSES, None, INCONCLUSIVE),
     ],
 )
-def test_a_budget_that_saves_nothing_is_passed_through_and_never_an_answer(
-    largest, smaller, smallest, verdict
-):
+def test_a_budget_that_saves_nothing_is_passed_through_and_never_an_answer(largest, smaller, smallest, verdict):
     contrasts = [of("160", largest, memory=0.985), of("128", smaller, memory=0.8)]
     said, (own,) = found(contrasts)
     assert (said, own[2]) == (verdict, smallest)
@@ -166,9 +161,9 @@ def test_a_loss_at_every_budget_of_every_arm_leaves_nothing_lossless():
         for budget in ("160", "128")
         for model, problems in (("qwen", 250), ("llama", 200))
     ]
-    assert RULE.lossy(planned) == [1, 3, 5, 7]
+    assert RULE.lossy_indices(planned) == [1, 3, 5, 7]
     for name in ("equivalent", "non_inferior"):
-        assert RULES[name].lossy(planned) == [1]
+        assert RULES[name].lossy_indices(planned) == [1]
 
 
 # ---------------------------------------------------------------- what is said
@@ -188,11 +183,8 @@ def judged(**more) -> dict:
 
 
 def test_the_line_of_a_verdict_names_the_smallest_budget_and_its_memory():
-    words = RULE.words
-    assert (
-        words.line(judged())
-        == "crystal within 3.0 pp of the full cache down to 160 slots (64 % of its memory)"
-    )
+    words = RULE.text
+    assert words.line(judged()) == "crystal within 3.0 pp of the full cache down to 160 slots (64 % of its memory)"
     assert "down to a budget of 0.3 of the prompt" in words.line(judged(smallest="0.3"))
     assert words.line(judged(smallest=None, memory=None)) == (
         "crystal within 3.0 pp of the full cache is shown at no budget that saves memory"

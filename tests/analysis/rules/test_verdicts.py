@@ -3,8 +3,8 @@ from fractions import Fraction
 import pytest
 
 from analysis.rules import RULES
-from analysis.rules.branch import Cell, cells
-from analysis.rules.branch import letter as branch
+from analysis.rules.branch import RoleCell, role_cells
+from analysis.rules.branch import branch_letter as branch
 from analysis.rules.rule import Contrast
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.comparison import Margins
@@ -25,8 +25,8 @@ def about_a_margin(rule: str, contrasts: list[Contrast]) -> str:
     return RULES[rule].verdict(contrasts, ALPHA | {"margin": "0.05"})
 
 
-def cell(role: str, delta: str, p: float) -> Cell:
-    return Cell(role, Fraction(delta), p)
+def cell(role: str, delta: str, p: float) -> RoleCell:
+    return RoleCell(role, Fraction(delta), p)
 
 
 # "Minimal-Intervention KV Retention via Set-Conditioned Diversity", Table 2.
@@ -37,7 +37,7 @@ LLAMA_128 = cell("transfer", "-0.0022", 0.86)
 TABLE_2 = [QWEN_64, QWEN_128, LLAMA_64, LLAMA_128]
 
 
-def flipped(old: Cell, new: Cell) -> list[Cell]:
+def flipped(old: RoleCell, new: RoleCell) -> list[RoleCell]:
     return [new if cell is old else cell for cell in TABLE_2]
 
 
@@ -111,9 +111,9 @@ def test_a_branch_needs_both_roles_and_no_third(some):
 
 def test_contrasts_take_the_roles_of_their_models():
     contrasts = [of("qwen", 0.1, 0.01), of("llama", 0.2, 0.02)]
-    assert cells(contrasts, MODELS) == [cell("primary", "0.1", 0.01), cell("transfer", "0.2", 0.02)]
+    assert role_cells(contrasts, MODELS) == [cell("primary", "0.1", 0.01), cell("transfer", "0.2", 0.02)]
     with pytest.raises(ValueError, match="primary and transfer"):
-        branch(cells([*contrasts, of("gemma", 0.1, 0.5)], MODELS))
+        branch(role_cells([*contrasts, of("gemma", 0.1, 0.5)], MODELS))
 
 
 WON, FLAT, LOST = (0.05, 0.001), (0.001, 0.9), (-0.05, 0.001)
@@ -136,10 +136,8 @@ WON, FLAT, LOST = (0.05, 0.001), (0.001, 0.9), (-0.05, 0.001)
     ],
 )
 def test_the_verdict_of_a_branch(qwen, llama, unmatched, letter, verdict):
-    contrasts = [
-        of(name, *one, matched=name != unmatched) for name, one in (("qwen", qwen), ("llama", llama))
-    ]
-    assert branch(cells(contrasts, MODELS)) == letter
+    contrasts = [of(name, *one, matched=name != unmatched) for name, one in (("qwen", qwen), ("llama", llama))]
+    assert branch(role_cells(contrasts, MODELS)) == letter
     assert branch_verdict(contrasts) == verdict
 
 
@@ -154,8 +152,8 @@ def test_the_verdict_of_a_branch(qwen, llama, unmatched, letter, verdict):
 )
 def test_a_primary_contrast_that_is_lost_keeps_branch_a_from_confirming(other, symmetric, verdict):
     contrasts = [of("qwen", 0.087, 0.0001), of("qwen", *other), of("llama", 0.05, 0.001)]
-    assert branch(cells(contrasts, MODELS)) == "A"
-    assert branch(cells(contrasts, MODELS), symmetric=True) == symmetric
+    assert branch(role_cells(contrasts, MODELS)) == "A"
+    assert branch(role_cells(contrasts, MODELS), symmetric=True) == symmetric
     for order in (contrasts, contrasts[::-1]):
         assert branch_verdict(order) == verdict
 
@@ -170,10 +168,10 @@ def test_a_transfer_mean_of_zero_lanes_is_not_positive_whatever_its_rounded_mean
             for delta, net in ((up, 3), (down, -3))
         ),
     ]
-    assert branch(cells(contrasts, MODELS)) == "B"
+    assert branch(role_cells(contrasts, MODELS)) == "B"
     assert branch_verdict(contrasts) == INCONCLUSIVE
     contrasts[-1] = contrasts[-1]._replace(net=-2)
-    assert branch(cells(contrasts, MODELS)) == "A"
+    assert branch(role_cells(contrasts, MODELS)) == "A"
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -227,9 +225,7 @@ def test_a_significant_zero_is_neither_better_nor_worse():
     assert superior([nothing] * 4, 1) == INCONCLUSIVE
 
 
-@pytest.mark.parametrize(
-    ("alone", "adjusted", "verdict"), [(0.04, 0.05, REFUTED), (0.04, 0.051, INCONCLUSIVE)]
-)
+@pytest.mark.parametrize(("alone", "adjusted", "verdict"), [(0.04, 0.05, REFUTED), (0.04, 0.051, INCONCLUSIVE)])
 def test_wins_and_losses_are_told_by_the_adjusted_p_and_harm_by_p_alone(alone, adjusted, verdict):
     won = of("m", 0.1, alone, adjusted=adjusted)
     lost = of("m", -0.1, alone, adjusted=adjusted, high=0.1)
@@ -242,14 +238,12 @@ def test_wins_and_losses_are_told_by_the_adjusted_p_and_harm_by_p_alone(alone, a
     [(0.04, 0, REFUTED), (0.026, 1, INCONCLUSIVE), (0.024, 1, REFUTED), (0.024, 2, INCONCLUSIVE)],
 )
 @pytest.mark.parametrize("decisive", ["qwen", "llama"])
-def test_a_branch_is_refuted_at_alpha_divided_by_the_contrasts_of_the_deciding_model(
-    decisive, p, others, verdict
-):
+def test_a_branch_is_refuted_at_alpha_divided_by_the_contrasts_of_the_deciding_model(decisive, p, others, verdict):
     rest = [of(decisive, 0.001, 0.9)] * others + ([of("qwen", 0.1, 0.001)] if decisive == "llama" else [])
     contrasts = [of(decisive, -0.1, p), *rest, *[of("llama", -0.01, 0.9)] * 3]
     if decisive == "llama":
         contrasts = contrasts[:-3]
-    assert branch(cells(contrasts, MODELS)) == ("B" if decisive == "llama" else "C")
+    assert branch(role_cells(contrasts, MODELS)) == ("B" if decisive == "llama" else "C")
     assert branch_verdict(contrasts) == verdict
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.stats.clusters import clustered
+from analysis.stats.clusters import cluster_values
 from analysis.stats.interval import DegenerateDifference
 
 UNEQUAL = [1.0, 1.0, 0.0, -1.0, 0.5, 0.0, 1.0]
@@ -14,15 +14,15 @@ OF = ["a", "a", "b", "a", "c", "b", "c"]
 
 def test_the_values_of_a_hand_count():
     # Mean .5 of 4 problems in 2 clusters: a has 1 + 1 + 0, so .5 + 2/4 * .5; b has 0, so .5 - 2/4 * .5.
-    assert clustered([1, 1, 0, 0], ["a", "a", "a", "b"]).tolist() == [0.75, 0.25]
+    assert cluster_values([1, 1, 0, 0], ["a", "a", "a", "b"]).tolist() == [0.75, 0.25]
 
 
 def test_clusters_of_one_problem_are_the_problems():
-    assert clustered(UNEQUAL, [f"p{i}" for i in range(7)]).tolist() == UNEQUAL
+    assert cluster_values(UNEQUAL, [f"p{i}" for i in range(7)]).tolist() == UNEQUAL
 
 
 def test_clusters_of_one_size_have_their_means():
-    assert clustered([1, 0, -1, -1, 0.5, 0], ["x", "x", "y", "y", "z", "z"]) == pytest.approx([0.5, -1, 0.25])
+    assert cluster_values([1, 0, -1, -1, 0.5, 0], ["x", "x", "y", "y", "z", "z"]) == pytest.approx([0.5, -1, 0.25])
 
 
 def test_the_standard_error_is_the_cluster_robust_one_of_the_mean():
@@ -34,7 +34,7 @@ def test_the_standard_error_is_the_cluster_robust_one_of_the_mean():
     for value, name in zip(UNEQUAL, OF, strict=True):
         sums[name] += value - mean
     robust = math.sqrt(sum(one**2 for one in sums.values()) * 3 / 2) / 7
-    found = clustered(UNEQUAL, OF)
+    found = cluster_values(UNEQUAL, OF)
     assert found.mean() == pytest.approx(mean)
     assert found.std(ddof=1) / math.sqrt(3) == pytest.approx(robust)
 
@@ -42,11 +42,11 @@ def test_the_standard_error_is_the_cluster_robust_one_of_the_mean():
 def test_a_cluster_counts_once_however_often_its_problem_is_repeated():
     once = np.random.default_rng(1).normal(size=20) / 5
     names = [str(i) for i in range(20)]
-    assert clustered(np.repeat(once, 5), np.repeat(names, 5).tolist()) == pytest.approx(once)
+    assert cluster_values(np.repeat(once, 5), np.repeat(names, 5).tolist()) == pytest.approx(once)
 
 
 def test_the_order_is_that_of_first_appearance():
-    assert clustered([0, 1, 1, 0], ["z", "a", "a", "z"]).tolist() == [0, 1]
+    assert cluster_values([0, 1, 1, 0], ["z", "a", "a", "z"]).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_the_order_is_that_of_first_appearance():
 )
 def test_what_no_error_can_be_had_of_is_refused(values, clusters, says):
     with pytest.raises(DegenerateDifference, match=says):
-        clustered(values, clusters)
+        cluster_values(values, clusters)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.stats.correlations import fisher, pairs_needed, rows, weighted_rho
+from analysis.stats.correlations import correlate_rows, fisher_interval, pairs_needed, weighted_rho
 
 
 def table(seed: int = 0, tokens: int = 60) -> tuple[np.ndarray, np.ndarray]:
@@ -28,7 +28,7 @@ def plain_auc(values: np.ndarray, label: np.ndarray) -> float:
 @pytest.mark.parametrize("seed", range(3))
 def test_each_row_is_scipys_spearman_and_the_share_of_pairs_in_order(seed):
     values, label = table(seed)
-    found = rows(values, label)
+    found = correlate_rows(values, label)
     for at in range(3):
         known = np.isfinite(values[at])
         own, ones = values[at, known], label[known]
@@ -39,42 +39,38 @@ def test_each_row_is_scipys_spearman_and_the_share_of_pairs_in_order(seed):
 
 def test_a_constant_row_a_constant_label_and_a_single_value_have_none():
     values, label = table()
-    assert np.isnan(rows(values, label).rho[3:]).all()
-    assert rows(values, label).auc[3] == 0.5  # all pairs tie
+    assert np.isnan(correlate_rows(values, label).rho[3:]).all()
+    assert correlate_rows(values, label).auc[3] == 0.5  # all pairs tie
     for constant in (np.zeros(60), np.ones(60)):
-        none = rows(values, constant)
+        none = correlate_rows(values, constant)
         assert np.isnan([none.rho, none.partial, none.auc]).all()
-    assert len(rows(np.empty((0, 60)), label).rho) == 0
+    assert len(correlate_rows(np.empty((0, 60)), label).rho) == 0
 
 
 def test_with_one_row_held_it_is_the_formula_of_three_correlations():
     values, label = table(4)
     position = np.arange(60.0)
-    found = rows(values[:2], label, position[None]).partial
+    found = correlate_rows(values[:2], label, position[None]).partial
     for at, own in enumerate(values[:2]):
-        xy, xh, yh = (
-            stats.spearmanr(*pair).statistic for pair in ((own, label), (own, position), (label, position))
-        )
+        xy, xh, yh = (stats.spearmanr(*pair).statistic for pair in ((own, label), (own, position), (label, position)))
         assert found[at] == pytest.approx((xy - xh * yh) / math.sqrt((1 - xh**2) * (1 - yh**2)), abs=1e-12)
 
 
 def test_with_several_held_it_is_the_correlation_of_what_regressions_leave():
     values, label = table(5)
-    held = np.stack(
-        [np.arange(60.0), np.minimum(np.arange(60.0), 8), np.full(60, 3.0)]
-    )  # the last is constant
+    held = np.stack([np.arange(60.0), np.minimum(np.arange(60.0), 8), np.full(60, 3.0)])  # the last is constant
     known = np.isfinite(values[2])
     design = np.column_stack([np.ones(known.sum()), *(stats.rankdata(row[known]) for row in held)])
     left = [
         (ranks := stats.rankdata(side[known])) - design @ np.linalg.lstsq(design, ranks, rcond=None)[0]
         for side in (values[2], label)
     ]
-    assert rows(values, label, held).partial[2] == pytest.approx(stats.pearsonr(*left).statistic, abs=1e-9)
+    assert correlate_rows(values, label, held).partial[2] == pytest.approx(stats.pearsonr(*left).statistic, abs=1e-9)
 
 
 def test_nothing_is_left_of_a_row_that_is_what_is_held():
     _, label = table()
-    found = rows(np.stack([np.arange(60.0), -(np.arange(60.0) ** 3)]), label, np.arange(60.0)[None])
+    found = correlate_rows(np.stack([np.arange(60.0), -(np.arange(60.0) ** 3)]), label, np.arange(60.0)[None])
     assert np.isnan(found.partial).all()
     assert np.isfinite(found.rho).all()
 
@@ -96,11 +92,11 @@ def test_the_traces_of_the_usual_table_of_correlations(rho, traces):
 
 
 def test_fishers_limits_by_hand():
-    low, high = fisher(0.0, 103)  # tanh(1.959964 / 10)
+    low, high = fisher_interval(0.0, 103)  # tanh(1.959964 / 10)
     assert (low, high) == pytest.approx((-0.1935247, 0.1935247), abs=1e-6)
-    assert fisher(1.0, 10) == (1.0, 1.0)
-    assert fisher(0.3, 3) is None
-    assert fisher(math.nan, 30) is None
+    assert fisher_interval(1.0, 10) == (1.0, 1.0)
+    assert fisher_interval(0.3, 3) is None
+    assert fisher_interval(math.nan, 30) is None
 
 
 def test_wrong_shapes_and_labels_are_refused_in_one_line():
@@ -113,6 +109,6 @@ def test_wrong_shapes_and_labels_are_refused_in_one_line():
         ((values, label, np.full((1, 60), np.nan)), "held"),
     ):
         with pytest.raises(ValueError, match=f"^{why}: [^\n]*$"):
-            rows(*wrong)
+            correlate_rows(*wrong)
     with pytest.raises(ValueError, match="rho"):
         pairs_needed(0.0, 0.05, 0.8)

@@ -6,7 +6,7 @@ from scipy import stats
 from statsmodels.stats.weightstats import DescrStatsW
 
 from analysis.stats import equivalence
-from analysis.stats.equivalence import at_the_margin, margins, simulated
+from analysis.stats.equivalence import exact_margin_p, tost, tost_of_studies
 
 
 def study(problems: int, seed: int, gained: float, lost: float, seeds: int = 2) -> np.ndarray:
@@ -22,7 +22,7 @@ def rng() -> np.random.Generator:
 @pytest.mark.parametrize("margin", [0.02, 0.05, 0.2])
 def test_both_sides_are_statsmodels_tost_and_scipys_one_sided_tests(seed, margin):
     means = study(80, seed, 0.1, 0.08).mean(axis=1)
-    found = margins(means[:, None], margin)  # halves, which have no exact chance on whole numbers
+    found = tost(means[:, None], margin)  # halves, which have no exact chance on whole numbers
     p, (_, worse, _), (_, better, _) = DescrStatsW(means).ttost_mean(-margin, margin)
     assert (found.p_worse, found.p_better) == pytest.approx((worse, better))
     assert max(found.p_worse, found.p_better) == pytest.approx(p)
@@ -36,7 +36,7 @@ def test_the_matching_interval_lies_inside_the_margin_exactly_when_the_test_pass
     seen = set()
     for seed in range(60):
         difference = study(60, seed, 0.12, 0.02 + 0.01 * (seed % 12)).mean(axis=1, keepdims=True)
-        found = margins(difference, 0.1, alpha=0.04, method=method, draws=4_999, rng=rng())
+        found = tost(difference, 0.1, alpha=0.04, method=method, draws=4_999, rng=rng())
         assert (found.p_worse <= 0.04) == (found.low > -0.1 + 1e-12), seed
         assert (found.p_better <= 0.04) == (found.high < 0.1 - 1e-12), seed
         seen.add((found.low > -0.1, found.high < 0.1))
@@ -50,7 +50,7 @@ def test_the_bootstrap_counts_resampled_means_at_or_beyond_each_margin():
     for _ in range(reps):
         total = sum(round(2 * means[problem]) for problem in draw.integers(0, 25, 25))  # in halves
         below, above = below + (total <= -5), above + (total >= 5)  # 0.1 of 25 problems of two seeds
-    found = margins(difference, 0.1, method="bootstrap", draws=reps, rng=rng())
+    found = tost(difference, 0.1, method="bootstrap", draws=reps, rng=rng())
     assert (found.p_worse, found.p_better) == ((below + 1) / (reps + 1), (above + 1) / (reps + 1))
 
 
@@ -59,7 +59,7 @@ def test_answers_that_all_agree_bound_the_share_that_may_not(method):
     # 60 problems without a loss: at a margin of 5 % its chance is 0.95^60 = 4.6 %, at 4 % it is 8.6 %.
     zeros = np.zeros((60, 3))
     for margin, passes in ((0.05, True), (0.04, False)):
-        found = margins(zeros, margin, method=method, rng=rng())
+        found = tost(zeros, margin, method=method, rng=rng())
         assert (found.p_worse, found.p_better) == pytest.approx(((1 - margin) ** 60,) * 2)
         assert (found.p_worse <= 0.05) is passes is (found.low > -margin)
         assert (found.low, -found.high) == pytest.approx((0.05 ** (1 / 60) - 1,) * 2)
@@ -67,7 +67,7 @@ def test_answers_that_all_agree_bound_the_share_that_may_not(method):
 
 @pytest.mark.parametrize("value", [-1.0, -0.5, 0.5, 1.0])
 def test_answers_that_all_differ_alike_are_bounded_in_the_same_way(value):
-    found = margins(np.full((9, 2), [value, value]), 0.25, alpha=0.1)
+    found = tost(np.full((9, 2), [value, value]), 0.25, alpha=0.1)
     assert (found.p_worse <= 0.1) == (found.low > -0.25)
     assert (found.p_better <= 0.1) == (found.high < 0.25)
     assert found.p_worse == (1.0 if value < 0 else pytest.approx(((1 - 0.25) / (1 + value)) ** 9))
@@ -79,10 +79,10 @@ def test_losses_alone_are_never_surer_than_the_binomial_tail(method, lost, probl
     # One loss in 201 at a margin of one point: 40 %, where t on its own says 8 %.
     difference = np.repeat([-1.0, 0.0], [lost, problems - lost])[:, None]
     chance = stats.binom.cdf(lost, problems, 0.05)
-    assert at_the_margin(counts(difference), 0.05) == pytest.approx([chance], rel=1e-6)
-    found = margins(difference, 0.05, method=method, draws=999, rng=rng())
+    assert exact_margin_p(counts(difference), 0.05) == pytest.approx([chance], rel=1e-6)
+    found = tost(difference, 0.05, method=method, draws=999, rng=rng())
     assert found.p_worse >= chance * (1 - 1e-6)
-    mirrored = margins(-difference, 0.05, method=method, draws=999, rng=rng())
+    mirrored = tost(-difference, 0.05, method=method, draws=999, rng=rng())
     assert mirrored.p_better >= chance * (1 - 1e-6)
 
 
@@ -101,7 +101,7 @@ def test_the_chance_at_the_margin_is_that_of_drawing_such_studies():
         drawn = difference[draw.integers(0, 40, 40)].mean(axis=1)
         drawn[draw.random(40) < share] = -1.0
         hits += drawn.sum() >= difference.mean(axis=1).sum() - 1e-9
-    (chance,) = at_the_margin(counts(difference), 0.06)
+    (chance,) = exact_margin_p(counts(difference), 0.06)
     assert stats.binomtest(hits, 4_000, chance).pvalue > 1e-3
 
 
@@ -111,15 +111,15 @@ def test_a_study_at_the_margin_passes_no_more_often_than_the_level_where_few_pro
     draw, studies = np.random.default_rng(4), 4_000
     gained = draw.choice([-1, 0, 1], (studies, 100), p=[0.03 + rare, 0.97 - 2 * rare, rare])
     table = np.stack([(gained == step).sum(axis=1) for step in (-1, 0, 1)], axis=1)
-    passed = int((simulated(table, 0.03, 0.05)[:, 3] <= 0.05).sum())
+    passed = int((tost_of_studies(table, 0.03, 0.05)[:, 3] <= 0.05).sum())
     assert stats.binomtest(passed, studies, 0.05, alternative="greater").pvalue > 1e-3
 
 
 def test_many_studies_at_once_have_the_margins_of_each():
     every = [study(30, seed, 0.2, 0.15, seeds=3) for seed in range(20)]
     table = np.concatenate([counts(one) for one in every])
-    each = [margins(one, 0.1, alpha=0.02) for one in every]
-    assert simulated(table, 0.1, 0.02) == pytest.approx(np.array(each), abs=1e-9)
+    each = [tost(one, 0.1, alpha=0.02) for one in every]
+    assert tost_of_studies(table, 0.1, 0.02) == pytest.approx(np.array(each), abs=1e-9)
 
 
 def test_a_study_at_the_margin_passes_a_little_less_often_than_the_level_where_many_problems_differ():
@@ -127,7 +127,7 @@ def test_a_study_at_the_margin_passes_a_little_less_often_than_the_level_where_m
     draw, passed, studies = np.random.default_rng(2), 0, 2_000
     for _ in range(studies):
         difference = draw.choice([-1.0, 0.0, 1.0], (150, 1), p=[0.16, 0.74, 0.10])
-        passed += margins(difference, 0.06).p_worse <= 0.05
+        passed += tost(difference, 0.06).p_worse <= 0.05
     assert 0.02 < passed / studies < 0.05
 
 
@@ -145,4 +145,4 @@ def test_a_study_at_the_margin_passes_a_little_less_often_than_the_level_where_m
 )
 def test_what_cannot_be_tested_is_refused_by_name(change, says):
     with pytest.raises(ValueError, match=says):
-        margins(**({"difference": study(20, 0, 0.2, 0.2), "margin": 0.05} | change))
+        tost(**({"difference": study(20, 0, 0.2, 0.2), "margin": 0.05} | change))

@@ -77,7 +77,7 @@ def test_endless_draws_leave_no_p_below_the_sign_tests():
 
 def test_the_chances_of_sums_are_those_of_a_plain_convolution():
     counts = np.array([[1, 2, 3], [0, 5, 1]])
-    for row, found in zip(counts, exact_resampling.resampled(counts), strict=True):
+    for row, found in zip(counts, exact_resampling.resampled_sum_pmf(counts), strict=True):
         expected = np.array([1.0])
         for _ in range(6):
             expected = np.convolve(expected, row / 6)

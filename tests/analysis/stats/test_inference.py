@@ -5,7 +5,7 @@ from scipy import stats
 from analysis.stats import bootstrap
 from analysis.stats.interval import DegenerateDifference, problem_means
 from analysis.stats.methods import METHODS
-from analysis.stats.paired_tests import COMPARE, sign_flip, student
+from analysis.stats.paired_tests import COMPARE, sign_flip, student_t
 
 TWO_TAILS = ("restricted-likelihood", "auto")  # no rule of their own for problems that all agree
 
@@ -102,14 +102,14 @@ def test_student_is_scipys_one_sample_test_on_problem_means(problems):
     theirs = stats.ttest_1samp(difference.mean(axis=1), 0)
     for level in (0.95, 1 - 0.05 / 6):
         interval = theirs.confidence_interval(level)
-        ours = student(difference, level=level)
+        ours = student_t(difference, level=level)
         assert ours.p == pytest.approx(theirs.pvalue, rel=1e-9)
         expected = max(-1.0, interval.low), min(1.0, interval.high)
         assert (ours.low, ours.high) == pytest.approx(expected, abs=1e-9)
 
 
 def test_students_interval_stays_among_possible_differences():
-    few = student([[1.0], [-1.0], [1.0]])
+    few = student_t([[1.0], [-1.0], [1.0]])
     assert (few.low, few.high) == (-1.0, 1.0)
 
 
@@ -130,9 +130,7 @@ def test_exact_sign_flips_are_scipys_permutation_test(seed, seeds):
     assert by("sign-flip", difference, draws=2**11).p == pytest.approx(theirs.pvalue, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("gains", "losses", "equal"), [(9, 1, 3), (6, 0, 5), (4, 4, 4), (7, 3, 2), (1, 5, 0)]
-)
+@pytest.mark.parametrize(("gains", "losses", "equal"), [(9, 1, 3), (6, 0, 5), (4, 4, 4), (7, 3, 2), (1, 5, 0)])
 def test_with_one_seed_exact_sign_flips_are_mcnemars_test(gains, losses, equal):
     difference = np.array([[1.0]] * gains + [[-1.0]] * losses + [[0.0]] * equal)
     exact = stats.binomtest(gains, gains + losses).pvalue
@@ -178,12 +176,10 @@ def test_a_sign_flip_interval_reaches_zero_at_the_level_of_its_own_p(problems):
         p = by("sign-flip", difference, seed=seed).p
         if p > 0.9:
             continue
-        rejected, kept = (
-            by("sign-flip", difference, level=1 - p * near, seed=seed) for near in (1 + 1e-6, 1 - 1e-6)
-        )
+        rejected, kept = (by("sign-flip", difference, level=1 - p * near, seed=seed) for near in (1 + 1e-6, 1 - 1e-6))
         assert not rejected.low <= 0 <= rejected.high
         assert kept.low <= 0 <= kept.high
-        stricter.add((np.sign(difference.mean()), student(difference).p > p))
+        stricter.add((np.sign(difference.mean()), student_t(difference).p > p))
     assert stricter == {(1, True), (1, False), (-1, True), (-1, False)}
 
 
@@ -192,7 +188,7 @@ def test_a_sign_flip_interval_is_as_wide_as_students_where_it_does_not_reject():
     for losses in range(4):
         for equal in (10, 40, 90):
             difference = np.array([[1.0]] * 4 + [[-1.0]] * losses + [[0.0]] * equal)
-            flips, t = sign_flip(difference, draws=2_000, rng=np.random.default_rng(3)), student(difference)
+            flips, t = sign_flip(difference, draws=2_000, rng=np.random.default_rng(3)), student_t(difference)
             assert flips.low <= t.low or flips.low > 0
             assert flips.high >= t.high
             shorter += flips.high > t.high
@@ -254,9 +250,7 @@ def test_no_discordance_at_all_gives_the_rule_of_three(method, problems):
 
 @pytest.mark.parametrize("method", COMPARE)
 def test_the_rule_of_three_widens_with_the_level(method):
-    nominal, simultaneous = (
-        by(method, np.zeros((50, 1)), level=level).high for level in (0.95, 1 - 0.05 / 6)
-    )
+    nominal, simultaneous = (by(method, np.zeros((50, 1)), level=level).high for level in (0.95, 1 - 0.05 / 6))
     chance = 0.05 / 6 / (2 if method in TWO_TAILS else 1)
     assert simultaneous == pytest.approx(1 - chance ** (1 / 50))
     assert simultaneous > nominal

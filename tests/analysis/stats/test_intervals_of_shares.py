@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
-from analysis.stats.interval import DegenerateDifference, exact, newcombe
+from analysis.stats.interval import DegenerateDifference, clopper_pearson, newcombe
 from benchmarks.paired_shares import newcombe_paired, wilson
 
 
@@ -55,7 +55,7 @@ def test_random_shares_have_the_limits_of_a_plain_search_and_of_statsmodels():
         count, level = int(draw.integers(0, of + 1)), float(draw.uniform(0.8, 0.999))
         assert wilson(count, of, level) == pytest.approx(plain_wilson(count, of, level), abs=1e-9)
         beta = proportion_confint(count, of, alpha=1 - level, method="beta")
-        assert exact(count, of, level) == pytest.approx(beta, abs=1e-9)
+        assert clopper_pearson(count, of, level) == pytest.approx(beta, abs=1e-9)
 
 
 def test_random_differences_are_joined_from_wilsons_limits():
@@ -98,10 +98,8 @@ def test_pairs_that_agree_narrow_the_limits_and_exchange_mirrors_them():
     assert newcombe_paired(40, 5, 12, 43) == pytest.approx((-high, -low))
 
 
-@pytest.mark.parametrize("limits", [wilson, exact])
-@pytest.mark.parametrize(
-    ("count", "of", "says"), [(0, 0, "at least one"), (3, 2, "3 is not"), (-1, 2, "-1 is")]
-)
+@pytest.mark.parametrize("limits", [wilson, clopper_pearson])
+@pytest.mark.parametrize(("count", "of", "says"), [(0, 0, "at least one"), (3, 2, "3 is not"), (-1, 2, "-1 is")])
 def test_what_is_no_share_is_refused_by_name(limits, count, of, says):
     with pytest.raises(DegenerateDifference, match=says):
         limits(count, of)

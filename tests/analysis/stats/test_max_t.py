@@ -8,7 +8,7 @@ from scipy import stats
 
 from analysis.stats.interval import DegenerateDifference
 from analysis.stats.max_t import max_t
-from analysis.stats.paired_tests import sign_flip, student
+from analysis.stats.paired_tests import sign_flip, student_t
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -50,7 +50,7 @@ def test_one_contrast_alone_is_the_sign_flip_test():
 def test_the_interval_is_students_with_a_wider_reach():
     differences = family(60, 4, 2, 0.04)
     for one, difference in zip(max_t([differences], rng=rng())[0], differences, strict=True):
-        alone, bonferroni = student(difference), student(difference, level=1 - 0.05 / 4)
+        alone, bonferroni = student_t(difference), student_t(difference, level=1 - 0.05 / 4)
         assert one.mean == pytest.approx(alone.mean)
         assert one.high - one.mean == pytest.approx(one.mean - one.low)
         assert alone.high < one.high < 1.05 * (bonferroni.high - one.mean) + one.mean
@@ -63,7 +63,7 @@ def test_copies_of_a_contrast_cost_nothing_and_independent_groups_cost_bonferron
     assert len(set(copies)) == 1
     assert copies[0] == pytest.approx(alone, abs=0.006)
     apart = max_t([[one], *([other] for other in family(80, 11, 4))], draws=20_000, rng=rng())[0][0]
-    sidak = student(one, level=0.95 ** (1 / 12))
+    sidak = student_t(one, level=0.95 ** (1 / 12))
     assert (apart.low, apart.high) == pytest.approx((sidak.low, sidak.high), abs=0.004)
 
 

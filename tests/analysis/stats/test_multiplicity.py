@@ -56,7 +56,7 @@ def test_an_adjusted_family_is_that_of_statsmodels():
 
 
 def test_the_corrected_level_rejects_what_bonferroni_rejects():
-    level = multiplicity.corrected(0.05, len(FAMILY))
+    level = multiplicity.corrected_alpha(0.05, len(FAMILY))
     assert [p <= level for p in FAMILY] == [True, True, False, False, False, False]
 
 
@@ -68,4 +68,4 @@ def test_a_family_of_no_probabilities_is_refused(family):
 
 def test_an_empty_family_has_no_level():
     with pytest.raises(ValueError, match="0 contrasts"):
-        multiplicity.corrected(0.05, 0)
+        multiplicity.corrected_alpha(0.05, 0)

@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 
 from analysis.stats import bootstrap
-from analysis.stats.equivalence import margins
+from analysis.stats.equivalence import tost
 from analysis.stats.max_t import max_t
-from analysis.stats.paired_tests import COMPARE, sign_flip, student
+from analysis.stats.paired_tests import COMPARE, sign_flip, student_t
 
 
 def study(problems: int, seed: int, seeds: int = 2) -> np.ndarray:
@@ -22,9 +22,7 @@ def by(method: str, difference: np.ndarray, null: float = 0.0, level: float = 0.
 @pytest.mark.parametrize("null", [-0.03, 0.0, 0.11])
 def test_student_is_scipys_one_sample_test_of_that_mean(null):
     difference = study(80, 1)
-    assert student(difference, null=null).p == pytest.approx(
-        stats.ttest_1samp(difference.mean(axis=1), null).pvalue
-    )
+    assert student_t(difference, null=null).p == pytest.approx(stats.ttest_1samp(difference.mean(axis=1), null).pvalue)
 
 
 @pytest.mark.parametrize("method", COMPARE)
@@ -87,15 +85,15 @@ def test_where_all_problems_agree_p_is_the_chance_of_no_other_problem(method):
 
 def test_margins_need_not_be_as_far_on_both_sides():
     difference = study(90, 7)
-    whole, lower, upper = (margins(difference, at) for at in ((-0.04, 0.3), 0.04, 0.3))
+    whole, lower, upper = (tost(difference, at) for at in ((-0.04, 0.3), 0.04, 0.3))
     assert whole[:4] == lower[:4]
     assert whole.p_better == upper.p_better
-    assert margins(difference, (-0.3, 0.3)) == upper
+    assert tost(difference, (-0.3, 0.3)) == upper
     # A lower margin above zero: worse unless better by two points or more.
-    assert margins(difference, (0.02, 0.3)).p_worse > lower.p_worse
+    assert tost(difference, (0.02, 0.3)).p_worse > lower.p_worse
 
 
 @pytest.mark.parametrize("outside", [(-1.2, 0.1), (-0.1, 1.2), (1.0, 1.0), (-1.0, -1.0)])
 def test_margins_outside_the_possible_differences_are_refused(outside):
     with pytest.raises(ValueError, match="points, not percent"):
-        margins(study(20, 1), outside)
+        tost(study(20, 1), outside)

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from analysis.stats import power
-from analysis.stats.paired_tests import COMPARE, student
+from analysis.stats.paired_tests import COMPARE, student_t
 
 CORRECTED = 0.05 / 6
 
@@ -55,7 +55,7 @@ def test_studies_are_answered_in_their_order_and_alike():
     assert p[0] == p[2] == pytest.approx(2.0**-6)  # seven gains and no loss
     assert p[3] == 2.0**-11
     t = power.p_values("t", mixed, 0, rng())
-    assert t[:3] == pytest.approx([student(differences(SMALL[i])).p for i in (3, 0, 3)])
+    assert t[:3] == pytest.approx([student_t(differences(SMALL[i])).p for i in (3, 0, 3)])
 
 
 @pytest.mark.parametrize("method", COMPARE)
@@ -81,9 +81,7 @@ def test_too_few_problems_detect_nothing():
     assert power.minimal_detectable_effect(10, CORRECTED, rng=rng()) is None
 
 
-@pytest.mark.parametrize(
-    ("alpha", "needed"), [(0.05, 2_000), (0.05 / 4, 8_000), (0.05 / 6, 12_000), (1.0, 100)]
-)
+@pytest.mark.parametrize(("alpha", "needed"), [(0.05, 2_000), (0.05 / 4, 8_000), (0.05 / 6, 12_000), (1.0, 100)])
 def test_fifty_draws_are_expected_in_each_tail(alpha, needed):
     assert power.draws_needed(alpha) == needed
 
@@ -104,7 +102,7 @@ def test_fifty_draws_are_expected_in_each_tail(alpha, needed):
     ],
 )
 def test_draws_are_enough_when_the_tail_can_be_counted(method, draws, alpha, problems, enough):
-    assert power.draws_enough(method, draws, alpha, problems) is enough
+    assert power.has_enough_draws(method, draws, alpha, problems) is enough
 
 
 def test_an_unknown_method_and_a_single_problem_are_refused():
@@ -120,10 +118,10 @@ def test_max_t_of_a_contrast_without_a_family_is_the_sign_flip_test():
     assert one.tolist() == other.tolist()
     assert power.minimal_detectable_effect(200, 0.05, method="max-t", rng=rng()) is not None
     # 50 draws in each tail of the family's alpha
-    assert power.draws_enough("max-t", 2_000, 0.05)
-    assert not power.draws_enough("max-t", 1_999, 0.05)
+    assert power.has_enough_draws("max-t", 2_000, 0.05)
+    assert not power.has_enough_draws("max-t", 1_999, 0.05)
 
 
 def test_thousands_of_problems_overflow_nothing():
     assert power.p_values("sign-flip", np.array([[10, 2_080, 10]]), 999, rng())[0] > 0.5
-    assert power.draws_enough("sign-flip", 2_000, 0.05, 5_000)
+    assert power.has_enough_draws("sign-flip", 2_000, 0.05, 5_000)

@@ -7,10 +7,16 @@ import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from analysis.stats import bootstrap, equal_memory, isocache, max_t, paired_tests
+from analysis.stats import bootstrap, max_t, memory_charge, memory_matching, paired_tests
 from analysis.stats.interval import DegenerateDifference
-from analysis.stats.isocache import Reference
-from analysis.stats.resampled_units import compare_at, margins, number, simultaneous, units
+from analysis.stats.memory_matching import Reference
+from analysis.stats.resampled_units import (
+    compare_at_levels,
+    compare_simultaneously,
+    count_units,
+    resampling_units,
+    tost,
+)
 
 # Scores with ties at both ends, in clusters of 1 to 6 problems.
 SIZES = (1, 6, 2, 4, 1, 3, 5, 2)
@@ -21,7 +27,7 @@ UNEQUAL = RNG.normal([[SHIFT[name]] for name in OF], 0.2, (len(OF), 2)).clip(-1,
 
 
 def compared(method, difference, clusters, null=0.0, draws=2_000, level=0.9):
-    (found,) = compare_at(
+    (found,) = compare_at_levels(
         method, difference, clusters, [level], draws=draws, rng=lambda: np.random.default_rng(5), null=null
     )
     return found
@@ -48,7 +54,7 @@ def test_values_of_clusters_outside_the_range_of_points_are_compared_all_the_sam
     """One cluster of nine wins all, five of one lose: its z is 2/7 + 6/14 * 9 * 5/7, which is 3."""
     wide = np.array([[1.0]] * 9 + [[-1.0]] * 5)
     names = ["a"] * 9 + list("bcdef")
-    assert units(wide, names).scale == 4
+    assert resampling_units(wide, names).scale == 4
     mean, error = robust(wide, names)
     found = compared("t", wide, names)
     assert found.mean == pytest.approx(4 / 14)
@@ -92,9 +98,7 @@ def test_clusters_of_one_problem_each_are_the_problems_with_all_their_seeds(meth
     whole = RNG.integers(-1, 2, (40, 2)).astype(float)
     names = [str(i) for i in range(40)]
     assert compared(method, whole, names) == compared(method, whole, None)
-    (direct,) = paired_tests.compare_at(
-        method, whole, [0.9], draws=2_000, rng=lambda: np.random.default_rng(5)
-    )
+    (direct,) = paired_tests.compare_at_levels(method, whole, [0.9], draws=2_000, rng=lambda: np.random.default_rng(5))
     assert compared(method, whole, None) == direct
 
 
@@ -108,15 +112,13 @@ def test_copies_of_a_problem_in_its_cluster_add_nothing(method):
 
 def test_tests_of_a_margin_have_the_cluster_robust_error():
     mean, error = robust(UNEQUAL, OF)
-    found = margins(UNEQUAL, OF, 0.3, 0.0, alpha=0.05)
+    found = tost(UNEQUAL, OF, 0.3, 0.0, alpha=0.05)
     assert found.p_worse == pytest.approx(stats.t.sf((mean + 0.3) / error, 7))
     assert found.p_better == pytest.approx(stats.t.sf((0.3 - mean) / error, 7))
-    charged = margins(UNEQUAL, OF, 0.3, 0.05, alpha=0.05)
+    charged = tost(UNEQUAL, OF, 0.3, 0.05, alpha=0.05)
     assert charged.p_worse == pytest.approx(stats.t.sf((mean + 0.25) / error, 7))
     assert charged.low == pytest.approx(found.low - 0.05)
-    assert margins(UNEQUAL, None, 0.3, 0.05, alpha=0.05) == equal_memory.margins(
-        UNEQUAL, 0.3, 0.05, alpha=0.05
-    )
+    assert tost(UNEQUAL, None, 0.3, 0.05, alpha=0.05) == memory_charge.tost(UNEQUAL, 0.3, 0.05, alpha=0.05)
 
 
 def test_a_family_by_max_t_flips_whole_clusters():
@@ -127,7 +129,7 @@ def test_a_family_by_max_t_flips_whole_clusters():
 
     def family(clusters, nulls):
         asked = [[(each, clusters, null) for each, null in zip(two, nulls, strict=True)]]
-        return simultaneous(asked, level=0.9, draws=500, rng=np.random.default_rng(1))
+        return compare_simultaneously(asked, level=0.9, draws=500, rng=np.random.default_rng(1))
 
     known = max_t.max_t([means], level=0.9, draws=500, rng=np.random.default_rng(1), nulls=[[0.1, 0.0]])
     for found, expected in zip(family(names, (0.1, 0.0))[0], known[0], strict=True):
@@ -138,8 +140,8 @@ def test_a_family_by_max_t_flips_whole_clusters():
 
 def test_a_family_of_clusters_of_any_size_has_p_that_no_scale_changes():
     wide = [UNEQUAL, np.roll(UNEQUAL, 3, axis=0)]
-    assert {units(each, OF).scale for each in wide} != {1.0}
-    (found,) = simultaneous(
+    assert {resampling_units(each, OF).scale for each in wide} != {1.0}
+    (found,) = compare_simultaneously(
         [[(each, OF, 0.0) for each in wide]], level=0.9, draws=500, rng=np.random.default_rng(1)
     )
     for each, one in zip(wide, found, strict=True):
@@ -158,8 +160,8 @@ def test_interpolated_memory_is_resampled_by_whole_clusters():
     def interval(times, clusters):
         tables = [np.repeat(each, times, axis=0) for each in (own, low, high, *slots)]
         references = [Reference(tables[1], tables[4]), Reference(tables[2], tables[5])]
-        at = isocache.interpolated(tables[0], tables[3], references)
-        return isocache.resampled(
+        at = memory_matching.interpolate_difference(tables[0], tables[3], references)
+        return memory_matching.bootstrap_interpolated(
             tables[0], tables[3], references, at, reps=500, rng=np.random.default_rng(4), clusters=clusters
         )
 
@@ -170,22 +172,22 @@ def test_interpolated_memory_is_resampled_by_whole_clusters():
 
 
 def test_units_are_counted():
-    assert (number(None, 7), number(OF, len(OF)), number([], 0)) == (7, 8, 0)
+    assert (count_units(None, 7), count_units(OF, len(OF)), count_units([], 0)) == (7, 8, 0)
 
 
 def test_a_single_cluster_is_refused():
     with pytest.raises(DegenerateDifference, match="at least two"):
-        units(UNEQUAL, ["a"] * len(UNEQUAL))
+        resampling_units(UNEQUAL, ["a"] * len(UNEQUAL))
 
 
 def test_points_and_not_percent_are_asked_for_with_clusters_too():
     with pytest.raises(DegenerateDifference, match="not percent"):
-        units(100 * UNEQUAL, OF)
+        resampling_units(100 * UNEQUAL, OF)
 
 
 def test_the_bootstrap_of_units_is_found_in_their_scale():
     """What callers of one method do themselves: values in, `whole` out."""
-    of = units(UNEQUAL, OF)
+    of = resampling_units(UNEQUAL, OF)
     assert of.scale > 1 >= np.abs(of.values).max()
-    found = of.whole(bootstrap.paired(of.values, rng=np.random.default_rng(0)))
+    found = of.rescale(bootstrap.paired(of.values, rng=np.random.default_rng(0)))
     assert found.mean == pytest.approx(UNEQUAL.mean())

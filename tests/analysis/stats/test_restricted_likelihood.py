@@ -9,9 +9,9 @@ from scipy import optimize, stats
 
 from analysis.stats import power, restricted_likelihood
 from analysis.stats.interval import DegenerateDifference
-from analysis.stats.methods import FEW
-from analysis.stats.paired_tests import auto, student
-from analysis.stats.restricted_likelihood import compare, limits, margins, p_values, shares, tails
+from analysis.stats.methods import EXACT_BELOW
+from analysis.stats.paired_tests import auto, student_t
+from analysis.stats.restricted_likelihood import compare, limits, null_shares, p_values, tails, tost
 
 
 def lanes(counts: list[int]) -> np.ndarray:
@@ -56,7 +56,7 @@ def likeliest(counts: list[int], null: float) -> np.ndarray:
     ],
 )
 def test_the_shares_are_the_likeliest_that_have_the_mean(counts, null):
-    (found,) = shares(np.array([counts]), null)
+    (found,) = null_shares(np.array([counts]), null)
     x = np.arange(len(counts)) - len(counts) // 2
     assert found.sum() == pytest.approx(1)
     assert found @ x == pytest.approx(len(counts) // 2 * null, abs=1e-12)
@@ -70,7 +70,7 @@ def test_the_shares_are_the_likeliest_that_have_the_mean(counts, null):
 def test_gains_of_one_seed_alone_are_held_against_losses_of_all_that_were_not_seen():
     # 12 of 60 are gained by one of three seeds. At the bound 48 and 12 weigh 48 and 12 x 3/4 = 9, and the
     # share w of total losses makes the mean zero: 3 w = (1 - w) x 9/57, so w is a twentieth.
-    (found,) = shares(np.array([[0, 0, 0, 48, 12, 0, 0]]))
+    (found,) = null_shares(np.array([[0, 0, 0, 48, 12, 0, 0]]))
     assert found[0] == pytest.approx(1 / 20)
     assert found[[1, 2, 5, 6]] == pytest.approx([0] * 4)
     # A sum of 12 or more: j such losses, and 12 + 3 j gains or more among the others.
@@ -81,7 +81,7 @@ def test_gains_of_one_seed_alone_are_held_against_losses_of_all_that_were_not_se
 
 def test_with_one_seed_gains_and_losses_have_equal_shares():
     for gains, losses in ((6, 2), (4, 0), (9, 9)):
-        (found,) = shares(np.array([[losses, 40, gains]]))
+        (found,) = null_shares(np.array([[losses, 40, gains]]))
         other = (gains + losses) / 2 / (40 + gains + losses)
         assert found == pytest.approx([other, 1 - 2 * other, other])
 
@@ -111,9 +111,7 @@ def test_gains_alone_have_the_upper_end_of_clopper_and_pearson():
         theirs = stats.binomtest(gains, n).proportion_ci().high
         assert compare(lanes([0, n - gains, gains])).high == pytest.approx(theirs, abs=1e-9)
         # Three seeds that all agree are one.
-        assert compare(np.repeat(lanes([0, n - gains, gains]), 3, axis=1)).high == pytest.approx(
-            theirs, abs=1e-9
-        )
+        assert compare(np.repeat(lanes([0, n - gains, gains]), 3, axis=1)).high == pytest.approx(theirs, abs=1e-9)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -138,12 +136,12 @@ def test_the_interval_holds_the_nulls_that_the_test_keeps(counts, level):
 
 def test_margins_are_the_one_sided_tests_and_their_limits():
     counts = [3, 5, 2, 150, 12, 4, 6]
-    found = margins(lanes(counts), (-0.04, 0.1), alpha=0.03)
+    found = tost(lanes(counts), (-0.04, 0.1), alpha=0.03)
     assert found.p_worse == pytest.approx(tails(np.array([counts]), -0.04)[0, 1])
     assert found.p_better == pytest.approx(tails(np.array([counts]), 0.1)[0, 0])
     assert (found.low, found.high) == compare(lanes(counts), level=0.94)[1:3]
     # Losses alone: no more than so many of n at a share of the margin.
-    assert margins(lanes([4, 296, 0]), (-0.05, 0.05)).p_worse == pytest.approx(stats.binom.cdf(4, 300, 0.05))
+    assert tost(lanes([4, 296, 0]), (-0.05, 0.05)).p_worse == pytest.approx(stats.binom.cdf(4, 300, 0.05))
 
 
 def test_many_studies_in_blocks_are_answered_one_by_one(monkeypatch):
@@ -165,8 +163,7 @@ def test_few_total_losses_against_many_small_gains_do_not_break_the_level(null, 
     draw = np.random.default_rng(3)
     counts = draw.multinomial(problems, null, studies)
     exact, t = (
-        int((power.p_values(method, counts, 1, draw) <= alpha).sum())
-        for method in ("restricted-likelihood", "t")
+        int((power.p_values(method, counts, 1, draw) <= alpha).sum()) for method in ("restricted-likelihood", "t")
     )
     assert stats.binomtest(exact, studies, alpha, alternative="greater").pvalue > 1e-3
     if problems == 299:
@@ -186,10 +183,12 @@ def test_the_level_holds_where_seeds_agree_by_chance(problems, discordance):
 
 def test_auto_is_exact_below_so_many_differing_problems_and_t_from_there_on():
     for direction in (1, -1):
-        few, many = ([direction] * gains + [-direction] * 200 + [0] * 300 for gains in (FEW - 201, FEW - 200))
+        few, many = (
+            [direction] * gains + [-direction] * 200 + [0] * 300 for gains in (EXACT_BELOW - 201, EXACT_BELOW - 200)
+        )
         few, many = (np.array(values, dtype=float)[:, None] for values in (few, many))
         assert auto(few) == compare(few)
-        assert auto(many) == student(many)
+        assert auto(many) == student_t(many)
         rows = [np.array([[int((one == step).sum()) for step in (-1, 0, 1)]]) for one in (few, many)]
         for one, row in zip((few, many), rows, strict=True):
             (p,) = power.p_values("auto", row, 1, np.random.default_rng(0))

@@ -4,7 +4,7 @@ import pytest
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 
-from figures.plots.ablation import ablation, variants
+from figures.plots.ablation import ablation, is_ablation
 
 JUDGED, SIXTEEN = judgements.judgement(), judgements.sixteen()
 SNAPKV, H2O, RANDOM, LACACHE, STREAMING = range(5)
@@ -50,13 +50,13 @@ def family(**policies):
     ids=["baselines", "variants", "one baseline", "another word", "a subject with a suffix"],
 )
 def test_it_is_for_a_subject_among_variants_of_itself_alone(policies, answer):
-    assert variants(JUDGED, lock(policies=policies)) == answer
+    assert is_ablation(JUDGED, lock(policies=policies)) == answer
 
 
 def test_an_arm_that_is_in_no_contrast_may_be_anything():
     held = lock(policies=family())
     held["protocol"]["content"]["arms"]["full"] = {"policy": "full"}
-    assert variants(JUDGED, held)
+    assert is_ablation(JUDGED, held)
 
 
 @pytest.mark.parametrize(("winner", "answer"), [("crystal-static", True), ("snapkv", False)])
@@ -65,15 +65,13 @@ def test_the_subject_of_a_sweep_is_the_policy_that_was_selected(winner, answer):
     held = lock(policies=family(h2o="crystal-product"))
     del held["protocol"]["content"]["arms"]["crystal"]
     selected = {"arm": "h2o", "policy": winner, "selection": "0" * 64}
-    assert variants(JUDGED | {"selected": selected}, held) == answer
+    assert is_ablation(JUDGED | {"selected": selected}, held) == answer
 
 
 # ---------------------------------------------------------------- it draws what was judged, turned round
 
 
-@pytest.mark.parametrize(
-    ("drawn", "judged"), [("five", JUDGED), ("sixteen", SIXTEEN)], ids=["five", "sixteen"]
-)
+@pytest.mark.parametrize(("drawn", "judged"), [("five", JUDGED), ("sixteen", SIXTEEN)], ids=["five", "sixteen"])
 def test_a_bar_is_minus_the_judged_difference_and_its_line_the_simultaneous_interval_turned_round(
     request, drawn, judged
 ):

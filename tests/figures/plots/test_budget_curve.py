@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from figures.canvas.shares import share
-from figures.plots.budget_curve import budget_curve, curves
+from figures.drawing.shares import compute_share
+from figures.plots.budget_curve import budget_curve, budget_curves
 
 BUDGETS = ("32", "64", "128")
 RIGHT = {"crystal": (2, 6, 8), "h2o": (1, 3, 7)}  # of ten problems, by budget
@@ -51,7 +51,7 @@ SOUGHT = {
 def drawing(locked=None, **changes) -> Figure:
     judged, rows = study(**changes)
     locked = locked or lock()
-    return looking.drawn(budget_curve, judged, locked, curves(judged, locked, rows))
+    return looking.drawn(budget_curve, judged, locked, budget_curves(judged, locked, rows))
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +72,12 @@ def test_limits_and_the_band_are_those_of_shares(figure):
     found = looking.by_gid(figure)
     _, rows = study()
     own = rows[(rows["arm"] == "crystal") & (rows["budget"] == "64")]
-    expected = share(own, own["correct"] == 1, own["correct"].notna())
+    expected = compute_share(own, own["correct"] == 1, own["correct"].notna())
     (limits,) = found["limits-tiny/chain/crystal"]
     (_, low), (_, high) = limits.get_segments()[1]
     assert (low, high) == pytest.approx((100 * expected.low, 100 * expected.high))
     full = rows[rows["arm"] == "full"]
-    expected = share(full, full["correct"] == 1, full["correct"].notna())
+    expected = compute_share(full, full["correct"] == 1, full["correct"].notna())
     box = found["full-tiny/chain"][0].get_extents().transformed(figure.axes[0].transData.inverted())
     assert (box.y0, box.y1) == pytest.approx((100 * expected.low, 100 * expected.high))
 
@@ -85,7 +85,7 @@ def test_limits_and_the_band_are_those_of_shares(figure):
 def test_a_full_cache_that_answers_everything_still_has_a_band():
     judged, rows = study()
     rows.loc[rows["arm"] == "full", "correct"] = 1.0
-    (place,) = curves(judged, lock(), rows)
+    (place,) = budget_curves(judged, lock(), rows)
     assert place.full.accuracy.share == place.full.accuracy.high == 1
     assert place.full.accuracy.low < 0.9
 
@@ -98,10 +98,7 @@ def test_the_smallest_lossless_budget_is_ringed_where_there_is_one_and_the_margi
     (margin,) = found["margin-tiny/chain"]
     assert margin.get_ydata()[0] == pytest.approx(90 - 3)
     said = looking.said(figure)
-    assert (
-        "Smallest budget shown within 3.0 pp of the full cache: crystal 64, h2o at none of its budgets."
-        in said
-    )
+    assert "Smallest budget shown within 3.0 pp of the full cache: crystal 64, h2o at none of its budgets." in said
     assert "exploratory" not in said
 
 
@@ -120,20 +117,20 @@ def test_the_axis_is_of_what_the_protocol_matches():
         assert "KiB" in looking.said(figure)
     judged, rows = study()
     older = {"protocol": {"content": {"decision": {}}}}
-    assert curves(judged, older, rows) == curves(judged, lock(), rows)
+    assert budget_curves(judged, older, rows) == budget_curves(judged, lock(), rows)
 
 
 def test_a_study_of_one_budget_has_no_curve():
     judged, rows = study()
     arms = [one for one in judged["arms"] if one["budget"] in ("64", "full")]
-    assert curves(judged | {"arms": arms}, lock(), rows) == []
+    assert budget_curves(judged | {"arms": arms}, lock(), rows) == []
 
 
 def test_an_arm_without_a_grade_has_no_point_and_a_study_without_a_full_cache_no_band():
     judged, rows = study()
     rows.loc[(rows["arm"] == "h2o") & (rows["budget"] == "64"), "correct"] = float("nan")
     arms = [one for one in judged["arms"] if one["arm"] != "full"]
-    (place,) = curves(judged | {"arms": arms}, lock(), rows)
+    (place,) = budget_curves(judged | {"arms": arms}, lock(), rows)
     assert [one.budget for one in place.arms["h2o"]] == ["32", "128"]
     assert place.full is None
     found = looking.by_gid(looking.drawn(budget_curve, judged | {"arms": arms}, lock(), [place]))
@@ -176,16 +173,13 @@ def field():
 def many() -> Figure:
     judged, rows = field()
     judged |= SOUGHT
-    return looking.drawn(budget_curve, judged, lock(), curves(judged, lock(), rows))
+    return looking.drawn(budget_curve, judged, lock(), budget_curves(judged, lock(), rows))
 
 
 def test_of_many_arms_each_is_named_at_the_end_of_its_line_in_the_order_in_which_they_end(many):
     found = looking.by_gid(many)
     named = {
-        text.get_position()[1]: text.get_text()
-        for gid in found
-        if gid.startswith("name-tiny")
-        for text in found[gid]
+        text.get_position()[1]: text.get_text() for gid in found if gid.startswith("name-tiny") for text in found[gid]
     }
     assert set(named.values()) == {"full cache", "crystal", "h2o", *MANY}
     upwards = [named[y] for y in sorted(named)]
@@ -203,13 +197,11 @@ def test_of_many_arms_the_subject_alone_has_limits_and_the_full_cache_its_band(m
     assert limits == {"limits-tiny/chain/crystal", "limits-other/chain/crystal"}
     _, rows = study()
     own = rows[(rows["arm"] == "crystal") & (rows["budget"] == "64")]
-    expected = share(own, own["correct"] == 1, own["correct"].notna())
+    expected = compute_share(own, own["correct"] == 1, own["correct"].notna())
     (path,) = found["limits-tiny/chain/crystal"][0].get_paths()
     at = sorted({round(y, 6) for x, y in path.vertices if x == 63.5})
     assert at == pytest.approx([100 * expected.low, 100 * expected.high], abs=1e-5)
-    assert {"full-tiny/chain", "full-other/chain", "margin-tiny/chain", "smallest-tiny/chain/crystal"} <= {
-        *found
-    }
+    assert {"full-tiny/chain", "full-other/chain", "margin-tiny/chain", "smallest-tiny/chain/crystal"} <= {*found}
     (line,) = found["line-other/chain/method-03"]
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([32, 128], [0, pytest.approx(30)])
     assert "Bands, of crystal and of the full cache" in looking.said(many)

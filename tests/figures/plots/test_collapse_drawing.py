@@ -41,7 +41,7 @@ def cells(**place: str) -> list[collapse.Ending]:
         ),
         *answered("1d", "64", "cut wrong", "failed", *["correct"] * 4, **place),
     ]
-    return collapse.endings(pd.DataFrame(rows))
+    return collapse.count_endings(pd.DataFrame(rows))
 
 
 FULL, ALPHA, ONE = cells()
@@ -54,14 +54,14 @@ def figure() -> Figure:
 
 def test_shares_are_those_of_a_hand_count():
     assert [one.arm for one in (FULL, ALPHA, ONE)] == ["full", "alpha", "1d"]
-    assert (ALPHA.wrong.having, ALPHA.wrong.of) == (5, 6)
-    assert (ALPHA.no_answer.having, ALPHA.no_answer.of) == (3, 5)
-    assert (ALPHA.truncated.having, ALPHA.truncated.of) == (2, 7)
+    assert (ALPHA.wrong.n_matching, ALPHA.wrong.n_total) == (5, 6)
+    assert (ALPHA.no_answer.n_matching, ALPHA.no_answer.n_total) == (3, 5)
+    assert (ALPHA.truncated.n_matching, ALPHA.truncated.n_total) == (2, 7)
     assert ALPHA.ungraded == 1
-    assert (ONE.no_answer.having, ONE.no_answer.of) == (0, 1)
-    assert (ONE.truncated.having, ONE.truncated.of) == (1, 5)  # the failed lane was not generated
+    assert (ONE.no_answer.n_matching, ONE.no_answer.n_total) == (0, 1)
+    assert (ONE.truncated.n_matching, ONE.truncated.n_total) == (1, 5)  # the failed lane was not generated
     assert ONE.ungraded == 1
-    assert (FULL.wrong.having, FULL.no_answer.of) == (0, 0)
+    assert (FULL.wrong.n_matching, FULL.no_answer.n_total) == (0, 0)
 
 
 def test_what_is_drawn_is_what_was_counted(figure):
@@ -83,7 +83,7 @@ def test_a_row_prints_its_numbers_beside_its_marks(figure):
 
 def test_a_share_of_fewer_than_five_answers_is_a_count_without_limits(figure):
     found = looking.by_gid(figure)
-    assert (ONE.no_answer.of, ONE.truncated.of) == (1, 5)
+    assert (ONE.no_answer.n_total, ONE.truncated.n_total) == (1, 5)
     assert "no_answer-2" in found
     assert "no_answer-interval-2" not in found
     assert "truncated-interval-2" in found
@@ -95,7 +95,7 @@ def test_a_share_of_fewer_than_five_answers_is_a_count_without_limits(figure):
 
 
 def test_the_markdown_holds_a_row_an_arm_with_every_count():
-    lines = collapse.markdown(JUDGED, cells()).splitlines()
+    lines = collapse.format_markdown(JUDGED, cells()).splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     assert {len(row) for row in rows} == {9}
     assert rows[3] == ["tiny", "chain", "64", "alpha", "6", "5", "60.0 [23.1, 88.2]", "28.6 [8.2, 64.1]", "1"]

@@ -4,8 +4,8 @@ import looking
 import pytest
 from matplotlib.figure import Figure
 
-from figures.canvas.shares import share
-from figures.plots.cost_curve import cost_curve, costs
+from figures.drawing.shares import compute_share
+from figures.plots.cost_curve import cost_curve, decoding_costs
 
 LOCK = {"protocol": {"content": {"arms": {}}}}
 # Of ten problems, by budget: right answers, tokens of an answer, slots held meanwhile. With the least memory
@@ -42,7 +42,7 @@ def study(models=("tiny",), arms=RAN):
 @pytest.fixture(scope="module")
 def figure() -> Figure:
     judged, table = study()
-    return looking.drawn(cost_curve, judged, LOCK, costs(judged, table))
+    return looking.drawn(cost_curve, judged, LOCK, decoding_costs(judged, table))
 
 
 def test_the_cost_of_an_answer_is_its_tokens_times_its_slots_and_of_an_arm_their_mean(figure):
@@ -68,7 +68,7 @@ def test_the_subject_alone_has_limits_and_the_full_cache_a_band(figure):
     assert [gid for gid in found if gid.startswith("limits-")] == ["limits-tiny/chain/crystal"]
     _, table = study()
     own = table[(table["arm"] == "crystal") & (table["budget"] == "32")]
-    expected = share(own, own["correct"] == 1, own["correct"].notna())
+    expected = compute_share(own, own["correct"] == 1, own["correct"].notna())
     (_, low), (_, high) = found["limits-tiny/chain/crystal"][0].get_segments()[0]
     assert (low, high) == pytest.approx((100 * expected.low, 100 * expected.high))
     assert "full-tiny/chain" in found
@@ -87,8 +87,8 @@ def test_failed_lanes_cost_nothing_and_an_arm_without_a_grade_is_left_out():
     failed = (table["arm"] == "crystal") & (table["budget"] == "32") & (table["problem"] == "p0")
     table.loc[failed, ["correct", "tokens", "mean_slots"]] = float("nan")
     table.loc[(table["arm"] == "h2o") & (table["budget"] == "64"), "correct"] = float("nan")
-    (place,) = costs(judged, table)
-    assert place.arms["crystal"][0].at == pytest.approx((4 * 90 * 28 + 5 * 110 * 32) / 9)
+    (place,) = decoding_costs(judged, table)
+    assert place.arms["crystal"][0].value == pytest.approx((4 * 90 * 28 + 5 * 110 * 32) / 9)
     assert [one.budget for one in place.arms["h2o"]] == ["32"]
 
 
@@ -98,17 +98,15 @@ def test_the_axis_begins_at_the_tens_below_the_worst_even_where_that_is_the_full
     assert high > 100
     judged, table = study(arms={"crystal": {"64": (8, 100, 60)}})
     table.loc[table["budget"] == "full", "correct"] = [1.0] * 4 + [0.0] * 6
-    low, _ = looking.drawn(cost_curve, judged, LOCK, costs(judged, table)).axes[0].get_ylim()
+    low, _ = looking.drawn(cost_curve, judged, LOCK, decoding_costs(judged, table)).axes[0].get_ylim()
     assert 25 < low < 40
 
 
 @pytest.mark.parametrize("arms", [1, 14])
 def test_every_text_lies_on_the_page_and_on_no_other(arms):
-    many = {"crystal": RAN["crystal"]} | {
-        f"another-{i}": {"64": (i % 10, 500 * i, 60)} for i in range(1, arms)
-    }
+    many = {"crystal": RAN["crystal"]} | {f"another-{i}": {"64": (i % 10, 500 * i, 60)} for i in range(1, arms)}
     judged, table = study(("tiny", "a-model-of-a-long-name"), many)
-    figure = looking.drawn(cost_curve, judged, LOCK, costs(judged, table))
+    figure = looking.drawn(cost_curve, judged, LOCK, decoding_costs(judged, table))
     assert len(figure.axes) == 2
     assert looking.off_the_page(figure) == []
     assert looking.overlapping(figure) == []

@@ -9,15 +9,15 @@ import looking
 import pytest
 from measured_cost import CONTENT, whole
 
-from analysis.explored import cost
-from analysis.stats.paired_ratios import Level
+from analysis.exploratory import cost
+from analysis.stats.paired_ratios import GeometricMean
 from figures import cost as commands
-from figures.html.glossary import DRAWINGS
-from figures.plots.cost_concurrency import CARD, requests, slots_at
-from figures.plots.cost_frontier import cost_frontier, timed
-from figures.plots.cost_memory import cost_memory, freed
-from figures.plots.cost_prefill import added, cost_prefill
+from figures.plots.cost_concurrency import CARD, projected_requests, slots_at
+from figures.plots.cost_frontier import cost_frontier, timed_curves
+from figures.plots.cost_memory import cost_memory, freed_bytes
+from figures.plots.cost_prefill import added_share, cost_prefill
 from figures.plots.cost_throughput import cost_throughput
+from figures.report_page.glossary import DRAWINGS
 from protocol.evidence.audit import inventory
 
 GIB = 2**30
@@ -40,25 +40,25 @@ def measured(folder, one, **changes):
     lines = [{"registration": one.registration, "machine": one.machine}, *one.bodies]
     text = "".join(json.dumps({"body": body}) + "\n" for body in lines)
     (folder / "cost" / one.name).write_text(text)
-    return cost.measured(folder)
+    return cost.read_costs(folder)
 
 
 def test_the_projection_has_the_numbers_of_epikv():
     """Appendix I: on 80 GiB, beside 16 GiB of weights, at 128 KiB a token, requests of 32,768 tokens."""
     weights, token = 16 * GIB, 128 * 1024
-    assert requests(CARD, weights, token, slots_at("full", 32_768)) == 14
-    assert requests(CARD, weights, token, slots_at("2048", 32_768)) == 224
-    assert requests(CARD, weights, token, slots_at("0.5", 32_768)) == 28
-    assert requests(CARD, 80 * GIB, token, 100) == 0
+    assert projected_requests(CARD, weights, token, slots_at("full", 32_768)) == 14
+    assert projected_requests(CARD, weights, token, slots_at("2048", 32_768)) == 224
+    assert projected_requests(CARD, weights, token, slots_at("0.5", 32_768)) == 28
+    assert projected_requests(CARD, 80 * GIB, token, 100) == 0
     assert slots_at("2048", 512) == 512
     assert slots_at("48 KiB", 512) is None
 
 
 def test_the_added_share_is_that_of_crystalcache_and_its_limits_keep_their_order():
     """Table 12: 0.39 of 1.30 seconds at 4K, and 25.74 of 40.40 at 32K."""
-    low, high = Level(1.30 / 0.91, None, None, 1), Level(40.40 / 14.66, 40 / 16, 40 / 12, 5)
-    assert added(low) == (pytest.approx(0.30), None, None)
-    assert added(high) == pytest.approx((0.637, 0.6, 0.7), abs=1e-3)
+    low, high = GeometricMean(1.30 / 0.91, None, None, 1), GeometricMean(40.40 / 14.66, 40 / 16, 40 / 12, 5)
+    assert added_share(low) == (pytest.approx(0.30), None, None)
+    assert added_share(high) == pytest.approx((0.637, 0.6, 0.7), abs=1e-3)
 
 
 def test_rates_and_bytes_are_drawn_where_they_were_measured(found):
@@ -81,9 +81,9 @@ def test_a_prefill_is_split_into_the_full_caches_and_the_rest(found):
 def test_bytes_are_freed_per_lane_layer_and_head(found):
     rows = {row.place: row for row in found[0].rows}
     arm, full = rows["tiny", 100, 4, "h2o", "20"], rows["tiny", 100, 4, "full", "full"]
-    assert freed(arm, full) == {"allocated": (100 - 20) * 64}
-    assert freed(full, full) == {}
-    assert freed(arm, None) == {}
+    assert freed_bytes(arm, full) == {"allocated": (100 - 20) * 64}
+    assert freed_bytes(full, full) == {}
+    assert freed_bytes(arm, None) == {}
 
 
 def test_every_drawing_says_who_measured_and_what_makes_it_worth_less(tmp_path):
@@ -108,10 +108,10 @@ def test_the_frontier_has_judged_accuracy_measured_seconds_and_says_that_these_a
         judged.append(judgements.arm(arm, budget=budget, **place))
         rows.append(lanes.lanes(arm, right, budget=budget, **place))
     judgement = judgements.judgement(arms=judged)
-    (drawn,) = timed(judgement, lanes.table(*rows), found)
+    (drawn,) = timed_curves(judgement, lanes.table(*rows), found)
     assert drawn.arms.keys() == {"h2o"}
-    assert [point.at for point in drawn.arms["h2o"]] == pytest.approx([12, 12])  # 4 and 8, one lane
-    assert drawn.full.at == pytest.approx(6)
+    assert [point.value for point in drawn.arms["h2o"]] == pytest.approx([12, 12])  # 4 and 8, one lane
+    assert drawn.full.value == pytest.approx(6)
     lock = {"protocol": {"content": {"arms": {}}}}
     judgement["contrasts"][0]["subject"] = "h2o"
     figure = looking.drawn(cost_frontier, judgement, lock, [drawn], found)

@@ -7,7 +7,7 @@ from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 from sampled import sampled
 
-from figures.canvas import page
+from figures.drawing import page
 from figures.plots.forest import forest
 
 JUDGED, SIXTEEN = judgements.judgement(), judgements.sixteen()
@@ -32,9 +32,7 @@ def texts(figure: Figure) -> list[str]:
 # ---------------------------------------------------------------- what is drawn is what was judged
 
 
-@pytest.mark.parametrize(
-    ("drawn", "judged"), [("five", JUDGED), ("sixteen", SIXTEEN)], ids=["five", "sixteen"]
-)
+@pytest.mark.parametrize(("drawn", "judged"), [("five", JUDGED), ("sixteen", SIXTEEN)], ids=["five", "sixteen"])
 def test_drawn_points_and_nominal_intervals_are_the_judged_ones(drawn, judged, request):
     lines = looking.by_gid(request.getfixturevalue(drawn))
     for index, one in enumerate(judged["contrasts"]):
@@ -165,7 +163,7 @@ def test_every_text_of_a_single_panel_lies_on_the_page_and_on_no_other(five, six
 
 @pytest.mark.parametrize("folder", sampled(SHIPPED, of=3))
 def test_every_shipped_verdict_can_be_drawn(folder):
-    figure = looking.drawn(forest, page.judged(folder))
+    figure = looking.drawn(forest, page.read_judged(folder))
     assert looking.off_the_page(figure) == []
     assert looking.overlapping(figure) == []
 
@@ -281,9 +279,7 @@ def test_more_auxiliary_comparisons_than_make_a_page_are_counted_and_not_drawn()
     assert "Not drawn: 25 auxiliary comparisons" in looking.said(forest(many(25)))
 
 
-@pytest.mark.parametrize(
-    ("rule", "lines"), [("superior", []), ("non_inferior", [-3.0]), ("equivalent", [-3.0, 3.0])]
-)
+@pytest.mark.parametrize(("rule", "lines"), [("superior", []), ("non_inferior", [-3.0]), ("equivalent", [-3.0, 3.0])])
 def test_the_margin_of_a_rule_stands_where_it_was_registered_and_in_no_panel_that_it_leaves_out(rule, lines):
     judged = study(rule=rule, at_least=2, margin="0.030000") if lines else study(rule=rule, at_least=2)
     judged |= {"rule": rule}

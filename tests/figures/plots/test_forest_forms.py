@@ -9,11 +9,11 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from figures.canvas import page
+from figures.drawing import page
 from figures.plots import forest_panels
 from figures.plots.forest import forest
 from figures.plots.forest_narrow import WIDTH, forest_narrow
-from figures.plots.forest_parts import parts
+from figures.plots.forest_parts import split_parts
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -81,7 +81,7 @@ def test_a_large_family_fits_a_page_and_no_text_lies_on_another(large):
 
 @pytest.mark.parametrize(("arms", "budgets", "large"), [(8, 3, False), (9, 3, True), (15, 15, False)])
 def test_a_family_is_drawn_so_where_it_is_large_and_its_columns_have_room(arms, budgets, large):
-    assert forest_panels.wanted(parts(family(arms, budgets))) == large
+    assert forest_panels.should_use_panels(split_parts(family(arms, budgets))) == large
 
 
 # ---------------------------------------------------------------- a narrow screen
@@ -126,20 +126,14 @@ def test_the_narrow_drawing_prints_the_numbers_of_the_wide_one(narrow):
         assert own == wide
     for one in judged["contrasts"]:
         if one["difference"] is not None:
-            assert {points(round(1000 * float(one[name]))) for name in ("difference", "low", "high")} <= set(
-                own
-            )
+            assert {points(round(1000 * float(one[name]))) for name in ("difference", "low", "high")} <= set(own)
 
 
 def test_its_marks_are_those_of_the_wide_one(narrow):
     _, figure, drawn = narrow
     kinds = ("point-", "nominal-", "simultaneous-")
     own, wide = (
-        {
-            gid: list(lines[0].get_xdata())
-            for gid, lines in looking.by_gid(one).items()
-            if gid.startswith(kinds)
-        }
+        {gid: list(lines[0].get_xdata()) for gid, lines in looking.by_gid(one).items() if gid.startswith(kinds)}
         for one in (figure, drawn)
     )
     assert own.keys() == wide.keys()

@@ -5,8 +5,8 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
-from figures.canvas import page
-from figures.plots.levels import levelled, levels
+from figures.drawing import page
+from figures.plots.levels import accuracy_by_level, levels
 
 JUDGED = judgements.judgement()
 PLACE = {"task": "chain"}
@@ -22,7 +22,7 @@ def cells(model: str = "tiny") -> list:
     for budget in ("64", "128"):
         rows.append(lanes.lanes("alpha", chains(7, 5, 2), budget=budget, model=model, **PLACE))
         rows.append(lanes.lanes("snapkv_with_window", chains(6, 4, 0), budget=budget, model=model, **PLACE))
-    return levelled(lanes.table(*rows))
+    return accuracy_by_level(lanes.table(*rows))
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +41,11 @@ def test_each_level_of_an_arm_is_counted_for_itself():
 
 def test_problems_without_a_level_in_their_id_have_none():
     ids = ["needle/512/0.25/001", "gsm8k/test/0001", "association/768/high/003", "math500/algebra-1"]
-    assert levelled(lanes.table(lanes.lanes("alpha", dict.fromkeys(ids, True)))) == []
+    assert accuracy_by_level(lanes.table(lanes.lanes("alpha", dict.fromkeys(ids, True)))) == []
 
 
 def test_a_level_without_a_graded_answer_is_left_out():
-    (one,) = levelled(lanes.table(lanes.lanes("alpha", {"chain/06/000": True, "chain/08/000": None})))
+    (one,) = accuracy_by_level(lanes.table(lanes.lanes("alpha", {"chain/06/000": True, "chain/08/000": None})))
     assert one.level == 6
 
 
@@ -68,10 +68,8 @@ def test_limits_stand_at_their_point(figure):
 
 
 def test_panels_go_on_in_the_next_row_where_a_page_has_no_room():
-    rows = [
-        lanes.lanes("alpha", chains(7, 5, 2), budget=str(64 + n), model="tiny", **PLACE) for n in range(6)
-    ]
-    figure = looking.drawn(levels, JUDGED, levelled(lanes.table(*rows)))
+    rows = [lanes.lanes("alpha", chains(7, 5, 2), budget=str(64 + n), model="tiny", **PLACE) for n in range(6)]
+    figure = looking.drawn(levels, JUDGED, accuracy_by_level(lanes.table(*rows)))
     assert figure.get_figwidth() <= page.WIDEST
     rows = [axes.get_position().y0 for axes in figure.axes]
     assert rows == sorted(rows, reverse=True)
@@ -82,7 +80,7 @@ def test_panels_go_on_in_the_next_row_where_a_page_has_no_room():
 @pytest.mark.parametrize("names", [["a", "b", "c", "d", "crystal"], ["a", "b", "c", "d", "e", "crystal"]])
 def test_of_many_arms_the_subject_alone_has_limits(names):
     rows = [lanes.lanes(name, chains(7, 5, 2), budget="64", model="tiny", **PLACE) for name in names]
-    found = looking.by_gid(levels(JUDGED, levelled(lanes.table(*rows))))
+    found = looking.by_gid(levels(JUDGED, accuracy_by_level(lanes.table(*rows))))
     limited = {gid.rpartition("/")[2] for gid in found if gid.startswith("limits")}
     assert limited == (set(names) if len(names) == 5 else {"crystal"})
 

@@ -7,15 +7,13 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from figures.plots.needle import Cell, needle, placed
+from figures.plots.needle import Cell, needle, needle_cells
 
 
 def problems(length, solved):
     """By depth, how many of its three problems are solved."""
     return {
-        f"needle/{length}/{depth}/{index:03d}": index < count
-        for depth, count in solved.items()
-        for index in range(3)
+        f"needle/{length}/{depth}/{index:03d}": index < count for depth, count in solved.items() for index in range(3)
     }
 
 
@@ -33,7 +31,7 @@ def study():
     return lanes.table(*arms)
 
 
-CELLS = placed(study())
+CELLS = needle_cells(study())
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +58,11 @@ def test_other_tasks_and_places_without_a_grade_are_no_cells():
 
 def test_seeds_are_averaged_and_a_problem_counts_once():
     rows = lanes.lanes("crystal", {"needle/512/0/000": [1, 0], "needle/512/0/001": [1, None]})
-    assert placed(lanes.table(rows)) == [Cell("tiny", "0.5", "crystal", "needle-512", 512, "0", 0.75, 2)]
+    assert needle_cells(lanes.table(rows)) == [Cell("tiny", "0.5", "crystal", "needle-512", 512, "0", 0.75, 2)]
 
 
 def test_a_study_without_a_needle_has_no_cells():
-    assert placed(lanes.table(lanes.lanes("crystal", {"association/512/low/001": 1}))) == []
+    assert needle_cells(lanes.table(lanes.lanes("crystal", {"association/512/low/001": 1}))) == []
 
 
 # ---------------------------------------------------------------- the drawing

@@ -7,9 +7,9 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from analysis.explored.settings_grid import NoGrid
-from figures.canvas.shares import share
-from figures.plots.settings_map import mapped, settings_map
+from analysis.exploratory.settings_grid import NoGrid
+from figures.drawing.shares import compute_share
+from figures.plots.settings_map import settings_map, settings_panels
 
 PS, DECAYS = ("0.5", "0.9"), ("0.1", "0.5", "1.0")
 # Right answers of ten, by p and decay. Up to 0.5 the decay changes nothing; at 1.0 it does.
@@ -24,9 +24,7 @@ RIGHT = {
 PART = {"scoring": "policies.crystal_kv.Recency()"}
 LOCK = {
     "protocol": {"content": {"title": "A grid"}},
-    "policies": {
-        f"{p}-{d}": PART | {"scoring.p": p, "scoring.decay": d} for p, d in itertools.product(PS, DECAYS)
-    }
+    "policies": {f"{p}-{d}": PART | {"scoring.p": p, "scoring.decay": d} for p, d in itertools.product(PS, DECAYS)}
     | {"full": {"scoring": "policies.policy.Nothing()"}, "h2o": {"scoring": "policies.h2o.Mass()"}},
 }
 
@@ -49,7 +47,7 @@ def study(models=("tiny",), budgets=("64",)):
 
 
 def drawing(table, judged=None) -> Figure:
-    return looking.drawn(settings_map, judged, LOCK, *mapped(LOCK, table))
+    return looking.drawn(settings_map, judged, LOCK, *settings_panels(LOCK, table))
 
 
 @pytest.fixture(scope="module")
@@ -137,13 +135,13 @@ def test_a_lane_without_a_grade_counts_for_nothing_and_the_counts_are_then_told(
     assert "tiny/chain/64/0.5/0.1" not in looking.by_gid(drawing(table))
     table["correct"] = float("nan")
     with pytest.raises(NoGrid, match=r"^records: no arm of the grid has a graded answer"):
-        mapped(LOCK, table)
+        settings_panels(LOCK, table)
 
 
 def test_the_limits_are_the_widest_of_all_cells(figure):
     table = study()
     own = [group for arm, group in table[table["budget"] == "64"].groupby("arm") if arm != "h2o"]
-    every = [share(one, one["correct"] == 1, one["correct"].notna()) for one in own]
+    every = [compute_share(one, one["correct"] == 1, one["correct"].notna()) for one in own]
     assert f"up to {max(50 * (one.high - one.low) for one in every):.1f} pp" in looking.said(figure)
 
 
@@ -158,7 +156,7 @@ def test_a_probe_says_that_there_is_no_verdict_and_a_judged_study_says_which(fig
 def test_a_lock_of_before_settings_were_locked_is_refused():
     for lock in ({}, {"policies": None}):
         with pytest.raises(NoGrid, match=r"^policies: "):
-            mapped({"protocol": LOCK["protocol"]} | lock, study())
+            settings_panels({"protocol": LOCK["protocol"]} | lock, study())
 
 
 @pytest.mark.parametrize("budgets", [("64",), ("64", "128")])
@@ -181,5 +179,5 @@ def test_a_long_value_widens_its_cells():
         if "scoring.decay" in one
     }
     lock = LOCK | {"policies": long}
-    figure = looking.drawn(settings_map, None, lock, *mapped(lock, study()))
+    figure = looking.drawn(settings_map, None, lock, *settings_panels(lock, study()))
     assert looking.overlapping(figure) == []

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.studies.study_files import read
-from figures.canvas import page, traces
-from figures.canvas.traces import Trace
+from analysis.judgement.study_files import read_study
+from figures.drawing import memory_traces, page
+from figures.drawing.memory_traces import Trace
 from figures.plots.trajectories import trajectories
 
 LONG = Path(__file__).parents[3] / "registrations" / "crystal-long"
@@ -17,10 +17,10 @@ JUDGED, MINUS = judgements.judgement(), "\N{MINUS SIGN}"
 
 def trace(arm: str, budget: str, *held: float, model: str = "tiny", state: int = 0) -> Trace:
     lanes = [np.array(held), np.array(held[:2])]
-    slots, over, nominal = traces.summary(lanes), None, np.nan
+    slots, over, nominal = memory_traces.summarise(lanes), None, np.nan
     if budget != "full":
         nominal = float(budget)
-        over = traces.summary([lane - nominal for lane in lanes])
+        over = memory_traces.summarise([lane - nominal for lane in lanes])
     return Trace(model, "chain", budget, arm, nominal, slots, over, float(np.mean(held)), state, 512.0, True)
 
 
@@ -95,8 +95,8 @@ def test_of_a_long_generation_blocks_are_drawn_that_hold_its_extremes():
     rng = np.random.default_rng(1)
     held = 64 + 16 * rng.random(2501)
     held[4], held[8] = 60, 90  # neither of them the first of its block of three
-    slots = traces.summary([held])
-    one = trace("alpha", "64", 64, 65)._replace(over=traces.summary([held - 64]), slots=slots)
+    slots = memory_traces.summarise([held])
+    one = trace("alpha", "64", 64, 65)._replace(over=memory_traces.summarise([held - 64]), slots=slots)
     drawn = looking.by_gid(trajectories(JUDGED, [one]))
     line = drawn["mean-tiny/chain/64/alpha"][0]
     assert list(line.get_xdata()) == list(range(0, 2501, 3))
@@ -130,16 +130,14 @@ def test_many_strips_stand_in_two_columns_of_a_page_and_no_text_lies_on_another(
     rows = [trace(name, budget, *held) for budget in ("64", "65") for name in names]
     figure = looking.drawn(trajectories, JUDGED, rows)
     assert figure.get_figwidth() <= page.WIDEST
-    strips = [
-        line.axes.get_position() for gid, (line, *_) in looking.by_gid(figure).items() if "mean-" in gid
-    ]
+    strips = [line.axes.get_position() for gid, (line, *_) in looking.by_gid(figure).items() if "mean-" in gid]
     assert len({round(box.x0, 6) for box in strips}) == 2
     assert looking.off_the_page(figure) == []
     assert looking.overlapping(figure) == []
 
 
 def test_a_shipped_study_is_drawn_without_collisions():
-    rows = traces.traces(LONG, read(LONG).lock)
-    figure = looking.drawn(trajectories, page.judged(LONG), rows)
+    rows = memory_traces.read_traces(LONG, read_study(LONG).lock)
+    figure = looking.drawn(trajectories, page.read_judged(LONG), rows)
     assert looking.off_the_page(figure) == []
     assert looking.overlapping(figure) == []

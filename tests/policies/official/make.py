@@ -289,9 +289,7 @@ def triattention(checkout: Path) -> dict[str, Callable[[int], tuple[Case, list[l
 
         made = object.__new__(official)
         vars(made).update(
-            config=SimpleNamespace(
-                device=torch.device("cpu"), dtype=torch.float64, layer_perhead_aggregation="max"
-            ),
+            config=SimpleNamespace(device=torch.device("cpu"), dtype=torch.float64, layer_perhead_aggregation="max"),
             budget=case.budget,
             allow_prefill_compression=True,
             normalize_scores=True,
@@ -302,9 +300,7 @@ def triattention(checkout: Path) -> dict[str, Callable[[int], tuple[Case, list[l
             disable_mlr=False,
             disable_trig=False,
             sampled_heads=heads,
-            head_stats={
-                at: utils.HeadFrequencyStats(own.query_mean[at], own.query_magnitude[at]) for at in heads
-            },
+            head_stats={at: utils.HeadFrequencyStats(own.query_mean[at], own.query_magnitude[at]) for at in heads},
             rotary=rotary,
             rope_style="half",
             attention_scale=1.0,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from tiny_networks import DIM, KV_HEADS, LAYERS
 
-from policies import Event, Merging, Policy, Verbatim
+from policies import Eviction, Merging, Policy, Verbatim
 
 
 class Affine(NamedTuple):
@@ -90,9 +90,9 @@ class Gathered(Verbatim):
 class Told(Policy):
     """A policy that notes every view, and every event of it."""
 
-    notes: list[tuple[Any, Event]] = field(default_factory=list, compare=False)
+    notes: list[tuple[Any, Eviction]] = field(default_factory=list, compare=False)
 
-    def event(self, view, budget):
-        event = super().event(view, budget)
+    def evict(self, view, budget):
+        event = super().evict(view, budget)
         self.notes.append((view, event))
         return event

@@ -6,7 +6,7 @@ import torch
 from plain_forward import Plain, plain_forward
 from tiny_networks import TinyModel, tiny
 
-from protocol.layers.kinds import SLIDING, layers_of
+from protocol.layers.layer_kinds import SLIDING, layers_of
 
 WINDOW = 12
 SHAPES = {
@@ -44,9 +44,7 @@ def band(total: int, window: int) -> torch.Tensor:
     return torch.tensor([[query - window < key <= query for key in range(total)] for query in range(total)])
 
 
-def plain_hybrid(
-    model: TinyModel, token_ids: tuple[int, ...], evictable: torch.Tensor | None = None
-) -> Plain:
+def plain_hybrid(model: TinyModel, token_ids: tuple[int, ...], evictable: torch.Tensor | None = None) -> Plain:
     """`plain_forward`, with windows. evictable: what a query may see in the layers of full attention, [layer,
     kv_head, query, key]; causal unless given.
     """

@@ -75,8 +75,7 @@ class PlainLane:
                 shares = [1.0]
                 if merging is not None:
                     into, parts = (
-                        tensor.expand(kept.shape)[layer, head].tolist()
-                        for tensor in (merging.into, merging.shares)
+                        tensor.expand(kept.shape)[layer, head].tolist() for tensor in (merging.targets, merging.shares)
                     )
                     whose = [i for i, to in enumerate(into) if to == number]
                     members, shares = [slots[i] for i in whose], [parts[i] for i in whose]

@@ -26,7 +26,7 @@ import policies
 from policies import Blockwise, Cadence, Protect
 from policies.kvzip import kvzip
 from protocol.engine import Outcome
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,7 @@ def test_what_a_passage_gives_to_the_slots_is_what_a_plain_forward_finds(family,
 def test_a_lane_that_asks_says_and_holds_what_one_that_does_not_ask_does(cadence):
     """Neither do its neighbours notice."""
     asking, silent = (
-        lane(noted(Noise(1, needs), Adaptive(), cadence), 12)
-        for needs in (frozenset({Question()}), frozenset())
+        lane(noted(Noise(1, needs), Adaptive(), cadence), 12) for needs in (frozenset({Question()}), frozenset())
     )
     beside = lane(drawn(2, cadence=Cadence(interval=3)), 9)
     one = answer(tiny(), outside(30, 3), [asking, beside], max_new_tokens=10)
@@ -126,9 +125,7 @@ def test_kvzip_keeps_what_a_repeated_text_looks_at_in_a_plain_forward():
     ((_, kept),) = watched.notes
     plain = plain_forward(model.network, prompt.context * 2)
     worth = {}
-    for layer, head, slot in (
-        (layer, head, slot) for layer in range(3) for head in range(2) for slot in range(40)
-    ):
+    for layer, head, slot in ((layer, head, slot) for layer in range(3) for head in range(2) for slot in range(40)):
         received = plain.weights[layer, 2 * head : 2 * head + 2, 40:, slot]
         worth[layer, head, slot] = 9.0 if slot < 4 else float(received.max())
     best = sorted(worth, key=worth.get, reverse=True)[: budget * 6]
@@ -177,11 +174,7 @@ def test_kvzip_in_blocks_repeats_what_has_been_read():
 
 def test_a_text_that_leaves_no_positions_for_its_repetition_is_refused():
     model, prompt = tiny(max_position_embeddings=39), outside(20)
-    fits = answer(
-        tiny(max_position_embeddings=40), prompt, [lane(policies.get("kvzip"), 12)], max_new_tokens=2
-    )
+    fits = answer(tiny(max_position_embeddings=40), prompt, [lane(policies.get("kvzip"), 12)], max_new_tokens=2)
     assert isinstance(fits[0], Outcome)
-    with pytest.raises(
-        BadInput, match="RepeatAttention feeds tokens behind the text, up to position 40 of the 39"
-    ):
+    with pytest.raises(BadInput, match="RepeatAttention feeds tokens behind the text, up to position 40 of the 39"):
         answer(model, prompt, [lane(policies.get("kvzip"), 12)], max_new_tokens=2)

@@ -96,13 +96,9 @@ class Loops:
         """A later stamp is worth more, and of equal stamps the later token."""
         rows, worth = self.plain.weights[self.layer].amax(0).tolist(), []
         for position in self.own:
-            looks = [
-                row for row in range(position, self.now) if row == position or rows[row][position] >= LOOKED
-            ]
+            looks = [row for row in range(position, self.now) if row == position or rows[row][position] >= LOOKED]
             worth.append(looks[-1] * 1000 + position)
-        return worth, [
-            position for position in self.own if position < self.prompt or position == self.now - 1
-        ]
+        return worth, [position for position in self.own if position < self.prompt or position == self.now - 1]
 
     def lagkv(self):
         """Chunks of LAG after the sink, each ranked by the range of the next; the rest by age."""
@@ -114,10 +110,7 @@ class Loops:
                 ends = [(min(each), max(each)) for each in zip(*(vectors[at] for at in after), strict=True)]
                 spread = []
                 for position in own:
-                    scaled = [
-                        (x - low) / (high - low)
-                        for x, (low, high) in zip(vectors[position], ends, strict=True)
-                    ]
+                    scaled = [(x - low) / (high - low) for x, (low, high) in zip(vectors[position], ends, strict=True)]
                     mean = sum(scaled) / len(scaled)
                     spread.append(math.sqrt(sum((x - mean) ** 2 for x in scaled) / (len(scaled) - 1)))
                 sums = [total + share for total, share in zip(sums, softmax(spread), strict=True)]
@@ -164,9 +157,7 @@ def watched(policy, cadence):
     [(Cadence(interval=1), 0, 1), (Cadence(interval=3, slack=False), 3, 0), (Cadence(interval=5), 3, 7)],
     ids=["every step", "every third, the query cut", "every fifth, from the seventh"],
 )
-def test_what_is_kept_at_every_event_is_what_loops_over_a_plain_forward_find(
-    method, cadence, query, first_event
-):
+def test_what_is_kept_at_every_event_is_what_loops_over_a_plain_forward_find(method, cadence, query, first_event):
     (policy, budget), model, prompt = METHODS[method], tiny(), outside(24, query)
     policy = watched(policy, cadence)
     settings = {"max_new_tokens": 20, "prefill_chunk": 7, "first_event": first_event}

@@ -50,9 +50,7 @@ def looped(attention, old, new):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("query", [0, 4])
-def test_a_breath_sees_the_tokens_fed_since_the_last_one_as_a_loop_over_a_plain_forward_does(
-    family, query, device
-):
+def test_a_breath_sees_the_tokens_fed_since_the_last_one_as_a_loop_over_a_plain_forward_does(family, query, device):
     model, prompt, policy = tiny(family, device=device), outside(40, query), crystal()
     # A lane that reads every layer shares the batch, and one of another crystal with other events.
     lanes = [lane(policies.get("h2o"), 20), lane(policy, 24), lane(crystal(interval=4), 30)]
@@ -81,7 +79,7 @@ def test_a_breath_sees_the_tokens_fed_since_the_last_one_as_a_loop_over_a_plain_
         if number:
             assert isinstance(view.memory, TrunkTable)
             assert len(view.memory.slots) == len(old)
-            assert view.memory.seen == fed
+            assert view.memory.token_count == fed
         history.evict(kept)
         fed = seen
 
@@ -90,7 +88,7 @@ def test_the_memory_of_an_event_is_what_the_next_one_is_given():
     policy = crystal()
     answer(tiny(), outside(40, 3), [lane(policy, 24)], max_new_tokens=24)
     for (before, kept), (after, _) in zip(policy.notes, policy.notes[1:], strict=False):
-        expected = policy.scoring.score(before).memory.after(kept)
+        expected = policy.scoring.score(before).memory.retain(kept)
         assert after.memory.spans == expected.spans
         for one, other in zip(after.memory.tensors(), expected.tensors(), strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=0)
@@ -108,9 +106,7 @@ def test_what_is_remembered_counts_as_memory_of_the_policy():
 
 @pytest.mark.parametrize("name", ["crystal", "crystal-static-graph", "crystal-still", "crystal-blog"])
 def test_long_generations_breathe_many_times_within_their_budget(name):
-    outcomes = answer(
-        tiny(dtype=torch.float32), outside(60, 5), [lane(crystal(name, 8), 40)], max_new_tokens=200
-    )
+    outcomes = answer(tiny(dtype=torch.float32), outside(60, 5), [lane(crystal(name, 8), 40)], max_new_tokens=200)
     (outcome,) = outcomes
     assert len(outcome.events) >= 20
     assert max(outcome.held[1:]) <= HEADS * (40 + 8)

@@ -12,7 +12,7 @@ from tiny_networks import DEPTH, FAMILIES, KV_HEADS, answer, competing, greedy, 
 import policies
 from policies import AttentionSignal, Cadence
 from protocol import engine
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 
 HEADS = DEPTH * KV_HEADS
 
@@ -58,13 +58,13 @@ def test_every_policy_holds_its_budget_after_one_shared_prefill(family, part):
     for one, outcome in zip(given, outcomes, strict=True):
         assert isinstance(outcome, engine.Outcome), outcome
         if one.budget is None:
-            assert outcome.held[0] == HEADS * 280
+            assert outcome.slots[0] == HEADS * 280
             assert outcome.token_ids == greedy(model, prompt.context + prompt.query, 5)
         else:
             budget = one.policy.cadence.budget(one.budget, 0)  # of a cache, where several share what is given
             least = HEADS * (budget - one.policy.selection.unused)
-            assert (1 if one.policy.routing.bounds else least) <= outcome.held[0] <= HEADS * budget
-            assert outcome.events[0] == (0, HEADS * 280, outcome.held[0])
+            assert (1 if one.policy.routing.bounds else least) <= outcome.slots[0] <= HEADS * budget
+            assert outcome.events[0] == (0, HEADS * 280, outcome.slots[0])
 
 
 def test_every_policy_with_room_for_all_equals_generate():
@@ -100,9 +100,7 @@ def test_every_policy_holds_its_budget_through_events_or_cannot_have_any(part, c
 def test_every_policy_that_keeps_the_prompt_holds_its_budget_through_events_of_the_answer(cadence):
     named = [name for name in policies.names() if preserves(policies.get(name))]
     given = [lane(policies.get(name, cadence=cadence), 60) for name in named]
-    outcomes = answer(
-        tiny(dtype=torch.float32, num_hidden_layers=DEPTH), outside(40, 3), given, max_new_tokens=30
-    )
+    outcomes = answer(tiny(dtype=torch.float32, num_hidden_layers=DEPTH), outside(40, 3), given, max_new_tokens=30)
     for name, one, outcome in zip(named, given, outcomes, strict=True):
         assert isinstance(outcome, engine.Outcome), f"{name}: {outcome}"
         assert outcome.events[0] == (0, HEADS * 40, HEADS * 40)

@@ -15,7 +15,7 @@ from policies.caote import caote
 from policies.defensivekv import defensivekv, layer_defensivekv
 from policies.expected_attention import QueryMoments, expected_attention
 from protocol.engine import Outcome, prefill
-from protocol.engine.observation import observed
+from protocol.engine.observation import observe_forward
 
 GROUP = Q_HEADS // KV_HEADS
 WINDOW, KERNEL, SINKS, FUTURE, BUDGET = 4, 3, 2, 9, 14
@@ -47,7 +47,7 @@ def before_rotation(network, run):
 def test_moments_are_those_of_the_queries_before_they_are_turned(family):
     model, context = tiny(family), words(40)
     _, plain = before_rotation(model.network, lambda: plain_forward(model.network, context))
-    with observed(model.network), torch.no_grad():
+    with observe_forward(model.network), torch.no_grad():
         fed = prefill.feed(model, context, [QueryMoments(4)], chunk=7)
     for layer, moments in enumerate(fed.signals[QueryMoments(4)]):
         own = plain[layer, :, 4:]
@@ -119,9 +119,7 @@ class Loops:
         weight = self.network.model.layers[layer].self_attn.o_proj.weight
         dim = self.plain.values.shape[-1]
         slices = [weight[:, dim * query_head : dim * (query_head + 1)] for query_head in self.heads(head)]
-        return (
-            sum(float((own @ self.plain.values[layer, head, position]).abs().sum()) for own in slices) / GROUP
-        )
+        return sum(float((own @ self.plain.values[layer, head, position]).abs().sum()) for own in slices) / GROUP
 
     def defensive(self, layer):
         """By head, the scores of its slots before its window."""
@@ -201,9 +199,7 @@ def left_by(name, loops):
     ],
     ids=["every third, the query cut", "every step", "every fifth, from the seventh"],
 )
-def test_what_is_kept_at_every_event_is_what_loops_over_a_plain_forward_find(
-    name, cadence, query, first_event
-):
+def test_what_is_kept_at_every_event_is_what_loops_over_a_plain_forward_find(name, cadence, query, first_event):
     parts = {field: getattr(POLICIES[name], field) for field in policies.Policy.__dataclass_fields__}
     policy, model, prompt = Noted(**{**parts, "cadence": cadence}), tiny(), outside(24, query)
     settings = {"max_new_tokens": 2 + 3 * cadence.interval, "prefill_chunk": 7, "first_event": first_event}

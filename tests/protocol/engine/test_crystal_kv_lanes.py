@@ -49,9 +49,7 @@ class Loop:
 
     def ranked(self, key, now):
         """Positions, the first to be kept first."""
-        return sorted(
-            self.recorded[key], key=lambda position: (-round(self.value(key, position, now), 5), position)
-        )
+        return sorted(self.recorded[key], key=lambda position: (-round(self.value(key, position, now), 5), position))
 
     def evict(self, key, left):
         self.recorded[key] = {position: self.recorded[key][position] for position in left}
@@ -88,9 +86,7 @@ def replayed(model, policy, prompt, budget, new):
 
 
 @pytest.mark.parametrize("query", [0, 1, 6])
-@pytest.mark.parametrize(
-    ("family", "cadence"), [("Llama", Cadence(interval=1)), ("Qwen3", Cadence(interval=4))]
-)
+@pytest.mark.parametrize(("family", "cadence"), [("Llama", Cadence(interval=1)), ("Qwen3", Cadence(interval=4))])
 def test_what_lite_counts_and_keeps_is_what_a_loop_over_all_references_says(family, query, cadence, device):
     model, prompt = tiny(family, device=device), outside(24, query)
     policy, events, unhit = watched("crystal-kv-lite", cadence), 0, 0
@@ -106,11 +102,7 @@ def test_what_lite_counts_and_keeps_is_what_a_loop_over_all_references_says(fami
             assert not state.crf[head, count:].any()
             unhit += sum(last < now for _, (_, last) in own)
             positions = [position for position, _ in own]
-            left = [
-                position
-                for position, stays in zip(positions, kept[layer, head].tolist(), strict=True)
-                if stays
-            ]
+            left = [position for position, stays in zip(positions, kept[layer, head].tolist(), strict=True) if stays]
             assert left == sorted(loop.ranked((layer, head), now)[:9])
     assert events >= 4
     assert unhit > 50
@@ -173,7 +165,7 @@ def test_what_is_held_is_summed_over_heads_of_different_sizes_and_never_above_th
     for _, before, after in outcome.events:
         assert after <= 10 * HEADS < before
     assert min(after for *_, after in outcome.events) < 10 * HEADS
-    assert max(outcome.held) <= (10 + 2) * HEADS
+    assert max(outcome.slots) <= (10 + 2) * HEADS
 
 
 def test_the_bytes_of_its_state_are_counted():
@@ -196,9 +188,7 @@ def test_the_bytes_of_its_state_are_counted():
 def test_up_to_a_half_every_decay_keeps_the_same_slots_and_says_the_same():
     """What Figure 5 of the paper varies from 0.1 to 0.5 changes nothing, event by event; above, it does."""
     tenths = (1, 2, 3, 4, 5, 6, 9)
-    watching = [
-        watched("crystal-kv-lite", Cadence(interval=1), scoring=Recency(P, tenth / 10)) for tenth in tenths
-    ]
+    watching = [watched("crystal-kv-lite", Cadence(interval=1), scoring=Recency(P, tenth / 10)) for tenth in tenths]
     outcomes = answer(tiny(), outside(24, 3), [lane(policy, 10) for policy in watching], max_new_tokens=40)
     kept = [[mask.tolist() for _, mask in policy.notes] for policy in watching]
     assert len(kept[0]) >= 38

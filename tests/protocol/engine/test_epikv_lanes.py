@@ -60,9 +60,7 @@ class Loops:
     def of_vectors(self, measure):
         """The mean of what is measured of every layer and head, token by token."""
         each = [
-            [measure(layer, head, t) for t in range(self.seen)]
-            for layer in range(DEPTH)
-            for head in range(KV_HEADS)
+            [measure(layer, head, t) for t in range(self.seen)] for layer in range(DEPTH) for head in range(KV_HEADS)
         ]
         return [math.fsum(column) / len(column) for column in zip(*each, strict=True)]
 
@@ -71,9 +69,7 @@ class Loops:
 
     def lagged(self, vectors):
         ranges = {}
-        return self.of_vectors(
-            lambda *at: self.relative(vectors[at[:2]], at[2], ranges.setdefault(at[:2], {}))
-        )
+        return self.of_vectors(lambda *at: self.relative(vectors[at[:2]], at[2], ranges.setdefault(at[:2], {})))
 
     def relative(self, vectors, t, ranges):
         """By the 64 tokens before the chunk of t, chunks being counted from the first token of the answer."""
@@ -168,9 +164,7 @@ def test_hidden_states_are_those_that_transformers_shows(ran, name):
     hidden = torch.cat(shown[1:])
     loops = Loops(hidden, None, None, None, CONTEXT + QUERY, seen)
     scores = loops.scores(name, range(seen))
-    assert lanes[name].scoring.score(view).slots.flatten().tolist() == pytest.approx(
-        scores, rel=1e-7, abs=1e-8
-    )
+    assert lanes[name].scoring.score(view).slots.flatten().tolist() == pytest.approx(scores, rel=1e-7, abs=1e-8)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -54,9 +54,7 @@ def lived(context, query, budget, cadence, new, first_event):
     return held, events
 
 
-@pytest.mark.parametrize(
-    ("first_event", "context", "query"), sampled([0, 1, 2, 7, 50], [30, 6], [0, 3, 9], of=3)
-)
+@pytest.mark.parametrize(("first_event", "context", "query"), sampled([0, 1, 2, 7, 50], [30, 6], [0, 3, 9], of=3))
 def test_slots_held_and_events_are_those_of_a_count_by_hand(context, query, first_event):
     lanes = [
         lane(drawn(1, routing, cadence), budget)
@@ -157,9 +155,7 @@ def assert_slots_equal(states, expected, history):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("routing", [None, Offsets(), Adaptive()], ids=["uniform", "offsets", "adaptive"])
 @pytest.mark.parametrize("cadence", [Cadence(interval=5), Cadence(interval=1)], ids=["5", "1"])
-def test_what_a_policy_is_told_at_every_event_is_what_loops_over_a_plain_forward_find(
-    family, routing, cadence, device
-):
+def test_what_a_policy_is_told_at_every_event_is_what_loops_over_a_plain_forward_find(family, routing, cadence, device):
     model, prompt, policy = tiny(family, device=device), outside(24, 7), watching(routing, cadence)
     new = 4 if cadence.interval == 1 else 9
     # Two lanes of other slots share the batch: one whose layout is the same at times, one with other signals.
@@ -193,7 +189,7 @@ def test_what_a_policy_is_told_at_every_event_is_what_loops_over_a_plain_forward
             for name in ("key", "value"):
                 found = getattr(view.signals[Norms()][layer], name)[head, : len(held)]
                 stored = getattr(plain, f"{name}s")[layer, head, held]
-                torch.testing.assert_close(found, stored.square().sum(-1).sqrt())
+                torch.testing.assert_close(found, stored.stack_patterns().sum(-1).sqrt())
         history.evict(kept)
 
 
@@ -304,9 +300,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(
-    ("at", "query"), [(30, 0), (14, 0), (14, 4)], ids=["first", "later", "right after the query"]
-)
+@pytest.mark.parametrize(("at", "query"), [(30, 0), (14, 0), (14, 4)], ids=["first", "later", "right after the query"])
 def test_a_broken_selection_fails_its_own_lane_by_name_at_any_event(at, query):
     cadence = Cadence(interval=4)
 

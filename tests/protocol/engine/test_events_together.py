@@ -13,15 +13,15 @@ from tiny_networks import DEPTH, answer, competing, lane, noted, outside, tiny
 
 import policies
 from policies import AttentionSignal, Cadence, PerHead, Policy, Protect, Schedule, Scores, Shared
+from policies.batched import can_batch, ignores_seed, is_batchable
 from policies.blockwise import Blockwise
+from policies.observer import observe
 from policies.signals import Norms
 from policies.streaming import Recency
-from policies.together import one_for_all_seeds, stacks, together
-from policies.watched import watched
 from protocol import engine
-from protocol.engine import events, slots
-from protocol.engine.lane_memory import every, tensors
-from protocol.engine.lanes import LaneFailure, Outcome, Request
+from protocol.engine import eviction, slots
+from protocol.engine.lane_memory import iterate_tensors, map_tensors
+from protocol.engine.run_types import LaneFailure, Outcome, Request
 
 SLACK, EXACT = Cadence(interval=4), Cadence(interval=3, slack=False)
 STACKED = [
@@ -57,7 +57,7 @@ STACKED = [
 
 def test_what_is_asked_together_is_told():
     """A part that loses its word is slower and nothing else, so that only this notices."""
-    stacked = [name for name in policies.names() if together(policies.get(name))]
+    stacked = [name for name in policies.names() if can_batch(policies.get(name))]
     assert stacked == STACKED
 
 
@@ -79,7 +79,7 @@ def compared(counts):
     """`Events.several`, held against each lane alone: what is kept, and what is left of its memory."""
 
     def several(self, due):
-        found = self.gathered(due)
+        found = self.decide_group(due)
         positions = found.stored.gather(-1, found.order)
         for lane_, each in enumerate(due):
             alone = self.alone(each)
@@ -91,8 +91,8 @@ def compared(counts):
             assert torch.equal(memory.positions, positions[lane_])
             assert memory.sums.keys() == found.sums.keys()
             for signal, state in memory.sums.items():
-                own = every(lambda tensor, at=lane_: tensor[at], found.sums[signal])
-                pairs = zip(tensors(state), tensors(own), strict=True)
+                own = map_tensors(lambda tensor, at=lane_: tensor[at], found.sums[signal])
+                pairs = zip(iterate_tensors(state), iterate_tensors(own), strict=True)
                 assert all(torch.equal(one, other) for one, other in pairs)
         counts.update(each.row.lane.key for each in due)
         return found
@@ -116,11 +116,11 @@ def test_every_policy_finds_together_what_each_lane_finds_alone(monkeypatch, par
     model, named = tiny("Qwen2", torch.float32, num_hidden_layers=DEPTH), list(of_catalogue(cadence))[part::2]
     lanes = [engine.Lane(name, policy, 50, seed) for name, policy in named for seed in (0, 1)]
     counts = Counter()
-    monkeypatch.setattr(events.Events, "several", compared(counts))
+    monkeypatch.setattr(eviction.EvictingBatch, "try_group", compared(counts))
     found = ran(model, lanes, max_new_tokens=12)
     # Budgets that rise faster than the answer leave nothing to evict.
     assert {name for name, _ in named} - {"schedule-back"} == counts.keys()
-    monkeypatch.setattr(events.Events, "several", lambda self, due: None)
+    monkeypatch.setattr(eviction.EvictingBatch, "try_group", lambda self, due: None)
     assert told(found) == told(ran(model, lanes, max_new_tokens=12))
     assert all(isinstance(one, Outcome) for one in told(found))
 
@@ -148,18 +148,14 @@ class Fussy(Recency):
 def test_a_lane_that_fails_in_company_fails_alone_and_in_its_own_words(loud, reason):
     """Texts of 72, 72 and 68 tokens: at the event of the second token the last one has seen 70."""
     policy = Policy(Fussy(most=74, loud=loud), cadence=SLACK, protect=Protect(0, 0))
-    assert together(policy)
-    found = told(
-        ran(tiny(dtype=torch.float32), [lane(policy, 60, seed=0), lane(policy, 60, seed=1)], max_new_tokens=6)
-    )
+    assert can_batch(policy)
+    found = told(ran(tiny(dtype=torch.float32), [lane(policy, 60, seed=0), lane(policy, 60, seed=1)], max_new_tokens=6))
     assert [isinstance(one, LaneFailure) for one in found] == [True] * 4 + [False] * 2
     assert {one.reason for one in found[:4]} == {reason}
     plain = replace(policy, scoring=Recency())
     assert (
         found[4:]
-        == told(ran(tiny(dtype=torch.float32), [lane(plain, 60, seed=s) for s in (0, 1)], max_new_tokens=6))[
-            4:
-        ]
+        == told(ran(tiny(dtype=torch.float32), [lane(plain, 60, seed=s) for s in (0, 1)], max_new_tokens=6))[4:]
     )
 
 
@@ -172,10 +168,10 @@ class Backwards(Recency):
 
 
 def test_what_a_class_inherits_is_not_its_word():
-    assert stacks(Recency())
-    assert not stacks(Backwards())
+    assert is_batchable(Recency())
+    assert not is_batchable(Backwards())
     policy = Policy(Backwards(), cadence=SLACK, protect=Protect(0, 0))
-    assert not together(policy)
+    assert not can_batch(policy)
     model = tiny(dtype=torch.float32)
     first, second = answer(model, outside(40), [lane(policy, 20, seed=s) for s in (0, 1)], max_new_tokens=9)
     assert first.events == second.events == ((0, 240, 120), (4, 144, 120), (8, 144, 120))
@@ -186,7 +182,7 @@ def test_who_is_watched_is_told_of_in_company_and_keeps_what_it_kept():
     policy = policies.get("h2o", cadence=SLACK)
 
     def watching(seed):
-        return watched(policy, lambda view, budget, event: notes[seed].append((view, budget, event.kept)))
+        return observe(policy, lambda view, budget, event: notes[seed].append((view, budget, event.retained)))
 
     lanes = [
         lane(policy, 20, seed=0),
@@ -194,25 +190,19 @@ def test_who_is_watched_is_told_of_in_company_and_keeps_what_it_kept():
         lane(policy, 20, seed=1),
         lane(watching(1), 20, seed=1),
     ]
-    found = [
-        one._replace(seconds=0)
-        for one in answer(model, outside(40), lanes, max_new_tokens=9, temperature=0.7)
-    ]
+    found = [one._replace(seconds=0) for one in answer(model, outside(40), lanes, max_new_tokens=9, temperature=0.7)]
     assert found[0] == found[1] != found[2] == found[3]
     for seed, own in notes.items():
         assert [budget for _, budget, _ in own] == [20] * 3
         for view, _, kept in own[1:]:
-            assert (
-                tuple(view.token_ids.tolist())
-                == (outside(40).context + found[2 * seed].token_ids)[: view.seen]
-            )
+            assert tuple(view.token_ids.tolist()) == (outside(40).context + found[2 * seed].token_ids)[: view.seen]
             assert torch.equal(kept, policy.keep(view, 20))
     assert [view.seen for view, *_ in notes[0]] == [40, 44, 48]
 
 
 def test_seeds_share_the_first_event_of_a_policy_that_draws_nothing():
-    assert one_for_all_seeds(policies.get("h2o"))
-    assert not one_for_all_seeds(policies.get("random"))
+    assert ignores_seed(policies.get("h2o"))
+    assert not ignores_seed(policies.get("random"))
     model, prompt = tiny(dtype=torch.float32), outside(200)
     for name in ("random", "snapkv"):
         policy = policies.get(name, cadence=SLACK)
@@ -253,13 +243,9 @@ def fired(cadence, budget, slots, query, first, foretold):
 
 @given(cadences(), st.integers(1, 40), st.integers(1, 300), st.integers(0, 20), st.integers(0, 6))
 @settings(max_examples=150, deadline=None)
-def test_events_that_are_foretold_are_those_of_who_is_asked_at_every_step(
-    cadence, budget, slots, query, first
-):
-    assert events.foretold(type(cadence))
-    assert fired(cadence, budget, slots, query, first, True) == fired(
-        cadence, budget, slots, query, first, False
-    )
+def test_events_that_are_foretold_are_those_of_who_is_asked_at_every_step(cadence, budget, slots, query, first):
+    assert eviction.predicts_next_due(type(cadence))
+    assert fired(cadence, budget, slots, query, first, True) == fired(cadence, budget, slots, query, first, False)
 
 
 @pytest.mark.parametrize("first", [0, 1, 6])
@@ -268,9 +254,7 @@ def test_the_engine_fires_what_it_foretells_as_if_it_asked_at_every_step(monkeyp
     model, plain = tiny(dtype=torch.float32, num_hidden_layers=1), policies.get("knorm")
     cadences = (SLACK, EXACT, Cadence(interval=1), Schedule(interval=3, load="inverted", rounds=2))
     given = [
-        lane(replace(plain, cadence=own, protect=Protect(0, 0)), budget)
-        for own in cadences
-        for budget in (20, 33)
+        lane(replace(plain, cadence=own, protect=Protect(0, 0)), budget) for own in cadences for budget in (20, 33)
     ]
 
     def every_event():
@@ -278,7 +262,7 @@ def test_the_engine_fires_what_it_foretells_as_if_it_asked_at_every_step(monkeyp
         return [one.events for one in found]
 
     foretold = every_event()
-    monkeypatch.setattr(events, "foretold", lambda kind: False)
+    monkeypatch.setattr(eviction, "predicts_next_due", lambda kind: False)
     assert every_event() == foretold
     assert len(set(foretold)) > 4
 
@@ -292,7 +276,7 @@ class Sometimes(Cadence):
 
 
 def test_a_cadence_that_fires_otherwise_is_asked_at_every_step():
-    assert not events.foretold(Sometimes)
+    assert not eviction.predicts_next_due(Sometimes)
     policy = noted(Recency(), Shared(), Sometimes(interval=4))
     (outcome,) = answer(tiny(), outside(40), [lane(policy, 20)], max_new_tokens=9)
     assert [step for step, *_ in outcome.events] == [0, 2, 3, 7]
@@ -301,8 +285,8 @@ def test_a_cadence_that_fires_otherwise_is_asked_at_every_step():
 def test_heads_that_hold_different_numbers_of_slots_are_asked_alone():
     """Their lanes share a pool all the same."""
     policy = policies.get("knorm", routing=policies.Adaptive(), cadence=SLACK)
-    assert not together(policy)
-    assert together(replace(policy, routing=PerHead()))
+    assert not can_batch(policy)
+    assert can_batch(replace(policy, routing=PerHead()))
 
 
 def kept_alike(monkeypatch, *policies_, model=None, seeds=(0, 1)):
@@ -311,7 +295,7 @@ def kept_alike(monkeypatch, *policies_, model=None, seeds=(0, 1)):
     lanes = [engine.Lane(f"{at}", own, 20, seed) for at, own in enumerate(policies_) for seed in seeds]
     in_company = told(ran(model, lanes, max_new_tokens=8))
     with monkeypatch.context() as patch:
-        patch.setattr(events.Events, "several", lambda self, due: None)
+        patch.setattr(eviction.EvictingBatch, "try_group", lambda self, due: None)
         assert told(ran(model, lanes, max_new_tokens=8)) == in_company
     assert all(isinstance(one, Outcome) and len(one.events) > 2 for one in in_company)
 
@@ -329,8 +313,8 @@ class OfOneHead:
 def test_a_protection_that_tells_heads_apart_is_given_every_head(monkeypatch):
     """All heads hold the same slots, which are looked at once where nobody tells them apart."""
     policy = Policy(Recency(), cadence=SLACK, routing=PerHead(), protect=OfOneHead())
-    assert together(policy)
-    assert not one_for_all_seeds(policy)
+    assert can_batch(policy)
+    assert not ignores_seed(policy)
     kept_alike(monkeypatch, policy)
 
 
@@ -348,7 +332,7 @@ class OfTheFirstLane(Recency):
 
 def test_scores_without_lanes_are_not_spread_over_all_of_them(monkeypatch):
     policy = Policy(OfTheFirstLane(), cadence=SLACK, protect=Protect(0, 0))
-    assert together(policy)
+    assert can_batch(policy)
     kept_alike(monkeypatch, policy)
 
 
@@ -419,6 +403,6 @@ def test_what_the_machine_lacks_and_what_is_wrong_here_breaks_the_run(monkeypatc
     with pytest.raises(MemoryError, match="for several lanes"):
         ran(tiny(dtype=torch.float32), lanes, max_new_tokens=6)
     lanes = [lane(policies.get("knorm", cadence=SLACK), 20, seed) for seed in (0, 1)]
-    monkeypatch.setattr(slots.Pool, "several", lambda self, *given: given[99])
+    monkeypatch.setattr(slots.Pool, "gather_lanes", lambda self, *given: given[99])
     with pytest.raises(IndexError):
         ran(tiny(dtype=torch.float32), lanes, max_new_tokens=6)

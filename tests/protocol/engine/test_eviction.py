@@ -60,9 +60,7 @@ def test_logits_after_the_event_are_those_of_attention_over_the_kept_slots(famil
 
 @pytest.mark.parametrize("query", [0, 4])
 def test_heads_may_hold_different_numbers_of_slots_even_none(query, logits_of):
-    lanes = numbered(
-        (drawn(1, Offsets()), 10), (drawn(2), 20), (drawn(4, Offsets()), 10), (drawn(5, Adaptive()), 12)
-    )
+    lanes = numbered((drawn(1, Offsets()), 10), (drawn(2), 20), (drawn(4, Offsets()), 10), (drawn(5, Adaptive()), 12))
     request = Request("p", outside(40, query), lanes)
     assert_all_equal_plain_forwards(tiny(), [request], logits_of, max_new_tokens=6)
     assert (lanes[0].policy.notes[0][1].sum(-1) == torch.tensor([[3, 17], [20, 0], [10, 10]])).all()
@@ -71,9 +69,7 @@ def test_heads_may_hold_different_numbers_of_slots_even_none(query, logits_of):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("query", [0, 5])
 @pytest.mark.parametrize("slack", [True, False])
-def test_logits_after_every_event_while_decoding_are_those_of_the_slots_left(
-    family, query, slack, logits_of, device
-):
+def test_logits_after_every_event_while_decoding_are_those_of_the_slots_left(family, query, slack, logits_of, device):
     cadence = every_event(slack=slack)
     lanes = numbered(
         (drawn(1, cadence=cadence), 10),

@@ -7,7 +7,7 @@ from tiny_networks import HEADS, all_kept, answer, drawn, lane, outside, tiny
 
 from policies import Cadence, Schedule
 from protocol.engine import LaneFailure, Outcome
-from protocol.engine.forking import granted
+from protocol.engine.prefill_fan_out import granted_budget
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Rich(Cadence):
 
 def test_130_slots_for_128_are_refused_by_name():
     with pytest.raises(ValueError, match="Generous grants 130 slots at step 0, where it declares 128 of the"):
-        granted(Generous(), 128, 0)
+        granted_budget(Generous(), 128, 0)
 
 
 @pytest.mark.parametrize("since", [0, 6])
@@ -38,9 +38,7 @@ def test_a_grant_above_the_registered_budget_fails_its_lane_and_no_other(since):
     greedy = drawn(1, cadence=Generous(interval=3, since=since))
     lanes = [lane(greedy, 10), lane(drawn(1, cadence=Cadence(interval=3)), 10)]
     failed, sound = answer(tiny(), outside(30, 2), lanes, max_new_tokens=12)
-    assert failed == LaneFailure(
-        f"Generous grants 12 slots at step {since}, where it declares 10 of the registered 10"
-    )
+    assert failed == LaneFailure(f"Generous grants 12 slots at step {since}, where it declares 10 of the registered 10")
     assert isinstance(sound, Outcome)
 
 
@@ -59,7 +57,7 @@ def test_rounds_without_slots_are_refused(rounds):
             return rounds
 
     with pytest.raises(ValueError, match="Empty declares"):
-        granted(Empty(), 8, 0)
+        granted_budget(Empty(), 8, 0)
 
 
 def test_what_each_event_was_granted_is_kept_beside_it():

@@ -66,7 +66,7 @@ def kept(budget, *, seed=0, ends=24, interval=None, new=1, names=EVICTING):
     watched = {}
     for name in names:
         policy = competing(policies.get(name))
-        if interval and policy.uncarried:
+        if interval and policy.prefill_only_signals:
             continue
         watched[name] = noted(replace(policy, cadence=replace(policy.cadence, interval=interval)))
     lanes = [lane(policy, budget, seed=1) for policy in watched.values()]
@@ -99,11 +99,7 @@ def later():
 def alike(views):
     """Every pair that keeps the same in all of these views."""
     names = [name for name in EVICTING if all(name in view for view in views)]
-    return {
-        frozenset(pair)
-        for pair in combinations(names, 2)
-        if all(view[pair[0]] == view[pair[1]] for view in views)
-    }
+    return {frozenset(pair) for pair in combinations(names, 2) if all(view[pair[0]] == view[pair[1]] for view in views)}
 
 
 def pairs(groups):

@@ -42,9 +42,7 @@ def parts(value):
     return list(value)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "near"), [(torch.float64, 1e-12), (torch.float32, 1e-4), (torch.bfloat16, 1e-3)]
-)
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-12), (torch.float32, 1e-4), (torch.bfloat16, 1e-3)])
 @pytest.mark.parametrize(("rows", "slots"), [(1, 1), (40, 40), (7, 40), (1, 40)])
 def test_column_sums_are_those_of_weights_in_double_precision(rows, slots, dtype, near):
     """Of bfloat16 the products are those of the numbers as they are stored: only their sum is rounded, and
@@ -69,7 +67,7 @@ def test_column_sums_are_those_of_weights_in_double_precision(rows, slots, dtype
 
 
 def test_rows_of_weights_sum_to_one_and_no_more_of_them_are_formed_than_are_read(monkeypatch):
-    formed, form = [], log_sum_exp.weights
+    formed, form = [], log_sum_exp.weights_from_lse
 
     def note(logits, lse):
         weights = form(logits, lse)
@@ -77,7 +75,7 @@ def test_rows_of_weights_sum_to_one_and_no_more_of_them_are_formed_than_are_read
         assert_near(weights.sum(-1), torch.ones(Q_HEADS, weights.shape[1], dtype=torch.float64))
         return weights
 
-    monkeypatch.setattr(log_sum_exp, "weights", note)
+    monkeypatch.setattr(log_sum_exp, "weights_from_lse", note)
     fed(tiny(), words(N), [AttentionSums()], attention=LOOPS)
     assert formed == []
     fed(tiny(), words(N), [AttentionSums(), AttentionSums(40)], attention=LOOPS)
@@ -88,10 +86,8 @@ def test_rows_of_weights_sum_to_one_and_no_more_of_them_are_formed_than_are_read
 
 
 def test_heads_too_wide_for_column_sums_are_summed_in_blocks(monkeypatch, blocks):
-    monkeypatch.setattr(log_sum_exp, "WIDEST", 16 + log_sum_exp.EXTRA - 1)
+    monkeypatch.setattr(log_sum_exp, "MAX_HEAD_DIM", 16 + log_sum_exp.EXTRA_DIMS - 1)
     monkeypatch.setattr(log_sum_exp, "column_sums", None)
     found = fed(tiny(), words(N), EVERY, attention=LOOPS).signals
     for window in (None, *WINDOWS):
-        assert_near(
-            torch.stack(found[AttentionSums(window)]), torch.stack(blocks.signals[AttentionSums(window)])
-        )
+        assert_near(torch.stack(found[AttentionSums(window)]), torch.stack(blocks.signals[AttentionSums(window)]))

@@ -124,14 +124,14 @@ def test_a_mark_in_the_prompt_is_none():
 
 def test_a_policy_carries_nothing_once_its_lane_answers(monkeypatch):
     watched = []
-    step_of = batch.step_of
+    step_of = batch.build_step
 
     def noting(*given):
         made = step_of(*given)
         watched.append(len(made.watches))
         return made
 
-    monkeypatch.setattr(batch, "step_of", noting)
+    monkeypatch.setattr(batch, "build_step", noting)
     policy = noted(Noise(1, frozenset({AttentionSums()})), cadence=Cadence(interval=4))
     (before,) = answer(tiny(), outside(30), [lane(policy, 8)], max_new_tokens=16)
     token, at = marked_at(before.token_ids, 6)
@@ -155,7 +155,7 @@ def test_no_lane_holds_more_than_what_it_is_taken_to_hold(cadence, place, monkey
         taken.append(each // (HEADS * SLOT))
         return lanes
 
-    monkeypatch.setattr(max_concurrent, "places", noting)
+    monkeypatch.setattr(max_concurrent, "lanes_that_fit", noting)
     network, requests = tiny().network, [Request("p", prompt, (given,))]
     max_concurrent.max_concurrent_for(network, requests, 16, marks={token})
     max_concurrent.max_concurrent_for(network, requests, 16)
@@ -185,7 +185,6 @@ def test_an_answering_lane_is_not_written_over_by_its_neighbours():
 def test_marks_are_no_reason_to_compute_otherwise():
     given = [lane(drawn(1, cadence=Cadence(interval=4)), 10)]
     (plain,), (never,) = (
-        answer(tiny(), outside(40), given, max_new_tokens=12, marks=marks)
-        for marks in ((), {torch.iinfo(int).max})
+        answer(tiny(), outside(40), given, max_new_tokens=12, marks=marks) for marks in ((), {torch.iinfo(int).max})
     )
     assert plain._replace(seconds=0) == never._replace(seconds=0)

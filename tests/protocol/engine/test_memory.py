@@ -21,7 +21,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from policies import Cadence
 from protocol import engine
 from protocol.engine import Request, batch, decode, prefill
-from protocol.engine.rows import BatchObserver
+from protocol.engine.batch_rows import BatchObserver
 from protocol.engine.slots import Pool
 
 SLOT = 2 * DIM * 8
@@ -215,9 +215,7 @@ def test_a_lane_that_stopped_is_measured_no_further():
 def test_the_peak_is_what_the_lanes_that_decode_together_take(max_concurrent, expected):
     lanes = (lane(all_kept()), lane(drawn(), 10)) * 2
     requests = [Request(problem, outside(40), lanes) for problem in "pq"]
-    assert (
-        engine.run(tiny(), requests, max_new_tokens=4, max_concurrent=max_concurrent).peak_bytes == expected
-    )
+    assert engine.run(tiny(), requests, max_new_tokens=4, max_concurrent=max_concurrent).peak_bytes == expected
 
 
 def test_the_peak_knows_the_slots_of_the_query_that_an_event_dropped():
@@ -283,7 +281,6 @@ def test_slots_are_freed_when_the_run_is_over(batches):
 def test_bytes_follow_the_dtype():
     given = [lane(all_kept()), lane(drawn(2, Offsets()), 10)]
     wide, narrow = (
-        answer(tiny(dtype=dtype), outside(40), given, max_new_tokens=2)
-        for dtype in (torch.float32, torch.bfloat16)
+        answer(tiny(dtype=dtype), outside(40), given, max_new_tokens=2) for dtype in (torch.float32, torch.bfloat16)
     )
     assert [o.allocated[0] for o in wide] == [2 * o.allocated[0] for o in narrow]

@@ -10,10 +10,10 @@ from tiny_networks import DIM, Noise, answer, lane, outside, tiny
 
 from policies import Merging, PerHead, Protect, Rotation
 from protocol.engine import LaneFailure, Outcome
-from protocol.engine.merging import groups_of, merged, sums_of
+from protocol.engine.merging import groups_of, merge_slots, sum_merger
 from protocol.engine.rotation import rotation_of
-from protocol.engine.slots import Cached
-from protocol.evidence.refusals import BadInput
+from protocol.engine.slots import CachedSlots
+from protocol.formats.refusals import BadInput
 from protocol.presses.pressed import AsThePress, Pressed
 
 QUARTER = Rotation(torch.tensor([torch.pi / 2, torch.pi / 4], dtype=torch.float64), 1.0)
@@ -27,7 +27,7 @@ def test_three_slots_become_one_at_the_place_of_the_last():
     weights = torch.tensor([[1.0, 4, 1, 1]])
     positions, into = torch.tensor([[3, 4, 6, 9]]), torch.tensor([[2, 2, 2, 3]])
     shares = torch.tensor([[1 / 6, 4 / 6, 1 / 6, 1.0]]).double()
-    made = merged(Cached(keys, values, weights), positions, into, shares, QUARTER)
+    made = merge_slots(CachedSlots(keys, values, weights), positions, into, shares, QUARTER)
     # Pairs are (0, 2) and (1, 3). The first slot turns by 3 quarters: (1, 0) -> (0, -1). The second by 2
     # eighths: (2, 0) -> (0, 2). The third stays.
     key = torch.tensor([0, 0, -1 / 6 + 1 / 6, 4 / 6 * 2]).double()
@@ -57,8 +57,8 @@ def test_turning_a_key_is_the_rotation_of_the_model():
     early, late = at(5), at(17)
     both = torch.stack([early[0, 0], late[0, 1]])[None]
     into, shares = torch.tensor([[1, 1]]), torch.tensor([[1.0, 0.0]])
-    cached = Cached(both, torch.zeros(1, 2, DIM).double())
-    made = merged(cached, torch.tensor([[5, 17]]), into, shares, rotation_of(model.network))
+    cached = CachedSlots(both, torch.zeros(1, 2, DIM).double())
+    made = merge_slots(cached, torch.tensor([[5, 17]]), into, shares, rotation_of(model.network))
     torch.testing.assert_close(made.keys[0, 1], late[0, 0], rtol=1e-5, atol=1e-5)  # float32 in the model's
 
 
@@ -67,10 +67,10 @@ def test_sums_of_members_are_added():
     sums = torch.arange(12.0).view(1, 4, 3)
     expected = [[0, 0 + 1, 2], [3, 3 + 4, 5], [6, 7, 7 + 8], [9, 10, 10 + 11]]
     kept = into == torch.arange(3)
-    found, heads = sums_of(into)(sums), kept.repeat_interleave(2, 1)
+    found, heads = sum_merger(into)(sums), kept.repeat_interleave(2, 1)
     assert found[heads].tolist() == torch.tensor(expected).float()[None][heads].tolist()
     with pytest.raises(ValueError, match="one state for all heads of a layer, but they merge different"):
-        sums_of(into)(torch.ones(1, 1, 3))
+        sum_merger(into)(torch.ones(1, 1, 3))
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])

@@ -22,9 +22,9 @@ def numbers(draw, size):
 def test_the_stream_of_a_device_is_that_of_numpy():
     for size in (1, 2, 3, 5, 8, 31):
         made = [Draw(f"p{number % 7}", number % 3, number) for number in range(200)]
-        found = sampling.stream_on(torch.device("cpu"), made, size).numpy().view(np.uint64)
+        found = sampling.stream_on_device(torch.device("cpu"), made, size).numpy().view(np.uint64)
         assert np.array_equal(found, np.stack([numbers(draw, size) for draw in made]))
-    long = sampling.stream_on(torch.device("cpu"), made[:1], 50_001).numpy().view(np.uint64)
+    long = sampling.stream_on_device(torch.device("cpu"), made[:1], 50_001).numpy().view(np.uint64)
     assert np.array_equal(long[0], numbers(made[0], 50_001))
 
 
@@ -69,10 +69,10 @@ def test_the_token_is_that_of_the_plain_formula_on_every_device(lanes, temperatu
     logits, draws = lanes
     expected = plain(logits, draws, temperature, top_p)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "KEPT", kept)
-        patch.setattr(sampling, "LUCKY", kept)
-        patch.setattr(sampling, "TOGETHER", together)
-        patch.setattr(sampling, "TOGETHER_ON", together)
+        patch.setattr(sampling, "CANDIDATES", kept)
+        patch.setattr(sampling, "NOISE_CANDIDATES", kept)
+        patch.setattr(sampling, "CPU_BATCH", together)
+        patch.setattr(sampling, "DEVICE_BATCH", together)
         assert sampling.choose(logits, draws, temperature, top_p) == expected
         with pretended():
             assert sampling.choose(OnDevice(logits), draws, temperature, top_p) == expected
@@ -84,7 +84,7 @@ def test_a_device_is_waited_for_once_and_whole_rows_stay_there(monkeypatch, spre
     logits = spread * torch.randn(6, 5000, generator=torch.Generator().manual_seed(1))
     draws = [Draw("p", lane // 2, 3) for lane in range(6)]
     expected, waits, placed = plain(logits, draws, 0.6, 1.0), [], pretended_cuda.placed
-    monkeypatch.setattr(sampling, "drawn", None)
+    monkeypatch.setattr(sampling, "draw_tokens", None)
 
     def noted(name, args, kwargs):
         if name in ("cpu", "tolist", "item", "nonzero") and isinstance(args[0], OnDevice):
@@ -94,4 +94,4 @@ def test_a_device_is_waited_for_once_and_whole_rows_stay_there(monkeypatch, spre
     monkeypatch.setattr(pretended_cuda, "placed", noted)
     with pretended():
         assert sampling.choose(OnDevice(logits), draws, 0.6) == expected
-    assert waits == [("cpu", (3, 6, 2 * sampling.KEPT))]
+    assert waits == [("cpu", (3, 6, 2 * sampling.CANDIDATES))]

@@ -47,7 +47,7 @@ def every_arm(context, interval=None):
     lanes = []
     for name in policies.names():
         policy = competing(policies.get(name))
-        if policy.evicts and interval and not policy.uncarried:
+        if policy.evicts and interval and not policy.prefill_only_signals:
             policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
         lanes.append(engine.Lane(name, policy, context - 40 if policy.evicts else None, 0))
     return lanes
@@ -138,9 +138,7 @@ def test_the_place_of_a_failed_lane_is_clean_for_the_next():
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-@pytest.mark.parametrize(
-    ("how", "fails"), [("nan", True), ("inf", True), ("nothing", True), ("banned", False)]
-)
+@pytest.mark.parametrize(("how", "fails"), [("nan", True), ("inf", True), ("nothing", True), ("banned", False)])
 def test_logits_fail_a_lane_where_no_token_is_the_likeliest(how, fails, temperature):
     """-inf for some tokens is a ban, and leaves others to choose."""
     model = tiny()

@@ -12,7 +12,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from policies.signals import HiddenChange
 from protocol import engine
 from protocol.engine import observation
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 
 
 def logits(model):
@@ -31,8 +31,8 @@ def test_other_models_and_the_model_itself_compute_the_same_before_and_after():
     watcher = noted(Earliest(frozenset({HiddenChange((1,), None)})))
     answer(used, outside(40), [lane(drawn(), 5), lane(watcher, 5)], max_new_tokens=3)
     after = dict(ALL_ATTENTION_FUNCTIONS)
-    assert after.pop(observation.NAME) is observation.attention
-    functions.pop(observation.NAME, None)
+    assert after.pop(observation.ATTENTION_NAME) is observation.attention
+    functions.pop(observation.ATTENTION_NAME, None)
     assert after == functions
     assert dict(ALL_MASK_ATTENTION_FUNCTIONS) == masks
     assert used.network.config._attn_implementation == "sdpa"

@@ -44,7 +44,7 @@ def cases(names):
     """With events while decoding where a policy has any."""
     for name in names:
         policy = competing(policies.get(name))
-        if policy.evicts and not policy.uncarried:
+        if policy.evicts and not policy.prefill_only_signals:
             policy = replace(policy, cadence=replace(policy.cadence, interval=8))
         yield name, policy
 

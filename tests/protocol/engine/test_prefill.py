@@ -24,7 +24,7 @@ from policies import HiddenSignal
 from policies.crystal.coattention import CoAttention
 from policies.signals import BLOCK, AttentionSums, HiddenChange, Norms
 from protocol.engine import prefill
-from protocol.engine.observation import observed
+from protocol.engine.observation import observe_forward
 
 N = 2 * BLOCK + 44
 CHUNKS = (None, BLOCK, 100, 37)
@@ -43,7 +43,7 @@ EVERY = (
 def fed(model, context, signals=(), chunk=None, recent=0, attention=None):
     hidden = [signal for signal in signals if isinstance(signal, HiddenSignal)]
     shown = {layer for signal in hidden for layer in signal.layers_in(LAYERS)}
-    with observed(model.network, shown), torch.no_grad():
+    with observe_forward(model.network, shown), torch.no_grad():
         return prefill.feed(model, context, signals, chunk=chunk, recent=recent, attention=attention)
 
 
@@ -73,7 +73,7 @@ def test_attention_in_blocks_and_in_chunks_is_that_of_the_plain_forward(chunk, s
 @pytest.mark.parametrize("rows", [1, 16, 37])
 @pytest.mark.parametrize("signals", [(), (AttentionSums(40),)], ids=["none", "last rows"])
 def test_rows_of_a_later_chunk_that_share_no_mask_see_what_they_should(rows, signals, plain, monkeypatch):
-    monkeypatch.setattr(prefill, "MASKED", rows)
+    monkeypatch.setattr(prefill, "MASKED_ROWS", rows)
     found = fed(tiny(), words(N), signals, 200)
     assert_near(torch.stack(found.keys), plain.keys)
     assert_near(found.logits, plain.logits[-1])
@@ -101,10 +101,8 @@ def test_norms_and_hidden_changes_are_those_of_a_loop_over_tokens(chunk, plain):
             assert_near(getattr(found[Norms()][layer], name), torch.tensor(norms, dtype=torch.float64))
     for layer in (0, 2):
         hidden = plain.hidden[layer]
-        changes = [0.0] + [float((hidden[i] - hidden[i - 1]).square().sum()) ** 0.5 for i in range(1, N)]
-        assert_near(
-            found[HiddenChange((layer,), None)][layer].changes, torch.tensor(changes, dtype=torch.float64)
-        )
+        changes = [0.0] + [float((hidden[i] - hidden[i - 1]).stack_patterns().sum()) ** 0.5 for i in range(1, N)]
+        assert_near(found[HiddenChange((layer,), None)][layer].changes, torch.tensor(changes, dtype=torch.float64))
 
 
 def edges_of_a_loop(attention):
@@ -119,9 +117,7 @@ def edges_of_a_loop(attention):
         for i in range(start, stop):
             row = pattern[i - start]
             cosine = (pattern @ row) / ((pattern.norm(dim=1) + 1e-8) * (row.norm() + 1e-8))
-            alike = sorted(
-                ((float(cosine[j - start]), j) for j in range(start, stop) if j != i), reverse=True
-            )
+            alike = sorted(((float(cosine[j - start]), j) for j in range(start, stop) if j != i), reverse=True)
             edges |= {(i, j) for value, j in alike[: EDGES.intra_k] if value > EDGES.intra_threshold}
             before = sorted(((float(mean[i, j]), j) for j in range(start)), reverse=True)
             edges |= {(j, i) for value, j in before[: EDGES.cross_k] if value > EDGES.cross_threshold}
@@ -158,7 +154,7 @@ def test_heads_that_are_held_several_times_for_the_threads_give_what_one_gives(t
     model, context = tiny(), words(BLOCK + 41)  # the rows of the second block do not divide by 2
     once = fed(model, context, EVERY)
     torch.set_num_threads(threads)  # put back by a fixture
-    assert prefill.copies_of(once.keys[0]) == copies
+    assert prefill.head_copies(once.keys[0]) == copies
     often = fed(model, context, EVERY)
     assert_near(often.logits, once.logits)
     for signal in EVERY:
@@ -251,13 +247,9 @@ def test_stored_keys_are_shown_after_rope_once_a_layer():
         hidden = layer.input_layernorm(model.network.model.embed_tokens(torch.tensor([prompt.context])))
         plain = layer.self_attn.k_proj(hidden).view(40, 2, 16).transpose(0, 1)
     # RoPE turns the pairs (i, i + 8) of the key at position m by m / 10000^(i / 8).
-    angle = torch.arange(40.0, dtype=torch.float64)[:, None] * 10000.0 ** (
-        -torch.arange(8.0, dtype=torch.float64) / 8
-    )
+    angle = torch.arange(40.0, dtype=torch.float64)[:, None] * 10000.0 ** (-torch.arange(8.0, dtype=torch.float64) / 8)
     left, right = plain[..., :8], plain[..., 8:]
-    turned = torch.cat(
-        [left * angle.cos() - right * angle.sin(), right * angle.cos() + left * angle.sin()], -1
-    )
+    turned = torch.cat([left * angle.cos() - right * angle.sin(), right * angle.cos() + left * angle.sin()], -1)
     torch.testing.assert_close(signal.seen[0][1], turned, rtol=1e-4, atol=1e-4)
 
 
@@ -295,7 +287,7 @@ def test_without_signals_no_weights_of_attention_are_made(chunk):
         with Largest() as seen:
             fed(model, words(n), (), chunk)
         # In one piece the widest activation, of 96 columns; in chunks the mask, of at most 512 rows.
-        assert seen.numel <= (96 if chunk is None else prefill.MASKED) * n
+        assert seen.numel <= (96 if chunk is None else prefill.MASKED_ROWS) * n
 
 
 def test_a_whole_run_makes_no_tensor_of_the_square_of_the_prompt():

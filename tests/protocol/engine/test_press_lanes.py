@@ -16,7 +16,7 @@ import policies
 from protocol import engine
 from protocol.engine.sampling import Draw
 from protocol.presses import pressed
-from protocol.presses.pressed import AsThePress, Given, Pressed
+from protocol.presses.pressed import AsThePress, LanePrefill, Pressed
 
 PART = AsThePress()
 PARTS = dict.fromkeys(("scoring", "selection", "routing", "state", "protect"), PART)
@@ -38,9 +38,9 @@ class Leaves(Pressed):
         order = torch.rand(LAYERS, KV_HEADS, n, generator=random).argsort(-1).argsort(-1)
         return order < torch.tensor(self.counts)[:, None, None]
 
-    def left(self, network, context, budget, key):
+    def prefill(self, network, context, budget, key):
         cache, stays = DynamicCache(), self.drawn(len(context))
-        with pressed.as_it_was(network, "sdpa"):
+        with pressed.native_attention(network, "sdpa"):
             output = network(torch.tensor([context]), past_key_values=cache, logits_to_keep=1)
         keys, values = [layer.keys[0] for layer in cache.layers], [layer.values[0] for layer in cache.layers]
         hidden = [~own if self.hides else None for own in stays]
@@ -49,7 +49,7 @@ class Leaves(Pressed):
                 [tensor[own].view(KV_HEADS, -1, DIM).flip(1) for tensor, own in zip(each, stays, strict=True)]
                 for each in (keys, values)
             )
-        return Given(keys, values, hidden, output.logits[0, -1], len(context) - self.behind, False)
+        return LanePrefill(keys, values, hidden, output.logits[0, -1], len(context) - self.behind, False)
 
 
 def leaves(**settings) -> Leaves:
@@ -177,7 +177,7 @@ def test_the_network_is_as_it_was():
     network = tiny().network
     before = {name: set(vars(module)) | set(module._modules) for name, module in network.named_modules()}
     attention = network.config._attn_implementation
-    with pressed.as_it_was(network, "eager") as layers:
+    with pressed.native_attention(network, "eager") as layers:
         assert network.config._attn_implementation == "eager"
         layers[0].rotary_emb = network.base_model.rotary_emb
         layers[1].masked_key_indices = ()

@@ -14,11 +14,11 @@ import policies
 from protocol import engine
 from protocol import proxies as command
 from protocol.acts import proxies
-from protocol.acts.proxies import First, Proxies
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run.registration import Registration
-from protocol.locked.study import open_study
+from protocol.acts.proxies import FirstEviction, Proxies
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import BadInput
 from protocol.models import sources
+from protocol.workspace.study import open_study
 
 # One layer, two heads, four slots.
 RECEIVED = torch.tensor([[[4.0, 3.0, 2.0, 1.0], [1.0, 1.0, 5.0, 3.0]]])
@@ -43,27 +43,27 @@ def test_a_score_that_is_the_same_everywhere_agrees_with_nothing():
 
 
 def test_the_oracle_keeps_as_many_slots_of_each_head_and_of_equal_ones_the_earlier():
-    told = proxies.oracle(KEPT, RECEIVED)
+    told = proxies.select_oracle(KEPT, RECEIVED)
     assert told.tolist() == [[[True, True, False, False], [False, False, True, True]]]
     three = torch.tensor([[[True] * 3 + [False], [True] * 3 + [False]]])
-    assert proxies.oracle(three, RECEIVED)[0, 1].tolist() == [True, False, True, True]
+    assert proxies.select_oracle(three, RECEIVED)[0, 1].tolist() == [True, False, True, True]
 
 
 def test_overlap_and_capture_are_shares_and_means_over_heads():
     assert proxies.overlap(KEPT, RECEIVED) == pytest.approx((1 / 2 + 1 / 2) / 2)
-    assert proxies.captured(KEPT, RECEIVED) == pytest.approx(float(Fraction(6, 10) + Fraction(4, 10)) / 2)
-    best = proxies.captured(proxies.oracle(KEPT, RECEIVED), RECEIVED)
+    assert proxies.captured_share(KEPT, RECEIVED) == pytest.approx(float(Fraction(6, 10) + Fraction(4, 10)) / 2)
+    best = proxies.captured_share(proxies.select_oracle(KEPT, RECEIVED), RECEIVED)
     assert best == pytest.approx(float(Fraction(7, 10) + Fraction(8, 10)) / 2)
-    assert proxies.overlap(proxies.oracle(KEPT, RECEIVED), RECEIVED) == 1
+    assert proxies.overlap(proxies.select_oracle(KEPT, RECEIVED), RECEIVED) == 1
 
 
 def test_the_cosine_is_of_mean_values_and_of_heads_that_drop_a_slot():
     values = torch.tensor([[[[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, 4.0]], [[1.0, 1.0]] * 4]])
     # the first head keeps a mean of (2, 0) and drops one of (0, 3); the second keeps what it drops
-    assert proxies.cosine(KEPT, values) == pytest.approx((0 + 1) / 2)
+    assert proxies.value_cosine(KEPT, values) == pytest.approx((0 + 1) / 2)
     whole = KEPT.clone()
     whole[0, 1] = True
-    assert proxies.cosine(whole, values) == pytest.approx(0)
+    assert proxies.value_cosine(whole, values) == pytest.approx(0)
 
 
 SETTINGS = {"snapkv": {"scoring.window": 4, "protect.recent": 4}}
@@ -72,8 +72,8 @@ SETTINGS = {"snapkv": {"scoring.window": 4, "protect.recent": 4}}
 @pytest.mark.parametrize("name", ["1d", "h2o", "snapkv"])
 def test_along_a_text_everything_is_what_a_plain_forward_says(name):
     model, prompt = tiny("Qwen2"), outside(30)
-    noted: list[First] = []
-    watched = proxies.noting(policies.get(name, SETTINGS.get(name)), noted)
+    noted: list[FirstEviction] = []
+    watched = proxies.record_first_eviction(policies.get(name, SETTINGS.get(name)), noted)
     lanes = (lane(policies.get("full")), engine.Lane("b", watched, 12, 0))
     request = engine.Request("p", prompt, lanes)
     ran = engine.run(model, [request], max_new_tokens=9)
@@ -81,7 +81,7 @@ def test_along_a_text_everything_is_what_a_plain_forward_says(name):
     text = (*prompt.context, *whole.token_ids)
     (first,) = noted
     assert first.token_ids == prompt.context
-    told = proxies._along(model, text, {("12", name): first}, None)["12", name]
+    told = proxies._measure_evictions(model, text, {("12", name): first}, None)["12", name]
 
     network = model.network
     plain = plain_forward(network, text)
@@ -89,14 +89,10 @@ def test_along_a_text_everything_is_what_a_plain_forward_says(name):
     for layer, attention in enumerate(plain.weights):
         for head in range(2):
             received = [
-                sum(
-                    float(attention[q, row, slot])
-                    for q in (2 * head, 2 * head + 1)
-                    for row in range(30, len(text))
-                )
+                sum(float(attention[q, row, slot]) for q in (2 * head, 2 * head + 1) for row in range(30, len(text)))
                 for slot in range(30)
             ]
-            kept = [slot for slot in range(30) if first.kept[layer, head, slot]]
+            kept = [slot for slot in range(30) if first.retained[layer, head, slot]]
             most = sorted(range(30), key=lambda slot: -received[slot])[: len(kept)]
             kept_share += sum(received[slot] for slot in kept) / sum(received)
             best += sum(received[slot] for slot in most) / sum(received)
@@ -105,7 +101,7 @@ def test_along_a_text_everything_is_what_a_plain_forward_says(name):
             dropped = [slot for slot in range(30) if slot not in kept]
             cosines += float(torch.cosine_similarity(values[dropped].mean(0), values[kept].mean(0), dim=0))
             total += 1
-    assert len(first.kept[0, 0]) == 30
+    assert len(first.retained[0, 0]) == 30
     assert told.captured == pytest.approx(kept_share / total)
     assert told.best == pytest.approx(best / total)
     assert told.overlap == pytest.approx(both / total)
@@ -117,8 +113,8 @@ def test_a_watched_policy_keeps_what_it_kept_and_notes_its_first_loss_alone():
     model, prompt = tiny(), outside(20)
     cadence = policies.Cadence(interval=4)
     policy = policies.get("h2o", cadence=cadence, protect=policies.Protect(0, 2))
-    noted: list[First] = []
-    watched = proxies.noting(policy, noted)
+    noted: list[FirstEviction] = []
+    watched = proxies.record_first_eviction(policy, noted)
     lanes = (engine.Lane("a", policy, 24, 0), engine.Lane("b", watched, 24, 0))
     request = engine.Request("p", prompt, lanes)
     one, other = engine.run(model, [request], max_new_tokens=20).answers[0].outcomes
@@ -128,7 +124,7 @@ def test_a_watched_policy_keeps_what_it_kept_and_notes_its_first_loss_alone():
     step = next(step for step, before, after in one.events if after < before)
     assert len(first.token_ids) == 20 + step
     assert first.token_ids == (*prompt.context, *one.token_ids[:step])
-    assert int(first.kept.sum()) == 24 * first.kept[..., 0].numel()
+    assert int(first.retained.sum()) == 24 * first.retained[..., 0].numel()
 
 
 def test_an_event_off_the_text_or_at_its_end_says_nothing():
@@ -137,20 +133,18 @@ def test_an_event_off_the_text_or_at_its_end_says_nothing():
     kept[..., 0] = False
     scores = torch.arange(8.0).view(1, 1, 8)
     other = (text[0] + 1) % 97, *text[1:8]
-    events = {("8", "off"): First(other, kept, scores), ("8", "on"): First(text[:8], kept, scores)}
-    assert list(proxies._along(model, text, events, None)) == [("8", "on")]
-    assert proxies._along(model, text[:8], events, None) == {}
+    events = {("8", "off"): FirstEviction(other, kept, scores), ("8", "on"): FirstEviction(text[:8], kept, scores)}
+    assert list(proxies._measure_evictions(model, text, events, None)) == [("8", "on")]
+    assert proxies._measure_evictions(model, text[:8], events, None) == {}
 
 
 def lane_of(arm: str, problem: str, grade: str, state: str = "ok") -> dict:
     cell = {"model": "m", "task": "t", "budget": "64", "arm": arm, "seed": 0}
-    return {
-        "body": {"cell": cell, "problem": problem, "grade": grade, "state": state, "stop": "eos", "text": ""}
-    }
+    return {"body": {"cell": cell, "problem": problem, "grade": grade, "state": state, "stop": "eos", "text": ""}}
 
 
 def test_accuracies_are_those_of_the_verdict_or_of_the_probe():
-    split, found = proxies.accuracies(Registration(ROOT / "registrations" / "alpha-chain"))
+    split, found = proxies.read_accuracies(Registration(ROOT / "registrations" / "alpha-chain"))
     assert split == "held out"
     arms = {arm for _, _, budget, arm in found if budget == "64"}
     assert arms == {"1d", "1d_div-0.5", "snapkv_with_window"}  # the winner, by the name of the candidate
@@ -161,10 +155,10 @@ def test_accuracies_are_those_of_the_verdict_or_of_the_probe():
         lane_of("a", "r", "correct", "excluded"),
     ]
     probed += [lane_of("b", "p", "wrong"), lane_of("b (again)", "p", "correct")]
-    split, found = proxies.accuracies(SimpleNamespace(has=lambda name: False, probed=probed))
+    split, found = proxies.read_accuracies(SimpleNamespace(has=lambda name: False, probed=probed))
     assert split == "development"
     assert found == {("m", "t", "64", "a"): 0.5, ("m", "t", "64", "b"): 0.0}
-    assert proxies.accuracies(SimpleNamespace(has=lambda name: False, probed=[])) == ("development", {})
+    assert proxies.read_accuracies(SimpleNamespace(has=lambda name: False, probed=[])) == ("development", {})
 
 
 def row(arm, accuracy, budget="64", **told):
@@ -182,13 +176,13 @@ def row(arm, accuracy, budget="64", **told):
 def test_proxies_are_ranked_with_accuracy_within_a_cell():
     listed = [row(f"a{i}", i / 10, captured=value) for i, value in enumerate((0.2, 0.1, 0.4, 0.3, 0.5))]
     listed += [row("left out", None, captured=0.9), row("alone", 0.3, budget="128")]
-    told = {(one["budget"], one["proxy"]): one for one in proxies.correlated(listed)}
+    told = {(one["budget"], one["proxy"]): one for one in proxies.correlate_with_accuracy(listed)}
     assert told["64", "captured"]["rho"] == pytest.approx(0.8)
     assert told["64", "captured"]["n"] == 5
     assert told["64", "overlap"]["rho"] is None  # all alike
     assert (told["128", "captured"]["rho"], told["128", "captured"]["n"]) == (None, 1)
     values = {"accuracy": "held out", "arms": listed, "ranked": list(told.values())}
-    lines = command.text(values).splitlines()
+    lines = command.format_proxies(values).splitlines()
     assert lines[0].startswith("exploratory, on development problems; accuracy: held out; nothing is decided")
     assert any(line.endswith("+0.80 [-0.46, +0.99], n = 5 arms") for line in lines)
     assert sum("too few arms, or all alike" in line for line in lines) == 7
@@ -200,7 +194,7 @@ def test_means_leave_out_what_is_no_number():
         ("m", "t", "64", "a"): [nothing, nothing._replace(agreement=0.3)],
         ("m", "t", "64", "b"): [nothing],
     }
-    one, other = proxies.rows(found, {("m", "t", "64", "a"): 0.25})
+    one, other = proxies.mean_rows(found, {("m", "t", "64", "a"): 0.25})
     assert (one["agreement"], one["accuracy"], one["problems"]) == (0.3, 0.25, 2)
     assert (other["agreement"], other["accuracy"]) == (None, None)
 
@@ -208,18 +202,16 @@ def test_means_leave_out_what_is_no_number():
 def test_rows_stand_cell_by_cell():
     nothing = [Proxies(*[0.5] * 5)]
     places = [("m", "t", budget, arm) for arm in "ab" for budget in ("128", "64")]
-    listed = proxies.rows(dict.fromkeys(places, nothing), {})
-    assert [(one["budget"], one["arm"]) for one in listed] == [
-        *(("128", "a"), ("128", "b"), ("64", "a"), ("64", "b"))
-    ]
+    listed = proxies.mean_rows(dict.fromkeys(places, nothing), {})
+    assert [(one["budget"], one["arm"]) for one in listed] == [*(("128", "a"), ("128", "b"), ("64", "a"), ("64", "b"))]
 
 
 def test_no_held_out_problem_is_built(monkeypatch):
-    study = open_study(Registration(ROOT / "registrations" / "alpha-chain"), sources.home())
+    study = open_study(Registration(ROOT / "registrations" / "alpha-chain"), sources.cache_home())
     held_out = study.lock.content["items"]["chain"]["confirm"]
     monkeypatch.setattr(type(study), "development", lambda self: {"chain": held_out})
     with pytest.raises(BadInput, match="is held out; confirm alone reads it"):
-        proxies.measured(study, 1)
+        proxies.measure_proxies(study, 1)
 
 
 def test_a_number_of_problems_below_one_is_refused(capsys):

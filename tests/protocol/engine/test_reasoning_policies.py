@@ -6,12 +6,12 @@ from plain_forward import of_lane, plain_forward
 from tiny_networks import DIM, HEADS, Noted, answer, lane, outside, tiny
 
 import policies
-from policies import Cadence, Calibrated, Schedule, pinned
-from policies.selection import diverse, signature
+from policies import Cadence, Calibrated, Schedule, pin_prompt
+from policies.selection import select_diverse, signature
 from policies.signals import Keys
-from policies.triattention import OFFSETS, one_dimensional, trigonometric
+from policies.triattention import OFFSETS, expected_logits, max_standard_scores
 from protocol.engine import Outcome
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 
 EVERY_4 = Cadence(interval=4)
 
@@ -35,8 +35,8 @@ def test_1d_and_1d_div_keep_at_every_event_what_a_plain_forward_says(family, que
         for view, kept in policy.notes:
             held = view.positions[0, 0]
             keys, values = (part[:, :, held] for part in (plain.keys, plain.values))
-            raw = trigonometric(keys, model.statistics["text"], len(view.token_ids), OFFSETS)
-            expected = diverse(one_dimensional(raw.flatten(0, 1)), signature(values), 12, weight)
+            raw = expected_logits(keys, model.statistics["text"], len(view.token_ids), OFFSETS)
+            expected = select_diverse(max_standard_scores(raw.flatten(0, 1)), signature(values), 12, weight)
             assert kept[0, 0].nonzero().flatten().tolist() == expected.tolist()
             assert (kept == kept[:1, :1]).all()
 
@@ -54,9 +54,7 @@ def test_a_policy_is_given_the_statistics_that_it_names_and_no_others():
     for name, policy in lanes.items():
         assert len(policy.notes) >= 2
         for view, _ in policy.notes:
-            found = {
-                signal.name: view.signals[signal] for signal in view.signals if type(signal) is Calibrated
-            }
+            found = {signal.name: view.signals[signal] for signal in view.signals if type(signal) is Calibrated}
             assert found.keys() == asked[name]
             assert all(found[each] is model.statistics[each] for each in found)
             assert set(view.signals) == policy.needs
@@ -150,7 +148,7 @@ def test_budgets_of_64_and_128_hold_while_decoding_whatever_the_prompt(budget, c
     outcomes = answer(model, outside(context), lanes, max_new_tokens=new)
     for name, policy, outcome in zip(names, watchers, outcomes, strict=True):
         assert isinstance(outcome, Outcome), outcome
-        assert max(outcome.held) < HEADS * max(budget + 16, min(context, budget) + 1)
+        assert max(outcome.slots) < HEADS * max(budget + 16, min(context, budget) + 1)
         assert len([step for step, _, _ in outcome.events if step]) == 3
         assert all(after == HEADS * budget for step, _, after in outcome.events if step)
         for view, kept in policy.notes[1:]:
@@ -168,7 +166,7 @@ def test_budgets_of_64_and_128_hold_while_decoding_whatever_the_prompt(budget, c
 
 
 def test_a_pinned_prompt_outlives_every_event_and_a_larger_one_fails_its_lane():
-    policy = pinned(watched("1d_div", cadence=EVERY_4))
+    policy = pin_prompt(watched("1d_div", cadence=EVERY_4))
     small, large = lane(policy, 20), lane(policy, 12)
     kept, failed = answer(tiny(), outside(14, 3), [small, large], max_new_tokens=30)
     assert isinstance(kept, Outcome)

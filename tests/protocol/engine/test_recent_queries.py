@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from protocol.engine.batch_rows import RecentQueries
 from protocol.engine.lane_memory import Memory
-from protocol.engine.rows import Recent
 
 LAYERS, HEADS, DIM = 2, 3, 4
 
@@ -28,7 +28,7 @@ def test_lanes_that_come_and_go_keep_what_each_would_note_alone(new):
     source = torch.Generator().manual_seed(new)
     lanes = [Lane(3 * number) for number in range(10)]
     together, alone = {}, {}
-    recent = Recent(memory(5).recent)
+    recent = RecentQueries(memory(5).recent)
     # Places are made, freed, used again and given back; a lane that has left does not come back.
     for members in ([0, 1, 2, 3, 4], [0, 2, 3, 4], [0, 5, 2, 3, 4], [2, 3], [3, 6, 7, 8], [8], [8, 9]):
         for lane in (lanes[number] for number in members):
@@ -37,11 +37,11 @@ def test_lanes_that_come_and_go_keep_what_each_would_note_alone(new):
                 together[lane].recent += lane.seen  # of the prefill
                 alone[lane] = replace(together[lane], recent=together[lane].recent.clone())
         present = {lanes[number]: together[lanes[number]] for number in members}
-        recent.hold(present)
+        recent.assign(present)
         assert len(members) <= len(recent.stacked) <= max(5, 2 * len(members))
         for _ in range(4):
             queries = torch.randn(LAYERS, len(members), HEADS, new, DIM, generator=source)
-            recent.note(list(present), queries)
+            recent.add(list(present), queries)
             for place, lane in enumerate(present):
                 lane.seen += new
                 alone[lane].note(queries[:, place], lane.seen)

@@ -69,8 +69,7 @@ def test_refill_mixes_no_lanes_and_leaves_no_place_free(max_concurrent):
     requests = problems()
     model = stopping_anywhere(tiny(), requests, 8)
     alone = [
-        [answer(model, r.prompt, [one], problem=r.problem, max_new_tokens=8)[0] for one in r.lanes]
-        for r in requests
+        [answer(model, r.prompt, [one], problem=r.problem, max_new_tokens=8)[0] for one in r.lanes] for r in requests
     ]
     shapes = shapes_of_forwards(model)
     ran = engine.run(model, requests, max_new_tokens=8, max_concurrent=max_concurrent)

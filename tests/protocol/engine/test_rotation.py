@@ -8,8 +8,8 @@ from tiny_networks import DIM, answer, lane, outside, tiny
 
 import policies
 from protocol.acts import calibrate
-from protocol.engine.rotation import by_halves, rotation_of
-from protocol.evidence.refusals import BadInput
+from protocol.engine.rotation import rotates_halves, rotation_of
+from protocol.formats.refusals import BadInput
 
 UNLIKE = ("Cohere", "Helium", "Ernie4_5")
 
@@ -41,7 +41,7 @@ def test_nor_is_one_with_a_layer_that_turns_nothing():
 
 @pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3", "Mistral"])
 def test_the_supported_families_are(family):
-    assert by_halves(tiny(family).network)
+    assert rotates_halves(tiny(family).network)
 
 
 @pytest.mark.parametrize("name", ["expected-attention", "1d", "static_route"])
@@ -55,5 +55,5 @@ def test_policies_that_turn_queries_are_refused_of_such_a_model_before_anything_
 
 def test_nor_are_statistics_of_its_queries_measured():
     with pytest.raises(BadInput, match="does not turn the halves of a head in every layer"):
-        calibrate.refuse_unturned(unlike("Helium"))
-    calibrate.refuse_unturned(tiny())
+        calibrate.refuse_other_rotation(unlike("Helium"))
+    calibrate.refuse_other_rotation(tiny())

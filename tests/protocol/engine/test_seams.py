@@ -24,10 +24,10 @@ from tiny_networks import (
     tiny,
 )
 
-from policies import Allocation, Cadence, Fed, PerHead, Rows, Shared
-from policies.signals import EveryLayer, joined
+from policies import Allocation, AttentionRows, Cadence, FedTokens, PerHead, Shared
+from policies.signals import EveryLayer, add_earlier
 from protocol.engine import LaneFailure, Outcome
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 
 CONTEXT, QUERY, NEW = 24, 7, 14
 
@@ -41,7 +41,7 @@ class Kept:
     def reads(self, layer: int) -> bool:
         return layer in self.layers
 
-    def fold(self, fed: Fed, before: Any) -> Any:
+    def fold(self, fed: FedTokens, before: Any) -> Any:
         count = fed.keys.shape[-2]
         place = torch.arange(fed.start, fed.start + count).expand(*fed.keys.shape[:-3], count)
         new = (fed.keys, fed.values, place, torch.full_like(place, fed.prompt))
@@ -66,7 +66,7 @@ class LargestLogits(EveryLayer):
     def reads(self, layer: int) -> bool:
         return layer in self.layers
 
-    def attend(self, rows: Rows, before: Any) -> Any:
+    def attend(self, rows: AttentionRows, before: Any) -> Any:
         assert rows.kv_heads == KV_HEADS
         torch.testing.assert_close(rows.logits.softmax(-1), rows.attention)
         largest = rows.logits.amax(-1)
@@ -80,13 +80,11 @@ class Received(EveryLayer):
 
     window: ClassVar[None] = None
 
-    def attend(self, rows: Rows, before: Any) -> Any:
-        return joined(rows.attention.sum(-2).sum(-2, keepdim=True), before)
+    def attend(self, rows: AttentionRows, before: Any) -> Any:
+        return add_earlier(rows.attention.sum(-2).sum(-2, keepdim=True), before)
 
 
-@pytest.mark.parametrize(
-    ("interval", "chunk", "layers"), sampled([1, 3, 5], [None, 10], [(0, 1, 2), (1,)], of=2)
-)
+@pytest.mark.parametrize(("interval", "chunk", "layers"), sampled([1, 3, 5], [None, 10], [(0, 1, 2), (1,)], of=2))
 def test_what_is_folded_per_token_outlives_the_slots(interval, chunk, layers):
     signals = frozenset({Kept(layers), LargestLogits(layers)})
     policy = noted(Noise(1, signals), Adaptive(), Cadence(interval=interval))
@@ -210,7 +208,5 @@ class Halfway:
 
 def test_a_signal_of_no_kind_is_refused_by_name_and_not_left_out():
     policy = noted(Noise(1, frozenset({Halfway()})))
-    with pytest.raises(
-        BadInput, match="policy of lane a lane: Halfway is no signal that the engine measures"
-    ):
+    with pytest.raises(BadInput, match="policy of lane a lane: Halfway is no signal that the engine measures"):
         answer(tiny(), outside(CONTEXT), [lane(policy, 10)], max_new_tokens=2)

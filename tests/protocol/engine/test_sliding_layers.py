@@ -21,15 +21,15 @@ from tiny_networks import (
 )
 
 import policies
-from policies import AskedSignal, Cadence, Scores
+from policies import Cadence, ExtraPromptSignal, Scores
 from policies.signals import AttentionSums, HiddenChange
 from protocol import engine
 from protocol.engine import Outcome, Request, max_concurrent, prefill
-from protocol.engine.observation import observed
+from protocol.engine.observation import observe_forward
 from protocol.engine.sampling import Draw
-from protocol.engine.windows import Ring, Window, capacity_of, slid
-from protocol.evidence.refusals import BadInput
-from protocol.layers.kinds import layers_of
+from protocol.engine.sliding_windows import Ring, Window, attend_sliding, capacity_of
+from protocol.formats.refusals import BadInput
+from protocol.layers.layer_kinds import layers_of
 
 NEW = 14
 LAYER = 2 * KV_HEADS * DIM * 8  # bytes of a token in one layer: key and value, float64
@@ -46,18 +46,13 @@ def test_the_full_arm_equals_generate_with_prompts_longer_and_shorter_than_the_w
         assert outcome.token_ids == expected, (context, query, chunk)
 
 
-@pytest.mark.parametrize(
-    ("family", "chunk"), [("Gemma3", None), ("GptOss", 5), ("Qwen3", 5), ("Cohere2", None)]
-)
+@pytest.mark.parametrize(("family", "chunk"), [("Gemma3", None), ("GptOss", 5), ("Qwen3", 5), ("Cohere2", None)])
 def test_every_logit_of_lanes_of_several_lengths_is_that_of_a_plain_forward(family, chunk, logits_of):
     """Tokens may stay equal where a window is one token too long, or shows slots that nothing fills yet:
     prompts of 1 token and of more than the window's 12, one ring of all lanes, two places for five.
     """
     model = hybrid(family)
-    prompts = {
-        f"p{n}": outside(*sizes, seed=n)
-        for n, sizes in enumerate(((1, 0), (5, 3), (12, 0), (30, 2), (3, 14)))
-    }
+    prompts = {f"p{n}": outside(*sizes, seed=n) for n, sizes in enumerate(((1, 0), (5, 3), (12, 0), (30, 2), (3, 14)))}
     requests = [Request(name, prompt, (lane(all_kept()),)) for name, prompt in prompts.items()]
     ran = engine.run(model, requests, max_new_tokens=9, prefill_chunk=chunk, max_concurrent=2)
     for (name, prompt), answers in zip(prompts.items(), ran.answers, strict=True):
@@ -71,9 +66,7 @@ def test_several_lanes_of_several_lengths_in_few_places_equal_generate():
     free = hybrid("Gemma3")
     model = free._replace(stop_ids=frozenset({greedy(free, words(20), 8)[3]}))
     requests = [
-        Request(
-            f"p{n}", outside((20, 9, 17)[n % 3], (0, 4)[n % 2], seed=n), (lane(all_kept()), lane(drawn(), 60))
-        )
+        Request(f"p{n}", outside((20, 9, 17)[n % 3], (0, 4)[n % 2], seed=n), (lane(all_kept()), lane(drawn(), 60)))
         for n in range(4)
     ]
     texts = [greedy(model, one.prompt.context + one.prompt.query, 8) for one in requests]
@@ -139,23 +132,17 @@ def test_sinks_take_their_share_of_every_row_that_signals_read():
     weights = plain_hybrid(model, text).weights[[1, 3]]
     assert float(weights.sum(-1).min()) < 0.9
     for view, seen in ((first, 20), *((view, len(view.token_ids)) for view, _ in later)):
-        whole, last = (
-            torch.stack(view.signals[signal]) for signal in (AttentionSums(), AttentionSums(window=3))
-        )
+        whole, last = (torch.stack(view.signals[signal]) for signal in (AttentionSums(), AttentionSums(window=3)))
         if not later or view is first or view is later[0][0]:  # nothing was evicted before
             torch.testing.assert_close(whole, weights[:, :, :seen, :seen].sum(2), rtol=1e-9, atol=1e-9)
-            torch.testing.assert_close(
-                last, weights[:, :, seen - 3 : seen, :seen].sum(2), rtol=1e-9, atol=1e-9
-            )
+            torch.testing.assert_close(last, weights[:, :, seen - 3 : seen, :seen].sum(2), rtol=1e-9, atol=1e-9)
     assert len(later) >= 1
 
 
 @pytest.mark.parametrize("name", ["crystalkv", "caote", "scissorhands"])
 def test_policies_that_take_rows_for_shares_of_one_are_refused_beside_sinks(name):
     found = next(own for own in policies.names() if own.replace("-", "").replace("_", "").startswith(name))
-    with pytest.raises(
-        BadInput, match="takes a row of attention for shares that sum to 1, and attention sinks"
-    ):
+    with pytest.raises(BadInput, match="takes a row of attention for shares that sum to 1, and attention sinks"):
         answer(hybrid("GptOss"), outside(40), [lane(competing(policies.get(found)), 20)], max_new_tokens=1)
 
 
@@ -169,7 +156,7 @@ def test_every_policy_runs_on_a_hybrid_model_within_its_budget(part):
         assert isinstance(outcome, Outcome), (one.policy, outcome)
         assert outcome.window_bytes == 1 * WINDOW * LAYER // 2
         most = 230 if one.budget is None else 200
-        assert outcome.held[0] <= most * 4 * KV_HEADS or one.policy.exceeds
+        assert outcome.slots[0] <= most * 4 * KV_HEADS or one.policy.exceeds
 
 
 def test_windows_are_counted_in_bytes_and_in_no_slots_and_are_the_same_with_every_policy():
@@ -204,8 +191,8 @@ def test_tokens_that_are_asked_beside_the_text_see_its_windows(chunk):
     """KVzip repeats the text behind it: a plain forward of the text twice, whose first half sees itself."""
     model, prompt = hybrid("Gemma3"), outside(20)
     policy = policies.get("kvzip")
-    (signal,) = (need for need in policy.needs if isinstance(need, AskedSignal))
-    with observed(model.network), torch.no_grad():
+    (signal,) = (need for need in policy.needs if isinstance(need, ExtraPromptSignal))
+    with observe_forward(model.network), torch.no_grad():
         fed = prefill.feed(model, prompt.context, [signal], chunk=chunk)
     (passage,) = signal.passages(torch.tensor(prompt.context), frozenset({7}))
     weights = plain_hybrid(model, (*prompt.context, *passage.tolist())).weights
@@ -246,7 +233,7 @@ def test_a_long_prefill_is_a_plain_loop_over_each_window(window, sinks):
     queries = torch.randn(2, 530, 4, dtype=torch.float64, generator=generator)
     keys, values = torch.randn(2, 1, 540, 4, dtype=torch.float64, generator=generator)
     beside = None if sinks is None else torch.tensor(sinks, dtype=torch.float64)
-    found = slid(queries, keys, values, 0.5, window, beside)
+    found = attend_sliding(queries, keys, values, 0.5, window, beside)
     for row in (0, 1, 5, 511, 512, 529):
         seen = range(max(0, row + 10 - window + 1), row + 11)
         for head in range(2):
@@ -263,8 +250,8 @@ def test_a_place_of_a_ring_holds_nothing_of_the_lane_before():
     full = Window(torch.full((1, 6, 2), torch.nan), torch.ones(1, 6, 2))
     for member in ("a", "b", "c"):
         ring.admit(member, [full], 6)
-    ring.dismiss({"a", "c"})
+    ring.remove({"a", "c"})
     assert ring.members == ["b"]
     ring.admit("d", [Window(torch.ones(1, 1, 2), torch.ones(1, 1, 2))], 1)
     assert ring.keys[0][1].isfinite().all()
-    assert [part.shape[1] for part in ring.of(1, 1)[0]] == [1, 1]
+    assert [part.shape[1] for part in ring.windows_of(1, 1)[0]] == [1, 1]

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from protocol.engine.forms import VERBATIM
-from protocol.engine.slots import QUANTUM, Cached, Pool, Shape, Slots, shapes
-from protocol.engine.stepping import Step, Watched
+from protocol.engine.forward_step import ForwardStep, WatchedAttention
+from protocol.engine.slots import QUANTUM, CachedSlots, Pool, Shape, SlotPools, lane_shapes
+from protocol.engine.storage_formats import VERBATIM
 
 DIM = 2
 
@@ -34,13 +34,13 @@ def stored_slots(pool, place, layer=0):
 
 def test_heads_of_equal_length_get_rows_and_others_lie_one_after_the_other():
     counts = torch.tensor([[5, 5], [3, 9], [0, 1]])
-    assert shapes(counts, 4) == (Shape(False, 16), Shape(True, 3 + 9 + 2 * 4), Shape(True, 1 + 2 * 4))
+    assert lane_shapes(counts, 4) == (Shape(False, 16), Shape(True, 3 + 9 + 2 * 4), Shape(True, 1 + 2 * 4))
 
 
 def test_rows_are_rounded_up_to_a_quantum_and_flat_layers_are_not():
     for held, capacity in ((1, 16), (12, 16), (13, 32), (28, 32), (29, 48)):
-        assert shapes(torch.tensor([[held, held]]), 4) == (Shape(False, capacity),)
-    assert shapes(torch.tensor([[0, 0]]), 0) == (Shape(False, 0),)
+        assert lane_shapes(torch.tensor([[held, held]]), 4) == (Shape(False, capacity),)
+    assert lane_shapes(torch.tensor([[0, 0]]), 0) == (Shape(False, 0),)
     assert QUANTUM == 16
 
 
@@ -50,14 +50,12 @@ def test_kept_slots_are_gathered_in_position_order(flat):
     kept = mask(5, *heads)
     counts = kept.sum(-1)
     keys = numbered(2, 5)
-    pool = Pool(shapes(counts[None], 2), [keys])
+    pool = Pool(lane_shapes(counts[None], 2), [keys])
     (place,) = pool.admit(["a"])
-    pool.fill(place, 0, Cached(keys, -keys), kept, counts)
+    pool.fill(place, 0, CachedSlots(keys, -keys), kept, counts)
     assert pool.shape[0].flat == flat
-    assert stored_slots(pool, 0) == [
-        [(head, position) for position in held] for head, held in enumerate(heads)
-    ]
-    found_keys, found_values, weights = pool.stored(0, 0)
+    assert stored_slots(pool, 0) == [[(head, position) for position in held] for head, held in enumerate(heads)]
+    found_keys, found_values, weights = pool.lane_slots(0, 0)
     assert weights is None
     for head, held in enumerate(heads):
         assert torch.equal(found_keys[head, : len(held)], keys[head, held])
@@ -66,9 +64,9 @@ def test_kept_slots_are_gathered_in_position_order(flat):
 
 def test_every_head_of_a_flat_layer_has_the_same_room_after_its_slots():
     kept = mask(9, [0, 1, 2, 3], [8], [])
-    pool = Pool(shapes(kept.sum(-1)[None], 3), [numbered(3, 9)])
+    pool = Pool(lane_shapes(kept.sum(-1)[None], 3), [numbered(3, 9)])
     pool.admit(["a"])
-    pool.fill(0, 0, Cached(numbered(3, 9), numbered(3, 9)), kept, kept.sum(-1))
+    pool.fill(0, 0, CachedSlots(numbered(3, 9), numbered(3, 9)), kept, kept.sum(-1))
     assert pool.shape[0].capacity == 5 + 3 * 3
     assert pool.starts.tolist() == [[[0, 7, 11]]]
 
@@ -78,22 +76,21 @@ def filled(members, layouts=("even", "ragged"), room=3, n=6):
     kept = {"even": mask(n, [0, 2, 5], [1, 2, 3]), "ragged": mask(n, [4], [0, 1, 2, 3, 5])}
     counts = torch.stack([kept[layout].sum(-1) for layout in layouts])
     keys = numbered(2, n)
-    pool = Pool(shapes(counts, room), [keys] * len(layouts))
+    pool = Pool(lane_shapes(counts, room), [keys] * len(layouts))
     for number, place in zip(members, pool.admit(members), strict=True):
         for layer, layout in enumerate(layouts):
             own = keys + 100 * number
-            pool.fill(place, layer, Cached(own, -own), kept[layout], counts[layer])
+            pool.fill(place, layer, CachedSlots(own, -own), kept[layout], counts[layer])
     return pool
 
 
 def test_the_last_lane_moves_into_a_place_that_is_freed_and_nothing_else_moves():
     pool = filled([0, 1, 2, 3])
     before = {
-        member: [stored_slots(pool, place, layer) for layer in (0, 1)]
-        for place, member in enumerate(pool.members)
+        member: [stored_slots(pool, place, layer) for layer in (0, 1)] for place, member in enumerate(pool.members)
     }
     for gone, members in (({1}, [0, 3, 2]), ({2}, [0, 3]), ({0}, [3])):
-        pool.dismiss(gone)
+        pool.remove(gone)
         assert pool.members == members
         for place, member in enumerate(members):
             assert [stored_slots(pool, place, layer) for layer in (0, 1)] == before[member]
@@ -103,7 +100,7 @@ def test_the_last_lane_moves_into_a_place_that_is_freed_and_nothing_else_moves()
 def test_lanes_that_leave_together_take_no_slots_of_others_with_them(gone):
     pool = filled(range(6))
     before = {member: [stored_slots(pool, member, layer) for layer in (0, 1)] for member in range(6)}
-    pool.dismiss(gone)
+    pool.remove(gone)
     assert set(pool.members) == set(range(6)) - gone
     assert len(pool.members) == 6 - len(gone)
     for place, member in enumerate(pool.members):
@@ -117,7 +114,7 @@ def test_places_are_given_back_when_half_of_them_are_free():
     # A row layer of 2 x 16 slots and a flat one of 1 + 5 + 2 x 3; keys and values of two float64.
     assert one == (2 * 16 + 12) * 2 * DIM * 8
     for member in range(4):
-        pool.dismiss({member})
+        pool.remove({member})
         places.append(pool.places)
         sizes.append(pool.bytes())
     assert places == [5, 5, 5, 2, 1]
@@ -127,9 +124,9 @@ def test_places_are_given_back_when_half_of_them_are_free():
 def test_the_tensors_of_places_given_back_are_freed():
     pool = filled([0, 1, 2, 3])
     old = [StorageWeakRef(tensor.untyped_storage()) for tensor in (*pool.keys, *pool.values)]
-    pool.dismiss({0})
+    pool.remove({0})
     assert not any(storage.expired() for storage in old)
-    pool.dismiss({2})
+    pool.remove({2})
     assert all(storage.expired() for storage in old)
 
 
@@ -143,23 +140,23 @@ def test_newcomers_take_places_at_the_end_and_the_others_stay():
 
 def test_what_is_not_in_use_is_finite():
     pool = filled([0, 1, 2])
-    pool.dismiss({0})
+    pool.remove({0})
     assert all(tensor.isfinite().all() for tensor in (*pool.keys, *pool.values))
 
 
 def test_lanes_of_equal_shape_share_a_pool_which_ends_with_its_last_lane():
-    keys, slots = [numbered(2, 9)], Slots()
-    small, large = shapes(torch.tensor([[3, 3]]), 4), shapes(torch.tensor([[3, 30]]), 4)
+    keys, slots = [numbered(2, 9)], SlotPools()
+    small, large = lane_shapes(torch.tensor([[3, 3]]), 4), lane_shapes(torch.tensor([[3, 30]]), 4)
     pool = slots.pool(small, keys)
     pool.admit(["a", "b"])
     other = slots.pool(large, keys)
     other.admit(["c"])
-    assert slots.pool(shapes(torch.tensor([[9, 9]]), 1), keys) is pool
+    assert slots.pool(lane_shapes(torch.tensor([[9, 9]]), 1), keys) is pool
     assert slots.bytes() == (2 * 2 * 16 + 41) * 2 * DIM * 8
-    slots.vacate(other, ("c",))
-    slots.dismiss({"a"})
+    slots.remove_from_pool(other, ("c",))
+    slots.remove({"a"})
     assert (list(slots.pools), pool.members) == ([(small, VERBATIM)], ["b"])
-    slots.dismiss({"b"})
+    slots.remove({"b"})
     assert (slots.pools, slots.bytes()) == ({}, 0)
 
 
@@ -187,10 +184,10 @@ def random_pool(lengths, room):
         n = max(counts)
         keys, values = (torch.randn(len(counts), n, DIM, generator=generator).double() for _ in range(2))
         kept = torch.arange(n) < torch.tensor(counts)[:, None]
-        pool = pool or Pool(shapes(torch.tensor([counts]), room), [keys])
-        assert shapes(torch.tensor([counts]), room) == pool.shape
+        pool = pool or Pool(lane_shapes(torch.tensor([counts]), room), [keys])
+        assert lane_shapes(torch.tensor([counts]), room) == pool.shape
         (place,) = pool.admit([number])
-        pool.fill(place, 0, Cached(keys, values), kept, torch.tensor(counts))
+        pool.fill(place, 0, CachedSlots(keys, values), kept, torch.tensor(counts))
     return pool
 
 
@@ -205,9 +202,7 @@ LENGTHS = {
 @pytest.mark.parametrize("new", [1, 4])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("watched", [(), (0,), (1, 0)])
-def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched_is_what_it_saw(
-    lengths, new, watched
-):
+def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched_is_what_it_saw(lengths, new, watched):
     pool = random_pool(lengths, room=9)
     generator = torch.Generator().manual_seed(1)
     lanes = range(len(lengths))[-2:]  # the last two places only
@@ -215,18 +210,17 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched
         queries = torch.randn(2, 4, new, DIM, generator=generator).double()
         keys, values = (torch.randn(2, 2, new, DIM, generator=generator).double() for _ in range(2))
         expected = [
-            attention_by_loops(pool, place, 0, queries[i], keys[i], values[i], 0.7)
-            for i, place in enumerate(lanes)
+            attention_by_loops(pool, place, 0, queries[i], keys[i], values[i], 0.7) for i, place in enumerate(lanes)
         ]
-        watches = {Watched((0,), True): watched} if watched else {}
-        step = Step(pool, range(lanes.start, lanes.stop), new, 4, watches, watched, watched)
+        watches = {WatchedAttention((0,), True): watched} if watched else {}
+        step = ForwardStep(pool, range(lanes.start, lanes.stop), new, 4, watches, watched, watched)
         output = step.attend(0, queries, keys, values, 0.7)
         torch.testing.assert_close(output, torch.stack([made for made, _ in expected]))
         before = pool.lengths.clone()
-        step.end()
+        step.commit()
         for row, lane in enumerate(watched):
-            seen, asked = step.watches[0].all_weights()[0, row], step.all_queries()[0, row]
-            raw, (fed_keys, fed_values, fed_queries) = step.watches[0].all_logits()[0, row], step.all_fed()
+            seen, asked = step.watches[0].stack_weights()[0, row], step.stack_queries()[0, row]
+            raw, (fed_keys, fed_values, fed_queries) = step.watches[0].stack_logits()[0, row], step.stack_fed()
             assert torch.equal(asked, queries[lane])
             assert torch.equal(fed_keys[0, row], keys[lane])
             assert torch.equal(fed_values[0, row], values[lane])
@@ -245,16 +239,18 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched
 
 def test_layers_of_different_layouts_are_watched_with_zeros_where_a_layer_holds_fewer():
     pool = filled([0], room=4)
-    step = Step(pool, range(1), 1, 2, {Watched((0, 1), True): (0,), Watched((1,), False): (0,)}, (0,), ())
+    step = ForwardStep(
+        pool, range(1), 1, 2, {WatchedAttention((0, 1), True): (0,), WatchedAttention((1,), False): (0,)}, (0,), ()
+    )
     for layer in (0, 1):
         new = torch.ones(1, 2, 1, DIM).double()
         step.attend(layer, new, new, new, 1.0)
-    weights, queries = step.watches[0].all_weights(), step.all_queries()
-    second = step.watches[1].all_weights()
+    weights, queries = step.watches[0].stack_weights(), step.stack_queries()
+    second = step.watches[1].stack_weights()
     torch.testing.assert_close(second, weights[1:, ..., : second.shape[-1]])
     assert (weights.shape, queries.shape) == ((2, 1, 2, 1, 6), (2, 1, 2, 1, DIM))
     assert weights[0, 0, :, 0, 4:].eq(0).all()
     assert weights[1, 0, 0, 0, 2:].eq(0).all()
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1, 2, 1).double())
-    torch.testing.assert_close(step.watches[0].all_logits().softmax(-1), weights)
-    assert step.watches[1].all_logits() is None
+    torch.testing.assert_close(step.watches[0].stack_logits().softmax(-1), weights)
+    assert step.watches[1].stack_logits() is None

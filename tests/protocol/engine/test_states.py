@@ -134,8 +134,7 @@ def test_pinned_slots_are_those_of_plain_lists_and_stay_as_they_were_written(log
     model, prompt = tiny("Qwen3"), outside(26, 5)
     lines = StateLines("==", asked=False)
     policies = [
-        keeping(state, Adaptive(), Cadence(interval=3), needs=MEASURED, decoding=lines)
-        for state in PINNING.values()
+        keeping(state, Adaptive(), Cadence(interval=3), needs=MEASURED, decoding=lines) for state in PINNING.values()
     ]
     company = [lane(keeping(Gathered(), Adaptive(), Cadence(interval=2), draw=2), 9, seed=9)]
     lanes = [lane(policy, 12, seed=seed) for seed, policy in enumerate(policies)]
@@ -150,8 +149,8 @@ def test_pinned_slots_are_those_of_plain_lists_and_stay_as_they_were_written(log
                 assert view.weights.expand(pins.shape)[pins].eq(1).all()
             if event.merging is not None:
                 own = torch.arange(pins.shape[-1]).expand(pins.shape)
-                assert event.merging.into[pins].equal(own[pins])
-                others = event.merging.into.masked_fill(event.merging.into == own, -1)
+                assert event.merging.targets[pins].equal(own[pins])
+                others = event.merging.targets.masked_fill(event.merging.targets == own, -1)
                 assert not pins.gather(-1, others.clamp(min=0))[others >= 0].any()
             lasting += int((pins.sum(-1) > 2).sum())
         assert lasting  # more than the last two slots
@@ -176,8 +175,7 @@ HARMLESS = {
 def test_a_state_that_loses_nothing_is_the_one_that_stores_verbatim(state, routing, logits_of):
     model, prompt = tiny("Qwen3"), outside(40, 3)
     lanes = [
-        lane(keeping(own, routing, Cadence(interval=4)), 10, seed=seed)
-        for seed, own in enumerate((state, Verbatim()))
+        lane(keeping(own, routing, Cadence(interval=4)), 10, seed=seed) for seed, own in enumerate((state, Verbatim()))
     ]
     own, verbatim = answer(model, prompt, lanes, max_new_tokens=10, prefill_chunk=16)
     assert (own.token_ids, own.held, own.events) == (verbatim.token_ids, verbatim.held, verbatim.events)
@@ -233,7 +231,7 @@ def test_weights_are_all_tokens_as_long_as_none_is_dropped():
     assert [len(view.token_ids) for view, _ in later] == [35, 38, 41, 44]
     for view, event in later:
         assert view.weights.sum(-1).eq(len(view.token_ids)).all()
-        assert event.merging.into.ge(0).sum(-1).eq(view.filled.sum(-1)).all()
+        assert event.merging.targets.ge(0).sum(-1).eq(view.filled.sum(-1)).all()
 
 
 def test_lanes_of_several_states_do_what_each_does_alone():

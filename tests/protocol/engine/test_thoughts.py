@@ -12,7 +12,7 @@ from policies import Policy, Thresholds
 from policies.epikv import Epiphany
 from policies.signals import AttentionSums
 from policies.thinkv import Sparsity, Whenever
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 
 SIZE, INTERVAL = 4, 4
 

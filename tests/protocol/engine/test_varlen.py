@@ -21,12 +21,12 @@ from varlen_by_loops import varlen_by_loops
 import policies
 from policies import AttentionSignal, Cadence
 from protocol import engine
-from protocol.engine import forms
-from protocol.engine.attention.kernels import PADDED, Attention, chosen
-from protocol.engine.attention.packing import packings
-from protocol.engine.slots import Cached, Pool, shapes
-from protocol.engine.stepping import Step
-from protocol.evidence.refusals import BadInput
+from protocol.engine import storage_formats
+from protocol.engine.attention.kernels import PADDED, Attention, choose_attention
+from protocol.engine.attention.packing import pack_layers
+from protocol.engine.forward_step import ForwardStep
+from protocol.engine.slots import CachedSlots, Pool, lane_shapes
+from protocol.formats.refusals import BadInput
 
 WIDTH = 8
 """Of a head: the kernel takes multiples of it."""
@@ -42,9 +42,9 @@ def pool_of(lengths, room, attention):
         shape = (len(counts), max(counts), WIDTH)
         keys, values = (torch.randn(shape, generator=generator).double() for _ in range(2))
         kept = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
-        pool = pool or Pool(shapes(torch.tensor([counts]), room), [keys], attention=attention)
+        pool = pool or Pool(lane_shapes(torch.tensor([counts]), room), [keys], attention=attention)
         (place,) = pool.admit([number])
-        pool.fill(place, 0, Cached(keys, values), kept, torch.tensor(counts))
+        pool.fill(place, 0, CachedSlots(keys, values), kept, torch.tensor(counts))
     return pool
 
 
@@ -58,18 +58,17 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head(lengths, new):
         queries = torch.randn(2, 4, new, WIDTH, generator=generator).double()
         keys, values = (torch.randn(2, 2, new, WIDTH, generator=generator).double() for _ in range(2))
         expected = [
-            attention_by_loops(pool, place, 0, queries[i], keys[i], values[i], 0.7)[0]
-            for i, place in enumerate(lanes)
+            attention_by_loops(pool, place, 0, queries[i], keys[i], values[i], 0.7)[0] for i, place in enumerate(lanes)
         ]
-        step = Step(pool, range(lanes.start, lanes.stop), new, 4, {}, (), ())
+        step = ForwardStep(pool, range(lanes.start, lanes.stop), new, 4, {}, (), ())
         torch.testing.assert_close(step.attend(0, queries, keys, values, 0.7), torch.stack(expected))
-        step.end()
+        step.commit()
 
 
 def test_sequences_begin_where_the_slots_of_a_head_lie():
     starts = torch.tensor([[[0, 7], [0, 4]], [[0, 0], [0, 0]]])
     lengths = torch.tensor([[[5, 2], [2, 3]], [[6, 6], [1, 1]]])
-    flat, rows = packings(starts, lengths, (True, False), (10, 16), 3, torch.device("cpu"))
+    flat, rows = pack_layers(starts, lengths, (True, False), (10, 16), 3, torch.device("cpu"))
     # A row of 10 slots a lane, then two rows of 16 a lane.
     assert flat.cu_seq_k.tolist() == [0, 7, 10, 14, 20]
     assert rows.cu_seq_k.tolist() == [0, 16, 32, 48, 64]
@@ -81,9 +80,9 @@ def test_sequences_begin_where_the_slots_of_a_head_lie():
 
 def test_more_slots_than_the_kernel_counts_are_refused():
     one = torch.zeros(1, 2, 1, dtype=torch.int64)
-    assert packings(one, one, (True,), (2**30 - 1,), 1, torch.device("cpu"))
+    assert pack_layers(one, one, (True,), (2**30 - 1,), 1, torch.device("cpu"))
     with pytest.raises(ValueError, match="decode fewer lanes"):
-        packings(one, one, (True,), (2**30,), 1, torch.device("cpu"))
+        pack_layers(one, one, (True,), (2**30,), 1, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -93,7 +92,7 @@ def test_every_policy_says_and_holds_the_same_through_either_path(part, device):
     """
     cuda = device == "cuda"
     model = tiny(dtype=torch.bfloat16 if cuda else torch.float64, device=device, num_hidden_layers=DEPTH)
-    kernel = chosen(model.network, "varlen") if cuda else Attention(varlen_by_loops)
+    kernel = choose_attention(model.network, "varlen") if cuda else Attention(varlen_by_loops)
     lanes = []
     for name in NAMES[part::4]:
         policy = competing(policies.get(name))
@@ -101,15 +100,13 @@ def test_every_policy_says_and_holds_the_same_through_either_path(part, device):
             carried = all(signal.carried for signal in policy.needs if isinstance(signal, AttentionSignal))
             policy = competing(policies.get(name, cadence=Cadence(interval=3)) if carried else policy)
         lanes.append(lane(policy, 170 if policy.evicts else None, seed=1))
-    found = [
-        answer(model, outside(220, 3), lanes, max_new_tokens=7, attention=path) for path in (PADDED, kernel)
-    ]
+    found = [answer(model, outside(220, 3), lanes, max_new_tokens=7, attention=path) for path in (PADDED, kernel)]
     for one, other in zip(*found, strict=True):
         assert isinstance(one, engine.Outcome), one
         assert other.events[:1] == one.events[:1]
         if not cuda:
             assert other.token_ids == one.token_ids
-            assert (other.events, other.held, other.allocated) == (one.events, one.held, one.allocated)
+            assert (other.events, other.held, other.allocated) == (one.events, one.slots, one.allocated)
 
 
 class Counted:
@@ -133,15 +130,15 @@ def test_ragged_heads_of_all_lanes_of_a_pool_go_through_one_call():
 @pytest.mark.parametrize("name", NAMES)
 def test_slots_that_weigh_in_the_logits_or_are_coded_stay_padded_and_no_others(name):
     policy, keys = policies.get(name), torch.zeros(2, 4, WIDTH)
-    form = forms.form_of(tiny(), lane(competing(policy)))
-    shape = shapes(torch.tensor([[2, 3]]), 1)
+    form = storage_formats.build_storage_format(tiny(), lane(competing(policy)))
+    shape = lane_shapes(torch.tensor([[2, 3]]), 1)
     through = Pool(shape, [keys], form, Attention(varlen_by_loops)).kernel
     stays = policy.state.mass or name in CODED
     assert (through is None) == stays
 
 
 def test_slots_that_a_press_hides_stay_padded():
-    shape, keys = shapes(torch.tensor([[3, 3]]), 1, masked=True), torch.zeros(2, 3, WIDTH)
+    shape, keys = lane_shapes(torch.tensor([[3, 3]]), 1, masked=True), torch.zeros(2, 3, WIDTH)
     assert Pool(shape, [keys], attention=Attention(varlen_by_loops)).kernel is None
 
 
@@ -153,9 +150,9 @@ def on(device="cuda", dtype=torch.bfloat16, width=128, sinks=False):
 
 
 def test_the_path_is_chosen_by_device_precision_width_of_a_head_and_sinks():
-    assert chosen(on(dtype=torch.float16, width=256)).kernel is not None
-    assert chosen(on()).kernel is chosen(on(), "varlen").kernel is not None
-    assert chosen(on(), "padded") is PADDED
+    assert choose_attention(on(dtype=torch.float16, width=256)).kernel is not None
+    assert choose_attention(on()).kernel is choose_attention(on(), "varlen").kernel is not None
+    assert choose_attention(on(), "padded") is PADDED
     for network, says in (
         (on("cpu"), "device cuda"),
         (on(dtype=torch.float32), "dtype bfloat16"),
@@ -163,6 +160,6 @@ def test_the_path_is_chosen_by_device_precision_width_of_a_head_and_sinks():
         (on(width=264), "at most 256"),
         (on(sinks=True), "attention without sinks, and the model has them"),
     ):
-        assert chosen(network) is chosen(network, "padded") is PADDED
+        assert choose_attention(network) is choose_attention(network, "padded") is PADDED
         with pytest.raises(BadInput, match=says):
-            chosen(network, "varlen")
+            choose_attention(network, "varlen")

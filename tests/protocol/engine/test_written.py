@@ -29,9 +29,7 @@ def test_the_first_event_over_a_written_text_is_that_of_its_step(name):
     (decoded,) = answer(model, prompt, [lane(late, budget)], max_new_tokens=STEPS + 1)
     written = decoded.token_ids[:STEPS]
     assert written == greedy(model, prompt.context, STEPS)
-    (cut,) = answer(
-        model, Prompt(prompt.context + written, (), STEPS), [lane(first, budget)], max_new_tokens=1
-    )
+    (cut,) = answer(model, Prompt(prompt.context + written, (), STEPS), [lane(first, budget)], max_new_tokens=1)
     (_, (then, due)), ((view, kept),) = late.notes, first.notes
     assert (view.prompt, then.prompt) == (30, 30)
     assert torch.equal(view.token_ids, then.token_ids)

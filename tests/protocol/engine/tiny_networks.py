@@ -27,7 +27,7 @@ from policies.signals import HiddenChange, Norms
 from policies.subspace import Subspace
 from protocol import engine
 from protocol.engine import Lane, Prompt, Request
-from protocol.layers.kinds import evictable
+from protocol.layers.layer_kinds import evictable
 
 VOCABULARY = 97
 FAMILIES = ("Llama", "Qwen2", "Qwen3", "Mistral")
@@ -235,9 +235,9 @@ class Noted(Policy):
 
     notes: list = field(default_factory=list, compare=False)
 
-    def event(self, view, budget):
-        event = super().event(view, budget)
-        self.notes.append((view, event.kept))
+    def evict(self, view, budget):
+        event = super().evict(view, budget)
+        self.notes.append((view, event.retained))
         return event
 
 

@@ -3,7 +3,7 @@ r"""The last \boxed{...} by matching braces, and the characters that count as th
 import pytest
 
 from protocol.grading import boxed, spelling
-from protocol.grading.boxed import LONGEST, last
+from protocol.grading.boxed import LONGEST, last_box
 
 BOXES = [  # text, what the last box holds
     (r"\boxed{8}", "8"),
@@ -29,7 +29,7 @@ BOXES = [  # text, what the last box holds
 
 @pytest.mark.parametrize(("text", "expected"), BOXES)
 def test_the_last_box_is_read_by_matching_braces(text, expected):
-    assert last(text) == expected
+    assert last_box(text) == expected
 
 
 GRADES = [  # gold, text, status, answer

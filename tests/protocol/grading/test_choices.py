@@ -90,11 +90,11 @@ STATED = [
 
 @pytest.mark.parametrize(("text", "stated"), STATED)
 def test_the_class_that_stands_last_is_stated_and_the_longest_name_is_meant(text, stated):
-    assert choice.last_class(text, CLASSES) == stated
+    assert choice.find_last_class(text, CLASSES) == stated
 
 
 def test_without_classes_none_is_stated():
-    assert choice.last_class("Food", ()) is None
+    assert choice.find_last_class("Food", ()) is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from protocol.grading import corrected
+from protocol.grading import corrected_scores
 from protocol.tasks.lm_eval_task import CRYSTALCACHE
 
 TREC = {
@@ -39,14 +39,14 @@ CASES = [  # task, row, text, score
 
 @pytest.mark.parametrize(("task", "row", "text", "score"), CASES)
 def test_the_answer_alone_is_scored(task, row, text, score):
-    assert corrected.scorer(task).grade(json.dumps(row), text).score == score
+    assert corrected_scores.get_scorer(task).grade(json.dumps(row), text).score == score
 
 
 def test_every_subset_that_crystalcache_reports_has_a_second_opinion():
     assert len(CRYSTALCACHE) == 11
-    assert all(corrected.scorer(task) for task in CRYSTALCACHE)
+    assert all(corrected_scores.get_scorer(task) for task in CRYSTALCACHE)
 
 
 @pytest.mark.parametrize("task", ["gsm8k_cot", "longbench_dureader", "longbench", "babilong_qa1", "qasper"])
 def test_other_tasks_have_none(task):
-    assert corrected.scorer(task) is None
+    assert corrected_scores.get_scorer(task) is None

@@ -6,11 +6,10 @@ import finished_study
 import pytest
 
 from protocol import grading, regrade, tasks
-from protocol.acts.locking import frozen
 from protocol.acts.regrade import regrade as graded_again
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import BadInput
-from protocol.running.executors import local
+from protocol.formats.refusals import BadInput
+from protocol.lock import frozen_problems, lock
+from protocol.run.executors import local
 
 GOLDS = {"p/0": "\\frac{1}{2}", "p/1": "12", "p/2": "x^2"}
 
@@ -47,34 +46,32 @@ def known(*names):
 
 def test_golds_that_verify_are_counted_in_the_lock(tiny):
     golds = {"tiny": {"purpose": "gold self-check", "dev": 2, "confirm": 1}}
-    frozen.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]), known())
-    assert frozen.golds(items(["p/0", "p/1"], ["p/2"]), known()) == {"golds": golds}
+    frozen_problems.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]), known())
+    assert frozen_problems.count_golds(items(["p/0", "p/1"], ["p/2"]), known()) == {"golds": golds}
 
 
 def test_a_study_without_mathematical_tasks_has_nothing_to_check():
-    assert frozen.golds({"needle-256": {"dev": ["n"], "confirm": ["n"]}}, known("needle-256")) == {}
+    assert frozen_problems.count_golds({"needle-256": {"dev": ["n"], "confirm": ["n"]}}, known("needle-256")) == {}
 
 
 @pytest.mark.parametrize("bad", ["", "{1", "$", "1}{2"])
 @pytest.mark.parametrize("place", ["p/1", "p/2"])  # development, held out
 def test_a_gold_that_does_not_verify_is_refused_by_its_id_and_not_shown(tiny, monkeypatch, place, bad):
     monkeypatch.setitem(GOLDS, place, bad)
-    with pytest.raises(
-        BadInput, match=rf"tasks: tiny: the gold answer of {place} does not verify"
-    ) as refusal:
-        frozen.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]), known())
+    with pytest.raises(BadInput, match=rf"tasks: tiny: the gold answer of {place} does not verify") as refusal:
+        frozen_problems.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]), known())
     assert not bad or bad not in str(refusal.value)
 
 
 def test_a_mathematical_record_has_both_grades_and_another_has_one(grader):
     text = r"Half of it: \boxed{0.5}"
-    assert local._graded("\\frac{1}{2}", text, grader, grading.SECOND["math"]) == {
+    assert local._grade_fields("\\frac{1}{2}", text, grader, grading.SECOND["math"]) == {
         "answer": "0.5",
         "grade": "correct",
         "grade_reason": "",
         "grade_second": "wrong",
     }
-    plain = local._graded("8", r"\boxed{8}", grading.GRADERS["boxed"](), grading.SECOND.get("boxed"))
+    plain = local._grade_fields("8", r"\boxed{8}", grading.GRADERS["boxed"](), grading.SECOND.get("boxed"))
     assert plain == {"answer": "8", "grade": "correct", "grade_reason": ""}
 
 
@@ -95,7 +92,7 @@ def test_recorded_texts_are_graded_again_and_both_kinds_of_difference_are_counte
     assert (done.graded, done.second) == (3, 3)
     assert done.changed == (("m/tiny/64/a/0/p/1", "wrong", "correct"),)
     assert done.disagreed == (("m/tiny/64/a/0/p/0", "correct", "wrong"),)
-    assert "1 of 3 (33.3 %): the two graders disagree" in regrade.words(done)
+    assert "1 of 3 (33.3 %): the two graders disagree" in regrade.format_regrades(done)
 
 
 def test_a_retrieval_text_is_graded_again_without_a_tokenizer():

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from protocol import grading
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 
 
 class Shouting:
@@ -34,31 +34,31 @@ def plugins(monkeypatch):
 
 @pytest.mark.parametrize("name", ["exact", "boxed", "choice", "f1", "rouge", "code"])
 def test_every_name_gives_a_grader_that_grades(name):
-    assert grading.grader(name).grade("7", r"\boxed{7}").status in ("correct", "wrong", "scored")
-    assert grading.second(name) is None
+    assert grading.get_grader(name).grade("7", r"\boxed{7}").status in ("correct", "wrong", "scored")
+    assert grading.second_grader(name) is None
 
 
 def test_those_that_score_say_so_and_the_others_never_score():
-    assert [name for name in grading.names() if grading.scores(name)] == ["f1", "rouge", "code"]
-    assert grading.scores("lm_eval:longbench_qasper")
+    assert [name for name in grading.grader_names() if grading.gives_scores(name)] == ["f1", "rouge", "code"]
+    assert grading.gives_scores("lm_eval:longbench_qasper")
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(BadInput, match="unknown grader 'rogue'; did you mean 'rouge'"):
-        grading.grader("rogue")
+        grading.get_grader("rogue")
 
 
 def test_an_entry_point_is_a_grader_by_its_name(plugins):
     plugins(shouting=f"{__name__}:Shouting")
-    assert grading.grader("shouting").grade("yes", "YES").status == "correct"
-    assert grading.names()[-1] == "shouting"
-    assert not grading.scores("shouting")
+    assert grading.get_grader("shouting").grade("yes", "YES").status == "correct"
+    assert grading.grader_names()[-1] == "shouting"
+    assert not grading.gives_scores("shouting")
 
 
 def test_an_entry_point_may_score_unless_it_says_that_it_does_not(plugins, monkeypatch):
     monkeypatch.delattr(Shouting, "scores")
     plugins(shouting=f"{__name__}:Shouting")
-    assert grading.scores("shouting")
+    assert grading.gives_scores("shouting")
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,7 @@ def test_an_entry_point_may_score_unless_it_says_that_it_does_not(plugins, monke
         (KeyError("7"), "KeyError: '7'"),
     ],
 )
-def test_what_is_no_grade_of_an_entry_point_is_an_error_and_never_an_answer(
-    given, says, plugins, monkeypatch
-):
+def test_what_is_no_grade_of_an_entry_point_is_an_error_and_never_an_answer(given, says, plugins, monkeypatch):
     def grade(gold, text):
         if isinstance(given, Exception):
             raise given
@@ -84,7 +82,7 @@ def test_what_is_no_grade_of_an_entry_point_is_an_error_and_never_an_answer(
 
     monkeypatch.setattr(Shouting, "grade", staticmethod(grade))
     plugins(shouting=f"{__name__}:Shouting")
-    found = grading.grader("shouting").grade("yes", "YES")
+    found = grading.get_grader("shouting").grade("yes", "YES")
     assert (found.status, found.answer, found.score) == ("error", None, None)
     assert says in found.reason
 
@@ -96,13 +94,13 @@ def test_a_score_of_an_entry_point_is_from_nothing_to_all(score, plugins, monkey
         own = grading.Grade("scored", "7", "", given)
         monkeypatch.setattr(Shouting, "grade", staticmethod(lambda gold, text, own=own: own))
         plugins(shouting=f"{__name__}:Shouting")
-        assert grading.grader("shouting").grade("yes", "YES").status == status
+        assert grading.get_grader("shouting").grade("yes", "YES").status == status
 
 
 def test_an_entry_point_cannot_take_the_name_of_a_grader(plugins):
     plugins(shouting=f"{__name__}:Shouting", exact=f"{__name__}:Shouting")
     with pytest.raises(BadInput, match="grader 'exact': is taken; rename the entry point"):
-        grading.grader("shouting")
+        grading.get_grader("shouting")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +109,7 @@ def test_an_entry_point_cannot_take_the_name_of_a_grader(plugins):
 def test_an_entry_point_that_gives_no_grader_is_refused_in_one_line(plugins, value, says):
     plugins(broken=value)
     with pytest.raises(BadInput, match=f"grader 'broken': .*{says}"):
-        grading.grader("broken")
+        grading.get_grader("broken")
 
 
 def test_without_lm_eval_its_scorers_are_refused_with_the_line_to_type(monkeypatch):
@@ -119,7 +117,7 @@ def test_without_lm_eval_its_scorers_are_refused_with_the_line_to_type(monkeypat
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "lm_eval" else find(name))
     from protocol import harness
 
-    harness.shared.cache_clear()
+    harness.shared_harness.cache_clear()
     with pytest.raises(BadInput, match=r"lm_eval: is not installed; pip install 'kv-prereg\[tasks\]'"):
-        grading.grader("lm_eval:longbench_qasper")
-    assert grading.second("lm_eval:longbench_qasper") is not None
+        grading.get_grader("lm_eval:longbench_qasper")
+    assert grading.second_grader("lm_eval:longbench_qasper") is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 from protocol.grading import GRADERS, MathVerify, mathverify, worker
 from protocol.tasks import dataset
 
@@ -226,7 +226,7 @@ def test_the_process_cannot_take_more_memory_than_it_is_given(grader):
 
     grader.compare("1", "1")
     limits = resource.prlimit(grader._process.pid, resource.RLIMIT_AS)
-    assert limits == (mathverify.MEMORY, mathverify.MEMORY)
+    assert limits == (mathverify.MEMORY_BYTES, mathverify.MEMORY_BYTES)
 
 
 def test_an_answer_longer_than_500_characters_is_wrong_unless_it_is_the_gold(grader):
@@ -295,7 +295,7 @@ def test_a_killed_parent_leaves_no_process_that_computes_for_ever():
 
 @pytest.mark.parametrize("code", ["Integer (42 )", "Float ('0.50' )"])
 def test_sympy_may_make_numbers_of_text(code):
-    assert worker.guarded(lambda code: code)(code) == code
+    assert worker.restrict_to_numbers(lambda code: code)(code) == code
 
 
 @pytest.mark.parametrize(
@@ -312,14 +312,14 @@ def test_sympy_may_make_numbers_of_text(code):
 )
 def test_nothing_else_that_sympy_makes_of_text_is_run(code):
     with pytest.raises(ValueError, match="text is never run as code"):
-        worker.guarded(eval)(code)
+        worker.restrict_to_numbers(eval)(code)
 
 
 def test_the_guard_is_where_sympy_runs_text(monkeypatch):
     from sympy import sympify
     from sympy.parsing import sympy_parser
 
-    monkeypatch.setattr(sympy_parser, "eval_expr", worker.guarded(sympy_parser.eval_expr))
+    monkeypatch.setattr(sympy_parser, "eval_expr", worker.restrict_to_numbers(sympy_parser.eval_expr))
     assert sympify("42") == 42
     for run in (sympify, sympy_parser.parse_expr):
         with pytest.raises(ValueError, match="text is never run as code"):
@@ -328,7 +328,7 @@ def test_the_guard_is_where_sympy_runs_text(monkeypatch):
 
 @pytest.mark.parametrize("name", ["math500", "aime24"])
 def test_every_published_gold_verifies_against_itself(name):
-    path = dataset.folder() / f"{name}.jsonl"
+    path = dataset.data_folder() / f"{name}.jsonl"
     if not path.is_file():
         pytest.skip(f"no data at {path}; kv-prereg tasks fetch {name}")
     golds = [json.loads(line)["answer"] for line in path.read_text("utf-8").splitlines()]

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from protocol.grading import code, common, f1, number, rouge
-from protocol.grading.said import LONGEST, said, unmarked
+from protocol.grading import code, common_subsequence, f1, number, rouge
+from protocol.grading.answer_text import MAX_CHARACTERS, extract_answer, strip_special_tokens
 
 F1 = [  # gold, text, score: 2 * same / (words of both)
     ("Paris", "Paris", "1.000000"),
@@ -48,7 +48,7 @@ def test_the_longest_common_subsequence_is_that_of_the_textbook_table():
     source = random.Random(1)
     for _ in range(200):
         a, b = (source.choices("abcd", k=source.randrange(9)) for _ in range(2))
-        assert common.longest(a, b) == plain_loop(a, b)
+        assert common_subsequence.longest_common(a, b) == plain_loop(a, b)
 
 
 ROUGE = [
@@ -71,8 +71,8 @@ def test_two_identical_texts_without_a_full_stop_score_one_however_long():
 
 
 def test_no_more_words_than_that_are_compared():
-    text = " ".join(["a"] * (rouge.WORDS + 1))
-    assert len(rouge.words(text)) == rouge.WORDS
+    text = " ".join(["a"] * (rouge.MAX_WORDS + 1))
+    assert len(rouge.split_words(text)) == rouge.MAX_WORDS
 
 
 CODE = [  # 2 * common / (characters of both)
@@ -111,7 +111,7 @@ NUMBERS = [
 
 @pytest.mark.parametrize(("text", "stated"), NUMBERS)
 def test_the_number_that_a_text_states_is_not_any_number_of_it(text, stated):
-    assert number.number(text) == stated
+    assert number.extract_number(text) == stated
 
 
 SAID = [
@@ -126,17 +126,15 @@ SAID = [
 
 @pytest.mark.parametrize(("text", "answer"), SAID)
 def test_thoughts_and_marks_are_not_what_a_text_says(text, answer):
-    assert said(text) == answer
+    assert extract_answer(text) == answer
 
 
 def test_a_thought_is_kept_where_only_marks_are_taken():
-    assert unmarked("<think>x</think> y<|im_end|>") == "<think>x</think> y"
+    assert strip_special_tokens("<think>x</think> y<|im_end|>") == "<think>x</think> y"
 
 
-@pytest.mark.parametrize(
-    "text", ["</s>" * 10**5, "<|" * 10**5, " " * 10**6, "<think>" * 10**5 + "</think>" * 10**5]
-)
+@pytest.mark.parametrize("text", ["</s>" * 10**5, "<|" * 10**5, " " * 10**6, "<think>" * 10**5 + "</think>" * 10**5])
 def test_a_hostile_text_is_graded_to_an_end(text):
-    assert len(said(text)) <= LONGEST
+    assert len(extract_answer(text)) <= MAX_CHARACTERS
     for one in (f1, rouge, code):
         assert one.grade("x", text).status == "scored"

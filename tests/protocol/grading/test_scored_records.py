@@ -3,26 +3,26 @@
 import pytest
 
 from protocol import grading, regrade, tasks
-from protocol.acts import development
-from protocol.acts.regrade import Graders, _difference
+from protocol.acts import development_results
+from protocol.acts.regrade import Graders, _describe_difference
 from protocol.acts.regrade import regrade as graded_again
-from protocol.evidence.run import record_fields
-from protocol.grading import scored
-from protocol.running.executors import local
+from protocol.evidence import record_fields
+from protocol.grading import make_score
+from protocol.run.executors import local
 
 
 class Halves:
     """Half a score for each of the two words of the gold answer that stand in the text."""
 
     def grade(self, gold, text):
-        return scored(sum(word in text for word in gold.split()) / 2, text)
+        return make_score(sum(word in text for word in gold.split()) / 2, text)
 
 
 class Strict:
     """The same, but whole or nothing."""
 
     def grade(self, gold, text):
-        return scored(float(all(word in text for word in gold.split())), text)
+        return make_score(float(all(word in text for word in gold.split())), text)
 
 
 class Two:
@@ -48,7 +48,7 @@ def body(problem, text, score, second=None, state="ok"):
 
 
 def test_a_scored_record_has_a_score_beside_each_grade_that_is_scored():
-    assert local._graded("red car", "a red bus", Halves(), Strict()) == {
+    assert local._grade_fields("red car", "a red bus", Halves(), Strict()) == {
         "answer": "a red bus",
         "grade": "scored",
         "grade_reason": "",
@@ -56,15 +56,15 @@ def test_a_scored_record_has_a_score_beside_each_grade_that_is_scored():
         "grade_second": "scored",
         "score_second": "0.000000",
     }
-    alone = local._graded("red car", "a red bus", Halves(), None)
+    alone = local._grade_fields("red car", "a red bus", Halves(), None)
     assert alone.keys() == {"answer", "grade", "grade_reason", "score"}
-    mixed = local._graded("12", "12", grading.grader("exact"), Halves())
+    mixed = local._grade_fields("12", "12", grading.get_grader("exact"), Halves())
     assert "score" not in mixed
     assert mixed["score_second"] == "0.500000"
 
 
 def test_of_several_right_answers_the_one_that_is_met_best_scores():
-    found = local._graded(("blue ship", "red bus"), "a red bus", Halves(), Strict())
+    found = local._grade_fields(("blue ship", "red bus"), "a red bus", Halves(), Strict())
     assert (found["score"], found["score_second"]) == ("1.000000", "1.000000")
 
 
@@ -79,7 +79,7 @@ def test_recorded_scores_are_graded_again_and_their_distance_is_told(two):
     assert done.changed == (("m/two/64/a/0/p/0", "scored 0.500000", "scored 1.000000"),)
     assert done.disagreed == (("m/two/64/a/0/p/0", "scored 0.500000", "scored 0.000000"),)
     assert (done.second, done.apart) == (3, "0.166667")
-    said = regrade.words(done)
+    said = regrade.format_regrades(done)
     assert "1 of 3 (33.3 %): the two graders disagree; their scores lie 0.166667 apart, mean of all" in said
 
 
@@ -94,7 +94,7 @@ def test_recorded_scores_are_graded_again_and_their_distance_is_told(two):
 )
 def test_an_audit_holds_scores_against_the_text(two, change, says):
     recorded = body("p/0", "red", "0.500000", "0.000000") | change
-    assert _difference(recorded, *Graders().grade(recorded)) == says
+    assert _describe_difference(recorded, *Graders().grade(recorded)) == says
 
 
 def good():
@@ -123,10 +123,10 @@ def test_a_score_stands_beside_the_grade_scored_and_beside_no_other(change, says
 
     whole = finished_study.body("e" * 64, "crystal", "p2") | good()
     costs = {"attempt": 1, "prefill_seconds": "0.1", "decode_seconds": "2"}
-    assert record_fields.fault(whole, costs) is None
-    assert says in record_fields.fault(whole | change, costs)
+    assert record_fields.find_fault(whole, costs) is None
+    assert says in record_fields.find_fault(whole | change, costs)
     lacking = {name: value for name, value in whole.items() if name != "score"}
-    assert "body.score: is missing beside this grade" in record_fields.fault(lacking, costs)
+    assert "body.score: is missing beside this grade" in record_fields.find_fault(lacking, costs)
 
 
 def test_a_lane_that_did_not_end_well_has_no_score():
@@ -136,7 +136,7 @@ def test_a_lane_that_did_not_end_well_has_no_score():
         **dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory")),
         **{"state": "failed", "reason": "why", "score": "0.500000"},
     }
-    assert record_fields.fault(failed, {"attempt": 1}) == "body.state: 'failed' goes with no score"
+    assert record_fields.find_fault(failed, {"attempt": 1}) == "body.state: 'failed' goes with no score"
 
 
 def test_development_answers_are_counted_by_their_score():
@@ -146,8 +146,8 @@ def test_development_answers_are_counted_by_their_score():
         {"state": "ok", "grade": "no answer", "stop": "length"},
         {"state": "excluded", "grade": None, "stop": None},
     ]
-    row = development.counted(lanes)
+    row = development_results.count_answers(lanes)
     assert (row["lanes"], row["correct"], row["truncated"]) == (3, "1.250000", 2)
-    assert development.shares(row).startswith("   3 lanes, mean score 41.7%")
-    right = development.counted([{"state": "ok", "grade": "correct", "stop": "eos"}] * 3)
-    assert development.shares(right).startswith("   3/3    100.0%")
+    assert development_results.format_shares(row).startswith("   3 lanes, mean score 41.7%")
+    right = development_results.count_answers([{"state": "ok", "grade": "correct", "stop": "eos"}] * 3)
+    assert development_results.format_shares(right).startswith("   3/3    100.0%")

@@ -8,7 +8,7 @@ import torch
 
 from policies import Bases
 from protocol.acts import calibrate as measuring
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 from protocol.models import bases, calibration
 from protocol.models.load import load
 
@@ -22,10 +22,10 @@ def some_values(layers=2, heads=2, tokens=60, width=4):
 
 def test_directions_are_eigenvectors_of_the_covariance_whatever_the_pieces_that_were_summed():
     values = some_values()
-    moments = bases.none(values)
+    moments = bases.empty_moments(values)
     for piece in values.split((7, 50, 3), dim=2):
-        moments = moments.added(piece)
-    found = bases.found(moments)
+        moments = moments.add(piece)
+    found = bases.fit_bases(moments)
     shares = []
     for layer in range(2):
         for head in range(2):
@@ -43,9 +43,9 @@ def test_directions_are_eigenvectors_of_the_covariance_whatever_the_pieces_that_
 def test_too_few_tokens_to_span_the_values_are_refused():
     values = some_values(tokens=4)
     with pytest.raises(BadInput, match="tokens: 4 were measured, 4 directions need more; raise --tokens"):
-        bases.found(bases.none(values).added(values))
+        bases.fit_bases(bases.empty_moments(values).add(values))
     with pytest.raises(BadInput, match="texts: hold no token"):
-        measuring.directions(None, iter([]), 10)
+        measuring.measure_bases(None, iter([]), 10)
 
 
 def test_measured_are_the_values_of_whole_texts_as_the_projection_gives_them(tmp_path):
@@ -64,26 +64,26 @@ def test_measured_are_the_values_of_whole_texts_as_the_projection_gives_them(tmp
     values = torch.stack([torch.cat(seen[layer], 1) for layer in range(2)])
     torch.testing.assert_close(found.value.mean, values.mean(2), rtol=1e-4, atol=1e-5)
     centred = (values - values.mean(2, keepdim=True)).double()
-    along = (centred @ found.value.basis.double()).square().mean(2)
+    along = (centred @ found.value.basis.double()).stack_patterns().mean(2)
     whole = centred.square().mean(2).sum(-1)
     assert (along[..., :-1] >= along[..., 1:] - 1e-9).all()
-    assert float(found.how["variance in a quarter"]) == pytest.approx(
+    assert float(found.details["variance in a quarter"]) == pytest.approx(
         float((along[..., :8].sum(-1) / whole).mean()), abs=1e-3
     )
 
 
 def test_a_file_gives_back_what_was_written(tmp_path):
     written, path = Bases(torch.randn(2, 2, 4), torch.randn(2, 2, 4, 4)), tmp_path / "bases.safetensors"
-    calibration.write(path, written, {"model": "tiny"})
-    assert all(map(torch.equal, calibration.read(path, Bases), written))
+    calibration.write_value(path, written, {"model": "tiny"})
+    assert all(map(torch.equal, calibration.read_value(path, Bases), written))
 
 
 def test_bases_of_another_shape_are_refused(tiny_model, tmp_path):
     source = f"path:{tiny_model}"
     place = calibration.statistics_paths(source, tmp_path)["bases"]
-    calibration.write(place, Bases(torch.zeros(2, 2, 8), torch.zeros(2, 2, 8, 8)), {})
+    calibration.write_value(place, Bases(torch.zeros(2, 2, 8), torch.zeros(2, 2, 8, 8)), {})
     assert load(source, tmp_path).statistics["bases"].mean.shape == (2, 2, 8)
-    calibration.write(place, Bases(torch.zeros(2, 2, 4), torch.zeros(2, 2, 4, 4)), {})
+    calibration.write_value(place, Bases(torch.zeros(2, 2, 4), torch.zeros(2, 2, 4, 4)), {})
     with pytest.raises(BadInput, match=r"is of \[2, 2, 4, 4\] layers, .* model has \[2, 2, 8, 8\]; delete"):
         load(source, tmp_path)
 
@@ -91,10 +91,8 @@ def test_bases_of_another_shape_are_refused(tiny_model, tmp_path):
 @pytest.mark.parametrize("model", ["chain-llama", "chain-qwen2"])
 def test_bases_of_embedded_models_are_orthonormal_and_of_calibration_problems(model, tmp_path):
     path = calibration.statistics_paths(model, tmp_path)["bases"]
-    about, own = calibration.about(path), calibration.read(path, Bases)
+    about, own = calibration.read_metadata(path), calibration.read_value(path, Bases)
     assert (about["split"], about["task"], about["tokens"]) == ("calibration", "chain", "8192")
     assert len({problem.split("/")[1] for problem in json.loads(about["problems"])}) == 10
     assert own.basis.shape == (2, 2, 32, 32)
-    torch.testing.assert_close(
-        own.basis.mT @ own.basis, torch.eye(32).expand(2, 2, 32, 32), rtol=0, atol=1e-5
-    )
+    torch.testing.assert_close(own.basis.mT @ own.basis, torch.eye(32).expand(2, 2, 32, 32), rtol=0, atol=1e-5)

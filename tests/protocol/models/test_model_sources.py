@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 from protocol.models import sources
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -67,9 +67,9 @@ def test_a_hub_source_needs_owner_name_and_a_full_commit(source):
 
 
 def test_each_kind_of_source_has_its_place(tmp_path):
-    assert sources.place("smollm2-135m", tmp_path) == tmp_path / "models" / "smollm2-135m"
-    assert sources.place(f"hf:a/b@{COMMIT}", tmp_path) == tmp_path / "models" / f"a--b@{COMMIT}"
-    assert sources.place("path:/weights", tmp_path) == Path("/weights")
+    assert sources.model_folder("smollm2-135m", tmp_path) == tmp_path / "models" / "smollm2-135m"
+    assert sources.model_folder(f"hf:a/b@{COMMIT}", tmp_path) == tmp_path / "models" / f"a--b@{COMMIT}"
+    assert sources.model_folder("path:/weights", tmp_path) == Path("/weights")
 
 
 def test_a_model_that_was_not_fetched_is_refused_with_the_command_that_fetches_it(tmp_path):
@@ -91,9 +91,7 @@ def test_a_folder_with_a_pickle_is_refused_by_the_name_of_the_file(tmp_path, pic
         sources.locate(f"path:{tmp_path}", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("present", "lacking"), [("config.json", "safetensors"), ("m.safetensors", "config.json")]
-)
+@pytest.mark.parametrize(("present", "lacking"), [("config.json", "safetensors"), ("m.safetensors", "config.json")])
 def test_a_folder_without_weights_or_configuration_is_refused(tmp_path, present, lacking):
     a_folder(tmp_path, present)
     with pytest.raises(BadInput, match=f"no .*{lacking}"):
@@ -111,15 +109,15 @@ def test_files_lists_what_can_change_an_output_and_nothing_else(tmp_path):
     }
     a_folder(tmp_path, *used, "README.md", "SHA256SUMS", "modeling.py")
     (tmp_path / "folder.json").mkdir()
-    assert sources.files(f"path:{tmp_path}", tmp_path) == {name: tmp_path / name for name in used}
+    assert sources.model_files(f"path:{tmp_path}", tmp_path) == {name: tmp_path / name for name in used}
 
 
 def test_the_home_folder_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path))
-    assert sources.home() == tmp_path
+    assert sources.cache_home() == tmp_path
     monkeypatch.delenv("KV_PREREG_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert sources.home() == tmp_path / ".cache" / "kv-prereg"
+    assert sources.cache_home() == tmp_path / ".cache" / "kv-prereg"
 
 
 def test_naming_listing_and_help_need_no_torch():

@@ -9,12 +9,12 @@ import torch
 import transformers
 from transformers import configuration_utils, masking_utils
 
-from protocol.acts.locking import layered
-from protocol.evidence.refusals import BadInput
-from protocol.layers import refused
-from protocol.layers.kinds import FULL, SLIDING, layers_of, place
-from protocol.plan import reading
-from protocol.texts import slots
+from protocol.formats.refusals import BadInput
+from protocol.layers import unsupported
+from protocol.layers.layer_kinds import FULL, SLIDING, layer_position, layers_of
+from protocol.messages import slot_sizes
+from protocol.plan import toml_reader
+from protocol.preflight import layer_support
 
 SMALL = {
     "hidden_size": 64,
@@ -61,16 +61,10 @@ def config_of(family, **changes):
     ],
 )
 def test_each_kind_is_refused_with_its_reason(family, changes, says):
-    given = (
-        changes if family in ("T5", "Gemma3n", "GPT2", "Mamba", "Jamba", "FalconH1", "DeepseekV3") else None
-    )
-    config = (
-        getattr(transformers, f"{family}Config")(**given)
-        if given is not None
-        else config_of(family, **changes)
-    )
+    given = changes if family in ("T5", "Gemma3n", "GPT2", "Mamba", "Jamba", "FalconH1", "DeepseekV3") else None
+    config = getattr(transformers, f"{family}Config")(**given) if given is not None else config_of(family, **changes)
     with pytest.raises(BadInput) as found:
-        refused.refuse("a-model", config)
+        unsupported.refuse("a-model", config)
     told = str(found.value)
     assert told.startswith("model a-model: ")
     assert says in told
@@ -81,7 +75,7 @@ def test_each_kind_is_refused_with_its_reason(family, changes, says):
 def test_a_kind_of_layer_that_nobody_knows_is_refused_as_unknown():
     config = config_of("Qwen3")
     config.layer_types = [FULL, "resonant_attention", FULL, FULL]
-    assert refused.reason(config).startswith("has layers of resonant_attention, an unknown kind")
+    assert unsupported.refusal_reason(config).startswith("has layers of resonant_attention, an unknown kind")
 
 
 def test_every_kind_that_transformers_knows_runs_or_has_its_reason():
@@ -89,13 +83,13 @@ def test_every_kind_that_transformers_knows_runs_or_has_its_reason():
         *configuration_utils.ALLOWED_ATTN_LAYER_TYPES,
         *masking_utils.LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING,
     }
-    assert known - {FULL, SLIDING} <= refused.REASONS.keys()
+    assert known - {FULL, SLIDING} <= unsupported.REASONS.keys()
 
 
 @pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3", "Gemma3Text", "GptOss", "Cohere2", "Olmo3"])
 def test_models_of_full_and_sliding_attention_are_not_refused(family):
     assert (
-        refused.reason(
+        unsupported.refusal_reason(
             config_of(family, **({"layer_types": [SLIDING, FULL] * 2} if family == "Gemma3Text" else {}))
         )
         == ""
@@ -105,7 +99,7 @@ def test_models_of_full_and_sliding_attention_are_not_refused(family):
 def test_layers_are_counted_among_their_kind():
     config = config_of("Gemma3Text", layer_types=[SLIDING, FULL, SLIDING, FULL], sliding_window=12)
     assert layers_of(config).evictable == (1, 3)
-    assert [tuple(place(config, layer)) for layer in range(4)] == [
+    assert [tuple(layer_position(config, layer)) for layer in range(4)] == [
         (SLIDING, 0),
         (FULL, 0),
         (SLIDING, 1),
@@ -123,9 +117,9 @@ def check(tmp_path):
     def refuse(policy, config):
         config.save_pretrained(tmp_path)
         text = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', json.dumps(policy))
-        planned = SimpleNamespace(protocol=reading.parse(text.encode(), "here"), home=tmp_path)
-        layered.refuse(planned)
-        return layered.field(planned)
+        planned = SimpleNamespace(protocol=toml_reader.parse(text.encode(), "here"), home=tmp_path)
+        layer_support.refuse_unsupported(planned)
+        return layer_support.layers_field(planned)
 
     return refuse
 
@@ -145,9 +139,7 @@ def check(tmp_path):
         ("h2o", "Doge", {}, "the model's attention uses a mask of its own"),
     ],
 )
-def test_what_an_arm_reads_and_a_model_lacks_is_refused_before_anything_is_locked(
-    check, policy, family, changes, says
-):
+def test_what_an_arm_reads_and_a_model_lacks_is_refused_before_anything_is_locked(check, policy, family, changes, says):
     with pytest.raises(BadInput) as found:
         check(policy, config_of(family, **changes))
     assert says in str(found.value)
@@ -158,11 +150,11 @@ def test_a_lock_says_of_hybrid_models_which_layers_budgets_are_of(check):
     found = check("h2o", config)
     (one,) = found["layers"].values()
     assert one == {"evictable": 1, "sliding": 3, "window": 12}
-    (said,) = slots.words(found | {"protocol": {"content": {"decision": {}}}})
+    (said,) = slot_sizes.describe_slots(found | {"protocol": {"content": {"decision": {}}}})
     assert "the 1 layers of full attention; no budget covers its 3 sliding-window layers" in said
     assert check("h2o", config_of("Llama")) == {}
 
 
 def test_a_network_without_weights_is_enough():
-    bare = layered._bare("a-model", config_of("Gemma3Text"))
+    bare = layer_support._build_meta_model("a-model", config_of("Gemma3Text"))
     assert {each.device for each in bare.network.parameters()} == {torch.device("meta")}

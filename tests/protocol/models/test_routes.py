@@ -9,7 +9,7 @@ import policies
 from policies import Calibrated, Routes, Statistics, View
 from policies.signals import Keys
 from protocol.acts import calibrate as measuring
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 from protocol.models import calibration, routes
 from protocol.models.load import load
 
@@ -19,7 +19,7 @@ MODELS = ("chain-llama", "chain-qwen2")
 def test_the_way_that_captures_more_is_taken_and_a_tie_goes_to_the_scores():
     """Of two heads whose errors are 0.2 and 0.4 by score, 0.3 and 0.1 at even distances; and of equals."""
     by_score, evenly = torch.tensor([[0.8, 0.6, 0.5]]), torch.tensor([[0.7, 0.9, 0.5]])
-    assert routes.chosen(by_score, evenly).attention.tolist() == [[True, False, True]]
+    assert routes.choose_routes(by_score, evenly).attention.tolist() == [[True, False, True]]
 
 
 def test_a_text_is_cut_at_the_end_of_its_prompt_and_every_step_to_fewer_slots_than_there_are():
@@ -32,11 +32,11 @@ def test_attention_captured_by_hand():
     """Two query heads that see two slots alike, then three, of which the first alone is kept."""
     queries, keys = torch.zeros(2, 4, 2), torch.randn(1, 4, 2)
     kept = torch.tensor([[True, False]])
-    found = routes.mass(queries, keys, kept, 1.0)
+    found = routes.retained_attention(queries, keys, kept, 1.0)
     assert found.tolist() == pytest.approx([1 / 3 + 1 / 4])
     queries[1, 3] = torch.tensor([1e4, 0])
     keys[0] = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 0]])
-    assert routes.mass(queries, keys, kept, 1.0).tolist() == pytest.approx([1 / 3 + (1 / 4 + 1) / 2])
+    assert routes.retained_attention(queries, keys, kept, 1.0).tolist() == pytest.approx([1 / 3 + (1 / 4 + 1) / 2])
 
 
 def test_measured_is_the_attention_of_the_next_queries_of_whole_texts(tmp_path):
@@ -47,7 +47,7 @@ def test_measured_is_the_attention_of_the_next_queries_of_whole_texts(tmp_path):
         measuring.Text(torch.randint(5, 40, (n,), generator=random).tolist(), prompt)
         for n, prompt in ((230, 80), (60, 10), (170, 100), (150, 120))
     ]
-    found = measuring.routed(model, iter(texts), 400)  # the third is cut short, the last not reached
+    found = measuring.measure_routes(model, iter(texts), 400)  # the third is cut short, the last not reached
     assert found.tokens == 400
     model.network.set_attn_implementation("eager")
     totals, queries = torch.zeros(2, 2, 2, dtype=torch.float64), 0
@@ -75,10 +75,10 @@ def test_measured_is_the_attention_of_the_next_queries_of_whole_texts(tmp_path):
                         for head in range(4):
                             mass = weights[0, head, rows.start : rows.stop, :start][:, kept[layer, head // 2]]
                             totals[way, layer, head // 2] += float(mass.sum()) / 2
-    assert found.how["queries"] == str(queries)
+    assert found.details["queries"] == str(queries)
     for way, name in enumerate(("by_score", "evenly")):
         torch.testing.assert_close(
-            torch.tensor(json.loads(found.how[name])).double(), totals[way] / queries, atol=2e-3, rtol=0
+            torch.tensor(json.loads(found.details[name])).double(), totals[way] / queries, atol=2e-3, rtol=0
         )
     assert found.value.attention.shape == (2, 2)
     assert torch.equal(found.value.attention, totals[0] >= totals[1])
@@ -86,22 +86,20 @@ def test_measured_is_the_attention_of_the_next_queries_of_whole_texts(tmp_path):
 
 def test_answers_that_end_too_soon_tell_nothing(tmp_path):
     model = load("chain-llama", tmp_path)
-    with pytest.raises(
-        BadInput, match="no answer that was measured goes on behind 65 tokens; raise --tokens"
-    ):
-        measuring.routed(model, iter([measuring.Text(list(range(5, 35)) * 2, 20)]), 100)
+    with pytest.raises(BadInput, match="no answer that was measured goes on behind 65 tokens; raise --tokens"):
+        measuring.measure_routes(model, iter([measuring.Text(list(range(5, 35)) * 2, 20)]), 100)
 
 
 def test_a_file_gives_back_what_was_written_and_says_no_other_kind(tmp_path):
     written, path = Routes(torch.tensor([[True, False], [False, False]])), tmp_path / "routes.safetensors"
-    calibration.write(path, written, {"model": "tiny"})
-    assert torch.equal(calibration.read(path, Routes).attention, written.attention)
-    assert calibration.about(path) == {"model": "tiny"}
+    calibration.write_value(path, written, {"model": "tiny"})
+    assert torch.equal(calibration.read_value(path, Routes).attention, written.attention)
+    assert calibration.read_metadata(path) == {"model": "tiny"}
     with pytest.raises(BadInput, match="holds no statistics"):
-        calibration.read(path, Statistics)
-    calibration.write(path, Routes(torch.ones(2, 2)), {})
+        calibration.read_value(path, Statistics)
+    calibration.write_value(path, Routes(torch.ones(2, 2)), {})
     with pytest.raises(BadInput, match="holds no statistics"):
-        calibration.read(path, Routes)
+        calibration.read_value(path, Routes)
 
 
 def test_routes_of_another_model_are_refused(tiny_model, tmp_path):
@@ -109,12 +107,10 @@ def test_routes_of_another_model_are_refused(tiny_model, tmp_path):
     place = calibration.statistics_paths(source, tmp_path)["routes"]
     config = load(source, tmp_path).network.config
     heads = config.num_hidden_layers, config.num_key_value_heads
-    calibration.write(place, Routes(torch.zeros(heads) > 0), {})
+    calibration.write_value(place, Routes(torch.zeros(heads) > 0), {})
     assert not load(source, tmp_path).statistics["routes"].attention.any()
-    calibration.write(place, Routes(torch.zeros(heads[0] + 1, heads[1]) > 0), {})
-    message = (
-        rf"is of \[{heads[0] + 1}, {heads[1]}\] layers and KV heads, the model has .*; delete it and run"
-    )
+    calibration.write_value(place, Routes(torch.zeros(heads[0] + 1, heads[1]) > 0), {})
+    message = rf"is of \[{heads[0] + 1}, {heads[1]}\] layers and KV heads, the model has .*; delete it and run"
     with pytest.raises(BadInput, match=message):
         load(source, tmp_path)
 
@@ -122,12 +118,10 @@ def test_routes_of_another_model_are_refused(tiny_model, tmp_path):
 @pytest.mark.parametrize("model", MODELS)
 def test_routes_of_embedded_models_are_what_was_captured_on_calibration_problems(model, tmp_path):
     path = calibration.statistics_paths(model, tmp_path)["routes"]
-    about, own = calibration.about(path), calibration.read(path, Routes)
+    about, own = calibration.read_metadata(path), calibration.read_value(path, Routes)
     assert (about["split"], about["task"], about["tokens"]) == ("calibration", "chain", "32768")
     captured = [torch.tensor(json.loads(about[way])) for way in ("by_score", "evenly")]
     assert torch.equal(own.attention, captured[0] >= captured[1])
     assert all(((way > 0) & (way < 1)).all() for way in captured)
     levels = (6, 7, 8, 9, 10, 12, 14, 16, 20, 24)
-    assert {problem.split("/")[1] for problem in json.loads(about["problems"])} == {
-        f"{one:02}" for one in levels
-    }
+    assert {problem.split("/")[1] for problem in json.loads(about["problems"])} == {f"{one:02}" for one in levels}

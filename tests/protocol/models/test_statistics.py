@@ -9,11 +9,11 @@ import transformers
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from policies import Statistics
-from protocol.evidence.lock import closure, lock
-from protocol.evidence.refusals import BadInput
-from protocol.locked import drift
+from protocol.formats.refusals import BadInput
+from protocol.lock import closure, lock
 from protocol.models import calibration, query_statistics, sources
 from protocol.models.load import load
+from protocol.workspace import drift
 
 LAYERS, Q_HEADS, KV_HEADS, DIM = 2, 4, 2, 8
 TEXTS = [[5, 9, 2, 30, 7, 7, 1], [12, 3], [8, 8, 8, 21]]
@@ -161,34 +161,34 @@ def test_a_file_gives_back_what_was_written_and_the_same_bytes_each_time(tmp_pat
     written = random_statistics()
     one, other = tmp_path / "deeper" / "one.safetensors", tmp_path / "other.safetensors"
     for path in (one, other):
-        calibration.write(path, written, {"model": "tiny", "tokens": "13"})
+        calibration.write_value(path, written, {"model": "tiny", "tokens": "13"})
     assert one.read_bytes() == other.read_bytes()
-    found = calibration.read(one)
+    found = calibration.read_value(one)
     assert all(map(torch.equal, found[:4], written[:4]))
     assert [part.dtype for part in found[:4]] == [part.dtype for part in written[:4]]
     assert found.scaling == written.scaling
-    assert calibration.about(one) == {"model": "tiny", "tokens": "13", "scaling": repr(1.0 / 3)}
+    assert calibration.read_metadata(one) == {"model": "tiny", "tokens": "13", "scaling": repr(1.0 / 3)}
 
 
 def test_a_file_of_something_else_is_refused_by_name(tmp_path):
     path = tmp_path / "text.safetensors"
     path.write_bytes(b"nothing of the kind")
-    for reading in (calibration.read, calibration.about):
+    for reading in (calibration.read_value, calibration.read_metadata):
         with pytest.raises(BadInput, match=r"text\.safetensors: holds no statistics"):
             reading(path)
 
 
 @pytest.mark.parametrize("model", ["chain-llama", "chain-qwen2"])
 def test_the_statistics_of_embedded_models_are_of_the_weights_beside_them(model):
-    expected = calibration.weights_digest(model, sources.home())
-    for path in calibration.statistics_paths(model, sources.home()).values():
-        assert calibration.about(path)["weights"] == expected
+    expected = calibration.weights_digest(model, sources.cache_home())
+    for path in calibration.statistics_paths(model, sources.cache_home()).values():
+        assert calibration.read_metadata(path)["weights"] == expected
 
 
 def test_weights_are_other_weights_once_a_file_that_changes_outputs_is_another(tiny_model, tmp_path):
     folder = shutil.copytree(tiny_model, tmp_path / "model")
     before = calibration.weights_digest(f"path:{folder}", tmp_path)
-    calibration.write(folder / "statistics-text.safetensors", random_statistics(), {})
+    calibration.write_value(folder / "statistics-text.safetensors", random_statistics(), {})
     (folder / "README.md").write_text("A model.")
     assert calibration.weights_digest(f"path:{folder}", tmp_path) == before
     weights = folder / "model.safetensors"
@@ -211,23 +211,23 @@ def test_a_loaded_model_has_the_statistics_that_are_there(tiny_model, tmp_path):
     source = f"path:{tiny_model}"
     assert dict(load(source, tmp_path).statistics) == {}
     place = calibration.statistics_paths(source, tmp_path)["traces"]
-    calibration.write(place, random_statistics(), {})
+    calibration.write_value(place, random_statistics(), {})
     found = load(source, tmp_path).statistics
     assert found.keys() == {"traces"}
     assert torch.equal(found["traces"].query_mean, random_statistics().query_mean)
-    calibration.write(place, random_statistics(layers=3), {})
+    calibration.write_value(place, random_statistics(layers=3), {})
     with pytest.raises(BadInput, match=r"is of \[3, 4, 4\] layers, .* the model has \[2, 4, 4\]; delete it"):
         load(source, tmp_path)
 
 
 def test_what_was_calibrated_is_no_file_of_the_model_itself(tmp_path):
     """A lock names of it what an arm reads: a new file beside the weights is no other model."""
-    folder = sources.place("chain-llama", tmp_path)
+    folder = sources.model_folder("chain-llama", tmp_path)
     embedded = ("text", "traces", "thoughts", "routes", "bases")
     assert {path.name for path in folder.glob("statistics-*")} == {
         f"statistics-{name}.safetensors" for name in embedded
     }
-    assert not any(name.startswith("statistics-") for name in sources.files("chain-llama", tmp_path))
+    assert not any(name.startswith("statistics-") for name in sources.model_files("chain-llama", tmp_path))
 
 
 @pytest.mark.parametrize("study", ["alpha-chain", "lossless-chain"])
@@ -237,4 +237,4 @@ def test_studies_of_before_have_the_files_that_they_locked(study, tmp_path):
     assert len(locked) == 2
     for model, files in locked.items():
         assert "statistics-text.safetensors" in files
-        assert closure.weights(drift.files_of(model, tmp_path, files)) == files
+        assert closure.weights(drift.model_files(model, tmp_path, files)) == files

@@ -12,12 +12,12 @@ import policies
 from policies import Statistics, Thresholds
 from policies.thinkv import SEGMENT
 from protocol.acts import calibrate as measuring
-from protocol.evidence.refusals import BadInput
-from protocol.locked.planned import Planned
-from protocol.models import calibration, paths, sources, thresholds
+from protocol.formats.refusals import BadInput
+from protocol.models import calibration, calibration_paths, sources, thresholds
 from protocol.models.load import load
-from protocol.plan import reading
+from protocol.plan import toml_reader
 from protocol.plan.design import Design
+from protocol.workspace.planned_study import PlannedStudy
 
 
 def normal(*parts, seed=0):
@@ -39,7 +39,7 @@ def test_the_density_is_scipy_s():
 
 
 def test_thresholds_are_where_the_density_between_three_modes_is_lowest():
-    found, how = thresholds.found(THREE[None])
+    found, how = thresholds.fit_thresholds(THREE[None])
     assert how == "minima"
     assert found.layers == (0,)
     density = stats.gaussian_kde(THREE.numpy())
@@ -48,11 +48,9 @@ def test_thresholds_are_where_the_density_between_three_modes_is_lowest():
         assert threshold == pytest.approx(grid[density(grid).argmin()], abs=1 / 512)
 
 
-@pytest.mark.parametrize(
-    "values", [ONE, normal((0.2, 0.02, 90), (0.8, 0.02, 90)), torch.full((40,), 0.5).double()]
-)
+@pytest.mark.parametrize("values", [ONE, normal((0.2, 0.02, 90), (0.8, 0.02, 90)), torch.full((40,), 0.5).double()])
 def test_terciles_where_there_are_not_three_modes(values):
-    found, how = thresholds.found(values[None])
+    found, how = thresholds.fit_thresholds(values[None])
     assert how == "terciles"
     ordered = sorted(values.tolist())
     place = (len(ordered) - 1) / 3
@@ -66,56 +64,53 @@ def test_of_many_layers_the_four_with_the_deepest_valleys_count():
     """Six of three modes, the narrower the deeper, and one of a single mode, however wide."""
     widths = (0.05, 0.02, 0.06, 0.03, 0.04, 0.01)
     order = [(0.2, 80), (0.5, 120), (0.8, 60)]
-    rows = [
-        normal(*((mean, width, count) for mean, count in order), seed=seed)
-        for seed, width in enumerate(widths)
-    ]
+    rows = [normal(*((mean, width, count) for mean, count in order), seed=seed) for seed, width in enumerate(widths)]
     wide = normal((0.5, 0.9, 260), seed=9)
-    found, how = thresholds.found(torch.stack([*rows, wide]))
+    found, how = thresholds.fit_thresholds(torch.stack([*rows, wide]))
     assert found.layers == (1, 3, 4, 5)
     assert how == "minima"
     # The thresholds are those of the mean of these layers.
-    between = thresholds.valleys(torch.stack([rows[layer] for layer in found.layers]).mean(0))
+    between = thresholds.find_valleys(torch.stack([rows[layer] for layer in found.layers]).mean(0))
     assert (found.low, found.high) == (between.low, between.high)
 
 
 def test_where_no_layer_has_three_modes_those_that_spread_most_count():
     rows = [normal((0.5, width, 60), seed=seed) for seed, width in enumerate((0.01, 0.05, 0.02, 0.04, 0.03))]
-    assert thresholds.found(torch.stack(rows))[0].layers == (1, 2, 3, 4)
+    assert thresholds.fit_thresholds(torch.stack(rows))[0].layers == (1, 2, 3, 4)
 
 
 def test_few_segments_tell_no_density():
     with pytest.raises(BadInput, match=r"have 29 whole segments, thresholds need 30; raise --tokens"):
-        thresholds.found(THREE[None, :29])
+        thresholds.fit_thresholds(THREE[None, :29])
 
 
 def test_a_file_gives_back_what_was_written_and_says_no_other_kind(tmp_path):
     written, path = Thresholds((0, 3), 0.25, 1 / 3), tmp_path / "thoughts.safetensors"
-    calibration.write(path, written, {"model": "tiny"})
-    assert calibration.read(path, Thresholds) == written
-    assert calibration.about(path) == {"model": "tiny"}
+    calibration.write_value(path, written, {"model": "tiny"})
+    assert calibration.read_value(path, Thresholds) == written
+    assert calibration.read_metadata(path) == {"model": "tiny"}
     with pytest.raises(BadInput, match="holds no statistics"):
-        calibration.read(path, Statistics)
-    queries = sources.place("chain-llama", tmp_path) / "statistics-text.safetensors"
+        calibration.read_value(path, Statistics)
+    queries = sources.model_folder("chain-llama", tmp_path) / "statistics-text.safetensors"
     with pytest.raises(BadInput, match="holds no statistics"):
-        calibration.read(queries, Thresholds)
+        calibration.read_value(queries, Thresholds)
 
 
 def test_every_name_has_one_kind_and_its_way_into_a_file():
-    assert calibration.OF_NAME.keys() == set(paths.NAMES)
-    assert set(calibration.OF_NAME.values()) == calibration.KINDS.keys()
+    assert calibration.CLASS_BY_NAME.keys() == set(calibration_paths.NAMES)
+    assert set(calibration.CLASS_BY_NAME.values()) == calibration.FORMATS.keys()
     for name in policies.names():
         for signal in policies.get(name).calibrated:
-            assert calibration.OF_NAME[signal.name] is signal.kind
+            assert calibration.CLASS_BY_NAME[signal.name] is signal.kind
 
 
 def test_thresholds_of_a_layer_that_the_model_has_not_are_refused(tiny_model, tmp_path):
     source = f"path:{tiny_model}"
     place = calibration.statistics_paths(source, tmp_path)["thoughts"]
-    calibration.write(place, Thresholds((0, 1), 0.2, 0.4), {})
+    calibration.write_value(place, Thresholds((0, 1), 0.2, 0.4), {})
     layers = load(source, tmp_path).network.config.num_hidden_layers
     assert load(source, tmp_path).statistics["thoughts"] == Thresholds((0, 1), 0.2, 0.4)
-    calibration.write(place, Thresholds((0, layers), 0.2, 0.4), {})
+    calibration.write_value(place, Thresholds((0, layers), 0.2, 0.4), {})
     with pytest.raises(BadInput, match=rf"is of layers \[0, {layers}\], the model has {layers}; delete it"):
         load(source, tmp_path)
 
@@ -123,7 +118,7 @@ def test_thresholds_of_a_layer_that_the_model_has_not_are_refused(tiny_model, tm
 @pytest.mark.parametrize("model", ["chain-llama", "chain-qwen2"])
 def test_thresholds_of_embedded_models_are_of_calibration_problems_and_of_both_layers(model, tmp_path):
     path = calibration.statistics_paths(model, tmp_path)["thoughts"]
-    about, own = calibration.about(path), calibration.read(path, Thresholds)
+    about, own = calibration.read_metadata(path), calibration.read_value(path, Thresholds)
     assert (about["split"], about["task"], about["thresholds"]) == ("calibration", "chain", "terciles")
     assert own.layers == (0, 1)
     assert 0 < own.low < own.high < 1
@@ -138,20 +133,19 @@ def test_measured_are_whole_segments_of_answers_with_the_full_cache(tmp_path, mo
     random = torch.Generator().manual_seed(0)
     lengths = ((300, 30), (200, 73), (150, 0), (170, 40))
     texts = [
-        measuring.Text(torch.randint(189, (length,), generator=random).tolist(), prompt)
-        for length, prompt in lengths
+        measuring.Text(torch.randint(189, (length,), generator=random).tolist(), prompt) for length, prompt in lengths
     ]
     seen = []
 
     def noted(sparsity):
         seen.append(sparsity)
-        return thresholds.Found(Thresholds((0,), 0.0, 1.0), "minima")
+        return thresholds.ThresholdFit(Thresholds((0,), 0.0, 1.0), "minima")
 
-    monkeypatch.setattr(thresholds, "found", noted)
+    monkeypatch.setattr(thresholds, "fit_thresholds", noted)
     found = measuring.measure(model, "thoughts", iter(texts), 770)
     assert found.tokens == 770
     # Two whole segments of 270 tokens, none of 127, one of 150; the last text is cut 80 behind its prompt.
-    assert found.how == {"thresholds": "minima", "segments": "3"}
+    assert found.details == {"thresholds": "minima", "segments": "3"}
     model.network.set_attn_implementation("eager")
     expected = []
     for text, prompt, first in ((0, 30, 30), (0, 30, 158), (2, 0, 0)):
@@ -170,12 +164,12 @@ def mean_share(weights, rows):
 
 def test_a_policy_that_reads_what_nothing_calibrates_is_refused_by_name(tmp_path, tiny_model, monkeypatch):
     folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK)
-    planned = Planned(reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml"), tmp_path)
-    assert planned.calibrated() == []
+    planned = PlannedStudy(toml_reader.parse((folder / "protocol.toml").read_bytes(), "protocol.toml"), tmp_path)
+    assert planned.required_statistics() == []
     for name, kind in (("mine", Thresholds), ("text", Thresholds)):
         base = policies.get("thinkv")
         asking = replace(base, scoring=replace(base.scoring, statistics=name))
         assert {signal.kind for signal in asking.calibrated} == {kind}
         monkeypatch.setattr(Design, "policy", lambda self, arm, asking=asking: asking)
         with pytest.raises(BadInput, match=f"reads Thresholds that were calibrated as '{name}', which"):
-            planned.calibrated()
+            planned.required_statistics()

@@ -6,12 +6,12 @@ import re
 import pytest
 from studies import PROTOCOL
 
-from analysis.rules.smallest_lossless import _budget, _downwards
+from analysis.rules.smallest_lossless import _descending, _describe_budget
 from policies import Cadence
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.relations.planned_lanes import IN_BYTES, Stored
-from protocol.evidence.run.record_fields import BODY
-from protocol.plan import grid, reading, slot_bytes
+from protocol.evidence.invariants.planned_lanes import IN_BYTES, ArmSlots
+from protocol.evidence.record_fields import BODY
+from protocol.formats.refusals import BadInput
+from protocol.plan import grid, slot_bytes, toml_reader
 from protocol.plan.budget import Slot
 from protocol.plan.slot_bytes import Widths
 
@@ -22,7 +22,7 @@ WEIGHED = Slot(4, 256, 260)  # with a number of tokens
 
 
 def parse(text):
-    return reading.parse(text.encode(), "here")
+    return toml_reader.parse(text.encode(), "here")
 
 
 def budgets(*written):
@@ -49,7 +49,7 @@ def test_each_amount_has_one_name_and_is_locked_by_it():
     names = ["2 MiB", "1536 B", "bytes of 64", "128"]
     assert [str(budget) for budget in protocol.budgets] == protocol.content()["budgets"] == names
     assert [budget.kind for budget in protocol.budgets] == ["bytes", "bytes", "bytes_of", "slots"]
-    assert list(slot_bytes.in_bytes(names)) == names[:3]
+    assert list(slot_bytes.parse_byte_budgets(names)) == names[:3]
     assert [IN_BYTES.fullmatch(name) is not None for name in (*names, "0.1 of full", "full")] == [
         *(3 * [True]),
         *(3 * [False]),
@@ -81,20 +81,16 @@ def test_what_is_no_such_amount_is_refused_with_what_was_meant(written, says):
 
 
 def test_they_are_put_in_order_by_their_size():
-    assert _downwards({"48 KiB", "1 MiB", "65536 B"}) == ["1 MiB", "65536 B", "48 KiB"]
-    assert _downwards({"bytes of 96", "bytes of 128"}) == ["bytes of 128", "bytes of 96"]
-    assert _budget("48 KiB") == "a budget of 48 KiB"
-    assert _budget("bytes of 64") == "as many bytes as 64 slots as computed"
+    assert _descending({"48 KiB", "1 MiB", "65536 B"}) == ["1 MiB", "65536 B", "48 KiB"]
+    assert _descending({"bytes of 96", "bytes of 128"}) == ["bytes of 128", "bytes of 96"]
+    assert _describe_budget("48 KiB") == "a budget of 48 KiB"
+    assert _describe_budget("bytes of 64") == "as many bytes as 64 slots as computed"
 
 
-@pytest.mark.parametrize(
-    ("slot", "interval"), [(AS_COMPUTED, 16), (CODED, 25), (WEIGHED, 15), (Slot(4, 256, 9999), 1)]
-)
+@pytest.mark.parametrize(("slot", "interval"), [(AS_COMPUTED, 16), (CODED, 25), (WEIGHED, 15), (Slot(4, 256, 9999), 1)])
 def test_the_room_between_events_is_in_bytes_too(slot, interval):
     """16 x 256 = 4,096 bytes of a head: 25.6 slots of 160 and 15.75 of 260; never less than one."""
-    protocol = parse(
-        TEXT.replace("[0.8]", '["bytes of 64", 64]').replace("threads = 1", "threads = 1\ninterval = 16")
-    )
+    protocol = parse(TEXT.replace("[0.8]", '["bytes of 64", 64]').replace("threads = 1", "threads = 1\ninterval = 16"))
     arms = [grid.Cell("m", "t", budget, "random", 0) for budget in ("bytes of 64", "64")]
     assert [grid.policy_of(protocol, cell, slot).cadence for cell in arms] == [
         Cadence(interval=interval),
@@ -143,7 +139,7 @@ def faults(change):
 def test_a_lock_has_the_slots_and_the_interval_of_each_arm():
     own = {arm: one["bytes"] for arm, one in LOCK["slot_bytes"]["m"]["arms"].items()}
     written = LOCK["protocol"]["content"]["budgets"]
-    found = slot_bytes.entry(Widths(4, 32), "float32", own, written, LOCK["policies"])
+    found = slot_bytes.lock_entry(Widths(4, 32), "float32", own, written, LOCK["policies"])
     assert found == LOCK["slot_bytes"]["m"]
     assert faults(lambda lock, arms: None) == []
 
@@ -195,17 +191,17 @@ def test_an_arm_that_codes_is_told_without_a_budget_in_bytes_and_a_lock_of_befor
 @pytest.mark.parametrize(
     ("stored", "needed", "capacity"),
     [
-        (Stored(4, 256, 256, {}, None), 80, 80),
-        (Stored(4, 256, 256, {}, None), 81, 96),
-        (Stored(4, 256, 160, {}, None), 127, 128),  # 20,320 bytes of a head, in 80 slots as computed
-        (Stored(4, 256, 192, {}, None), 106, 106),  # 20,352 of 20,480
-        (Stored(4, 256, 260, {}, None), 78, 78),  # 20,280 of 20,480
-        (Stored(4, 256, 260, {}, None), 79, 94),  # 20,540: 96 as computed, 24,576
+        (ArmSlots(4, 256, 256, {}, None), 80, 80),
+        (ArmSlots(4, 256, 256, {}, None), 81, 96),
+        (ArmSlots(4, 256, 160, {}, None), 127, 128),  # 20,320 bytes of a head, in 80 slots as computed
+        (ArmSlots(4, 256, 192, {}, None), 106, 106),  # 20,352 of 20,480
+        (ArmSlots(4, 256, 260, {}, None), 78, 78),  # 20,280 of 20,480
+        (ArmSlots(4, 256, 260, {}, None), 79, 94),  # 20,540: 96 as computed, 24,576
     ],
 )
 def test_a_room_is_rounded_to_the_bytes_of_sixteen_slots_as_computed(stored, needed, capacity):
-    from protocol.engine.forms import Sizes
-    from protocol.engine.slots import rounded
+    from protocol.engine.slots import round_capacity
+    from protocol.engine.storage_formats import SlotSizes
 
-    assert stored.rounded(needed) == capacity
-    assert rounded(needed, Sizes(stored.computed, stored.bytes)) == capacity
+    assert stored.round_up(needed) == capacity
+    assert round_capacity(needed, SlotSizes(stored.computed, stored.bytes)) == capacity

@@ -8,20 +8,20 @@ from fractions import Fraction
 import pytest
 from studies import PROTOCOL
 
+from analysis.judgement.full_cache_use import describe_full_use
 from analysis.rules import RULES
-from analysis.rules.smallest_lossless import _budget, _downwards
-from analysis.studies.full_use import words
-from protocol.acts.locking import fitting
-from protocol.evidence.refusals import BadInput
-from protocol.locked.planned import Planned
-from protocol.plan import full_use, grid, reading
+from analysis.rules.smallest_lossless import _descending, _describe_budget
+from protocol.formats.refusals import BadInput
+from protocol.plan import full_use, grid, toml_reader
 from protocol.plan.design import Budget
+from protocol.preflight import feasibility
+from protocol.workspace.planned_study import PlannedStudy
 
 TEXT = PROTOCOL.format(model="/nowhere")
 
 
 def parse(text):
-    return reading.parse(text.encode(), "here")
+    return toml_reader.parse(text.encode(), "here")
 
 
 def share(text):
@@ -38,14 +38,14 @@ def test_a_share_of_the_mean_use_is_rounded_up_and_exact():
 
 
 def test_a_lock_has_the_mean_of_the_problems_and_the_slots_of_each_share():
-    found = full_use.entry({"a": 10, "b": 11, "c": 11}, ["0.375 of full", "0.8", "128", "0.5 of full"])
+    found = full_use.lock_entry({"a": 10, "b": 11, "c": 11}, ["0.375 of full", "0.8", "128", "0.5 of full"])
     assert found == {
         "held": {"a": 10, "b": 11, "c": 11},
         "mean": "32/3",
         "slots": {"0.375 of full": 4, "0.5 of full": 6},
     }
-    assert full_use.means({"m": {"t": found}}) == {("m", "t"): Fraction(32, 3)}
-    assert words({"m": {"t": found}}) == [
+    assert full_use.read_means({"m": {"t": found}}) == {("m", "t"): Fraction(32, 3)}
+    assert describe_full_use({"m": {"t": found}}) == [
         "On m, t, the full cache held 10.7 slots per KV head and layer at the end of an answer, mean of 3 "
         "development problems: 0.375 of full is 4 slots, 0.5 of full is 6 slots."
     ]
@@ -56,7 +56,7 @@ def test_the_three_kinds_stand_side_by_side_and_each_cell_has_its_slots():
     assert [str(budget) for budget in protocol.budgets] == ["0.1 of full", "128", "0.8"]
     assert protocol.content()["budgets"] == ["0.1 of full", "128", "0.8"]
     assert [budget.kind for budget in protocol.budgets] == ["of_full", "slots", "share"]
-    planned = Planned(protocol, None, {("m", "t"): Fraction(935), ("m", "u"): Fraction(9351)})
+    planned = PlannedStudy(protocol, None, {("m", "t"): Fraction(935), ("m", "u"): Fraction(9351)})
 
     def slots(task, budget):
         return grid.budget_of(protocol, grid.Cell("m", task, budget, "random", 0), 50, planned.use("m", task))
@@ -115,13 +115,13 @@ def lossless(budgets):
 
 def test_the_smallest_lossless_share_is_sought_from_the_largest_down():
     assert lossless('["0.05 of full", "0.2 of full"]').decision.rule == "smallest_lossless"
-    assert _downwards({"0.05 of full", "0.2 of full", "0.15 of full"}) == [
+    assert _descending({"0.05 of full", "0.2 of full", "0.15 of full"}) == [
         "0.2 of full",
         "0.15 of full",
         "0.05 of full",
     ]
-    assert _budget("0.05 of full") == "a budget of 0.05 of the full cache's mean use"
-    assert RULES["smallest_lossless"].ordered
+    assert _describe_budget("0.05 of full") == "a budget of 0.05 of the full cache's mean use"
+    assert RULES["smallest_lossless"].has_ordered_budgets
     for other in ("0.5", "200"):
         with pytest.raises(BadInput, match=r"budgets: smallest_lossless puts them in order; .* alone"):
             lossless(f'["0.05 of full", {other}]')
@@ -133,13 +133,11 @@ def test_a_share_below_what_an_arm_protects_is_refused_once_it_is_measured():
     least = 132  # sinks and recent tokens, as in tests/protocol/test_small_budgets.py
 
     def asked(use):
-        planned = Planned(protocol, None, {("m", task.name): Fraction(use) for task in protocol.tasks})
-        fitting.refuse_small_budgets(planned, lengths, protocol.budgets)
+        planned = PlannedStudy(protocol, None, {("m", task.name): Fraction(use) for task in protocol.tasks})
+        feasibility.refuse_small_budgets(planned, lengths, protocol.budgets)
 
     asked(2 * least - 1)  # rounded up
-    with pytest.raises(
-        BadInput, match=r"budgets: 0.5 of full gives 131 slots for needle-256 .* the 132 that"
-    ):
+    with pytest.raises(BadInput, match=r"budgets: 0.5 of full gives 131 slots for needle-256 .* the 132 that"):
         asked(2 * least - 2)
 
 

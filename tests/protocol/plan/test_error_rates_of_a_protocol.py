@@ -6,9 +6,9 @@ import pytest
 import studies
 
 from analysis.stats.methods import METHODS
-from protocol.acts.locking import rule_checks
-from protocol.evidence.refusals import BadInput
-from protocol.plan import reading
+from protocol.formats.refusals import BadInput
+from protocol.plan import toml_reader
+from protocol.preflight import rule_checks
 
 TEXT = studies.PROTOCOL.format(model="x")
 
@@ -23,7 +23,7 @@ def design(seeds: int = 1, method: str = "sign-flip", **replace: str):
         text = text.replace("temperature = 0", "temperature = 0.6")
     for old, new in replace.items():
         text = text.replace(old, new)
-    return reading.parse(text.encode(), "p.toml")
+    return toml_reader.parse(text.encode(), "p.toml")
 
 
 def items(problems: int) -> dict:
@@ -34,14 +34,14 @@ def items(problems: int) -> dict:
 @pytest.fixture
 def untried(monkeypatch):
     """Without the made-up studies, which other tests try."""
-    monkeypatch.setattr(rule_checks.self_test, "tried", lambda plan: {})
+    monkeypatch.setattr(rule_checks.self_test, "run_self_test", lambda plan: {})
 
 
 @pytest.mark.usefixtures("untried")
 @pytest.mark.parametrize("method", ["t", "sign-flip", "bootstrap", "max-t"])
 def test_a_method_that_errs_somewhere_is_refused_by_its_setting_and_another_is_named(method):
     with pytest.raises(BadInput) as refused:
-        rule_checks.checks(design(3, method), items(287))
+        rule_checks.check_rule(design(3, method), items(287))
     said = str(refused.value)
     assert said.startswith(f"decision.method: {method} at 287 problems and 3 seeds decides ")
     assert "of problems differ, the subject gains one seed in many and loses all in few" in said
@@ -49,11 +49,9 @@ def test_a_method_that_errs_somewhere_is_refused_by_its_setting_and_another_is_n
 
 
 @pytest.mark.usefixtures("untried")
-@pytest.mark.parametrize(
-    ("seeds", "method"), [(3, "restricted-likelihood"), (3, "auto"), (1, "sign-flip"), (1, "t")]
-)
+@pytest.mark.parametrize(("seeds", "method"), [(3, "restricted-likelihood"), (3, "auto"), (1, "sign-flip"), (1, "t")])
 def test_a_method_that_holds_is_locked_with_the_setting_where_it_errs_most(seeds, method):
-    found = rule_checks.checks(design(seeds, method), items(287))
+    found = rule_checks.check_rule(design(seeds, method), items(287))
     (size,) = found["problems"].values()
     assert float(size["type_one_over_nominal"]) <= 1.2
     assert " differ, " in size["type_one_setting"]
@@ -63,31 +61,29 @@ def test_a_method_that_holds_is_locked_with_the_setting_where_it_errs_most(seeds
 
 @pytest.mark.usefixtures("untried")
 def test_a_replication_decides_as_its_parent_did_and_says_how_often_that_errs():
-    found = rule_checks.checks(design(3, "t"), items(287), again=True)
+    found = rule_checks.check_rule(design(3, "t"), items(287), is_replication=True)
     assert float(found["problems"]["287"]["type_one_over_nominal"]) > 2
 
 
 @pytest.mark.usefixtures("untried")
 def test_what_is_not_in_the_table_is_simulated_and_said(capsys):
-    found = rule_checks.checks(design(4, "t"), items(320), again=True)
+    found = rule_checks.check_rule(design(4, "t"), items(320), is_replication=True)
     assert not capsys.readouterr().err  # between four entries that fail alike
     assert float(found["problems"]["320"]["type_one_over_nominal"]) > 2
-    rule_checks.checks(design(7, "t"), items(320), again=True)
+    rule_checks.check_rule(design(7, "t"), items(320), is_replication=True)
     assert "is not in the table of error rates" in capsys.readouterr().err
 
 
 def test_the_margin_of_a_rule_is_tried_at_its_own_levels(monkeypatch):
     asked = []
-    real = rule_checks.error_table.looked_up
-    monkeypatch.setattr(
-        rule_checks.error_table, "looked_up", lambda *at: asked.append(copy.copy(at)) or real(*at)
-    )
+    real = rule_checks.error_table.look_up
+    monkeypatch.setattr(rule_checks.error_table, "look_up", lambda *at: asked.append(copy.copy(at)) or real(*at))
     margin = design(
         3,
         "restricted-likelihood",
         **{'rule = "superior"': 'rule = "non_inferior"', "at_least = 1": "margin = 0.05"},
     )
-    found = rule_checks._type_one(margin, "restricted-likelihood", 287, 0.05 / 4, None)
+    found = rule_checks._estimate_type_one(margin, "restricted-likelihood", 287, 0.05 / 4, None)
     assert [(one[0], one[4], one[5]) for one in asked] == [("worse", 0.05, 0.05), ("below", 0.0125, 0.05)]
     assert not found.exceeds()
-    assert found.setting.by
+    assert found.setting.loss_kind

@@ -3,15 +3,15 @@
 import pytest
 import studies
 
-from protocol.evidence.refusals import BadInput
-from protocol.plan import reading
+from protocol.formats.refusals import BadInput
+from protocol.plan import toml_reader
 
 TEXT = studies.PROTOCOL.format(model="x")
 PLACE = '[[gate.places]]\nmodel = "path:x"\ntask = "needle-256"\n'
 
 
 def parse(text: str):
-    return reading.parse(text.encode(), "p.toml")
+    return toml_reader.parse(text.encode(), "p.toml")
 
 
 def with_places(*added: str) -> str:

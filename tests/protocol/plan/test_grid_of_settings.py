@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 from studies import PROTOCOL, ROOT, SWEEP
 
-from protocol.evidence.refusals import BadInput
-from protocol.plan import reading
+from protocol.formats.refusals import BadInput
+from protocol.plan import toml_reader
 
 PLAIN = PROTOCOL.format(model="/nowhere")
 for old, new in SWEEP.items():
@@ -44,18 +44,18 @@ def test_a_grid_is_locked_as_its_arms_written_by_hand():
         for trunk, steep in values
     ]
     written = grid('"scoring.max_trunk" = [16, 48]', '"scoring.steepness" = [2, 0.50]')
-    made, same = (reading.parse(data, "p") for data in (written, by_hand(hand)))
+    made, same = (toml_reader.parse(data, "p") for data in (written, by_hand(hand)))
     assert made.content() == same.content()
     assert made.arms == same.arms
     assert made.sweep.candidates == (*(name for name, _ in hand), "random")
-    assert made.probed().arms == same.probed().arms
+    assert made.probe_design().arms == same.probe_design().arms
 
 
 def test_the_example_of_the_documentation_is_that_of_the_appendix():
     (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "crystalcache.md").read_text(), re.DOTALL)
     before, rest = PLAIN.split("[arms]")
     text = before + block + "[generation]" + rest.partition("[generation]")[2].partition("[sweep]")[0]
-    design = reading.parse(
+    design = toml_reader.parse(
         text.replace('"streaming"', '"crystal"').replace('beside = ["snapkv"]\n', "").encode(), "p"
     )
     assert len(design.sweep.candidates) == 36
@@ -64,7 +64,7 @@ def test_the_example_of_the_documentation_is_that_of_the_appendix():
 
 
 def test_the_whole_grid_of_the_appendix_is_one_arm_a_combination():
-    design = reading.parse(grid(*APPENDIX), "p")
+    design = toml_reader.parse(grid(*APPENDIX), "p")
     made = [design.arm(name) for name in design.sweep.candidates if name != "random"]
     assert len(made) == 4 * 3 * 3
     assert made[0].set == {
@@ -81,23 +81,23 @@ def test_the_whole_grid_of_the_appendix_is_one_arm_a_combination():
 
 def test_what_the_varied_arm_sets_all_of_its_candidates_set():
     text = GRIDDED.replace('policy = "crystal" }', 'policy = "crystal", set = { "protect.recent" = 64 } }')
-    design = reading.parse(grid(APPENDIX[0], text=text), "p")
+    design = toml_reader.parse(grid(APPENDIX[0], text=text), "p")
     assert [design.arm(name).set["protect.recent"] for name in design.sweep.candidates[:4]] == [64] * 4
 
 
 def test_two_settings_of_one_last_name_are_told_apart():
     both = '"scoring.breath.threshold" = [0.3, 0.5]', '"scoring.coattention.intra_threshold" = [0.3]'
-    assert reading.parse(grid(*both), "p").sweep.candidates[0] == "crystal+threshold-0.3+intra_threshold-0.3"
+    assert toml_reader.parse(grid(*both), "p").sweep.candidates[0] == "crystal+threshold-0.3+intra_threshold-0.3"
     both = '"scoring.breath.decay" = [1]', '"selection.decay" = [2]'
     with pytest.raises(BadInput, match=r"scoring\.breath\.decay: no setting"):
-        reading.parse(grid(*both), "p")
-    assert reading.read(grid(*both), "p").sweep.candidates[0] == (
+        toml_reader.parse(grid(*both), "p")
+    assert toml_reader.parse_unchecked(grid(*both), "p").sweep.candidates[0] == (
         "crystal+scoring.breath.decay-1+selection.decay-2"
     )
 
 
 def test_flags_lists_and_text_stand_in_names():
-    design = reading.read(grid('a = [true, 1.50, "x", [1, 4]]'), "p")
+    design = toml_reader.parse_unchecked(grid('a = [true, 1.50, "x", [1, 4]]'), "p")
     assert design.sweep.candidates[:4] == ("crystal+a-true", "crystal+a-1.50", "crystal+a-x", "crystal+a-1_4")
 
 
@@ -147,9 +147,7 @@ AT = "p: sweep.grid.crystal"
             "p: arms.crystal.set.scoring.tau: no setting of the policy",
         ),
         (
-            grid(
-                TRUNK, text=GRIDDED.replace("[arms]", '[arms]\n"crystal+max_trunk-16" = { policy = "h2o" }')
-            ),
+            grid(TRUNK, text=GRIDDED.replace("[arms]", '[arms]\n"crystal+max_trunk-16" = { policy = "h2o" }')),
             "p: arms.crystal+max_trunk-16: is the name of a candidate that sweep.grid makes",
         ),
         (
@@ -167,6 +165,6 @@ AT = "p: sweep.grid.crystal"
 )
 def test_what_is_wrong_with_a_grid_is_said_where_it_stands(data, said):
     with pytest.raises(BadInput) as refusal:
-        reading.parse(data, "p")
+        toml_reader.parse(data, "p")
     assert str(refusal.value).startswith(said)
     assert "\n" not in str(refusal.value)

@@ -3,10 +3,10 @@
 import pytest
 from studies import PROTOCOL
 
-from analysis.rules.rule import sides
-from analysis.trial.simulated_studies import Plan, family
-from protocol.evidence.refusals import BadInput
-from protocol.plan import grid, reading
+from analysis.rules.rule import arm_pairs
+from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
+from protocol.formats.refusals import BadInput
+from protocol.plan import grid, toml_reader
 
 PLAIN = (
     PROTOCOL.format(model="/nowhere")
@@ -15,14 +15,12 @@ PLAIN = (
     .replace('rule = "superior"', 'rule = "non_inferior"')
     .replace('against = ["random", "streaming"]', 'against = ["full"]')
 )
-SMALLEST = PLAIN.replace('"non_inferior"', '"smallest_lossless"').replace(
-    "budgets = [0.8]", "budgets = [96, 160]"
-)
+SMALLEST = PLAIN.replace('"non_inferior"', '"smallest_lossless"').replace("budgets = [0.8]", "budgets = [96, 160]")
 SHARED = SMALLEST + 'others = ["random", "streaming"]\n'
 
 
 def read(text: str):
-    return reading.parse(text.encode(), "protocol.toml")
+    return toml_reader.parse(text.encode(), "protocol.toml")
 
 
 @pytest.mark.parametrize("rule", ["non_inferior", "equivalent"])
@@ -38,13 +36,13 @@ def test_others_are_left_out_or_counted_in_the_family():
     assert shared.content()["decision"]["others"] == ["random", "streaming"]
     assert len(alone.family()) == 2 * 2  # tasks, budgets
     assert len(shared.family()) == 2 * 2 * 3
-    assert sides(shared.content()["decision"]) == [
+    assert arm_pairs(shared.content()["decision"]) == [
         ("crystal", "full"),
         ("random", "full"),
         ("streaming", "full"),
     ]
     items = {task.name: {"confirm": ["p"] * 7} for task in shared.tasks}
-    planned = family(Plan(shared.content(), [list(cell) for cell in grid.cells(shared)], items))
+    planned = planned_contrasts(StudyPlan(shared.content(), [list(cell) for cell in grid.cells(shared)], items))
     assert [one.model for one in planned] == shared.family()
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import studies
 
-from analysis.studies.contrasts import MEMORY
+from analysis.judgement.contrasts import MEMORY
 from protocol.acts.register import register
-from protocol.evidence.refusals import BadInput
-from protocol.plan import checks, reading
+from protocol.formats.refusals import BadInput
+from protocol.plan import checks, toml_reader
 from protocol.plan.decision import DECISION
 
 TEXT = studies.PROTOCOL.format(model="x")
@@ -16,7 +16,7 @@ HERE = Path("registrations/x/protocol.toml")
 
 
 def parse(text: str):
-    return reading.parse(text.encode(), "p.toml")
+    return toml_reader.parse(text.encode(), "p.toml")
 
 
 @pytest.mark.parametrize("kind", ["slots", "bytes", "total"])
@@ -67,5 +67,5 @@ def test_a_replication_of_a_lock_of_before_keeps_its_protocol(tmp_path):
     text = {'memory = "slots"\n': "", "cache_tolerance = 0.02": "cache_tolerance = 0.05"}
     folder = studies.write(tmp_path / "registrations" / "mine", tmp_path / "model", text)
     with pytest.raises(BadInput) as refused:  # for its model, which is not there
-        register(folder, tmp_path, gateless=True)
+        register(folder, tmp_path, predates_gates=True)
     assert "decision" not in str(refused.value)

@@ -3,7 +3,7 @@
 import studies
 
 import splits
-from protocol.locked.planned import read_protocol
+from protocol.workspace.planned_study import read_protocol
 
 
 def test_the_claim_of_crystalcache_is_asked_at_its_lengths_depths_budgets_and_answers():
@@ -28,5 +28,5 @@ def test_the_claim_of_crystalcache_is_asked_at_its_lengths_depths_budgets_and_an
         "hf:Qwen/Qwen3-8B",
     ]
     # A claim of all comparisons is confirmed by all of them.
-    assert int(protocol.decision.own["at_least"]) == 3 * 3 * 2 * len(protocol.decision.against)
+    assert int(protocol.decision.rule_settings["at_least"]) == 3 * 3 * 2 * len(protocol.decision.against)
     assert protocol.generation.temperature == 0

@@ -7,8 +7,8 @@ from studies import PROTOCOL, SWEEP
 
 from policies import Blockwise, Policy
 from policies.scissorhands import scissorhands
-from protocol.evidence.refusals import BadInput
-from protocol.plan import checks, reading
+from protocol.formats.refusals import BadInput
+from protocol.plan import checks, toml_reader
 
 END = "the end of the file"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + 43 * "x"
@@ -364,7 +364,7 @@ REFUSED = [
 @pytest.mark.parametrize(("right", "changes", "said"), REFUSED, ids=[row[2] for row in REFUSED])
 def test_a_mistake_is_refused_by_field_with_the_fix(right, changes, said):
     with pytest.raises(BadInput) as refusal:
-        reading.parse(changed(right, changes).encode(), "protocol.toml")
+        toml_reader.parse(changed(right, changes).encode(), "protocol.toml")
     assert str(refusal.value).startswith("protocol.toml: ")
     assert said in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -372,21 +372,19 @@ def test_a_mistake_is_refused_by_field_with_the_fix(right, changes, said):
 
 def test_bytes_that_are_not_utf8_are_refused():
     with pytest.raises(BadInput, match="not UTF-8"):
-        reading.parse(b"title = '\xff'", "protocol.toml")
+        toml_reader.parse(b"title = '\xff'", "protocol.toml")
 
 
 @pytest.mark.parametrize("right", [PLAIN, SWEPT], ids=["plain", "swept"])
 def test_what_these_mistakes_are_made_in_is_right(right):
-    assert reading.parse(right.encode(), "protocol.toml").title == "A study for the test suite"
+    assert toml_reader.parse(right.encode(), "protocol.toml").title == "A study for the test suite"
 
 
 def test_a_policy_whose_signals_stop_with_the_prompt_is_refused_where_it_reads_in_blocks():
     """None of the catalogue does; one of another distribution may."""
     policy = Policy(scissorhands().scoring, cadence=Blockwise())
     generation = SimpleNamespace(first_event=None, think_only=False, preserve=None)
-    design = SimpleNamespace(
-        arms=[SimpleNamespace(name="own")], generation=generation, policy=lambda name: policy
-    )
+    design = SimpleNamespace(arms=[SimpleNamespace(name="own")], generation=generation, policy=lambda name: policy)
     assert list(checks._intervals(design)) == [
         "arms.own.policy: NeglectCounts, which it needs, cannot be measured from block to block; choose a "
         "policy without blocks"

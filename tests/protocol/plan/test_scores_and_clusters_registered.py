@@ -3,12 +3,12 @@
 import pytest
 from test_error_rates_of_a_protocol import design
 
-from analysis.stats.methods import METHODS, effective, resampled
-from analysis.trial import error_rates
+from analysis.simulation import error_rates
+from analysis.stats.methods import METHODS, effective_clusters, resampling_problems
 from protocol import register
-from protocol.acts.locking import rule_checks
-from protocol.evidence.refusals import BadInput
-from protocol.texts import sentences
+from protocol.formats.refusals import BadInput
+from protocol.messages import lock_sentences
+from protocol.preflight import rule_checks
 
 COUNTING = ["restricted-likelihood", "auto", "exact-bootstrap"]
 TAKING = ["t", "bootstrap", "sign-flip", "max-t"]
@@ -29,7 +29,7 @@ def test_a_method_that_counts_is_refused_in_one_line_that_names_those_that_do_no
     scored = ["association-256"] if what == "scored answers" else []
     task = "needle-256" if clusters else "association-256"
     with pytest.raises(BadInput) as refused:
-        rule_checks.refuse_counts(design(1, method), items(287, clusters), scored)
+        rule_checks.refuse_counting_method(design(1, method), items(287, clusters), scored)
     assert str(refused.value) == (
         f"decision.method: {method} counts right and wrong answers, each problem for itself, and {task} has "
         f"{what}; write bootstrap or t or sign-flip or max-t"
@@ -39,23 +39,23 @@ def test_a_method_that_counts_is_refused_in_one_line_that_names_those_that_do_no
 def test_of_a_rule_with_a_margin_the_methods_are_named_that_have_one():
     own = {'rule = "superior"': 'rule = "non_inferior"\nmargin = 0.1', "at_least = 1\n": ""}
     with pytest.raises(BadInput, match=r"; write t$"):
-        rule_checks.refuse_counts(design(1, "auto", **own), items(287, 30), [])
+        rule_checks.refuse_counting_method(design(1, "auto", **own), items(287, 30), [])
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_counts_or_takes_scores_and_clusters(method):
-    assert method in (COUNTING if METHODS[method].counts else TAKING)
-    rule_checks.refuse_counts(design(1, method), items(287), [])
+    assert method in (COUNTING if METHODS[method].needs_counts else TAKING)
+    rule_checks.refuse_counting_method(design(1, method), items(287), [])
     if method in TAKING:
-        rule_checks.refuse_counts(design(1, method), items(287, 30), ["needle-256"])
+        rule_checks.refuse_counting_method(design(1, method), items(287, 30), ["needle-256"])
 
 
 def test_the_problems_of_a_cluster_are_tried_as_one(monkeypatch):
     """The made-up studies, error rates and power are those of as many problems as there are clusters."""
     tried = []
-    monkeypatch.setattr(rule_checks.self_test, "tried", lambda plan: tried.append(plan.items) or {})
-    found = rule_checks.checks(design(1, "sign-flip"), items(280, 40))
-    assert found == rule_checks.checks(design(1, "sign-flip"), items(40))
+    monkeypatch.setattr(rule_checks.self_test, "run_self_test", lambda plan: tried.append(plan.items) or {})
+    found = rule_checks.check_rule(design(1, "sign-flip"), items(280, 40))
+    assert found == rule_checks.check_rule(design(1, "sign-flip"), items(40))
     assert list(found["problems"]) == ["40"]
     assert [len(one["needle-256"]["confirm"]) for one in tried] == [40, 40]
     assert not any("clusters" in item for one in tried for item in one.values())
@@ -63,21 +63,21 @@ def test_the_problems_of_a_cluster_are_tried_as_one(monkeypatch):
 
 def test_of_a_task_with_clusters_the_first_problem_of_each_is_tried():
     item = {"confirm": ["d", "b", "c", "a"], "clusters": {"a": "x", "b": "y", "c": "y", "d": "x", "dev": "z"}}
-    assert resampled(item) == ["d", "b"]
-    assert resampled({"confirm": ["d", "b"]}) == ["d", "b"]
+    assert resampling_problems(item) == ["d", "b"]
+    assert resampling_problems({"confirm": ["d", "b"]}) == ["d", "b"]
 
 
 def test_uneven_clusters_are_tried_as_so_many_of_one_size_as_weigh_alike():
     """Sizes 6, 1, 1, 1, 1: 100 / 40 = 2.5."""
     item = {"confirm": list("abcdefghij"), "clusters": dict.fromkeys("abcdef", "x")}
-    assert effective(item["clusters"].get(one, one) for one in item["confirm"]) == 2
-    assert resampled(item) == ["a", "g"]
+    assert effective_clusters(item["clusters"].get(one, one) for one in item["confirm"]) == 2
+    assert resampling_problems(item) == ["a", "g"]
     lock = {
         "items": {"mine": item},
         "checks": {"tests": 1},
         "protocol": {"content": {"decision": {"method": "t"}}},
     }
-    said = " ".join(sentences.analysis(lock))
+    said = " ".join(lock_sentences.analysis(lock))
     assert "mine come in 5 clusters, whose sizes differ so that they weigh as 2 of one size" in said
 
 
@@ -87,21 +87,21 @@ def test_few_or_uneven_clusters_are_refused_in_one_line(sizes):
     labels = [str(place) for place, size in enumerate(sizes) for _ in range(size)]
     given["needle-256"]["clusters"] = dict(zip(given["needle-256"]["confirm"], labels, strict=True))
     with pytest.raises(BadInput, match=r"^tasks\.needle-256: cluster: .* weigh as [14] clusters .* [^\n]*$"):
-        rule_checks.checks(design(1, "t"), given)
+        rule_checks.check_rule(design(1, "t"), given)
     with pytest.raises(BadInput, match=r"^tasks\.needle-256: cluster: "):
-        rule_checks.detectable(design(1, "t"), given)
+        rule_checks.detectable_effects(design(1, "t"), given)
 
 
 def test_signs_of_too_few_clusters_are_no_matter_of_draws():
     """Of 6 clusters the smallest p is 2 / 2^6."""
     with pytest.raises(BadInput, match=r"sign-flip of 6 problems or clusters has no p below 0\.03125"):
-        rule_checks.checks(design(1, "sign-flip"), items(60, 6))
+        rule_checks.check_rule(design(1, "sign-flip"), items(60, 6))
 
 
 class Erring:
     """What the simulation of a rule that errs too often gives."""
 
-    wrong, setting, studies = error_rates.Share(0.2, 0.15, 0.25), "anywhere", 100
+    wrong, setting, studies = error_rates.RateEstimate(0.2, 0.15, 0.25), "anywhere", 100
 
     def exceeds(self, alpha):
         return True
@@ -109,15 +109,15 @@ class Erring:
 
 def test_an_error_that_no_method_is_free_of_that_takes_scores_is_written_and_not_refused(monkeypatch):
     """With three seeds, of which an exact method alone holds."""
-    monkeypatch.setattr(rule_checks.self_test, "tried", lambda plan: {})
-    monkeypatch.setattr(error_rates, "errors", lambda *of: Erring())
-    monkeypatch.setattr(error_rates, "printed", lambda rates: {})
+    monkeypatch.setattr(rule_checks.self_test, "run_self_test", lambda plan: {})
+    monkeypatch.setattr(error_rates, "decision_errors", lambda *of: Erring())
+    monkeypatch.setattr(error_rates, "format_errors", lambda rates: {})
     with pytest.raises(BadInput, match="use restricted-likelihood, which holds there"):
-        rule_checks.checks(design(3, "t"), items(287))
-    found = rule_checks.checks(design(3, "t"), items(287), scored=["needle-256"])
+        rule_checks.check_rule(design(3, "t"), items(287))
+    found = rule_checks.check_rule(design(3, "t"), items(287), scored=["needle-256"])
     assert float(found["problems"]["287"]["type_one_over_nominal"]) > 1.2
     with pytest.raises(BadInput, match=r"decides 20 % of studies"):
-        rule_checks.checks(design(1, "t"), items(287))
+        rule_checks.check_rule(design(1, "t"), items(287))
 
 
 def lock(scored=(), clusters=None):
@@ -141,22 +141,22 @@ def lock(scored=(), clusters=None):
 
 def test_a_registration_text_says_what_is_scored_and_of_what_its_numbers_are():
     made = lock(scored=["needle-256"])
-    assert "of them the accuracy is the mean score" in " ".join(sentences.measured(made))
-    assert "every score counts as it is" in " ".join(sentences.exclusions(made))
-    assert "no scores, as those of needle-256, were simulated" in " ".join(sentences.power(made))
+    assert "of them the accuracy is the mean score" in " ".join(lock_sentences.outcomes(made))
+    assert "every score counts as it is" in " ".join(lock_sentences.exclusions(made))
+    assert "no scores, as those of needle-256, were simulated" in " ".join(lock_sentences.power(made))
     plain = lock()
-    every = [*sentences.measured(plain), *sentences.power(plain), *sentences.analysis(plain)]
+    every = [*lock_sentences.outcomes(plain), *lock_sentences.power(plain), *lock_sentences.analysis(plain)]
     assert not any("score" in said or "cluster" in said for said in every)
 
 
 def test_a_registration_text_counts_clusters():
     made = lock(clusters=40)
-    assert "With 40 clusters, the smallest difference" in " ".join(sentences.power(made))
-    assert "The problems of needle-256 come in 40 clusters" in " ".join(sentences.analysis(made))
+    assert "With 40 clusters, the smallest difference" in " ".join(lock_sentences.power(made))
+    assert "The problems of needle-256 come in 40 clusters" in " ".join(lock_sentences.analysis(made))
 
 
 def test_registering_says_that_its_errors_do_not_know_scores():
-    assert register.scored({}) == []
-    assert register.scored({"scored": ["qasper"]}) == [
+    assert register.format_scored({}) == []
+    assert register.format_scored({"scored": ["qasper"]}) == [
         "errors and power are of right and wrong answers; those of qasper have scores"
     ]

@@ -6,11 +6,11 @@ import pytest
 from json_schema import fits
 from studies import PROTOCOL
 
-from analysis.studies import arms
-from protocol.evidence.refusals import BadInput
-from protocol.locked.planned import Planned
-from protocol.plan import reading
+from analysis.judgement import arm_text
+from protocol.formats.refusals import BadInput
+from protocol.plan import toml_reader
 from protocol.plan.design import DESIGN
+from protocol.workspace.planned_study import PlannedStudy
 
 PLAIN = PROTOCOL.format(model="/nowhere")
 STREAMING = 'streaming = { policy = "streaming" }'
@@ -23,7 +23,7 @@ def written(arm: str, generation: str = "") -> bytes:
 
 
 def test_settings_are_locked_as_they_were_written():
-    design = reading.parse(written('policy = "1d_div", set = { "selection.weight" = 0.750 }'), "p")
+    design = toml_reader.parse(written('policy = "1d_div", set = { "selection.weight" = 0.750 }'), "p")
     assert design.arm("streaming").set == {"selection.weight": Decimal("0.750")}
     assert design.content()["arms"]["streaming"] == {"policy": "1d_div", "set": {"selection.weight": "0.750"}}
     assert design.policy("streaming").selection.weight == 0.75
@@ -31,47 +31,47 @@ def test_settings_are_locked_as_they_were_written():
 
 def test_whole_numbers_text_flags_and_lists_are_locked_as_they_are():
     settings = '"scoring.offsets" = [1, 4], "scoring.statistics" = "traces", "cadence.slack" = true'
-    design = reading.parse(written(f'policy = "1d", set = {{ {settings} }}'), "p")
+    design = toml_reader.parse(written(f'policy = "1d", set = {{ {settings} }}'), "p")
     assert design.content()["arms"]["streaming"]["set"] == {
         "scoring.offsets": [1, 4],
         "scoring.statistics": "traces",
         "cadence.slack": True,
     }
     assert design.policy("streaming").scoring.offsets == (1, 4)
-    assert arms.words(design.content()["arms"]["streaming"]) == (
+    assert arm_text.describe_arm(design.content()["arms"]["streaming"]) == (
         "policy 1d, scoring.offsets = [1, 4], scoring.statistics = traces, cadence.slack = true"
     )
 
 
 def test_an_arm_without_settings_is_locked_and_told_as_before():
-    content = reading.parse(PLAIN.encode(), "p").content()["arms"]["streaming"]
+    content = toml_reader.parse(PLAIN.encode(), "p").content()["arms"]["streaming"]
     assert content == {"policy": "streaming"}
-    assert arms.words(content) == "policy streaming"
+    assert arm_text.describe_arm(content) == "policy streaming"
 
 
 def test_what_is_probed_again_and_what_a_sweep_confirms_have_the_settings():
-    design = reading.parse(written('policy = "snapkv", set = { "scoring.window" = 8 }'), "p")
-    again = design.probed()
+    design = toml_reader.parse(written('policy = "snapkv", set = { "scoring.window" = 8 }'), "p")
+    again = design.probe_design()
     assert again.arm("random (again)").set is None
-    swapped = reading.parse(
+    swapped = toml_reader.parse(
         written('policy = "snapkv", set = { "scoring.window" = 8 }').replace(
             b'against = ["random", "streaming"]', b'against = ["streaming", "random"]'
         ),
         "p",
     )
-    assert swapped.probed().arm("streaming (again)").set == {"scoring.window": 8}
+    assert swapped.probe_design().arm("streaming (again)").set == {"scoring.window": 8}
 
 
 def test_an_interval_of_its_own_stays_where_another_is_registered():
     arm = 'policy = "snapkv", set = { "cadence.interval" = 4 }'
-    design = reading.parse(written(arm, "interval = 8"), "p")
+    design = toml_reader.parse(written(arm, "interval = 8"), "p")
     assert design.policy("streaming").cadence.interval == 4
     assert design.policy("random").cadence.interval == 8
 
 
 def test_what_is_protected_beside_a_pinned_prompt_may_be_set():
     arm = 'policy = "snapkv", set = { "protect.recent" = 4 }'
-    design = reading.parse(written(arm, 'prompt = "pinned"'), "p")
+    design = toml_reader.parse(written(arm, 'prompt = "pinned"'), "p")
     assert design.policy("streaming").protect.inner.recent == 4
 
 
@@ -145,7 +145,7 @@ REFUSED = [
 @pytest.mark.parametrize(("arm", "said"), REFUSED)
 def test_what_cannot_be_set_is_refused_with_the_arm_and_the_path(arm, said):
     with pytest.raises(BadInput) as refusal:
-        reading.parse(written(arm), "protocol.toml")
+        toml_reader.parse(written(arm), "protocol.toml")
     assert said in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -159,26 +159,22 @@ def test_what_cannot_be_set_is_refused_with_the_arm_and_the_path(arm, said):
 )
 def test_what_every_arm_is_given_cannot_be_set_for_nothing(setting, generation):
     with pytest.raises(BadInput, match=r"generation\] gives every arm another; leave one of both out"):
-        reading.parse(written(f'policy = "snapkv", set = {{ {setting} }}', generation), "p")
+        toml_reader.parse(written(f'policy = "snapkv", set = {{ {setting} }}', generation), "p")
 
 
 def test_an_interval_of_its_own_is_not_exact_because_that_of_the_others_is():
     setting, generation = '"cadence.interval" = 4', 'interval = 8\ncadence = "exact"'
-    with pytest.raises(
-        BadInput, match=r'set\.cadence\.interval: generation\.cadence .* set "cadence.slack" too'
-    ):
-        reading.parse(written(f'policy = "snapkv", set = {{ {setting} }}', generation), "p")
+    with pytest.raises(BadInput, match=r'set\.cadence\.interval: generation\.cadence .* set "cadence.slack" too'):
+        toml_reader.parse(written(f'policy = "snapkv", set = {{ {setting} }}', generation), "p")
     own = written(f'policy = "snapkv", set = {{ {setting}, "cadence.slack" = false }}', generation)
-    assert not reading.parse(own, "p").policy("streaming").cadence.slack
+    assert not toml_reader.parse(own, "p").policy("streaming").cadence.slack
 
 
 def test_statistics_that_nobody_can_measure_are_refused_by_their_name(tmp_path):
     arm = 'policy = "1d", set = { "scoring.statistics" = "texts" }'
-    design = reading.parse(written(arm), "p")
-    with pytest.raises(
-        BadInput, match="'streaming' reads Statistics that were calibrated as 'texts', which noth"
-    ):
-        Planned(design, tmp_path).measured("path:/nowhere")
+    design = toml_reader.parse(written(arm), "p")
+    with pytest.raises(BadInput, match="'streaming' reads Statistics that were calibrated as 'texts', which noth"):
+        PlannedStudy(design, tmp_path).statistics_files("path:/nowhere")
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,21 @@ import pytest
 from studies import PROTOCOL, SWEEP
 
 import policies
-from protocol.plan import design, grid, reading
-from protocol.plan.kinds import Recency
+from protocol.plan import design, grid, toml_reader
+from protocol.plan.field_kinds import Recency
 
 TEXT = PROTOCOL.format(model="/nowhere")
 
 
 def parse(text: str) -> design.Design:
-    return reading.parse(text.encode(), "protocol.toml")
+    return toml_reader.parse(text.encode(), "protocol.toml")
 
 
 def test_a_share_is_a_decimal_and_rounds_up():
     budget = design.Budget(Decimal("0.3"), None)
-    assert budget.of(1000) == 300  # 0.3 as a binary float would give 300 by luck, 0.07 would not:
-    assert design.Budget(Decimal("0.07"), None).of(100) == 7  # ceil(0.07 * 100.0) is 8 in binary floats
-    assert design.Budget(Decimal("0.3"), None).of(1001) == 301
+    assert budget.count_slots(1000) == 300  # 0.3 as a binary float would give 300 by luck, 0.07 would not:
+    assert design.Budget(Decimal("0.07"), None).count_slots(100) == 7  # ceil(0.07 * 100.0) is 8 in binary floats
+    assert design.Budget(Decimal("0.3"), None).count_slots(1001) == 301
     assert str(design.Budget(Decimal("0.50"), None)) == "0.5"
     assert str(design.Budget(None, 128)) == "128"
 
@@ -30,9 +30,7 @@ def test_a_share_is_a_decimal_and_rounds_up():
 def test_an_arm_that_never_evicts_has_one_cell_whatever_the_budgets():
     protocol = parse(TEXT.replace("budgets = [0.8]", "budgets = [0.8, 0.9, 200]"))
     found = [(cell.arm, cell.budget) for cell in grid.cells(protocol)]
-    evicting = [
-        (arm, budget) for arm in ("crystal", "random", "streaming") for budget in ("0.8", "0.9", "200")
-    ]
+    evicting = [(arm, budget) for arm in ("crystal", "random", "streaming") for budget in ("0.8", "0.9", "200")]
     assert found == 2 * [("full", "full"), *evicting]  # two tasks
 
 
@@ -56,9 +54,7 @@ def test_what_may_be_left_out_of_generation_is_not_locked_unless_written():
     assert written.content()["generation"]["prefill_chunk"] == 256
 
 
-@pytest.mark.parametrize(
-    ("cadence", "slack"), [("", True), ('cadence = "slack"', True), ('cadence = "exact"', False)]
-)
+@pytest.mark.parametrize(("cadence", "slack"), [("", True), ('cadence = "slack"', True), ('cadence = "exact"', False)])
 def test_a_registered_interval_is_that_of_every_arm_that_evicts(cadence, slack):
     text = TEXT.replace("threads = 1", f"threads = 1\ninterval = 8\n{cadence}")
     protocol = parse(text.replace('policy = "crystal-token-level"', 'policy = "snapkv"'))
@@ -131,7 +127,7 @@ def test_a_sweep_is_locked_as_it_was_written():
 @pytest.mark.parametrize("winner", ["h2o", "random"])
 def test_confirm_runs_the_winner_under_the_sweeps_name_and_no_candidate(winner):
     protocol = parse(SWEPT)
-    confirmed = protocol.confirmed(winner)
+    confirmed = protocol.confirm_design(winner)
     assert [arm.name for arm in confirmed.arms] == ["full", "chosen", "streaming", "snapkv"]
     assert confirmed.policy("chosen") == protocol.policy(winner)
     assert grid.cells(confirmed) == grid.cells(protocol), "the grid is the same whoever wins"
@@ -139,14 +135,14 @@ def test_confirm_runs_the_winner_under_the_sweeps_name_and_no_candidate(winner):
 
 
 def test_a_probe_of_a_sweep_runs_its_candidates_and_the_baseline_twice_with_its_own_seeds():
-    probed = parse(SWEPT).probed()
+    probed = parse(SWEPT).probe_design()
     assert [arm.name for arm in probed.arms] == ["h2o", "random", "streaming", "streaming (again)"]
     assert probed.policy("streaming (again)") == probed.policy("streaming")
     assert {cell.seed for cell in grid.cells(probed)} == {3, 4}
 
 
 def test_a_probe_without_a_sweep_runs_every_arm_and_the_first_comparator_twice():
-    probed = parse(TEXT).probed()
+    probed = parse(TEXT).probe_design()
     assert [arm.name for arm in probed.arms] == ["full", "crystal", "random", "streaming", "random (again)"]
     assert probed.seeds == (0,)
 
@@ -155,7 +151,7 @@ def test_a_pinned_prompt_is_protected_by_every_arm_that_evicts_and_by_no_other()
     pinned = parse(TEXT.replace("threads = 1", 'threads = 1\nprompt = "pinned"'))
     assert pinned.content()["generation"]["prompt"] == "pinned"
     for name in ("crystal", "random", "streaming"):
-        assert pinned.policy(name) == policies.pinned(parse(TEXT).policy(name))
+        assert pinned.policy(name) == policies.pin_prompt(parse(TEXT).policy(name))
         assert pinned.policy(name) != parse(TEXT).policy(name)
     assert pinned.policy("full") == parse(TEXT).policy("full")
     competing = parse(TEXT.replace("threads = 1", 'threads = 1\nprompt = "competes"'))
@@ -209,9 +205,9 @@ def test_a_protocol_and_a_policy_take_the_same_rules_of_recency():
         try:
             policies.Preserve(recent=rule)
         except ValueError:
-            assert not Recency().holds(rule), rule
+            assert not Recency().accepts(rule), rule
             continue
-        assert Recency().holds(rule), rule
+        assert Recency().accepts(rule), rule
         taken.append(rule)
     assert len(taken) == 8
 
@@ -283,10 +279,10 @@ def test_a_protocol_of_before_there_were_gates_is_locked_as_before():
 def test_a_prompt_above_the_limit_is_excluded_and_one_at_it_is_not():
     protocol = parse(with_tables("[exclude]", "prompt_tokens_above = 300"))
     assert protocol.content()["exclude"] == {"prompt_tokens_above": 300}
-    assert protocol.excludes(300) is None
-    assert protocol.excludes(301) == "prompt_tokens: 301, above 300"
-    assert protocol.probed().excludes(301), "in the probe as well"
-    assert parse(TEXT).excludes(2**20) is None
+    assert protocol.exclusion_reason(300) is None
+    assert protocol.exclusion_reason(301) == "prompt_tokens: 301, above 300"
+    assert protocol.probe_design().exclusion_reason(301), "in the probe as well"
+    assert parse(TEXT).exclusion_reason(2**20) is None
 
 
 def test_a_missing_lane_may_count_as_wrong():

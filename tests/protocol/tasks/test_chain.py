@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 from protocol.tasks.chain import MOST_DISTRACTORS, OPERATORS, VARIABLES, Chain, apply
 
 TASK = Chain(levels=(6, 9, 24), repetitions=12, calibration=10)
@@ -53,9 +53,7 @@ def test_a_level_is_the_number_of_steps_and_distractors_lead_elsewhere():
 
 def test_no_calibration_problem_is_a_problem_of_the_task():
     whole = Chain(levels=TASK.levels, repetitions=50, calibration=200)
-    task, more = (
-        [whole.puzzle(problem)[:2] for problem in ids] for ids in (whole.ids(), whole.calibration_ids())
-    )
+    task, more = ([whole.puzzle(problem)[:2] for problem in ids] for ids in (whole.ids(), whole.calibration_ids()))
     assert len(set(task)) == len(task) == 150
     assert not set(task) & set(more)
     assert not set(whole.ids()) & set(whole.calibration_ids())

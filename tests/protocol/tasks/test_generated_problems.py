@@ -9,9 +9,9 @@ import pytest
 
 import splits
 from protocol import tasks
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 from protocol.tasks import association, filler, needle, prompting, recital
-from protocol.tasks.several import Several
+from protocol.tasks.task_union import TaskUnion
 
 EVERY = [name for name in tasks.names() if tasks.get(name).grader == "exact"]
 RETRIEVAL = [name for name in EVERY if not name.startswith("recital")]
@@ -24,7 +24,7 @@ def words(text: str) -> int:
 
 def problems(name: str) -> list[tasks.Problem]:
     task = tasks.get(name)
-    count = 12 if isinstance(task, Several) else 60  # long ones take their time
+    count = 12 if isinstance(task, TaskUnion) else 60  # long ones take their time
     return [task.build(item, words) for item in task.ids()[:: 1 + len(task.ids()) // count]]
 
 
@@ -142,9 +142,7 @@ def test_the_long_tasks_have_the_lengths_and_depths_of_the_paper_alike_often():
         assert len(set(found.values())) == 1
 
 
-@pytest.mark.parametrize(
-    "name", ["association-moved-1024", "association-moved-4k-16k", "association-moved-448-640"]
-)
+@pytest.mark.parametrize("name", ["association-moved-1024", "association-moved-4k-16k", "association-moved-448-640"])
 def test_a_moved_fact_stands_at_every_depth_of_a_needle_alike_often(name):
     task = tasks.get(name)
     found = Counter(tuple(item.split("/")[1:4]) for item in task.ids())
@@ -182,7 +180,7 @@ def test_the_lengths_of_a_task_of_several_are_its_levels_and_a_single_length_is_
 
 def test_a_task_of_several_has_the_problems_of_its_parts_and_refuses_what_is_none():
     parts = (needle.Needle(256, repetitions=2), needle.Needle(300, repetitions=3))
-    whole = Several(parts)
+    whole = TaskUnion(parts)
     assert whole.ids() == (*parts[0].ids(), *parts[1].ids())
     item = parts[1].ids()[4]
     assert whole.build(item, words) == parts[1].build(item, words)
@@ -191,7 +189,7 @@ def test_a_task_of_several_has_the_problems_of_its_parts_and_refuses_what_is_non
     assert whole.recipe() == parts[0].recipe()
     for other in (parts[0], needle.Needle(300, repetitions=2, seed=7)):
         with pytest.raises(ValueError, match="must share a recipe and no id"):
-            Several((parts[0], other))
+            TaskUnion((parts[0], other))
 
 
 def test_mentions_are_spaced_evenly_among_the_filler():
@@ -218,7 +216,7 @@ def test_a_prompt_comes_close_to_its_length_and_never_above(name):
 @pytest.mark.parametrize("name", EVERY)
 def test_a_rendered_prompt_comes_close_to_its_length_and_never_above(name, smollm_tokenizer):
     task = tasks.get(name)
-    for item in task.ids()[:: len(task.ids()) // (2 if isinstance(task, Several) else 6)]:
+    for item in task.ids()[:: len(task.ids()) // (2 if isinstance(task, TaskUnion) else 6)]:
         problem = task.build(item, lambda text: len(smollm_tokenizer(text)["input_ids"]))
         context, _ = prompting.render(problem, smollm_tokenizer, "inside")
         length = int(item.split("/")[1])
@@ -283,7 +281,7 @@ MEANING = {
 @pytest.mark.parametrize("name", EVERY)
 def test_a_frozen_task_never_changes_its_problems(name):
     task = tasks.get(name)
-    step = 17 if isinstance(task, Several) else 1
+    step = 17 if isinstance(task, TaskUnion) else 1
     built = [list(task.build(item, words)[:5]) for item in task.ids()[::step]]
     assert hashlib.sha256(json.dumps(built).encode()).hexdigest() == MEANING[name]
 

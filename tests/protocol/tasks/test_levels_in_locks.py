@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from studies import ROOT
 
-from protocol.acts.locking import frozen, problems_again
+from protocol.lock import frozen_problems, verify_problems
 from protocol.tasks import registry
 
 NAME = "association-moved-1024"
@@ -14,17 +14,17 @@ HELD = (ROOT / "splits" / f"{NAME}.json").read_bytes()
 
 
 def item():
-    return frozen.sized(frozen.split(NAME, registry.get(NAME)), TABLE)
+    return frozen_problems.take_subset(frozen_problems.read_split(NAME, registry.get(NAME)), TABLE)
 
 
 def faults(found, sources):
     locked = {"items": {NAME: found}, "sources": sources}
-    said = problems_again._facts(locked, NAME)
-    return list(problems_again._of_a_manifest(NAME, found, TABLE, HELD, said, []))
+    said = verify_problems._locked_facts(locked, NAME)
+    return list(verify_problems._manifest_faults(NAME, found, TABLE, HELD, said, []))
 
 
 def today():
-    return {name: hashlib.sha256((ROOT / name).read_bytes()).hexdigest() for name in problems_again.SAID}
+    return {name: hashlib.sha256((ROOT / name).read_bytes()).hexdigest() for name in verify_problems.LEVEL_SOURCES}
 
 
 def test_a_lock_has_the_levels_of_its_problems_alone():
@@ -50,4 +50,4 @@ def test_levels_that_are_missing_are_a_fault_of_todays_locks_alone():
 
 def test_a_task_of_one_length_is_locked_as_before():
     name = "needle-768"
-    assert set(frozen.split(name, registry.get(name))) == {"manifest", "dev", "confirm"}
+    assert set(frozen_problems.read_split(name, registry.get(name))) == {"manifest", "dev", "confirm"}

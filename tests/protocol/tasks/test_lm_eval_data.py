@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from protocol import harness
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 from protocol.harness import Prompt
-from protocol.tasks.lm_eval_task import MOST, LmEvalTask, asked, keeps_question
-from protocol.tasks.middle_cut import Longest
+from protocol.tasks.lm_eval_task import MAX_BYTES, LmEvalTask, keeps_question, split_question
+from protocol.tasks.middle_cut import MaxLength
 from protocol.tasks.ruler import REPETITIONS, Ruler
 
 
@@ -51,9 +51,7 @@ def test_a_published_id_is_the_problem_in_any_file_and_a_line_in_its_own(path, t
 
 
 def test_questions_about_one_text_are_a_cluster(path):
-    task = LmEvalTask(
-        "m", "longbench_qasper", written(path, row(1), row(2), row(3, context="Text 1.", input="Why?"))
-    )
+    task = LmEvalTask("m", "longbench_qasper", written(path, row(1), row(2), row(3, context="Text 1.", input="Why?")))
     first, second, third = task.clusters().values()
     assert first == third != second
     assert LmEvalTask("m", "longbench_qasper", written(path, row(1), row(2))).clusters() == {}
@@ -67,15 +65,12 @@ def test_levels_are_the_lengths_of_longbench_e(path):
     rows = [row(number, length=length) for number, length in enumerate((0, 3999, 4000, 7999, 8000))]
     task = LmEvalTask("m", "longbench_qasper", written(path, *rows))
     assert list(task.levels().values()) == ["0-4k", "0-4k", "4-8k", "4-8k", "8k+"]
-    assert (
-        LmEvalTask("m", "longbench_qasper", written(path, row(1, length=1), row(2, length=None))).levels()
-        == {}
-    )
+    assert LmEvalTask("m", "longbench_qasper", written(path, row(1, length=1), row(2, length=None))).levels() == {}
 
 
 def test_what_a_problem_is_made_of_moves_the_source(path):
     sources = {LmEvalTask("m", "longbench_qasper", written(path, row(1))).source()}
-    sources.add(LmEvalTask("m", "longbench_qasper", path, Longest(words=100)).source())
+    sources.add(LmEvalTask("m", "longbench_qasper", path, MaxLength(words=100)).source())
     sources.add(LmEvalTask("m", "longbench_hotpotqa", path).source())
     sources.add(LmEvalTask("m", "longbench_qasper", written(path, row(2))).source())
     assert len(sources) == 4
@@ -147,12 +142,12 @@ def test_a_question_is_never_cut_away(path, monkeypatch):
         def prompt(self, task, row):
             return Prompt(f"Read.\n{row['context']}\n{row['input']}\nAnswer:", "")
 
-    monkeypatch.setattr(harness, "shared", Harness)
+    monkeypatch.setattr(harness, "shared_harness", Harness)
     data = written(path, row(1, context="A text of some ten words, which nobody has to read."))
-    fits = LmEvalTask("m", "longbench_qasper", data, Longest(words=8)).build("longbench_qasper/q1", len)
+    fits = LmEvalTask("m", "longbench_qasper", data, MaxLength(words=8)).build("longbench_qasper/q1", len)
     assert fits.question == "Who?\nAnswer:"
     with pytest.raises(BadInput, match="longest: cuts the question of problem 'longbench_qasper/q1' away"):
-        LmEvalTask("m", "longbench_qasper", data, Longest(words=3)).build("longbench_qasper/q1", len)
+        LmEvalTask("m", "longbench_qasper", data, MaxLength(words=3)).build("longbench_qasper/q1", len)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +157,7 @@ def test_a_question_is_never_cut_away(path, monkeypatch):
         (os.mkfifo, "is no plain file"),  # which nobody would fill
         (lambda path: path.symlink_to(__file__), "is no plain file"),
         (Path.mkdir, "is no plain file"),
-        (lambda path: (path.touch(), os.truncate(path, MOST + 1)), f"has over {MOST} bytes"),
+        (lambda path: (path.touch(), os.truncate(path, MAX_BYTES + 1)), f"has over {MAX_BYTES} bytes"),
     ],
 )
 def test_data_that_are_no_plain_file_are_refused(made, says, path):
@@ -174,17 +169,17 @@ def test_data_that_are_no_plain_file_are_refused(made, says, path):
 def test_a_row_asks_the_same_under_every_id(path, tmp_path):
     one = LmEvalTask("m", "longbench_qasper", written(path, row(1), row(2)))
     two = LmEvalTask("n", "longbench_qasper", written(tmp_path / "b.jsonl", row(1, _id="another")))
-    assert one.asked("longbench_qasper/q1") == two.asked("longbench_qasper/another")
-    assert one.asked("longbench_qasper/q1") != one.asked("longbench_qasper/q2")
+    assert one.content_digest("longbench_qasper/q1") == two.content_digest("longbench_qasper/another")
+    assert one.content_digest("longbench_qasper/q1") != one.content_digest("longbench_qasper/q2")
     other = written(
         tmp_path / "c.jsonl",
         row(1, _id="", answers=["B"], length=7, added=1),
         row(2, _id="", length=7, added=1),
     )
     three = LmEvalTask("o", "longbench_qasper_e", other)
-    assert one.asked("longbench_qasper/q1") == three.asked("longbench_qasper_e/0000")
+    assert one.content_digest("longbench_qasper/q1") == three.content_digest("longbench_qasper_e/0000")
     four = LmEvalTask("o", "x", written(tmp_path / "d.jsonl", {"id": "1", "a": "b"}, {"id": "2", "a": "c"}))
-    assert len(set(map(four.asked, four.ids()))) == 2
+    assert len(set(map(four.content_digest, four.ids()))) == 2
 
 
 PROMPTS = [  # whole, context, what is before the question, the question
@@ -200,13 +195,13 @@ PROMPTS = [  # whole, context, what is before the question, the question
 
 @pytest.mark.parametrize(("whole", "context", "before", "question"), PROMPTS)
 def test_the_question_is_what_follows_the_context_from_the_next_line(whole, context, before, question):
-    assert asked(whole, whole, context) == (before, question)
+    assert split_question(whole, whole, context) == (before, question)
     assert not question or f"{before}\n{question}" == whole
 
 
 def test_a_question_that_the_cut_reached_is_none():
-    assert asked("Read ... Who?", "Read.\nText\nAnd who is it? Who?", "Text") == ("Read ... Who?", "")
-    assert asked("Read ...t\nWho?", "Read.\nText\nWho?", "Text") == ("Read ...t", "Who?")
+    assert split_question("Read ... Who?", "Read.\nText\nAnd who is it? Who?", "Text") == ("Read ... Who?", "")
+    assert split_question("Read ...t\nWho?", "Read.\nText\nWho?", "Text") == ("Read ...t", "Who?")
 
 
 def test_rulers_ids_say_task_length_and_index():

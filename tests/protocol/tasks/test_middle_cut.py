@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from protocol.evidence.refusals import BadInput
-from protocol.tasks.middle_cut import Longest, cut
+from protocol.formats.refusals import BadInput
+from protocol.tasks.middle_cut import MaxLength, cut_middle
 
 WORDS = "one two\nthree  four five six seven"
 
@@ -26,12 +26,12 @@ def counted_words(text):
     ],
 )
 def test_words_are_kept_from_both_ends_with_the_white_space_between_them(most, kept):
-    assert cut(WORDS, Longest(words=most), lambda text: pytest.fail("words need no tokenizer")) == kept
+    assert cut_middle(WORDS, MaxLength(words=most), lambda text: pytest.fail("words need no tokenizer")) == kept
 
 
 @pytest.mark.parametrize(("most", "kept"), [(10, "0123456789"), (5, "01289"), (4, "0189"), (2, "09")])
 def test_tokens_are_kept_from_both_ends(most, kept):
-    assert cut("0123456789", Longest(tokens=most), len) == kept
+    assert cut_middle("0123456789", MaxLength(tokens=most), len) == kept
 
 
 def test_as_much_is_kept_as_fits():
@@ -45,7 +45,7 @@ def test_as_much_is_kept_as_fits():
         heads = [n for n in range(len(text)) if counted_words(text[:n]) <= most - most // 2]
         tails = [n for n in range(len(text)) if counted_words(text[len(text) - n :]) <= most // 2]
         expected = text[: max(heads)] + text[len(text) - max(tails) :]
-        assert cut(text, Longest(tokens=most), counted_words) == expected
+        assert cut_middle(text, MaxLength(tokens=most), counted_words) == expected
 
 
 def test_what_is_kept_fits_where_the_joint_makes_a_token_more():
@@ -54,7 +54,7 @@ def test_what_is_kept_fits_where_the_joint_makes_a_token_more():
     def count(text):
         return len(text) + sum(a.isdigit() != b.isdigit() for a, b in pairwise(text))
 
-    kept = cut("aaaaaaaaaa1111111111", Longest(tokens=8), count)
+    kept = cut_middle("aaaaaaaaaa1111111111", MaxLength(tokens=8), count)
     assert count(kept) <= 8
     assert kept.startswith("aaaa")
 
@@ -66,17 +66,17 @@ def test_a_long_text_is_measured_a_few_times():
         asked.append(text)
         return len(text) // 4 + 1
 
-    cut("word " * 10**5, Longest(tokens=1000), count)
+    cut_middle("word " * 10**5, MaxLength(tokens=1000), count)
     assert len(asked) < 50
 
 
 def test_nothing_is_cut_where_nothing_is_said():
-    assert cut(WORDS, None, len) == WORDS
+    assert cut_middle(WORDS, None, len) == WORDS
 
 
 @pytest.mark.parametrize(
-    "longest", [Longest(), Longest(words=5, tokens=5), Longest(words=1), Longest(tokens=0)]
+    "longest", [MaxLength(), MaxLength(words=5, tokens=5), MaxLength(words=1), MaxLength(tokens=0)]
 )
 def test_one_unit_is_said_and_enough_of_it(longest):
     with pytest.raises(BadInput, match=r"longest: write . words = 20000 . or . tokens = 31500 .,"):
-        longest.valid()
+        longest.validate()

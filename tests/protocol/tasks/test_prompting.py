@@ -5,12 +5,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from protocol import tasks
-from protocol.evidence.refusals import BadInput
+from protocol.formats.refusals import BadInput
 from protocol.tasks import prompting
 
-PROBLEM = tasks.Problem(
-    "p", "The team met. The code is 7. What is next?", "What is the code?", "The code is", "7"
-)
+PROBLEM = tasks.Problem("p", "The team met. The code is 7. What is next?", "What is the code?", "The code is", "7")
 
 
 CHAT = (
@@ -83,9 +81,7 @@ def test_a_question_that_also_stands_in_the_context_is_cut_at_its_last_place(tok
     ("question", "prefix"),
     [("What is the code?", "What is the code? It is"), ("assistant", ""), ("Answer:", ""), ("s", "")],
 )
-def test_a_question_that_the_prefix_or_the_template_repeats_is_cut_where_it_is_asked(
-    question, prefix, tokenizer
-):
+def test_a_question_that_the_prefix_or_the_template_repeats_is_cut_where_it_is_asked(question, prefix, tokenizer):
     problem = PROBLEM._replace(question=question, prefix=prefix)
     for template in (CHAT, None):
         tokenizer.chat_template = template
@@ -112,9 +108,7 @@ def knows_thinking(tokenizer):
 def test_a_problem_without_a_question_is_all_inside(tokenizer):
     context, query = prompting.render(ALONE, tokenizer, "inside")
     assert query == []
-    assert tokenizer.decode(context) == (
-        "<|im_start|>user\nAdd 2 and 3.\n\nBox it.<|im_end|>\n<|im_start|>assistant\n"
-    )
+    assert tokenizer.decode(context) == ("<|im_start|>user\nAdd 2 and 3.\n\nBox it.<|im_end|>\n<|im_start|>assistant\n")
     with pytest.raises(BadInput, match='no separate question; write query = "inside"'):
         prompting.render(ALONE, tokenizer, "outside")
 

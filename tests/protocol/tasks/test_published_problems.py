@@ -9,7 +9,7 @@ import pytest
 
 import splits
 from protocol import tasks
-from protocol.evidence.refusals import BadInput, Drifted
+from protocol.formats.refusals import BadInput, Drifted
 from protocol.models import sources
 from protocol.tasks import __main__, dataset
 from protocol.tasks.dataset import INSTRUCTION, Dataset
@@ -47,9 +47,9 @@ def tiny(home):
 
 
 def test_data_lies_beside_the_fetched_models(home, monkeypatch):
-    assert dataset.folder() == sources.home() / "data" == home / "data"
+    assert dataset.data_folder() == sources.cache_home() / "data" == home / "data"
     monkeypatch.delenv("KV_PREREG_HOME")
-    assert dataset.folder() == sources.home() / "data"
+    assert dataset.data_folder() == sources.cache_home() / "data"
 
 
 def test_the_data_file_keeps_problem_answer_and_id_and_nothing_else(tiny, published, home):
@@ -165,12 +165,12 @@ def test_the_published_tasks_have_the_sizes_they_are_known_by():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_data_here_has_every_listed_problem_in_order(name):
-    path = dataset.folder() / f"{name}.jsonl"
+    path = dataset.data_folder() / f"{name}.jsonl"
     if not path.is_file():
         pytest.skip(f"no data at {path}; kv-prereg tasks fetch {name}")
     lines = path.read_bytes().splitlines()
     assert tuple(json.loads(line)["unique_id"] for line in lines) == splits.load(name).ids
-    assert tasks.data([name, "needle-256"]) == {name: tasks.get(name).sha256}
+    assert tasks.data_digests([name, "needle-256"]) == {name: tasks.get(name).sha256}
 
 
 def test_the_command_fetches_from_a_file_and_refuses_what_is_generated(tiny, published, monkeypatch, capsys):
@@ -179,5 +179,5 @@ def test_the_command_fetches_from_a_file_and_refuses_what_is_generated(tiny, pub
     assert __main__.main(["fetch", "needle-256"]) == 2
     assert "is generated; there is nothing to fetch" in capsys.readouterr().err
     published.write_text("{}\n")
-    (dataset.folder() / "aime24.jsonl").write_bytes(b"")
+    (dataset.data_folder() / "aime24.jsonl").write_bytes(b"")
     assert __main__.main(["fetch", "aime24", "--from", str(published)]) == 3

@@ -7,14 +7,14 @@ import studies
 from json_schema import fits
 
 from protocol import grading, tasks
-from protocol.evidence.refusals import BadInput
-from protocol.plan import reading
+from protocol.formats.refusals import BadInput
+from protocol.plan import toml_reader
 from protocol.plan.design import DESIGN
 from protocol.tasks import __main__ as command
-from protocol.tasks import door, file_rows
+from protocol.tasks import file_rows, held_out_guard
 from protocol.tasks.file_task import FileTask
-from protocol.tasks.middle_cut import Longest
-from splits import CONFIRM, bucket
+from protocol.tasks.middle_cut import MaxLength
+from splits import CONFIRM, assign_bucket
 
 GOOD = {"id": "fox/1", "context": "A fox ate 3 hens.", "question": "How many hens?", "answer": "3"}
 OTHER = {"id": "fox/2", "context": "A fox ate 4 hens.", "question": "How many hens?", "answer": "4"}
@@ -112,7 +112,7 @@ def test_a_broken_file_is_refused_by_line_and_field(what, written):
     data, says = BROKEN[what]
     path = written(data)
     with pytest.raises(BadInput) as refusal:
-        file_rows.rows(path)
+        file_rows.load_rows(path)
     assert str(refusal.value).startswith(f"{path}: line ")
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -120,9 +120,9 @@ def test_a_broken_file_is_refused_by_line_and_field(what, written):
 
 
 def test_a_line_that_is_too_long_is_refused(written, monkeypatch):
-    monkeypatch.setattr(file_rows, "MOST_OF_A_LINE", 100)
+    monkeypatch.setattr(file_rows, "MAX_LINE_BYTES", 100)
     with pytest.raises(BadInput, match=r"line 1: has \d+ bytes, over 100; shorten its context"):
-        file_rows.rows(written(line(context="A" * 100)))
+        file_rows.load_rows(written(line(context="A" * 100)))
 
 
 def test_what_is_no_plain_file_is_refused(written, tmp_path):
@@ -130,7 +130,7 @@ def test_what_is_no_plain_file_is_refused(written, tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
     for name, says in (("link", "is no plain file"), ("folder", "is no plain"), ("none", "no such file")):
         with pytest.raises(BadInput, match=rf"{name}\.jsonl: {says}"):
-            file_rows.rows(tmp_path / f"{name}.jsonl")
+            file_rows.load_rows(tmp_path / f"{name}.jsonl")
 
 
 def test_what_is_written_is_what_is_read(written):
@@ -147,7 +147,7 @@ def test_what_is_written_is_what_is_read(written):
     ]
     data = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode()
     for ending in (b"", b"\n"):
-        found = file_rows.rows(written(data + ending))
+        found = file_rows.load_rows(written(data + ending))
         assert found["fox/1"] == ("fox/1", *list(GOOD.values())[1:], "easy", "hens", "<think>\n")
         assert found["b"] == ("b", rows[1]["context"], "", ("x", "y"), "hard", "c", "")
         assert list(found) == ["fox/1", "b"]
@@ -155,8 +155,8 @@ def test_what_is_written_is_what_is_read(written):
 
 def test_a_file_that_changes_is_read_again(written):
     path = written(line())
-    assert list(file_rows.rows(path)) == ["fox/1"]
-    assert list(file_rows.rows(written(line(id="another")))) == ["another"]
+    assert list(file_rows.load_rows(path)) == ["fox/1"]
+    assert list(file_rows.load_rows(written(line(id="another")))) == ["another"]
 
 
 # ---------------------------------------------------------------- check
@@ -169,12 +169,11 @@ def test_check_says_every_wrong_line_up_to_twenty(written, capsys):
     assert command.main(["check", str(path)]) == 2
     said = capsys.readouterr().err.splitlines()
     assert said[:20] == [
-        f"{path}: line {number}: answer: write text, not {number - 6}; text stands in quotes"
-        for number in range(6, 26)
+        f"{path}: line {number}: answer: write text, not {number - 6}; text stands in quotes" for number in range(6, 26)
     ]
     assert said[20:] == [f"{path}: 25 lines are wrong: those above and 5 more"]
     with pytest.raises(BadInput, match=rf"line 6: .* \(24 more: kv-prereg tasks check {path}\)"):
-        file_rows.rows(path)
+        file_rows.load_rows(path)
 
 
 def test_check_says_how_the_problems_are_split(written, capsys):
@@ -182,10 +181,8 @@ def test_check_says_how_the_problems_are_split(written, capsys):
     rows = [line(id=item, context=f"Fox {item}", cluster=f"c{place // 2}") for place, item in enumerate(ids)]
     path = written(b"\n".join(rows))
     assert command.main(["check", str(path), "--grader", "exact"]) == 0
-    held = [item for item in ids if bucket(item) in CONFIRM]
-    dev, confirm = (
-        {place // 2 for place, item in enumerate(ids) if (item in held) == side} for side in (0, 1)
-    )
+    held = [item for item in ids if assign_bucket(item) in CONFIRM]
+    dev, confirm = ({place // 2 for place, item in enumerate(ids) if (item in held) == side} for side in (0, 1))
     assert capsys.readouterr().out.splitlines() == [
         f"{path}: {12 - len(held)} dev, {len(held)} confirm",
         f"clusters: {len(dev)} dev, {len(confirm)} confirm, {len(dev & confirm)} in both",
@@ -224,9 +221,7 @@ def test_an_answer_is_held_to_its_own_grader(grader, good, bad, written, capsys)
 
 def test_a_problem_is_its_line_and_the_instruction_comes_last(written):
     path = written(
-        line(level="easy", prefix="It ate")
-        + b"\n"
-        + line(id="b", context="Say 3.", question=None, level="hard")
+        line(level="easy", prefix="It ate") + b"\n" + line(id="b", context="Say 3.", question=None, level="hard")
     )
     task = FileTask("mine", path, "exact", "Answer with one number.")
     asked = "How many hens?\nAnswer with one number."
@@ -241,32 +236,28 @@ def test_a_problem_is_its_line_and_the_instruction_comes_last(written):
 
 def test_a_context_that_is_too_long_is_cut_in_its_middle_and_the_question_is_not(written):
     path = written(line(context="one two three four five six", question="one two three four five six?"))
-    task = FileTask("mine", path, "exact", "Answer.", Longest(words=4))
+    task = FileTask("mine", path, "exact", "Answer.", MaxLength(words=4))
     assert task.build("fox/1", words)[1:3] == ("one two five six", "one two three four five six?\nAnswer.")
 
 
 def test_what_is_asked_does_not_depend_on_names_and_answers(written):
     one = FileTask("mine", written(line(), "a.jsonl"), "exact")
-    two = FileTask(
-        "other", written(line(id="b", answer=None, answers=["3", "three"], level="x"), "b.jsonl"), "f1"
-    )
+    two = FileTask("other", written(line(id="b", answer=None, answers=["3", "three"], level="x"), "b.jsonl"), "f1")
     three = FileTask("third", written(line(question="How many foxes?"), "c.jsonl"), "exact")
-    assert one.asked("fox/1") == two.asked("b") != three.asked("fox/1")
+    assert one.content_digest("fox/1") == two.content_digest("b") != three.content_digest("fox/1")
     assert one.source() != two.source()
     assert one.source() != FileTask("mine", one.path, "exact", "Answer.").source()
 
 
 def test_a_held_out_line_is_built_through_the_door_alone(written):
     ids = [f"p/{number}" for number in range(10)]
-    task = FileTask(
-        "mine", written(b"\n".join(line(id=item, context=f"Fox {item}") for item in ids)), "exact"
-    )
+    task = FileTask("mine", written(b"\n".join(line(id=item, context=f"Fox {item}") for item in ids)), "exact")
     for item in ids:
-        if bucket(item) in CONFIRM:
+        if assign_bucket(item) in CONFIRM:
             with pytest.raises(BadInput, match=f"problem '{item}' of mine: is held out; confirm alone"):
-                door.build(task, "mine", item, words)
+                held_out_guard.build(task, "mine", item, words)
         else:
-            assert door.build(task, "mine", item, words) == task.build(item, words)
+            assert held_out_guard.build(task, "mine", item, words) == task.build(item, words)
 
 
 # ---------------------------------------------------------------- in a protocol
@@ -412,7 +403,7 @@ TEXT = studies.PROTOCOL.format(model="/nowhere")
 def protocol(task):
     text = TEXT.replace(NEEDLE, f"{task}\n", 1)
     assert text != TEXT or task == NEEDLE
-    return reading.read(text.encode(), "protocol.toml")
+    return toml_reader.parse_unchecked(text.encode(), "protocol.toml")
 
 
 @pytest.mark.parametrize("what", SETTINGS)
@@ -468,5 +459,5 @@ def test_the_schema_takes_what_is_read_and_refuses_what_is_not():
 
 
 def test_every_grader_that_the_page_names_is_there():
-    assert {"exact", "boxed", "math", "choice", "f1", "rouge", "code"} <= {*grading.names()}
+    assert {"exact", "boxed", "math", "choice", "f1", "rouge", "code"} <= {*grading.grader_names()}
     assert "mine" not in tasks.names()

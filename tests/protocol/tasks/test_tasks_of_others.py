@@ -9,11 +9,10 @@ import studies
 import splits
 from protocol import tasks
 from protocol.acts import register
-from protocol.acts.locking import frozen
-from protocol.evidence.lock import installed_files
-from protocol.evidence.refusals import BadInput
-from protocol.locked import imports
-from protocol.plan import reading
+from protocol.formats.refusals import BadInput
+from protocol.lock import frozen_problems, installed_files
+from protocol.plan import toml_reader
+from protocol.workspace import imports
 
 CODE = """
 from protocol.tasks.problem import Problem
@@ -61,18 +60,18 @@ def others(tmp_path, monkeypatch):
         digest = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
         (info / "RECORD").write_text(f"kv_elsewhere.py,{digest},0\n" if listed else "")
         monkeypatch.syspath_prepend(str(path))
-        installed_files.folders.cache_clear()
+        installed_files.site_folders.cache_clear()
         return path
 
     yield install
     sys.modules.pop("kv_elsewhere", None)
-    installed_files.folders.cache_clear()
+    installed_files.site_folders.cache_clear()
 
 
 def test_a_task_of_another_distribution_is_named_split_and_built(others):
     others("[kv_prereg.tasks]\nsquares = kv_elsewhere:squares\n")
     assert tasks.names() == (*tasks.TASKS, "squares")
-    found = frozen.split("squares", tasks.get("squares"))
+    found = frozen_problems.read_split("squares", tasks.get("squares"))
     ids = [f"squares/{number}" for number in range(20)]
     md5 = {item: int(hashlib.md5(item.encode()).hexdigest(), 16) % 5 for item in ids}
     assert found["dev"] == [item for item in ids if md5[item] in (0, 1)]
@@ -106,7 +105,7 @@ def test_ids_that_make_no_split_are_refused(others, monkeypatch):
     task = tasks.get("squares")
     monkeypatch.setattr(type(task), "ids", lambda self: ("a", "a"))
     with pytest.raises(BadInput, match="tasks: squares: squares: id 'a' is there twice"):
-        frozen.split("squares", task)
+        frozen_problems.read_split("squares", task)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +122,7 @@ def test_what_a_task_says_of_its_problems_is_text_by_their_ids(said, says, other
     task = tasks.get("squares")
     monkeypatch.setattr(type(task), "levels", lambda self: said)
     with pytest.raises(BadInput) as refusal:
-        frozen.split("squares", task)
+        frozen_problems.read_split("squares", task)
     assert says in str(refusal.value)
 
 
@@ -147,15 +146,18 @@ def test_code_of_an_editable_install_is_refused_where_a_protocol_names_it(others
         ('policy = "crystal-token-level"', 'policy = "newest"', "entry point newest of kv_prereg.policies"),
     ):
         assert old in text
-        design = reading.read(text.replace(old, new).encode(), "protocol.toml")
+        design = toml_reader.parse_unchecked(text.replace(old, new).encode(), "protocol.toml")
         says = f"{says}: lies in {path}/kv_elsewhere.py, which no lock covers; unset PYTHONPATH, and install"
         with pytest.raises(BadInput, match=says):
-            register._refuse_uncovered(design)
-    register._refuse_uncovered(reading.read(text.encode(), "protocol.toml"))
+            register._refuse_unlocked_plugins(design)
+    register._refuse_unlocked_plugins(toml_reader.parse_unchecked(text.encode(), "protocol.toml"))
 
 
 def test_a_task_says_what_it_is_asked_and_no_more():
     """`levels` of `chain` are a setting, and no facts of problems: old locks have none."""
-    assert "levels" not in frozen.split("chain", tasks.get("chain"))
-    assert set(frozen.split("needle-256", tasks.get("needle-256"))) == {"manifest", "dev", "confirm"}
-    assert splits.load("needle-256").digest == frozen.split("needle-256", tasks.get("needle-256"))["manifest"]
+    assert "levels" not in frozen_problems.read_split("chain", tasks.get("chain"))
+    assert set(frozen_problems.read_split("needle-256", tasks.get("needle-256"))) == {"manifest", "dev", "confirm"}
+    assert (
+        splits.load("needle-256").digest
+        == frozen_problems.read_split("needle-256", tasks.get("needle-256"))["manifest"]
+    )

@@ -12,11 +12,12 @@ import pytest
 import studies
 
 from protocol import export
-from protocol.evidence.bytes import canonical, documents
-from protocol.evidence.lock import lock
-from protocol.evidence.run import ledger
-from protocol.evidence.run.registration import Registration
-from protocol.texts import preregistration, sentences
+from protocol.evidence import ledger
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical, documents
+from protocol.instruments.exports import preregistration
+from protocol.lock import lock
+from protocol.messages import lock_sentences
 
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/lock.json"))
 JUDGED = [folder for folder in SHIPPED if (folder / "verdict.json").exists()]
@@ -97,20 +98,20 @@ GATE = {
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=names(SHIPPED))
 def test_every_shipped_study_has_a_text_under_the_headings_of_the_osf(folder):
-    text = export.exported(Registration(folder), "osf")
+    text = export.export_study(Registration(folder), "osf")
     assert headings(text) == flat(OSF)
     assert not re.search(r"\bNone, |None\b(?!:|\.)|\{|\}", text), "a value was not put into words"
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=names(SHIPPED))
 def test_every_shipped_study_answers_the_nine_questions(folder):
-    asked = re.findall(r"^## (.*)$", export.exported(Registration(folder), "aspredicted"), flags=re.MULTILINE)
+    asked = re.findall(r"^## (.*)$", export.export_study(Registration(folder), "aspredicted"), flags=re.MULTILINE)
     assert " ".join(asked) == flat(NINE)
 
 
 @pytest.mark.parametrize("form", ["osf", "aspredicted"])
 def test_the_text_has_every_number_that_the_lock_registers(form):
-    text = export.exported(Registration(studies.ROOT / "registrations" / "quickstart"), form)
+    text = export.export_study(Registration(studies.ROOT / "registrations" / "quickstart"), form)
     for said in (
         "At equal memory, does CrystalCache answer more needle and association questions than each baseline?",
         "needle-768 has 25 held-out problems (15 more are for development",
@@ -136,7 +137,7 @@ def test_the_text_has_every_number_that_the_lock_registers(form):
 def test_every_registered_setting_stands_in_the_text_as_it_was_written():
     for folder in SHIPPED:
         content = studies.content(folder / "lock.json")["protocol"]["content"]
-        text = export.exported(Registration(folder), "osf")
+        text = export.export_study(Registration(folder), "osf")
         for table in ("decision", "generation", "sweep"):
             for field, value in content.get(table, {}).items():
                 if isinstance(value, dict):
@@ -194,7 +195,7 @@ def test_a_lock_without_a_verdict_has_its_text_and_no_statement(unconfirmed):
         ),
         (lambda lock: lock["protocol"]["content"].update(gate=GATE), "- gate.accuracy = 0.5"),
         (
-            lambda lock: lock["sources"].update({"analysis/studies/gate.py": "0" * 64}),
+            lambda lock: lock["sources"].update({"analysis/judgement/gate.py": "0" * 64}),
             "whatever the rule says.\n\nWhat is decided is for smollm2-135m alone.",
         ),
         (
@@ -205,12 +206,12 @@ def test_a_lock_without_a_verdict_has_its_text_and_no_statement(unconfirmed):
 )
 def test_the_text_says_what_only_some_locks_have(change, said):
     folder = studies.ROOT / "registrations" / "quickstart"
-    for text in (preregistration.osf, preregistration.as_predicted):
+    for text in (preregistration.format_osf, preregistration.format_as_predicted):
         assert said in text(edited(folder, change), ledger.read(folder))
 
 
 def test_of_a_lock_of_before_nothing_is_said_that_its_own_code_does_not_do():
-    text = export.exported(Registration(studies.ROOT / "registrations" / "quickstart"), "osf")
+    text = export.export_study(Registration(studies.ROOT / "registrations" / "quickstart"), "osf")
     assert "SCREENED" not in text
 
 
@@ -226,7 +227,7 @@ def test_an_amendment_says_why_and_what_had_been_seen(after_claim):
     }
     amends = {"name": "old", "lock": "a" * 64, "reason": "A typo.", "diff": [], "seen": seen}
     held = edited(folder, lambda lock: lock.update(amends=amends | {"after_claim": after_claim}))
-    text = preregistration.as_predicted(held, ledger.read(folder))
+    text = preregistration.format_as_predicted(held, ledger.read(folder))
     assert f"This amends old (lock {'a' * 64}). Reason: A typo." in text
     assert "probe: 2 attempts, 40 records; selection: no;" in text
     assert ("the verdict can only be DEVIATED" in text) == after_claim
@@ -235,7 +236,7 @@ def test_an_amendment_says_why_and_what_had_been_seen(after_claim):
 
 @pytest.mark.parametrize("folder", JUDGED, ids=names(JUDGED))
 def test_a_statement_has_the_form_of_in_toto_v1_and_says_what_the_verdict_says(folder):
-    made = json.loads(export.exported(Registration(folder), "in-toto"))
+    made = json.loads(export.export_study(Registration(folder), "in-toto"))
     assert list(made) == ["_type", "subject", "predicateType", "predicate"]
     assert made["_type"] == "https://in-toto.io/Statement/v1"
     assert re.fullmatch(r"https://[a-z.-]+/[a-z0-9/]+", made["predicateType"])
@@ -259,10 +260,8 @@ def test_a_statement_names_the_proofs_of_outside_witnesses_by_their_digests(stud
     (study / "anchors" / "headers").mkdir(parents=True)
     (study / "anchors" / "lock.ots").write_bytes(b"proof")
     (study / "anchors" / "headers" / "1.hex").write_bytes(b"header")
-    sums = subprocess.run(
-        ["sha256sum", study / "anchors" / "lock.ots"], capture_output=True, text=True
-    ).stdout
-    anchors = json.loads(export.exported(Registration(study), "in-toto"))["predicate"]["anchors"]
+    sums = subprocess.run(["sha256sum", study / "anchors" / "lock.ots"], capture_output=True, text=True).stdout
+    anchors = json.loads(export.export_study(Registration(study), "in-toto"))["predicate"]["anchors"]
     assert [one["name"] for one in anchors] == ["anchors/headers/1.hex", "anchors/lock.ots"]
     assert anchors[1]["digest"] == {"sha256": sums.split()[0]}
 
@@ -271,7 +270,7 @@ def test_a_text_is_written_once(study, tmp_path):
     to = tmp_path / "out" / "prereg.md"
     arguments = ("export", study, "--format", "osf", "--to", to)
     assert studies.here(*arguments).returncode == 0
-    assert to.read_text() == export.exported(Registration(study), "osf")
+    assert to.read_text() == export.export_study(Registration(study), "osf")
     to.write_text("mine")
     done = studies.here(*arguments)
     assert done.returncode == 2
@@ -320,12 +319,12 @@ def test_exporting_needs_neither_torch_nor_a_network(study, form):
     command = [sys.executable, "-c", WITHOUT_TORCH, str(study), "--format", form, "--json"]
     done = subprocess.run(command, cwd=studies.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"format": form, "text": export.exported(Registration(study), form)}
+    assert json.loads(done.stdout) == {"format": form, "text": export.export_study(Registration(study), form)}
 
 
 def test_arms_that_locking_could_not_run_are_not_said_to_differ():
     found = {"on": {"m": "a random network of its architecture"}, "pairs": [], "left_out": ["1d", "thinkv"]}
-    said = " ".join(sentences._watched(found, {}))
+    said = " ".join(lock_sentences._trial_runs(found, {}))
     assert "That was seen of no two arms." in said
     assert "Not run, for want of statistics of a model that ran: 1d, thinkv." in said
-    assert "Not run" not in " ".join(sentences._watched(found | {"left_out": []}, {}))
+    assert "Not run" not in " ".join(lock_sentences._trial_runs(found | {"left_out": []}, {}))

@@ -9,14 +9,15 @@ from typing import get_args
 import pytest
 import studies
 
-from analysis.output import headline, terms
-from analysis.output.terms import GROUPS, TERMS
+from analysis.rules import verdict_line
 from figures import table
-from figures.canvas import page
-from figures.html import glossary
+from figures.drawing import page
+from figures.report_page import glossary
 from protocol import command, status
-from protocol.evidence.audit import standing
-from protocol.evidence.findings import Finding
+from protocol.evidence.audit import study_status
+from protocol.formats import terms
+from protocol.formats.findings import Finding
+from protocol.formats.terms import GROUPS, TERMS
 
 # How a table abbreviates, by the term that explains it.
 COLUMNS = {
@@ -42,9 +43,9 @@ def test_a_term_is_explained_once_in_sentences():
 
 
 def test_every_state_of_a_study_is_explained():
-    states = {*get_args(standing.State)} - {"locking"} | {"locking was cut off", "unfinished"}
+    states = {*get_args(study_status.State)} - {"locking"} | {"locking was cut off", "unfinished"}
     assert states <= {*TERMS}
-    assert states <= {*status.WORDS}
+    assert states <= {*status.TERMS}
 
 
 def test_every_status_of_an_audit_is_explained():
@@ -52,18 +53,18 @@ def test_every_status_of_an_audit_is_explained():
 
 
 def test_every_verdict_is_explained_alike_in_a_report():
-    assert {*command.STATUS} == {*glossary.VERDICTS}
-    assert all(glossary.VERDICTS[word] == TERMS[word] for word in command.STATUS)
+    assert {*command.EXIT_STATUS} == {*glossary.VERDICTS}
+    assert all(glossary.VERDICTS[word] == TERMS[word] for word in command.EXIT_STATUS)
 
 
 def test_every_column_of_a_table_is_explained():
-    columns = {*table.CONTRASTS, *table.ARMS, "charge", "arms", "better", "worse", "unmatched"} - PLAIN
+    columns = {*table.CONTRAST_HEADINGS, *table.ARM_HEADINGS, "charge", "arms", "better", "worse", "unmatched"} - PLAIN
     assert {COLUMNS.get(name, name) for name in columns} <= {*TERMS}
 
 
 @pytest.mark.parametrize("folder", JUDGED, ids=lambda folder: folder.name)
 def test_a_capital_word_of_a_verdict_is_explained(folder):
-    capital = {*re.findall(r"\b[A-Z]{6,}\b", table.verdict_table(page.judged(folder)))}
+    capital = {*re.findall(r"\b[A-Z]{6,}\b", table.verdict_table(page.read_judged(folder)))}
     assert capital
     assert capital <= {*TERMS}
 
@@ -79,14 +80,14 @@ def test_the_help_of_a_command_explains_its_words(name):
 
 
 def test_words_stand_in_columns_that_fit():
-    lines = terms.told("slot", "simultaneous interval", "charged").splitlines()
+    lines = terms.format_terms("slot", "simultaneous interval", "charged").splitlines()
     assert lines[0] == "words:"
     assert lines[1].startswith("  slot                   One stored pair")
     assert max(map(len, lines)) <= terms.WIDTH + 2
     with pytest.raises(KeyError):
-        terms.told("a word that nobody explains")
+        terms.format_terms("a word that nobody explains")
 
 
 def test_a_small_study_is_said_to_decide_nothing():
-    assert headline.SCREENED in TERMS
-    assert "200" in TERMS[headline.SCREENED]
+    assert verdict_line.SCREENED in TERMS
+    assert "200" in TERMS[verdict_line.SCREENED]

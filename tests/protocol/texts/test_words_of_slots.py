@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.texts import slots
+from protocol.messages import slot_sizes
 
 
 def lock(memory, arms):
@@ -10,7 +10,7 @@ def lock(memory, arms):
 
 
 def said(memory, arms):
-    return any(one.startswith("Budgets are equal slots") for one in slots.words(lock(memory, arms)))
+    return any(one.startswith("Budgets are equal slots") for one in slot_sizes.describe_slots(lock(memory, arms)))
 
 
 PLAIN, CODED = {"bytes": 256}, {"bytes": 160}

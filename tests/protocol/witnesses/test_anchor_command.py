@@ -10,9 +10,9 @@ import studies
 from finished_study import lock_content
 from studies import BLOCK_TORCH, ROOT
 
-from protocol.evidence.bytes import documents
-from protocol.evidence.lock import lock
-from protocol.evidence.run import document_fields
+from protocol.evidence import document_fields
+from protocol.formats import documents
+from protocol.lock import lock
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import chain_by_hand
 import pytest
 
-from protocol.evidence.refusals import Tampered
+from protocol.formats.refusals import Tampered
 from protocol.witnesses import bitcoin
 
 # The first block of Bitcoin, as every node has it.
@@ -12,14 +12,12 @@ GENESIS = (
 
 
 def test_the_first_block_is_read_as_it_is_known():
-    header = bitcoin.header(GENESIS + "\n", "0.hex")
+    header = bitcoin.parse_header(GENESIS + "\n", "0.hex")
     assert header.hash == "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f"
-    assert (
-        header.merkle_root[::-1].hex() == "4a5e1e4baab89f3a32518a88c31bc87f618f76673e2cc77ab2127b7afdeda33b"
-    )
+    assert header.merkle_root[::-1].hex() == "4a5e1e4baab89f3a32518a88c31bc87f618f76673e2cc77ab2127b7afdeda33b"
     assert header.time == 1231006505  # 2009-01-03 18:15:05
-    assert header.as_hard_as(1)
-    assert not header.as_hard_as(2)
+    assert header.has_difficulty(1)
+    assert not header.has_difficulty(2)
 
 
 def test_the_difficulty_of_a_header_is_that_of_its_bits():
@@ -32,32 +30,32 @@ def test_the_difficulty_of_a_header_is_that_of_its_bits():
     for bits, difficulty in targets.items():
         target = (bits & 0x7FFFFF) << 8 * ((bits >> 24) - 3)
         header = bitcoin.Header("", b"", 0, target)
-        assert header.as_hard_as(difficulty)
-        assert not header.as_hard_as(difficulty + 1)
+        assert header.has_difficulty(difficulty)
+        assert not header.has_difficulty(difficulty + 1)
 
 
 @pytest.mark.parametrize("place", range(0, 160, 7))
 def test_a_changed_header_misses_its_target(place):
     other = "0" if GENESIS[place] != "0" else "1"
     with pytest.raises(Tampered, match=r"0\.hex"):
-        bitcoin.header(GENESIS[:place] + other + GENESIS[place + 1 :], "0.hex")
+        bitcoin.parse_header(GENESIS[:place] + other + GENESIS[place + 1 :], "0.hex")
 
 
 @pytest.mark.parametrize("text", ["", "zz", GENESIS[:-2], GENESIS + "00", "\ufffd"])
 def test_what_is_not_eighty_bytes_is_refused(text):
     with pytest.raises(Tampered, match="not the 80 bytes of a block header"):
-        bitcoin.header(text, "0.hex")
+        bitcoin.parse_header(text, "0.hex")
 
 
 def test_an_easy_header_that_meets_its_own_target_is_read():
     text = chain_by_hand.mined(b"r" * 32)
-    header = bitcoin.header(text, "5.hex")
+    header = bitcoin.parse_header(text, "5.hex")
     assert header.merkle_root == b"r" * 32
-    assert not header.as_hard_as(1)
+    assert not header.has_difficulty(1)
 
 
 def test_a_negative_target_is_none():
     raw = bytearray.fromhex(chain_by_hand.mined(b"r" * 32))
     raw[72:76] = (0x20FFFFFF).to_bytes(4, "little")
     with pytest.raises(Tampered, match="does not meet"):
-        bitcoin.header(raw.hex(), "5.hex")
+        bitcoin.parse_header(raw.hex(), "5.hex")

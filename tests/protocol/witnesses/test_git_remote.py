@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from protocol.evidence.outside.anchors import Unproven
-from protocol.evidence.refusals import Tampered
-from protocol.witnesses import Remote
+from protocol.evidence.external.anchors import Unproven
+from protocol.formats.refusals import Tampered
+from protocol.witnesses import GitRemote
 
 LOCK, CLAIM = (hashlib.sha256(text).hexdigest() for text in (b"a lock", b"a claim"))
 BRANCH = "refs/heads/kv-prereg-anchors"
@@ -32,7 +32,7 @@ def remote(tmp_path):
 
 @pytest.fixture
 def witness(remote):
-    return Remote(str(remote))
+    return GitRemote(str(remote))
 
 
 def commit(proof):
@@ -67,16 +67,16 @@ def test_a_digest_that_is_there_keeps_its_first_commit(remote, witness):
 
 def test_stamps_at_the_same_time_both_arrive(remote, witness, monkeypatch):
     """Somebody pushes between fetch and push, once: the push is refused and made anew."""
-    fetch, others = Remote._fetch, [CLAIM]
+    fetch, others = GitRemote._fetch, [CLAIM]
 
     def overtaken(self, repository):
         tip = fetch(self, repository)
         if others:
-            Remote(str(remote)).stamp(others.pop())
+            GitRemote(str(remote)).stamp(others.pop())
         return tip
 
     witness.stamp("0" * 64)
-    monkeypatch.setattr(Remote, "_fetch", overtaken)
+    monkeypatch.setattr(GitRemote, "_fetch", overtaken)
     proof = witness.stamp(LOCK)
     assert commit(proof) == git(remote, "rev-parse", BRANCH)
     assert git(remote, "ls-tree", "--name-only", BRANCH).split() == sorted(["0" * 64, LOCK, CLAIM])
@@ -132,7 +132,7 @@ def test_a_rewritten_branch_is_found(remote, witness):
     git(remote, "update-ref", "-d", BRANCH)
     with pytest.raises(Tampered, match="the branch was rewritten"):
         witness.verify(LOCK, proof)
-    Remote(str(remote)).stamp(CLAIM)
+    GitRemote(str(remote)).stamp(CLAIM)
     with pytest.raises(Tampered, match="the branch was rewritten"):
         witness.verify(LOCK, proof)
     git(remote, "update-ref", "refs/heads/kept", commit(proof))  # on the remote, not on the branch
@@ -152,7 +152,7 @@ def test_the_remote_refuses_to_go_back(remote, witness):
 
 def test_only_a_remote_that_is_named_is_asked(remote, witness):
     proof = witness.stamp(LOCK)
-    for other in (Remote(), Remote(str(remote), "mine"), Remote("/nowhere")):
+    for other in (GitRemote(), GitRemote(str(remote), "mine"), GitRemote("/nowhere")):
         with pytest.raises(Unproven, match=r"who trusts it names it with --remote and --branch"):
             other.verify(LOCK, proof)
 
@@ -165,7 +165,7 @@ def test_a_remote_that_does_not_answer_is_named(remote, witness):
     with pytest.raises(Unproven, match=r"remote\.git does not answer"):
         witness.stamp(LOCK)
     with pytest.raises(Unproven, match="--remote URL"):
-        Remote().stamp(LOCK)
+        GitRemote().stamp(LOCK)
 
 
 @pytest.mark.parametrize(
@@ -181,14 +181,14 @@ def test_a_remote_that_does_not_answer_is_named(remote, witness):
 )
 def test_what_is_not_a_proof_is_refused(proof):
     with pytest.raises(Tampered):
-        Remote("r", "b").verify(LOCK, proof)
+        GitRemote("r", "b").verify(LOCK, proof)
 
 
 def test_an_address_is_never_an_option_of_git(tmp_path):
     trap = tmp_path / "ran"
     for url in (f"--upload-pack=touch {trap}", f"ext::touch {trap}"):
         with pytest.raises(Unproven, match="does not answer"):
-            Remote(url).stamp(LOCK)
+            GitRemote(url).stamp(LOCK)
     assert not trap.exists()
 
 

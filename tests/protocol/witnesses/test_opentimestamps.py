@@ -10,10 +10,10 @@ from opentimestamps.core.serialize import StreamDeserializationContext
 from opentimestamps.core.timestamp import DetachedTimestampFile
 
 from protocol import witnesses
-from protocol.evidence.lock import lock
-from protocol.evidence.outside.anchors import Unproven
-from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.external.anchors import Unproven
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import BadInput, Tampered
+from protocol.lock import lock
 from protocol.witnesses.ots import Block, OpenTimestamps
 
 DIGEST = hashlib.sha256(b"a lock").hexdigest()
@@ -51,7 +51,7 @@ def write_header(folder, root, name=f"{HEIGHT}.hex"):
 
 
 def test_a_proof_is_pending_then_grows_into_a_block(calendar, headers):
-    witness = OpenTimestamps((headers,), (calendar.url,), floor=0)
+    witness = OpenTimestamps((headers,), (calendar.url,), min_difficulty=0)
     proof = witness.stamp(DIGEST)
     assert parsed(proof).file_digest.hex() == DIGEST
     with pytest.raises(Unproven, match=f"pending at {calendar.url}"):
@@ -68,7 +68,7 @@ def test_a_proof_is_pending_then_grows_into_a_block(calendar, headers):
     (salted,) = calendar.digests.values()
     hashed = write_header(headers, chain_by_hand.merkle_root(salted))
     assert witness.verify(DIGEST, grown) == (f"block {HEIGHT}", "2026-09-21T14:13:20Z", HEIGHT)
-    assert witness.block(DIGEST, grown) == Block(HEIGHT, hashed, "2026-09-21T14:13:20Z")
+    assert witness.find_block(DIGEST, grown) == Block(HEIGHT, hashed, "2026-09-21T14:13:20Z")
 
 
 def test_a_calendar_does_not_see_the_digest(calendar):
@@ -102,7 +102,7 @@ def test_a_calendar_that_only_the_proof_names_is_not_asked(calendar):
 
 def test_a_proof_written_by_hand_holds(headers):
     write_header(headers, chain_by_hand.merkle_root(RAW))
-    vouched = OpenTimestamps((headers,), floor=0).verify(DIGEST, chain_by_hand.complete(RAW))
+    vouched = OpenTimestamps((headers,), min_difficulty=0).verify(DIGEST, chain_by_hand.complete(RAW))
     assert vouched.order == HEIGHT
 
 
@@ -115,7 +115,7 @@ def test_a_block_of_too_little_work_is_not_believed(headers):
 def test_a_header_over_other_transactions_contradicts_the_proof(headers):
     write_header(headers, chain_by_hand.merkle_root(b"x" * 32))
     with pytest.raises(Tampered, match="another merkle root"):
-        OpenTimestamps((headers,), floor=0).verify(DIGEST, chain_by_hand.complete(RAW))
+        OpenTimestamps((headers,), min_difficulty=0).verify(DIGEST, chain_by_hand.complete(RAW))
 
 
 def test_a_header_without_work_is_forged(headers):
@@ -123,7 +123,7 @@ def test_a_header_without_work_is_forged(headers):
     path = headers / f"{HEIGHT}.hex"
     path.write_text(path.read_text()[:144] + "ffff001d" + path.read_text()[152:])  # claims difficulty 1
     with pytest.raises(Tampered, match="no miner made this header"):
-        OpenTimestamps((headers,), floor=0).verify(DIGEST, chain_by_hand.complete(RAW))
+        OpenTimestamps((headers,), min_difficulty=0).verify(DIGEST, chain_by_hand.complete(RAW))
 
 
 def test_a_proof_of_another_digest_fails():
@@ -139,7 +139,7 @@ def test_of_two_blocks_the_earlier_one_counts(headers):
     later = chain_by_hand.sha256(chain_by_hand.sha256(b"n" * 32 + chain_by_hand.committed(RAW)))
     earlier = chain_by_hand.sha256(chain_by_hand.sha256(b"m" * 32 + chain_by_hand.committed(RAW)))
     write_header(headers, later, f"{HEIGHT + 1}.hex")
-    witness = OpenTimestamps((headers,), floor=0)
+    witness = OpenTimestamps((headers,), min_difficulty=0)
     with pytest.raises(Unproven, match=f"names block {HEIGHT}"):
         witness.verify(DIGEST, both)
     write_header(headers, earlier)
@@ -173,7 +173,7 @@ def test_a_block_beyond_every_chain_is_refused():
 
 def test_every_changed_byte_of_a_proof_shows(headers):
     write_header(headers, chain_by_hand.merkle_root(RAW))
-    witness = OpenTimestamps((headers,), floor=0)
+    witness = OpenTimestamps((headers,), min_difficulty=0)
     witness.verify(DIGEST, PROOF)
     for place in range(len(PROOF)):
         changed = bytearray(PROOF)
@@ -191,12 +191,12 @@ def test_without_the_library_the_message_says_what_to_install(monkeypatch):
 def test_the_block_of_a_lock_is_that_of_its_proof(tmp_path):
     digest = lock.write(tmp_path, lock_content())
     with pytest.raises(BadInput, match=r"lock\.ots: missing; run: kv-prereg anchor"):
-        witnesses.block(Registration(tmp_path))
+        witnesses.find_lock_block(Registration(tmp_path))
     (tmp_path / "anchors").mkdir()
     (tmp_path / "anchors" / "lock.ots").write_bytes(chain_by_hand.complete(bytes.fromhex(digest)))
     with pytest.raises(Unproven, match=f"names block {HEIGHT}"):
-        witnesses.block(Registration(tmp_path))
+        witnesses.find_lock_block(Registration(tmp_path))
     (tmp_path / "anchors" / "headers").mkdir()
     write_header(tmp_path / "anchors" / "headers", chain_by_hand.merkle_root(bytes.fromhex(digest)))
     with pytest.raises(Unproven, match="less work"):
-        witnesses.block(Registration(tmp_path))
+        witnesses.find_lock_block(Registration(tmp_path))

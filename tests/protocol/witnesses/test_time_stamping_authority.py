@@ -6,8 +6,8 @@ import authority
 import chain_by_hand
 import pytest
 
-from protocol.evidence.outside.anchors import Unproven
-from protocol.evidence.refusals import Tampered
+from protocol.evidence.external.anchors import Unproven
+from protocol.formats.refusals import Tampered
 from protocol.witnesses import Authority
 from protocol.witnesses import rfc3161 as module
 
@@ -86,9 +86,7 @@ def test_a_certificate_that_is_not_for_time_stamps_is_not_trusted(tmp_path):
     authority.openssl(folder, "x509", "-req", *signed, "-extfile", "extensions")
     content = ("-econtent_type", "1.2.840.113549.1.9.16.1.4", "-nodetach", "-binary", "-cades")
     signer = ("-signer", "web.pem", "-inkey", "tsa.key")
-    authority.openssl(
-        folder, "cms", "-sign", *content, *signer, "-in", "info", "-outform", "DER", "-out", "forged"
-    )
+    authority.openssl(folder, "cms", "-sign", *content, *signer, "-in", "info", "-outform", "DER", "-out", "forged")
     forged = (folder / "forged").read_bytes()
     granted = b"\x30\x03\x02\x01\x00"
     size = len(granted) + len(forged)

@@ -3,13 +3,13 @@
 import finished_study as toy
 import pytest
 
+from protocol.evidence import claim, ledger, records, seal, selection, verdict
 from protocol.evidence.audit import amendment
-from protocol.evidence.bytes import documents
-from protocol.evidence.findings import CannotTell, NotRun, Unfinished
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.evidence.run import claim, ledger, records, seal, selection, verdict
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.registration import Registration
+from protocol.formats import documents
+from protocol.formats.findings import CannotTell, NotRun, Unfinished
+from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.lock import lock
 
 SEEN_NOTHING = {
     "probe": {"attempts": 0, "records": 0},
@@ -32,7 +32,7 @@ def changed(old, new, seeds=(1,), why="a typing error"):
     written = held.content["protocol"]["content"] | {"seeds": list(seeds)}
     protocol = held.content["protocol"] | {"content": written}
     content = {**held.content, "name": new.name, "protocol": protocol}
-    return {**content, "amends": amendment.describe(Registration.of(old, held), why, content)}
+    return {**content, "amends": amendment.describe_amendment(Registration.with_lock(old, held), why, content)}
 
 
 def locked(new, content):
@@ -47,7 +47,7 @@ def amended(old, name="new", **changes):
     """`old` amended as the command does it: the new lock, then the line in the old ledger."""
     new = old.parent / name
     made = locked(new, changed(old, new, **changes))
-    amendment.close(Registration(old), made)
+    amendment.close_ledger(Registration(old), made)
     return new
 
 
@@ -65,15 +65,11 @@ def content(**protocol):
 
 
 def test_every_value_that_differs_is_listed_with_its_path():
-    was = content(
-        seeds=[0, 1], arms={"x": {"policy": "h2o"}, "y": {"policy": "full"}}, tasks=[{"n": 1}], on=True
-    )
-    now = content(
-        seeds=[0, 1, 2], arms={"x": {"policy": "tova"}, "z": {"policy": "full"}}, tasks=[{"n": 2}], on=1
-    )
+    was = content(seeds=[0, 1], arms={"x": {"policy": "h2o"}, "y": {"policy": "full"}}, tasks=[{"n": 1}], on=True)
+    now = content(seeds=[0, 1, 2], arms={"x": {"policy": "tova"}, "z": {"policy": "full"}}, tasks=[{"n": 2}], on=1)
     now["sources"] = {"a.py": "1", "b/c.py": "3", "d.py": "4"}
     now["items"] = "other"
-    assert amendment.diff(was, now) == [
+    assert amendment.diff_locks(was, now) == [
         {"path": "protocol/arms/x/policy", "was": "h2o", "is": "tova"},
         {"path": "protocol/arms/y", "was": {"policy": "full"}},
         {"path": "protocol/arms/z", "is": {"policy": "full"}},
@@ -87,8 +83,8 @@ def test_every_value_that_differs_is_listed_with_its_path():
 
 def test_the_difference_is_the_same_before_the_lock_is_written_and_when_it_is_read():
     was, now = content(pair=[1, 2]), content(pair=(1, 3), models=("m",))
-    assert amendment.diff(content(pair=(1, 2), models=["m"]), content(pair=[1, 2], models=("m",))) == []
-    assert amendment.diff(was, now) == amendment.diff(was, content(pair=[1, 3], models=["m"]))
+    assert amendment.diff_locks(content(pair=(1, 2), models=["m"]), content(pair=[1, 2], models=("m",))) == []
+    assert amendment.diff_locks(was, now) == amendment.diff_locks(was, content(pair=[1, 3], models=["m"]))
 
 
 def test_before_the_claim_an_amendment_is_a_new_version(old):
@@ -107,7 +103,7 @@ def test_before_the_claim_an_amendment_is_a_new_version(old):
 def test_what_had_been_seen_is_counted(old):
     held = lock.read(old)
     ledger.append(old, "probe", {"number": 1, "records": 0})
-    with records.Shard(old / "probe") as shard:
+    with records.ShardWriter(old / "probe") as shard:
         costs = {"attempt": 1, "prefill_seconds": "0.1", "decode_seconds": "0.1"}
         shard.append([(toy.body(held.digest, arm, "p0", phase="probe"), costs) for arm in toy.ARMS])
     toy.confirm(old, stop_after=3)
@@ -116,7 +112,7 @@ def test_what_had_been_seen_is_counted(old):
     assert about["seen"] == SEEN_NOTHING | {"probe": probe, "claim": True, "records": 3}
     assert about["after_claim"]
     toy.confirm(old)
-    verdict.write(Registration.of(old, held), toy.JUDGED)
+    verdict.write(Registration.with_lock(old, held), toy.JUDGED)
     about = changed(old, old.parent / "new")["amends"]
     assert about["seen"] == SEEN_NOTHING | {
         "probe": probe,
@@ -138,7 +134,7 @@ def test_an_amendment_of_an_amendment_does_not_forget_the_claim(old):
 def test_an_amendment_that_changes_nothing_is_refused(old):
     held = lock.read(old)
     with pytest.raises(BadInput, match=r"changes nothing; edit its protocol\.toml"):
-        amendment.describe(Registration.of(old, held), "why", {**held.content, "name": "new"})
+        amendment.describe_amendment(Registration.with_lock(old, held), "why", {**held.content, "name": "new"})
 
 
 def test_the_old_ledger_is_closed_once_by_the_new_lock(old):
@@ -146,7 +142,7 @@ def test_the_old_ledger_is_closed_once_by_the_new_lock(old):
     digest = lock.read(new).digest
     assert last(old) == ("amended", {"lock": digest, "reason": "a typing error"})
     before = toy.snapshot(old)
-    amendment.close(Registration(old), lock.read(new))
+    amendment.close_ledger(Registration(old), lock.read(new))
     assert toy.snapshot(old) == before
     with pytest.raises(AlreadyClaimed, match=f"a typing error.*{digest}"):
         ledger.append(old, "probe", {"number": 2, "records": 0})
@@ -164,7 +160,7 @@ def test_a_ledger_that_is_closed_stays_as_it_is_when_its_study_is_amended(old, e
     new = amended(old)
     assert toy.snapshot(old) == before
     assert amendment.verify(Registration(new)).startswith("old, ")
-    assert amendment.successor(Registration(old)) == Registration(new)
+    assert amendment.find_successor(Registration(old)) == Registration(new)
 
 
 def test_going_on_with_a_study_whose_amendment_is_locked_shows(old):
@@ -172,36 +168,36 @@ def test_going_on_with_a_study_whose_amendment_is_locked_shows(old):
     toy.confirm(old, stop_after=1)
     before = toy.snapshot(old)
     with pytest.raises(Tampered, match=r"was gone on with after new was locked"):
-        amendment.close(Registration(old), made)
+        amendment.close_ledger(Registration(old), made)
     assert toy.snapshot(old) == before
     with pytest.raises(Tampered, match=r"amends\.seen"):
-        amendment.verify(Registration.of(old.parent / "new", made))
+        amendment.verify(Registration.with_lock(old.parent / "new", made))
 
 
 def test_an_amendment_that_was_cut_off_runs_only_when_it_is_completed(old):
     new = old.parent / "new"
     made = locked(new, changed(old, new))
-    assert amendment.begun(Registration(old), new)
+    assert amendment.is_unfinished(Registration(old), new)
     with pytest.raises(BadInput, match=r"kv-prereg amend .*old .*new --reason"):
-        amendment.refuse_open(Registration.of(new, made))
+        amendment.refuse_unclosed_parent(Registration.with_lock(new, made))
     with pytest.raises(Unfinished, match="not closed by this lock yet"):
-        amendment.verify(Registration.of(new, made))
+        amendment.verify(Registration.with_lock(new, made))
     (new / "probe").mkdir()
     with pytest.raises(Tampered, match="was not closed"):
-        amendment.verify(Registration.of(new, made))
+        amendment.verify(Registration.with_lock(new, made))
     (new / "probe").rmdir()
-    amendment.close(Registration(old), made)
-    amendment.refuse_open(Registration.of(new, made))
+    amendment.close_ledger(Registration(old), made)
+    amendment.refuse_unclosed_parent(Registration.with_lock(new, made))
     with pytest.raises(AlreadyClaimed, match=r"amends .*old already"):
-        amendment.begun(Registration(old), new)
+        amendment.is_unfinished(Registration(old), new)
 
 
 def test_only_the_newest_version_is_amended(old):
     second = amended(old, "second")
     amended(second, "third", seeds=(2,))
     with pytest.raises(AlreadyClaimed, match=r"kv-prereg amend \S*third \S*fourth"):
-        amendment.begun(Registration(old), old.parent / "fourth")
-    assert not amendment.begun(Registration(old.parent / "third"), old.parent / "fourth")
+        amendment.is_unfinished(Registration(old), old.parent / "fourth")
+    assert not amendment.is_unfinished(Registration(old.parent / "third"), old.parent / "fourth")
 
 
 def test_a_version_whose_amendment_was_taken_away_is_not_amended_again(old):
@@ -209,22 +205,22 @@ def test_a_version_whose_amendment_was_taken_away_is_not_amended_again(old):
     digest = lock.read(new).digest
     new.rename(old.parent.parent / f"{old.parent.name} elsewhere")
     with pytest.raises(AlreadyClaimed, match=digest):
-        amendment.begun(Registration(old), old.parent / "other")
+        amendment.is_unfinished(Registration(old), old.parent / "other")
 
 
 def test_what_amends_nothing_has_nothing_to_verify(old):
     with pytest.raises(NotRun):
         amendment.verify(Registration(old))
-    amendment.refuse_open(Registration(old))
+    amendment.refuse_unclosed_parent(Registration(old))
 
 
 def test_without_the_parent_an_amendment_cannot_be_told(old):
     new = amended(old)
     held = lock.read(new)
-    assert amendment.verify(Registration.of(new, held)) == "old, before any claim; 1 values differ, as listed"
+    assert amendment.verify(Registration.with_lock(new, held)) == "old, before any claim; 1 values differ, as listed"
     old.rename(old.parent / "renamed")
     with pytest.raises(CannotTell, match=held.content["amends"]["lock"]):
-        amendment.verify(Registration.of(new, held))
+        amendment.verify(Registration.with_lock(new, held))
 
 
 @pytest.mark.parametrize(
@@ -246,7 +242,7 @@ def test_an_amendment_that_says_other_than_its_parent_shows_fails(old, field, va
     made = locked(new, told)
     ledger.append(old, "amended", {"lock": made.digest, "reason": "a typing error"})
     with pytest.raises(Tampered, match=rf"amends\.{field}"):
-        amendment.verify(Registration.of(new, made))
+        amendment.verify(Registration.with_lock(new, made))
 
 
 def test_a_parent_whose_ledger_says_otherwise_fails(old):
@@ -272,9 +268,7 @@ def test_a_withdrawal_says_why_and_what_had_been_seen(old, claimed):
         lambda: ledger.ensure(old, "claim", {"claim": "0" * 64}),
         lambda: verdict.write(Registration(old), toy.JUDGED),
     ):
-        with pytest.raises(
-            (AlreadyClaimed, Tampered), match=r"withdrawn \(wrong golds\)|seal\.json: missing"
-        ):
+        with pytest.raises((AlreadyClaimed, Tampered), match=r"withdrawn \(wrong golds\)|seal\.json: missing"):
             act()
     assert toy.snapshot(old) == before
 
@@ -300,7 +294,7 @@ def test_a_sealed_study_that_was_withdrawn_gets_no_verdict(old):
 def test_nothing_is_selected_after_a_withdrawal(old):
     amendment.withdraw(Registration(old), "wrong golds")
     parent = toy.locked(old.parent / "parent")
-    selection.write(Registration.of(old.parent / "parent", parent), {"winner": "crystal"})
+    selection.write(Registration.with_lock(old.parent / "parent", parent), {"winner": "crystal"})
     before = toy.snapshot(old)
     with pytest.raises(AlreadyClaimed, match="withdrawn"):
         selection.write(Registration(old), {"winner": "crystal"})
@@ -325,7 +319,7 @@ def test_a_verdict_is_not_withdrawn(old):
 
 def test_a_study_that_is_being_run_is_not_withdrawn(old):
     before = toy.snapshot(old)
-    with claim.running(Registration(old)), pytest.raises(AlreadyClaimed, match="another process"):
+    with claim.exclusive_run(Registration(old)), pytest.raises(AlreadyClaimed, match="another process"):
         amendment.withdraw(Registration(old), "wrong golds")
     assert toy.snapshot(old) == before
 
@@ -335,7 +329,7 @@ def test_a_claim_whose_line_a_crash_cut_off_is_entered_before_the_ledger_is_clos
         "kind": "kv-prereg claim",
         "version": 1,
         "lock": lock.read(old).digest,
-        "ledger": ledger.head(old),
+        "ledger": ledger.read_head(old),
     }
     digest = documents.write(old / claim.NAME, content)
     assert amendment.withdraw(Registration(old), "wrong golds")["claim"]
@@ -358,11 +352,11 @@ def test_what_is_not_locked_whole_is_neither_withdrawn_nor_amended(old, tmp_path
 @pytest.mark.parametrize("text", ["", " \n\t", "a\x1b[31mb", "\u202eabc", "\udc80"])
 def test_a_reason_that_says_nothing_is_refused(text):
     with pytest.raises(BadInput, match="--reason"):
-        amendment.reason(text)
+        amendment.clean_reason(text)
 
 
 def test_a_reason_is_one_line():
-    assert amendment.reason(" The golds\n are wrong: e\u0301. ") == "The golds are wrong: \u00e9."
+    assert amendment.clean_reason(" The golds\n are wrong: e\u0301. ") == "The golds are wrong: \u00e9."
 
 
 @pytest.mark.parametrize("word", ["INVALID", "confirmed", "SUPPORTED", None])
@@ -372,29 +366,29 @@ def test_a_verdict_is_a_word_that_a_rule_gives(old, word):
     with pytest.raises(BadInput, match="CONFIRMED, REFUTED, INCONCLUSIVE, SCREENED, DEVIATED"):
         verdict.write(Registration(old), toy.JUDGED | {"verdict": word})
     assert toy.snapshot(old) == before
-    assert verdict.WORDS == ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "INVALID")
+    assert verdict.VERDICTS == ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "INVALID")
 
 
 def test_how_a_study_ended_is_audited(old):
     toy.locked(old.parent / "withdrawn")
     with pytest.raises(NotRun):
-        amendment.ended(Registration(old))
+        amendment.describe_ending(Registration(old))
     new = amended(old)
-    assert amendment.ended(Registration(old)) == "amended by new: a typing error"
+    assert amendment.describe_ending(Registration(old)) == "amended by new: a typing error"
     new.rename(old.parent.parent / f"{old.parent.name} elsewhere")
     with pytest.raises(CannotTell, match="which no folder beside has"):
-        amendment.ended(Registration(old))
+        amendment.describe_ending(Registration(old))
     folder = old.parent / "withdrawn"
     toy.confirm(folder, stop_after=2)
     amendment.withdraw(Registration(folder), "wrong golds")
-    assert amendment.ended(Registration(folder)) == "withdrawn after its claim: wrong golds"
+    assert amendment.describe_ending(Registration(folder)) == "withdrawn after its claim: wrong golds"
     (folder / "records" / "shard-0.jsonl").unlink()
     with pytest.raises(Tampered, match="other things had been seen"):
-        amendment.ended(Registration(folder))
+        amendment.describe_ending(Registration(folder))
 
 
 def test_a_study_closed_by_another_amendment_than_the_one_beside_fails(old):
     locked(old.parent / "new", changed(old, old.parent / "new"))
     ledger.append(old, "amended", {"lock": "0" * 64, "reason": "why"})
     with pytest.raises(Tampered, match="another amendment than new"):
-        amendment.ended(Registration(old))
+        amendment.describe_ending(Registration(old))

@@ -7,12 +7,12 @@ import finished_study
 import pytest
 from finished_study import JUDGED, snapshot
 
-from protocol.evidence.audit import amendment, auditing
-from protocol.evidence.audit.items import FROM_OUTSIDE
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import ledger, records, seal, verdict
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import ledger, records, seal, verdict
+from protocol.evidence.audit import amendment, auditor
+from protocol.evidence.audit.items import EXTERNAL_ITEMS
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import BadInput, Tampered
+from protocol.lock import lock
 
 EVIDENCE = ["protocol.toml", "lock.json", "sources.zip", "ledger.jsonl", "claim.json", "seal.json"]
 EVIDENCE += ["verdict.json", "records/shard-0.jsonl", "trajectory"]
@@ -31,7 +31,7 @@ def folder(original, tmp_path):
 
 
 def statuses(folder):
-    return {finding.item: finding.status for finding in auditing.audit(Registration(folder))}
+    return {finding.item: finding.status for finding in auditor.audit(Registration(folder))}
 
 
 def evidence(folder, name):
@@ -44,7 +44,7 @@ def failures(folder):
 
 def test_a_finished_study_holds(folder):
     """Outside a repository, unsigned, unprobed and without a witness: that is said, and is no fault."""
-    findings = auditing.audit(Registration(folder))
+    findings = auditor.audit(Registration(folder))
     rest = {finding.item: finding.status for finding in findings if finding.status != "held"}
     assert rest == {
         "commit": "not run",
@@ -53,12 +53,12 @@ def test_a_finished_study_holds(folder):
         "probe": "not run",
         "anchors": "not run",
     }
-    assert (auditing.failed(findings), auditing.untold(findings)) == ([], [])
+    assert (auditor.failed_items(findings), auditor.undetermined_items(findings)) == ([], [])
 
 
 def test_auditing_changes_nothing(folder):
     before = snapshot(folder)
-    auditing.audit(Registration(folder))
+    auditor.audit(Registration(folder))
     assert snapshot(folder) == before
 
 
@@ -103,7 +103,7 @@ def test_what_a_seal_says_is_not_derived_from_a_torn_shard(folder):
     with (folder / "records" / "shard-0.jsonl").open("ab") as shard:
         shard.write(b"{")
     with pytest.raises(Tampered, match="ends in a torn line"):
-        seal.contents(study, ledger.at(study.entries))
+        seal.make_content(study, ledger.head_of(study.entries))
 
 
 def test_a_finished_ledger_with_a_torn_line_fails(folder):
@@ -115,7 +115,7 @@ def test_a_finished_ledger_with_a_torn_line_fails(folder):
 def test_an_event_out_of_its_order_fails(tmp_path):
     finished_study.locked(tmp_path / "study")
     ledger.append(tmp_path / "study", "seal", {"seal": "f" * 64})
-    findings = {finding.item: finding.detail for finding in auditing.audit(Registration(tmp_path / "study"))}
+    findings = {finding.item: finding.detail for finding in auditor.audit(Registration(tmp_path / "study"))}
     assert findings["ledger"].endswith("says register, seal where the files say register, claim, seal")
 
 
@@ -136,10 +136,10 @@ def test_a_ledger_written_anew_does_not_fit_the_heads_that_were_kept(folder):
 def rewrite_shard(folder, change):
     """What an author with the tools would do: edit a record and make every digest in the shard fit again."""
     place = folder / "records"
-    found = records.read(place)
+    found = records.read_records(place)
     change(found)
     (place / "shard-0.jsonl").unlink()
-    with records.Shard(place) as shard:
+    with records.ShardWriter(place) as shard:
         shard.append([(record["body"], record["costs"]) for record in found])
 
 
@@ -169,10 +169,10 @@ def test_a_file_too_many_among_the_records_fails(folder, name):
 
 def test_a_study_that_is_only_locked_says_what_was_not_run(tmp_path):
     finished_study.locked(tmp_path / "study")
-    findings = auditing.audit(Registration(tmp_path / "study"))
+    findings = auditor.audit(Registration(tmp_path / "study"))
     held = [finding.item for finding in findings if finding.status == "held"]
     assert held == ["files", "lock", "protocol", "sources", "ledger"]
-    rest = [finding for finding in findings if finding.item not in {*held, *FROM_OUTSIDE}]
+    rest = [finding for finding in findings if finding.item not in {*held, *EXTERNAL_ITEMS}]
     assert {finding.status for finding in rest} == {"not run"}
 
 
@@ -181,7 +181,7 @@ def test_a_study_that_was_killed_says_what_is_left(tmp_path):
     finished_study.confirm(tmp_path / "study", stop_after=4)
     with (tmp_path / "study" / "records" / "shard-0.jsonl").open("ab") as shard:
         shard.write(b'{"body"')
-    found = {finding.item: finding for finding in auditing.audit(Registration(tmp_path / "study"))}
+    found = {finding.item: finding for finding in auditor.audit(Registration(tmp_path / "study"))}
     assert found["claim"].status == "held"
     assert found["records"].status == "unfinished"
     assert found["grid"] == ("grid", "unfinished", "4 records, 2 to go")
@@ -191,7 +191,7 @@ def test_a_study_that_was_killed_says_what_is_left(tmp_path):
 def test_held_out_problems_in_the_probe_fail(tmp_path):
     held = finished_study.locked(tmp_path / "study")
     ledger.append(tmp_path / "study", "probe", {"number": 1, "records": 0})
-    with records.Shard(tmp_path / "study" / "probe") as shard:
+    with records.ShardWriter(tmp_path / "study" / "probe") as shard:
         shard.append([(finished_study.body(held.digest, "full", "p0", phase="probe"), {"attempt": 1})])
         assert statuses(tmp_path / "study")["probe"] == "held"
         shard.append([(finished_study.body(held.digest, "full", "p2", phase="probe"), {"attempt": 1})])
@@ -199,7 +199,7 @@ def test_held_out_problems_in_the_probe_fail(tmp_path):
 
 
 def test_records_that_no_door_was_opened_for_fail(tmp_path, monkeypatch):
-    monkeypatch.setattr(finished_study.HeldOut, "ids", lambda *_: ())
+    monkeypatch.setattr(finished_study.HeldOutGuard, "ids", lambda *_: ())
     finished_study.finished(tmp_path / "study")
     assert "grid" in failures(tmp_path / "study")
 
@@ -208,7 +208,7 @@ def test_sealing_removes_what_killed_lanes_left(tmp_path):
     folder = tmp_path / "study"
     finished_study.locked(folder)
     finished_study.confirm(folder, stop_after=1)
-    with records.Shard(folder / "records") as shard:
+    with records.ShardWriter(folder / "records") as shard:
         orphan = shard.keep_trajectories([{"never": "recorded"}])
     finished_study.confirm(folder)
     with pytest.raises(Tampered, match="missing"):
@@ -222,7 +222,7 @@ def test_a_crash_between_seal_and_ledger_is_completed_by_the_verdict(tmp_path):
     finished_study.confirm(folder)
     cut(folder, "ledger.jsonl", 1)
     assert (statuses(folder)["ledger"], failures(folder)) == ("unfinished", [])
-    verdict.write(Registration.of(folder, held), JUDGED)
+    verdict.write(Registration.with_lock(folder, held), JUDGED)
     assert not failures(folder)
 
 
@@ -231,7 +231,7 @@ def test_a_crash_between_seal_and_ledger_is_completed_by_the_verdict(tmp_path):
 def test_what_a_file_manager_leaves_where_somebody_looked_fails_nothing(folder, place, name):
     (folder / place).mkdir(exist_ok=True)
     (folder / place / name).write_bytes(b"looked")
-    found = {finding.item: finding for finding in auditing.audit(Registration(folder))}
+    found = {finding.item: finding for finding in auditor.audit(Registration(folder))}
     assert not failures(folder)
     assert f"NOT VOUCHED FOR: {'' if place == '.' else f'{place}/'}{name}" in found["files"].detail
 
@@ -277,7 +277,7 @@ sys.modules.update(dict.fromkeys(blocked))
 from pathlib import Path
 from protocol.evidence.audit import amendment, auditing
 from protocol.evidence.audit.items import FROM_OUTSIDE
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.registration import Registration
 assert all(finding.status != "failed" for finding in auditing.audit(Registration(Path(sys.argv[1]))))
 roots = {name.partition(".")[0] for name in sys.modules}
 print(*sorted(roots - blocked - set(sys.stdlib_module_names)))

@@ -7,12 +7,12 @@ import stat
 import finished_study
 import pytest
 
-from figures.html import glossary
+from figures.report_page import glossary
 from protocol import witnesses
 from protocol.evidence.audit import inventory
-from protocol.evidence.lock import attributes
-from protocol.evidence.refusals import Tampered
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import Tampered
+from protocol.lock import git_attributes
 
 DOCUMENTS = ["protocol.toml", "lock.json", "sources.zip", "ledger.jsonl", "claim.json", "seal.json"]
 DOCUMENTS += ["verdict.json"]
@@ -37,7 +37,7 @@ def folder(original, tmp_path):
 
 
 def accounted(folder):
-    return inventory.accounted(Registration(folder))
+    return inventory.classify(Registration(folder))
 
 
 def check(folder):
@@ -75,7 +75,7 @@ def test_the_names_of_drawings_are_those_that_our_commands_write():
 
 
 def test_the_proofs_are_those_of_the_witnesses(folder):
-    known = {one.suffix for one in witnesses.trusted(Registration(folder))}
+    known = {one.suffix for one in witnesses.make_witnesses(Registration(folder))}
     assert known <= set(inventory.PROOFS)
     assert set(inventory.PROOFS) == {witnesses.OpenTimestamps.suffix, "tsr", "git.json"}
 
@@ -119,7 +119,7 @@ def test_of_many_the_first_are_named_and_all_are_counted(folder):
 
 
 def test_what_keeps_git_from_changing_evidence_is_known(folder):
-    attributes.write(folder)
+    git_attributes.write(folder)
     assert accounted(folder)[".gitattributes"] == "evidence"
 
 
@@ -182,9 +182,7 @@ OURS += ["anchors/headers", "anchors/lock.ots", "figures", "figures/forest.png",
     ids=["link", "pipe", "socket"],
 )
 @pytest.mark.parametrize("name", OURS)
-def test_a_link_or_a_pipe_in_the_place_of_ours_is_named_and_nothing_is_opened(
-    folder, name, replace, kind, monkeypatch
-):
+def test_a_link_or_a_pipe_in_the_place_of_ours_is_named_and_nothing_is_opened(folder, name, replace, kind, monkeypatch):
     replace(folder / name)
     monkeypatch.setattr("builtins.open", None)
     monkeypatch.setattr("io.open", None)

@@ -4,19 +4,19 @@ import sys
 import finished_study
 import pytest
 
-from protocol.evidence.lock import lock
-from protocol.evidence.lock.lock import Lock
-from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.evidence.run import claim, ledger, records, seal
-from protocol.evidence.run.held_out import HeldOut
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import claim, ledger, records, seal
+from protocol.evidence.held_out_guard import HeldOutGuard
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.lock import lock
+from protocol.lock.lock import Lock
 
 RUN = """
 import sys
 from pathlib import Path
 from protocol.evidence.run import claim
-from protocol.evidence.run.registration import Registration
-from protocol.evidence.refusals import Refusal
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import Refusal
 
 folder = Path(sys.argv[1])
 try:
@@ -55,15 +55,15 @@ def test_a_killed_run_holds_nothing_and_is_resumed_as_the_next_attempt(folder):
         first.stdout.readline()
         first.kill()
     taken = (folder / claim.NAME).read_bytes()
-    with claim.running(Registration(folder)):
+    with claim.exclusive_run(Registration(folder)):
         assert claim.take(Registration(folder)) == 2
     assert (folder / claim.NAME).read_bytes() == taken
-    assert ledger.count(folder, "claim") == 1
+    assert ledger.count_events(folder, "claim") == 1
 
 
 def test_the_claim_names_the_lock_and_the_ledger_as_it_stood(folder):
-    head = ledger.head(folder)
-    with claim.running(Registration(folder)):
+    head = ledger.read_head(folder)
+    with claim.exclusive_run(Registration(folder)):
         claim.take(Registration(folder))
     content = Registration(folder).claim.content
     assert (content["lock"], content["ledger"]) == (lock.read(folder).digest, head)
@@ -72,7 +72,7 @@ def test_the_claim_names_the_lock_and_the_ledger_as_it_stood(folder):
 def test_a_sealed_study_is_never_claimed_again(folder):
     finished_study.confirm(folder)
     before = finished_study.snapshot(folder)
-    with claim.running(Registration(folder)), pytest.raises(AlreadyClaimed, match="replicate"):
+    with claim.exclusive_run(Registration(folder)), pytest.raises(AlreadyClaimed, match="replicate"):
         claim.take(Registration(folder))
     assert finished_study.snapshot(folder) == before
 
@@ -91,13 +91,13 @@ def test_damaged_evidence_is_not_resumed_and_not_touched(folder, damage):
     finished_study.confirm(folder, stop_after=1)
     damage(folder)
     before = finished_study.snapshot(folder)
-    with claim.running(Registration(folder)), pytest.raises(Tampered):
+    with claim.exclusive_run(Registration(folder)), pytest.raises(Tampered):
         claim.take(Registration(folder))
     assert finished_study.snapshot(folder) == before
 
 
 def test_a_folder_that_is_not_locked_is_not_run(tmp_path):
-    with pytest.raises(BadInput, match=r"kv-prereg register"), claim.running(Registration(tmp_path)):
+    with pytest.raises(BadInput, match=r"kv-prereg register"), claim.exclusive_run(Registration(tmp_path)):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -105,7 +105,7 @@ def test_a_folder_that_is_not_locked_is_not_run(tmp_path):
 def test_the_door_is_shut_without_a_claim(folder):
     before = finished_study.snapshot(folder)
     with pytest.raises(BadInput, match="no claim"):
-        HeldOut(lock.read(folder), folder).ids("toy", "a look")
+        HeldOutGuard(lock.read(folder), folder).ids("toy", "a look")
     assert finished_study.snapshot(folder) == before
 
 
@@ -115,7 +115,7 @@ def test_the_door_is_shut_under_the_claim_of_another_lock(folder):
     other = Lock(held.content, "f" * 64)
     before = finished_study.snapshot(folder)
     with pytest.raises(Tampered, match="another lock"):
-        HeldOut(other, folder).ids("toy", "confirm")
+        HeldOutGuard(other, folder).ids("toy", "confirm")
     assert finished_study.snapshot(folder) == before
 
 
@@ -123,14 +123,14 @@ def test_the_door_is_shut_after_the_seal(folder):
     finished_study.confirm(folder)
     before = finished_study.snapshot(folder)
     with pytest.raises(AlreadyClaimed, match="sealed"):
-        HeldOut(lock.read(folder), folder).ids("toy", "one more look")
+        HeldOutGuard(lock.read(folder), folder).ids("toy", "one more look")
     assert finished_study.snapshot(folder) == before
 
 
 def test_every_access_is_in_the_ledger_with_its_purpose(folder):
-    with claim.running(Registration(folder)):
+    with claim.exclusive_run(Registration(folder)):
         claim.take(Registration(folder))
-        door = HeldOut(lock.read(folder), folder)
+        door = HeldOutGuard(lock.read(folder), folder)
         assert door.ids("toy", "confirm") == finished_study.CONFIRM
         with pytest.raises(BadInput, match="'toys' is not locked"):
             door.ids("toys", "confirm")
@@ -155,9 +155,9 @@ def test_a_seal_needs_a_record_for_every_registered_lane(folder):
 def test_a_seal_refuses_what_is_not_registered(folder, change):
     finished_study.confirm(folder, stop_after=5)
     held = lock.read(folder)
-    with records.Shard(folder / "records") as shard:
+    with records.ShardWriter(folder / "records") as shard:
         shard.append([(finished_study.body(held.digest, "crystal", "p4") | change, {"attempt": 1})])
     before = finished_study.snapshot(folder)
     with pytest.raises(Tampered):
-        seal.write(Registration.of(folder, held))
+        seal.write(Registration.with_lock(folder, held))
     assert finished_study.snapshot(folder) == before

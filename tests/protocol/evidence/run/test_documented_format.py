@@ -13,7 +13,7 @@ import pytest
 import studies
 from json_schema import fits
 
-from protocol.evidence.run import ledger, record_fields, records
+from protocol.evidence import ledger, record_fields, records
 
 DOCS = Path(__file__).resolve().parents[4] / "docs"
 
@@ -141,9 +141,9 @@ def test_a_record_is_accepted_exactly_when_its_schema_says_so(start):
     parts = {"properties": {name: schema["properties"][name] for name in ("body", "costs")}}
     draw, answers = random.Random(str(start)), set()
     assert fits(parts, start, schema)
-    assert record_fields.fault(**start) is None
+    assert record_fields.find_fault(**start) is None
     for record in (*each_changed(start), *(mutated(draw, start) for _ in range(500))):
-        answer, fault = fits(parts, record, schema), record_fields.fault(**record)
+        answer, fault = fits(parts, record, schema), record_fields.find_fault(**record)
         assert answer == (fault is None), (record, fault)
         answers.add(answer)
     assert answers == {True, False}

@@ -6,18 +6,18 @@ import finished_study
 import pytest
 from finished_study import body
 
-from protocol.evidence.audit import auditing, sense
-from protocol.evidence.bytes import canonical, journal
-from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import record_lines, records
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import record_lines, records
+from protocol.evidence.audit import auditor, consistency
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical, journal
+from protocol.formats.refusals import BadInput, Tampered
 
 COSTS = {"attempt": 1, "prefill_seconds": "0.1"}
 
 
 @pytest.fixture
 def place(tmp_path):
-    with records.Shard(tmp_path / "records") as shard:
+    with records.ShardWriter(tmp_path / "records") as shard:
         shard.append([(body("0" * 64, arm, "p2") | {"text": '","chain":"'}, COSTS) for arm in ("b", "a")])
         shard.append([(body("0" * 64, "a", "p3") | {"text": "½ \U0001f600"}, COSTS)])
     return tmp_path / "records"
@@ -25,35 +25,35 @@ def place(tmp_path):
 
 @pytest.fixture
 def large(monkeypatch):
-    monkeypatch.setattr(record_lines, "KEPT", -1)
+    monkeypatch.setattr(record_lines, "MAX_PARSED_BYTES", -1)
 
 
 def test_its_records_are_those_of_a_shard_that_is_kept(place, monkeypatch):
     kept = records.read_shard(place / "shard-0.jsonl")
-    monkeypatch.setattr(record_lines, "KEPT", -1)
+    monkeypatch.setattr(record_lines, "MAX_PARSED_BYTES", -1)
     again = records.read_shard(place / "shard-0.jsonl")
     assert isinstance(kept.records, list)
-    assert isinstance(again.records, record_lines.Lines)
+    assert isinstance(again.records, record_lines.LazyRecords)
     assert [*again.records] == kept.records
     assert (again.records[1:], again.records[-1]) == (kept.records[1:], kept.records[-1])
     assert again[1:] == kept[1:]
-    assert [*records.heads(again.records)] == [*records.heads(kept.records)]
-    assert [*records.chosen(again.records, [2, 0])] == [kept.records[2], kept.records[0]]
+    assert [*records.record_heads(again.records)] == [*records.record_heads(kept.records)]
+    assert [*records.select_records(again.records, [2, 0])] == [kept.records[2], kept.records[0]]
 
 
 def test_its_outcome_is_that_of_a_shard_that_is_kept(place, monkeypatch):
-    kept = records.outcome_digest(records.read(place))
+    kept = records.outcome_digest(records.read_records(place))
     shutil.copy(place / "shard-0.jsonl", second := place.parent / "shard-0.jsonl")
-    monkeypatch.setattr(record_lines, "KEPT", -1)
-    assert records.outcome_digest(records.read(place)) == kept
+    monkeypatch.setattr(record_lines, "MAX_PARSED_BYTES", -1)
+    assert records.outcome_digest(records.read_records(place)) == kept
     parted = records.read_shard(second).records
-    assert records.outcome_digest(record_lines.Joined([parted[:1], parted[1:]])) == kept
-    assert records.outcome_digest(record_lines.Joined([parted, []])) == kept
+    assert records.outcome_digest(record_lines.JoinedRecords([parted[:1], parted[1:]])) == kept
+    assert records.outcome_digest(record_lines.JoinedRecords([parted, []])) == kept
 
 
 def test_a_line_that_changes_while_it_is_read_is_tampering(place, large):
     path = place / "shard-0.jsonl"
-    found = records.read(place)
+    found = records.read_records(place)
     path.write_bytes(path.read_bytes().replace(b'"p3"', b'"p4"'))
     assert found[0]["body"]["problem"] == "p2"
     with pytest.raises(Tampered, match=r"shard-0.jsonl:3: was changed while it was read"):
@@ -67,7 +67,7 @@ def test_its_torn_tail_is_cut_and_the_rest_goes_on(place, large):
     whole = path.read_bytes()
     path.write_bytes(whole[:-5])
     assert records.read_shard(path).torn == len(whole.splitlines()[-1]) - 4
-    with records.Shard(place) as shard:
+    with records.ShardWriter(place) as shard:
         shard.append([(body("0" * 64, "a", "p3") | {"text": "½ \U0001f600"}, COSTS)])
     assert path.read_bytes() == whole
 
@@ -75,7 +75,7 @@ def test_its_torn_tail_is_cut_and_the_rest_goes_on(place, large):
 def test_a_lane_that_it_has_twice_is_tampering(place, large):
     shutil.copy(place / "shard-0.jsonl", place / "shard-1.jsonl")
     with pytest.raises(Tampered, match="is recorded twice"):
-        records.read(place)
+        records.read_records(place)
 
 
 @pytest.mark.parametrize("damage", ["none", "edited", "cut", "swapped", "torn", "windows"])
@@ -92,22 +92,22 @@ def test_an_audit_finds_the_same_in_it(tmp_path, monkeypatch, damage):
         "windows": [line.replace(b"\n", b"\r\n") for line in (first, second, *rest)],
     }
     path.write_bytes(b"".join(damaged[damage]))
-    kept = auditing.audit(Registration(folder))
-    assert (damage == "none") == (not auditing.failed(kept) and not auditing.untold(kept))
-    monkeypatch.setattr(record_lines, "KEPT", -1)
-    assert auditing.audit(Registration(folder)) == kept
+    kept = auditor.audit(Registration(folder))
+    assert (damage == "none") == (not auditor.failed_items(kept) and not auditor.undetermined_items(kept))
+    monkeypatch.setattr(record_lines, "MAX_PARSED_BYTES", -1)
+    assert auditor.audit(Registration(folder)) == kept
 
 
 def test_its_records_make_sense_as_those_of_a_shard_that_is_kept(confirmed, monkeypatch):
-    kept = sense.check(Registration(confirmed))
-    monkeypatch.setattr(record_lines, "KEPT", -1)
-    assert sense.check(Registration(confirmed)) == kept
+    kept = consistency.check(Registration(confirmed))
+    monkeypatch.setattr(record_lines, "MAX_PARSED_BYTES", -1)
+    assert consistency.check(Registration(confirmed)) == kept
 
 
 def test_a_line_without_end_is_refused_before_it_is_read_whole(place, monkeypatch):
-    monkeypatch.setattr(record_lines, "MOST_OF_A_LINE", 200)
+    monkeypatch.setattr(record_lines, "MAX_LINE_BYTES", 200)
     with pytest.raises(Tampered, match="has over 200 bytes; no record of ours has"):
-        records.read(place)
+        records.read_records(place)
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"a", b"a\n", b"a\nbcd", b"a\n" + b"x" * 40, b"x" * 40])
@@ -115,13 +115,11 @@ def test_the_bytes_after_the_last_newline_are_counted_from_the_end(tmp_path, mon
     monkeypatch.setattr(journal, "_BLOCK", 16)
     (path := tmp_path / "lines").write_bytes(data)
     with path.open("rb") as file:
-        assert journal.torn(file) == journal.split(data).torn
+        assert journal.count_torn(file) == journal.split_lines(data).torn
 
 
 @pytest.mark.parametrize("number", [2**53, -(2**53), 1.0])
 def test_a_list_of_numbers_with_one_that_none_of_ours_is_is_refused(number):
-    assert (
-        canonical.dumps([1, True, -(2**53) + 1, 2**53 - 1]) == b"[1,true,-9007199254740991,9007199254740991]"
-    )
+    assert canonical.dumps([1, True, -(2**53) + 1, 2**53 - 1]) == b"[1,true,-9007199254740991,9007199254740991]"
     with pytest.raises(BadInput, match=r"\[1\] is"):
         canonical.dumps([1, number, 2])

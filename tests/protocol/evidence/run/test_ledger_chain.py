@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from protocol.evidence.bytes import canonical, journal
-from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.evidence.run import ledger
+from protocol.evidence import ledger
+from protocol.formats import canonical, journal
+from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 
 DIGEST = "1" * 64
 BODIES = {"register": {"lock": DIGEST}, "probe": {"number": 1}, "claim": {"claim": DIGEST}}
@@ -27,13 +27,13 @@ def test_lines_are_chained_from_zeros(folder):
     entries = [json.loads(line) for line in lines(folder)]
     assert [entry["index"] for entry in entries] == [0, 1, 2]
     assert [entry["previous"] for entry in entries] == ["0" * 64, entries[0]["sha256"], entries[1]["sha256"]]
-    assert ledger.head(folder) == {"count": 3, "head": entries[2]["sha256"]}
-    assert ledger.count(folder, "probe") == 1
+    assert ledger.read_head(folder) == {"count": 3, "head": entries[2]["sha256"]}
+    assert ledger.count_events(folder, "probe") == 1
 
 
 def test_without_lines_the_head_is_zeros(tmp_path):
     (tmp_path / ledger.NAME).touch()
-    assert ledger.head(tmp_path) == {"count": 0, "head": journal.START}
+    assert ledger.read_head(tmp_path) == {"count": 0, "head": journal.START}
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ CLOSED = {
 )
 def test_nothing_follows_what_closes_a_ledger(folder, event, body, said):
     ledger.refuse_closed(folder)
-    assert ledger.closing(ledger.read(folder)) is None
+    assert ledger.closing_entry(ledger.read(folder)) is None
     closed = ledger.append(folder, event, body)
-    assert ledger.closing(ledger.read(folder)) == closed
+    assert ledger.closing_entry(ledger.read(folder)) == closed
     before = lines(folder)
     for act in (
         lambda: ledger.append(folder, "probe", {"number": 2}),
@@ -165,4 +165,4 @@ def test_a_line_whose_event_has_another_body_is_neither_written_nor_read(tmp_pat
 
 def test_a_missing_ledger_is_not_an_empty_one(tmp_path):
     with pytest.raises(Tampered, match="missing"):
-        ledger.head(tmp_path)
+        ledger.read_head(tmp_path)

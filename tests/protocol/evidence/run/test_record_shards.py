@@ -9,11 +9,11 @@ import finished_study
 import pytest
 from finished_study import body, snapshot
 
-from protocol.evidence.bytes import canonical
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.evidence.run import record_lines, records
-from protocol.evidence.run.registration import Registration
+from protocol.evidence import record_lines, records
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical
+from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.lock import lock
 
 COSTS = {"attempt": 1, "prefill_seconds": "0.1"}
 CELL = body("0" * 64, "full", "p3")["cell"]
@@ -40,7 +40,7 @@ with records.Shard(Path(sys.argv[1])) as shard:
 
 @pytest.fixture
 def place(tmp_path):
-    with records.Shard(tmp_path / "records") as shard:
+    with records.ShardWriter(tmp_path / "records") as shard:
         shard.append([(body("0" * 64, "full", "p2"), COSTS), (body("0" * 64, "crystal", "p2"), COSTS)])
         shard.append([(body("0" * 64, "crystal", "p3"), COSTS)])
     return tmp_path / "records"
@@ -54,7 +54,7 @@ def test_hash_and_chain_are_what_the_documentation_says(place):
         assert record["sha256"] == hashlib.sha256(signed).hexdigest()
         chain = hashlib.sha256((chain + record["sha256"]).encode("ascii")).hexdigest()
         assert record["chain"] == chain
-    assert len(records.read(place)) == 3
+    assert len(records.read_records(place)) == 3
 
 
 def test_no_acknowledged_record_is_lost_when_the_writer_is_killed(tmp_path):
@@ -66,7 +66,7 @@ def test_no_acknowledged_record_is_lost_when_the_writer_is_killed(tmp_path):
                 acknowledged.add(child.stdout.readline().strip())
             child.kill()
             acknowledged |= {line.strip() for line in child.stdout if line.endswith("\n")}
-        found = [record["body"]["problem"] for record in records.read(tmp_path)]
+        found = [record["body"]["problem"] for record in records.read_records(tmp_path)]
         assert acknowledged <= set(found)
         assert len(found) == len(set(found))
 
@@ -76,9 +76,9 @@ def test_a_torn_tail_is_truncated_and_the_rest_kept(place, cut):
     path = place / "shard-0.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
-    with records.Shard(place) as shard:
-        assert records.key(body("", "crystal", "p2")) in shard
-        assert records.key(body("", "crystal", "p3")) not in shard
+    with records.ShardWriter(place) as shard:
+        assert records.body_key(body("", "crystal", "p2")) in shard
+        assert records.body_key(body("", "crystal", "p3")) not in shard
         shard.append([(body("0" * 64, "crystal", "p3"), COSTS)])
     assert path.read_bytes() == whole
 
@@ -86,7 +86,7 @@ def test_a_torn_tail_is_truncated_and_the_rest_kept(place, cut):
 def test_a_torn_tail_goes_even_when_nothing_is_left_to_record(place):
     whole = (place / "shard-0.jsonl").read_bytes()
     (place / "shard-0.jsonl").write_bytes(whole + b'{"body"')
-    with records.Shard(place):
+    with records.ShardWriter(place):
         pass
     assert (place / "shard-0.jsonl").read_bytes() == whole
 
@@ -94,7 +94,7 @@ def test_a_torn_tail_goes_even_when_nothing_is_left_to_record(place):
 def test_a_lane_in_two_shards_is_tampering(place):
     (place / "shard-1.jsonl").write_bytes((place / "shard-0.jsonl").read_bytes())
     with pytest.raises(Tampered, match=r"shard-1\.jsonl: tiny/toy/full/full/0/p2 is recorded twice"):
-        records.read(place)
+        records.read_records(place)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_whole_line_that_does_not_verify_is_tampering_and_nothing_is_truncated
     path = place / "shard-0.jsonl"
     path.write_bytes(b"".join(edit(path.read_bytes().splitlines(keepends=True))))
     before = snapshot(place)
-    with pytest.raises(Tampered, match=r"shard-0\.jsonl"), records.Shard(place):
+    with pytest.raises(Tampered, match=r"shard-0\.jsonl"), records.ShardWriter(place):
         pass
     assert snapshot(place) == before
 
@@ -122,7 +122,7 @@ def test_a_whole_line_that_does_not_verify_is_tampering_and_nothing_is_truncated
 def test_a_finished_record_is_never_rewritten(place):
     before = snapshot(place)
     new, old = body("0" * 64, "full", "p3"), body("0" * 64, "full", "p2")
-    with records.Shard(place) as shard:
+    with records.ShardWriter(place) as shard:
         for batch in ([old], [new, old], [new, new]):
             with pytest.raises(BadInput, match="never rewritten"):
                 shard.append([(each, COSTS) for each in batch])
@@ -173,7 +173,7 @@ def test_a_finished_record_is_never_rewritten(place):
 )
 def test_a_malformed_record_is_refused_by_the_name_of_its_field(place, change, named):
     before = snapshot(place)
-    with records.Shard(place) as shard, pytest.raises(BadInput) as refusal:
+    with records.ShardWriter(place) as shard, pytest.raises(BadInput) as refusal:
         shard.append([(body("0" * 64, "full", "p3") | change, COSTS)])
     assert named in str(refusal.value)
     assert snapshot(place) == before
@@ -194,7 +194,7 @@ def test_a_malformed_record_is_refused_by_the_name_of_its_field(place, change, n
 )
 def test_malformed_costs_are_refused_by_the_name_of_their_field(place, costs, named):
     before = snapshot(place)
-    with records.Shard(place) as shard, pytest.raises(BadInput) as refusal:
+    with records.ShardWriter(place) as shard, pytest.raises(BadInput) as refusal:
         shard.append([(body("0" * 64, "full", "p3"), costs)])
     assert named in str(refusal.value)
     assert snapshot(place) == before
@@ -205,7 +205,7 @@ def test_malformed_costs_are_refused_by_the_name_of_their_field(place, costs, na
 def test_a_lane_that_did_not_end_well_has_no_outcome(place, state, extra):
     nothing = dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))
     ended = body("0" * 64, "full", "p3") | {"state": state, "reason": "because"} | nothing
-    with records.Shard(place) as shard:
+    with records.ShardWriter(place) as shard:
         with pytest.raises(BadInput, match=f"'{state}' goes with no {next(iter(extra))}"):
             shard.append([(ended | extra, COSTS)])
         shard.append([(ended, COSTS)])
@@ -221,23 +221,23 @@ def test_a_failed_lane_is_recorded_with_its_reason(place):
         "cache": None,
         "text": "",
     }
-    with records.Shard(place) as shard:
+    with records.ShardWriter(place) as shard:
         shard.append([(failed, COSTS)])
-    assert records.read(place)[-1]["body"] == failed
+    assert records.read_records(place)[-1]["body"] == failed
 
 
 def test_a_shard_has_one_writer(place):
     with (
-        records.Shard(place),
+        records.ShardWriter(place),
         pytest.raises(AlreadyClaimed, match="another process"),
-        records.Shard(place),
+        records.ShardWriter(place),
     ):
         pass
 
 
 def test_trajectories_are_named_by_their_content_and_read_back(place):
     content = [{"held": [16, 17, 18]}, {"held": [9]}]
-    with records.Shard(place) as shard:
+    with records.ShardWriter(place) as shard:
         name = shard.keep_trajectories(content)
         assert shard.keep_trajectories(tuple(content)) == name
     assert name == hashlib.sha256(b'[{"held":[16,17,18]},{"held":[9]}]').hexdigest()
@@ -253,12 +253,12 @@ def test_a_side_file_of_one_trajectory_is_read_as_before(place):
 
 
 def test_a_record_that_cites_a_place_beyond_its_side_file_is_tampering(place):
-    with records.Shard(place) as shard:
+    with records.ShardWriter(place) as shard:
         name = shard.keep_trajectories([{"held": [16]}])
         for at in (0, 1):
-            shard.append([(body("0" * 64, "full", f"q{at}", trajectory=records.cite(name, at)), COSTS)])
+            shard.append([(body("0" * 64, "full", f"q{at}", trajectory=records.make_citation(name, at)), COSTS)])
     with pytest.raises(Tampered, match="has no trajectory '1'"):
-        records.trajectories(place, records.read(place))
+        records.hash_trajectories(place, records.read_records(place))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_record_that_cites_a_place_beyond_its_side_file_is_tampering(place):
     ],
 )
 def test_a_damaged_trajectory_is_tampering(place, damage):
-    with records.Shard(place) as shard:
+    with records.ShardWriter(place) as shard:
         name = shard.keep_trajectories([{"held": [16]}])
         path = place / "trajectories" / f"{name}.json.gz"
         path.write_bytes(damage(path.read_bytes()))
@@ -299,7 +299,7 @@ def test_the_outcome_is_the_same_killed_and_resumed_or_undisturbed_in_any_order(
 
 
 def test_the_outcome_changes_with_any_answer(place):
-    found = records.read(place)
+    found = records.read_records(place)
     before = records.outcome_digest(found)
     found[1]["body"]["text"] += " "
     assert records.outcome_digest(found) != before
@@ -310,11 +310,13 @@ TEXTS = ["plain", "naïve ∑ ½", 'a "quoted" \\boxed{7}\n\ttab', "\x7f\u2028\U
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_line_as_it_was_written_is_read_alike_at_once_and_step_by_step(tmp_path, text):
-    with records.Shard(tmp_path) as shard:
+    with records.ShardWriter(tmp_path) as shard:
         shard.append([(body("0" * 64, "full", "p2") | {"text": text}, COSTS)])
     (line,) = (tmp_path / "shard-0.jsonl").read_bytes().splitlines()
-    at_once = record_lines._as_written(line, "0" * 64)
-    assert at_once == record_lines._verified(line, "0" * 64, "shard-0.jsonl:1") == records.read(tmp_path)[0]
+    at_once = record_lines._parse_exact(line, "0" * 64)
+    assert (
+        at_once == record_lines._parse_chained(line, "0" * 64, "shard-0.jsonl:1") == records.read_records(tmp_path)[0]
+    )
     assert at_once["body"]["text"] == text
 
 
@@ -332,10 +334,10 @@ def test_a_line_as_it_was_written_is_read_alike_at_once_and_step_by_step(tmp_pat
     ],
 )
 def test_no_other_spelling_of_a_line_is_read_at_once(tmp_path, was, now):
-    with records.Shard(tmp_path) as shard:
+    with records.ShardWriter(tmp_path) as shard:
         shard.append([(body("0" * 64, "full", "p2") | {"tokens": 3}, COSTS)])
     (line,) = (tmp_path / "shard-0.jsonl").read_bytes().splitlines()
     assert was in line
-    assert record_lines._as_written(line.replace(was, now, 1), "0" * 64) is None
+    assert record_lines._parse_exact(line.replace(was, now, 1), "0" * 64) is None
     with pytest.raises(Tampered):
-        record_lines._verified(line.replace(was, now, 1), "0" * 64, "shard-0.jsonl:1")
+        record_lines._parse_chained(line.replace(was, now, 1), "0" * 64, "shard-0.jsonl:1")

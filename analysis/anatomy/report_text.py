@@ -1,0 +1,186 @@
+"""The report of an anatomy as text."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from protocol.formats.text_tables import format_columns, wrap_paragraph
+
+__all__ = ["format_report"]
+
+Row = Mapping[str, Any]
+
+
+def format_report(findings: Row) -> Iterator[str]:
+    """Yield the lines for `__main__.read_findings`, whose decimals are text."""
+    yield from _format_registered_test(findings)
+    for pair in findings["pairs"]:
+        yield from ("", f"{pair['model']}, {pair['task']}: exploratory, both halves")
+        yield from _format_traces(pair)
+        if pair["rows"]:
+            yield from ("", *_format_signals(pair), "", *_format_classes(pair), "", *_format_needed(pair))
+        yield from ("", *_format_screening(pair))
+
+
+def _format_registered_test(findings: Row) -> Iterator[str]:
+    if findings["verdict"] is None:
+        yield "The registered test was not made yet."
+        return
+    yield f"The registered test, one-sided at {_format_number(findings['verdict']['level'], 4)} each:"
+    yield ""
+    head = ("model", "task", "verdict", "signal", "layer", "sign", "units", "mean rho", "interval", "p")
+    yield from format_columns((*head, "beyond position", "pooled rho"), map(_test_cells, findings["verdict"]["pairs"]))
+    yield ""
+    yield from wrap_paragraph(
+        "Beyond position holds a straight trend. It does not hold a step, as where the prompt is needed and "
+        "the reasoning is not: *given part* below does, exploratory."
+    )
+
+
+def _test_cells(row: Row) -> tuple[str, ...]:
+    signal, layer = row["signal"] or "", "" if row["layer"] is None else str(row["layer"])
+    sign = {None: "", 1: "+", -1: "-"}[row["sign"]]
+    first = (row["model"], row["task"], row["word"], signal, layer, sign, str(row["units"]))
+    if row["rho"] is None:
+        return (*first, "", "", "", "", "")
+    pooled = "" if row["pooled"] is None else _format_number(row["pooled"]["rho"])
+    rho, beyond = row["rho"], row["beyond_position"]
+    partial = f"{_format_number(beyond['mean'])} {beyond['word']}"
+    return (
+        *first,
+        _format_number(rho["mean"]),
+        _format_interval(rho["interval"]),
+        _format_p(rho["p"]),
+        partial,
+        pooled,
+    )
+
+
+def _format_traces(pair: Row) -> Iterator[str]:
+    for half, states in pair["states"].items():
+        counts = ", ".join(f"{count} {state}" for state, count in states.items() if count)
+        yield f"  traces of the half {half!r}: {counts or 'none'}"
+    shares = pair["shares"]
+    if shares["all"] is not None:
+        tenths = " ".join(_format_number(share, 2) for share in shares["tenths"])
+        yield f"  labels vary in {pair['varying']}; needed: {_format_number(shares['all'], 2)} of the tokens"
+        yield f"  needed by tenth of the span: {tenths}"
+
+
+def _format_signals(pair: Row) -> list[str]:
+    head = (
+        "signal",
+        "layer",
+        "units",
+        "rho",
+        "95 %",
+        "Fisher, n units",
+        "p",
+        "given position",
+        "p",
+        "given part",
+        "p",
+    )
+    return format_columns((*head, "AUC", "pooled", "other reading"), map(_signal_cells, pair["rows"]))
+
+
+def _signal_cells(row: Row) -> tuple[str, ...]:
+    return (
+        ("* " if row["survives"] else "  ") + row["signal"],
+        "" if row["layer"] is None else str(row["layer"]),
+        str(row["units"]),
+        _format_number(row["rho"]),
+        _format_interval(row["interval"]),
+        _format_interval(row["fisher"]),
+        _format_p(row["p"]),
+        _format_number(row["partial"]) + (" *" if row["partial_survives"] else ""),
+        _format_p(row["partial_p"]),
+        _format_number(row["part"]) + (" *" if row["part_survives"] else ""),
+        _format_p(row["part_p"]),
+        _format_number(row["auc"]),
+        _format_number(row["pooled"]),
+        _format_number(row["other"]),
+    )
+
+
+def _format_classes(pair: Row) -> Iterator[str]:
+    yield "* survives the correction for all rows and pairs. rho within a token class (units):"
+    yield ""
+    names = list(dict.fromkeys(name for row in pair["rows"] for name in row["classes"]))
+    yield from format_columns(
+        ("signal", "layer", *names),
+        (
+            (
+                row["signal"],
+                "" if row["layer"] is None else str(row["layer"]),
+                *(f"{_format_number(row['classes'][name]['rho'])} ({row['classes'][name]['units']})" for name in names),
+            )
+            for row in pair["rows"]
+        ),
+    )
+
+
+def _format_needed(pair: Row) -> Iterator[str]:
+    if pair["needed"] is None:
+        return
+    yield from wrap_paragraph(
+        "Traces with varying labels for power 0.8, with the median spread of the rows: in each half where "
+        "the row must be chosen first, in the testing half alone, and as EpiKV counts them:"
+    )
+    yield ""
+    yield from format_columns(
+        ("rho", "each half", "testing half", "EpiKV"),
+        (
+            (
+                rho,
+                *("none" if row[name] is None else f"{row[name]:,}" for name in ("each_half", "testing", "fisher")),
+            )
+            for rho, row in pair["needed"].items()
+        ),
+    )
+
+
+def _format_screening(pair: Row) -> Iterator[str]:
+    screening = pair["screening"]
+    yield "Does what is kept of the needed tokens say whether the answer is right?"
+    yield ""
+    problems = screening["problems"]
+    yield f"  traces of which nothing is needed, left out: {screening['without']}"
+    yield f"  over problems (logistic, by estimating equations): {problems['state']}"
+    for name, scope in (("within", "among arms at one trace and budget"), ("between", "among traces")):
+        if problems.get(name):
+            row = problems[name]
+            yield f"    log odds for a tenth more kept, {scope}: {_format_estimate(row)}"
+    if problems["slope"]:
+        yield f"    chance of a right answer for a tenth more: {_format_estimate(problems['slope'])}"
+    for row in screening["policies"]:
+        yield ""
+        rho = f"{_format_number(row['rho_kept'])} {_format_interval(row['interval_kept'])}"
+        yield f"  budget {row['budget']}: over policies rho {rho}"
+        head = ("    arm", "needed kept", "AUC", "accuracy", "traces")
+        yield from format_columns(head, map(_arm_cells, row["arms"]))
+    for row in screening["held_out"] or ():
+        label = f"budget {row['budget']}: with the held-out accuracy of {row['arms']} arms"
+        yield f"  {label}: rho {_format_number(row['rho'])}"
+
+
+def _arm_cells(row: Row) -> tuple[str, ...]:
+    numbers = (_format_number(row[name]) for name in ("kept", "auc", "accuracy"))
+    return ("    " + row["arm"], *numbers, str(row["traces"]))
+
+
+def _format_estimate(row: Row) -> str:
+    return f"{_format_number(row['value'])} {_format_interval(row['interval'])}"
+
+
+def _format_number(decimal: str | None, digits: int = 3) -> str:
+    return "-" if decimal is None else f"{float(decimal):.{digits}f}"
+
+
+def _format_p(decimal: str | None) -> str:
+    if decimal is None:
+        return "-"
+    return "<.0001" if float(decimal) < 0.0001 else f"{float(decimal):.4f}"
+
+
+def _format_interval(interval: Sequence[str] | None) -> str:
+    return "" if interval is None else f"[{_format_number(interval[0])}, {_format_number(interval[1])}]"

@@ -1,0 +1,293 @@
+"""Reads anatomy/traces.jsonl and its side files into arrays, by their documented format (docs/records.md).
+
+kv-prereg audit verifies digests and chains. This module refuses a file only if it cannot be read in its
+format; every trace counts, whatever its state.
+"""
+
+import hashlib
+import json
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.judgement import untrusted_files
+from analysis.judgement.untrusted_files import RecordError
+
+__all__ = [
+    "CHOOSE",
+    "CORRECT",
+    "FOLDER",
+    "HALVES",
+    "ORACLE",
+    "READINGS",
+    "STATES",
+    "TEST",
+    "Anatomy",
+    "ArmOutcome",
+    "NothingLabelled",
+    "Pair",
+    "Trace",
+    "Values",
+    "half_of",
+    "read_anatomy",
+    "token_labels",
+]
+
+FOLDER, TRACES, VALUES = "anatomy", "traces.jsonl", "values"
+CHOOSE, TEST = HALVES = ("choose", "test")
+READINGS = ("padded", "dropped")
+MEASURED = ("labelled", "unmoved")  # states of a trace that has windows and values
+STATES = (*MEASURED, "wrong", "short", "unreproduced", "failed")
+ORACLE = "oracle-occlusion"  # retains the tokens that the labels mark: an upper bound, and no policy
+CORRECT = "correct"
+MOST_VALUES = 1 << 30  # bytes of an inflated side file
+Pair: TypeAlias = tuple[str, str]  # model, task
+Signal: TypeAlias = tuple[str, int | None]  # name, layer
+
+
+class NothingLabelled(RecordError):
+    """A study without any labelled trace; the message says what to do about it."""
+
+
+class ArmOutcome(NamedTuple):
+    """The outcome of one arm on a trace: its continuation after the eviction at the cut.
+
+    correct: None if it failed. slots: granted to each KV head and layer; None if it failed before that.
+    """
+
+    arm: str
+    budget: str
+    correct: bool | None
+    slots: float | None
+
+
+class Trace(NamedTuple):
+    """One line of traces.jsonl. span, windows: positions [start, stop). windows: by reading, whether the
+    grade changed.
+
+    A trace that is neither labelled nor unmoved has no windows, no signals and no outcomes.
+    """
+
+    model: str
+    task: str
+    problem: str
+    cluster: str  # the problem itself if its task names no clusters
+    half: str
+    state: str
+    span: tuple[int, int]
+    pieces: tuple[str, ...]
+    windows: Mapping[str, tuple[tuple[int, int, bool], ...]]
+    signals: tuple[Signal, ...]
+    outcomes: tuple[ArmOutcome, ...]
+    side: Path | None
+    prompt: int = 0  # tokens of the prompt; the written text begins there
+
+    @property
+    def pair(self) -> Pair:
+        return self.model, self.task
+
+    def labels(self, reading: str) -> NDArray[np.int8]:
+        return token_labels(self.windows[reading], self.span)
+
+    def window_counts(self, reading: str) -> NDArray[np.int64]:
+        """Return [token of the span]: the number of windows that cover it."""
+        start, stop = self.span
+        counts = np.zeros(stop - start, dtype=np.int64)
+        for first, last, _ in self.windows[reading]:
+            counts[max(first, start) - start : max(0, min(last, stop) - start)] += 1
+        return counts
+
+    def values(self) -> "Values":
+        """Return the values of all n tokens. Raises RecordError for a side file that is missing or damaged."""
+        return _read_values(self)
+
+
+class Values(NamedTuple):
+    """signals: [signal, token], NaN where there is no value; retained: [outcome, token], the share of (layer,
+    KV head) pairs that retained the token.
+    """
+
+    signals: NDArray[np.float32]
+    retained: NDArray[np.float32]
+
+
+class Anatomy(NamedTuple):
+    """The labelled traces of a study. traces: in the order of the file. pairs: the registered (model, task),
+    in order; alpha is divided by their number whether or not they have traces.
+    """
+
+    registration: str  # digest of the lock
+    settings: Mapping[str, Any]  # [anatomy] of the protocol
+    pairs: tuple[Pair, ...]
+    expected: Mapping[Pair, tuple[str, ...]]  # problems of both halves
+    clusters: Mapping[str, Mapping[str, str]]  # by task, the cluster of each problem; empty if it names none
+    arms: tuple[str, ...]
+    traces: tuple[Trace, ...]
+
+    @property
+    def reading(self) -> str:
+        return str(self.settings["reading"])
+
+    def traces_of(self, pair: Pair, half: str | None = None) -> list[Trace]:
+        return [trace for trace in self.traces if trace.pair == pair and half in (None, trace.half)]
+
+    def states(self, pair: Pair, half: str | None = None) -> dict[str, int]:
+        """Return how many traces ended in each state, for all states."""
+        counts = Counter(trace.state for trace in self.traces_of(pair, half))
+        return {state: counts[state] for state in STATES}
+
+    def missing(self, pair: Pair, half: str) -> list[str]:
+        """Return the problems of this half that have no trace."""
+        traced = {item.problem for item in self.traces_of(pair, half)}
+        return [
+            item
+            for item in self.expected[pair]
+            if half_of(self.clusters[pair[1]].get(item, item)) == half and item not in traced
+        ]
+
+
+def half_of(name: str) -> str:
+    """Return the half: the MD5 of the name of a cluster or, in a task without clusters, of the id, modulo 2.
+
+    The split into development and held-out problems uses modulo 5.
+    """
+    return HALVES[int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) % 2]
+
+
+def token_labels(windows: Sequence[tuple[int, int, bool]], span: tuple[int, int]) -> NDArray[np.int8]:
+    """Return [token of the span]: 1 if any window that covers the token changed the grade, else 0 (EpiKV,
+    arXiv:2606.26472, Appendix C). A token that no window covers has 0.
+    """
+    start, stop = span
+    labels = np.zeros(stop - start, dtype=np.int8)
+    for first, last, changed in windows:
+        if changed:
+            labels[max(first, start) - start : max(0, min(last, stop) - start)] = 1
+    return labels
+
+
+def read_anatomy(folder: Path) -> Anatomy:
+    """Read FOLDER/lock.json and FOLDER/anatomy.
+
+    Raises RecordError for a lock without [anatomy], for no trace at all, for a trace of an unregistered
+    (model, task, development problem), for a second trace of one problem, and for another format.
+    """
+    folder = Path(folder)
+    untrusted_files.refuse_special_files(folder)
+    lock_bytes, lock = _read_lock(folder)
+    try:
+        content = lock["protocol"]["content"]
+        if "anatomy" not in content:
+            raise NothingLabelled(f"{folder}: registers no [anatomy]; write one into a protocol before it is locked")
+        settings = content["anatomy"]
+        pairs = tuple((model, task["name"]) for model in content["models"] for task in content["tasks"])
+        items, limit = lock["items"], settings.get("traces")
+        dev_problems = {pair: items[pair[1]]["dev"] for pair in pairs}
+        expected = {pair: tuple(problems[:limit]) for pair, problems in dev_problems.items()}
+        arms = tuple(content["arms"])
+        clusters = {task: items[task].get("clusters", {}) for _, task in pairs}
+    except (KeyError, TypeError) as problem:
+        raise RecordError(f"{folder}: lock.json: not of the documented format ({problem})") from None
+    traces: dict[tuple[str, str, str], Trace] = {}
+    for name, number, line in untrusted_files.read_lines(folder / FOLDER, TRACES):
+        location = f"{folder}: {FOLDER}/{name}:{number}"
+        if not line.endswith(b"\n"):
+            continue  # an incomplete last line: the audit reports it
+        try:
+            body = json.loads(line)["body"]
+            trace = _parse_trace(body, folder, items)
+        except (ValueError, KeyError, TypeError, IndexError) as problem:
+            if isinstance(problem, RecordError):
+                raise RecordError(f"{location}: {problem}") from None
+            raise RecordError(
+                f"{location}: not of the documented format ({type(problem).__name__}: {problem})"
+            ) from None
+        if trace.problem not in expected.get(trace.pair, ()):
+            raise RecordError(f"{location}: {trace.problem} is not registered for {', '.join(trace.pair)}")
+        if trace.half != (half := half_of(trace.cluster)):
+            raise RecordError(f"{location}: half: {trace.problem} is of the half {half!r}")
+        if traces.setdefault((*trace.pair, trace.problem), trace) is not trace:
+            raise RecordError(f"{location}: a second trace of {trace.problem}; each is recorded once")
+    if not traces:
+        raise NothingLabelled(f"{folder}: no trace was labelled yet; run: kv-prereg anatomy {folder}")
+    digest = hashlib.sha256(lock_bytes.removesuffix(b"\n")).hexdigest()  # the digest that records cite
+    return Anatomy(digest, settings, pairs, expected, clusters, arms, tuple(traces.values()))
+
+
+def _read_lock(folder: Path) -> tuple[bytes, dict[str, Any]]:
+    try:
+        data = untrusted_files.read_bytes(folder / "lock.json")
+        return data, json.loads(data)
+    except (OSError, ValueError) as problem:
+        raise RecordError(f"{folder}: lock.json cannot be read ({type(problem).__name__})") from None
+
+
+def _parse_trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]) -> Trace:
+    state, half, problem = body["state"], body["half"], body["problem"]
+    if state not in STATES or half not in HALVES:
+        raise RecordError(f"state: {state!r}, half: {half!r}; there is no such")
+    cluster = items.get(body["task"], {}).get("clusters", {}).get(problem, problem)
+    first = (body["model"], body["task"], problem, cluster, half, state)
+    if state not in MEASURED:
+        return Trace(*first, (0, 0), (), {}, (), (), None)
+    start, stop = body["span"]
+    if not 0 <= start < stop <= body["tokens"] == len(body["pieces"]):
+        raise RecordError(f"span: {body['span']} of {body['tokens']} tokens, {len(body['pieces'])} pieces")
+    control = body["control"]["grade"] == CORRECT
+    windows = {
+        reading: tuple(
+            (int(begin), int(end), (grade == CORRECT) != control) for begin, end, _, grade in body["windows"][reading]
+        )
+        for reading in READINGS
+    }
+    values = body["values"]
+    signals = tuple((str(name), None if layer is None else int(layer)) for name, layer in values["signals"])
+    outcomes = tuple(
+        ArmOutcome(
+            entry["arm"],
+            str(entry["budget"]),
+            None if entry.get("state") == "failed" else entry["grade"] == CORRECT,
+            None if entry["slots"] is None else float(entry["slots"]),
+        )
+        for entry in body["kept"]
+    )
+    if len(outcomes) != values["kept"]:
+        raise RecordError(f"kept: {len(outcomes)} arms at budgets, and values of {values['kept']}")
+    side = folder / FOLDER / VALUES / _check_digest(values["sha256"])
+    return Trace(*first, (start, stop), tuple(body["pieces"]), windows, signals, outcomes, side, body["prompt_tokens"])
+
+
+def _check_digest(digest: str) -> str:
+    """Return the digest as a file name. Raises RecordError for anything else, such as a path."""
+    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        raise RecordError("values.sha256: is no SHA-256")
+    return digest
+
+
+def _read_values(trace: Trace) -> Values:
+    shape = (len(trace.signals) + len(trace.outcomes), len(trace.pieces))
+    if trace.side is None:
+        empty = np.zeros((0, 0), dtype=np.float32)
+        return Values(empty, empty)
+    location, size = f"{FOLDER}/{VALUES}/{trace.side.name}", 4 * shape[0] * shape[1]
+    try:
+        packed = untrusted_files.read_bytes(trace.side, MOST_VALUES)
+        decompressor = zlib.decompressobj()
+        data = decompressor.decompress(packed, size + 1) if size <= MOST_VALUES else b""
+    except OSError as problem:
+        raise RecordError(
+            f"{location}: cannot be read ({type(problem).__name__}); bring back the whole folder"
+        ) from None
+    except zlib.error as problem:
+        raise RecordError(f"{location}: damaged ({problem}); bring back the whole folder") from None
+    if hashlib.sha256(packed).hexdigest() != trace.side.name or len(data) != size:
+        raise RecordError(
+            f"{location}: is not the {size} bytes that its trace names; run kv-prereg audit on the folder"
+        )
+    table = np.frombuffer(data, dtype="<f4").reshape(shape)
+    return Values(table[: len(trace.signals)], table[len(trace.signals) :])

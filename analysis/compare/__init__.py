@@ -1,0 +1,6 @@
+"""Comparison of finished result files, of this and other projects: read, paired by problem, compared. Nothing
+was registered.
+
+May import: analysis.output, analysis.rules, analysis.stats, analysis.judgement; matplotlib, numpy, pandas,
+zstandard.
+"""

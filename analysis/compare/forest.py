@@ -1,0 +1,65 @@
+"""A forest plot of the contrasts of a comparison, labelled as exploratory; deterministic for the same data."""
+
+from pathlib import Path
+
+from matplotlib import style
+from matplotlib.figure import Figure
+
+from analysis.compare.comparison import Comparison
+from analysis.compare.scored_answers import ResultError
+
+__all__ = ["draw_forest", "write_forest"]
+
+INK, PALE = "#1a1a1a", "#6b6b6b"
+STYLE = {"font.family": "DejaVu Sans", "font.size": 8.5, "svg.fonttype": "path", "svg.hashsalt": "kv-prereg"}
+ROW, FRAME = 0.3, 1.45  # inches: of a contrast; of title and axis together
+LONGEST = 60  # characters of a label
+
+
+def write_forest(path: Path, comparison: Comparison) -> None:
+    """Write the plot. Raises ResultError for a name that does not end in .svg or .png."""
+    if path.suffix not in (".svg", ".png"):
+        raise ResultError(f"--plot: {path}: ends neither in .svg nor in .png; name one of these")
+    metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
+    with style.context(["default", STYLE, {"text.parse_math": False}]):  # ignores the user's matplotlibrc
+        draw_forest(comparison).savefig(path, metadata=metadata, dpi=200)
+
+
+def draw_forest(comparison: Comparison) -> Figure:
+    """Draw one line for each contrast, the first on top. Thick: the 95 % interval. Thin: the simultaneous
+    one.
+    """
+    rows = comparison.contrast_list
+    labels = [
+        _shorten(f"{contrast.task}  {contrast.subject} \N{MINUS SIGN} {contrast.against}".strip()) for contrast in rows
+    ]
+    height = FRAME + ROW * len(rows)
+    width = 5.2 + 0.075 * max(map(len, labels))
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((1 - 4.9 / width, 0.75 / height, 4.6 / width, ROW * len(rows) / height))
+    for index, contrast in enumerate(rows):
+        axes.plot(
+            (100 * contrast.low_simultaneous, 100 * contrast.high_simultaneous),
+            (index, index),
+            color=INK,
+            linewidth=0.9,
+            gid=f"simultaneous-{index}",
+        )
+        axes.plot(
+            (100 * contrast.low, 100 * contrast.high), (index, index), color=INK, linewidth=2.8, gid=f"nominal-{index}"
+        )
+        axes.plot(100 * contrast.difference, index, "o", color=INK, markersize=6, gid=f"point-{index}")
+    axes.axvline(0, color=PALE, linewidth=0.8, zorder=0)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(range(len(rows)), labels)
+    axes.set_xlabel("difference of mean scores, percentage points")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    figure.text(0.12 / width, 1 - 0.12 / height, comparison.label, va="top", weight="bold", color=INK)
+    subtitle = f"{comparison.method}; thick: 95 %, thin: together at {100 * (1 - comparison.alpha):g} %"
+    figure.text(0.12 / width, 1 - 0.34 / height, subtitle, va="top", color=PALE)
+    return figure
+
+
+def _shorten(label: str) -> str:
+    return label if len(label) <= LONGEST else f"{label[: LONGEST - 3]}..."

@@ -1,0 +1,274 @@
+"""Pairs the arms of result files by problem; whatever cannot be paired is refused or counted."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.compare.scored_answers import ResultError, ScoredAnswer
+
+__all__ = ["Arm", "Pair", "Paired", "pair_arms"]
+
+MAX_IDS = 3  # ids in a refusal
+
+
+class Pair(NamedTuple):
+    """One subject and one comparator on the problems of a task that both have in full. Axes [problem, seed].
+
+    clusters: of each problem, in their order; None without clusters. left_out: problems of either arm that
+    are not paired.
+    """
+
+    task: str
+    subject: str
+    against: str
+    problems: tuple[str, ...]
+    subject_scores: NDArray[np.float64]
+    comparator_scores: NDArray[np.float64]
+    clusters: tuple[str, ...] | None
+    left_out: int
+
+
+class Arm(NamedTuple):
+    """An arm in a task. score: mean over its problems of the mean over their seeds with a score."""
+
+    task: str
+    arm: str
+    problems: int
+    seeds: int
+    score: float
+    missing: int  # rows without a score
+
+
+class Paired(NamedTuple):
+    pairs: list[Pair]
+    arms: list[Arm]
+    notes: list[str]
+
+
+def pair_arms(
+    rows: Sequence[ScoredAnswer], subject: str | None = None, *, common: bool = False, prompts: bool = False
+) -> Paired:
+    """Pair the subject, by default the first arm, with every other arm in every task.
+
+    common: leave out, and count, the problems that one arm lacks, has without a score or with other seeds; by
+    default they are refused. prompts: allow different prompts of the arms.
+
+    Raises ResultError, always for a duplicate row and for one id that names two questions.
+    """
+    arms = list(dict.fromkeys(row.arm for row in rows))
+    subject_arm = arms[0] if subject is None and arms else subject
+    if subject_arm not in arms or subject_arm is None:
+        raise ResultError(f"subject: {subject_arm!r} is no arm; there are {', '.join(arms) or 'none'}")
+    if len(arms) < 2:
+        raise ResultError(f"arms: there is {subject_arm!r} alone; name a second file, or a file with two arms")
+    if len({" ".join(arm.split()) for arm in arms}) < len(arms):
+        raise ResultError(f"arm: {', '.join(map(repr, arms))}: two differ by spaces alone; write one alike")
+    tables = _group_answers(_fill_task(rows))
+    comparators = [arm for arm in arms if arm != subject_arm]
+    tasks = list(dict.fromkeys(task for task, _ in tables))
+    paired = Paired([], [_summarise_arm(task, arm, tables[task, arm]) for task, arm in tables], [])
+    for task in tasks:
+        for comparator in comparators:
+            if absent := [arm for arm in (subject_arm, comparator) if (task, arm) not in tables]:
+                if not common:
+                    raise ResultError(f"task: {absent[0]} has no {task!r}; add it, or leave it out with --common")
+                paired.notes.append(f"task {task!r} is left out: {absent[0]} has none")
+                continue
+            pair, notes = _pair_two(
+                task, (subject_arm, comparator), (tables[task, subject_arm], tables[task, comparator]), common, prompts
+            )
+            paired.pairs.append(pair)
+            paired.notes.extend(notes)
+    if not paired.pairs:
+        raise ResultError(f"task: {subject_arm} shares none with any other arm; name files of one task")
+    return paired
+
+
+Seeds = Mapping[str, ScoredAnswer]  # of a problem, by seed
+Table = Mapping[str, Seeds]  # of an arm in a task, by problem
+SeedPair = tuple[Seeds, Seeds]  # a problem of two arms
+
+
+def _fill_task(rows: Sequence[ScoredAnswer]) -> Sequence[ScoredAnswer]:
+    """Fill in the task of rows whose file does not name it, if all other rows have the same one."""
+    tasks = {row.task for row in rows if row.task}
+    return [row._replace(task=row.task or next(iter(tasks))) for row in rows] if len(tasks) == 1 else rows
+
+
+def _group_answers(rows: Iterable[ScoredAnswer]) -> dict[tuple[str, str], dict[str, dict[str, ScoredAnswer]]]:
+    tables: dict[tuple[str, str], dict[str, dict[str, ScoredAnswer]]] = {}
+    for row in rows:
+        seeds = tables.setdefault((row.task, row.arm), defaultdict(dict))[row.id]
+        if row.seed in seeds:
+            raise ResultError(
+                f"{row.where}: id: {row.id!r} of {row.arm} was at {seeds[row.seed].where} already; "
+                "number what was sampled twice in a field `seed`, or choose one --filter"
+            )
+        seeds[row.seed] = row
+    return tables
+
+
+def _summarise_arm(task: str, arm: str, table: Table) -> Arm:
+    rows = [row for seeds in table.values() for row in seeds.values()]
+    means = [np.mean(scores) for seeds in table.values() if (scores := _known_scores(seeds))]
+    seeds = max(len(by_seed) for by_seed in table.values())
+    score = float(np.mean(means)) if means else np.nan
+    return Arm(task, arm, len(table), seeds, score, sum(math.isnan(row.score) for row in rows))
+
+
+def _known_scores(seeds: Mapping[str, ScoredAnswer]) -> list[float]:
+    return [row.score for row in seeds.values() if not math.isnan(row.score)]
+
+
+def _pair_two(
+    task: str, names: tuple[str, str], tables: tuple[Table, Table], common: bool, prompts: bool
+) -> tuple[Pair, list[str]]:
+    subject_rows, comparator_rows = tables
+    notes = _describe_unpaired(task, names, tables)
+    if notes and not common:
+        raise ResultError(f"{'; '.join(notes)}; mend the files, or compare the rest with --common")
+    shared = [
+        problem
+        for problem in subject_rows
+        if problem in comparator_rows and _is_complete(subject_rows[problem], comparator_rows[problem])
+    ]
+    if not shared:
+        raise ResultError(f"id: {names[0]} and {names[1]} share no problem of {task!r}; are the ids of one set?")
+    seed_sets = {frozenset(subject_rows[problem]) for problem in shared}
+    if len(seed_sets) > 1:
+        message = f"seed: problems of {task!r} have {min(map(len, seed_sets))} to {max(map(len, seed_sets))} seeds"
+        if not common:
+            raise ResultError(f"{message}; give each the same, or compare those with the most with --common")
+        most = max(seed_sets, key=len)
+        shared = [problem for problem in shared if frozenset(subject_rows[problem]) == most]
+        notes.append(f"{message}; the {len(shared)} with the most are compared")
+    row_pairs = [(subject_rows[problem], comparator_rows[problem]) for problem in shared]
+    notes += [f"{task}: {note}" if task else note for note in _check_questions(names, row_pairs, prompts)]
+    order = sorted(subject_rows[shared[0]], key=_seed_key)
+    values = [
+        np.array([[rows[seed].score for seed in order] for rows in side]) for side in zip(*row_pairs, strict=True)
+    ]
+    if np.array_equal(values[0], values[1]):
+        identical = f"{names[0]} and {names[1]} have the same score everywhere; so have two files of one run"
+        notes.append(f"{task}: {identical}" if task else identical)
+    if any(note.startswith("score: ") for note in notes):
+        notes.append("what has no score is seldom missing by chance: an arm that fails on hard problems gains by it")
+    total = len(subject_rows.keys() | comparator_rows.keys())
+    return Pair(
+        task=task,
+        subject=names[0],
+        against=names[1],
+        problems=tuple(shared),
+        subject_scores=values[0],
+        comparator_scores=values[1],
+        clusters=_pair_clusters(row_pairs),
+        left_out=total - len(shared),
+    ), notes
+
+
+def _describe_unpaired(task: str, names: tuple[str, str], tables: tuple[Table, Table]) -> list[str]:
+    """Describe what keeps the two arms from being paired in full, each with its number and the first ids."""
+    subject_rows, comparator_rows = tables
+    scope = f" of {task!r}" if task else ""
+    notes = []
+    for name, lacks, table in ((names[0], names[1], subject_rows), (names[1], names[0], comparator_rows)):
+        absent = [
+            problem for problem in table if problem not in (comparator_rows if table is subject_rows else subject_rows)
+        ]
+        if absent:
+            notes.append(f"id: {len(absent)} problems{scope} of {name} are not in {lacks}: {_list_ids(absent)}")
+        unscored = [problem for problem, seeds in table.items() if len(_known_scores(seeds)) < len(seeds)]
+        if unscored:
+            notes.append(f"score: {len(unscored)} problems{scope} of {name} have none: {_list_ids(unscored)}")
+    mismatched = [
+        problem
+        for problem in subject_rows
+        if problem in comparator_rows and subject_rows[problem].keys() != comparator_rows[problem].keys()
+    ]
+    if mismatched:
+        notes.append(f"seed: {len(mismatched)} problems{scope} have other seeds in {names[1]}: {_list_ids(mismatched)}")
+    return notes
+
+
+def _list_ids(ids: Sequence[str]) -> str:
+    return ", ".join(map(repr, ids[:MAX_IDS])) + (", ..." if len(ids) > MAX_IDS else "")
+
+
+def _is_complete(first: Mapping[str, ScoredAnswer], second: Mapping[str, ScoredAnswer]) -> bool:
+    rows = (*first.values(), *second.values())
+    return first.keys() == second.keys() and not any(math.isnan(row.score) for row in rows)
+
+
+def _seed_key(name: str) -> tuple[int, str]:
+    """Return a sort key: numbers by their value, before any other text."""
+    return (int(name), "") if name.isdecimal() else (1 << 62, name)
+
+
+def _check_questions(names: tuple[str, str], row_pairs: Sequence[SeedPair], prompts: bool) -> list[str]:
+    """Check that paired rows have the same question and prompt.
+
+    Raises ResultError if one id names two questions and, unless `prompts`, for different prompts. Returns
+    notes on what could not be checked, and on differences that were allowed.
+    """
+    notes, unknown, other_prompts = [], set(), set()
+    for first, second in (
+        (subject_seeds[seed], comparator_seeds[seed])
+        for subject_seeds, comparator_seeds in row_pairs
+        for seed in subject_seeds
+    ):
+        _check_measure(first, second)
+        if first.question is None or second.question is None or first.question[0] != second.question[0]:
+            unknown.add(first.id)
+        elif first.question != second.question:
+            raise ResultError(
+                f"{second.where}: id: {second.id!r} is another question than at {first.where}; "
+                "name files of one version of the task"
+            )
+        if first.prompt and second.prompt and first.prompt[0] == second.prompt[0] and first.prompt != second.prompt:
+            other_prompts.add(first.id)
+            if not prompts:
+                raise ResultError(
+                    f"{second.where}: prompt: {second.id!r} was not given the text of {first.where}; run both with "
+                    "one template and the same examples, or say --prompts-differ"
+                )
+    if unknown:
+        notes.append(
+            f"{len(unknown)} problems of {names[0]} and {names[1]} are paired by id alone: the files do not "
+            "both tell what was asked"
+        )
+    if other_prompts:
+        notes.append(f"{len(other_prompts)} problems were given to {names[0]} and {names[1]} in different texts")
+    return notes
+
+
+def _check_measure(first: ScoredAnswer, second: ScoredAnswer) -> None:
+    """Raise ResultError if two scores are known to be of different metrics or filters."""
+    measures = dict(second.measure)
+    for kind, name in first.measure:
+        if measures.get(kind, name) != name:
+            raise ResultError(
+                f"{second.where}: {kind}: {measures[kind]!r}, and {name!r} at {first.where}; two metrics are no "
+                "pair: name files that have one in common"
+            )
+
+
+def _pair_clusters(row_pairs: Sequence[SeedPair]) -> tuple[str, ...] | None:
+    """Return the cluster of each problem. Raises ResultError if some have no cluster, or one has two."""
+    labels = []
+    for first, second in row_pairs:
+        rows = (*first.values(), *second.values())
+        clusters = {row.cluster for row in rows if row.cluster is not None}
+        if len(clusters) > 1:
+            raise ResultError(f"{rows[0].where}: cluster: {rows[0].id!r} has {len(clusters)}; a problem is in one")
+        labels.append((rows[0], next(iter(clusters), None)))
+    known = [label for _, label in labels if label is not None]
+    if not known:
+        return None
+    for row, label in labels:
+        if label is None:
+            raise ResultError(f"{row.where}: cluster: {row.id!r} has none; name one for every problem")
+    return tuple(known)

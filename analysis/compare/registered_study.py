@@ -1,0 +1,53 @@
+"""The scores of a judged study of ours: every registered lane, by its rule for lanes without a grade."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from analysis.compare.scored_answers import ResultFile, ScoredAnswer
+from analysis.judgement import contrasts
+from analysis.judgement.study_files import EXCLUDED, Study, read_study
+from analysis.rules.rule import FULL
+
+__all__ = ["read_judged", "study_rows"]
+
+KIND = "registered study"
+
+
+def read_judged(folder: Path) -> Study:
+    """Read the lanes of FOLDER. Raises RecordError without a verdict: nothing is derived from held-out
+    records while a study runs.
+    """
+    contrasts.read_judged(folder)
+    return read_study(folder)
+
+
+def study_rows(folder: Path) -> ResultFile:
+    """Return the scores. Every (model, task, budget) becomes a task; arms that never evict appear in each
+    budget.
+    """
+    study = contrasts.apply_missing_rule(read_judged(folder)).study
+    content = study.lock["protocol"]["content"]
+    has_several = len(content["models"]) * len(content["budgets"]) > 1
+    lanes = study.lanes[study.lanes["state"] != EXCLUDED]
+    left_out = len(study.lanes) - len(lanes)
+    answers = []
+    for model, task, budget, arm, seed, problem, correct in zip(
+        *(lanes[name] for name in ("model", "task", "budget", "arm", "seed", "problem", "correct")),
+        strict=True,
+    ):
+        label = study.lock["items"][task].get("clusters", {}).get(problem)
+        for listed_budget in content["budgets"] if budget == FULL else [budget]:
+            task_name = f"{task} {model} budget {listed_budget}" if has_several else task
+            score = math.nan if correct is None else float(correct)
+            where = f"{folder}: {arm} {problem}"
+            answers.append(
+                ScoredAnswer(arm, task_name, problem, str(seed), score, label, _question(task, problem), None, where)
+            )
+    notes = [f"{folder}: its own verdict is the registered one; this is another look at the same lanes"]
+    notes += [f"{folder}: {left_out} lanes of excluded problems are left out"] if left_out else []
+    return ResultFile(KIND, answers, tuple(notes), content["decision"]["subject"])
+
+
+def _question(task: str, problem: str) -> Any:
+    return (KIND, f"{task} {problem}")

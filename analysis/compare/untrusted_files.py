@@ -1,0 +1,105 @@
+"""Reads untrusted result files within bounds on type and size; parses JSON and zip files."""
+
+import io
+import json
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from analysis.compare.scored_answers import ResultError
+from analysis.judgement.untrusted_files import MAX_INFLATED_BYTES, machine_memory
+
+__all__ = ["decode_text", "parse_json", "read_bytes", "zip_members"]
+
+ENTRIES = 1_000_000  # of a zip file
+ZSTD = 93  # the compression method of zip files that inspect_ai uses
+_HEADER_BYTES = 30  # bytes of a local header before the name
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file. Raises ResultError for a link, a pipe, a device, and more than an eighth of this machine's
+    memory.
+    """
+    if path.is_symlink():
+        raise ResultError(f"{path}: is a link; name the file itself")
+    with open(os.open(path, _OPEN_FLAGS), "rb") as file:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode):
+            raise ResultError(f"{path}: is not a plain file; name a result file")
+        if state.st_size > (limit := machine_memory() // 8):
+            raise ResultError(f"{path}: has {state.st_size} bytes; at most {limit} are read on this machine")
+        return file.read()
+
+
+def decode_text(content: bytes, where: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise ResultError(f"{where}: byte {problem.start} is not UTF-8; save the file as UTF-8") from None
+
+
+def parse_json(content: bytes, where: str) -> Any:
+    """Parse JSON; NaN and infinity are accepted here, and refused as scores."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ResultError(f"{where}: is nested too deeply; no result file is") from None
+    except ValueError as problem:
+        raise ResultError(f"{where}: is not JSON ({problem}); was it cut short?") from None
+
+
+def zip_members(archive: bytes, where: str, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and bytes of every wanted file in a zip file, in its order.
+
+    Raises ResultError for another format, a damaged file, and one that is too large.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as zip_file:
+            entries = zip_file.infolist()
+            if len(entries) > ENTRIES:
+                raise ResultError(f"{where}: has {len(entries)} entries; at most {ENTRIES} are read")
+            remaining = machine_memory() // 8
+            for entry in (candidate for candidate in entries if is_wanted(candidate.filename)):
+                location = f"{where}: {entry.filename}"
+                limit = min(MAX_INFLATED_BYTES, remaining)
+                content = _read_zstd(archive, entry, limit, location) if entry.compress_type == ZSTD else None
+                if content is None:
+                    with zip_file.open(entry) as file:
+                        content = file.read(limit + 1)
+                if len(content) > limit:
+                    raise ResultError(f"{location}: holds over {limit} bytes; no log does")
+                remaining -= len(content)
+                yield entry.filename, content
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as problem:
+        raise ResultError(f"{where}: is no zip file that can be read ({problem}); copy the log again") from None
+
+
+def _read_zstd(archive: bytes, entry: zipfile.ZipInfo, limit: int, location: str) -> bytes:
+    """Read a member that the standard library cannot read before Python 3.14.
+
+    Its bytes begin after its local header, whose two last fields are the lengths of its name and of its extra
+    field.
+    """
+    try:
+        import zstandard
+    except ImportError:
+        raise ResultError(
+            f"{location}: is packed with zstd; pip install 'kv-prereg[compare]', or convert the log first: "
+            "inspect log convert --to json"
+        ) from None
+    start = entry.header_offset + _HEADER_BYTES
+    name, extra = (int.from_bytes(archive[offset : offset + 2], "little") for offset in (start - 4, start - 2))
+    packed = archive[start + name + extra :][: entry.compress_size]
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as stream:
+            content: bytes = stream.read(limit + 1)
+    except zstandard.ZstdError as problem:
+        raise ResultError(f"{location}: is damaged ({problem}); copy the log again") from None
+    if len(content) <= limit and zlib.crc32(content) != entry.CRC:
+        raise ResultError(f"{location}: is damaged (another checksum); copy the log again")
+    return content

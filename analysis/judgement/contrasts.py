@@ -1,0 +1,214 @@
+"""Pairs of arms on the same problems, after the registered rule for lanes without a grade."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.judgement import untrusted_files
+from analysis.judgement.study_files import NOT_RUN, RecordError, Study, read_document
+from analysis.rules.rule import FULL
+from analysis.stats import resampled_units
+from analysis.stats.memory_matching import Reference
+
+__all__ = [
+    "MEMORY",
+    "MISSING_RULES",
+    "GradedStudy",
+    "Lanes",
+    "Pairing",
+    "apply_missing_rule",
+    "credit_comparators",
+    "lane_memory",
+    "pair_arms",
+    "problem_clusters",
+    "problem_table",
+    "read_judged",
+    "reference_tables",
+]
+
+# The lanes of one arm in one cell, by column.
+Lanes: TypeAlias = pd.DataFrame | Mapping[str, NDArray[Any]]
+MISSING_RULES = ("inconclusive", "wrong")
+MILLION = 10**6
+# The columns whose sum is a lane's memory, by the registered `memory`; locks without it mean slots. Windows
+# of sliding layers, equal in all arms, are left out: they would make different caches look similar.
+MEMORY: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"slots": ("mean_slots",), "bytes": ("evictable_bytes",), "total": ("evictable_bytes", "state_bytes")}
+)
+
+
+class Pairing(NamedTuple):
+    """Two arms on the problems that both have graded with every seed; axes [problem, seed]."""
+
+    model: str
+    task: str
+    budget: str
+    subject: str
+    against: str
+    problems: tuple[str, ...]
+    subject_correct: NDArray[np.float64]  # 1.0 for correct, else 0.0; or a score between them
+    comparator_correct: NDArray[np.float64]
+    subject_memory: NDArray[np.float64]  # NaN for a failed lane that counts as not correct
+    comparator_memory: NDArray[np.float64]
+    full: bool = False  # the comparator is the full cache; memory is unequal on purpose
+    clusters: tuple[str, ...] | None = None  # of each problem; None for a task without clusters
+
+    @property
+    def difference(self) -> NDArray[np.float64]:
+        return self.subject_correct - self.comparator_correct
+
+    @property
+    def units(self) -> int:
+        """The number of resampling units: clusters if there are any, else problems."""
+        return resampled_units.count_units(self.clusters, len(self.subject_correct))
+
+    @property
+    def is_countable(self) -> bool:
+        """Whether answers are right or wrong and problems independent: no scores and no clusters."""
+        return self.clusters is None and not self.has_scores
+
+    @property
+    def has_scores(self) -> bool:
+        values = np.stack([self.subject_correct, self.comparator_correct])
+        return bool(((values != 0) & (values != 1)).any())
+
+    @property
+    def net(self) -> int | Fraction:
+        """The exact sum of the differences; scores have six decimals."""
+        total = float(self.difference.sum())
+        return Fraction(round(total * MILLION), MILLION) if self.has_scores else round(total)
+
+    def measured_memory(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the memory of both arms on the problems with all lanes measured, in the registered unit."""
+        is_measured = ~np.isnan([self.subject_memory, self.comparator_memory]).any(axis=(0, 2))
+        return self.subject_memory[is_measured], self.comparator_memory[is_measured]
+
+
+class GradedStudy(NamedTuple):
+    study: Study
+    decisive: pd.DataFrame  # the lanes without a grade that make the verdict INCONCLUSIVE
+
+
+def apply_missing_rule(study: Study) -> GradedStudy:
+    """Apply `decision.missing` to lanes without a grade. Raises RecordError for an unknown rule."""
+    rule = study.lock["protocol"]["content"]["decision"]["missing"]
+    if rule not in MISSING_RULES:
+        raise RecordError(f"decision.missing: {rule!r} is unknown; it is {' or '.join(MISSING_RULES)}")
+    missing = study.missing
+    if rule == "inconclusive":
+        return GradedStudy(study, missing)
+    not_run = missing["state"] == NOT_RUN
+    wrong = study.lanes.index.isin(missing.index[~not_run])
+    lanes = study.lanes.assign(correct=study.lanes["correct"].mask(wrong, 0.0))
+    return GradedStudy(study._replace(lanes=lanes), missing[not_run])
+
+
+def credit_comparators(study: Study) -> Study:
+    """Return the study in which ungraded lanes are correct for comparators and wrong for other arms: the
+    worst case for the subject.
+    """
+    missing = study.missing
+    is_ended = study.lanes.index.isin(missing.index[missing["state"] != NOT_RUN])
+    is_comparator = study.lanes["arm"].isin(study.lock["protocol"]["content"]["decision"]["against"])
+    correct = study.lanes["correct"].mask(is_ended & is_comparator, 1.0).mask(is_ended & ~is_comparator, 0.0)
+    return study._replace(lanes=study.lanes.assign(correct=correct))
+
+
+def pair_arms(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
+    """Return all pairs of arms by models, tasks, budgets, arm pairs. A comparator that never evicts is the
+    same at every budget. Raises RecordError for an arm that is not in the grid there.
+    """
+    content = study.lock["protocol"]["content"]
+    arms, counts = study.columns_by_arm(), content["decision"].get("memory", "slots")
+
+    def pair(model: str, task: str, budget: str, side: tuple[str, str]) -> Pairing:
+        subject_lanes, comparator_lanes = (arms.get((model, task, budget, arm)) for arm in side)
+        full = comparator_lanes is None
+        if full:
+            comparator_lanes = arms.get((model, task, FULL, side[1]))
+        if subject_lanes is None or comparator_lanes is None:
+            raise RecordError(f"lock: grid: {model} {task} {budget} lacks {' or '.join(side)}")
+        problems = study.lock["items"][task]["confirm"]
+        correct = [problem_table(arm, "correct", problems) for arm in (subject_lanes, comparator_lanes)]
+        memory = [lane_memory(arm, counts, problems) for arm in (subject_lanes, comparator_lanes)]
+        is_complete = ~np.isnan(correct).any(axis=(0, 2))
+        subject_correct, comparator_correct, subject_memory, comparator_memory = (
+            values[is_complete] for values in (*correct, *memory)
+        )
+        paired_problems = tuple(problems[position] for position in np.flatnonzero(is_complete))
+        measured = subject_correct, comparator_correct, subject_memory, comparator_memory
+        return Pairing(
+            model,
+            task,
+            budget,
+            *side,
+            paired_problems,
+            *measured,
+            full,
+            problem_clusters(study.lock, task, paired_problems),
+        )
+
+    tasks = [task["name"] for task in content["tasks"]]
+    return [pair(*cell) for cell in itertools.product(content["models"], tasks, content["budgets"], sides)]
+
+
+def problem_clusters(lock: Mapping[str, Any], task: str, problems: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the cluster of each problem, None for a task without. Raises RecordError if one is missing."""
+    if (named := lock["items"][task].get("clusters")) is None:
+        return None
+    if lacking := [problem for problem in problems if problem not in named]:
+        raise RecordError(f"lock: items.{task}.clusters: lacks {lacking[0]}")
+    return tuple(named[problem] for problem in problems)
+
+
+def reference_tables(
+    pairing: Pairing,
+    arms: Mapping[tuple[str, ...], Lanes],
+    budgets: Sequence[str],
+    problems: list[str],
+    memory: str = "slots",
+) -> tuple[list[Reference], list[str]]:
+    """Return the subject at its budget and the comparator at each of `budgets`, on the problems that all of
+    them finished with every seed; and these problems. arms: from `Study.by_arm`. memory: the registered
+    measure.
+    """
+    model_and_task = pairing.model, pairing.task
+    lanes = [arms[*model_and_task, pairing.budget, pairing.subject]]
+    lanes += [arms[*model_and_task, budget, pairing.against] for budget in budgets]
+    tables = [[problem_table(arm, "correct", problems), lane_memory(arm, memory, problems)] for arm in lanes]
+    is_finished = ~np.isnan(tables).any(axis=(0, 1, 3))
+    finished = [problems[model_and_task] for model_and_task in np.flatnonzero(is_finished)]
+    return [Reference(*(part[is_finished] for part in table)) for table in tables], finished
+
+
+def lane_memory(arm: Lanes, memory: str, problems: list[str]) -> NDArray[np.float64]:
+    """Return the registered memory of lanes, [problem, seed]."""
+    total: NDArray[np.float64] = np.sum([problem_table(arm, column, problems) for column in MEMORY[memory]], axis=0)
+    return total
+
+
+def problem_table(arm: Lanes, column: str, problems: list[str]) -> NDArray[np.float64]:
+    """Return a column as [problem, seed], seeds sorted. pandas' pivot is much slower."""
+    seeds, seed = np.unique(np.asarray(arm["seed"]), return_inverse=True)
+    row = {problem: number for number, problem in enumerate(problems)}
+    table = np.full((len(problems), len(seeds)), np.nan)
+    table[[row[problem] for problem in np.asarray(arm["problem"])], seed] = np.asarray(arm[column])
+    return table
+
+
+def read_judged(folder: Path) -> dict[str, Any]:
+    """Return the stored judgement of FOLDER. Raises RecordError without a verdict: nothing is derived from
+    held-out records while a study runs.
+    """
+    untrusted_files.refuse_special_files(Path(folder))
+    if not (Path(folder) / "verdict.json").exists():
+        raise RecordError(f"{folder}: has no verdict; run: kv-prereg confirm {folder}")
+    judged: dict[str, Any] = read_document(Path(folder) / "verdict.json")[1]["judged"]
+    return judged

@@ -1,0 +1,308 @@
+"""Eviction counts of every arm from its records: eviction steps, idle lanes, and the ratios of papers.
+
+The memory of a lane is in its record, whose `cache` summarizes the trajectory (docs/records.md). The memory
+without eviction follows from the tokens that were fed. Papers use different definitions of a "ratio": each
+has a name here, and all of them are reported side by side.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+from analysis.judgement import untrusted_files
+from analysis.judgement.arm_text import press_arms
+
+__all__ = [
+    "OF_BUDGET",
+    "RATIOS",
+    "LaneMemory",
+    "count_arms",
+    "count_evictions",
+    "eviction_warnings",
+    "never_evicted",
+    "read_bodies",
+]
+
+CELL_FIELDS = ("model", "task", "budget", "arm")
+FAILED = "failed"  # the state of a lane
+MASKED = "it holds every slot, whether or not it masks some, so that nothing is shown at its budget"
+ALTERED = (
+    "it holds every slot and stores it otherwise than the full cache, or was asked otherwise, so that "
+    "nothing is shown of its evicting"
+)
+FULL = "full"  # the budget of arms that never evict
+CellKey: TypeAlias = tuple[str, str, str, str]
+
+
+class LaneMemory(NamedTuple):
+    """The memory of one successful lane. Slots are per KV head and layer.
+
+    question: tokens of a question that is fed after the first eviction step; None if unknown.
+    evicting: eviction steps that removed slots; fired: all of them.
+    """
+
+    prompt: int
+    budget: int | None
+    generated: int
+    fed: int
+    question: int | None
+    prefill_end: Fraction
+    mean: Fraction
+    peak: Fraction
+    mean_bytes: int
+    peak_bytes: int
+    evicting: int
+    fired: int
+
+    @property
+    def unevicted(self) -> Fraction | None:
+        """Slots at the end without eviction: the prompt, the question and every token that was fed."""
+        return None if self.question is None else Fraction(self.prompt + self.question + self.fed)
+
+    @property
+    def unevicted_mean(self) -> Fraction | None:
+        """Mean slots without eviction over the end of the prefill, a later question, and each fed token."""
+        if self.question is None:
+            return None
+        begun, moments = self.prompt + self.question, self.fed + 1
+        grown = Fraction(moments * (2 * begun + self.fed), 2)
+        return (grown + self.prompt) / (moments + 1) if self.question else grown / moments
+
+
+class Ratio(NamedTuple):
+    """A ratio of sums over lanes: of `over` to `under`. full: whether `under` is measured on the lane of the
+    full cache with the same problem and seed.
+    """
+
+    text: str
+    over: Callable[[LaneMemory], Any]
+    under: Callable[[LaneMemory], Any]
+    full: bool = False
+
+
+RATIOS: Mapping[str, Ratio] = MappingProxyType(
+    {
+        "prefill": Ratio(
+            "slots at the end of the prefill by tokens of the prompt: 1 - compression_ratio of kvpress",
+            lambda lane: lane.prefill_end,
+            lambda lane: lane.prompt,
+        ),
+        "budget/prompt": Ratio(
+            "the budget by tokens of the prompt, whatever is held while decoding",
+            lambda lane: lane.budget,
+            lambda lane: lane.prompt,
+        ),
+        "budget/text": Ratio(
+            "the budget by tokens of prompt and answer, at the end of the answer",
+            lambda lane: lane.budget,
+            lambda lane: lane.unevicted,
+        ),
+        "budget/answer": Ratio(
+            "the budget by tokens of the full cache's answer: R-KV's, which leaves the prompt out",
+            lambda lane: lane.budget,
+            lambda lane: lane.generated,
+            full=True,
+        ),
+        "mean": Ratio(
+            "mean slots over all moments by those of the same text with nothing evicted",
+            lambda lane: lane.mean,
+            lambda lane: lane.unevicted_mean,
+        ),
+        "mean/full": Ratio(
+            "mean slots by those of the full cache, each on its own answer: longer answers hold more",
+            lambda lane: lane.mean,
+            lambda lane: lane.mean,
+            full=True,
+        ),
+        "peak": Ratio(
+            "most slots at any moment by those of the same text with nothing evicted",
+            lambda lane: lane.peak,
+            lambda lane: lane.unevicted,
+        ),
+        "peak/full": Ratio(
+            "most slots at any moment by the full cache's, each on its own answer",
+            lambda lane: lane.peak,
+            lambda lane: lane.peak,
+            full=True,
+        ),
+        "bytes/full": Ratio(
+            "mean bytes of keys and values by the full cache's, as allocated",
+            lambda lane: lane.mean_bytes,
+            lambda lane: lane.mean_bytes,
+            full=True,
+        ),
+        "peak bytes/full": Ratio(
+            "most bytes of keys and values by the full cache's, as allocated",
+            lambda lane: lane.peak_bytes,
+            lambda lane: lane.peak_bytes,
+            full=True,
+        ),
+    }
+)
+# Memory of an arm relative to its registered budget.
+OF_BUDGET: Mapping[str, Ratio] = MappingProxyType(
+    {
+        "prefill_end": Ratio("at the end of the prefill", lambda lane: lane.prefill_end, lambda lane: lane.budget),
+        "mean": Ratio("mean over all moments", lambda lane: lane.mean, lambda lane: lane.budget),
+        "peak": Ratio("most at any moment", lambda lane: lane.peak, lambda lane: lane.budget),
+    }
+)
+
+
+def read_bodies(records: Path) -> Iterator[dict[str, Any]]:
+    """Yield the bodies of the records in a folder, by shard and line."""
+    for _, _, line in untrusted_files.read_lines(records, "shard-*.jsonl"):
+        if line.endswith(b"\n"):
+            yield json.loads(line)["body"]
+
+
+def count_evictions(events: Iterable[Sequence[int]]) -> int:
+    """Count the eviction steps that removed slots. Each event: step, slots before, slots after."""
+    return sum(before > after for _, before, after in events)
+
+
+def count_arms(recorded: Iterable[Mapping[str, Any]], content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each (model, task, budget, arm), in the order of the records: successful `lanes`,
+    `never`, those in which no eviction step removed slots, `events` that removed slots per lane (mean, least,
+    most), `fired`, the mean number of all eviction steps, the mean budget `slots`, and, each a Fraction or
+    None, `of_budget` and `ratios` by the names above.
+
+    `failed` counts failed lanes, which enter nothing else; `press` says whether the arm runs a press.
+
+    recorded: bodies of records of one phase. content: of the protocol in the lock.
+    """
+    outside = {task["name"] for task in content["tasks"] if task["query"] == "outside"}
+    pressed, failed = press_arms(content), Counter[CellKey]()
+    questions: dict[tuple[str, str], int] = {}
+    arms: dict[CellKey, dict[tuple[int, str], LaneMemory]] = {}
+    for body in recorded:
+        cell, problem, cell_key = body["cell"], body["problem"], _cell_key(body)
+        if body["state"] == "ok":
+            if cell["task"] in outside and not count_evictions(body["cache"]["events"]):
+                questions[cell["model"], problem] = _question_tokens(body)
+            arms.setdefault(cell_key, {})[cell["seed"], problem] = _lane_memory(body)
+        elif body["state"] == FAILED:
+            failed[cell_key] += 1
+    for (model, task, *_), lanes in arms.items():
+        if task in outside:
+            lanes |= {key: lane._replace(question=questions.get((model, key[1]))) for key, lane in lanes.items()}
+    full_lanes: dict[tuple[str, str], Mapping[tuple[int, str], LaneMemory]] = {}
+    for (model, task, budget, _), lanes in arms.items():
+        if budget == FULL:
+            full_lanes.setdefault((model, task), lanes)
+    return [
+        _arm_row(cell_key, lanes, full_lanes.get(cell_key[:2], {}))
+        | {"failed": failed[cell_key], "press": cell_key[-1] in pressed}
+        for cell_key, lanes in arms.items()
+    ]
+
+
+def _cell_key(body: Mapping[str, Any]) -> CellKey:
+    cell = body["cell"]
+    return cell["model"], cell["task"], cell["budget"], cell["arm"]
+
+
+def never_evicted(row: Mapping[str, Any]) -> bool:
+    """Return whether an arm with a budget never evicted."""
+    return bool(row["budget"] != FULL and row["never"] == row["lanes"])
+
+
+def eviction_warnings(rows: Sequence[Mapping[str, Any]], altered: Container[str] = ()) -> list[str]:
+    """Return a line for each cell in which an arm with a budget never evicted, and one line for all cells in
+    which only some lanes did not evict. altered: from `arm_text.altered_arms`.
+    """
+    unchanged = "the full cache under another name, no result about its policy"
+    lines = [
+        f"arm {row['arm']} evicted nothing in any of {row['lanes']} lanes at {row['budget']} "
+        f"({row['model']}, {row['task']}): "
+        + (MASKED if row["press"] else ALTERED if row["arm"] in altered else unchanged)
+        for row in rows
+        if never_evicted(row)
+    ]
+    partly = [row for row in rows if row["budget"] != FULL and 0 < row["never"] < row["lanes"]]
+    if partly:
+        shares = sorted(100 * row["never"] / row["lanes"] for row in partly)
+        least, most = (f"{share:.0f}" for share in (shares[0], shares[-1]))
+        arms, budgets = (", ".join(dict.fromkeys(row[name] for row in partly)) for name in ("arm", "budget"))
+        lines.append(
+            f"{least if least == most else f'{least} to {most}'} % of the lanes of {arms} at {budgets} "
+            "evicted nothing: there the arm "
+            + (
+                "holds every slot"
+                if any(row["press"] or row["arm"] in altered for row in partly)
+                else "is the full cache"
+            )
+        )
+    lines += [
+        f"arm {row['arm']} failed in {row['failed']} of {row['failed'] + row['lanes']} lanes at "
+        f"{row['budget']} ({row['model']}, {row['task']}): what it held there is not counted"
+        for row in rows
+        if row["failed"]
+    ]
+    return lines
+
+
+def _question_tokens(body: Mapping[str, Any]) -> int:
+    """Return the tokens of a separate question: the peak of a lane without eviction minus its prompt and the
+    tokens that were fed.
+    """
+    return int(Fraction(body["cache"]["peak"]) - body["prompt_tokens"] - _fed_tokens(body))
+
+
+def _fed_tokens(body: Mapping[str, Any]) -> int:
+    """Return how many new tokens were fed: the last one is not if the lane reached its token limit."""
+    return int(body["tokens"]) - int(body["stop"] == "length")
+
+
+def _lane_memory(body: Mapping[str, Any]) -> LaneMemory:
+    """Return the memory of a lane whose question is part of the prompt."""
+    cache = body["cache"]
+    return LaneMemory(
+        prompt=body["prompt_tokens"],
+        budget=body["slots"],
+        generated=body["tokens"],
+        fed=_fed_tokens(body),
+        question=0,
+        prefill_end=Fraction(cache["prefill_end"]),
+        mean=Fraction(cache["mean"]),
+        peak=Fraction(cache["peak"]),
+        mean_bytes=cache["mean_bytes"],
+        peak_bytes=cache["peak_bytes"],
+        evicting=count_evictions(cache["events"]),
+        fired=len(cache["events"]),
+    )
+
+
+Lanes: TypeAlias = Mapping[tuple[int, str], LaneMemory]  # key: seed and problem
+
+
+def _arm_row(cell_key: CellKey, lanes: Lanes, full_lanes: Lanes) -> dict[str, Any]:
+    """Return the row of one arm. full_lanes: of the full cache in this model and task, possibly empty."""
+    memories = list(lanes.values())
+    events = [lane.evicting for lane in memories]
+    pairs = [(lane, full_lanes[key]) for key, lane in lanes.items() if key in full_lanes]
+    alone = [(lane, lane) for lane in memories]
+    budgets = [lane.budget for lane in memories if lane.budget is not None]
+    return {
+        **dict(zip(CELL_FIELDS, cell_key, strict=True)),
+        "lanes": len(memories),
+        "never": events.count(0),
+        "events": {"mean": Fraction(sum(events), len(events)), "least": min(events), "most": max(events)},
+        "fired": Fraction(sum(lane.fired for lane in memories), len(memories)),
+        "slots": Fraction(sum(budgets), len(budgets)) if budgets else None,
+        "of_budget": {name: _sum_ratio(ratio, alone) for name, ratio in OF_BUDGET.items()},
+        "ratios": {name: _sum_ratio(ratio, pairs if ratio.full else alone) for name, ratio in RATIOS.items()},
+    }
+
+
+def _sum_ratio(ratio: Ratio, pairs: Sequence[tuple[LaneMemory, LaneMemory]]) -> Fraction | None:
+    """Return the ratio of sums; None if a lane lacks a value, and without lanes."""
+    over = [ratio.over(lane) for lane, _ in pairs]
+    under = [ratio.under(reference) for _, reference in pairs]
+    if None in over or None in under or not sum(under):
+        return None
+    return Fraction(sum(over)) / Fraction(sum(under))

@@ -1,0 +1,368 @@
+"""The contrasts of a family by the registered method, for the rule and for the printed judgement."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.judgement import contrasts, memory
+from analysis.judgement.contrasts import Pairing
+from analysis.judgement.memory import Arms, ContrastMemory
+from analysis.judgement.study_files import RecordError, Study
+from analysis.rules.rule import Contrast, is_better, is_worse
+from analysis.stats import memory_charge, memory_matching, multiplicity, resampled_units
+from analysis.stats.comparison import Comparison, Margins
+from analysis.stats.methods import METHODS, METHODS_FOR_SCORES, draws_and_seed, effective_clusters
+from analysis.stats.resampled_units import Clusters
+from protocol.formats.json_text import format_decimal
+
+__all__ = ["FamilyComparison", "compare_family"]
+
+LEVEL = 0.95  # coverage of the nominal interval
+REPORTED_METHODS = ("bootstrap", "t", "sign-flip")  # methods whose p is always reported
+
+
+class Estimate(NamedTuple):
+    """The estimates for one pairing. Every p tests a difference beyond what memory may explain: see
+    `memory_charge`.
+    """
+
+    nominal: Comparison  # by the registered method, at 95 %
+    uncharged: Comparison  # by the registered method, at the Bonferroni level or by max-t
+    reported_p: dict[str, float]  # p by method; without methods that draw if no draws are registered
+    memory: ContrastMemory
+    margins: Margins | None  # at the Bonferroni level, if a margin is registered
+    uncharged_p: float  # p of no difference by the registered method, without the memory charge
+    has_moved_limit: bool  # whether the memory charge moved a limit across a margin
+
+    @property
+    def simultaneous(self) -> Comparison:
+        """The simultaneous comparison at equal memory."""
+        return memory_charge.widen_interval(self.uncharged, self.memory.points)
+
+    @property
+    def is_decided_by_charge(self) -> bool:
+        """Whether only the memory charge prevents a win, a loss or staying within a margin."""
+        wide = self.simultaneous
+        alone = self.uncharged.low > 0 or self.uncharged.high < 0
+        return self.has_moved_limit or (alone and wide.low <= 0 <= wide.high)
+
+
+class PairingEstimate(NamedTuple):
+    """A pairing with its estimate. adjusted: p adjusted for the family, 1 without an estimate."""
+
+    pairing: Pairing
+    estimate: Estimate | None  # None for fewer than two measured problems
+    adjusted: float
+
+    def contrast(self) -> Contrast | None:
+        """Return the contrast for the rule."""
+        if self.estimate is None:
+            return None
+        estimate, pairing = self.estimate, self.pairing
+        matched = estimate.memory.match
+        return Contrast(
+            model=pairing.model,
+            task=pairing.task,
+            budget=pairing.budget,
+            subject=pairing.subject,
+            against=pairing.against,
+            delta=estimate.nominal.mean,
+            # Rounded as printed, so that a printed zero reaches zero.
+            high=float(f"{estimate.simultaneous.high:.6f}"),
+            p=estimate.nominal.p,
+            adjusted=self.adjusted,
+            matched=matched.is_matched,
+            net=pairing.net,
+            lanes=pairing.subject_correct.size,
+            margins=estimate.margins,
+            memory=matched.ratio,
+            charge=estimate.memory.points,
+            uncharged_p=estimate.uncharged_p,
+        )
+
+
+class FamilyComparison(NamedTuple):
+    level: float  # level of one contrast
+    contrasts: list[Contrast | None]  # None without an estimate
+    rows: list[dict[str, Any]]  # rows of the judgement
+
+
+def compare_family(
+    study: Study, sides: Sequence[tuple[str, str]], alpha: float, *, first: int = 0, corrected: bool = True
+) -> FamilyComparison:
+    """Compare every pair of arms in every model, task and budget.
+
+    first: index of the first pairing among all of the study; the index seeds the draws, also of max-t.
+
+    Raises ValueError without arm pairs: an empty family would satisfy any condition on all contrasts.
+    """
+    if not sides:
+        raise ValueError("sides: an empty family has no contrast; name at least one comparator")
+    decision = study.lock["protocol"]["content"]["decision"]
+    pairings = contrasts.pair_arms(study, sides)
+    _check_counting(pairings, decision["method"])
+    level = multiplicity.corrected_alpha(alpha, len(pairings) if corrected else 1)
+    arms, items = study.columns_by_arm(), study.lock["items"]
+    estimates = [
+        _estimate(pairing, first + index, decision, level, _match_memory(pairing, arms, decision, items))
+        for index, pairing in enumerate(pairings)
+    ]
+    p = [1.0 if estimate is None else estimate.nominal.p for estimate in estimates]
+    adjusted = multiplicity.adjust(p)
+    bonferroni, holm = (adjusted.bonferroni, adjusted.holm) if corrected else (p, p)
+    family = list(map(PairingEstimate, pairings, estimates, bonferroni))
+    is_family_method = METHODS[decision["method"]].family
+    if is_family_method and corrected:
+        times, seed = draws_and_seed(decision)
+        family = _apply_max_t(family, np.random.default_rng([seed, first]), times, alpha)
+    rule_contrasts = [member.contrast() for member in family]
+    rows = [_contrast_row(*parts, alpha) for parts in zip(family, rule_contrasts, holm, strict=True)]
+    if is_family_method:
+        rows = [row | {"p_adjusted": format_decimal(member.adjusted)} for row, member in zip(rows, family, strict=True)]
+    for index, (row, member) in enumerate(zip(rows, family, strict=True)):
+        if member.estimate is not None:
+            sizes = memory.slot_bytes(study.lock, member.pairing)
+            senses = memory.memory_ratios(member.pairing, arms, items[member.pairing.task]["confirm"], sizes)
+            registered_measure = decision.get("memory", "slots")
+            row["memory"] = memory.memory_row(
+                member.estimate.memory, member.estimate.is_decided_by_charge, senses, registered_measure
+            )
+        if "memory" in decision and not member.pairing.full:
+            row["isocache"] = _isocache_row(study, member.pairing, member.estimate, first + index)
+    return FamilyComparison(level, rule_contrasts, rows)
+
+
+def _check_counting(pairings: Sequence[Pairing], method: str) -> None:
+    """Raise RecordError if the method cannot take scores or clusters; registering refuses the same."""
+    other = next((pairing for pairing in pairings if not pairing.is_countable), None)
+    if other is not None and METHODS[method].needs_counts:
+        what = "scores" if other.has_scores else "clusters"
+        raise RecordError(
+            f"decision.method: {method} counts right and wrong answers, and {other.task} has {what}; "
+            f"what takes them: {', '.join(METHODS_FOR_SCORES)}"
+        )
+
+
+def _match_memory(
+    pairing: Pairing, arms: Arms, decision: Mapping[str, Any], items: Mapping[str, Mapping[str, list[str]]]
+) -> ContrastMemory | None:
+    """Return the memory match; None for fewer than two problems with all lanes measured, or one cluster."""
+    if len(pairing.measured_memory()[0]) < 2 or pairing.units < 2:
+        return None
+    return memory.contrast_memory(pairing, arms, decision, items[pairing.task]["confirm"])
+
+
+def _apply_max_t(
+    family: Sequence[PairingEstimate], rng: np.random.Generator, times: int, alpha: float
+) -> list[PairingEstimate]:
+    """Return the family with the simultaneous intervals and p of max-t.
+
+    Contrasts of a task with the same problems are flipped together. All others are treated as independent,
+    which is conservative (Sidak 1967).
+    """
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for index, member in enumerate(family):
+        if member.estimate is not None:
+            groups.setdefault((member.pairing.task, *member.pairing.problems), []).append(index)
+    if not groups:
+        return list(family)
+    nulls = [[_tested_null(family[index]) for index in group] for group in groups.values()]
+    group_inputs = [
+        [
+            (family[index].pairing.difference, family[index].pairing.clusters, null or 0.0)
+            for index, null in zip(*group_parts, strict=True)
+        ]
+        for group_parts in zip(groups.values(), nulls, strict=True)
+    ]
+    comparisons = resampled_units.compare_simultaneously(group_inputs, level=1 - alpha, draws=times, rng=rng)
+    comparisons = [
+        [member if null is not None else member._replace(p=1.0) for member, null in zip(*group_parts, strict=True)]
+        for group_parts in zip(comparisons, nulls, strict=True)
+    ]
+    indices = itertools.chain(*groups.values())
+    comparison_by_index = dict(zip(indices, itertools.chain(*comparisons), strict=True))
+    return [
+        member
+        if member.estimate is None
+        else member._replace(
+            estimate=member.estimate._replace(uncharged=comparison_by_index[index]),
+            adjusted=comparison_by_index[index].p,
+        )
+        for index, member in enumerate(family)
+    ]
+
+
+def _tested_null(member: PairingEstimate) -> float | None:
+    """Return the null mean difference; None if memory may explain the observed one."""
+    assert member.estimate is not None
+    return memory_charge.nearest_null(member.estimate.nominal.mean, member.estimate.memory.points)
+
+
+def _isocache_row(study: Study, pairing: Pairing, estimate: Estimate | None, index: int) -> dict[str, Any]:
+    """Return memory per problem and, for arms that do not match, the difference at the subject's memory.
+
+    It draws the stream of its contrast and decides nothing. Differences at interpolated memory are not
+    integers, so that Student's t replaces the exact methods.
+    """
+    content = study.lock["protocol"]["content"]
+    decision, budgets = content["decision"], content["budgets"]
+    if estimate is None:
+        return {"ratio": None, "within": None, "interpolated": None, "why": "too few"}
+    match = memory_matching.match_per_problem(*pairing.measured_memory(), tolerance=float(decision["cache_tolerance"]))
+    row = {"ratio": format_decimal(match.ratio), "within": format_decimal(match.within), "interpolated": None}
+    if estimate.memory.match.is_matched:
+        return row | {"why": "matched"}
+    problems = study.lock["items"][pairing.task]["confirm"]
+    (subject_reference, *comparator_references), finished = contrasts.reference_tables(
+        pairing, study.columns_by_arm(), budgets, problems, decision["memory"]
+    )
+    clusters = contrasts.problem_clusters(study.lock, pairing.task, finished)
+    if resampled_units.count_units(clusters, len(finished)) < 2:
+        return row | {"why": "too few"}
+    estimate_at_memory = memory_matching.interpolate_difference(
+        subject_reference.correct, subject_reference.slots, comparator_references
+    )
+    if estimate_at_memory is None:
+        return row | {"why": "outside"}
+    method = decision["method"] if METHODS[decision["method"]].draws else "t"
+    (comparison,) = _compare(estimate_at_memory.difference[:, None], clusters, index, decision, method, [LEVEL])
+    values = dict(zip(("difference", "low", "high", "p"), map(format_decimal, comparison), strict=True))
+    between = [budgets[estimate_at_memory.below], budgets[estimate_at_memory.above]]
+    return row | {
+        "interpolated": values | {"weight": format_decimal(estimate_at_memory.weight), "between": between},
+        "why": "interpolated",
+    }
+
+
+def _estimate(
+    pairing: Pairing, index: int, decision: Mapping[str, Any], corrected: float, contrast_memory: ContrastMemory | None
+) -> Estimate | None:
+    """Estimate one pairing. Every method draws the stream of (decision.seed, index). For max-t, a method for
+    families, a single contrast uses Student's t.
+    """
+    if contrast_memory is None:
+        return None
+    difference, method, margins, has_moved_limit = pairing.difference, decision["method"], None, False
+    difference_and_clusters = difference, pairing.clusters
+    reported = [name for name in REPORTED_METHODS if METHODS[method].draws or name == "t"]
+    null = memory_charge.nearest_null(float(difference.mean()), contrast_memory.points)
+    levels = [LEVEL, 1 - corrected]
+    registered, corrected_comparison = _compare(*difference_and_clusters, index, decision, method, levels, null)
+    nominal = {
+        name: registered
+        if name == method
+        else _compare(*difference_and_clusters, index, decision, name, [LEVEL], null)[0]
+        for name in dict.fromkeys([*reported, method])
+    }
+    if "margin" in decision:
+        margin = float(decision["margin"])
+        margins = resampled_units.tost(
+            *difference_and_clusters, margin, contrast_memory.points, alpha=corrected, method=method
+        )
+        alone = resampled_units.tost(*difference_and_clusters, margin, 0.0, alpha=corrected, method=method)
+        has_moved_limit = _limit_sides(margins, margin) != _limit_sides(alone, margin)
+    plain = registered if null == 0 else _compare(*difference_and_clusters, index, decision, method, [LEVEL])[0]
+    return Estimate(
+        nominal=registered,
+        uncharged=corrected_comparison,
+        reported_p={name: nominal[name].p for name in reported},
+        memory=contrast_memory,
+        margins=margins,
+        uncharged_p=plain.p,
+        has_moved_limit=has_moved_limit,
+    )
+
+
+def _limit_sides(limits: Margins, margin: float) -> tuple[bool, ...]:
+    """Return on which side of both margins each limit is."""
+    return tuple(end > at for end in (limits.low, limits.high) for at in (-margin, margin))
+
+
+def _compare(
+    difference: NDArray[np.float64],
+    clusters: Clusters,
+    index: int,
+    decision: Mapping[str, Any],
+    method: str,
+    levels: Sequence[float],
+    null: float | None = 0.0,
+) -> list[Comparison]:
+    """Return one comparison per level. null: from `memory_charge.nearest_null`."""
+    (times, seed), tested = draws_and_seed(decision), null or 0.0
+
+    def rng() -> np.random.Generator:
+        return np.random.default_rng([seed, index])
+
+    comparisons = resampled_units.compare_at_levels(
+        method, difference, clusters, levels, draws=times, rng=rng, null=tested
+    )
+    return comparisons if null is not None else [comparison._replace(p=1.0) for comparison in comparisons]
+
+
+def _contrast_row(member: PairingEstimate, contrast: Contrast | None, holm: float, alpha: float) -> dict[str, Any]:
+    pairing, estimate = member.pairing, member.estimate
+    row: dict[str, Any] = {
+        "model": pairing.model,
+        "task": pairing.task,
+        "budget": pairing.budget,
+        "subject": pairing.subject,
+        "against": pairing.against,
+        "n": len(pairing.subject_correct),
+        **_cluster_counts(pairing.clusters),
+        **({"scored": True} if pairing.has_scores else {}),
+        "seeds": pairing.subject_correct.shape[1],
+        "gains": int((pairing.subject_correct > pairing.comparator_correct).sum()),
+        "losses": int((pairing.subject_correct < pairing.comparator_correct).sum()),
+    }
+    if pairing.full:
+        row["saves"] = estimate is not None and estimate.memory.match.is_matched
+    if estimate is None or contrast is None:
+        return row | dict.fromkeys(ESTIMATE_FIELDS) | {"better": False, "worse": False, "matched": False}
+    nominal, simultaneous, margins = estimate.nominal, estimate.simultaneous, estimate.margins
+    cache = estimate.memory.match
+    values = [
+        *nominal[:3],
+        simultaneous.low,
+        simultaneous.high,
+        nominal.p,
+        *(estimate.reported_p.get(method, np.nan) for method in REPORTED_METHODS),
+        holm,
+        cache.ratio,
+        cache.worst,
+    ]
+    about = {} if margins is None else dict(zip(MARGIN_FIELDS, map(format_decimal, margins[1:]), strict=True))
+    return (
+        row
+        | dict(zip(ESTIMATE_FIELDS, map(format_decimal, values), strict=True))
+        | about
+        | {"better": is_better(contrast, alpha), "worse": is_worse(contrast, alpha)}
+        | {"matched": cache.is_matched}
+    )
+
+
+def _cluster_counts(clusters: Clusters) -> dict[str, int]:
+    """Return the number of clusters and, if sizes are uneven, the effective number."""
+    if clusters is None:
+        return {}
+    cluster_count, weight = len(set(clusters)), effective_clusters(clusters)
+    return {"clusters": cluster_count} | ({"effective_clusters": weight} if weight < cluster_count else {})
+
+
+ESTIMATE_FIELDS = (
+    "difference",
+    "low",
+    "high",
+    "low_simultaneous",
+    "high_simultaneous",
+    "p",
+    "p_bootstrap",
+    "p_t",
+    "p_sign_flip",
+    "p_holm",
+    "cache_ratio",
+    "cache_worst",
+)
+MARGIN_FIELDS = ("low_margin", "high_margin", "p_worse", "p_better")  # limits with coverage 1 - 2 alpha / m

@@ -1,0 +1,236 @@
+"""The judgement of a study by its committed rule, from its lock and records only."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import rules
+from analysis.judgement import contrasts, gate, statements, uneven_missingness
+from analysis.judgement.family import compare_family
+from analysis.judgement.study_files import (
+    EXCLUDED,
+    LANE_COLUMNS,
+    TIMEOUT,
+    Study,
+    is_ungraded,
+    read_document,
+    read_study,
+)
+from analysis.rules.rule import FULL, arm_pairs
+from analysis.rules.verdict_line import SCREENED, format_single_model, smallest_contrast
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
+from protocol.formats.json_text import format_decimal
+
+__all__ = ["DEVIATED", "MIN_CONFIRMATORY", "judge", "judge_study", "selection_summary"]
+
+MIN_CONFIRMATORY = 200  # problems; fewer are a screening ("Minimal-Intervention KV Retention", section 6)
+DEVIATED = "DEVIATED"  # the verdict of a study that was amended after its claim
+
+
+def judge(folder: Path) -> dict[str, Any]:
+    """Return the judgement of FOLDER. Raises RecordError for records that cannot be judged."""
+    study = read_study(Path(folder))
+    swept = "sweep" in study.lock["protocol"]["content"]
+    return judge_study(study, selection_summary(*read_document(Path(folder) / "selection.json")) if swept else None)
+
+
+def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the judgement of a study. selection: from `selection_summary`, for a study with a sweep.
+
+    The verdict is INCONCLUSIVE if a registered lane was never run, if a lane failed or was not graded and
+    `decision.missing` is "inconclusive", if a contrast has fewer than two problems, or fewer than two with
+    all lanes measured, or if the full cache fails its gate. If `decision.missing` is "wrong", failed and
+    ungraded lanes are not correct, and CONFIRMED must also result when those of comparators are correct, so
+    that no arm loses by its failures. An excluded problem is in no contrast of its model, and its lanes are
+    not missing. The numbers are computed whatever the verdict.
+
+    If a contrast has fewer than 200 problems, or clusters in a task with clusters, the verdict is SCREENED,
+    whatever the rule says.
+    """
+    content = study.lock["protocol"]["content"]
+    decision = content["decision"]
+    alpha = float(decision["alpha"])
+    graded, decisive = contrasts.apply_missing_rule(study)
+    level, rule_contrasts, rows = compare_family(graded, arm_pairs(decision), alpha)
+    estimated = [contrast for contrast in rule_contrasts if contrast is not None]
+    is_complete = decisive.empty and len(estimated) == len(rule_contrasts)
+    rule = rules.RULES[decision["rule"]]
+    gate_result = gate.judge_gate(study)
+    is_void = not is_complete or (gate_result is not None and not gate_result["passed"])
+    rule_verdict = INCONCLUSIVE if is_void else rule.verdict(estimated, decision)
+    rests_on_failures = (
+        rule_verdict == CONFIRMED and not study.missing.empty and not _confirms_with_credit(study, alpha)
+    )
+    if rests_on_failures:
+        is_void, rule_verdict = True, INCONCLUSIVE
+    has_deviated = _has_deviated(study.lock)
+    is_small = smallest_contrast(rows)[0] < MIN_CONFIRMATORY
+    judgement = {
+        "name": study.lock["name"],
+        "title": content["title"],
+        "verdict": DEVIATED if has_deviated else SCREENED if is_small else rule_verdict,
+        "label": _label(rows, is_small, gate_result),
+        "rule": decision["rule"],
+        "at_least": decision.get("at_least"),
+        "branch": None,  # a field of every judgement; a rule with branches reports its own
+        "method": decision["method"],
+        "family": len(rows),
+        "alpha": format_decimal(alpha),
+        "corrected_alpha": format_decimal(level),
+        "contrasts": rows,
+        "gate": gate_result,
+        "arms": _arm_rows(graded, has_state="memory" in decision),
+        "missing": _missing_counts(study, decision["missing"]) | ({"owed": True} if rests_on_failures else {}),
+    }
+    if not is_void:
+        judgement |= rule.report(estimated, decision)
+    if margin := decision.get("margin"):
+        judgement["margin"] = format_decimal(margin)
+    if has_deviated or is_small:
+        judgement["rule_says"] = rule_verdict
+    if "beside" in decision:
+        judgement["beside"] = _contrasts_beside_rule(graded, len(rows), alpha)
+    if selection is not None:
+        judgement["selected"] = selection
+    if "exclude" in content:
+        judgement["excluded"] = _excluded(study)
+    return judgement | {
+        "proves": statements.proves(judgement),
+        "does_not_prove": statements.does_not_prove(judgement, study.lock, _never_evicting(study)),
+    }
+
+
+def _never_evicting(study: Study) -> set[tuple[str, ...]]:
+    """Return (model, task, budget, arm) of the arms with a budget that evicted nothing in all measured lanes."""
+    measured = study.lanes[study.lanes["evicted"].notna() & (study.lanes["budget"] != FULL)]
+    if measured["evicted"].all():  # the usual case
+        return set()
+    most = measured.groupby(LANE_COLUMNS[:4])["evicted"].max()
+    return set(most.index[most == 0])
+
+
+def _label(rows: list[dict[str, Any]], is_small: bool, gate_result: Mapping[str, Any] | None) -> str:
+    if is_small:
+        return "screening-grade"
+    if gate_result is not None and not gate_result["passed"]:
+        return "uninformative"
+    return f"confirmatory-grade {format_single_model({'contrasts': rows})}".rstrip()
+
+
+def _confirms_with_credit(study: Study, alpha: float) -> bool:
+    """Return whether the rule still confirms if ungraded lanes of comparators are correct."""
+    decision = study.lock["protocol"]["content"]["decision"]
+    rule_contrasts = compare_family(contrasts.credit_comparators(study), arm_pairs(decision), alpha).contrasts
+    estimated = [contrast for contrast in rule_contrasts if contrast is not None]
+    rule = rules.RULES[decision["rule"]]
+    return len(estimated) == len(rule_contrasts) and rule.verdict(estimated, decision) == CONFIRMED
+
+
+def _has_deviated(lock: Mapping[str, Any]) -> bool:
+    amends = lock.get("amends")
+    return amends is not None and amends["after_claim"] is True
+
+
+def _excluded(study: Study) -> list[dict[str, Any]]:
+    """Return how many problems of each task the registered exclusion removed, by model."""
+    lanes = study.lanes
+    out = lanes[lanes["state"] == EXCLUDED].groupby(["model", "task"])["problem"].nunique()
+    content = study.lock["protocol"]["content"]
+    return [
+        {
+            "model": model,
+            "task": task["name"],
+            "problems": int(out.get((model, task["name"]), 0)),
+            "of": len(study.lock["items"][task["name"]]["confirm"]),
+        }
+        for model, task in itertools.product(content["models"], content["tasks"])
+    ]
+
+
+def selection_summary(digest: str, selection: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the selected candidate of the sweep, and the digest of its selection."""
+    chosen = selection["selected"]
+    arm_fields = {name: chosen[name] for name in ("policy", "set") if name in chosen}
+    return {"arm": chosen["winner"], **arm_fields, "selection": digest}
+
+
+def _contrasts_beside_rule(study: Study, first: int, alpha: float) -> dict[str, Any]:
+    """Return contrasts outside the decision rule ("Minimal-Intervention KV Retention", appendix B): the
+    subject against the arms in `beside`, corrected for their number, and each comparator against them,
+    uncorrected.
+    """
+    decision = study.lock["protocol"]["content"]["decision"]
+    other_arms = decision["beside"]
+    heads = compare_family(study, [(decision["subject"], arm) for arm in other_arms], alpha, first=first)
+    sides = list(itertools.product(decision["against"], other_arms))
+    auxiliary = compare_family(study, sides, alpha, first=first + len(heads.rows), corrected=False)
+    return {
+        "family": len(heads.rows),
+        "alpha": format_decimal(alpha),
+        "corrected_alpha": format_decimal(heads.level),
+        "contrasts": heads.rows,
+        "auxiliary": auxiliary.rows,
+    }
+
+
+def _arm_rows(study: Study, *, has_state: bool) -> list[dict[str, Any]]:
+    """Return one row per arm and cell, in grid order, with means over the measured lanes.
+
+    state: add the bytes that the policy carries besides slots. If a second grader graded any text, rows have
+    the number of lanes on which the two disagree and, for scores, their mean distance over lanes. The
+    accuracy of scored answers is their mean score.
+    """
+    rows = []
+    has_second_grade, has_score_distance = (bool(study.lanes[name].notna().any()) for name in ("disagrees", "apart"))
+    for key, arm_lanes in study.by_arm().items():
+        lanes = arm_lanes[arm_lanes["state"] != EXCLUDED]
+        problems, accuracy = _mean_accuracy(lanes)
+        rows.append(
+            {
+                **dict(zip(("model", "task", "budget", "arm"), key, strict=True)),
+                "n": problems,
+                "accuracy": format_decimal(accuracy),
+                "mean_slots": format_decimal(lanes["mean_slots"].mean()),
+                "peak_slots": format_decimal(lanes["peak_slots"].max()),
+                "mean_bytes": format_decimal(lanes["mean_bytes"].mean()),
+                "mean_tokens": format_decimal(lanes["tokens"].mean()),
+                "no_answer": int((lanes["grade"] == "no answer").sum()),
+                "truncated": int((lanes["stop"] == "length").sum()),
+                "failed": int(is_ungraded(lanes).sum()),
+                **({"mean_state_bytes": format_decimal(lanes["state_bytes"].mean())} if has_state else {}),
+                **({"disagreements": int(lanes["disagrees"].sum())} if has_second_grade else {}),
+                **({"scores_apart": format_decimal(lanes["apart"].mean())} if has_score_distance else {}),
+                **({"timeouts": int((lanes["grade"] == TIMEOUT).sum())} if has_second_grade else {}),
+            }
+        )
+    return rows
+
+
+def _mean_accuracy(lanes: pd.DataFrame) -> tuple[int, float]:
+    """Return the number of problems, and the mean of their mean grades without NaN (ungraded lanes that do
+    not count as wrong).
+    """
+    positions, problems = pd.factorize(lanes["problem"])
+    correct = lanes["correct"].to_numpy(dtype=np.float64)
+    is_graded = ~np.isnan(correct)
+    lane_counts = np.bincount(positions[is_graded], minlength=len(problems))
+    sums = np.bincount(positions[is_graded], correct[is_graded], minlength=len(problems))
+    return len(problems), float(
+        (sums[lane_counts > 0] / lane_counts[lane_counts > 0]).mean()
+    ) if lane_counts.any() else np.nan
+
+
+def _missing_counts(study: Study, rule: str) -> dict[str, Any]:
+    """Count the lanes without a grade, in total and by cell and reason."""
+    missing = study.missing
+    ended = missing["grade"].where(missing["state"] == "ok", missing["state"])
+    columns = [*LANE_COLUMNS[:-1], "ended"]
+    counts = missing.assign(ended=ended).groupby(columns, sort=False).size()
+    cells = [dict(zip(columns, key, strict=True)) | {"lanes": int(count)} for key, count in counts.items()]
+    return {"rule": rule, "registered": len(study.lanes), "lanes": len(missing), "cells": cells} | {
+        "uneven": uneven_missingness.uneven_rows(study)
+    }

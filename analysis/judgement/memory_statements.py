@@ -1,0 +1,131 @@
+"""Sentences about unequal memory of two arms, and what it leaves open."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.rules.sentences import contrast_name, list_first
+
+__all__ = ["unequal_memory", "unsaved_memory"]
+
+NEGLIGIBLE = 0.001  # smaller relative differences of memory are not reported unless they decided
+MAX_DISTANCE = 2.0  # memory ratio to the nearest measurement of a slope above which it is reported
+MEASURE_NAMES = {  # names of the measures in a row
+    "slots": "mean slots",
+    "bytes": "mean bytes",
+    "held bytes": "mean bytes of the slots in use",
+    "peak slots": "peak slots",
+    "granted": "the budgets that the cadence granted",
+    "state": "the policies' own state (as a share of the cache)",
+}
+
+
+def unequal_memory(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return sentences about unequal memory; none if all measures agree. rows: contrasts of a judgement."""
+    known = [row for row in rows if row.get("memory") is not None]
+    return [*_decided_by_charge(known), *_unpriced(known), *_far_measurements(known), *_differing_measures(known)]
+
+
+def unsaved_memory(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence about measures in which the subject saves no memory. rows: contrasts against the full
+    cache that save the registered memory. Peaks equal the prompt in every arm and are reported elsewhere.
+    """
+    known = [row for row in rows if row.get("memory") is not None and row["matched"]]
+    clauses = []
+    for measure in ("slots", "bytes"):
+        more = [row for row in known if float(row["memory"]["ratios"].get(measure, 0)) >= 1 - NEGLIGIBLE]
+        if more:
+            most = max(more, key=lambda row: float(row["memory"]["ratios"][measure]))
+            ratio = 100 * float(most["memory"]["ratios"][measure])
+            clauses.append(f"{MEASURE_NAMES[measure]}: {ratio:.0f} % of the full cache's ({contrast_name(most)})")
+    total = [row for row in known if _ratio_with_state(row) >= 1 - NEGLIGIBLE]
+    if total and not clauses:
+        most = max(total, key=_ratio_with_state)
+        clauses.append(
+            f"bytes with the policies' own state: {100 * _ratio_with_state(most):.0f} % of the full cache's "
+            f"({contrast_name(most)})"
+        )
+    if not clauses:
+        return []
+    registered_measure = known[0]["memory"]["by"]
+    return [
+        f"Less memory in every sense: {registered_measure} are saved, as registered, and others are not; {'; '.join(clauses)}."
+    ]
+
+
+def _ratio_with_state(row: Mapping[str, Any]) -> float:
+    """Return bytes plus state of the subject relative to the bytes of the full cache."""
+    ratios = row["memory"]["ratios"]
+    return float(ratios.get("bytes", 0)) + float(ratios.get("state", 1)) - 1
+
+
+def _decided_by_charge(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    bought = [row for row in rows if row["memory"]["decided"]]
+    if not bought:
+        return []
+    named = list_first(f"{contrast_name(row)} ({_format_charge(row['memory'])})" for row in bought)
+    return [
+        f"A difference at equal memory in {len(bought)} of {len(rows)} contrasts, where unequal memory may "
+        f"have bought it: {named}."
+    ]
+
+
+def _format_charge(memory: Mapping[str, Any]) -> str:
+    charge = memory["charge"]
+    points = "any difference" if charge is None else f"up to {100 * abs(float(charge)):.1f} pp"
+    return f"{_format_percent(float(memory['excess']))} {memory['by']}, {points}"
+
+
+def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence about contrasts that are charged without a measured slope."""
+    blind = [row for row in rows if row["matched"] and row["memory"]["slope"] is None and _excess(row) != 0]
+    if not blind:
+        return []
+    return [
+        f"What memory buys in {len(blind)} of {len(rows)} contrasts: their comparator was measured at one "
+        "budget alone, without a full cache, so that the arm that held more cannot win: "
+        f"{list_first(map(contrast_name, blind))}."
+    ]
+
+
+def _far_measurements(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    far = [
+        row
+        for row in rows
+        if _excess(row) > NEGLIGIBLE
+        and (nearest := row["memory"]["nearest"]) is not None
+        and not 1 / MAX_DISTANCE <= float(nearest) <= MAX_DISTANCE
+    ]
+    if not far:
+        return []
+    return [
+        f"What memory buys next to the budget in {len(far)} of {len(rows)} contrasts, whose comparator was "
+        f"measured nowhere within half and twice its memory: {list_first(map(contrast_name, far))}."
+    ]
+
+
+def _differing_measures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence with the largest difference of each measure and its contrast."""
+    clauses = []
+    for measure, measure_name in MEASURE_NAMES.items():
+        differing = [row for row in rows if measure in row["memory"]["ratios"]]
+        if not differing:
+            continue
+        most = max(differing, key=lambda row: abs(float(row["memory"]["ratios"][measure]) - 1))
+        ratio = float(most["memory"]["ratios"][measure])
+        if abs(ratio - 1) > NEGLIGIBLE:
+            clauses.append(f"{measure_name} by {_format_percent(ratio - 1)} ({contrast_name(most)})")
+    apart = max(rows, key=lambda row: float(row["memory"]["apart"]), default=None)
+    if apart is not None and float(apart["memory"]["apart"]) > NEGLIGIBLE:
+        share = f"{100 * float(apart['memory']['apart']):.2g} %"
+        clauses.append(f"single problems by {share} of {apart['memory']['by']} on average ({contrast_name(apart)})")
+    if not clauses:
+        return []
+    return [f"Equal memory in every sense; at most, the subject differed in {'; '.join(clauses)}."]
+
+
+def _excess(row: Mapping[str, Any]) -> float:
+    return abs(float(row["memory"]["excess"]))
+
+
+def _format_percent(share: float) -> str:
+    return f"{100 * share:+.2f} %"

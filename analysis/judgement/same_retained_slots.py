@@ -1,0 +1,27 @@
+"""Sentences about arms that retained the same slots when a study was locked, from the lock's checks."""
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+__all__ = ["describe_pairs"]
+
+RANDOM = "a random network"
+
+
+def describe_pairs(same_slots: Mapping[str, Any] | None, arms: Container[str] | None = None) -> list[str]:
+    """Return a line for each pair of `checks.same_kept`, restricted to `arms` if given; none for a lock
+    without this check.
+    """
+    if same_slots is None:
+        return []
+    network_note = (
+        ", read by a random network" if any(runs.startswith(RANDOM) for runs in same_slots["on"].values()) else ""
+    )
+    return [
+        f"arms {first} and {second} kept the same slots ({float(pair['shared']):.1%} of those dropped are "
+        f"dropped by both) on {pair['problems']} development problems{network_note}: one experiment, two "
+        "contrasts"
+        for pair in same_slots["pairs"]
+        for first, second in [pair["arms"]]
+        if arms is None or (first in arms and second in arms)
+    ]

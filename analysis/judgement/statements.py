@@ -1,0 +1,285 @@
+"""Sentences about what a judgement proves and does not prove, computed from the judgement and the lock."""
+
+import itertools
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from analysis import rules
+from analysis.judgement import arm_text, memory_statements, policy_namesakes, previously_opened, same_retained_slots
+from analysis.judgement.study_files import NOT_RUN
+from analysis.rules import full_cache_gate, verdict_line
+from analysis.rules.rule import arm_pairs, is_against_full
+from analysis.rules.sentences import contrast_name, list_first, strip_zeros
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
+
+__all__ = ["does_not_prove", "proves"]
+
+# Descriptions of late randomness, by its name in a protocol.
+SOURCES: Mapping[str, str] = MappingProxyType(
+    {
+        "nonce": "an auditor's nonce",
+        "beacon": "a public beacon",
+        "anchor": "the Bitcoin block that anchors the lock",
+    }
+)
+
+
+def proves(judged: Mapping[str, Any]) -> list[str]:
+    """Return what the judgement proves; nothing unless the rule confirmed or refuted."""
+    if judged["verdict"] not in (CONFIRMED, REFUTED):
+        return []
+    return rules.RULES[judged["rule"]].text.proves(judged)
+
+
+def does_not_prove(
+    judged: Mapping[str, Any], lock: Mapping[str, Any], idle: Container[tuple[str, ...]] = ()
+) -> list[str]:
+    """Return the limits of this study, the most important first. idle: (model, task, budget, arm) of every
+    arm with a budget that evicted nothing in any lane.
+    """
+    opened_sentences = [f"Fresh problems: {sentence}" for sentence in previously_opened.describe_opened(lock)]
+    opened_sentences += [
+        f"Clusters that nobody developed on: {sentence}"
+        for sentence in previously_opened.describe_shared_clusters(lock)
+    ]
+    same_slot_sentences = [f"Two separate findings: {sentence}." for sentence in _same_slot_sentences(lock)]
+    idle_sentences = _idle_sentences(
+        judged["contrasts"], idle, arm_text.press_arms(lock["protocol"]["content"]), arm_text.altered_arms(lock)
+    )
+    return [
+        *_limitations(judged, lock),
+        *idle_sentences,
+        *opened_sentences,
+        *same_slot_sentences,
+        *_choice_sentences(judged, lock),
+        *_scope_sentences(lock),
+    ]
+
+
+def _idle_sentences(
+    contrasts: Sequence[Mapping[str, Any]],
+    idle: Container[tuple[str, ...]],
+    presses: frozenset[str],
+    altered: frozenset[str],
+) -> list[str]:
+    """Return sentences about contrasts with an arm that never evicted. Such an arm is the full cache, except
+    a press, which may mask in place, and an arm with another slot storage or an extra prompt.
+    """
+    sentences = []
+    for kind, what in (
+        ("", "no lane of an arm evicted anything and its answers are the full cache's"),
+        ("press", "a press held every slot in every lane, whether or not it masks some"),
+        ("unlike", "no lane of an arm evicted anything, and it stores its slots or was asked otherwise"),
+    ):
+        contrast_count, named = 0, dict[str, None]()
+        for contrast in contrasts:
+            idle_arms = [
+                arm
+                for arm in (contrast["subject"], contrast["against"])
+                if (contrast["model"], contrast["task"], contrast["budget"], arm) in idle
+                and ("press" if arm in presses else "unlike" if arm in altered else "") == kind
+            ]
+            contrast_count += bool(idle_arms)
+            named |= {
+                f"{arm} at {contrast['budget']} ({contrast['model']} {contrast['task']})": None for arm in idle_arms
+            }
+        if contrast_count:
+            about = {"press": "their registered budget", "unlike": "what is evicted"}.get(kind, "the policies")
+            where = f"{contrast_count} of {len(contrasts)} contrasts, where {what}"
+            sentences.append(f"Anything about {about} in {where}: {list_first(named)}.")
+    return sentences
+
+
+def _same_slot_sentences(lock: Mapping[str, Any]) -> list[str]:
+    """Return sentences about compared arms that retained the same slots when the study was locked."""
+    content = lock["protocol"]["content"]
+    decision = content["decision"]
+    compared = [*itertools.chain(*arm_pairs(decision)), *decision.get("beside", [])]
+    if (sweep := content.get("sweep")) and sweep["name"] in compared:
+        compared += sweep["candidates"]
+    return same_retained_slots.describe_pairs(lock.get("checks", {}).get("same_kept"), compared)
+
+
+def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    contrasts, missing = judged["contrasts"], judged["missing"]
+    decisive = _count_decisive(missing)
+    chosen = judged["selected"]["arm"] if "selected" in judged else None
+    prompt_sentences = [
+        f"A difference that the cache alone makes: {sentence}."
+        for sentence in arm_text.differing_prompt_sentences(lock, chosen)
+    ]
+    sentences, rule_verdict = (
+        [*_deviation_sentences(judged, lock), *_gate_sentences(judged), *prompt_sentences],
+        verdict_line.rule_verdict(judged),
+    )
+    if decisive:
+        what = "have no grade" if missing["rule"] == "inconclusive" else "were never run"
+        sentences.append(
+            f"The registered question: {decisive} of {missing['registered']} lanes {what}, "
+            "and the registered rule then answers INCONCLUSIVE."
+        )
+    elif rule_verdict == INCONCLUSIVE:
+        sentences.append("Equality: INCONCLUSIVE says that this study could not tell.")
+    if rule_verdict == CONFIRMED:
+        sentences += rules.RULES[judged["rule"]].text.limits(judged)
+    if wrong := missing["lanes"] - decisive:
+        sentences.append(
+            f"What {wrong} of {missing['registered']} lanes would have answered: they ended without a grade "
+            "and count as not correct, as registered; caches are compared on the problems whose every lane "
+            "was measured."
+        )
+    if judged["gate"] is None:
+        sentences.append("That the full cache can do the task: this study registers no gate.")
+    if missing.get("owed"):
+        sentences.append(
+            "The registered question: it is answered only if the lanes that a comparator ended without a "
+            "grade are not correct. With them correct the rule does not confirm, so that it is left open."
+        )
+    sentences += _uneven_sentences(missing)
+    few = [contrast_name(row) for row in contrasts if row["difference"] is None]
+    if few:
+        sentences.append(
+            f"Anything in {len(few)} of {len(contrasts)} contrasts, where fewer than two problems could be "
+            f"compared: {list_first(few)}."
+        )
+    decision = lock["protocol"]["content"]["decision"]
+    unmatched = [contrast_name(row) for row in contrasts if not row["matched"] and row["difference"] is not None]
+    if is_against_full(decision):
+        sentences += _full_cache_limits(decision, unmatched, len(contrasts))
+        sentences += memory_statements.unsaved_memory(contrasts)
+    else:
+        if unmatched:
+            tolerance = strip_zeros(decision["cache_tolerance"])
+            sentences.append(
+                f"Anything at equal memory in {len(unmatched)} of {len(contrasts)} contrasts, whose caches "
+                f"were not matched within {tolerance}: {list_first(unmatched)}."
+            )
+        sentences += memory_statements.unequal_memory(contrasts)
+    if scored := sorted({row["task"] for row in contrasts if "scored" in row}):
+        sentences.append(
+            f"That more answers are right: those of {list_first(scored)} have scores from 0 to 1, and their "
+            "means are compared."
+        )
+    if judged["label"] == "screening-grade":
+        size = verdict_line.smallest_contrast(contrasts)[1]
+        sentences.append(f"A confirmation or a refutation: {size}; effects below 200 problems often shrink or flip.")
+    return sentences
+
+
+def _full_cache_limits(decision: Mapping[str, Any], unsaved: Sequence[str], contrasts: int) -> list[str]:
+    """Return limits against the full cache. unsaved: contrasts whose subject saves no memory."""
+    sentences = []
+    if unsaved:
+        sentences.append(
+            f"Anything about eviction in {len(unsaved)} of {contrasts} contrasts, where the full cache held "
+            f"at most {100 * float(decision['cache_tolerance']):g} % more: what evicts nothing loses nothing "
+            f"({list_first(unsaved)})."
+        )
+    return [
+        *sentences,
+        "Anything at equal memory: the comparator is the full cache, and no other policy at the memory of "
+        f"{decision['subject']} is in the rule.",
+    ]
+
+
+def _gate_sentences(judged: Mapping[str, Any]) -> list[str]:
+    if judged["gate"] is None or judged["gate"]["passed"]:
+        return []
+    return [f"Anything about the policies, since the study is {full_cache_gate.describe_gate(judged)}."]
+
+
+def _uneven_sentences(missing: Mapping[str, Any]) -> list[str]:
+    """Return a sentence about lanes missing not at random: problems that one arm lost and another answered."""
+    rows = missing["uneven"]
+    if not rows:
+        return []
+    named = list_first(
+        f"{row['arm']} in {row['problems']} of {row['of']} problems ({row['model']} {row['task']} at {row['budget']})"
+        for row in rows
+    )
+    return [
+        "That lanes are missing by chance: some ended without a grade where another arm of the same model, "
+        f"task and budget has one: {named}."
+    ]
+
+
+def _deviation_sentences(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    amends = lock.get("amends")
+    if amends is None or not amends["after_claim"]:
+        return []
+    return [
+        f"The registered question: this lock amends {amends['name']} ({amends['lock'][:12]}) after its "
+        f"claim, when held-out answers could be known. The rule alone says {judged['rule_says']}."
+    ]
+
+
+def _count_decisive(missing: Mapping[str, Any]) -> int:
+    """Return how many lanes without a grade make the verdict INCONCLUSIVE."""
+    if missing["rule"] == "inconclusive":
+        return int(missing["lanes"])
+    return sum(cell["lanes"] for cell in missing["cells"] if cell["ended"] == NOT_RUN)
+
+
+def _choice_sentences(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    content = lock["protocol"]["content"]
+    sentences = []
+    excluded = [row for row in judged.get("excluded", []) if row["problems"]]
+    if excluded:
+        counts = list_first(
+            f"{row['problems']} of {row['of']} problems of {row['task']} on {row['model']}" for row in excluded
+        )
+        longest = content["exclude"]["prompt_tokens_above"]
+        sentences.append(f"Prompts above {longest} tokens: the registered exclusion left out {counts}.")
+    if "selected" in judged:
+        others = [name for name in content["sweep"]["candidates"] if name != judged["selected"]["arm"]]
+        sentences.append(
+            f"Anything about {list_first(others)}: {judged['selected']['arm']} alone was confirmed, chosen on "
+            "the development problems."
+        )
+    if "beside" in judged:
+        named = list_first(content["decision"]["beside"])
+        sentences.append(f"Anything registered about {named}: these contrasts are outside the rule.")
+    return sentences
+
+
+def _code_source(content: Mapping[str, Any]) -> str:
+    """Say whose implementation the arms ran."""
+    presses = [name for name, arm in content["arms"].items() if "press" in arm]
+    if not presses:
+        return "these are this project's implementations"
+    ours = "" if len(presses) == len(content["arms"]) else ", the others this project's implementations"
+    return f"{list_first(presses)} ran kvpress' code on the prompt{ours}"
+
+
+def _scope_sentences(lock: Mapping[str, Any]) -> list[str]:
+    content = lock["protocol"]["content"]
+    generation = content["generation"]
+    greedy = float(generation["temperature"]) == 0
+    sampling = "greedy" if greedy else f"temperature {generation['temperature']}"
+    if "top_p" in generation:
+        sampling += f", top-p {generation['top_p']}"
+    generated = "" if lock["data"] else ", and its problems are generated text"
+    tasks = [task["name"] for task in content["tasks"]]
+    return [
+        f"Other models or sizes: only {list_first(content['models'])} ran.",
+        f"Other tasks: only {list_first(tasks)} ran{generated}.",
+        f"Other budgets or decoding: only {list_first(content['budgets'])}, {sampling}, {generation['dtype']}.",
+        "Lower peak memory: every arm holds its whole prompt until its event; slots count from then on.",
+        f"The policies as their authors published them: {_code_source(content)}.",
+        *(f"Other policies of the same name: {sentence}." for sentence in policy_namesakes.describe_namesakes(lock)),
+        _seed_sentence(content),
+        "Order in time: this judgement rests on no outside witness; anchors, where there are any, stand "
+        "beside it (python -m protocol.audit).",
+    ]
+
+
+def _seed_sentence(content: Mapping[str, Any]) -> str:
+    if "randomness" in content:
+        source = SOURCES[content["randomness"]["source"]]
+        return (
+            "Freedom from the author's choices: seeds and generated problems derive from the lock and "
+            f"{source}, as the claim records; all else is author-chosen."
+        )
+    seeds = list_first(str(seed) for seed in content["seeds"])
+    return f"Freedom from the author's choices: the seeds ({seeds}) are author-chosen."

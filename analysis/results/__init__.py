@@ -1,6 +1,0 @@
-"""Comparison of finished result files, of this and other projects: read, paired by problem, compared. Nothing
-was registered.
-
-May import: analysis.output, analysis.rules, analysis.stats, analysis.studies; matplotlib, numpy, pandas,
-zstandard.
-"""

@@ -1,0 +1,200 @@
+"""The common part of rules about a registered margin: field, limits, self-test cases and sentences."""
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import Any, NamedTuple
+
+from analysis.rules.rule import FULL, Contrast, Decision, Field, Refusal, Rule, RuleText, is_against_full
+from analysis.rules.self_test_cases import (
+    EVEN,
+    LOST,
+    Case,
+    Outcome,
+    PlannedFamily,
+    Vacuous,
+    lose_all,
+    make_case,
+    ungraded_cases,
+)
+from analysis.rules.sentences import contrast_name, list_first, strip_zeros
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
+from analysis.stats.comparison import Margins
+from analysis.stats.methods import MARGIN_METHODS
+
+__all__ = [
+    "MARGIN",
+    "UNSAVED_CASES",
+    "MarginText",
+    "check_equal_answers",
+    "margin_limits",
+    "margin_rule",
+    "memory_clause",
+    "refusal",
+]
+
+MARGIN = Field(
+    "margin",
+    "decimal",
+    "Accuracy points by which the subject may differ, or be worse.",
+    0.03,
+    Decimal("0.001"),
+    Decimal("0.5"),
+)
+
+
+class MarginText(NamedTuple):
+    """The phrases in which a rule describes its margin."""
+
+    differs: str  # "the accuracy of the subject ... by less than"
+    differed: str
+    wins_verdict: str  # the verdict if every contrast is won
+    is_two_sided: bool  # whether the margin applies above too
+    caveat: str  # what CONFIRMED leaves open besides small differences
+    line: str  # "{subject} ... {margin} pp in all contrasts"
+    meaning: str
+
+
+class MemoryCaseNames(NamedTuple):
+    """The names of the self-test cases about memory."""
+
+    lost: str
+    single: str
+    every: str
+
+
+UNMATCHED_CASES = MemoryCaseNames(
+    "one contrast is lost with unmatched caches",
+    "a contrast has unmatched caches",
+    "every contrast has unmatched caches",
+)
+UNSAVED_CASES = MemoryCaseNames(
+    "one contrast is lost where the subject saves no memory",
+    "the subject saves no memory in one contrast",
+    "the subject saves no memory",
+)
+
+
+def memory_clause(decision: Decision) -> str:
+    """Return the requirement on memory as a clause."""
+    if not is_against_full(decision):
+        return "both arms held the same memory"
+    return (
+        f"the full cache held more than {decision['subject']} by more than "
+        f"{strip_zeros(str(decision['cache_tolerance']))} of it, as measured"
+    )
+
+
+def margin_limits(contrast: Contrast) -> Margins:
+    if contrast.margins is None:
+        raise ValueError("contrasts: no limits about a margin; this rule needs decision.margin")
+    return contrast.margins
+
+
+def margin_rule(wording: MarginText, verdict: Callable[[Sequence[Contrast], Decision], str]) -> Rule:
+    text = RuleText(
+        partial(_hypothesis, wording),
+        partial(_criteria, wording),
+        partial(_proves, wording),
+        wording.meaning,
+        partial(_line, wording),
+        partial(_limitations, wording),
+    )
+    return Rule((MARGIN,), refusal, verdict, partial(_self_test_cases, wording), text, full="allowed")
+
+
+def refusal(decision: Decision, family: int) -> Refusal | None:
+    if FULL in decision["against"] and not is_against_full(decision):
+        return Refusal(
+            "against",
+            f"{FULL} holds more memory on purpose and the others do not; name it alone or leave it out",
+        )
+    if decision["method"] in MARGIN_METHODS:
+        return None
+    return Refusal(
+        "method",
+        f"{decision['method']} has no test of a margin here; write t, restricted-likelihood or auto, "
+        f"which keep {decision['rule']} at or above the exact chance where few problems differ",
+    )
+
+
+def _self_test_cases(wording: MarginText, family: PlannedFamily) -> dict[str, Case]:
+    """Return the cases, CONFIRMED first: these rules confirm equal answers."""
+    margin, indices = float(family.decision["margin"]), range(len(family.contrasts))
+    check_equal_answers(family, family.alpha)
+    last, names = indices[-1], UNSAVED_CASES if is_against_full(family.decision) else UNMATCHED_CASES
+    loss_by_margin = Outcome(lost=int(margin * family.contrasts[last].problems))  # at least one, else p exceeds alpha
+    losses, wins = lose_all(family, indices), {index: family.largest_win(index) for index in indices}
+    return {
+        EVEN: make_case(CONFIRMED, {}),
+        "one contrast is lost by the margin": make_case(INCONCLUSIVE, {last: loss_by_margin}),
+        LOST: make_case(REFUTED, losses),
+        "every contrast is won": make_case(wording.wins_verdict, wins),
+        "one contrast is lost": make_case(REFUTED, {last: losses[last]}),
+        names.lost: make_case(INCONCLUSIVE, {last: losses[last]}, last),
+        names.single: make_case(INCONCLUSIVE, {}, last),
+        names.every: make_case(INCONCLUSIVE, {}, *indices),
+        **ungraded_cases(family, {}, last),
+    }
+
+
+def check_equal_answers(family: PlannedFamily, level: float) -> None:
+    """Raise Vacuous if not even equal answers pass the margin test."""
+    margin = float(family.decision["margin"])
+    least, p = family.equal_answers_p(margin)
+    if p > level:
+        raise Vacuous(
+            f"{family.decision['rule']}: cannot say {CONFIRMED}: equal answers to {least} problems have p "
+            f"= {p:.6f} at margin {margin:g} and alpha {level:g}; plan more problems or a wider margin"
+        )
+
+
+def _hypothesis(wording: MarginText, decision: Decision, checks: Mapping[str, Any]) -> str:
+    memory = "with less memory than the full cache" if is_against_full(decision) else "at equal measured memory"
+    return (
+        f"Hypothesis: {memory}, the accuracy of {decision['subject']} on held-out "
+        f"problems {wording.differs} by less than {decision['margin']} accuracy points from that of "
+        f"{', '.join(decision['against'])}, in all {checks['tests']} contrasts."
+    )
+
+
+def _criteria(wording: MarginText, decision: Decision, checks: Mapping[str, Any]) -> list[str]:
+    margin = decision["margin"]
+    return [
+        f"CONFIRMED: in every contrast the one-sided test of a difference of -{margin}"
+        + (f" and that of {margin} have" if wording.is_two_sided else " has")
+        + f" p at most {decision['alpha']}, and {memory_clause(decision)}. p is never below the "
+        "exact chance of the observed sum where so many problems are lost as put the truth on the "
+        "margin.",
+        f"REFUTED: some contrast has limits, with coverage 1 - 2 x {checks['corrected_alpha']}, that lie "
+        f"below -{margin}" + (f" or above {margin}." if wording.is_two_sided else "."),
+    ]
+
+
+def _proves(wording: MarginText, judged: Mapping[str, Any]) -> list[str]:
+    contrasts, subject = judged["contrasts"], judged["contrasts"][0]["subject"]
+    how = f"{judged['method']}, level {strip_zeros(judged['alpha'])}"
+    points = f"{strip_zeros(judged['margin'])} accuracy points"
+    if judged["verdict"] == CONFIRMED:
+        claim = f"{subject} {wording.differed} by less than {points}"
+        return [f"{claim} in each of {len(contrasts)} contrasts ({how})."]
+    margin = float(judged["margin"])
+    matched = [row for row in contrasts if row["matched"]]
+    low = [contrast_name(row) for row in matched if float(row["high_margin"]) < -margin]
+    high = [contrast_name(row) for row in matched if wording.is_two_sided and float(row["low_margin"]) > margin]
+    return [
+        f"{subject} was {word} by more than {points} in {len(named)} of {len(contrasts)} contrasts "
+        f"({how}, Bonferroni): {list_first(named)}."
+        for word, named in (("worse", low), ("better", high))
+        if named
+    ]
+
+
+def _limitations(wording: MarginText, judged: Mapping[str, Any]) -> list[str]:
+    points = f"{strip_zeros(judged['margin'])} accuracy points"
+    return [f"Equality: differences smaller than {points} were not asked about{wording.caveat}."]
+
+
+def _line(wording: MarginText, judged: Mapping[str, Any]) -> str:
+    margin, subject = 100 * float(judged["margin"]), judged["contrasts"][0]["subject"]
+    return f"{subject} {wording.line} {margin:.1f} pp in all {judged['family']} contrasts"

@@ -1,0 +1,58 @@
+"""The verdict line of a study: what was decided, or that nothing was, and for which model."""
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+__all__ = ["SCREENED", "format_line", "format_single_model", "format_verdict", "rule_verdict", "smallest_contrast"]
+
+SCREENED = "SCREENED"  # the verdict of a study with a contrast below 200 problems
+
+
+def rule_verdict(judged: Mapping[str, Any]) -> str:
+    """Return the verdict of the rule, even if the study only screens."""
+    return str(judged.get("rule_says", judged["verdict"]))
+
+
+def format_verdict(judged: Mapping[str, Any], letters: str = "") -> str:
+    """Format the verdict of a study. letters: a finer result of the rule, after a space.
+
+    Verdicts from before the word SCREENED existed are printed as they were given.
+    """
+    verdict = str(judged["verdict"])
+    if verdict != SCREENED:
+        return f"{verdict}{letters}"
+    size_text = smallest_contrast(judged["contrasts"])[1]
+    return f"{verdict} (the rule says {rule_verdict(judged)}{letters}; {size_text} decides nothing)"
+
+
+def smallest_contrast(contrasts: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
+    """Return the smallest number of problems of a contrast, or of clusters if its task has some, and its
+    text.
+
+    Clusters of unequal sizes count as their effective number (`stats.methods.effective`).
+    """
+    return min((_contrast_size(contrast) for contrast in contrasts), key=itemgetter(0))
+
+
+def _contrast_size(contrast: Mapping[str, Any]) -> tuple[int, str]:
+    if "clusters" not in contrast:
+        return contrast["n"], f"n = {contrast['n']}"
+    clusters = contrast["clusters"]
+    effective = contrast.get("effective_clusters", clusters)
+    return (
+        effective,
+        f"clusters = {clusters}" if effective == clusters else f"clusters = {clusters}, as {effective} of one size",
+    )
+
+
+def format_single_model(judged: Mapping[str, Any]) -> str:
+    """Return "for MODEL alone" if one model ran; else ""."""
+    models = {str(contrast["model"]) for contrast in judged.get("contrasts", [])}
+    return f"for {models.pop()} alone" if len(models) == 1 else ""
+
+
+def format_line(judged: Mapping[str, Any], fault: str = "", letters: str = "") -> str:
+    """Format the verdict line: the verdict, its only model if there is one, and a `fault` of the gate."""
+    text = f"{format_verdict(judged, letters)} {format_single_model(judged)}".rstrip()
+    return f"{text}, {fault}" if fault else text

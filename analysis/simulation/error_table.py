@@ -1,0 +1,111 @@
+"""Precomputed error rates: how often a method rejects one contrast under the null, or at exactly the margin.
+
+They depend only on the method, the problems, the seeds and the level. `error_table.json` holds the worst
+setting of each; `benchmarks/error_table.py` writes it. A study between tabulated sizes and levels gets the
+worst of its neighbours.
+"""
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from analysis.simulation import null_populations
+from analysis.simulation.type_one_error import TypeOneError
+from analysis.stats.methods import EXACT_BELOW
+
+__all__ = [
+    "INDEXED_SETTINGS",
+    "LIMIT_METHODS",
+    "MARGIN_TESTS",
+    "TABLE_PATH",
+    "TWO_SIDED",
+    "TableGrid",
+    "load_table",
+    "look_up",
+    "table_row",
+]
+
+TABLE_PATH = Path(__file__).with_suffix(".json")
+TWO_SIDED, MARGIN_TESTS = "two-sided", ("worse", "below")  # as in `margin_tests.MarginPValues`
+# Methods whose table entry is another method: the limit of many draws, and the single contrast of max-t.
+LIMIT_METHODS = MappingProxyType({"bootstrap": "exact-bootstrap", "max-t": "sign-flip"})
+DIGITS = 1_000  # ratios are stored as integer thousandths
+INDEXED_SETTINGS = null_populations.SETTINGS + null_populations.settings(2, margin=True)
+
+
+LEVELS = tuple(0.05 / 2**halved for halved in range(7, -2, -1))
+
+
+class TableGrid(NamedTuple):
+    """The sizes and levels of the table, each in ascending order."""
+
+    problems: tuple[int, ...] = (100, 150, 200, 250, 300, 400, 500, 700, 1_000)
+    seeds: tuple[int, ...] = (2, 3, 5)  # with one seed exact enumeration is fast
+    levels: tuple[float, ...] = LEVELS
+    problems_of_margins: tuple[int, ...] = (100, 200, 300, 500)
+    seeds_of_margins: tuple[int, ...] = (2, 3)
+    margins: tuple[float, ...] = (0.02, 0.05, 0.1)
+
+
+def look_up(
+    test: str, method: str, problems: int, seeds: int, level: float, margin: float | None = None
+) -> TypeOneError | None:
+    """Return the worst neighbour in the table; None outside it, or if only some neighbours exceed their
+    level: the value in between has to be simulated then.
+    """
+    is_exact = method == "auto" and problems <= EXACT_BELOW  # `auto` is exact below this
+    rows = load_table().get(test, {}).get("restricted-likelihood" if is_exact else LIMIT_METHODS.get(method, method))
+    grid = TableGrid()
+    axes: list[tuple[Sequence[float], float]] = [(grid.seeds, seeds), (grid.problems, problems)]
+    if margin is not None:
+        sizes = grid.problems_of_margins
+        axes = [(grid.seeds_of_margins, seeds), (grid.margins, margin), (sizes, problems)]
+    axis_neighbours = [_nearest_values(axis, target) for axis, target in axes]
+    levels = _nearest_values(grid.levels, level)
+    if rows is None or not all(axis_neighbours) or not levels:
+        return None
+    neighbours = []
+    for keys in itertools.product(*axis_neighbours):
+        entry = rows
+        for key in keys:
+            entry = entry[f"{key:g}"]
+        neighbours += [_parse_entry(entry[grid.levels.index(target)], target) for target in levels]
+    if len({neighbour.exceeds() for neighbour in neighbours}) > 1:
+        return None
+    return max(neighbours, key=lambda neighbour: neighbour.ratio)
+
+
+def table_row(worst: Sequence[TypeOneError]) -> list[list[int]]:
+    """Return the table entry of each level."""
+    return [
+        [
+            *(round(DIGITS * ratio) for ratio in (error.ratio, error.ratio_low, error.ratio_high)),
+            error.studies,
+            INDEXED_SETTINGS.index(error.setting),
+        ]
+        for error in worst
+    ]
+
+
+def _parse_entry(entry: Sequence[int], level: float) -> TypeOneError:
+    ratio, low, high = (value / DIGITS for value in entry[:3])
+    return TypeOneError(ratio * level, ratio, low, high, entry[3], INDEXED_SETTINGS[entry[4]])
+
+
+def _nearest_values(axis: Sequence[float], target: float) -> list[float]:
+    """Return the two values around `target`, only itself if it is on the axis, none outside the axis."""
+    if matches := [value for value in axis if abs(value - target) <= 1e-9 * value]:
+        return matches
+    below, above = [value for value in axis if value < target], [value for value in axis if value > target]
+    return [below[-1], above[0]] if below and above else []
+
+
+@cache
+def load_table() -> Mapping[str, Any]:
+    """Load the table: test -> method -> seeds -> (margin ->) problems -> entries of `table_row` by level."""
+    content: Mapping[str, Any] = json.loads(TABLE_PATH.read_text(encoding="utf-8"))
+    return content

@@ -1,0 +1,107 @@
+"""Null populations: distributions of seed differences if no arm is better, or one is worse by the margin.
+
+Evictions that change little make few answers differ, and unevenly: many problems gain a seed and few lose all
+of them. A method has to keep its level in each of these settings.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+__all__ = ["LOSSES", "SETTINGS", "SYMMETRIC", "TOTAL", "Setting", "settings", "shares"]
+
+DISCORDANCES = (0.005, 0.01, 0.02, 0.05, 0.10, 0.17, 0.25)
+SYMMETRIC, GAINS, LOSSES = "symmetric", "gains one seed", "loses one seed"
+SMALL, TOTAL = "many small losses", "few total losses"
+
+
+class Setting(NamedTuple):
+    """A null population.
+
+    kind: "symmetric", answers differ equally in both directions; "gains one seed", the subject gains one seed
+    in many problems and loses all in few, so that its mean is zero; "loses one seed", the opposite.
+    discordance: share of answers that differ if symmetric, else of problems.
+    loss_kind: how the subject is worse by a margin: "many small losses" or "few total losses".
+    """
+
+    kind: str
+    discordance: float
+    loss_kind: str = ""
+
+    def __str__(self) -> str:
+        share, worse = f"{100 * self.discordance:g} %", f", worse by {self.loss_kind}" if self.loss_kind else ""
+        if self.kind == SYMMETRIC:
+            return f"{share} of answers differ, either way alike{worse}"
+        other = "loses" if self.kind == GAINS else "gains"
+        return f"{share} of problems differ, the subject {self.kind} in many and {other} all in few{worse}"
+
+
+SETTINGS = tuple(Setting(kind, share) for kind in (SYMMETRIC, GAINS, LOSSES) for share in DISCORDANCES)
+
+
+def settings(seeds: int, *, margin: bool = False) -> tuple[Setting, ...]:
+    """Return all settings; with one seed only symmetric ones have a mean of zero. margin: with a loss."""
+    base_settings = [setting for setting in SETTINGS if seeds > 1 or setting.kind == SYMMETRIC]
+    return tuple(
+        setting._replace(loss_kind=loss_kind)
+        for setting in base_settings
+        for loss_kind in ((SMALL, TOTAL) if margin else ("",))
+    )
+
+
+def shares(setting: Setting, seeds: int, margin: float = 0.0) -> NDArray[np.float64]:
+    """Return the probabilities that a problem's seeds (solved by the subject minus solved by the comparator)
+    sum to -seeds, ..., seeds, [2 seeds + 1]. Their mean is zero, or -margin.
+
+    Symmetric: the probability to solve a problem is drawn from Beta(a, a), with many easy and many hard
+    problems, and is the same for both arms; seeds are independent given it. a / (2a + 1) is the share of
+    answers that differ. Many small losses: each correct answer of the subject is lost with probability 2 x
+    margin.
+
+    Otherwise a problem that is lost to the margin does not differ elsewhere: few total losses are all seeds
+    of a share `margin` of the problems, small ones one seed of a share `seeds` x margin (up to one half).
+    """
+    if setting.kind == SYMMETRIC and setting.loss_kind != TOTAL:
+        return _beta_binomial_shares(setting.discordance, seeds, 1 - 2 * margin)
+    if setting.kind == SYMMETRIC:
+        chances = _beta_binomial_shares(setting.discordance, seeds, 1.0)
+    else:
+        chances, total = np.zeros(2 * seeds + 1), setting.discordance / (seeds + 1)
+        side = 1 if setting.kind == GAINS else -1
+        chances[seeds + side], chances[seeds - side * seeds] = seeds * total, total
+        chances[seeds] += 1 - chances.sum()
+    lost = seeds if setting.loss_kind == TOTAL or margin * seeds > 0.5 else 1
+    share = margin * seeds / lost
+    chances *= 1 - share
+    chances[seeds - lost] += share
+    return chances
+
+
+def _beta_binomial_shares(discordance: float, seeds: int, kept_share: float) -> NDArray[np.float64]:
+    """Return the shares if both arms solve a problem with one probability from Beta(a, a), of which the
+    subject retains `kept_share`.
+
+    The integrands are polynomials of degree at most 2 seeds, which Gauss-Jacobi quadrature integrates
+    exactly.
+    """
+    a = discordance / (1 - 2 * discordance)
+    nodes, weights = special.roots_jacobi(seeds + 1, a - 1, a - 1)
+    chance = (1 + nodes) / 2
+    subject_solved, comparator_solved = (
+        _binomial_pmf(seeds, node_chance) for node_chance in (kept_share * chance, chance)
+    )
+    joint = np.einsum("n,no,ns->os", weights / weights.sum(), subject_solved, comparator_solved)
+    diagonals = np.array([joint.trace(-offset) for offset in range(-seeds, seeds + 1)])
+    shares: NDArray[np.float64] = np.maximum(diagonals, 0) / diagonals.sum()
+    return shares
+
+
+def _binomial_pmf(seeds: int, chance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return binomial probabilities, [node, solved]."""
+    solved = np.arange(seeds + 1)
+    probabilities: NDArray[np.float64] = special.comb(seeds, solved) * (
+        chance[:, None] ** solved * (1 - chance[:, None]) ** (seeds - solved)
+    )
+    return probabilities

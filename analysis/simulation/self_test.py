@@ -1,0 +1,146 @@
+"""The self-test of a rule before it is locked: it must reach every verdict, and lose it when it should.
+
+The judge is run on simulated studies of the planned size whose verdict is known. A rule that cannot confirm
+has no power; one that cannot refute cannot fail; and one that still confirms when it must not (caches do not
+match, one win is missing, a lane has no grade, ...) lacks that check.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis import rules
+from analysis.judgement.judgement import judge_study
+from analysis.rules import verdict_line
+from analysis.rules.rule import is_against_full
+from analysis.rules.self_test_cases import EVEN, Case, FailedGate, Outcome, PlannedContrast, Scenario, Vacuous
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
+from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts, simulate_study
+from analysis.stats import equivalence, multiplicity, power
+from analysis.stats.memory_charge import MIN_PRICE
+from analysis.stats.methods import draws_and_seed
+
+__all__ = ["Vacuous", "run_self_test"]
+
+MAX_DISCORDANT = 64  # discordant problems tried for a p close to a level; 2^-64 is below any level
+
+
+def run_self_test(plan: StudyPlan) -> dict[str, Any]:
+    """Return the rule's verdict in each simulated study: `verdicts` and `gates`, by case name.
+
+    The method draws as registered, at the planned number of problems and seeds. A case that cannot be
+    distinguished in this family or at this size is left out, such as a contrast that is worse at the
+    uncorrected level if every contrast has to be won. Raises Vacuous, which names the verdict that cannot be
+    reached or the case that gets a wrong verdict.
+    """
+    rule = plan.content["decision"]["rule"]
+    cases = rules.RULES[rule].cases(_PlannedFamily(plan))
+    cases |= _gate_cases(plan, cases) | _memory_cases(plan, cases)
+    verdict_by_case: dict[str, str] = {}
+    for name, case in cases.items():
+        verdict_by_case[name] = _verdict(plan, case.scenario)
+        if verdict_by_case[name] != case.expected:
+            raise Vacuous(f"{rule}: {name}: says {verdict_by_case[name]}, not {case.expected}")
+    verdicts = list(verdict_by_case)[:3]
+    return {
+        "verdicts": {name: verdict_by_case[name] for name in verdicts},
+        "gates": {name: verdict for name, verdict in verdict_by_case.items() if name not in verdicts},
+    }
+
+
+def _gate_cases(plan: StudyPlan, cases: Mapping[str, Case]) -> dict[str, Case]:
+    """Return studies that would be decided if the full cache passed its gate; none without a gate."""
+    if "gate" not in plan.content:
+        return {}
+    models, tasks = plan.content["models"], [task["name"] for task in plan.content["tasks"]]
+    first, last = (models[0], tasks[0]), (models[-1], tasks[-1])
+    scenarios = {case.expected: case.scenario for case in reversed(list(cases.values()))}
+    return {
+        "the full cache cannot do the task": Case(
+            scenarios[CONFIRMED]._replace(unable=FailedGate(*last, "wrong")), INCONCLUSIVE
+        ),
+        "the full cache cannot do the task, and contrasts are lost": Case(
+            scenarios[REFUTED]._replace(unable=FailedGate(*first, "wrong")), INCONCLUSIVE
+        ),
+        "the answers of the full cache are cut": Case(
+            scenarios[CONFIRMED]._replace(unable=FailedGate(*first, "cut")), INCONCLUSIVE
+        ),
+    }
+
+
+def _memory_cases(plan: StudyPlan, cases: Mapping[str, Case]) -> dict[str, Case]:
+    """Return studies that would be confirmed if the subject did not have the largest excess of memory that
+    the tolerance allows: a win, or a margin, that this memory may explain at the highest price per slot.
+    """
+    decision, planned = plan.content["decision"], planned_contrasts(plan)
+    if is_against_full(decision):  # memory is unequal on purpose
+        return {}
+    max_purchase = float(decision["cache_tolerance"]) * MIN_PRICE
+
+    def small_wins(scenario: Scenario) -> frozenset[int]:
+        nets = {index: (outcome.gained - outcome.lost) for index, outcome in scenario.outcomes.items()}
+        return frozenset(index for index, net in nets.items() if 0 < net < max_purchase * planned[index].problems)
+
+    all_indices = frozenset(range(len(planned))) if float(decision.get("margin", 1)) < max_purchase else None
+    memory_cases = {
+        f"{name}, with more memory": Case(case.scenario._replace(fuller=small_wins(case.scenario)), INCONCLUSIVE)
+        for name, case in cases.items()
+        if case.expected == CONFIRMED and small_wins(case.scenario)
+    }
+    if all_indices is not None and EVEN in cases:
+        memory_cases[f"{EVEN}, with more memory"] = Case(Scenario({}, fuller=all_indices), INCONCLUSIVE)
+    return memory_cases
+
+
+def _verdict(plan: StudyPlan, scenario: Scenario) -> str:
+    try:
+        verdict = verdict_line.rule_verdict(judge_study(simulate_study(plan, scenario)))  # of a screening too
+    except ValueError as refused:
+        raise Vacuous(str(refused)) from None
+    return verdict
+
+
+class _PlannedFamily:
+    """The `self_test_cases.PlannedFamily` of a plan."""
+
+    def __init__(self, plan: StudyPlan) -> None:
+        self.decision = plan.content["decision"]
+        self.seeds = len(plan.content["seeds"])
+        self.contrasts = planned_contrasts(plan)
+        self.alpha = float(self.decision["alpha"])
+        self.corrected = multiplicity.corrected_alpha(self.alpha, len(self.contrasts))
+
+    def model_indices(self, model: str) -> list[int]:
+        return [index for index, contrast in enumerate(self.contrasts) if contrast.model == model]
+
+    def largest_win(self, index: int) -> Outcome:
+        return Outcome(gained=self.contrasts[index].problems)
+
+    def smallest_p(self, index: int) -> float:
+        contrast = self.contrasts[index]
+        return float(self._p(contrast, [self.largest_win(index)])[0]) if contrast.problems > 1 else 1.0
+
+    def win_between(self, index: int, low: float, high: float) -> Outcome | None:
+        contrast, middle, margin = self.contrasts[index], np.sqrt(low * high), (high / low) ** 0.25
+        for lost in range(4):
+            max_wins = min(contrast.problems - 1, MAX_DISCORDANT) - lost
+            wins = [Outcome(gained, lost) for gained in range(lost + 1, max_wins + 1)]
+            if not wins:
+                return None
+            p = self._p(contrast, wins)
+            nearest = int(np.argmin(np.abs(np.log(p / middle))))
+            if middle / margin < p[nearest] < middle * margin:
+                return wins[nearest]
+        return None
+
+    def equal_answers_p(self, margin: float) -> tuple[int, float]:
+        least = min(contrast.problems for contrast in self.contrasts)
+        return least, float(equivalence.exact_margin_p(np.array([[0, least, 0]]), margin)[0])
+
+    def _p(self, contrast: PlannedContrast, wins: Sequence[Outcome]) -> NDArray[np.float64]:
+        counts = np.array([[lost, contrast.problems - gained - lost, gained] for gained, lost in wins])
+        times, rng = draws_and_seed(self.decision)[0], np.random.default_rng(0)
+        p: NDArray[np.float64] = power.p_values(self.decision["method"], counts, times, rng)
+        return p

@@ -1,0 +1,111 @@
+"""The charge for unequal memory: how much accuracy the subject's excess or shortfall may explain.
+
+A policy must not win because it uses more memory, nor lose because it uses less. So "better" is tested
+against the accuracy that an excess may have bought, and "worse" against what a shortfall may have cost. In
+the opposite direction memory explains nothing, and nothing is charged. The price is an upper bound, which
+holds where accuracy rises by at most 1.5 points per slot between 64 and 256 slots
+(benchmarks/memory_matching.py); an honest excess is a tenth of a percent, so a loose bound costs little.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from analysis.stats import equivalence
+from analysis.stats.comparison import Comparison, Margins
+
+__all__ = ["MIN_PRICE", "Charge", "CurvePoint", "charge_memory", "nearest_null", "tost", "widen_interval"]
+
+SLOPE_FACTOR = 2.0  # the curve may be this much steeper than the measured chords
+MIN_PRICE = 2.0  # accuracy points for 100 % more memory: twice the chord from an empty cache to a perfect one
+MAX_MARGIN = 0.999  # the largest margin that a difference of accuracies can still exceed
+MIN_MEMORY_GAP = 0.05  # chords between caches that differ by less are noise
+
+
+class CurvePoint(NamedTuple):
+    """A point of the accuracy curve: mean memory, in one unit throughout, and mean accuracy (0 to 1)."""
+
+    memory: float
+    accuracy: float
+
+
+class Charge(NamedTuple):
+    """Accuracy that an excess of memory may have bought (above 0) or a shortfall may have cost (below 0).
+
+    excess: memory of the subject over that of the comparator, minus 1. slope: of the steepest measured chord,
+    accuracy per unit of memory; None if no chord was measured. nearest: memory of the nearest other
+    measurement over that of the comparator at this budget; None without one. points: accuracy points (-1 to
+    1; infinite if no slope was measured).
+    """
+
+    excess: float
+    slope: float | None
+    nearest: float | None
+    points: float
+
+
+def charge_memory(memory: float, comparator: CurvePoint, curve: Sequence[CurvePoint]) -> Charge:
+    """Return the charge of a subject whose mean memory is `memory`.
+
+    comparator: its point at the same budget. curve: its points at other budgets, and the full cache.
+
+    The price of 100 % more memory is SLOPE_FACTOR times the steepest chord from `comparator` to its
+    neighbours on the curve, above and below, and at least MIN_PRICE. If neither the comparator at another
+    budget nor the full cache was measured, the price is unknown and any excess may explain any difference.
+    """
+    excess = memory / comparator.memory - 1
+    above = [point for point in curve if point.memory > comparator.memory * (1 + MIN_MEMORY_GAP)]
+    below = [point for point in curve if point.memory < comparator.memory * (1 - MIN_MEMORY_GAP)]
+    neighbours = [min(above, key=lambda point: point.memory)] if above else []
+    neighbours += [max(below, key=lambda point: point.memory)] if below else []
+    if not neighbours:
+        return Charge(excess, None, None, math.copysign(math.inf, excess) if excess else 0.0)
+    slope = max((point.accuracy - comparator.accuracy) / (point.memory - comparator.memory) for point in neighbours)
+    price = max(MIN_PRICE, SLOPE_FACTOR * slope * comparator.memory)
+    nearest = min((point.memory / comparator.memory for point in neighbours), key=lambda ratio: abs(math.log(ratio)))
+    return Charge(excess, slope, nearest, price * excess)
+
+
+def nearest_null(mean: float, points: float) -> float | None:
+    """Return the mean difference to test when `points` are charged: of the differences that memory alone may
+    explain, the one nearest to `mean`; None if memory may explain `mean` itself.
+    """
+    low, high = min(points, 0.0), max(points, 0.0)
+    if low < high and low <= mean <= high:
+        return None
+    return low if mean < low else high
+
+
+def widen_interval(comparison: Comparison, points: float) -> Comparison:
+    """Return the comparison with the interval at equal memory: it excludes zero exactly where the test of
+    `nearest_null` rejects.
+    """
+    low, high = comparison.low - max(points, 0.0), comparison.high - min(points, 0.0)
+    return comparison._replace(low=max(-1.0, low), high=min(1.0, high))
+
+
+def tost(
+    difference: ArrayLike,
+    margin: float,
+    points: float,
+    *,
+    alpha: float,
+    method: str = "t",
+    draws: int = 10_000,
+    rng: np.random.Generator | None = None,
+) -> Margins:
+    """Return `equivalence.tost` of the difference at equal memory: the limits are widened, and each margin is
+    moved by what memory may explain on that side. A margin moved beyond any difference has p = 1.
+    """
+    lower, upper = max(points, 0.0) - margin, margin + min(points, 0.0)
+    clipped = min(lower, MAX_MARGIN), max(upper, -MAX_MARGIN)
+    tests = equivalence.tost(difference, clipped, alpha=alpha, method=method, draws=draws, rng=rng)
+    return tests._replace(
+        low=max(-1.0, tests.low - max(points, 0.0)),
+        high=min(1.0, tests.high - min(points, 0.0)),
+        p_worse=tests.p_worse if lower < MAX_MARGIN else 1.0,
+        p_better=tests.p_better if upper > -MAX_MARGIN else 1.0,
+    )

@@ -1,5 +1,0 @@
-"""Building blocks of drawings: the page, rows, lines, printed numbers, shares and traces.
-
-May import: analysis.anatomy, analysis.explored, analysis.output, analysis.rules, analysis.stats,
-analysis.studies; matplotlib, numpy.
-"""

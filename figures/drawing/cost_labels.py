@@ -1,0 +1,112 @@
+"""Labels of all drawings of measured time and memory: machine, choice of rows, and formatted bytes."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from analysis.exploratory.cost import CostRow, MachineCosts
+from analysis.rules.rule import FULL
+from analysis.stats.paired_ratios import MIN_REPETITIONS, GeometricMean
+from figures.drawing.line_styles import styles
+from figures.drawing.page import PALE
+
+__all__ = [
+    "RowGroup",
+    "choose_measurement",
+    "error_bars",
+    "fewest_lane_rows",
+    "format_bytes",
+    "group_rows",
+    "heading_lines",
+    "line_styles",
+    "note_lines",
+    "row_label",
+]
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class RowGroup(NamedTuple):
+    """Rows of one model and prompt length."""
+
+    model: str
+    prompt_tokens: int
+    rows: list[CostRow]
+
+
+def choose_measurement(measurements: Sequence[MachineCosts]) -> MachineCosts:
+    """Choose the measurement that is drawn: machines are never mixed. It is the one with the most
+    repetitions, among equals the first by name.
+    """
+    return max(measurements, key=lambda measurement: measurement.done)
+
+
+def heading_lines(measurement: MachineCosts) -> list[str]:
+    """Return the machine, and caveats of its numbers."""
+    machine = measurement.machine
+    messages = [
+        f"Measured on {machine['host']} ({machine['device']}, {machine['threads']} of {machine['cores']} "
+        "cores), apart from every accuracy: no verdict depends on it."
+    ]
+    if measurement.done < measurement.due:
+        messages.append(f"INCOMPLETE: {measurement.done} of {measurement.due} repetitions.")
+    if measurement.busy:
+        messages.append(
+            f"BUSY MACHINE: {measurement.busy} of {measurement.done} repetitions began while something else ran, by the load "
+            "average."
+        )
+    return messages
+
+
+def note_lines(measurement: MachineCosts, others: Sequence[MachineCosts] = (), interval: str = "") -> list[str]:
+    """Return the notes needed to read the numbers. interval: the mark that shows it; empty if none is drawn."""
+    cost = measurement.cost
+    note = (
+        f"Made-up prompts, {cost['new_tokens']} new tokens a lane, one arm at a time, warm; "
+        f"{cost['repetitions']} repetitions."
+    )
+    if interval and cost["repetitions"] < MIN_REPETITIONS:
+        note += " So few give no interval."
+    elif interval:
+        note += f" {interval}: 95 % intervals over repetitions of this session (t, of logarithms), one by one."
+    elsewhere = [other.machine["host"] for other in others if other.name != measurement.name]
+    return [note, *([f"Measured elsewhere too, not drawn: {', '.join(elsewhere)}."] if elsewhere else [])]
+
+
+def group_rows(rows: Iterable[CostRow]) -> list[RowGroup]:
+    rows_by_prompt: dict[tuple[str, int], list[CostRow]] = {}
+    for row in rows:
+        rows_by_prompt.setdefault((row.place.model, row.place.prompt_tokens), []).append(row)
+    return [RowGroup(*key, prompt_rows) for key, prompt_rows in rows_by_prompt.items()]
+
+
+def fewest_lane_rows(group: RowGroup) -> list[CostRow]:
+    """Return the rows with the fewest lanes that completed: tables in papers have one lane."""
+    least = min(row.place.lanes for row in group.rows)
+    return [row for row in group.rows if row.place.lanes == least and row.seconds is not None]
+
+
+def row_label(row: CostRow) -> str:
+    return "full cache" if row.place.budget == FULL else f"{row.place.arm}, {row.place.budget}"
+
+
+def line_styles(rows: Iterable[CostRow]) -> dict[str, dict[str, Any]]:
+    """Return line styles by arm; the full cache is grey."""
+    full_cache_arms = {row.place.arm for row in rows if row.place.budget == FULL}
+    arms = dict.fromkeys(row.place.arm for row in rows if row.place.arm not in full_cache_arms)
+    grey = {"color": PALE, "linestyle": "-", "marker": "x"}
+    return {**dict.fromkeys(full_cache_arms, grey), **styles(list(arms))}
+
+
+def error_bars(levels: Sequence[GeometricMean]) -> tuple[list[float], list[float]]:
+    """Return lengths of error bars below and above the means; 0 without an interval."""
+    below = [0.0 if level.low is None else level.mean - level.low for level in levels]
+    above = [0.0 if level.high is None else level.high - level.mean for level in levels]
+    return below, above
+
+
+def format_bytes(count: float) -> str:
+    """Format bytes in the largest unit that gives at least one."""
+    unit = 0
+    while abs(count) >= 1024 and unit < len(UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.3g} {UNITS[unit]}" if abs(count) < 1000 else f"{count:.0f} {UNITS[unit]}"

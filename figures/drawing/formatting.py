@@ -1,0 +1,132 @@
+"""Formatting of judged numbers, equal in every table and drawing: differences in pp, p with four digits."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from analysis.rules import RULES, full_cache_gate, verdict_line
+from analysis.stats.methods import METHODS
+
+__all__ = [
+    "GRADES",
+    "WITNESS",
+    "format_correction",
+    "format_interval",
+    "format_level",
+    "format_p",
+    "format_points",
+    "format_size",
+    "memory_basis",
+    "memory_charge",
+    "outcome_text",
+    "rule_details",
+    "rule_line",
+    "sample_grade",
+    "score_notes",
+    "verdict_text",
+]
+
+
+WITNESS = "UNANCHORED"  # in every verdict line until proofs of external witnesses are verified
+# prefix of a verdict's label -> sample sizes: some contrast has fewer than 200 problems, or none has
+GRADES: Mapping[str, str] = MappingProxyType(
+    {"screening-grade": "n < 200", "confirmatory-grade": "n ≥ 200", "uninformative": "n ≥ 200"}
+)
+
+
+def format_size(contrast: Mapping[str, Any]) -> str:
+    """Return the number of problems and, if they are clustered, of clusters: "120/24"."""
+    return "/".join(str(contrast[name]) for name in ("n", "clusters") if name in contrast)
+
+
+def score_notes(contrasts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return notes on contrasts with scores or clusters; none for right and wrong answers alone."""
+    every, notes = list(contrasts), []
+    if any("scored" in contrast for contrast in every):
+        notes.append(
+            "Accuracy is the mean score, from 0 to 1; gains and losses are answers that score higher, or lower."
+        )
+    if any("clusters" in contrast for contrast in every):
+        notes.append("n: problems/clusters. Intervals and p resample whole clusters.")
+    if uneven := [contrast for contrast in every if "effective_clusters" in contrast]:
+        least = min(contrast["effective_clusters"] for contrast in uneven)
+        notes.append(f"Clusters differ in size; the fewest weigh as {least} of one size.")
+    return notes
+
+
+def memory_basis(contrasts: Iterable[Mapping[str, Any]]) -> str:
+    """Return the registered basis of memory matching: "slots", "bytes" or "total"; slots if none was
+    registered.
+    """
+    bases = ((contrast.get("memory") or {}).get("by") for contrast in contrasts)
+    return str(next(filter(None, bases), "slots"))
+
+
+def format_points(decimal: str) -> str:
+    """Format accuracy points as signed percentage points, one digit; zero has no sign."""
+    text = f"{100 * float(decimal):+.1f}"
+    return "0.0" if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
+
+
+def memory_charge(contrast: Mapping[str, Any]) -> str:
+    """Return the points charged for a memory difference of the subject, gained (+) or lost (-); empty for
+    none. "all" if the value of memory is unknown.
+    """
+    memory = contrast.get("memory")
+    if memory is None or not contrast["matched"] or float(memory["excess"]) == 0:
+        return ""
+    return "all" if memory["charge"] is None else format_points(memory["charge"])
+
+
+def format_interval(low: str, high: str) -> str:
+    return f"[{format_points(low)}, {format_points(high)}]"
+
+
+def format_p(decimal: str) -> str:
+    return "<0.0001" if float(decimal) < 0.0001 else f"{float(decimal):.4f}"
+
+
+def format_level(decimal: str) -> str:
+    return f"{float(decimal):.5f}".rstrip("0")
+
+
+def format_correction(method: str, family: Mapping[str, Any]) -> str:
+    """Return how a judged family is corrected, and the level that its p values are compared with."""
+    if METHODS[method].family:
+        return f"{method} {format_level(family['alpha'])}"
+    return f"Bonferroni {format_level(family['corrected_alpha'])}"
+
+
+def rule_details(judged: Mapping[str, Any]) -> str:
+    """Return details of the rule beyond its verdict, after a space; empty for most rules."""
+    rule = RULES.get(judged.get("rule", ""))  # None for an index over unverified files
+    details = () if rule is None else rule.text.letters(judged)
+    return f" ({', '.join(details)})" if details else ""
+
+
+def sample_grade(label: str) -> str:
+    """Return the sample sizes that the label of a verdict states; an unknown label unchanged."""
+    return next((words for begins, words in GRADES.items() if label.startswith(begins)), label)
+
+
+def verdict_text(judged: Mapping[str, Any]) -> str:
+    """Return the verdict with its caveats: those of a screening, the single model that it covers, and a full
+    cache that failed its gate. An old verdict without gates mentions none.
+    """
+    return verdict_line.format_line(
+        judged, full_cache_gate.describe_failure(judged).partition(":")[0], rule_details(judged)
+    )
+
+
+def outcome_text(judged: Mapping[str, Any]) -> str:
+    """Return the verdict, the size of its contrasts and its witness. judged: as from `page.read_judged`."""
+    return f"{verdict_text(judged)}, {sample_grade(judged['label'])}, {judged['witness']}"
+
+
+def rule_line(judged: Mapping[str, Any]) -> str:
+    """Return rule, method and levels of a judgement."""
+    method, alpha = judged["method"], f"alpha {format_level(judged['alpha'])}"
+    if not METHODS[method].family:
+        alpha += f" ({format_correction(method, judged)})"
+    idle = ", which decides nothing here" if judged["verdict"] != verdict_line.rule_verdict(judged) else ""
+    return f"rule {judged['rule']}{idle}: {RULES[judged['rule']].text.line(judged)}; {method}, {alpha}"

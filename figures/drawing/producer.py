@@ -1,0 +1,37 @@
+"""The producer of a page: the code and the library versions that determine its bytes."""
+
+import functools
+import hashlib
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from matplotlib import ft2font
+
+__all__ = ["producer_name"]
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("analysis", "figures")
+LIBRARIES = ("matplotlib", "numpy", "pandas", "pillow", "scipy", "statsmodels")
+
+
+@functools.cache
+def producer_name() -> str:
+    """Return the producer. Two pages of one study with the same producer have the same bytes; otherwise one
+    was edited.
+    """
+    sources = hashlib.sha256()
+    for path in sorted(path for package in SOURCES for path in (ROOT / package).rglob("*.py")):
+        data = path.read_bytes()
+        sources.update(f"{path.relative_to(ROOT).as_posix()} {hashlib.sha256(data).hexdigest()}\n".encode())
+    versions = [f"{library} {metadata.version(library)}" for library in LIBRARIES]
+    system = f"{platform.python_implementation()} {platform.python_version()} {sys.platform}"
+    return ", ".join(
+        [
+            f"kv-prereg figures {sources.hexdigest()}",
+            f"{system} {platform.machine()}",
+            *versions,
+            f"freetype {ft2font.__freetype_version__}",
+        ]
+    )

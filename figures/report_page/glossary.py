@@ -1,0 +1,150 @@
+"""Explanations in a report: verdicts, grades, rules, and the drawings."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from protocol.formats.terms import TERMS
+
+__all__ = ["DRAWINGS", "GATE_PASSED", "GRADES", "PROVEN", "SECTION_NOTES", "SINGLE_MODEL", "UNPROVEN", "VERDICTS"]
+
+VERDICTS: Mapping[str, str] = MappingProxyType(
+    {word: TERMS[word] for word in ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")}
+)
+
+GRADES: Mapping[str, str] = MappingProxyType(
+    {
+        "screening-grade": f"n < 200: {TERMS['n < 200']}",
+        "uninformative": TERMS["uninformative"],
+        "confirmatory-grade": f"n ≥ 200: {TERMS['n ≥ 200']}",
+    }
+)
+
+GATE_PASSED = "The gate is passed: the full cache can do the task as registered, for every model and task."
+
+SINGLE_MODEL = TERMS["for MODEL alone"]
+
+UNPROVEN = (
+    "UNANCHORED: this page was made without verifying a proof by an outside witness. Whoever holds the "
+    "folder could have written it anew."
+)
+
+PROVEN = "The proofs that the verdict line names were verified when this page was made."
+
+# note before the drawings of a section
+SECTION_NOTES: Mapping[str, str] = MappingProxyType(
+    {
+        "contrasts": (
+            "Δ is the accuracy of the subject minus that of the comparator, on the same problems. The 95 % "
+            "interval is for one contrast, the simultaneous one for the family. Gains and losses count the "
+            "answers that only one of the two got right: gains are the subject's."
+        ),
+        "cells": (
+            "No rule reads these. Slots are per KV head and layer; truncated: stopped by the limit of "
+            "tokens; no answer: ended without one that a grader could find."
+        ),
+        "anatomy": (
+            "Development problems alone: no verdict on a policy depends on any of this. A token is needed "
+            "where a window over it was occluded and the answer's grade changed. docs/anatomy.md says what "
+            "may be concluded."
+        ),
+    }
+)
+
+# name of a drawing -> its caption and its alternative text
+DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "forest": (
+            "Registered contrasts, as differences in accuracy",
+            "Forest plot: one line for each contrast, with its difference in percentage points, its 95 % "
+            "interval and its simultaneous interval. The table of registered contrasts has the same numbers.",
+        ),
+        "ablation": (
+            "What replacing one part of the policy does",
+            "Bars: accuracy of each variant minus that of the subject, with simultaneous intervals, over the "
+            "effects that the study could not have found. The table of registered contrasts has the numbers.",
+        ),
+        "accuracy": (
+            "Accuracy of every arm (exploratory)",
+            "Dots: accuracy of every arm in every cell with its 95 % interval, and the full cache as a "
+            "dashed line. The table of accuracy and cost has the numbers.",
+        ),
+        "budget_curve": (
+            "Exploratory: no rule reads it. The band is the full cache.",
+            "Lines: accuracy of every arm over its budgets, by the memory that it held, with 95 % intervals, "
+            "and the full cache as a band. Rings: the smallest lossless budget, where the rule sought it. "
+            "The table of accuracy and cost has the numbers.",
+        ),
+        "cost_throughput": (
+            "Measured apart: tokens a second, and bytes of keys and values",
+            "Lines: tokens a second of decoding and bytes of slots of every arm, by lanes at once and "
+            "budget, with 95 % intervals over repetitions. kv-prereg cost prints the numbers.",
+        ),
+        "cost_prefill": (
+            "Measured apart: what a policy adds to the prefill",
+            "Bars: seconds of the prefill of every arm, split into the full cache's and what is added. "
+            "kv-prereg cost prints the numbers.",
+        ),
+        "cost_memory": (
+            "Measured apart: memory of the prefill and of decoding",
+            "Marks: bytes of weights, of slots, and of the peaks of prefill and decoding, of every arm.",
+        ),
+        "cost_concurrency": (
+            "A projection, not measured: requests that would fit on a card",
+            "Lines: how many requests would fit in 0.9 of 80 GiB less the weights, by length and budget.",
+        ),
+        "cost_frontier": (
+            "Accuracy against measured seconds, from two runs (exploratory)",
+            "Lines: accuracy of every arm over its budgets, by seconds that were measured apart with answers "
+            "of one length, and the full cache as a band.",
+        ),
+        "cost_curve": (
+            "Accuracy against what decoding read (exploratory)",
+            "Lines: accuracy of every arm over its budgets, by the slots that an answer read: its tokens "
+            "times the slots held; and the full cache as a band. The table of accuracy and cost has the "
+            "numbers.",
+        ),
+        "anatomy_map": (
+            "Which signals rank the needed tokens of a trace",
+            "Heat map: mean correlation of each signal of each layer with the labels, in both readings; what "
+            "survives the correction is outlined. The table of the registered test has its numbers.",
+        ),
+        "anatomy_trace": (
+            "One trace: what its answer needed, and what each arm kept",
+            "Rows of boxes under the tokens of one trace: which of them were needed, and what share of heads "
+            "and layers each arm kept; the oracle's row is marked unreachable.",
+        ),
+        "anatomy_labels": (
+            "Where the needed tokens lie (exploratory)",
+            "Dots: share of needed tokens by tenth of the span and by class of token, with 95 % intervals.",
+        ),
+        "anatomy_curve": (
+            "Accuracy at the cut over labelled traces (exploratory); the oracle is unreachable",
+            "Lines: accuracy of every arm that evicts once at the cut, by slots, and of an oracle that knows "
+            "the labels. No other accuracy of this study is comparable with these.",
+        ),
+        "settings_map": (
+            "Accuracy over two settings (exploratory)",
+            "Heat map: share of correct answers of each arm by the two settings in which these arms differ. "
+            "The table of accuracy and cost has the numbers.",
+        ),
+        "needle": (
+            "Accuracy by depth of the needle (exploratory)",
+            "Heat map: share of correct answers of every arm by where in the prompt the needle lies.",
+        ),
+        "levels": (
+            "Accuracy by level of difficulty (exploratory)",
+            "Lines: share of correct answers of every arm over the levels of the problems.",
+        ),
+        "trajectories": (
+            "Cache held above the budget, step by step (exploratory)",
+            "A strip for each arm: the slots that it held per KV head and layer above its budget after each "
+            "decoded token, the mean and a band over lanes, on a ground as high as lanes still decode. The "
+            "table of accuracy and cost has mean and peak.",
+        ),
+        "collapse": (
+            "How answers ended (exploratory)",
+            "Dots: for each arm the share of wrong answers that are no answer at all, and the share of "
+            "generations truncated at the limit of tokens. The table of accuracy and cost has the counts.",
+        ),
+    }
+)

@@ -1,0 +1,194 @@
+"""Read the files of a judged registration for its report. Verifying them is the audit's task."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from analysis.anatomy.traces import NothingLabelled
+from analysis.exploratory.level_contrasts import contrasts_by_level
+from analysis.judgement import eviction_counts, untrusted_files
+from analysis.judgement.study_files import RERUN_SUFFIX, RecordError, Study, read_document, read_study
+from figures.drawing import formatting, page
+from figures.drawing.anatomy_report import AnatomyReport, read_report
+
+__all__ = ["JudgedStudy", "Lane", "RepeatedLanes", "Text", "list_proofs", "read_judged_study", "read_ledger"]
+
+VERDICTS = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")
+
+
+class RepeatedLanes(NamedTuple):
+    """How many of the lanes that a probe ran twice have different grades."""
+
+    differing: int
+    lanes: int
+
+
+Lane: TypeAlias = tuple[str, str, str, str, int, str]  # model, task, budget, arm, seed, problem
+
+
+class Text(NamedTuple):
+    """text: empty for a failed lane. answer: the answer that the grader extracted, if any."""
+
+    text: str
+    answer: str | None
+
+
+class JudgedStudy(NamedTuple):
+    study: Study
+    judged: dict[str, Any]
+    digests: dict[str, str]  # of lock.json, claim.json, seal.json and verdict.json
+    claim: dict[str, Any]
+    seal: dict[str, Any]
+    ledger: list[dict[str, Any]]  # the ledger's entries
+    repeats: RepeatedLanes | None
+    eviction_counts: list[dict[str, Any]]  # one row for each arm: see `evicted.counted`
+    levels: list[dict[str, Any]]  # one row for each contrast and level: see `by_level`
+    protocol: str | None  # text of protocol.toml, if it is the locked file
+    texts: Mapping[Lane, Text]  # generated texts
+    anatomy: AnatomyReport | None  # if the study has labelled traces
+
+
+def read_judged_study(folder: Path, witness: str = formatting.WITNESS) -> JudgedStudy:
+    """Read a judged registration. witness: as `page.judged` takes it.
+
+    Raises NoVerdict if it has no verdict, `study_files.RecordError` for files that are missing, that are not
+    in the documented format, or that cite other ones.
+    """
+    judged, study = page.read_judged(folder, witness), read_study(folder)
+    texts = _Texts(folder / "records")
+    _, verdict = read_document(folder / "verdict.json")
+    (claim_digest, claim), (seal_digest, seal) = (
+        read_document(folder / "claim.json"),
+        read_document(folder / "seal.json"),
+    )
+    for name, document_citing, digest in (("lock", verdict, study.registration), ("seal", verdict, seal_digest)):
+        if document_citing.get(name) != digest:
+            raise RecordError(
+                f"{folder / 'verdict.json'}: {name}: cites another {name}.json; run: kv-prereg audit {folder}"
+            )
+    if judged["verdict"] not in VERDICTS:
+        raise RecordError(
+            f"{folder / 'verdict.json'}: verdict: no rule says {judged['verdict']!r}; run: kv-prereg audit {folder}"
+        )
+    return JudgedStudy(
+        study,
+        judged,
+        {
+            "lock.json": study.registration,
+            "claim.json": claim_digest,
+            "seal.json": seal_digest,
+            "verdict.json": hashlib.sha256(untrusted_files.read_bytes(folder / "verdict.json")).hexdigest(),
+        },
+        claim,
+        seal,
+        read_ledger(folder),
+        _count_repeats(folder),
+        eviction_counts.count_arms(texts.bodies(), study.lock["protocol"]["content"]),
+        contrasts_by_level(study),
+        _read_protocol(folder, study.lock),
+        texts,
+        _read_anatomy(folder),
+    )
+
+
+def _read_anatomy(folder: Path) -> AnatomyReport | None:
+    try:
+        return read_report(folder)
+    except NothingLabelled:
+        return None
+
+
+def read_ledger(folder: Path) -> list[dict[str, Any]]:
+    """Return the complete lines of FOLDER/ledger.jsonl. Raises RecordError."""
+    path = folder / "ledger.jsonl"
+    try:
+        lines = untrusted_files.read_bytes(path).split(b"\n")[:-1]
+        return [dict(json.loads(line)) for line in lines]
+    except FileNotFoundError:
+        raise RecordError(f"{path}: missing; bring back the whole folder") from None
+    except RecordError:
+        raise
+    except (ValueError, TypeError, RecursionError):
+        raise RecordError(f"{path}: is no ledger; run: kv-prereg audit {folder}") from None
+
+
+def list_proofs(folder: Path) -> list[str]:
+    """Return the names of the files in FOLDER/anchors, which only an audit can verify."""
+    return sorted(path.name for path in (folder / "anchors").glob("*") if path.is_file())
+
+
+class _Texts(Mapping[Lane, Text]):
+    """The generated texts of lanes, read from disk at each access: a page shows some hundred of them."""
+
+    def __init__(self, records: Path) -> None:
+        self._records = records
+        self._offsets: dict[Lane, tuple[str, int]] = {}
+
+    def bodies(self) -> Iterator[dict[str, Any]]:
+        """Yield the bodies of the records and remember their offsets."""
+        shard, start, interned = "", 0, dict[str, str]()
+        for name, _, line in untrusted_files.read_lines(self._records, "shard-*.jsonl"):
+            start, shard = 0 if name != shard else start, name
+            if line.endswith(b"\n"):
+                body = json.loads(line)["body"]
+                lane = _lane_key(body)
+                lane_key = (*(interned.setdefault(text, text) for text in lane[:4]), lane[4])
+                self._offsets[*lane_key, interned.setdefault(lane[5], lane[5])] = name, start  # type: ignore[index]
+                yield body
+            start += len(line)
+
+    def __getitem__(self, lane: Lane) -> Text:
+        name, start = self._offsets[lane]
+        with open(self._records / name, "rb") as file:
+            file.seek(start)
+            body = json.loads(file.readline(untrusted_files.MAX_LINE_BYTES))["body"]
+        if _lane_key(body) != lane:
+            raise RecordError(f"{name}: was changed while it was read")
+        return Text(body["text"] or "", body["answer"])
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._offsets)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+
+def _lane_key(body: Mapping[str, Any]) -> Lane:
+    cell = body["cell"]
+    return cell["model"], cell["task"], cell["budget"], cell["arm"], cell["seed"], body["problem"]
+
+
+def _read_protocol(folder: Path, lock: dict[str, Any]) -> str | None:
+    try:
+        data = untrusted_files.read_bytes(folder / "protocol.toml")
+        return data.decode() if hashlib.sha256(data).hexdigest() == lock["protocol"]["sha256"] else None
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+
+
+def _count_repeats(folder: Path) -> RepeatedLanes | None:
+    """Return the repeats of a sweep from its selection; otherwise count them in the probe. None if nothing
+    ran twice.
+    """
+    if (folder / "selection.json").exists():
+        counts = read_document(folder / "selection.json")[1]["selected"]["again"]
+        return RepeatedLanes(counts["differ"], counts["lanes"])
+    grades: dict[tuple[str, ...], Any] = {}
+    for _, _, line in untrusted_files.read_lines(folder / "probe"):
+        if line.endswith(b"\n"):
+            body = json.loads(line)["body"]
+            cell = body["cell"]
+            cell_key = (cell["model"], cell["task"], cell["budget"], str(cell["seed"]), body["problem"])
+            grades[*cell_key, cell["arm"]] = body["grade"], body.get("score")
+    pairs = [
+        (grades[*lane, arm.removesuffix(RERUN_SUFFIX)], grade)
+        for (*lane, arm), grade in grades.items()
+        if arm.endswith(RERUN_SUFFIX) and (*lane, arm.removesuffix(RERUN_SUFFIX)) in grades
+    ]
+    return (
+        RepeatedLanes(sum(first_grade != second_grade for first_grade, second_grade in pairs), len(pairs))
+        if pairs
+        else None
+    )

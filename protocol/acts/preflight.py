@@ -1,0 +1,140 @@
+"""The checks of a study's own files, before torch is imported and anything large is hashed."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from protocol import tasks
+from protocol.evidence import anatomy_traces, claim, costs, late_randomness, ledger, selection, verdict
+from protocol.evidence.audit import amendment
+from protocol.evidence.registration import CLAIM, SEAL, Registration
+from protocol.formats.findings import CannotTell
+from protocol.formats.refusals import AlreadyClaimed, BadInput
+from protocol.recompute import verify_lock
+from protocol.tasks import held_out_guard
+from protocol.workspace import drift
+
+__all__ = [
+    "check_anatomy",
+    "check_confirm",
+    "check_cost",
+    "check_probe",
+    "check_replicate",
+    "has_selection",
+    "refuse_claimed",
+]
+
+
+def check_confirm(
+    study: Registration,
+    value: Path | None = None,
+    block: Callable[[], late_randomness.Block] | None = None,
+    identity: Path | None = None,
+) -> None:
+    """Raise AlreadyClaimed for a study that is closed, or that another process runs; BadInput without a lock,
+    while an amendment is unfinished, for a sweep without a selection and for a late value or a key that is
+    missing or not needed; Drifted when protocol.toml was edited; Tampered when the lock was, and as
+    `selection.read` does.
+    """
+    _ = study.lock  # BadInput without one
+    ledger.refuse_closed(study.folder)
+    amendment.refuse_unclosed_parent(study)
+    drift.refuse_edited(study)
+    refuse_other_lock(study)
+    if study.has(SEAL):
+        return
+    if study.has_sweep:
+        selection.read(study)
+    if not study.has(CLAIM):
+        late_randomness.draw_value(study.lock, value, block)
+    held_out_guard.refuse_missing_key(tasks.make_tasks(study.protocol["tasks"], study.folder).values(), identity)
+    with claim.exclusive_run(study):
+        pass
+
+
+def check_probe(study: Registration) -> None:
+    """Raise BadInput for a replication of a sweep, which does not probe; AlreadyClaimed for a study that is
+    closed without a selection, or that another process runs; Drifted when protocol.toml was edited, Tampered
+    when the lock was.
+    """
+    drift.refuse_edited(study)
+    refuse_other_lock(study)
+    if selection.inherited_digest(study):
+        raise BadInput(
+            f"{study.folder}: a replication takes its parent's selection and does not probe; "
+            f"run: kv-prereg replicate <its parent>"
+        )
+    if not has_selection(study):
+        ledger.refuse_closed(study.folder)
+    with claim.exclusive_run(study):
+        pass
+
+
+def check_cost(study: Registration) -> None:
+    """Raise BadInput for a study that registers no [cost], AlreadyClaimed for one that is claimed or closed,
+    or that another process runs; Drifted when protocol.toml was edited, Tampered when the lock was.
+    """
+    drift.refuse_edited(study)
+    refuse_other_lock(study)
+    if costs.registered_section(study.lock.content) is None:
+        raise BadInput(
+            f"{study.folder}: registers no [cost]; write one into a protocol before it is locked, or measure "
+            "without evidence: python -m benchmarks.decode"
+        )
+    ledger.refuse_closed(study.folder)
+    refuse_claimed(study)
+    with claim.exclusive_run(study):
+        pass
+
+
+def check_anatomy(study: Registration) -> None:
+    """Check the same for [anatomy]: raises as `check_cost` does."""
+    drift.refuse_edited(study)
+    refuse_other_lock(study)
+    if anatomy_traces.registered_section(study.lock.content) is None:
+        raise BadInput(
+            f"{study.folder}: registers no [anatomy]; write one into a protocol before it is locked "
+            "(docs/protocol.md has its fields)"
+        )
+    ledger.refuse_closed(study.folder)
+    refuse_claimed(study, "traces are labelled")
+    with claim.exclusive_run(study):
+        pass
+
+
+def refuse_claimed(study: Registration, activity: str = "time is measured") -> None:
+    """Raise AlreadyClaimed once held-out problems may have been read: whether `activity` happens must not
+    depend on their results.
+    """
+    if study.has(CLAIM):
+        raise AlreadyClaimed(
+            f"{study.folder}: is claimed, and {activity} before that; run it in a study of your own: "
+            f"kv-prereg replicate {study.folder}"
+        )
+
+
+def has_selection(study: Registration) -> bool:
+    """Whether a sweep has its selection, after which no lane is probed again. Raises Tampered for a selection
+    that does not verify, or that only the ledger still has.
+    """
+    return study.has_sweep and selection.is_written(study)
+
+
+def check_replicate(parent: Registration) -> None:
+    """Raise BadInput without a verdict to compare with and for one that is DEVIATED, Drifted when
+    protocol.toml was edited, Tampered when the lock was.
+    """
+    drift.refuse_edited(parent)
+    refuse_other_lock(parent)
+    if not parent.has(verdict.NAME):
+        raise BadInput(f"{parent.folder}: has no verdict to agree with; first: kv-prereg confirm {parent.folder}")
+    if verdict.read_word(parent.verdict) == "DEVIATED":
+        raise BadInput(f"{parent.folder}: DEVIATED from what was registered; register its question anew instead")
+
+
+def refuse_other_lock(study: Registration) -> None:
+    """Raise Tampered for a lock that does not follow from its protocol.toml and its manifests, as far as this
+    can be checked without torch; before a claim all of it is derived again.
+    """
+    with suppress(CannotTell):
+        verify_lock.check(study)

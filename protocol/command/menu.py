@@ -1,0 +1,141 @@
+"""The menu: the commands of `kv-prereg` by name and group, and their exit statuses."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import NamedTuple
+
+__all__ = ["MENU", "PROGRAM", "STATUSES", "WORKFLOW", "Entry", "Status", "closest_command", "command_line"]
+
+PROGRAM = "kv-prereg"
+CUTOFF = 0.75  # for difflib; at 0.7 "validate" would match "calibrate", and "compute" "compare"
+PREFIX_LENGTH = 5  # common letters of "policy" and "policies", "registration" and "register"
+
+WORKFLOW = "The usual order of work"
+INSPECTION = "Looked at"
+VERSIONS = "Versions, witnesses, other readers"
+SETUP = "What a protocol may name"
+OUTPUTS = "Single results and drawings"
+
+
+class Entry(NamedTuple):
+    module: str  # `python -m <module>` is the same command
+    summary: str
+    group: str
+
+
+MENU: Mapping[str, Entry] = MappingProxyType(
+    {
+        "init": Entry("protocol.init", "write a commented protocol.toml to start from", WORKFLOW),
+        "rehearse": Entry("protocol.rehearse", "the whole grid on a few problems; nothing is kept", WORKFLOW),
+        "register": Entry("protocol.register", "check every field, try the rule, lock; once", WORKFLOW),
+        "probe": Entry("protocol.probe", "every cell on development problems", WORKFLOW),
+        "confirm": Entry("protocol.confirm", "the held-out problems, the verdict; once", WORKFLOW),
+        "audit": Entry("protocol.audit", "check everything from the files alone", WORKFLOW),
+        "report": Entry("figures.report", "one page of HTML: a study, or the index of all", WORKFLOW),
+        "replicate": Entry("protocol.replicate", "a confirmed study again, as a study of your own", WORKFLOW),
+        "status": Entry("protocol.status", "where each registration stands, and what is next", INSPECTION),
+        "show": Entry("protocol.show", "one problem: its prompt, answers and kept tokens", INSPECTION),
+        "cost": Entry("protocol.cost", "time and memory of every arm, as registered", INSPECTION),
+        "anatomy": Entry("protocol.anatomy", "which tokens answers need, and which signal knows", INSPECTION),
+        "needed": Entry("analysis.anatomy", "every table of an anatomy: signals, policies, power", INSPECTION),
+        "diagnostics": Entry("analysis.diagnostics", "known ways in which evaluations fail", INSPECTION),
+        "ablations": Entry("analysis.ablations", "what each ablation shows about its part", INSPECTION),
+        "by-level": Entry("analysis.by_level", "contrasts by length, depth or difficulty", INSPECTION),
+        "evicted": Entry("analysis.evicted", "did it evict? events, memory held, every ratio", INSPECTION),
+        "proxies": Entry("protocol.proxies", "what arms are chosen by, against accuracy", INSPECTION),
+        "compare": Entry("analysis.compare", "result files of any harness, paired and compared", INSPECTION),
+        "claims": Entry("analysis.claims", "published claims, audited from printed numbers", INSPECTION),
+        "amend": Entry("protocol.amend", "a changed protocol, as an amendment of a locked one", VERSIONS),
+        "withdraw": Entry("protocol.withdraw", "close a registration that gets no verdict", VERSIONS),
+        "anchor": Entry("protocol.anchor", "ask outside witnesses, check what they said", VERSIONS),
+        "audit-changed": Entry("protocol.audit_changed", "the studies that a change touches", VERSIONS),
+        "export": Entry("protocol.export", "as OSF, AsPredicted, in-toto, Croissant have it", VERSIONS),
+        "regrade": Entry("protocol.regrade", "grade recorded texts again", VERSIONS),
+        "policies": Entry("policies", "the policies, or all settings of one", SETUP),
+        "tasks": Entry("protocol.tasks", "the tasks; check, fetch, freeze or seal one", SETUP),
+        "models": Entry("protocol.models", "the models; fetch one", SETUP),
+        "calibrate": Entry("protocol.calibrate", "measure the statistics some policies read", SETUP),
+        "split": Entry("splits.make", "freeze the split of a data file", SETUP),
+        "lm-eval": Entry("protocol.adapters.lm_eval", "lm-eval with the engine as its model", SETUP),
+        "judge": Entry("analysis.judge", "the judgement of sealed records, as JSON", OUTPUTS),
+        "selection": Entry("analysis.selection", "the choice of a sweep, as JSON", OUTPUTS),
+        "table": Entry("figures.table", "the verdict as confirm prints it", OUTPUTS),
+        "draw": Entry("figures.study", "every drawing of a judged study", OUTPUTS),
+        "draw-cost": Entry("figures.cost", "drawings of the measured time and memory", OUTPUTS),
+        "draw-anatomy": Entry("figures.anatomy", "drawings of needed tokens and what knew of them", OUTPUTS),
+        "forest": Entry("figures.forest", "its forest plot alone", OUTPUTS),
+        "settings-map": Entry("figures.settings_map", "accuracy over two settings", OUTPUTS),
+        "completion": Entry("protocol.command.shell_completion", "what bash, zsh or fish complete this with", SETUP),
+    }
+)
+
+
+class Status(NamedTuple):
+    number: int
+    meaning: str
+    brief: str  # in a word or two, for the list of `kv-prereg help`
+    commands: tuple[str, ...] = ()  # names of MENU; () means every command
+
+
+STATUSES = (
+    Status(0, "done, nothing failed; of a verdict: CONFIRMED", "done, CONFIRMED"),
+    Status(1, "a grade came out otherwise than recorded", "a grade differs", ("regrade",)),
+    Status(
+        2,
+        "bad input: an unknown name, a malformed file, a missing lock or package; or the system refused",
+        "bad input",
+    ),
+    Status(
+        3,
+        "drifted (today's bytes are not the locked ones) or tampered (evidence does not verify)",
+        "drifted, tampered or failed",
+    ),
+    Status(3, "some lanes failed", "", ("rehearse",)),
+    Status(3, "an item failed", "", ("audit",)),
+    Status(
+        4,
+        "locked, claimed, closed, or running",
+        "locked, claimed or closed already",
+        ("register", "probe", "cost", "anatomy", "confirm", "amend", "withdraw"),
+    ),
+    Status(
+        5,
+        "UNANCHORED where --require-anchor was given",
+        "not anchored",
+        ("confirm", "audit", "anchor"),
+    ),
+    Status(6, "the study is unfinished, and what is there holds", "unfinished", ("audit",)),
+    Status(
+        7,
+        "something of the evidence could not be told here, with the remedy",
+        "cannot be told here",
+        ("audit", "status"),
+    ),
+    Status(10, "REFUTED", "REFUTED", ("confirm", "replicate")),
+    Status(
+        11,
+        "INCONCLUSIVE; or SCREENED: fewer than 200 problems in a contrast decide nothing",
+        "INCONCLUSIVE, SCREENED",
+        ("confirm", "replicate"),
+    ),
+    Status(12, "DEVIATED", "DEVIATED", ("confirm", "replicate")),
+    Status(130, "interrupted by hand; the same command continues where it stopped", "interrupted"),
+    Status(143, "terminated, as by a batch system; the same command continues where it stopped", "terminated"),
+)
+
+
+def command_line(module: str) -> str:
+    """Return how to type a command: "kv-prereg confirm" for "protocol.confirm"."""
+    name = next((name for name, entry in MENU.items() if entry.module == module), None)
+    return f"python -m {module}" if name is None else f"{PROGRAM} {name}"
+
+
+def closest_command(name: str) -> str | None:
+    """Return the command that a mistyped name resembles, or None."""
+    name = name.lower()
+    near = get_close_matches(name, MENU, n=1, cutoff=CUTOFF)
+    same_prefix = [
+        command for command in MENU if len(name) >= PREFIX_LENGTH and command[:PREFIX_LENGTH] == name[:PREFIX_LENGTH]
+    ]
+    return next(iter([*near, *same_prefix]), None)

@@ -1,0 +1,74 @@
+"""Run a command and report its result: text or one JSON object, a refusal in one line, the exit status."""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from protocol.formats import extras, progress_display
+from protocol.formats.escape import print_escaped
+from protocol.formats.refusals import BadInput, Refusal, explain_os_error
+
+__all__ = ["EXIT_STATUS", "execute", "print_notice", "print_result"]
+
+# SCREENED is as undecided as INCONCLUSIVE
+EXIT_STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "SCREENED": 11, "DEVIATED": 12}
+
+
+def print_result(as_json: bool, text: str, values: dict[str, Any]) -> None:
+    print_escaped(json.dumps(values, sort_keys=True) if as_json else text, sys.stdout)
+
+
+def print_notice(message: str) -> None:
+    """Print a message that is not part of the result to standard error."""
+    print_escaped(message, sys.stderr)
+
+
+def execute(as_json: bool, act: Callable[[], int], *, resumes: bool = False) -> int:
+    """Run `act`, show its phases and return its exit status.
+
+    A refusal becomes one line on standard error and its own exit status. Errors of the system (no permission,
+    a full disk) and any other exception, for example from an untrusted file, become one line and status 2;
+    `python -X dev` shows the traceback of the latter. resumes: whether an interrupted command continues.
+    """
+    try:
+        with progress_display.show_phases():
+            return act()
+    except Refusal as refusal:
+        return _refuse(as_json, type(refusal).__name__, str(refusal), refusal.exit_status)
+    except OSError as refusal:
+        return _refuse(as_json, type(refusal).__name__, explain_os_error(refusal), Refusal.exit_status)
+    except KeyboardInterrupt:
+        print_notice(f"interrupted; the same command {'continues where it stopped' if resumes else 'begins anew'}")
+        return 130
+    except ModuleNotFoundError as missing:
+        reason = extras.install_hint(missing.name)
+        return _refuse(as_json, BadInput.__name__, reason, BadInput.exit_status)
+    except Exception as fault:
+        if sys.flags.dev_mode:
+            raise
+        return _refuse(
+            as_json, type(fault).__name__, f"{fault} ({_format_location(fault)}); {_FAULT}", Refusal.exit_status
+        )
+
+
+_FAULT = (
+    "a file is not what this command takes, or the command has a fault: kv-prereg audit says "
+    "whether the files hold; typed as python -X dev -m protocol ..., the same command says where the fault is"
+)
+
+
+def _refuse(as_json: bool, kind: str, reason: str, status: int) -> int:
+    message = " ".join(reason.split())
+    if as_json:
+        print_escaped(json.dumps({"refused": kind, "why": message, "exit_status": status}, sort_keys=True), sys.stdout)
+    print_notice(f"{kind}: {message}")
+    return status
+
+
+def _format_location(fault: Exception) -> str:
+    """Return the file and line of the code that raised."""
+    last = traceback.extract_tb(fault.__traceback__)[-1]
+    return f"{os.path.basename(last.filename)}:{last.lineno}"

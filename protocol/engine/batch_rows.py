@@ -1,0 +1,198 @@
+"""The rows of the batch: lanes while they decode, and the observations of a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from protocol.engine.forward_step import ForwardStep, WatchedAttention
+from protocol.engine.lane_memory import Memory
+from protocol.engine.run_types import Lane, Outcome, Request
+from protocol.engine.sliding_windows import SlidingForward
+from protocol.engine.slots import CachedSlots, Pool
+
+
+@dataclass(eq=False)
+class BatchRow:
+    """One row of the batch: a decoding lane."""
+
+    request: Request
+    number: int
+    lane: Lane
+    memory: Memory | None
+    pool: Pool[BatchRow]
+    n_fed: int
+    """Tokens fed."""
+    joined: int
+    start_time: float
+    events: list[tuple[int, int, int]]
+    granted: list[int]
+    """The budget of each eviction."""
+    position_lag: int = 0
+    """Tokens fed less the next position: not 0 if a press renumbered its slots."""
+    token_ids: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    allocated: list[int] = field(default_factory=list)
+    state_bytes: int = 0
+    next_event: int = 0
+    """A lower bound on the tokens fed at the next eviction."""
+    parked: Sequence[Tensor] = ()
+    """Slots of other caches that the lane stores and nothing attends to."""
+    window_bytes: int = 0
+    """The part of the allocated bytes in windows, which is constant."""
+    has_left: bool = False
+    """Whether it has stopped decoding."""
+    prompt: int = field(init=False)
+    """Tokens of the prompt, including the question and the part of the answer written before."""
+
+    def __post_init__(self) -> None:
+        self.prompt = self.request.prompt.tokens
+
+    @property
+    def pool_index(self) -> int:
+        return self.pool.members.index(self)
+
+    @property
+    def step(self) -> int:
+        """New tokens fed."""
+        return self.n_fed - self.prompt
+
+    def count_state(self) -> None:
+        """Record the bytes of the memory, which grows between evictions: called before each, and at the end.
+        Parked slots are included.
+        """
+        size = sum(tensor.nbytes for tensor in self.parked)
+        self.state_bytes = max(self.state_bytes, size + (0 if self.memory is None else self.memory.bytes()))
+
+
+def build_outcome(row: BatchRow, stop: str) -> Outcome:
+    row.count_state()
+    return Outcome(
+        tuple(row.token_ids),
+        stop,
+        tuple(row.slots),
+        tuple(row.allocated),
+        row.state_bytes,
+        tuple(row.events),
+        tuple(row.granted),
+        row.joined,
+        row.window_bytes,
+        perf_counter() - row.start_time,
+    )
+
+
+def cached_layers(row: BatchRow) -> list[CachedSlots]:
+    """Return the slots of a lane for each layer, padded to its fullest head in any layer."""
+    slots, layers = int(row.pool.lengths[:, row.pool_index].max()), range(len(row.pool.shape))
+    return [row.pool.lane_slots(row.pool_index, layer).pad_to(slots) for layer in layers]
+
+
+def slot_weights(cached: Sequence[CachedSlots], filled: Tensor) -> Tensor | None:
+    """Return [layer, kv_head, n] float32, the number of tokens that each slot represents; None if not stored.
+
+    filled [layer, kv_head, n].
+    """
+    weights = [slots.weights for slots in cached if slots.weights is not None]
+    return torch.stack(weights).masked_fill(~filled, 0) if weights else None
+
+
+def build_step(pool: Pool[BatchRow], first: int, last: int, new: int, queries: int) -> ForwardStep[BatchRow]:
+    """Return the forward step of the rows first..last-1 of a pool, which collects what their memories need."""
+    watched: dict[WatchedAttention, list[int]] = {}
+    query_lanes, fed_lanes = list[int](), list[int]()
+    for lane, row in enumerate(pool.members[first:last]):
+        memory = row.memory
+        if memory is None:
+            continue
+        if memory.layers:
+            watched.setdefault(WatchedAttention(memory.layers, memory.raw), []).append(lane)
+        if memory.recent is not None:
+            query_lanes.append(lane)
+        if memory.fed_states:
+            fed_lanes.append(lane)
+    return ForwardStep(pool, range(first, last), new, queries, watched, query_lanes, fed_lanes)
+
+
+class RecentQueries:
+    """The last queries of lanes with the same window width in one tensor, updated by one operation for each
+    forward pass. `Memory.recent` of each lane is a view of `stacked`, [index, layer, q_head, w, d].
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self.stacked = like.new_empty(0, *like.shape)
+        self.indices: dict[BatchRow, int] = {}
+        self.free: list[int] = []
+
+    def assign(self, memories: Mapping[BatchRow, Memory]) -> None:
+        """Assign indices to these lanes and free those of all others; shrink the tensor when half of it is
+        free.
+        """
+        self.free += [self.indices.pop(row) for row in list(self.indices) if row not in memories]
+        newcomers = {row: memory for row, memory in memories.items() if row not in self.indices}
+        if len(newcomers) > len(self.free) or 2 * len(memories) <= len(self.stacked):
+            queries = [memory.recent for memory in memories.values() if memory.recent is not None]
+            self.stacked, self.free, newcomers = torch.stack(queries), [], dict(memories)
+            self.indices = {row: index for index, row in enumerate(memories)}
+        else:
+            for row, memory in newcomers.items():
+                assert memory.recent is not None
+                self.indices[row] = self.free.pop()
+                self.stacked[self.indices[row]] = memory.recent
+        for row, memory in newcomers.items():
+            memory.recent = self.stacked[self.indices[row]]
+
+    def add(self, rows: Sequence[BatchRow], queries: Tensor) -> None:
+        """Store queries [layer, row, q_head, t, d] of tokens fed to these lanes, as `Memory.add_queries`
+        does.
+        """
+        new, width = queries.shape[3], self.stacked.shape[3]
+        count = min(new, width)
+        lane_indices = torch.tensor([self.indices[row] for row in rows])
+        n_fed = torch.tensor([row.n_fed + new for row in rows])
+        column = (n_fed[:, None] - count + torch.arange(count)) % width
+        target = (lane_indices[:, None].to(queries.device), slice(None), slice(None), column.to(queries.device))
+        self.stacked[target] = queries[..., new - count :, :].permute(1, 3, 0, 2, 4)
+
+
+class BatchObserver:
+    """The observer of a forward pass of the batch: every pool attends for its lanes, one after the other."""
+
+    def __init__(self, steps: Sequence[ForwardStep[BatchRow]], sliding: SlidingForward | None = None) -> None:
+        self.steps = steps
+        self.sliding = sliding
+        self.hidden: dict[int, Tensor] = {}
+
+    def slide(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        assert self.sliding is not None
+        return self.sliding.attend(layer, queries, keys, values, scale, sinks)
+
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        output, first = torch.empty_like(queries), 0
+        for step in self.steps:
+            lanes = slice(first, first + len(step.indices))
+            output[lanes] = step.attend(layer, queries[lanes], keys[lanes], values[lanes], scale, sinks)
+            first = lanes.stop
+        return output
+
+    def see(self, layer: int, hidden: Tensor) -> None:
+        self.hidden[layer] = hidden

@@ -1,0 +1,208 @@
+"""One forward pass over the slots of a pool: append new tokens, attend, and collect what policies read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from policies.signals import softmax_with_sink, upcast
+from protocol.engine.attention.packing import attend_packed, pack_layers
+from protocol.engine.slots import Pool
+
+Member = TypeVar("Member")
+
+FEW_ROWS = 64
+"""The largest number of query rows of a KV head, over query groups and new tokens, at which full logits are
+computed.
+"""
+
+
+class WatchedAttention(NamedTuple):
+    """What a policy reads of the attention: which layers, and whether raw logits in addition to weights."""
+
+    layers: tuple[int, ...]
+    raw: bool
+
+
+class AttentionWatch(NamedTuple):
+    """The attention of the new tokens, for policies that read the same.
+
+    weights: one tensor for each of the layers, [lane, q_head, t, n] in float32 or better, n the slots of the
+    fullest head of the layer; 0 beyond the slots of a head. logits: as `weights`, before the softmax, -inf
+    where a row attends to nothing; empty unless `raw`.
+    """
+
+    layers: tuple[int, ...]
+    raw: bool
+    lanes: list[int]
+    weights: list[Tensor]
+    logits: list[Tensor]
+
+    def stack_weights(self) -> Tensor:
+        """Return [layer, lane, q_head, t, n], n the slots of the fullest head of these layers."""
+        return stack_padded(self.weights, 0)
+
+    def stack_logits(self) -> Tensor | None:
+        """Return the logits in the shape of `stack_weights`; None unless `raw`."""
+        return stack_padded(self.logits, -torch.inf) if self.raw else None
+
+
+def stack_padded(layers: Sequence[Tensor], value: float) -> Tensor:
+    """Stack tensors [..., n] of different n, padded with a value."""
+    n = max(tensor.shape[-1] for tensor in layers)
+    return torch.stack([pad(tensor, (0, n - tensor.shape[-1]), value=value) for tensor in layers])
+
+
+class ForwardStep(Generic[Member]):
+    """One forward pass of the lanes at some indices of a pool, `new` tokens each.
+
+    watches: the attention of the new tokens, for lanes whose policies read it. query_lanes: lanes whose
+    policies need the queries later, for attention over the slots at that time. queries: of the new tokens,
+    one tensor per layer, [query lane, q_head, t, d]. fed_lanes: lanes whose policies fold queries, keys and
+    values of the new tokens. fed: their keys, values and queries in each layer, [fed lane, head, t, d].
+    """
+
+    def __init__(
+        self,
+        pool: Pool[Member],
+        indices: range,
+        new: int,
+        queries: int,
+        watched: Mapping[WatchedAttention, Sequence[int]],
+        query_lanes: Sequence[int],
+        fed_lanes: Sequence[int],
+    ) -> None:
+        """watched: lanes by what they read."""
+        self.pool, self.indices, self.new = pool, indices, new
+        self.pool_slice = slice(indices.start, indices.stop)
+        self.plans = pool.plans(self.pool_slice, new, queries, needs_mask=pool.kernel is None or bool(watched))
+        self.packings = []
+        if pool.kernel is not None:
+            layout = pool.starts[:, self.pool_slice], pool.lengths[:, self.pool_slice]
+            flat, capacities = zip(*((shape.flat, shape.capacity) for shape in pool.shape), strict=True)
+            self.packings = pack_layers(*layout, flat, capacities, new, pool.keys[0].device)
+        self.watches = [
+            AttentionWatch(*watched_attention, list(lanes), [], []) for watched_attention, lanes in watched.items()
+        ]
+        self.query_lanes = list(query_lanes)
+        self.queries: list[Tensor] = []
+        self.fed_lanes = list(fed_lanes)
+        self.fed: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """Append the new slots in place; a new token attends to all older slots of its head, and to itself."""
+        pool, plan, storage = self.pool, self.plans[layer], self.pool.storage
+        lanes, heads, _, dim = keys.shape
+        flat = pool.shape[layer].flat
+        stored_keys = pool.keys[layer][self.pool_slice]
+        stored_values = pool.values[layer][self.pool_slice]
+        width = stored_values.shape[-1]
+        stored_keys.view(-1, dim).index_copy_(0, plan.targets, keys.reshape(-1, dim))
+        coded = storage.encode(layer, values)
+        stored_values.view(-1, width).index_copy_(0, plan.targets, coded.reshape(-1, width))
+
+        # The query heads that read a row become rows of one product, so that no key is ever repeated.
+        packed = queries.reshape(lanes, 1 if flat else heads, -1, dim)
+        if sinks is not None:  # one for each packed row
+            sinks = sinks.repeat_interleave(self.new).view(packed.shape[1], -1, 1)
+        used_keys, used_values = stored_keys[:, :, : plan.end], stored_values[:, :, : plan.end]
+        if self.query_lanes:
+            self.queries.append(queries[self.query_lanes])
+        if self.fed_lanes:
+            self.fed.append((keys[self.fed_lanes], values[self.fed_lanes], queries[self.fed_lanes]))
+        for watch in self.watches:
+            if layer in watch.layers:
+                self.watch(layer, watch, packed[watch.lanes], used_keys[watch.lanes], scale, sinks)
+        if pool.kernel is not None:
+            return attend_packed(pool.kernel, self.packings[layer], queries, stored_keys, stored_values, scale)
+        output = attend_masked(packed, used_keys, used_values, plan.mask, scale, sinks)
+        return storage.expand(layer, output.reshape(*queries.shape[:-1], width))
+
+    def watch(
+        self, layer: int, watch: AttentionWatch, packed: Tensor, keys: Tensor, scale: float, sinks: Tensor | None
+    ) -> None:
+        """Record the attention of a layer that policies read, from packed queries and the keys of their
+        lanes.
+        """
+        visible, bias = self.plans[layer].visible, self.plans[layer].bias
+        logits = (upcast(packed) * scale) @ upcast(keys).transpose(-1, -2)
+        if bias is not None:
+            logits += bias[watch.lanes]
+        if visible is not None:
+            logits.masked_fill_(~visible[watch.lanes], -torch.inf)
+        watch.weights.append(self.by_head(layer, watch.lanes, softmax_with_sink(logits, sinks), 0))
+        if watch.raw:
+            watch.logits.append(self.by_head(layer, watch.lanes, logits, -torch.inf))
+
+    def by_head(self, layer: int, lanes: Sequence[int], rows: Tensor, value: float) -> Tensor:
+        """Convert rows [lane, row, query rows, slot of the row] to [lane, q_head, t, slot of the head], with
+        `value` beyond the slots of a head.
+        """
+        weights = rows.reshape(len(rows), -1, self.new, rows.shape[-1])
+        if not self.pool.shape[layer].flat:
+            return weights
+        lane_indices = [self.indices[lane] for lane in lanes]
+        starts, lengths = self.pool.starts[layer, lane_indices], self.pool.lengths[layer, lane_indices] + self.new
+        group = weights.shape[1] // starts.shape[1]
+        slots = torch.arange(int(lengths.max()))
+        is_stored = (slots < lengths[..., None]).repeat_interleave(group, 1)[:, :, None].to(weights.device)
+        slot = (starts[..., None] + slots).clamp_(max=weights.shape[-1] - 1)
+        slot = slot.repeat_interleave(group, 1)[:, :, None].to(weights.device)
+        return weights.gather(-1, slot.expand(-1, -1, self.new, -1)).masked_fill(~is_stored, value)
+
+    def stack_queries(self) -> Tensor:
+        """Return [layer, query lane, q_head, t, d]."""
+        return torch.stack(self.queries)
+
+    def stack_fed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return keys, values and queries, [layer, fed lane, head, t, d] each."""
+        keys, values, queries = zip(*self.fed, strict=True)
+        return torch.stack(keys), torch.stack(values), torch.stack(queries)
+
+    def commit(self) -> None:
+        """Add the new slots to the lengths of the pool."""
+        self.pool.lengths[:, self.pool_slice] += self.new
+
+
+def attend_masked(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Attend from [lane, row, query rows, d] to [lane, row, n, d] with values of `width` dimensions: [...,
+    width].
+
+    mask: added to the logits. No fused kernel of a CPU supports values narrower than keys. For few query rows
+    two products are faster than its replacement, if the precision is float32; otherwise values are padded
+    with zeros. sinks [row, query rows, 1]: no fused kernel supports them.
+    """
+    width, dim = values.shape[-1], keys.shape[-1]
+    if sinks is not None:
+        logits = upcast(queries * scale) @ upcast(keys).transpose(-1, -2)
+        if mask is not None:
+            logits = logits.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else logits.add_(mask)
+        return (softmax_with_sink(logits, sinks) @ upcast(values)).to(values.dtype)
+    if width >= dim or values.device.type != "cpu":
+        return scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
+    if values.dtype.itemsize < 4 or queries.shape[-2] > FEW_ROWS:
+        values = pad(values, (0, dim - width))
+        return scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)[..., :width]
+    logits = (queries * scale) @ keys.transpose(-1, -2)
+    if mask is not None:
+        logits += mask
+    return logits.softmax(-1) @ values

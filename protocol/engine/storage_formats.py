@@ -1,0 +1,114 @@
+"""Storage formats of slots: as computed, with coded values, or merged with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from policies import Codec, State
+from protocol.engine.rotation import rotation_of
+from protocol.engine.run_types import Architecture, Lane, Model, Request
+from protocol.formats.refusals import BadInput
+from protocol.presses.pressed import Pressed
+
+__all__ = ["EQUAL_SIZES", "VERBATIM", "SlotSizes", "StorageFormat", "build_storage_formats"]
+
+
+WEIGHT_BYTES = 4
+"""Bytes of a slot's weight, the number of tokens that it represents, in float32."""
+
+
+class SlotSizes(NamedTuple):
+    """Bytes of one slot of one head in one layer: key and value as computed, and as stored."""
+
+    computed: int
+    stored: int
+
+
+EQUAL_SIZES = SlotSizes(1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class StorageFormat:
+    """The storage format of lanes whose policies have the same state. Compared by identity: lanes of
+    different formats share no pool.
+
+    codec: of the values; None if they are stored as computed. has_weights: each slot stores the number of
+    tokens that it represents. weighs_logits: the logarithm of that number is added to the attention logit of
+    the slot.
+    """
+
+    codec: Codec | None = None
+    has_weights: bool = False
+    weighs_logits: bool = False
+
+    def sizes(self, keys: Tensor) -> SlotSizes:
+        """Return the sizes of a slot. keys [..., d], as they are stored."""
+        dim, item = keys.shape[-1], keys.element_size()
+        return SlotSizes(2 * dim * item, (dim + self.width(dim)) * item + WEIGHT_BYTES * self.has_weights)
+
+    def width(self, dim: int) -> int:
+        """Return the width of a stored value, for a model with values of width `dim`."""
+        return dim if self.codec is None else self.codec.width
+
+    def encode(self, layer: int, values: Tensor) -> Tensor:
+        """Encode values [..., kv_head, t, d] -> [..., kv_head, t, width], in the same precision."""
+        return values if self.codec is None else self.codec.encode(layer, values).to(values.dtype)
+
+    def decode(self, layer: int, stored: Tensor) -> Tensor:
+        """Decode values [..., kv_head, t, width] -> [..., kv_head, t, d], in the same precision."""
+        return stored if self.codec is None else self.codec.decode(layer, stored).to(stored.dtype)
+
+    def expand(self, layer: int, attended: Tensor) -> Tensor:
+        """Expand outputs [..., q_head, t, width] -> [..., q_head, t, d], in the same precision."""
+        return attended if self.codec is None else self.codec.expand(layer, attended).to(attended.dtype)
+
+
+VERBATIM = StorageFormat()
+"""The format of every state that neither codes nor merges."""
+
+
+def build_storage_formats(model: Model, requests: Sequence[Request]) -> dict[State, StorageFormat]:
+    """Build the storage format of every state of these lanes, one for each. Raises BadInput for a state that
+    the model or a press does not support.
+    """
+    storage_formats = dict[State, StorageFormat]()
+    for lane in (lane for request in requests for lane in request.lanes):
+        state = lane.policy.state
+        if state not in storage_formats:
+            storage_formats[state] = build_storage_format(model, lane)
+        if isinstance(lane.policy, Pressed) and storage_formats[state] is not VERBATIM:
+            raise BadInput(
+                f"state of lane {lane.key}: a press leaves its slots as they are, and {type(state).__name__} "
+                "codes or merges them; choose a policy of ours, or the press without a state"
+            )
+    return storage_formats
+
+
+def refuse_unmergeable(model: Architecture, state: State, owner: str) -> None:
+    """Raise BadInput for a merging state if the model's keys cannot be rotated. owner: the arm or lane of the
+    state.
+    """
+    if state.merges and rotation_of(model.network) is None:
+        raise BadInput(
+            f"state of {owner}: {type(state).__name__} merges slots, whose keys are turned to one position, and "
+            f"the rotary embedding of model {model.name} is not one rule for all pairs and lengths; choose "
+            "another model or a state that does not merge"
+        )
+
+
+def build_storage_format(model: Model, lane: Lane) -> StorageFormat:
+    state = lane.policy.state
+    name = f"state of lane {lane.key}: {type(state).__name__}"
+    try:
+        codec = state.codec(model.statistics)
+    except (ValueError, KeyError) as refusal:
+        message = " ".join(str(refusal).split())
+        raise BadInput(f"{name} has no codec for model {model.name}: {message}; calibrate it") from None
+    if codec is None and not state.merges:
+        return VERBATIM
+    refuse_unmergeable(model, state, f"lane {lane.key}")
+    return StorageFormat(codec, state.merges, state.merges and state.mass)

@@ -1,0 +1,136 @@
+"""The fields of anatomy/traces.jsonl and its documents, from which docs/anatomy.schema.json is generated."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from protocol.evidence.ledger import TIME
+from protocol.formats import fields
+from protocol.formats.documents import declare_document
+from protocol.formats.fields import DIGEST, Choice, Field, Integer, ListOf, OrNull, Plain, Table, Text, tuple_of
+from protocol.formats.journal import HEAD
+
+__all__ = ["CHOSEN", "HALVES", "LINE", "MEASURED", "READINGS", "STATES", "TRACE", "VERDICT", "find_fault"]
+
+HALVES = ("choose", "test")
+READINGS = ("padded", "dropped")
+MEASURED = ("labelled", "unmoved")  # the states of a trace with labels
+STATES = (*MEASURED, "wrong", "short", "unreproduced", "failed")
+_GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
+_SPAN = Plain(
+    lambda value: isinstance(value, list) and len(value) == 2 and all(map(Integer().accepts, value)),
+    {"type": "array", "prefixItems": 2 * [{"type": "integer", "minimum": 0}], "minItems": 2, "maxItems": 2},
+    "[start, stop], two whole numbers",
+)
+_ANSWER = {"text": Field(Text(), "What the model went on with."), "grade": Field(_GRADE, "Of the text.")}
+_WINDOWS = ListOf(
+    tuple_of(Integer(), Integer(), Text(), _GRADE, expected="[start, stop, text, grade]"),
+    1,
+    expected="a list of [start, stop, text, grade]",
+)
+_ARM_FIELDS = {
+    "arm": Field(Text(), "The arm; oracle-occlusion is the labels themselves."),
+    "budget": Field(Text(), "As in a record."),
+    "slots": Field(OrNull(Integer(1)), "What it grants per KV head and layer; null where the arm failed before."),
+    "needed": Field(Plain(lambda value: value is None, {"type": "null"}, "null"), "Null: labels tell it."),
+}
+_CONTINUED = Table({**_ARM_FIELDS, **_ANSWER})
+_REFUSED = Table({**_ARM_FIELDS, "state": Field(Choice("failed"), "How it ended."), "reason": Field(Text(), "Why.")})
+_VALUES = Table(
+    {
+        "sha256": Field(DIGEST, "Of the side file, which is named so."),
+        "signals": Field(
+            ListOf(
+                tuple_of(Text(), OrNull(Integer()), expected="[name, layer]"),
+                1,
+                expected="a list of [name, layer or null]",
+            ),
+            "What its first rows are; layer null where all layers share a row.",
+        ),
+        "kept": Field(Integer(), "How many rows follow, one an entry of `kept`."),
+    }
+)
+
+
+def _make_optional(if_absent: str, **members: Field) -> dict[str, Field]:
+    return {name: field._replace(if_absent=if_absent) for name, field in members.items()}
+
+
+_HEAD = {
+    "registration": Field(DIGEST, "Digest of the lock."),
+    "attempt": Field(Integer(1), "The attempt that labelled it."),
+    "model": Field(Text(), "The model."),
+    "task": Field(Text(), "The task."),
+    "problem": Field(Text(), "Id of a development problem."),
+    "half": Field(Choice(*HALVES), "By the MD5 of the id, as a number: even chooses, odd tests."),
+    "chosen": Field(DIGEST, "Digest of anatomy/chosen.json.", if_absent="a trace of the choosing half"),
+    "state": Field(Choice(*STATES), "What became of it."),
+    "reason": Field(Text(), "Why, unless labelled; else empty."),
+    "time": Field(TIME, "UTC by the clock of the machine when it ended; it proves nothing."),
+}
+_FAILED = "it failed before"
+_ANSWERED = {
+    "prompt": Field(DIGEST, "Digest of the canonical [context, query] token ids."),
+    "prompt_tokens": Field(Integer(1), "Tokens of context and query."),
+    "text": Field(Text(), "The greedy answer of the whole cache."),
+    "grade": Field(_GRADE, "Of the text."),
+}
+_CUT = {
+    "tokens": Field(Integer(1), "Tokens that are fed before the continuation: prompt, and reasoning up to the cut."),
+    "span": Field(_SPAN, "Positions that may be occluded: [start, stop)."),
+    "pieces": Field(ListOf(Text()), "Each of these tokens as text."),
+    "control": Field(Table(_ANSWER), "The continuation with nothing occluded."),
+}
+_LABELLED = {
+    "windows": Field(
+        Table({name: Field(_WINDOWS, "Each window, and how the model went on.") for name in READINGS}),
+        "By reading: other tokens in the place of a window, or its slots out of the cache.",
+    ),
+    "kept": Field(
+        ListOf(
+            Plain(
+                lambda value: any(table.validator(value) for table in (_CONTINUED, _REFUSED)),
+                {"oneOf": [_CONTINUED.schema(), _REFUSED.schema()]},
+                "what an arm kept",
+            ),
+            1,
+        ),
+        "What each arm that evicts kept at the cut, at each budget, and then the labels themselves.",
+    ),
+    "values": Field(_VALUES, "Signals and kept slots by token, in a file beside."),
+}
+_NO_LABEL = "no label could be read"
+TRACE = Table({**_HEAD, **_ANSWERED, **_CUT, **_LABELLED})
+_UNLABELLED = Table({**_HEAD, **_ANSWERED, **_make_optional(_NO_LABEL, **_CUT)})
+_FAILED_TRACE = Table({**_HEAD, **_make_optional(_FAILED, **_ANSWERED, **_CUT)})
+BODIES = (TRACE, _UNLABELLED, _FAILED_TRACE)
+LINE = Table(
+    {
+        "body": Field(fields.ANYTHING, "A trace."),
+        "sha256": Field(DIGEST, "Digest of the canonical body."),
+        "chain": Field(DIGEST, "Digest of the chain of the line before followed by this sha256."),
+    }
+)
+_DOCUMENT = {
+    "lock": Field(DIGEST, "The lock."),
+    "traces": Field(HEAD, "The lines that it rests on, and the chain of the last one."),
+    "ledger": Field(HEAD, "The ledger before it."),
+}
+CHOSEN = replace(declare_document("anatomy, chosen", _DOCUMENT), allow_extra=True)
+VERDICT = replace(
+    declare_document("anatomy, verdict", {**_DOCUMENT, "chosen": Field(DIGEST, "Digest of anatomy/chosen.json.")}),
+    allow_extra=True,
+)
+
+
+def find_fault(body: Any) -> str | None:
+    """Return the fault of a line's `body`, beginning with the field; else None."""
+    state = body.get("state") if isinstance(body, Mapping) else None
+    kind = TRACE if state in MEASURED else _FAILED_TRACE if state == "failed" else _UNLABELLED
+    if wrong := fields.find_fault(kind, body, "body"):
+        return wrong
+    if bool(body["reason"]) == (state == "labelled"):
+        return f"body.reason: must be {'empty' if state == 'labelled' else 'said'} in the state {state!r}"
+    if ("chosen" in body) != (body["half"] == "test"):
+        return "body.chosen: must be there in the testing half, and only there"
+    return None

@@ -1,0 +1,364 @@
+"""Traces with occlusion labels: the expected traces, their file, the choice, the verdict, the ledger lines.
+
+A line of anatomy/traces.jsonl is the canonical {body, sha256, chain}, chained like records; its values by
+token are in anatomy/values/<SHA-256>. All traces of the choosing half come first; then anatomy/chosen.json is
+written, once, which each testing trace cites. anatomy/verdict.json is last. docs/records.md has the fields.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from protocol.evidence import anatomy_fields, ledger
+from protocol.evidence.anatomy_fields import HALVES
+from protocol.evidence.registration import ANATOMY, CLAIM, Registration
+from protocol.formats import canonical, documents, files, journal, line_endings
+from protocol.formats.documents import Document
+from protocol.formats.fields import Table
+from protocol.formats.refusals import BadInput, Tampered
+
+__all__ = [
+    "CHOSEN",
+    "EVENTS",
+    "TRACES",
+    "VALUES",
+    "VERDICT",
+    "ExpectedTrace",
+    "TraceWriter",
+    "Traces",
+    "assign_half",
+    "begin_attempt",
+    "end_attempt",
+    "expected_traces",
+    "read_chosen",
+    "read_traces",
+    "read_values",
+    "read_verdict",
+    "registered_section",
+    "uncited_files",
+    "verify",
+    "write_chosen",
+    "write_verdict",
+]
+
+TRACES, VALUES = "traces.jsonl", "values"
+CHOSEN, VERDICT = "chosen.json", "verdict.json"
+CHOOSE, TEST = HALVES
+MAX_VALUES_BYTES = 1 << 30  # for one trace
+EVENTS = ("anatomy", "occluded", "anatomy-chosen", "anatomy-judged")
+CLAIM_EVENT = CLAIM.removesuffix(".json")
+
+
+class ExpectedTrace(NamedTuple):
+    """One expected line of a complete anatomy."""
+
+    half: str
+    model: str
+    task: str
+    problem: str
+
+
+class Traces(NamedTuple):
+    """The traces of a study. bodies: in the order of the lines. head: the chain of the last line."""
+
+    bodies: list[dict[str, Any]]
+    head: str
+    torn: int
+
+    def head_at(self, count: int) -> dict[str, Any]:
+        """Return count and head of the first `count` lines."""
+        return {"count": count, "head": _chain_after(self.bodies[:count])}
+
+
+def registered_section(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return [anatomy] of a lock's content; None if it is not registered."""
+    section: Mapping[str, Any] | None = content["protocol"]["content"].get("anatomy")
+    return section
+
+
+def assign_half(problem: str, item: Mapping[str, Any]) -> str:
+    """Return the half of a problem, from the MD5 of its cluster's name or, without clusters, of its id.
+
+    The half is independent of the split, which uses modulo 5; a cluster is never divided. item: the task in
+    the lock.
+    """
+    name = item.get("clusters", {}).get(problem, problem)
+    return HALVES[int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) % len(HALVES)]
+
+
+def expected_traces(content: Mapping[str, Any]) -> list[ExpectedTrace]:
+    """Return every line of a complete anatomy, in order, from a lock's content that has [anatomy].
+
+    These are the first development problems of each task; the choosing half of all models and tasks precedes
+    the testing half.
+    """
+    protocol, limit = content["protocol"]["content"], content["protocol"]["content"]["anatomy"].get("traces")
+    return [
+        ExpectedTrace(half, model, task["name"], problem)
+        for half in HALVES
+        for model in protocol["models"]
+        for task in protocol["tasks"]
+        for problem in content["items"][task["name"]]["dev"][:limit]
+        if assign_half(problem, content["items"][task["name"]]) == half
+    ]
+
+
+def read_traces(study: Registration) -> Traces:
+    """Read every complete line. Raises Tampered for one that does not verify."""
+    path = study.folder / ANATOMY / TRACES
+    return _read_file(path) if files.exists(path) else Traces([], journal.START, 0)
+
+
+def read_values(study: Registration, body: Mapping[str, Any]) -> bytes:
+    """Return the values that a line cites: little-endian float32, [signals and kept, tokens].
+
+    Raises Tampered for a file that is missing, is not the cited one or has another size.
+    """
+    cited = body["values"]
+    path = study.folder / ANATOMY / VALUES / cited["sha256"]
+    try:
+        compressed = files.read(path, MAX_VALUES_BYTES)
+    except FileNotFoundError:
+        raise Tampered(f"{VALUES}/{path.name}: missing, and a line cites it") from None
+    if hashlib.sha256(compressed).hexdigest() != path.name:
+        raise Tampered(f"{VALUES}/{path.name}: is not the file that its name digests")
+    size = 4 * (len(cited["signals"]) + cited["kept"]) * body["tokens"]
+    try:
+        decompressor = zlib.decompressobj()
+        data = decompressor.decompress(compressed, min(size, MAX_VALUES_BYTES) + 1)
+    except zlib.error:
+        raise Tampered(f"{VALUES}/{path.name}: does not unpack") from None
+    if len(data) != size or not decompressor.eof or decompressor.unused_data:
+        raise Tampered(f"{VALUES}/{path.name}: does not hold the {size} bytes that its line says")
+    return data
+
+
+def uncited_files(study: Registration, traces: Traces) -> list[Path]:
+    """Return side files that no line cites: their traces were killed before the line was written."""
+    cited = {body["values"]["sha256"] for body in traces.bodies if "values" in body}
+    return [path for path in files.list_folder(study.folder / ANATOMY / VALUES) if path.name not in cited]
+
+
+class TraceWriter:
+    """The file of traces, to which only this process appends during a `with` block."""
+
+    def __init__(self, study: Registration):
+        self.study = study
+        self.folder = study.folder / ANATOMY
+        self._exit_stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Raise Tampered for a line that does not verify, AlreadyClaimed while another process appends."""
+        self._journal = self._exit_stack.enter_context(journal.open_journal(self.folder / TRACES, wait=False))
+        try:
+            traces = _read_file(self.folder / TRACES)
+            self._journal.drop_torn()
+            self._chain = traces.head
+        except BaseException:
+            self._exit_stack.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._exit_stack.close()
+
+    def append(self, body: Mapping[str, Any], side_file: bytes = b"") -> None:
+        """Write the side file of a trace, then append its line in one write and one fsync.
+
+        Raises BadInput, and writes nothing, for an invalid trace and for a side file that it does not cite.
+        """
+        if wrong := anatomy_fields.find_fault(body):
+            raise BadInput(f"anatomy: {wrong}")
+        digest = hashlib.sha256(side_file).hexdigest() if side_file else None
+        if digest != body.get("values", {}).get("sha256"):
+            raise BadInput("anatomy: body.values.sha256: is not that of the values beside it")
+        if digest is not None and not files.exists(path := self.folder / VALUES / digest):
+            files.create(path, side_file)
+        sha256 = canonical.digest(body)
+        chain = _next_chain(self._chain, sha256)
+        self._journal.append([canonical.dumps({"body": body, "sha256": sha256, "chain": chain})])
+        self._chain = chain
+
+
+def begin_attempt(study: Registration) -> int:
+    """Enter an attempt to label traces; return its number, from 1."""
+    current = study.reopen()
+    number = current.count_events("anatomy") + 1
+    ledger.append(current.folder, "anatomy", {"number": number, "records": len(read_traces(current).bodies)})
+    return number
+
+
+def end_attempt(study: Registration) -> None:
+    """Enter the end of the attempt with the number of traces and the chain."""
+    traces = read_traces(study)
+    ledger.append(study.folder, "occluded", {"records": len(traces.bodies), "head": traces.head})
+
+
+def read_chosen(study: Registration) -> Document:
+    """Read anatomy/chosen.json. Raises Tampered where it is missing or damaged."""
+    return documents.read(study.folder / ANATOMY / CHOSEN, anatomy_fields.CHOSEN)
+
+
+def read_verdict(study: Registration) -> Document:
+    """Read anatomy/verdict.json. Raises Tampered where it is missing or damaged."""
+    return documents.read(study.folder / ANATOMY / VERDICT, anatomy_fields.VERDICT)
+
+
+def write_chosen(study: Registration, result: Mapping[str, Any]) -> str:
+    """Write the choice on the choosing half, once, and enter it; return its digest.
+
+    A repeated call with the same choice completes what a crash interrupted; another choice raises Tampered.
+    Raises BadInput while a trace of that half has no line.
+    """
+    current, traces = study.reopen(), read_traces(study)
+    trace_count = sum(expected.half == CHOOSE for expected in expected_traces(current.lock.content))
+    if len(traces.bodies) < trace_count:
+        raise BadInput(f"{current.folder}: {trace_count - len(traces.bodies)} traces of one half are missing")
+    header = {"kind": "kv-prereg anatomy, chosen", "version": 1}
+    _write_once(current, CHOSEN, anatomy_fields.CHOSEN, header, traces.head_at(trace_count), result)
+    digest = read_chosen(current).digest
+    ledger.ensure(current.folder, "anatomy-chosen", {"chosen": digest})
+    return digest
+
+
+def write_verdict(study: Registration, result: Mapping[str, Any]) -> None:
+    """Write the result on the testing half, once, and enter it. Raises as `write_chosen` does."""
+    current, traces = study.reopen(), read_traces(study)
+    trace_count = len(expected_traces(current.lock.content))
+    if len(traces.bodies) < trace_count:
+        raise BadInput(f"{current.folder}: {trace_count - len(traces.bodies)} traces are missing")
+    for path in uncited_files(current, traces):
+        path.unlink()
+    header = {"kind": "kv-prereg anatomy, verdict", "version": 1, "chosen": read_chosen(current).digest}
+    _write_once(current, VERDICT, anatomy_fields.VERDICT, header, traces.head_at(trace_count), result)
+    ledger.ensure(current.folder, "anatomy-judged", {"verdict": read_verdict(current).digest})
+
+
+def verify(study: Registration, traces: Traces) -> int:
+    """Return how many attempts the ledger has.
+
+    Raises Tampered unless each ledger line about the anatomy matches the files, the choice precedes the first
+    testing trace and everything precedes the claim.
+    """
+    attempts, last, entered_after = 0, "", dict[str, int]()
+    claimed = False
+    for entry in study.entries:
+        claimed = claimed or entry.event == CLAIM_EVENT
+        if entry.event not in EVENTS:
+            continue
+        if claimed:
+            raise Tampered(f"{ledger.NAME}: traces were labelled after the claim")
+        if "anatomy-judged" in entered_after:
+            raise Tampered(f"{ledger.NAME}: the anatomy goes on after its verdict")
+        if entry.event in ("anatomy", "occluded"):
+            attempts += entry.event == "anatomy"
+            if entry.event == "anatomy" and entry.body["number"] != attempts:
+                raise Tampered(f"{ledger.NAME}: attempt {attempts} to label traces is not numbered so")
+            if entry.event == "occluded" and last != "anatomy":
+                raise Tampered(f"{ledger.NAME}: an attempt to label traces does not end where it began")
+            limit = attempts + (entry.event == "occluded")
+            earlier = sum(body["attempt"] < limit for body in traces.bodies)
+            has_other_head = entry.event == "occluded" and entry.body["head"] != _chain_after(traces.bodies[:earlier])
+            if entry.body["records"] != earlier or has_other_head:
+                raise Tampered(
+                    f"{TRACES}: attempt {attempts} {'ended with' if last else 'found'} "
+                    f"{entry.body['records']} lines; of today's, {earlier} or others go back to it"
+                )
+        else:
+            if entry.event in entered_after or last != "occluded":
+                raise Tampered(f"{ledger.NAME}: {entry.event} stands twice, or follows no attempt that ended")
+            name, read_document, field = {
+                "anatomy-chosen": (CHOSEN, read_chosen, "chosen"),
+                "anatomy-judged": (VERDICT, read_verdict, "verdict"),
+            }[entry.event]
+            if entry.body[field] != read_document(study).digest:
+                raise Tampered(f"{ledger.NAME}: its {entry.event} line cites another {ANATOMY}/{name}")
+            entered_after[entry.event] = attempts
+        last = entry.event
+    _check_order(study, traces, attempts, entered_after)
+    return attempts
+
+
+def _check_order(study: Registration, traces: Traces, attempts: int, entered_after: Mapping[str, int]) -> None:
+    """Raise Tampered unless traces and documents are in order. entered_after: attempt by ledger event."""
+    expected = expected_traces(study.lock.content)
+    trace_counts = {CHOSEN: sum(trace.half == CHOOSE for trace in expected), VERDICT: len(expected)}
+    for name, read_document in ((CHOSEN, read_chosen), (VERDICT, read_verdict)):
+        if not files.exists(study.folder / ANATOMY / name):
+            continue
+        content = read_document(study).content
+        if content["lock"] != study.lock.digest:
+            raise Tampered(f"{ANATOMY}/{name}: names another lock")
+        if content["traces"] != traces.head_at(trace_counts[name]):
+            raise Tampered(f"{ANATOMY}/{name}: rests on other traces than those that are here")
+        head = content["ledger"]
+        if head["count"] > len(study.entries) or head != ledger.head_of(study.entries[: head["count"]]):
+            raise Tampered(f"{ANATOMY}/{name}: names a ledger head that this ledger never had")
+        if name == VERDICT and content["chosen"] != read_chosen(study).digest:
+            raise Tampered(f"{ANATOMY}/{name}: names another choice")
+    for body in traces.bodies:
+        if body["attempt"] > attempts:
+            raise Tampered(f"{TRACES}: attempt {body['attempt']} is not one of the ledger's")
+        is_late = body["attempt"] > entered_after.get("anatomy-chosen", attempts)
+        if is_late != (body["half"] == TEST):
+            message = "chooses, and was labelled after the choice" if is_late else "tests, and nothing was chosen"
+            raise Tampered(f"{TRACES}: {body['problem']} {message}")
+        if body["half"] == TEST and body["chosen"] != read_chosen(study).digest:
+            raise Tampered(f"{TRACES}: {body['problem']} was labelled under another choice")
+
+
+def _write_once(
+    study: Registration,
+    name: str,
+    table: Table,
+    header: Mapping[str, Any],
+    traces: Mapping[str, Any],
+    result: Mapping[str, Any],
+) -> None:
+    path, result = study.folder / ANATOMY / name, canonical.loads(canonical.dumps(result), name)
+    if shared := {"lock", "traces", "ledger", *header} & result.keys():
+        raise BadInput(f"{name}: {min(shared)} is the document's own")
+    if files.exists(path):
+        content = documents.read(path, table).content
+        if {key: content.get(key) for key in result} != result:
+            raise Tampered(f"{ANATOMY}/{name}: holds something else of the same traces")
+        return
+    ledger.refuse_closed(study.folder)
+    head = {"lock": study.lock.digest, "traces": traces, "ledger": ledger.read_head(study.folder)}
+    documents.write(path, {**header, **head, **result}, table)
+
+
+def _read_file(path: Path) -> Traces:
+    data = files.read(path)
+    line_endings.refuse_rewritten(path.name, data)
+    lines = journal.split_lines(data)
+    chain, bodies = journal.START, list[dict[str, Any]]()
+    for number, line in enumerate(lines.complete, start=1):
+        source = f"{path.name}:{number}"
+        parsed = canonical.loads(line, source)
+        if not isinstance(parsed, dict) or parsed.keys() != set(anatomy_fields.LINE.fields):
+            raise Tampered(f"{source}: not a line of a trace")
+        if canonical.digest(parsed["body"]) != parsed["sha256"]:
+            raise Tampered(f"{source}: its digest is not that of its body; the line was edited")
+        if wrong := anatomy_fields.find_fault(parsed["body"]):
+            raise Tampered(f"{source}: {wrong}")
+        chain = _next_chain(chain, parsed["sha256"])
+        if chain != parsed["chain"]:
+            raise Tampered(f"{source}: does not follow the line before; lines were removed, added or swapped")
+        bodies.append(parsed["body"])
+    return Traces(bodies, chain, lines.torn)
+
+
+def _chain_after(bodies: Sequence[Mapping[str, Any]]) -> str:
+    """Return the chain after these lines, recomputed."""
+    chain = journal.START
+    for body in bodies:
+        chain = _next_chain(chain, canonical.digest(body))
+    return chain
+
+
+def _next_chain(chain: str, sha256: str) -> str:
+    return hashlib.sha256((chain + sha256).encode("ascii")).hexdigest()

@@ -1,0 +1,111 @@
+"""The audit of a registration from its files alone: every item is checked once, in order.
+
+The checks here need only the folder, git and external witnesses: digests are recomputed, chains are followed
+and cells are counted. The caller passes checks that need more than the standard library (deriving the lock
+again, grading, judging). No check can show what was run before registering.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from protocol.evidence import late_randomness
+from protocol.evidence.audit import amendment, anatomy_check, consistency, cost_check, inventory, outcome
+from protocol.evidence.audit.checks import Checks
+from protocol.evidence.audit.items import EXTERNAL_ITEMS, ITEMS
+from protocol.evidence.external import git_history
+from protocol.evidence.external.anchors import Anchor
+from protocol.evidence.registration import Registration
+from protocol.formats.findings import Finding
+from protocol.lock import signing
+
+__all__ = ["Check", "audit", "failed_items", "undetermined_items", "unfinished_items"]
+
+Check: TypeAlias = Callable[[], str]  # returns a summary; raises Tampered, CannotTell or NotRun
+RANDOMNESS_PATH = ("protocol", "content", late_randomness.FIELD)
+
+
+def audit(
+    study: Registration,
+    extra_checks: Mapping[str, Check] | None = None,
+    final_checks: Mapping[str, Check] | None = None,
+    *,
+    signers: Path | None = None,
+    anchors: Sequence[Anchor] = (),
+    block: Callable[[], late_randomness.Block] | None = None,
+    item_context: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> list[Finding]:
+    """Return one finding per item, in the order of `items.ITEMS`; only some studies have all items.
+
+    extra_checks: further checks by item, run after those of the evidence. final_checks: run at the end, and
+    only if nothing failed. signers: a file of keys that may have signed the lock, as ssh-keygen reads it.
+    anchors: the result of `anchors.verify_anchors`. block: returns the Bitcoin block of the lock's proof.
+    item_context: a context that is entered with the name of an item while it is checked.
+
+    "not run" means that a step and all after it left no trace. Other missing evidence fails.
+    """
+    study_checks = Checks(study)
+    evidence_checks: dict[str, Check] = {
+        "files": lambda: inventory.check(study),
+        "lock": study_checks.check_lock,
+        "protocol": study_checks.check_protocol,
+        "sources": study_checks.check_sources,
+        "commit": lambda: git_history.check_commit(study),
+        "signature": lambda: signing.check(study.folder, signers),
+        **({"amendment": lambda: amendment.verify(study)} if study_checks.has("amends") else {}),
+        "ledger": study_checks.check_ledger,
+        "history": lambda: git_history.check(study),
+        "probe": study_checks.check_probe,
+        **({"cost": lambda: cost_check.check(study, study_checks.is_claimed)} if study_checks.has_cost else {}),
+        **({"anatomy": lambda: _check_anatomy(study_checks)} if study_checks.has_anatomy else {}),
+        **({"selection": study_checks.check_selection} if study_checks.has_sweep else {}),
+        "claim": study_checks.check_claim,
+        **({"randomness": lambda: study_checks.check_randomness(block)} if study_checks.has(*RANDOMNESS_PATH) else {}),
+        "records": study_checks.check_records,
+        "trajectories": study_checks.check_trajectories,
+        "grid": study_checks.check_grid,
+        "sense": lambda: consistency.check(study),
+        "seal": study_checks.check_seal,
+        "verdict": study_checks.check_verdict,
+        **({"ending": lambda: amendment.describe_ending(study)} if study_checks.has_ended else {}),
+        "anchors": lambda: study_checks.check_anchors(anchors),
+    }
+    extra_checks, final_checks = extra_checks or {}, final_checks or {}
+    findings = {}
+    for name in (item.name for item in ITEMS):
+        if checks := [group[name] for group in (evidence_checks, extra_checks) if name in group]:
+            with item_context(name):
+                findings[name] = outcome.run_check(name, partial(_run_all, checks))
+    failures = failed_items(findings.values())
+    for name, check in final_checks.items():
+        with item_context(name):
+            findings[name] = (
+                Finding(name, "not run", f"{failures[0]} failed") if failures else outcome.run_check(name, check)
+            )
+    return [findings[item.name] for item in ITEMS if item.name in findings]
+
+
+def _check_anatomy(study_checks: Checks) -> str:
+    return anatomy_check.check(study_checks.study, study_checks.is_claimed, study_checks.has_ended)
+
+
+def failed_items(findings: Iterable[Finding]) -> list[str]:
+    return [finding.item for finding in findings if finding.status == "failed"]
+
+
+def unfinished_items(findings: Iterable[Finding]) -> list[str]:
+    return [finding.item for finding in findings if finding.status == "unfinished"]
+
+
+def undetermined_items(findings: Iterable[Finding]) -> list[str]:
+    """Return the items of the folder itself that could not be decided here."""
+    return [
+        finding.item for finding in findings if finding.status == "cannot tell" and finding.item not in EXTERNAL_ITEMS
+    ]
+
+
+def _run_all(checks: Iterable[Check]) -> str:
+    """Return the joined summaries of an item's checks; the first that raises ends it."""
+    return "; ".join(check() for check in checks)

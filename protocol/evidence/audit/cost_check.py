@@ -1,0 +1,43 @@
+"""The audit of measured time and memory: they match the registration and satisfy the invariants."""
+
+from protocol.evidence import costs
+from protocol.evidence.costs import Measurement
+from protocol.evidence.invariants import cost_invariants
+from protocol.evidence.registration import Registration
+from protocol.formats.findings import NotRun, Unfinished
+from protocol.formats.refusals import Tampered
+
+__all__ = ["check"]
+
+MAX_REPORTED = 3  # invariants that a failure names
+
+
+def check(study: Registration, is_claimed: bool) -> str:
+    """Return how many of the registered repetitions each machine measured.
+
+    Raises Tampered for measurements that do not verify, break an invariant or were not registered, NotRun
+    where nothing was measured, Unfinished while more can be measured.
+    """
+    if costs.registered_section(study.lock.content) is None:
+        raise Tampered("time was measured, and none was registered")
+    measurements = costs.read_measurements(study)
+    attempts = costs.verify(study, measurements)
+    expected = costs.expected_lines(study.lock.content)
+    for measurement in measurements:
+        if wrong := list(cost_invariants.find_violations(study.lock.content, study.lock.digest, measurement, expected)):
+            more_text = f"; {len(wrong) - MAX_REPORTED} more relations" if len(wrong) > MAX_REPORTED else ""
+            raise Tampered(f"{measurement.name}: {'; '.join(wrong[:MAX_REPORTED])}{more_text}")
+    nonempty = [measurement for measurement in measurements if measurement.bodies]
+    if not attempts or not nonempty:
+        raise NotRun("registered, and not measured" + (" before the claim" if is_claimed else ""))
+    summary = "; ".join(_summarise(measurement, len(expected)) for measurement in nonempty)
+    if not is_claimed and any(len(measurement.bodies) < len(expected) or measurement.torn for measurement in nonempty):
+        raise Unfinished(f"{summary}; run again: kv-prereg cost {study.folder}")
+    return f"{summary}; {len(cost_invariants.INVARIANTS)} relations hold; no verdict depends on it"
+
+
+def _summarise(measurement: Measurement, expected_count: int) -> str:
+    incomplete_text = "" if len(measurement.bodies) == expected_count else " (INCOMPLETE)"
+    failed_count = sum(body["state"] != "ok" for body in measurement.bodies)
+    failed_text = f", {failed_count} of them without a time" if failed_count else ""
+    return f"{len(measurement.bodies)} of {expected_count} repetitions on {measurement.machine['host']}{incomplete_text}{failed_text}"

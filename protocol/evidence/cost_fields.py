@@ -1,0 +1,117 @@
+"""The fields of a line of cost/<machine>.jsonl, from which docs/cost.schema.json is generated."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from protocol.evidence.ledger import TIME
+from protocol.formats import fields
+from protocol.formats.fields import DIGEST, Choice, Field, Integer, Kind, OrNull, Table, Text
+
+__all__ = ["BODIES", "LINE", "MACHINE", "MEASURED", "STATES", "find_fault"]
+
+STATES = ("ok", "out of memory", "failed")
+_SECONDS = Text(r"[0-9]+\.[0-9]{9}", 'seconds with nine places, such as "0.250000000"')
+_RATE = Text(r"[0-9]+\.[0-9]{3}", 'a number with three places, such as "1200.500"')
+_LOAD = Text(r"[0-9]+\.[0-9]{2}", 'a number with two places, such as "0.25"')
+_CUDA = "the device is no CUDA one"
+_PROC = "the system does not tell"
+
+MACHINE = Table(
+    {
+        "host": Field(Text(), "Its name."),
+        "system": Field(Text(), "Kernel and architecture."),
+        "processor": Field(Text(), "The model of its processor, as the system has it; may be empty."),
+        "cores": Field(Integer(1), "Logical cores."),
+        "memory": Field(Integer(1), "Bytes of main memory."),
+        "device": Field(Text(), 'The accelerator, or "cpu".'),
+        "device_memory": Field(Integer(1), "Bytes of the accelerator's memory.", if_absent=_CUDA),
+        "torch": Field(Text(), "Its version."),
+        "threads": Field(Integer(1), "Those of torch, as registered."),
+        "clock": Field(Text(), "What measured seconds."),
+    }
+)
+_POINT = Table(
+    {
+        "model": Field(Text(), "The model."),
+        "prompt_tokens": Field(Integer(2), "Tokens of each prompt."),
+        "lanes": Field(Integer(1), "Lanes at once, each with a prompt of its own."),
+        "budget": Field(Text(), 'As in a record; "full" for an arm that never evicts.'),
+        "arm": Field(Text(), "The arm."),
+    }
+)
+_PHASE: Mapping[str, Field] = {
+    "tokens": Field(Integer(1), "Tokens that were fed, over all lanes."),
+    "seconds": Field(_SECONDS, "By the clock, of the timed run."),
+    "cpu_seconds": Field(_SECONDS, "Of the process on all cores, of the same run."),
+    "tokens_per_second": Field(_RATE, "The tokens over the seconds."),
+    "rss_peak": Field(Integer(1), "High-water mark of the resident set, of the run before it.", if_absent=_PROC),
+    "allocated_peak": Field(Integer(1), "torch.cuda.max_memory_allocated, of that run.", if_absent=_CUDA),
+    "reserved_peak": Field(Integer(1), "torch.cuda.max_memory_reserved, of that run.", if_absent=_CUDA),
+}
+_MEMORY = Table(
+    {
+        "weights": Field(Integer(1), "Bytes of the model's parameters."),
+        "heads": Field(Integer(1), "Layers times KV heads."),
+        "slot": Field(Integer(1), "Bytes of one slot of one of them, as the arm stores it."),
+        "held": Field(Integer(1), "Slots that all lanes held after the prefill, over layers and KV heads."),
+        "room": Field(Integer(1), "Bytes that were allocated for keys and values then."),
+        "room_peak": Field(Integer(1), "The most of them, of the whole run."),
+        "rss_before": Field(Integer(1), "The resident set before the run.", if_absent=_PROC),
+        "allocated": Field(Integer(1), "torch.cuda.memory_allocated after the prefill.", if_absent=_CUDA),
+        "reserved": Field(Integer(1), "torch.cuda.memory_reserved after the prefill.", if_absent=_CUDA),
+    }
+)
+MEASURED = Table(
+    {
+        "attempt": Field(Integer(1), "The attempt that measured it."),
+        "repetition": Field(Integer(1), "From 1."),
+        "point": Field(_POINT, "What was run."),
+        "state": Field(Choice(*STATES), "How it ended."),
+        "reason": Field(Text(), "Why, unless ok; else empty."),
+        "slots": Field(OrNull(Integer(1)), "The budget per KV head and layer; null without one."),
+        "prompts": Field(DIGEST, "Digest of the canonical token ids of all prompts."),
+        "prefill": Field(Table(_PHASE), "Until every lane has its slots and its first token."),
+        "decode": Field(Table(_PHASE), "From then to the last token."),
+        "memory": Field(_MEMORY, "What the slots took."),
+        "load": Field(
+            Table(
+                {
+                    "before": Field(_LOAD, "Load average of the last minute before the runs."),
+                    "after": Field(_LOAD, "And after them."),
+                }
+            ),
+            "How busy the machine was.",
+            if_absent=_PROC,
+        ),
+        "time": Field(TIME, "UTC by the clock of the machine when it began; it proves nothing."),
+    }
+)
+OK_ONLY = ("prefill", "decode", "memory")  # present if and only if the state is ok
+_FIRST = Table(
+    {
+        "registration": Field(DIGEST, "Digest of the lock."),
+        "machine": Field(MACHINE, "What ran every line of this file."),
+    }
+)
+_FAILED = Table({name: field for name, field in MEASURED.fields.items() if name not in OK_ONLY})
+BODIES = (_FIRST, _FAILED, MEASURED)  # of the first line, of a failed repetition, of a successful one
+LINE = Table(
+    {
+        "body": Field(fields.ANYTHING, "The first line: {registration, machine}; any other: a repetition."),
+        "sha256": Field(DIGEST, "Digest of the canonical body."),
+        "chain": Field(DIGEST, "Digest of the chain of the line before followed by this sha256."),
+    }
+)
+
+
+def find_fault(body: Any, is_first: bool) -> str | None:
+    """Return the fault of a line's `body`, beginning with the field; else None. is_first: in its file."""
+    if is_first:
+        return fields.find_fault(_FIRST, body, "body")
+    ok = isinstance(body, Mapping) and body.get("state") == "ok"
+    kind: Kind = MEASURED if ok else _FAILED
+    if wrong := fields.find_fault(kind, body, "body"):
+        return wrong
+    if bool(body["reason"]) == ok:
+        return f"body.reason: must be {'empty' if ok else 'said'} in the state {body['state']!r}"
+    return None

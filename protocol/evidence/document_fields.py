@@ -1,0 +1,82 @@
+"""The fields of selection, claim, seal and verdict, from which their JSON Schemas in docs/ are generated."""
+
+from protocol.evidence.record_fields import STATES
+from protocol.formats.documents import declare_document
+from protocol.formats.fields import DIGEST, Field, Integer, MapOf, Table, Text
+from protocol.formats.journal import HEAD
+
+__all__ = ["CLAIM", "SEAL", "SELECTION", "VERDICT"]
+
+_LOCK = Field(DIGEST, "The lock.")
+_SELECTION = Field(DIGEST, "The selection.", if_absent="no sweep")
+_DRAWN = Table(
+    {
+        "source": Field(Text(), "What brought the value."),
+        "value": Field(Text(), "The value, in hex."),
+        "key": Field(DIGEST, "HMAC-SHA256 of it, keyed with the lock's digest."),
+        "signature": Field(Text(), "The auditor's, of a nonce.", if_absent="no nonce"),
+        "height": Field(Integer(), "Of the block whose hash it is.", if_absent="no block"),
+    }
+)
+_SHARD = Table(
+    {
+        "sha256": Field(DIGEST, "Of the file."),
+        "bytes": Field(Integer(), "Its size."),
+        "records": Field(Integer(), "Its lines."),
+    }
+)
+_TRAJECTORIES = Table(
+    {
+        "count": Field(Integer(), "Files."),
+        "digest": Field(DIGEST, "Of the canonical object of SHA-256 by file name."),
+    }
+)
+
+SELECTION = declare_document(
+    "selection",
+    {
+        "lock": _LOCK,
+        "probe": Field(DIGEST, "The outcome of the probe's records."),
+        "selected": Field(
+            Table({"winner": Field(Text(), "The candidate.")}, allow_extra=True),
+            "What the committed rule of selection prints.",
+        ),
+        "ledger": Field(HEAD, "The ledger before the selection."),
+    },
+)
+CLAIM = declare_document(
+    "claim",
+    {
+        "lock": _LOCK,
+        "ledger": Field(HEAD, "The ledger before the claim."),
+        "selection": _SELECTION,
+        "randomness": Field(_DRAWN, "The late value.", if_absent="seeds and problems as registered"),
+    },
+)
+SEAL = declare_document(
+    "seal",
+    {
+        "lock": _LOCK,
+        "claim": Field(DIGEST, "The claim."),
+        "ledger": Field(HEAD, "The ledger before the seal."),
+        "expected": Field(Integer(), "Registered lanes."),
+        "found": Field(
+            Table({state: Field(Integer(), "Records in this state.") for state in STATES}),
+            "Records in each state; they sum to what was expected.",
+        ),
+        "shards": Field(MapOf(_SHARD), "Each shard, by file name."),
+        "trajectories": Field(_TRAJECTORIES, "The side files that records cite."),
+        "outcome": Field(DIGEST, "Digest of all bodies, sorted by key."),
+        "selection": _SELECTION,
+    },
+)
+VERDICT = Table(
+    {
+        "judged": Field(
+            Table({"verdict": Field(Text(), "The word.")}, allow_extra=True), "What the committed rule prints."
+        ),
+        "lock": _LOCK,
+        "seal": Field(DIGEST, "The seal."),
+        "ledger": Field(HEAD, "The ledger before the verdict."),
+    }
+)

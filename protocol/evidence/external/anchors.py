@@ -1,0 +1,217 @@
+"""Anchors: proofs by external witnesses that a document of a registration existed.
+
+A proof is the file `anchors/<document>.<suffix of the witness>`, made of the digest of the document. It shows
+that the document existed no later than the witness states, so nobody can replace it afterwards. It does not
+show what was run, or discarded, before.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from protocol.evidence import registration
+from protocol.evidence.registration import Registration
+from protocol.formats import documents, files
+from protocol.formats.findings import CannotTell, find_remedy, one_line
+from protocol.formats.refusals import BadInput, Tampered, Unanchored
+from protocol.lock import lock
+
+FOLDER = "anchors"
+MAX_PROOF_BYTES = 1 << 20  # of a proof; those of our three witnesses have some thousands
+HEADERS = "headers"  # a subfolder with headers of Bitcoin blocks, <height>.hex
+DOCUMENTS = {
+    "lock": lock.NAME,
+    "claim": registration.CLAIM,
+    "seal": registration.SEAL,
+    "verdict": registration.VERDICT,
+}  # in chronological order
+
+
+class Unproven(Exception):
+    """A proof that can neither be accepted nor rejected: pending, an untrusted authority, a missing tool."""
+
+
+class Attestation(NamedTuple):
+    """The statement of a witness about a document."""
+
+    detail: str  # the source in brief: "block 900000"
+    time: str | None  # UTC; the document existed then. None from a witness without a reliable clock
+    order: int  # of two proofs by one witness, the smaller came first
+
+
+class Witness(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def suffix(self) -> str: ...
+
+    def stamp(self, digest: str) -> bytes:
+        """Return a proof that `digest` (SHA-256, hex) exists now. Raises Unproven if the witness fails."""
+
+    def verify(self, digest: str, proof: bytes) -> Attestation:
+        """Verify a proof. Raises Tampered if it is forged or of another digest, Unproven if undetermined."""
+
+
+class UpgradableWitness(Witness, Protocol):
+    """A witness whose proof is pending at first."""
+
+    def upgrade(self, digest: str, proof: bytes) -> bytes | None:
+        """Return the proof with new attestations added; None if there are none or it is complete.
+
+        Raises Tampered, Unproven.
+        """
+
+
+class Anchor(NamedTuple):
+    document: str
+    witness: str
+    status: Literal["held", "failed", "cannot tell"]
+    time: str | None
+    detail: str
+    order: int | None = None  # of two valid ones by one witness, the smaller came first
+
+    def format_line(self) -> str:
+        time = f" ({self.time})" if self.time and self.time not in self.detail else ""
+        witness_text = f" by {self.witness}" if self.witness else ""
+        return f"{self.status:<12} {self.document}{witness_text}: {self.detail}{time}"
+
+
+def existing_documents(study: Registration) -> list[str]:
+    """Return the keys in DOCUMENTS of the documents that the study has."""
+    return [document for document, name in DOCUMENTS.items() if study.has(name)]
+
+
+def has_proof(study: Registration, document: str, witness: Witness) -> bool:
+    return files.exists(_path(study, document, witness))
+
+
+def stamp(study: Registration, document: str, witness: Witness) -> None:
+    """Get a proof of `document` from `witness` and store it, once.
+
+    Raises BadInput when the document is missing, the proof exists, the witness is unavailable, or its answer
+    does not verify; Tampered where anchors/ is no plain folder.
+    """
+    files.list_folder(study.folder / FOLDER)
+    if document not in existing_documents(study):
+        raise BadInput(f"{study.folder} has no {DOCUMENTS[document]} to stamp")
+    if has_proof(study, document, witness):
+        raise BadInput(f"{_path(study, document, witness)} exists; a witness vouches for a document once")
+    digest = _digest(study, document)
+    try:
+        proof = witness.stamp(digest)
+    except Unproven as unproven:
+        raise BadInput(f"{document} by {witness.name}: {unproven}") from None
+    try:
+        witness.verify(digest, proof)
+    except Unproven:
+        pass  # stored as it is: pending, or from an authority that others may trust
+    except Tampered as error:
+        raise BadInput(f"{witness.name} answered what is no proof of {document}: {error}") from None
+    files.create(_path(study, document, witness), proof)
+
+
+def upgrade(study: Registration, document: str, witness: UpgradableWitness) -> bool:
+    """Add new attestations to a pending proof of `document`, and return whether there were any.
+
+    Raises BadInput when the witness is unavailable, Tampered for a proof of something else.
+    """
+    path = _path(study, document, witness)
+    try:
+        upgraded = witness.upgrade(_digest(study, document), files.read(path, MAX_PROOF_BYTES))
+    except Unproven as unproven:
+        raise BadInput(f"{document} by {witness.name}: {unproven}") from None
+    if upgraded is None:
+        return False
+    files.replace(path, upgraded)
+    return True
+
+
+def verify_anchors(study: Registration, witnesses: Iterable[Witness]) -> list[Anchor]:
+    """Check every file in `anchors/` with the witness of its suffix; a file without such a witness fails.
+
+    A genuine proof that came after the same witness's proof of a later document is "cannot tell": it does
+    not show which of the two documents existed first.
+    """
+    folder = study.folder / FOLDER
+    by_suffix = {witness.suffix: witness for witness in witnesses}
+    anchors = []
+    try:
+        paths = files.list_folder(folder)
+    except Tampered as error:
+        return [Anchor(FOLDER, "", "failed", None, str(error))]
+    for path in paths:
+        document, _, suffix = path.name.partition(".")
+        if document in DOCUMENTS and suffix in by_suffix:
+            anchors.append(_check_proof(study, document, by_suffix[suffix], path))
+        elif path.name == HEADERS and path.is_dir() and not path.is_symlink():
+            unknown_paths = [
+                unknown_path
+                for unknown_path in files.list_folder(path)
+                if not re.fullmatch(r"\d+\.hex", unknown_path.name)
+            ]
+            anchors += [_unknown_file(unknown_path, "is not <height>.hex") for unknown_path in unknown_paths]
+        else:
+            anchors.append(_unknown_file(path, "is no proof of a witness that is known here"))
+    rank = list(DOCUMENTS)
+    anchors.sort(key=lambda anchor: rank.index(anchor.document) if anchor.document in rank else len(rank))
+    return [_check_order(anchor, anchors) for anchor in anchors]
+
+
+def format_anchoring(anchors: Sequence[Anchor]) -> str:
+    """Return UNANCHORED until a proof of the lock is valid; then ANCHORED, with all valid proofs."""
+    valid = [anchor for anchor in anchors if anchor.status == "held"]
+    if not any(anchor.document == "lock" for anchor in valid):
+        return "UNANCHORED"
+    return "ANCHORED (" + "; ".join(f"{anchor.document} by {anchor.witness} {anchor.detail}" for anchor in valid) + ")"
+
+
+def require_anchors(anchors: Sequence[Anchor], required: Iterable[str]) -> None:
+    """Raise Unanchored unless each `required` document has a valid anchor, Tampered when any proof fails."""
+    for anchor in anchors:
+        if anchor.status == "failed":
+            raise Tampered(f"{FOLDER}: {anchor.document}: {anchor.detail}")
+    for document in required:
+        matching = [anchor for anchor in anchors if anchor.document == document]
+        if not any(anchor.status == "held" for anchor in matching):
+            reasons = "; ".join(f"{anchor.witness}: {anchor.detail}" for anchor in matching) or "no witness was asked"
+            raise Unanchored(f"{DOCUMENTS[document]}: {reasons}; see: kv-prereg anchor --help")
+
+
+def _path(study: Registration, document: str, witness: Witness) -> Path:
+    return study.folder / FOLDER / f"{document}.{witness.suffix}"
+
+
+def _digest(study: Registration, document: str) -> str:
+    return documents.read(study.folder / DOCUMENTS[document]).digest
+
+
+def _check_proof(study: Registration, document: str, witness: Witness, path: Path) -> Anchor:
+    try:
+        attestation = witness.verify(_digest(study, document), files.read(path, MAX_PROOF_BYTES))
+    except (Unproven, CannotTell) as undetermined:
+        return Anchor(document, witness.name, "cannot tell", None, str(undetermined))
+    except Tampered as error:
+        return Anchor(document, witness.name, "failed", None, str(error))
+    except Exception as error:  # any error from a malformed proof, or a limit of this machine
+        if remedy := find_remedy(error):
+            return Anchor(document, witness.name, "cannot tell", None, remedy)
+        return Anchor(document, witness.name, "failed", None, f"{type(error).__name__}: {one_line(error)}")
+    return Anchor(document, witness.name, "held", attestation.time, attestation.detail, attestation.order)
+
+
+def _unknown_file(path: Path, reason: str) -> Anchor:
+    return Anchor(path.name, "", "failed", None, f"{reason}; move it out of {FOLDER}/")
+
+
+def _check_order(anchor: Anchor, anchors: Sequence[Anchor]) -> Anchor:
+    if anchor.order is None:
+        return anchor
+    rank = list(DOCUMENTS)
+    for other in anchors:
+        is_later = other.witness == anchor.witness and other.order is not None and other.order < anchor.order
+        if is_later and rank.index(other.document) > rank.index(anchor.document):
+            detail = f"{anchor.detail}, after the proof of {other.document}: which existed first cannot be told"
+            return anchor._replace(status="cannot tell", detail=detail)
+    return anchor

@@ -1,0 +1,5 @@
+"""The invariants: relations between the fields of records that hold in every honest study.
+
+May import: protocol.formats.refusals, protocol.formats, protocol.lock,
+protocol.evidence.run.
+"""

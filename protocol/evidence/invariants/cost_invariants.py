@@ -1,0 +1,240 @@
+"""The invariants of measured time and memory, which hold on every machine; docs/cost.md lists them."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from protocol.evidence.costs import FULL, ExpectedLine, Measurement, Point
+
+__all__ = ["INVARIANTS", "Invariant", "find_violations"]
+
+Body = Mapping[str, Any]
+OF_FULL_SUFFIX = " of full"  # suffix of a budget that is a share of what the full cache holds at the end
+CLOCK_TOLERANCE = Decimal("0.05")  # seconds by which the two clocks of a phase may disagree, in addition to a tenth
+PHASES = ("prefill", "decode")
+
+
+class CostContext(NamedTuple):
+    """What the lines of a measurement are compared with."""
+
+    cost: Mapping[str, Any]
+    registration: str
+    measurement: Measurement
+    expected: Sequence[ExpectedLine]
+    is_cuda: bool
+
+
+class Invariant(NamedTuple):
+    """A sentence that is true of every honest measurement, with its name. Exactly one check is set:
+    check_line returns what is wrong with a line, check_file what is wrong with all of them.
+    """
+
+    name: str
+    sentence: str
+    check_line: Callable[[CostContext, Body], str] | None = None
+    check_file: Callable[[CostContext], str] | None = None
+
+
+def find_violations(
+    content: Mapping[str, Any], digest: str, measurement: Measurement, expected: Sequence[ExpectedLine]
+) -> Iterator[str]:
+    """Yield one message for each invariant that is violated, with the first repetition that violates it.
+    content, digest: of the lock.
+    """
+    protocol = content["protocol"]["content"]
+    is_cuda = protocol["generation"]["device"] == "cuda"
+    context = CostContext(protocol["cost"], digest, measurement, expected, is_cuda)
+    for invariant in INVARIANTS if measurement.machine else ():
+        if invariant.check_file is not None:
+            if message := invariant.check_file(context):
+                yield f"{invariant.name}: {message}"
+            continue
+        assert invariant.check_line is not None
+        messages = ((body, invariant.check_line(context, body)) for body in measurement.bodies)
+        if first := next(((body, message) for body, message in messages if message), None):
+            body, message = first
+            yield f"{invariant.name}: {_format_body(body)}: {message}"
+
+
+def check_lock(context: CostContext) -> str:
+    if context.measurement.registration != context.registration:
+        return f"registration is {context.measurement.registration}, the lock's digest {context.registration}"
+    return ""
+
+
+def check_order(context: CostContext) -> str:
+    for number, (body, repetition) in enumerate(
+        zip(context.measurement.bodies, context.expected, strict=False), start=1
+    ):
+        if (body["repetition"], body["point"]) != (repetition.repetition, repetition.point._asdict()):
+            return f"line {number} is {_format_body(body)}, where {_format_repetition(repetition)} is due"
+    if len(context.measurement.bodies) > len(context.expected):
+        return f"{len(context.measurement.bodies)} repetitions, and {len(context.expected)} are registered"
+    return ""
+
+
+def check_attempts(context: CostContext) -> str:
+    for previous, current in pairwise(context.measurement.bodies):
+        if current["attempt"] < previous["attempt"]:
+            return (
+                f"{_format_body(current)}: attempt {current['attempt']} after a line of attempt {previous['attempt']}"
+            )
+    return ""
+
+
+def check_same_work(context: CostContext) -> str:
+    """All lines have one prompt for each length and number of lanes, and one model for each name."""
+    first: dict[tuple[str, tuple[object, ...]], object] = {}
+    for body in context.measurement.bodies:
+        point = body["point"]
+        shared = {
+            ("prompts", (point["model"], point["prompt_tokens"], point["lanes"])): body["prompts"],
+            ("slots", (point["arm"], point["budget"], point["model"], point["prompt_tokens"])): body["slots"],
+        }
+        if memory := body.get("memory"):
+            shared |= {
+                ("memory.weights", (point["model"],)): memory["weights"],
+                ("memory.heads", (point["model"],)): memory["heads"],
+                ("memory.slot", (point["model"], point["arm"])): memory["slot"],
+            }
+        for (field, key), value in shared.items():
+            expected = first.setdefault((field, key), value)
+            if expected != value:
+                return f"{_format_body(body)}: {field} is {value}, of an earlier line {expected}"
+    return ""
+
+
+def check_budget(context: CostContext, body: Body) -> str:
+    point, recorded_slots = body["point"], body["slots"]
+    tokens, budget = point["prompt_tokens"], point["budget"]
+    if budget == FULL:
+        expected_slots = None
+    elif budget.endswith(OF_FULL_SUFFIX):
+        full_slots = tokens + context.cost["new_tokens"] - 1
+        expected_slots = math.ceil(Fraction(budget.removesuffix(OF_FULL_SUFFIX)) * full_slots)
+    elif "B" in budget or budget.startswith("bytes"):  # in bytes: `same work` checks the bytes of a slot
+        return "" if recorded_slots is not None else f"slots is null at the budget {budget}"
+    else:
+        expected_slots = math.ceil(Decimal(budget) * tokens) if "." in budget else int(budget)
+    return "" if recorded_slots == expected_slots else f"slots is {recorded_slots}, its budget gives {expected_slots}"
+
+
+def check_tokens(context: CostContext, body: Body) -> str:
+    point = body["point"]
+    fed = {"prefill": point["prompt_tokens"], "decode": context.cost["new_tokens"] - 1}
+    for phase, fed_tokens in fed.items() if "prefill" in body else ():
+        if body[phase]["tokens"] != (all_lanes := point["lanes"] * fed_tokens):
+            return f"{phase}.tokens is {body[phase]['tokens']}, {point['lanes']} lanes feed {all_lanes}"
+    return ""
+
+
+def check_rates(context: CostContext, body: Body) -> str:
+    for phase in PHASES if "prefill" in body else ():
+        timing = body[phase]
+        if not (seconds := Decimal(timing["seconds"])):
+            return f"{phase}.seconds is 0: no clock saw that"
+        if timing["tokens_per_second"] != (expected := f"{Decimal(timing['tokens']) / seconds:.3f}"):
+            return f"{phase}.tokens_per_second is {timing['tokens_per_second']}, tokens over seconds are {expected}"
+    return ""
+
+
+def check_cpu_seconds(context: CostContext, body: Body) -> str:
+    """Cores cannot work longer than the clock ran; the two clocks are read one after the other."""
+    for phase in PHASES if "prefill" in body else ():
+        timing = body[phase]
+        max_seconds = context.measurement.machine["cores"] * (
+            Decimal(timing["seconds"]) * Decimal("1.1") + CLOCK_TOLERANCE
+        )
+        if Decimal(timing["cpu_seconds"]) > max_seconds:
+            cores = context.measurement.machine["cores"]
+            return f"{phase}.cpu_seconds is {timing['cpu_seconds']}, {cores} cores had {timing['seconds']} seconds"
+    return ""
+
+
+def check_slots(context: CostContext, body: Body) -> str:
+    if (memory := body.get("memory")) is None:
+        return ""
+    point = body["point"]
+    prompt_slots = point["lanes"] * memory["heads"] * point["prompt_tokens"]
+    if memory["held"] > prompt_slots or (point["budget"] == FULL and memory["held"] != prompt_slots):
+        return f"memory.held is {memory['held']}, the prompts have {prompt_slots} slots"
+    if memory["room"] < (min_bytes := memory["held"] * memory["slot"]):
+        return f"memory.room is {memory['room']}, the slots take {min_bytes} bytes"
+    final_slots = prompt_slots + point["lanes"] * memory["heads"] * (context.cost["new_tokens"] - 1)
+    min_bytes = final_slots * memory["slot"] if point["budget"] == FULL else memory["room"]
+    if memory["room_peak"] < min_bytes:
+        return f"memory.room_peak is {memory['room_peak']}, the slots take {min_bytes} bytes"
+    return ""
+
+
+def check_peaks(context: CostContext, body: Body) -> str:
+    if (memory := body.get("memory")) is None:
+        return ""
+    slot_bytes = memory["held"] * memory["slot"]
+    for phase in PHASES:
+        timing = body[phase]
+        if ("allocated_peak" in timing) != context.is_cuda or ("reserved_peak" in timing) != context.is_cuda:
+            presence = "missing" if context.is_cuda else "there"
+            return f"{phase}: peaks of CUDA are {presence} on {'CUDA' if context.is_cuda else 'a CPU'}"
+        if context.is_cuda:
+            if timing["allocated_peak"] < (min_bytes := memory["weights"] + slot_bytes):
+                return f"{phase}.allocated_peak is {timing['allocated_peak']}, weights and slots take {min_bytes}"
+            if timing["reserved_peak"] < timing["allocated_peak"]:
+                return f"{phase}.reserved_peak is {timing['reserved_peak']}, {timing['allocated_peak']} were in use"
+        elif "rss_peak" in timing and timing["rss_peak"] < slot_bytes:
+            return f"{phase}.rss_peak is {timing['rss_peak']}, the slots take {slot_bytes} bytes"
+    return ""
+
+
+def _format_body(body: Body) -> str:
+    return _format_repetition(ExpectedLine(body["repetition"], Point(**body["point"])))
+
+
+def _format_repetition(repetition: ExpectedLine) -> str:
+    return f"repetition {repetition.repetition} of {'/'.join(map(str, repetition.point))}"
+
+
+INVARIANTS = (
+    Invariant("lock", "The file is of this lock.", check_file=check_lock),
+    Invariant(
+        "order",
+        "Line for line it is what was registered, in the order that the registered seed draws.",
+        check_file=check_order,
+    ),
+    Invariant(
+        "attempts",
+        "The attempt of a line is never before that of the line before.",
+        check_file=check_attempts,
+    ),
+    Invariant(
+        "same work",
+        "All arms were fed the same prompts; weights, heads and what a slot takes are those of the model and "
+        "the arm, in every line.",
+        check_file=check_same_work,
+    ),
+    Invariant("budget", "`slots` is what the budget gives for the prompt.", check_line=check_budget),
+    Invariant(
+        "tokens",
+        "`tokens` are those of all lanes: the prompt's, and all new ones but the last.",
+        check_line=check_tokens,
+    ),
+    Invariant(
+        "rates", "`tokens_per_second` is `tokens` over `seconds`, which are more than none.", check_line=check_rates
+    ),
+    Invariant("clocks", "The process worked no longer than all cores had time.", check_line=check_cpu_seconds),
+    Invariant(
+        "slots",
+        "The lanes held at most their prompts, and the full cache all of them; the bytes that were allocated "
+        "hold these slots, and at their peak all that the full cache has at the end.",
+        check_line=check_slots,
+    ),
+    Invariant(
+        "peaks",
+        "Peaks are there of the device that ran; no peak is below the bytes of the slots (CUDA: of weights "
+        "and slots), and no more is allocated than reserved.",
+        check_line=check_peaks,
+    ),
+)

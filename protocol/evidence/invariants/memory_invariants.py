@@ -1,0 +1,389 @@
+"""Invariants between a record's account of its memory and the trajectory that it cites."""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
+from protocol.evidence.invariants.invariant import Invariant, SlotBounds
+from protocol.evidence.invariants.planned_lanes import QUANTUM, ArmSlots, Plan
+from protocol.evidence.invariants.recorded_lanes import Lane
+
+__all__ = ["INVARIANTS", "narrow_slot_bounds"]
+
+UNBOUNDED = 1 << 62  # stands for no upper bound
+POSITION_BYTES = 8  # bytes of a slot's position, which a lane that evicts while decoding stores
+
+
+def narrow_slot_bounds(plan: Plan, lanes: Sequence[Lane], earlier: SlotBounds | None) -> SlotBounds | None:
+    """Narrow the bounds of `earlier` lanes by these lanes of the same model, which all have trajectories;
+    None if there are no lanes at all. A lane that is inconsistent with the bounds so far is ignored, and so
+    is one for which the lock gives the bytes of a slot.
+    """
+    if not lanes:
+        return earlier
+    bounds = earlier or SlotBounds(lanes[0].trajectory.heads, 1, UNBOUNDED)
+    unspecified = (lane for lane in lanes if _arm_slots(plan, lane) is None)
+    for lane in sorted(unspecified, key=lambda lane: not lane.is_full):  # full-cache lanes first: they are exact
+        for _, sizes, min_slots, max_slots in _allocations(plan, lane):
+            min_bytes, max_bytes = _slot_byte_bounds(bounds, sizes, min_slots, max_slots)
+            if min_bytes <= max_bytes:
+                bounds = bounds._replace(min_bytes=min_bytes, max_bytes=max_bytes)
+    return bounds
+
+
+def check_moments(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    count, expected = len(lane.trajectory.slots), 1 + lane.query_outside + lane.fed_tokens
+    if count == expected:
+        return ""
+    ending = f"{lane.body['tokens']} tokens that end by {lane.body['stop']}"
+    return f"trajectory.held has {count} moments, {ending} have {expected}"
+
+
+def check_heads(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    lane_heads, arm_slots = lane.trajectory.heads, _arm_slots(plan, lane)
+    if arm_slots is not None and lane_heads != arm_slots.heads:
+        return f"trajectory.heads is {lane_heads}, the lock's {arm_slots.heads}"
+    return (
+        ""
+        if lane_heads == slot_bounds.heads
+        else f"trajectory.heads is {lane_heads}, of other lanes {slot_bounds.heads}"
+    )
+
+
+def check_summary(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    slots, allocated, heads = lane.trajectory
+    expected = {
+        "mean": _format_mean(sum(slots), len(slots) * heads),
+        "peak": _format_mean(max(slots), heads),
+        "prefill_end": _format_mean(slots[0], heads),
+        "mean_bytes": sum(allocated) // len(allocated),
+        "peak_bytes": max(allocated),
+    }
+    differing = (name for name, value in expected.items() if lane.cache[name] != value)
+    messages = (f"cache.{name} is {lane.cache[name]}, its trajectory gives {expected[name]}" for name in differing)
+    return next(messages, "")
+
+
+def check_growth(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    slots, _, heads = lane.trajectory
+    prompt = heads * lane.body["prompt_tokens"]
+    if lane.is_full != (not lane.events):
+        return f"cache.events has {len(lane.events)}, and its budget is {lane.cell.budget}"
+    first = lane.events[0] if lane.events else [0, prompt, prompt]
+    if first[:2] != [0, prompt]:
+        return f"cache.events begins with {first}; the prompt fills {prompt} slots at step 0"
+    steps = len(slots) - 1 - lane.query_outside
+    expected, level, last_step = [first[2]], first[2], 0
+    if lane.query_outside:
+        level += heads * lane.query_tokens
+        expected.append(level)
+    for step, slots_before, slots_after in lane.events[1:]:
+        is_after_query = step == last_step == 0 and lane.query_outside  # an eviction right after the question
+        if not (last_step < step <= steps or is_after_query):
+            return f"cache.events has one at step {step}, of {steps} steps, after that of step {last_step}"
+        expected += range(level + heads, level + heads * (step - last_step) + 1, heads)
+        if slots_before != (level := expected[-1]):
+            return f"cache.events has {slots_before} slots before step {step}, which finds {level}"
+        expected[-1], level, last_step = slots_after, slots_after, step
+    expected += range(level + heads, level + heads * (steps - last_step) + 1, heads)
+    if expected == slots:
+        return ""
+    moment = next((i for i, (a, b) in enumerate(zip(expected, slots, strict=False)) if a != b), len(slots))
+    return f"trajectory.held is {_value_at(slots, moment)} at moment {moment}, not {_value_at(expected, moment)}"
+
+
+def check_schedule(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    late_steps = [step for step, *_ in lane.events[1:] if lane.thinking_end is not None and step >= lane.thinking_end]
+    if late_steps:
+        return f"cache.events has one at step {late_steps[0]}; its thinking ended at step {lane.thinking_end}"
+    if lane.is_full or not lane.events or (not lane.arm.is_plain and lane.arm.interval != 0):
+        return ""
+    steps = [event[0] for event in lane.events[1:]]
+    expected = list(_expected_steps(plan, lane)) if lane.arm.interval else []
+    if steps == expected:
+        return ""
+    index = next((i for i, (a, b) in enumerate(zip(steps, expected, strict=False)) if a != b), None)
+    index = min(len(steps), len(expected)) if index is None else index
+    return f"cache.events[{index + 1}] is at step {_value_at(steps, index)}, due at {_value_at(expected, index)}"
+
+
+def check_grants(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    grants = lane.cache.get("granted")
+    if grants is None:
+        return "cache.granted is missing; the lock is of 2026-11-22 or later" if plan.has_grants else ""
+    if len(grants) != len(lane.events):
+        return f"cache.granted has {len(grants)} entries for {len(lane.events)} events"
+    if lane.arm.is_plain and set(grants) - {lane.body["slots"]}:
+        return f"cache.granted is {grants[:3]}, its budget {lane.body['slots']}"
+    return ""
+
+
+def check_remaining(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    heads, arm, slots = lane.trajectory.heads, lane.arm, lane.body["slots"] or 0
+    grants = lane.cache.get("granted", [slots] * len(lane.events) if arm.is_plain else [])
+    for (step, slots_before, slots_after), grant in zip(lane.events, grants, strict=False):
+        max_slots = grant * heads
+        if arm.is_press:
+            is_allowed = 0 < slots_after <= slots_before
+        elif slots_before <= max_slots:
+            is_allowed = slots_after == slots_before or (arm.may_leave_less and slots_after < slots_before)
+        else:
+            is_allowed = (
+                slots_after < slots_before
+                and not (arm.leaves_at_most_grant and slots_after > max_slots)
+                and not (arm.leaves_exact_grant and slots_after != max_slots)
+            )
+        if not is_allowed:
+            return f"cache.events leaves {slots_after} of {slots_before} slots at step {step}, granted {max_slots}"
+    return ""
+
+
+def check_allocation(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    if (arm_slots := _arm_slots(plan, lane)) is not None:
+        slot_bounds = slot_bounds._replace(min_bytes=arm_slots.stored_bytes, max_bytes=arm_slots.stored_bytes)
+    for start, sizes, min_slots, max_slots in _allocations(plan, lane):
+        min_bytes, max_bytes = _slot_byte_bounds(slot_bounds, sizes, min_slots, max_slots)
+        is_whole_slots = slot_bounds.min_bytes != slot_bounds.max_bytes or not max(sizes) % slot_bounds.min_bytes
+        if len(sizes) > 1 or not is_whole_slots or min_bytes > max_bytes:
+            sizes_text = ", ".join(map(str, sorted(sizes)[:3]))
+            bounds = f"{min_slots * slot_bounds.min_bytes} to {max_slots * slot_bounds.max_bytes}"
+            return f"trajectory.allocated is {sizes_text} from moment {start}, not one of {bounds}"
+    return ""
+
+
+def check_windows(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    model, size = lane.body["cell"]["model"], lane.cache.get("window_bytes", 0)
+    if (window_layers := plan.window_layers.get(model)) is None:
+        return f"cache.window_bytes is {size}, and no layer of {model} has a window" if size else ""
+    max_new_tokens = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
+    tokens = int(lane.body["prompt_tokens"]) + lane.query_tokens + max_new_tokens
+    slots = window_layers.count_slots(lane.trajectory.heads, tokens)
+    if (arm_slots := _arm_slots(plan, lane)) is not None:
+        slot_bounds = slot_bounds._replace(min_bytes=arm_slots.computed_bytes, max_bytes=arm_slots.computed_bytes)
+    if size and size % slots == 0 and slot_bounds.min_bytes <= size // slots <= slot_bounds.max_bytes:
+        return ""
+    sizes = f"{slot_bounds.min_bytes} to {slot_bounds.max_bytes}"
+    return f"cache.window_bytes is {size}; the windows of {model} are {slots} slots of {sizes} bytes"
+
+
+def check_state_bytes(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    interval, size = 0 if lane.is_full else lane.arm.interval, lane.cache["state_bytes"]
+    min_size = POSITION_BYTES * max((slots_after for _, _, slots_after in lane.events), default=0)
+    _, slots_before, slots_after = lane.events[0] if lane.events else (0, 0, 0)
+    parked_bytes = lane.arm.parked_caches * slots_after * slot_bounds.max_bytes if slots_after < slots_before else 0
+    if interval == 0 and size > parked_bytes:
+        parked_text = f", and what it parks takes {parked_bytes} at most" if parked_bytes else ""
+        return f"cache.state_bytes is {size}, and no event can fire while it decodes{parked_text}"
+    if interval and size < min_size:
+        return f"cache.state_bytes is {size}; the positions of its slots alone take {min_size}"
+    return ""
+
+
+def _expected_steps(plan: Plan, lane: Lane) -> Iterator[int]:
+    """Yield the expected steps of the evictions after the first one."""
+    heads, interval, slots = lane.trajectory.heads, lane.arm.interval or 0, lane.body["slots"] or 0
+    end = lane.fed_tokens + 1 if lane.thinking_end is None else lane.thinking_end
+    if lane.arm.is_periodic:
+        yield from (step for step in range(interval, end, interval) if step >= plan.first_event)
+        return
+    max_slots = (slots + interval) * heads if lane.arm.has_slack else slots * heads + 1
+    slots_after_events = {step: slots_after for step, _, slots_after in lane.events[1:]}
+    level, last_step = lane.events[0][2], 0
+    if lane.query_outside:
+        level += heads * lane.query_tokens
+        if plan.first_event == 0 and level >= max_slots:
+            yield 0
+            level = next((slots_after for step, _, slots_after in lane.events[1:2] if step == 0), level)
+            slots_after_events.pop(0, None)
+    while True:
+        step = max(last_step + 1, plan.first_event, last_step - (level - max_slots) // heads)
+        if not lane.arm.has_slack:
+            step = -(-step // interval) * interval
+        if step >= end:
+            return
+        yield step
+        if step not in slots_after_events:
+            return
+        level, last_step = slots_after_events[step], step
+
+
+def _arm_slots(plan: Plan, lane: Lane) -> ArmSlots | None:
+    return plan.arm_slots.get((lane.body["cell"]["model"], lane.cell.arm))
+
+
+def _max_rounding(plan: Plan, lane: Lane) -> int:
+    """Return the most slots by which the allocation of a head is rounded up."""
+    if (arm_slots := _arm_slots(plan, lane)) is None:
+        return (QUANTUM - 1) * plan.has_batches
+    return -(-QUANTUM * arm_slots.computed_bytes // arm_slots.stored_bytes) - 1
+
+
+def _slot_byte_bounds(slot_bounds: SlotBounds, sizes: set[int], min_slots: int, max_slots: int) -> tuple[int, int]:
+    """Return the bounds of the bytes of a slot if an allocation of `sizes` bytes has `min_slots` to
+    `max_slots` slots.
+    """
+    return max(slot_bounds.min_bytes, -(-max(sizes) // max_slots)), min(slot_bounds.max_bytes, min(sizes) // min_slots)
+
+
+def _allocations(plan: Plan, lane: Lane) -> Iterator[tuple[int, set[int], int, int]]:
+    """Yield each moment at which a lane gets a new allocation, the sizes in bytes from there on, and the
+    bounds of its slots. Yields nothing if the evictions do not fit the budget.
+    """
+    if lane.is_full != (not lane.events):
+        return
+    starts = [0, *(step + lane.query_outside for step, *_ in lane.events[1:])]
+    if growth_step := _growth_step(lane):
+        starts.append(growth_step + lane.query_outside)
+    for number, start in enumerate(starts):
+        end = starts[number + 1] if number + 1 < len(starts) else None
+        window_bytes = lane.cache.get("window_bytes", 0)
+        if sizes := {size - window_bytes for size in lane.trajectory.allocated[start:end]}:
+            max_held = max(lane.trajectory.slots[start:end], default=0)
+            yield start, sizes, *_allocation_bounds(plan, lane, number, max_held)
+
+
+def _growth_step(lane: Lane) -> int:
+    """Return the step at which the allocation of a lane grew because its thinking ended and no eviction
+    follows; 0 if it did not.
+    """
+    last_step = lane.events[-1][0] if lane.events else 0
+    if lane.thinking_end is None or lane.is_full or lane.arm.interval == 0 or lane.thinking_end <= last_step:
+        return 0
+    return lane.thinking_end
+
+
+def _allocation_bounds(plan: Plan, lane: Lane, number: int, max_held: int) -> tuple[int, int]:
+    """Return the bounds of the slots, over all heads, that are allocated after eviction `number`, or after
+    the mark if there are no more; until the next one the lane holds at most `max_held`.
+    """
+    heads = lane.trajectory.heads
+    if lane.is_full:
+        return (_full_cache_slots(plan, lane),) * 2
+    max_new_tokens = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
+    if number == len(lane.events):  # after the mark: room for the rest of the answer
+        step = _growth_step(lane)
+        min_slots = lane.trajectory.slots[step + lane.query_outside] + heads * (max_new_tokens - step)
+        return min_slots, min_slots + heads * _max_rounding(plan, lane)
+    slots_after = lane.events[number][2]
+    query_tokens = 0 if number else lane.query_tokens
+    max_new_tokens += query_tokens
+    if lane.arm.interval != 0:
+        if not lane.arm.is_plain or lane.arm.interval is None:
+            return max(1, max_held), UNBOUNDED
+        wait = 0 if number else max(0, plan.first_event - 1)
+        free_slots = max(0, (lane.body["slots"] or 0) - slots_after // heads)
+        max_new_tokens = min(max_new_tokens, free_slots + query_tokens + wait + lane.arm.interval)
+    min_slots = slots_after + heads * max_new_tokens
+    return min_slots, min_slots + heads * _max_rounding(plan, lane)
+
+
+def _full_cache_slots(plan: Plan, lane: Lane) -> int:
+    """Return the slots, over all heads, that a lane without evictions allocates."""
+    max_new_tokens = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
+    slots = int(lane.body["prompt_tokens"]) + lane.query_tokens + max_new_tokens
+    if (arm_slots := _arm_slots(plan, lane)) is not None:
+        return lane.trajectory.heads * arm_slots.round_up(slots)
+    return lane.trajectory.heads * (-(-slots // QUANTUM) * QUANTUM if plan.has_batches else slots)
+
+
+def _format_mean(total: int, count: int) -> str:
+    return f"{Decimal(total) / Decimal(count):.6f}"
+
+
+def _value_at(values: Sequence[int], index: int) -> int | str:
+    return values[index] if index < len(values) else "missing"
+
+
+INVARIANTS = (
+    Invariant(
+        "moments",
+        "A trajectory has one entry for the first event, one for a question outside and one for each new "
+        'token that was fed: all of `tokens`, but for the last one where `stop` is "length".',
+        ("trajectory.held", "trajectory.allocated", "tokens", "stop"),
+        "trajectory",
+        check_moments,
+    ),
+    Invariant(
+        "heads",
+        "`heads` is the same in all trajectories of a model, and what `slot_bytes` of the lock says, if it has that.",
+        ("trajectory.heads", "cell.model"),
+        "trajectory",
+        check_heads,
+    ),
+    Invariant(
+        "summary",
+        "`cache` is what the trajectory gives: means, peaks and the first entry.",
+        (
+            *(f"cache.{name}" for name in ("mean", "peak", "prefill_end", "mean_bytes", "peak_bytes")),
+            "trajectory.held",
+            "trajectory.allocated",
+            "trajectory.heads",
+        ),
+        "trajectory",
+        check_summary,
+    ),
+    Invariant(
+        "growth",
+        "Slots held follow from the events: the prompt fills its tokens in every head, the first event is "
+        "at step 0, each forward adds one slot a head and token, and an event finds what is held and leaves "
+        "what it says. A lane has no event if and only if its budget is full.",
+        ("cache.events", "trajectory.held", "prompt_tokens", "cell.budget"),
+        "trajectory",
+        check_growth,
+    ),
+    Invariant(
+        "cadence",
+        "Events while decoding fire at the steps that the lock's interval gives for what is held, not "
+        "before its first_event, and at no other; none from the mark on that ended the thinking. Only this "
+        "last is asked where the arm's cadence is not a plain one.",
+        ("cache.events", "cell.arm", "thought"),
+        "trajectory",
+        check_schedule,
+    ),
+    Invariant(
+        "granted",
+        "Each event has its grant, which is the budget in `slots` where the arm's cadence is a plain one. "
+        "Records of before 2026-11-22 have none.",
+        ("cache.granted", "cache.events", "slots"),
+        "trajectory",
+        check_grants,
+    ),
+    Invariant(
+        "left",
+        "An event that finds no more than its grant in every head leaves all; else it leaves no more than "
+        "the grant, and all of that where the arm's selection uses all of it. Where the arm's routing takes "
+        "the budget as a bound, it may leave less. A press leaves some of what there is, more or less than "
+        "that.",
+        ("cache.events", "cache.granted", "slots"),
+        "trajectory",
+        check_remaining,
+    ),
+    Invariant(
+        "room",
+        "Bytes allocated change at events alone and at the mark that ends the thinking. Without "
+        "`window_bytes` they are whole slots of one size a model, and those of the slots held, of the tokens "
+        "to come before the next event, or from the mark on before the end, and of fewer than 16 slots of "
+        "rounding a head. The full cache tells the size; where none ran, one size fits all lanes. Where the "
+        "lock has `slot_bytes`, it says the size, for each arm, and the rounding is to the bytes of 16 slots "
+        "as computed.",
+        ("trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes", "thought", "cell.arm"),
+        "trajectory",
+        check_allocation,
+    ),
+    Invariant(
+        "windows",
+        "`window_bytes` is there where the lock has `layers` of the model, and only there. It is, in each "
+        "sliding layer and KV head, as many slots as the lane may see tokens, rounded up to a multiple of "
+        "16, but no more than the window, each of the bytes of a slot as computed.",
+        ("cache.window_bytes", "cell.model", "prompt_tokens"),
+        "trajectory",
+        check_windows,
+    ),
+    Invariant(
+        "carried",
+        "`state_bytes` is 0 where no event can fire while decoding, but for the slots of the other caches "
+        "that an arm parks whose lock says so; else it holds the positions of the slots.",
+        ("cache.state_bytes", "cache.events"),
+        "trajectory",
+        check_state_bytes,
+    ),
+)

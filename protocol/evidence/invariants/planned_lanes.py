@@ -1,0 +1,364 @@
+"""The lanes of one phase as the lock plans them: which there are, in the order in which they run, and how."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from protocol.evidence.invariants.vocabulary import Vocabulary
+from protocol.formats.refusals import Tampered
+
+__all__ = ["AGAIN_SUFFIX", "FULL", "Arm", "Cell", "Plan", "Task", "UnitPlan", "budget_slots", "derive_plan"]
+
+AGAIN_SUFFIX = " (again)"  # suffix of the arm that a probe runs a second time
+MAX_PROBLEMS = 1_000_000  # problems, over all models and tasks
+FULL = "full"  # the budget of an arm that never evicts
+OF_FULL_SUFFIX = " of full"  # suffix of a budget that is a share of what the full cache holds
+IN_BYTES = re.compile(r"[0-9]+ (?:B|[KMG]iB)|bytes of [0-9]+")  # in bytes: the arm decides the slots
+SLOT_BYTES_FIELD = "slot_bytes"  # field of a lock with the bytes of a slot
+QUANTUM = 16  # slots as computed: since 2026-11-21 the allocation of a head is a multiple of their bytes
+ITEM_BYTES = {"float32": 4, "bfloat16": 2}  # bytes of a number
+PRESS_SELECTION = "protocol.presses.pressed.AsThePress()"  # stands for the selection of a press
+PLAIN_CADENCE = "policies.cadence.Cadence()"
+BLOCKWISE_CADENCE = "policies.blockwise.Blockwise()"  # behaves as the plain cadence once the prompt is read
+EPISODIC_CADENCE = "policies.epicache.Episodic()"  # fills one cache per episode and parks all but one
+EVERY_INTERVAL_CADENCE = "policies.thinkv.Whenever()"  # evicts periodically, whatever the budget
+# Selections that leave exactly the granted slots, and those that leave at most that.
+EXACT_SELECTIONS = (
+    *(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse")),
+    *(f"policies.signatures.Diverse{name}()" for name in ("Each", "ByLayer", "ByHead", "Scheduled")),
+)
+BOUNDED_SELECTIONS = (
+    "policies.crystal.dissolution.BranchDissolution()",
+    "policies.crystal.tiers.TieredDissolution()",
+    "policies.thinkv.WithinSegments()",
+)
+# States that leave as many slots as were selected; one that merges may leave fewer.
+SLOT_PRESERVING_STATES = (
+    "policies.state.Verbatim()",
+    "policies.subspace.Subspace()",
+    *(f"policies.syn_mem.{name}()" for name in ("PromptSpans", "BoundedSpans", "StaticHybrid", "DynamicHybrid")),
+    PRESS_SELECTION,
+)
+# Routings that take the budget as a bound: an eviction may leave less, even where everything fits.
+BOUNDING_ROUTINGS = (
+    "policies.crystal_kv.Utilised()",
+    "policies.thinkv.SegmentsPerHead()",
+    "policies.thinkv.SegmentsShared()",
+)
+
+
+class Cell(NamedTuple):
+    budget: str
+    arm: str
+    seed: int
+
+
+class Task(NamedTuple):
+    query_outside: bool  # the question is fed after the compression
+    max_new_tokens: int
+
+
+class Arm(NamedTuple):
+    """How an arm evicts, as far as the lock determines it; None where it does not.
+
+    is_plain: an eviction is triggered by `interval` (0: none while decoding) and `has_slack`, and is granted
+    the registered budget. leaves_at_most_grant, leaves_exact_grant: how many slots an eviction leaves.
+    is_periodic: it evicts every `interval` steps, whatever the cache size. may_leave_less: its routing may
+    leave fewer slots than granted, even if there are more. is_press: it is a press, whose result is not
+    determined. parked_caches: the most caches that it stores besides the active one.
+    """
+
+    is_plain: bool | None
+    interval: int | None
+    has_slack: bool
+    leaves_at_most_grant: bool | None
+    leaves_exact_grant: bool | None
+    is_periodic: bool = False
+    may_leave_less: bool = False
+    is_press: bool = False
+    parked_caches: int = 0
+    extra_prompt: str = ""
+
+
+class ArmSlots(NamedTuple):
+    """The slots of an arm in a model, as the lock gives them. slots: for each budget in bytes."""
+
+    heads: int  # layers times KV heads
+    computed_bytes: int  # bytes of a slot of one head in one layer, as computed by the model
+    stored_bytes: int  # the same in the form that the arm stores
+    slots: Mapping[str, int]
+    interval: int | None  # of cells with such a budget; None: the interval of the arm
+
+    def round_up(self, slots: int) -> int:
+        """Return the slots that are allocated to a head that needs so many: as many as fit into the bytes of
+        the next multiple of QUANTUM slots as computed.
+        """
+        quantum_bytes = QUANTUM * self.computed_bytes
+        return -(-slots * self.stored_bytes // quantum_bytes) * quantum_bytes // self.stored_bytes
+
+
+class Windows(NamedTuple):
+    """The sliding layers of a model, as the lock gives them."""
+
+    evictable: int
+    sliding: int
+    window: int
+
+    def count_slots(self, heads: int, tokens: int) -> int:
+        """Return the slots in the windows of a lane that may see so many tokens, over all KV heads and
+        sliding layers. heads: layers of full attention times KV heads.
+        """
+        return self.sliding * heads // self.evictable * min(self.window, -(-tokens // QUANTUM) * QUANTUM)
+
+
+class UnitPlan(NamedTuple):
+    """Some problems with all their lanes, which run together and are recorded in one write."""
+
+    model: str
+    task: str
+    problems: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+
+class Plan(NamedTuple):
+    """One phase of a study. lanes: how many decode at once, by model. has_batches, has_grants: whether
+    records have the fields that were added on 2026-11-21 (who decoded together) and on 2026-11-22 (grants).
+    think_only: whether evictions happen only while a lane thinks.
+    """
+
+    registration: str
+    phase: str
+    units: tuple[UnitPlan, ...]
+    tasks: Mapping[str, Task]
+    arms: Mapping[str, Arm]
+    lanes: Mapping[str, int]
+    max_prompt_tokens: int | None  # a problem with more prompt tokens is excluded
+    first_event: int
+    has_batches: bool
+    has_grants: bool
+    is_sampled: bool
+    think_only: bool
+    vocabularies: Mapping[str, Vocabulary]
+    full_share_slots: Mapping[tuple[str, str, str], int]  # slots, by model, task and share of the full cache's use
+    full_cache_slots: Mapping[
+        tuple[str, str, str], int
+    ]  # slots that the full cache held when the lock was made, by model, task and problem
+    arm_slots: Mapping[tuple[str, str], ArmSlots]  # by model and arm; empty for a lock without slot_bytes
+    window_layers: Mapping[str, Windows]  # by model with sliding layers
+
+    def arm(self, model: str, cell: Cell) -> Arm:
+        """Return how a cell's arm evicts in a model: where its budget is in bytes, its interval is too."""
+        arm, slots = self.arms[cell.arm], self.arm_slots.get((model, cell.arm))
+        if slots is None or slots.interval is None or not IN_BYTES.fullmatch(cell.budget):
+            return arm
+        return arm._replace(interval=slots.interval)
+
+
+def derive_plan(
+    content: Mapping[str, Any],
+    digest: str,
+    phase: str,
+    winner: str | None = None,
+    vocabularies: Mapping[str, Vocabulary] = MappingProxyType({}),
+) -> Plan:
+    """Derive the plan of "probe" or "confirm" from the lock with the digest `digest`. winner: the candidate
+    that a sweep's selection names. vocabularies: facts about tokenizers, by model. Raises Tampered for a lock
+    without the necessary fields.
+    """
+    try:
+        return _derive_plan(content, digest, phase, winner)._replace(vocabularies=vocabularies)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+        raise Tampered(f"lock.json: does not say which lanes run ({type(problem).__name__})") from None
+
+
+def budget_slots(plan: Plan, cell: Mapping[str, Any], prompt_tokens: int) -> int | None:
+    """Return the slots per KV head and layer of a record's cell: a share of the prompt is rounded up, a share
+    of the full cache's use and a budget in bytes have the slots that the lock gives, and "full" has none.
+    """
+    budget: str = cell["budget"]
+    if budget == FULL:
+        return None
+    if budget.endswith(OF_FULL_SUFFIX):
+        return plan.full_share_slots[cell["model"], cell["task"], budget]
+    if IN_BYTES.fullmatch(budget):
+        return plan.arm_slots[cell["model"], cell["arm"]].slots[budget]
+    return math.ceil(Decimal(budget) * prompt_tokens) if "." in budget else int(budget)
+
+
+def _derive_plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | None) -> Plan:
+    registered, batch = content["protocol"]["content"], content.get("batch", {})
+    generation = registered["generation"]
+    problems_per_unit = generation.get("problems_per_batch", 1)
+    ids = {task: item["dev" if phase == "probe" else "confirm"] for task, item in content["items"].items()}
+    grid_cells: dict[tuple[str, str], list[Cell]] = {}
+    for model, task, *cell in content["grid"]:
+        grid_cells.setdefault((model, task), []).append(Cell(*cell))
+    if any(not isinstance(item, str) for unit_cells in ids.values() for item in unit_cells):
+        raise TypeError("an id that is no text")
+    if {task for _, task in grid_cells} - {task["name"] for task in registered["tasks"]}:
+        raise ValueError("a grid of other tasks")
+    if sum(len(ids[task]) for _, task in grid_cells) > MAX_PROBLEMS:
+        raise ValueError("more problems than a study has")
+    units = []
+    for (model, task), cells in grid_cells.items():
+        unit_cells = tuple(_probe_cells(registered, cells)) if phase == "probe" else tuple(cells)
+        problems = sorted(ids[task])
+        units += [
+            UnitPlan(model, task, tuple(problems[start : start + problems_per_unit]), unit_cells)
+            for start in range(0, len(problems), problems_per_unit)
+        ]
+    bases = _locked_arm_names(registered, units, winner)
+    return Plan(
+        registration=digest,
+        phase=phase,
+        units=tuple(units),
+        tasks={
+            task["name"]: Task(task["query"] == "outside", _check_integer(task["max_new_tokens"], 1))
+            for task in registered["tasks"]
+        },
+        arms={name: _derive_arm(content, base) for name, base in bases.items()},
+        lanes={model: _check_integer(lanes, 1) for model, lanes in batch.get("lanes", {}).items()},
+        max_prompt_tokens=_check_integer(registered["exclude"]["prompt_tokens_above"])
+        if "exclude" in registered
+        else None,
+        first_event=_check_integer(batch.get("first_event", 0)),
+        has_batches="batch" in content,
+        has_grants="first_event" in batch,
+        is_sampled=Decimal(generation["temperature"]) > 0,
+        think_only=generation.get("think_only") is True,
+        vocabularies={},
+        full_share_slots=dict(_full_share_slots(content)),
+        full_cache_slots=dict(_full_cache_slots(content)),
+        arm_slots=dict(_derive_arm_slots(content, units, bases)),
+        window_layers={
+            model: Windows(*(_check_integer(layers[name], 1) for name in Windows._fields))
+            for model, layers in content.get("layers", {}).items()
+        },
+    )
+
+
+def _full_share_slots(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str], int]]:
+    """Yield the slots of every cell whose budget is a share of the full cache's use."""
+    for model, task, budget, _, _ in content["grid"]:
+        if budget.endswith(OF_FULL_SUFFIX):
+            slots = content["full_use"][model][task]["slots"][budget]
+            yield (model, task, budget), _check_integer(slots, 1)
+
+
+def _full_cache_slots(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str], int]]:
+    for model, tasks in content.get("full_use", {}).items():
+        for task, use in tasks.items():
+            yield from (((model, task, problem), _check_integer(slots, 1)) for problem, slots in use["held"].items())
+
+
+def _probe_cells(registered: Mapping[str, Any], cells: list[Cell]) -> Iterator[Cell]:
+    """Yield the cells that a probe runs, given the confirmed `cells`: all of them and the first comparator a
+    second time or, with a sweep, its candidates and its baseline twice, with the seeds of the sweep.
+    """
+    sweep = registered.get("sweep")
+    if sweep is None:
+        yield from cells
+        comparator = registered["decision"]["against"][0]
+        yield from (cell._replace(arm=comparator + AGAIN_SUFFIX) for cell in cells if cell.arm == comparator)
+        return
+    budgets: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        budgets.setdefault(cell.arm, {})[cell.budget] = None
+    subject_budgets, baseline = budgets[sweep["name"]], sweep["baseline"]
+    for arm in (*sweep["candidates"], baseline, baseline + AGAIN_SUFFIX):
+        arm_budgets = (
+            budgets.get(baseline, subject_budgets) if arm.removesuffix(AGAIN_SUFFIX) == baseline else subject_budgets
+        )
+        yield from (Cell(budget, arm, seed) for budget in arm_budgets for seed in sweep["seeds"])
+
+
+def _locked_arm_names(registered: Mapping[str, Any], units: Sequence[UnitPlan], winner: str | None) -> dict[str, str]:
+    """Return, by the name of an arm in a cell, the name of that arm in the lock."""
+    sweep = registered.get("sweep") or {}
+    bases = {}
+    for name in {cell.arm for unit in units for cell in unit.cells}:
+        base = name.removesuffix(AGAIN_SUFFIX) if name.endswith(AGAIN_SUFFIX) else name
+        is_subject = base == sweep.get("name")
+        bases[name] = (winner or sweep["candidates"][0]) if is_subject else base
+    return bases
+
+
+def _derive_arm(content: Mapping[str, Any], base: str) -> Arm:
+    if "policies" in content:
+        extra_prompt = content.get("asked", {}).get(base, "")
+        return _arm_from_settings(content["policies"][base])._replace(extra_prompt=extra_prompt)
+    registered = content["protocol"]["content"]
+    return _arm_before_settings(registered["generation"], registered["arms"][base]["policy"])
+
+
+def _derive_arm_slots(
+    content: Mapping[str, Any], units: Sequence[UnitPlan], bases: Mapping[str, str]
+) -> Iterator[tuple[tuple[str, str], ArmSlots]]:
+    """Yield the slots of every arm of every model if the lock has them. Raises LookupError if a cell needs
+    them and the lock lacks them.
+    """
+    if SLOT_BYTES_FIELD not in content:
+        if any(IN_BYTES.fullmatch(cell.budget) for unit in units for cell in unit.cells):
+            raise LookupError(SLOT_BYTES_FIELD)
+        return
+    item_bytes = ITEM_BYTES[content["protocol"]["content"]["generation"]["dtype"]]
+    cell_budgets: dict[tuple[str, str], set[str]] = {}
+    for unit in units:
+        for cell in unit.cells:
+            cell_budgets.setdefault((unit.model, cell.arm), set()).add(cell.budget)
+    for (model, arm), budgets in cell_budgets.items():
+        model_slots = content[SLOT_BYTES_FIELD][model]
+        arm_slots = model_slots["arms"][bases[arm]]
+        yield (
+            (model, arm),
+            ArmSlots(
+                _check_integer(model_slots["heads"], 1),
+                2 * _check_integer(model_slots["width"], 1) * item_bytes,
+                _check_integer(arm_slots["bytes"], 1),
+                {text: _check_integer(arm_slots["slots"][text], 1) for text in budgets if IN_BYTES.fullmatch(text)},
+                arm_slots.get("interval"),
+            ),
+        )
+
+
+def _arm_from_settings(settings: Mapping[str, str]) -> Arm:
+    interval = 0 if settings["cadence.interval"] == "None" else _check_integer(int(settings["cadence.interval"]))
+    selection, may_leave_less = settings["selection"], settings.get("routing") in BOUNDING_ROUTINGS
+    parked_caches = (
+        _check_integer(int(settings["cadence.episodes"]), 1) - 1 if settings["cadence"] == EPISODIC_CADENCE else 0
+    )
+    leaves_exact_grant = (
+        selection in EXACT_SELECTIONS
+        and settings.get("state", SLOT_PRESERVING_STATES[0]) in SLOT_PRESERVING_STATES
+        and not may_leave_less
+    )
+    leaves_at_most_grant = selection in (*EXACT_SELECTIONS, *BOUNDED_SELECTIONS)
+    return Arm(
+        settings["cadence"] in (PLAIN_CADENCE, BLOCKWISE_CADENCE, EVERY_INTERVAL_CADENCE),
+        interval,
+        settings["cadence.slack"] == "True",
+        leaves_at_most_grant or None,
+        leaves_exact_grant or None,
+        settings["cadence"] == EVERY_INTERVAL_CADENCE,
+        may_leave_less,
+        selection == PRESS_SELECTION,
+        parked_caches,
+    )
+
+
+def _arm_before_settings(generation: Mapping[str, Any], policy: str) -> Arm:
+    """Derive an arm from a lock before 2026-11-22, which does not contain the settings of policies. At that
+    time all policies used the registered interval, and none left more slots than granted.
+    """
+    is_plain = None if policy.startswith("schedule-") else True
+    has_slack = generation.get("cadence", "slack") == "slack"
+    return Arm(is_plain, _check_integer(generation.get("interval", 0)), has_slack, True, None)
+
+
+def _check_integer(value: Any, minimum: int = 0) -> int:
+    if type(value) is not int or value < minimum:
+        raise ValueError(f"{value!r} is no whole number from {minimum}")
+    return value

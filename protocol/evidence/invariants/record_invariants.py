@@ -1,0 +1,184 @@
+"""Invariants within one record: its state, budget, text and costs."""
+
+from protocol.evidence.invariants.invariant import Invariant, SlotBounds
+from protocol.evidence.invariants.planned_lanes import Plan, budget_slots
+from protocol.evidence.invariants.recorded_lanes import Lane
+from protocol.evidence.invariants.vocabulary import BOXED, THINK
+
+__all__ = ["INVARIANTS"]
+
+
+def check_lock(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    if lane.body["registration"] != plan.registration:
+        return f"registration is {lane.body['registration']}, the lock's digest {plan.registration}"
+    if lane.body["phase"] != plan.phase:
+        return f"phase is {lane.body['phase']!r} in the folder of {plan.phase!r}"
+    return ""
+
+
+def check_budget(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    recorded_slots, expected_slots = (
+        lane.body["slots"],
+        budget_slots(plan, lane.body["cell"], lane.body["prompt_tokens"]),
+    )
+    return "" if recorded_slots == expected_slots else f"slots is {recorded_slots}, its budget gives {expected_slots}"
+
+
+def check_exclusion(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    tokens, state = lane.body["prompt_tokens"], lane.body["state"]
+    is_too_long = plan.max_prompt_tokens is not None and tokens > plan.max_prompt_tokens
+    if is_too_long != (state == "excluded"):
+        return f"state is {state!r} with {tokens} prompt_tokens; the lock's limit is {plan.max_prompt_tokens}"
+    if is_too_long and lane.body["reason"] != (reason := f"prompt_tokens: {tokens}, above {plan.max_prompt_tokens}"):
+        return f"reason is {lane.body['reason']!r}, not {reason!r}"
+    return ""
+
+
+def check_state(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    body, has_ended_well = lane.body, lane.body["state"] == "ok"
+    if (body["trajectory"] is not None) != has_ended_well:
+        return f"trajectory is {body['trajectory']} in the state {body['state']!r}"
+    if has_ended_well:
+        return ""
+    filled_fields = (name for name in ("text", "tokens", "answer", "grade_reason") if body[name])
+    return next((f"{name} is {body[name]!r} in the state {body['state']!r}" for name in filled_fields), "")
+
+
+def check_stop(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    tokens, stop = lane.body["tokens"], lane.body["stop"]
+    max_tokens = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
+    if stop is None or (tokens <= max_tokens and (tokens == max_tokens) == (stop == "length")):
+        return ""
+    return f"stop is {stop!r} after {tokens} tokens, of which the task allows {max_tokens}"
+
+
+def check_text(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    text, tokens = lane.body["text"], lane.body["tokens"]
+    vocabulary = plan.vocabularies.get(lane.body["cell"]["model"])
+    if not tokens:
+        return f"tokens is 0, text has {len(text)} characters" if text else ""
+    if vocabulary is None:
+        return ""
+    if vocabulary.is_word_level:
+        count = text.count(" ") + 1
+        return "" if tokens == count else f"tokens is {tokens}, text has {count} words"
+    if len(text) > tokens * (vocabulary.longest_token + 1):
+        return f"tokens is {tokens}, text has {len(text)} characters"
+    return ""
+
+
+def check_thinking(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    body = lane.body
+    if ("thought" in body) != (plan.think_only and body["state"] == "ok"):
+        presence = "is there" if "thought" in body else "is missing"
+        request = "asks" if plan.think_only else "does not ask"
+        return f"thought {presence} in the state {body['state']!r}; the lock {request} for it"
+    thinking_tokens, text, tokens = body.get("thought"), body["text"], body["tokens"]
+    vocabulary = plan.vocabularies.get(body["cell"]["model"])
+    if thinking_tokens is not None and thinking_tokens > tokens:
+        return f"thought is {thinking_tokens} of {tokens} tokens"
+    if thinking_tokens is not None and not (THINK in text or BOXED in text):
+        return f"thought is {thinking_tokens}, text has no {THINK} and no {BOXED}"
+    if (
+        "thought" in body
+        and vocabulary is not None
+        and vocabulary.is_word_level
+        and thinking_tokens != vocabulary.count_thinking_tokens(text)
+    ):
+        return f"thought is {thinking_tokens}, text gives {vocabulary.count_thinking_tokens(text)}"
+    return ""
+
+
+def check_no_answer(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    if lane.body["grade"] == "no answer" and lane.body["answer"] is not None:
+        return f"grade is 'no answer', answer is {lane.body['answer']!r}"
+    return ""
+
+
+def check_costs(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    state, costs = lane.body["state"], lane.costs
+    if not plan.has_batches and state != "ok":
+        return ""  # older records of such lanes differ between versions
+    for name, is_expected in (("prefill_seconds", state != "excluded"), ("decode_seconds", state == "ok")):
+        if (name in costs) != is_expected:
+            return f"costs.{name} is {costs.get(name, 'missing')} in the state {state!r}"
+    lanes = None if plan.has_batches else len(plan.units[lane.position[0]].cells)
+    if costs.get("lanes") != lanes:
+        return f"costs.lanes is {costs.get('lanes', 'missing')}, not {lanes or 'missing'}"
+    return ""
+
+
+INVARIANTS = (
+    Invariant(
+        "registration",
+        "A record names the lock of its folder and the phase whose folder it lies in.",
+        ("registration", "phase"),
+        "record",
+        check_lock,
+    ),
+    Invariant(
+        "budget",
+        '`slots` is what the budget gives: null for "full", a whole number as it is, of a share of '
+        "`prompt_tokens` the least whole number that is not below it, of a share of the full cache's use "
+        "what the lock says for the model and task, in bytes what it says for the model and arm.",
+        ("cell.budget", "slots", "prompt_tokens"),
+        "record",
+        check_budget,
+    ),
+    Invariant(
+        "exclusion",
+        "A lane is excluded where its prompt has more tokens than the lock allows, and nowhere else; the "
+        "reason says so.",
+        ("state", "reason", "prompt_tokens"),
+        "record",
+        check_exclusion,
+    ),
+    Invariant(
+        "state",
+        "A lane has a trajectory if and only if it ended well; else it has no text, tokens, answer or "
+        "reason of a grade.",
+        ("state", "trajectory", "text", "tokens", "answer", "grade_reason"),
+        "record",
+        check_state,
+    ),
+    Invariant(
+        "stop",
+        '`stop` is "length" if and only if `tokens` is all that the task allows; it is never more.',
+        ("stop", "tokens", "cell.task"),
+        "record",
+        check_stop,
+    ),
+    Invariant(
+        "text",
+        "No tokens give no text. Of a model whose tokenizer is locked in the bundle, a text has as many "
+        "words as `tokens` (where tokens are words), else no more characters than so many of its longest "
+        "piece.",
+        ("text", "tokens"),
+        "record",
+        check_text,
+    ),
+    Invariant(
+        "thought",
+        "Where `generation.think_only` is locked, and nowhere else, a lane that ended well says how much of "
+        "it was thinking: no more than `tokens`, and nothing without a mark in `text`. Of a model whose "
+        "locked tokens are words, it is the place of the first mark.",
+        ("thought", "tokens", "text"),
+        "record",
+        check_thinking,
+    ),
+    Invariant(
+        "no answer",
+        'The grade "no answer" goes with the answer null.',
+        ("grade", "answer"),
+        "record",
+        check_no_answer,
+    ),
+    Invariant(
+        "costs",
+        "A lane that was prefilled has the seconds of it, one that ended well those of decoding; `lanes` is "
+        "there in records of before 2026-11-21 alone, and is then every cell of the problem.",
+        ("costs.prefill_seconds", "costs.decode_seconds", "costs.lanes", "state"),
+        "record",
+        check_costs,
+    ),
+)

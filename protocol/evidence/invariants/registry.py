@@ -1,0 +1,35 @@
+"""Every invariant, once: the audit's check, the table in docs/records.md and the tests follow from this list."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from protocol.evidence.invariants import batch_invariants, memory_invariants, record_invariants, study_invariants
+from protocol.evidence.invariants.invariant import Invariant
+
+__all__ = ["INVARIANTS", "UNCHECKED_FIELDS"]
+
+INVARIANTS: tuple[Invariant, ...] = (
+    *record_invariants.INVARIANTS,
+    *memory_invariants.INVARIANTS,
+    *batch_invariants.INVARIANTS,
+    *study_invariants.INVARIANTS,
+)
+# Fields that invariants check in part or not at all, and what checks the rest.
+UNCHECKED_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "text": "what a model said: graded again by the audit, decoded again by a replay",
+        "answer": "read out of the text: graded again by the audit",
+        "grade": "read out of the text: graded again by the audit",
+        "score": "read out of the text: graded again by the audit",
+        "grade_reason": "said of the text: graded again by the audit",
+        "grade_second": "read out of the text: graded again by the audit",
+        "score_second": "read out of the text: graded again by the audit",
+        "cache.state_bytes": "at least what positions take: a replay measures the rest",
+        "prompt": "the digest of tokens: a replay makes the prompt again",
+        "costs.prefill_seconds": "a clock's: one value a problem, any value",
+        "costs.decode_seconds": "a clock's: only their order follows",
+        "costs.executor": "who ran it: of no number",
+        "costs.host": "who ran it: of no number",
+        "costs.device": "who ran it: the lock says which kind of device counts",
+    }
+)

@@ -1,0 +1,197 @@
+"""Late randomness: held-out problems and seeds drawn with a value that did not exist at the time of the lock.
+
+The key is HKDF-Extract (RFC 5869, SHA-256) of the value's bytes with the 32 bytes of the lock's digest as
+salt. Every number drawn with it is the first 8 bytes, big-endian, of HKDF-Expand with the name of the drawn
+quantity ("problems", "seed 0") as info: HMAC(key, name + the byte 1).
+
+The protocol registers the source of the value, `[randomness] source`:
+
+nonce    the auditor writes "<lock digest> <hex>" and a line feed to a file and signs it with the registered
+         key (ssh-keygen -Y sign -n kv-prereg-nonce), which cannot be done before the lock
+beacon   round `round` of the public beacon `name`, in a file "<round> <hex>" and a line feed
+anchor   the hash of the block that the lock's OpenTimestamps proof leads to
+
+This does not prevent an auditor from signing several nonces for one lock, a round that was public before the
+lock, or an author who locks many studies and confirms one.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from protocol.formats.documents import Document
+from protocol.formats.findings import CannotTell
+from protocol.formats.refusals import BadInput, Tampered
+from protocol.lock import ssh
+from protocol.lock.lock import Lock
+
+__all__ = [
+    "FIELD",
+    "NAMESPACE",
+    "SOURCES",
+    "Block",
+    "claim_key",
+    "derive_key",
+    "draw_number",
+    "draw_seed",
+    "draw_value",
+    "verify",
+]
+
+SOURCES = ("nonce", "beacon", "anchor")
+NAMESPACE = "kv-prereg-nonce"  # of the auditor's signature
+FIELD = "randomness"  # in the protocol and in the claim
+
+
+class Block(Protocol):
+    """A block of a public chain; hash: lower-case hex, as block explorers print it."""
+
+    @property
+    def height(self) -> int: ...
+
+    @property
+    def hash(self) -> str: ...
+
+
+def derive_key(lock_digest: str, value: str) -> str:
+    """Return the key from the lock's digest and the value; all three are in hex."""
+    return _hmac(bytes.fromhex(lock_digest), bytes.fromhex(value)).hex()
+
+
+def draw_number(key: str, name: str) -> int:
+    """Return the number drawn under `name`, from 0 to 2**64 - 1."""
+    return int.from_bytes(_hmac(bytes.fromhex(key), name.encode() + b"\x01")[:8])
+
+
+def draw_seed(key: str | None, label: int) -> int:
+    """Return the seed for the registered seed `label`; without a key, `label` itself."""
+    return label if key is None else draw_number(key, f"seed {label}")
+
+
+def draw_value(locked: Lock, file: Path | None, block: Callable[[], Block] | None = None) -> dict[str, Any] | None:
+    """Return the claim's entry of the late value; None where the protocol registers none.
+
+    The entry has source, value, key, and a nonce's signature or a block's height. file: see the module.
+    block: returns the block of the lock's proof. Raises BadInput when the required one is missing or
+    unusable, and for a file that is not required; also what `block` raises.
+    """
+    registered = _registered_section(locked)
+    if file is not None and (registered is None or registered["source"] == "anchor"):
+        reason = "no [randomness]" if registered is None else 'source = "anchor"'
+        raise BadInput(f"--value {file}: the protocol has {reason}, so no value is given; leave it out")
+    if registered is None:
+        return None
+    if registered["source"] == "anchor":
+        if block is None:
+            raise BadInput("randomness: needs the block of the lock's proof; run: kv-prereg anchor")
+        chain_block = block()
+        entry: dict[str, Any] = {"value": chain_block.hash, "height": chain_block.height}
+    elif registered["source"] == "beacon":
+        entry = {"value": _read_value(locked, registered, file)}
+    else:
+        value = _read_value(locked, registered, file)
+        entry = {"value": value, "signature": _read_signature(locked, registered, value, Path(f"{file}.sig"))}
+    return {"source": registered["source"], "key": derive_key(locked.digest, entry["value"]), **entry}
+
+
+def claim_key(locked: Lock, claim: Document) -> str | None:
+    """Recompute the key of a claim and return it; None where nothing is drawn late.
+
+    Raises Tampered when the claim has another key, none although one is registered, or one although none is.
+    """
+    registered, entry = _registered_section(locked), claim.content.get(FIELD)
+    if registered is None and entry is None:
+        return None
+    if registered is None or not isinstance(entry, dict) or entry.get("source") != registered["source"]:
+        raise Tampered(f"claim.json: {FIELD}: is not of the source that the protocol registers")
+    if not _is_value(entry.get("value")) or entry.get("key") != derive_key(locked.digest, entry["value"]):
+        raise Tampered(f"claim.json: {FIELD}.key: does not follow from the lock and the value")
+    return str(entry["key"])
+
+
+def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = None) -> str:
+    """Verify the late value of a claim and return a summary.
+
+    Raises Tampered when it is wrong, CannotTell where only external records can show it; also what `block`
+    raises.
+    """
+    if claim_key(locked, claim) is None:
+        return "author-chosen seeds: the protocol registers no late value"
+    registered, entry = _registered_section(locked) or {}, claim.content[FIELD]
+    if registered["source"] == "nonce":
+        line = _line(locked, registered, entry["value"]).encode()
+        if not ssh.is_signed_by(registered["auditor"], NAMESPACE, line, str(entry.get("signature"))):
+            raise Tampered(f"claim.json: {FIELD}.signature: is not the registered auditor's over this lock")
+        return "drawn with a nonce that the registered auditor signed for this lock"
+    if registered["source"] == "beacon":
+        raise CannotTell(
+            f"compare round {registered['round']} of {registered['name']} with {entry['value']}, "
+            "and see that it is later than the lock"
+        )
+    if block is None:
+        raise CannotTell(f"compare the hash of block {entry.get('height')} with {entry['value']}")
+    chain_block = block()
+    if (chain_block.height, chain_block.hash) != (entry.get("height"), entry["value"]):
+        raise Tampered(
+            f"claim.json: {FIELD}.value: is not the hash of block {chain_block.height}, which the proof names"
+        )
+    return f"drawn with the hash of block {chain_block.height}, which the lock's proof leads to"
+
+
+def _registered_section(locked: Lock) -> Mapping[str, Any] | None:
+    section: Mapping[str, Any] | None = locked.content["protocol"]["content"].get(FIELD)
+    return section
+
+
+def _line(locked: Lock, registered: Mapping[str, Any], value: str) -> str:
+    """Return the expected content of the file with the value."""
+    prefix = locked.digest if registered["source"] == "nonce" else registered["round"]
+    return f"{prefix} {value}\n"
+
+
+def _read_value(locked: Lock, registered: Mapping[str, Any], file: Path | None) -> str:
+    """Read the value from a file with one line of two words."""
+    line = _line(locked, registered, "HEX").strip()
+    if file is None:
+        how = f"sign it (ssh-keygen -Y sign -n {NAMESPACE} -f KEY FILE)"
+        who = (
+            f"let the auditor write '{line}' to FILE and {how}"
+            if registered["source"] == "nonce"
+            else f"write '{line}' to FILE, with that round of {registered['name']}"
+        )
+        raise BadInput(f"randomness: needs a value of after the lock; {who}, then pass --value FILE")
+    try:
+        text = file.read_bytes().decode("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"--value {file}: could not be read: {error}") from None
+    prefix, _, value = text.removesuffix("\n").partition(" ")
+    if not _is_value(value) or text != f"{prefix} {value}\n":
+        raise BadInput(f"--value {file}: write one line, '{line}', HEX being at least 64 lower-case hex digits")
+    if text != _line(locked, registered, value):
+        raise BadInput(f"--value {file}: is for {prefix}; this study needs '{line}'")
+    return value
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"(?:[0-9a-f]{2}){32,}", value) is not None
+
+
+def _read_signature(locked: Lock, registered: Mapping[str, Any], value: str, path: Path) -> str:
+    try:
+        signature = path.read_bytes().decode("ascii")
+        line = _line(locked, registered, value).encode()
+        is_signed = ssh.is_signed_by(registered["auditor"], NAMESPACE, line, signature)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: could not be read: {error}; the auditor signs FILE, which makes it") from None
+    except CannotTell as undetermined:
+        raise BadInput(f"{path}: {undetermined}") from None
+    if not is_signed:
+        raise BadInput(f"{path}: is not the registered auditor's signature of that line, for {NAMESPACE}")
+    return signature
+
+
+def _hmac(secret: bytes, message: bytes) -> bytes:
+    return hmac.new(secret, message, hashlib.sha256).digest()

@@ -1,0 +1,255 @@
+"""The ledger: one chained line for every operation on a registration, in chronological order.
+
+A line is the canonical {index, event, body, time, previous, sha256}: `previous` is the `sha256` of the
+preceding line (64 zeros for the first) and `sha256` digests the other five. `time` is the machine's clock and
+proves nothing. The chain reveals an edit, a swap and a removed line. Lines cut off the end are detected only
+with a head that is stored elsewhere, so claim, seal and verdict each have count and head.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypedDict
+
+from protocol.formats import canonical, fields, files, journal, line_endings
+from protocol.formats.fields import ANYTHING, DIGEST, Choice, Field, Integer, MapOf, Table, Text
+from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
+
+NAME = "ledger.jsonl"
+CLOSING = ("verdict", "withdraw", "amended")
+
+TIME = Text(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}\+00:00", "a time like 2026-11-22T09:30:00+00:00")
+_NUMBER = Field(Integer(1), "The attempt, from 1.")
+_RECORDS = Field(Integer(), "Records that it found.")
+_REASON = Field(Text(), "Why.")
+# The body and the meaning of each event.
+EVENTS: Mapping[str, Field] = MappingProxyType(
+    {
+        "register": Field(Table({"lock": Field(DIGEST, "The lock.")}), "The study was locked."),
+        "probe": Field(
+            Table({"number": _NUMBER, "records": _RECORDS._replace(if_absent="before 2026-11-22")}),
+            "An attempt on the development problems began.",
+        ),
+        "probed": Field(
+            Table(
+                {
+                    "records": Field(Integer(), "The probe's records."),
+                    "outcome": Field(DIGEST, "Their outcome."),
+                    "trajectories": Field(DIGEST, "Of the side files that they cite."),
+                }
+            ),
+            "The attempt came to its end.",
+        ),
+        "cost": Field(
+            Table(
+                {
+                    "number": _NUMBER,
+                    "machine": Field(Text(), "The file of its machine."),
+                    "records": Field(Integer(), "Repetitions that it found there."),
+                }
+            ),
+            "An attempt to measure time and memory began.",
+        ),
+        "costed": Field(
+            Table(
+                {
+                    "machine": Field(Text(), "The file of its machine."),
+                    "records": Field(Integer(), "Repetitions in it."),
+                    "head": Field(DIGEST, "The chain of its last line."),
+                }
+            ),
+            "The attempt came to its end.",
+        ),
+        "anatomy": Field(
+            Table({"number": _NUMBER, "records": Field(Integer(), "Traces that it found.")}),
+            "An attempt to label traces began.",
+        ),
+        "occluded": Field(
+            Table(
+                {
+                    "records": Field(Integer(), "Traces."),
+                    "head": Field(DIGEST, "The chain of the last line."),
+                }
+            ),
+            "The attempt came to its end.",
+        ),
+        "anatomy-chosen": Field(Table({"chosen": Field(DIGEST, "It.")}), "A signal and layer were chosen on one half."),
+        "anatomy-judged": Field(
+            Table({"verdict": Field(DIGEST, "It.")}), "What the other half says of them was written."
+        ),
+        "selection": Field(Table({"selection": Field(DIGEST, "It.")}), "The selection was written."),
+        "claim": Field(Table({"claim": Field(DIGEST, "It.")}), "The claim was written."),
+        "attempt": Field(Table({"number": _NUMBER, "records": _RECORDS}), "An attempt to confirm began."),
+        "held-out": Field(
+            Table({"task": Field(Text(), "Of which task."), "purpose": Field(Text(), "What for.")}),
+            "Held-out problems were opened.",
+        ),
+        "seal": Field(Table({"seal": Field(DIGEST, "It.")}), "The seal was written."),
+        "verdict": Field(Table({"sha256": Field(DIGEST, "Of its file.")}), "The verdict was written."),
+        "withdraw": Field(
+            Table({"reason": _REASON, "seen": Field(MapOf(ANYTHING), "What had been seen.")}),
+            "The study was withdrawn.",
+        ),
+        "amended": Field(
+            Table({"lock": Field(DIGEST, "Of the amendment."), "reason": _REASON}),
+            "Another study amends this one.",
+        ),
+    }
+)
+FIELDS = Table(
+    {
+        "index": Field(Integer(), "Its place, from 0."),
+        "event": Field(Choice(*EVENTS), "What was done."),
+        "body": Field(MapOf(ANYTHING), "What the event says."),
+        "time": Field(TIME, "UTC by the clock of the machine; it proves nothing."),
+        "previous": Field(DIGEST, "The sha256 of the line before; 64 zeros for the first."),
+        "sha256": Field(DIGEST, "Of the canonical other five."),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    index: int
+    event: str
+    body: dict[str, Any]
+    time: str
+    previous: str
+    sha256: str
+
+
+class Head(TypedDict):
+    """The state of the ledger in a document: the number of lines, and the sha256 of the last one."""
+
+    count: int
+    head: str
+
+
+def append(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
+    """Add one line; on return it is on disk.
+
+    Raises Tampered when the existing lines do not verify, AlreadyClaimed when the ledger is closed.
+    """
+    _refuse_invalid(event, body)
+    with journal.open_journal(folder / NAME, wait=True) as ledger_file:
+        return _append(folder, ledger_file, event, body)
+
+
+def ensure(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
+    """Add the line unless it exists: a crash may have come between a document and its line."""
+    _refuse_invalid(event, body)
+    with journal.open_journal(folder / NAME, wait=True) as ledger_file:
+        for entry in _parse_chain(ledger_file.lines.complete):
+            if (entry.event, entry.body) == (event, body):
+                return entry
+        return _append(folder, ledger_file, event, body)
+
+
+def read(folder: Path) -> list[Entry]:
+    """Read every complete line and verify the chain. A torn last line is ignored: nobody acknowledged it."""
+    try:
+        data = files.read(folder / NAME, files.MAX_DOCUMENT_BYTES)
+    except FileNotFoundError:
+        raise Tampered(f"{NAME}: missing") from None
+    line_endings.refuse_rewritten(NAME, data)
+    return _parse_chain(journal.split_lines(data).complete)
+
+
+def read_head(folder: Path) -> Head:
+    return head_of(read(folder))
+
+
+def count_events(folder: Path, event: str) -> int:
+    """Return how many lines of `event` the ledger of `folder` has; 0 before there is a ledger."""
+    return sum(entry.event == event for entry in read(folder)) if files.exists(folder / NAME) else 0
+
+
+def last_attempt_records(folder: Path, event: str) -> int:
+    """Return the number of records in the last ledger line of `event`, an event that begins attempts."""
+    return int([entry.body["records"] for entry in read(folder) if entry.event == event][-1])
+
+
+def closing_entry(entries: list[Entry]) -> Entry | None:
+    """Return the entry that closed the ledger; None while it is open."""
+    return entries[-1] if entries and entries[-1].event in CLOSING else None
+
+
+def refuse_closed(folder: Path) -> None:
+    """Raise AlreadyClaimed when the ledger of `folder` is closed; the message has the cause and the fix.
+
+    Callers that write a document before its ledger line check this first, so that a refusal writes nothing.
+    """
+    _refuse_closed(folder, read(folder))
+
+
+def head_of(entries: list[Entry]) -> Head:
+    """Return count and head of a chain that ends with the last entry."""
+    return {"count": len(entries), "head": entries[-1].sha256 if entries else journal.START}
+
+
+def _refuse_closed(folder: Path, entries: list[Entry]) -> None:
+    match closing_entry(entries):
+        case Entry(event="verdict"):
+            raise AlreadyClaimed(f"{folder}: the verdict closed it; to run it again: kv-prereg replicate {folder}")
+        case Entry(event="withdraw", body=body):
+            raise AlreadyClaimed(
+                f"{folder}: was withdrawn ({body.get('reason')}); register another study in another folder"
+            )
+        case Entry(body=body):
+            raise AlreadyClaimed(
+                f"{folder}: was amended ({body.get('reason')}); go on with the lock {body.get('lock')}"
+            )
+
+
+def _refuse_invalid(event: str, body: Mapping[str, Any]) -> None:
+    """Raise BadInput for a body that is invalid for the event."""
+    canonical.dumps(body)
+    if wrong := _find_fault(event, body):
+        raise BadInput(f"{NAME}: {wrong}")
+
+
+def _find_fault(event: str, body: Mapping[str, Any]) -> str | None:
+    """Return the fault of a `body` for `event`; None if it is valid."""
+    if wrong := fields.find_fault(FIELDS.fields["event"].kind, event, "line.event"):
+        return wrong
+    return fields.find_fault(EVENTS[event].kind, body, f"line.body of {event!r}")
+
+
+def _append(folder: Path, ledger_file: journal.Journal, event: str, body: Mapping[str, Any]) -> Entry:
+    entries = _parse_chain(ledger_file.lines.complete)
+    _refuse_closed(folder, entries)
+    head = head_of(entries)
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    content: dict[str, Any] = {
+        "index": head["count"],
+        "event": event,
+        "body": dict(body),
+        "time": time,
+        "previous": head["head"],
+    }
+    entry = Entry(**content, sha256=canonical.digest(content))
+    ledger_file.append([canonical.dumps(asdict(entry))])
+    return entry
+
+
+def _parse_chain(lines: list[bytes]) -> list[Entry]:
+    entries: list[Entry] = []
+    for number, line in enumerate(lines, start=1):
+        source = f"{NAME}:{number}"
+        parsed = canonical.loads(line, source)
+        if wrong := fields.find_fault(FIELDS, parsed, "line"):
+            raise Tampered(f"{source}: {wrong}")
+        entry = Entry(**parsed)
+        del parsed["sha256"]
+        if canonical.digest(parsed) != entry.sha256:
+            raise Tampered(f"{source}: its digest is not that of its fields; the line was edited")
+        if {"count": entry.index, "head": entry.previous} != head_of(entries):
+            raise Tampered(f"{source}: does not follow the line before; lines were removed, added or swapped")
+        if closing := closing_entry(entries):
+            raise Tampered(f"{source}: follows the line {closing.event!r}, after which nothing is added")
+        if wrong := _find_fault(entry.event, entry.body):
+            raise Tampered(f"{source}: {wrong}")
+        entries.append(entry)
+    return entries

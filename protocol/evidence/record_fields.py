@@ -1,0 +1,152 @@
+"""The fields of a record, from which `docs/record.schema.json` is generated."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from protocol.formats import fields
+from protocol.formats.fields import DIGEST, Choice, Field, Integer, ListOf, OrNull, Table, Text
+
+__all__ = ["BODY", "COSTS", "MEASURED", "STATES", "TRAJECTORY", "find_fault"]
+
+STATES = ("ok", "failed", "excluded")
+MEASURED = ("stop", "grade", "cache")  # present if and only if a lane ended well
+# Fields that only lanes that ended well may have.
+ANSWER_FIELDS = ("score", "grade_second", "score_second", "thought")
+SCORES = {
+    "grade": "score",
+    "grade_second": "score_second",
+}  # present if and only if the grade is "scored"
+_GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
+_SCORE = Text(r"0\.[0-9]{6}|1\.000000", 'a number from 0 to 1 with six places, such as "0.666667"')
+_DECIMAL = Text(r"[0-9]+(\.[0-9]+)?", 'a decimal written as text, such as "0.5"')
+_EVENTS = ListOf(ListOf(Integer(), 3, 3), expected="a list of [step, slots before, slots after]")
+
+_CELL = Table(
+    {
+        "model": Field(Text(), "The model."),
+        "task": Field(Text(), "The task."),
+        "budget": Field(
+            Text(
+                r"full|[0-9]+|0\.[0-9]+( of full)?|[0-9]+ (B|[KMG]iB)|bytes of [0-9]+",
+                'a share such as "0.5", whole slots, "0.1 of full", "48 KiB", "bytes of 64" or "full"',
+            ),
+            "A share of the prompt, whole slots per KV head and layer, a share of the full cache's mean use "
+            '("0.1 of full"), bytes of a lane ("48 KiB"), those of so many slots as computed ("bytes of '
+            '64"), or "full".',
+        ),
+        "arm": Field(Text(), "The arm."),
+        "seed": Field(Integer(), "The registered seed."),
+    }
+)
+_CACHE = Table(
+    {
+        "mean": Field(_DECIMAL, "Slots per KV head and layer, mean over the forwards."),
+        "peak": Field(_DECIMAL, "The most of them after any forward."),
+        "prefill_end": Field(_DECIMAL, "Those at the end of the prefill."),
+        "mean_bytes": Field(Integer(), "Bytes of keys and values in all layers, mean over the forwards."),
+        "peak_bytes": Field(Integer(), "The most of them after any forward."),
+        "state_bytes": Field(Integer(), "Bytes that the policy carries beside them, at their most."),
+        "window_bytes": Field(
+            Integer(1),
+            "Bytes of the windows of sliding layers, at every moment: no policy evicts from them.",
+            if_absent="a model without such layers",
+        ),
+        "events": Field(_EVENTS, "Each compression: the step, the slots before it and after."),
+        "granted": Field(
+            ListOf(Integer(1)),
+            "The budget that each of them was granted, per KV head and layer.",
+            if_absent="a record of before 2026-11-22",
+        ),
+    }
+)
+_BATCH = Table(
+    {
+        "problems": Field(
+            ListOf(Text(), 1, expected="a list of at least one problem"), "What decoded together, in order."
+        ),
+        "lanes": Field(Integer(1), "Lanes that had a place at once."),
+        "joined": Field(Integer(), "Forwards of the batch before the lane's first.", if_absent="not ok"),
+    }
+)
+
+BODY = Table(
+    {
+        "registration": Field(DIGEST, "Digest of the lock."),
+        "phase": Field(Choice("probe", "confirm"), "What ran the lane."),
+        "cell": Field(_CELL, "What the lane is of, with its problem."),
+        "problem": Field(Text(), "Id of the problem."),
+        "state": Field(Choice(*STATES), "How the lane ended."),
+        "reason": Field(Text(), "Why, unless ok; else empty."),
+        "prompt": Field(DIGEST, "Digest of the canonical [context, query] token ids."),
+        "prompt_tokens": Field(Integer(1), "Tokens of the context."),
+        "slots": Field(OrNull(Integer(1)), "The budget per KV head and layer; null without one."),
+        "text": Field(Text(), "What was generated."),
+        "tokens": Field(Integer(), "Its tokens without the stop token."),
+        "thought": Field(
+            OrNull(Integer(1)),
+            "Those up to the mark that ended the thinking, with it; null where none was said.",
+            if_absent="not ok, or generation.think_only is not registered",
+        ),
+        "stop": Field(OrNull(Choice("eos", "length")), "What ended it; null unless ok."),
+        "answer": Field(OrNull(Text()), "What the grader extracted, or null."),
+        "grade": Field(OrNull(_GRADE), "What the grader says; null unless ok."),
+        "score": Field(_SCORE, "What the answer is worth.", if_absent='the grade is not "scored"'),
+        "grade_reason": Field(Text(), "Why it says so."),
+        "grade_second": Field(
+            _GRADE, "What a second, independent grader says.", if_absent="no second grader reads the task"
+        ),
+        "score_second": Field(_SCORE, "What the answer is worth to it.", if_absent='its grade is not "scored"'),
+        "cache": Field(OrNull(_CACHE), "The measured memory; null unless ok."),
+        "trajectory": Field(
+            OrNull(Text("[0-9a-f]{64}(#[0-9]+)?", "a digest and a place, as <digest>#<place>")),
+            "The side file and the place in it, or null.",
+        ),
+        "batch": Field(_BATCH, "Who decoded together.", if_absent="excluded, or a record of before 2026-11-21"),
+    }
+)
+COSTS = Table(
+    {
+        "attempt": Field(Integer(1), "The attempt that recorded the lane."),
+        "prefill_seconds": Field(_DECIMAL, "Seconds of the problem's prefill.", if_absent="not ok"),
+        "decode_seconds": Field(_DECIMAL, "Seconds from joining the batch to leaving it.", if_absent="not ok"),
+        "lanes": Field(Integer(1), "Lanes at once.", if_absent="a record of 2026-11-21 or later"),
+        "executor": Field(
+            Choice("local", "slurm", "ray"), "What gave the lane a process.", if_absent="before 2026-11-23"
+        ),
+        "host": Field(Text(), "The machine that ran it, by its own name.", if_absent="before 2026-11-23"),
+        "device": Field(Text(), "What it ran on there.", if_absent="before 2026-11-23"),
+    }
+)
+_MOMENTS = ListOf(Integer(), 1, expected="a list of whole numbers, one a moment")
+TRAJECTORY = Table(
+    {
+        "held": Field(_MOMENTS, "Slots, over layers and KV heads."),
+        "allocated": Field(_MOMENTS, "Bytes of keys and values."),
+        "heads": Field(Integer(1), "Layers times KV heads."),
+    }
+)
+
+
+def find_fault(body: Any, costs: Any) -> str | None:
+    """Return the fault of a record's `body` and `costs`, beginning with the field; else None."""
+    wrong = fields.find_fault(BODY, body, "body") or next(_state_faults(body), None)
+    return wrong or fields.find_fault(COSTS, costs, "costs")
+
+
+def _state_faults(body: Mapping[str, Any]) -> Iterator[str]:
+    if body["state"] == "ok":
+        for name in MEASURED:
+            if body[name] is None:
+                yield f"body.{name}: is missing; a lane that ended well has one"
+        if body["reason"]:
+            yield "body.reason: must be empty; a lane that ended well needs none"
+        for grade, score in SCORES.items():
+            if (body.get(grade) == "scored") != (score in body):
+                message = "stands beside another" if score in body else "is missing beside this"
+                yield f"body.{score}: {message} {grade}, {body.get(grade)!r}"
+        return
+    if not body["reason"]:
+        yield f"body.reason: is empty; a record in the state {body['state']!r} says why"
+    for name in (*MEASURED, "trajectory", *ANSWER_FIELDS):
+        if body.get(name) is not None:
+            yield f"body.state: {body['state']!r} goes with no {name}"

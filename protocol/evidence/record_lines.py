@@ -1,0 +1,395 @@
+"""The lines of a shard, verified one by one, and their records.
+
+Records of a small shard stay in memory; those of a large one are read again on access, since a parsed record
+takes several times its bytes.
+"""
+
+import gc
+import hashlib
+import itertools
+import json
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict, overload
+
+from protocol.evidence.record_fields import find_fault
+from protocol.formats import canonical, files, journal, line_endings
+from protocol.formats.refusals import Tampered
+
+__all__ = [
+    "MEMORY_SHARE",
+    "JoinedRecords",
+    "Key",
+    "LazyRecords",
+    "Record",
+    "RecordHead",
+    "ShardContent",
+    "body_key",
+    "format_line",
+    "iter_lines",
+    "lane_key",
+    "outcome_digest",
+    "parse_record",
+    "pause_gc",
+    "read_shard",
+    "record_heads",
+    "select_records",
+]
+
+MAX_PARSED_BYTES = 1 << 26  # largest shard whose records stay parsed in memory; all shipped ones are smaller
+MAX_LINE_BYTES = 1 << 26  # an answer of ten million tokens
+MEMORY_SHARE = 2  # a shard may have half of this machine's memory; a large one takes a third of its size
+DIGEST_BYTES = 32  # bytes of a SHA-256
+
+
+class Key(NamedTuple):
+    """The lane of a record: its cell and its problem."""
+
+    model: str
+    task: str
+    budget: str
+    arm: str
+    seed: int
+    problem: str
+
+    def __str__(self) -> str:
+        return "/".join(map(str, self))
+
+
+class Record(TypedDict):
+    body: dict[str, Any]
+    costs: dict[str, Any]
+    sha256: str
+    chain: str
+
+
+class RecordHead(NamedTuple):
+    """The fields that are needed of all records at once; they stay in memory even for a large shard."""
+
+    key: Key
+    state: str
+    prompt: str
+    prompt_tokens: int
+    trajectory: str | None
+    attempt: int
+    registration: str
+    phase: str
+
+
+class ShardContent(NamedTuple):
+    """The records of a shard, with the digest and the size of the bytes that they were read from."""
+
+    records: Sequence[Record]
+    torn: int  # bytes of an incomplete last line, after a crash
+    sha256: str
+    size: int
+    chain: str  # of the last record
+
+
+def lane_key(cell: Mapping[str, Any], problem: str) -> Key:
+    return Key(cell["model"], cell["task"], cell["budget"], cell["arm"], cell["seed"], problem)
+
+
+def body_key(body: Mapping[str, Any]) -> Key:
+    return lane_key(body["cell"], body["problem"])
+
+
+def record_heads(records: Iterable[Record]) -> Iterable[RecordHead]:
+    """Return the head of each record, in order."""
+    return records.heads if isinstance(records, LazyRecords | JoinedRecords) else map(_head, records)
+
+
+def cited_trajectories(records: Iterable[Record]) -> set[str]:
+    """Return the trajectories that the records cite."""
+    if isinstance(records, LazyRecords | JoinedRecords):
+        return {citation for head in records.heads if (citation := head.trajectory)}
+    return {citation for record in records if (citation := record["body"]["trajectory"])}
+
+
+def select_records(records: Sequence[Record], indices: Iterable[int]) -> Iterable[Record]:
+    """Return the records at these indices, in the given order."""
+    return records.iter_records(indices) if isinstance(records, LazyRecords) else map(records.__getitem__, indices)
+
+
+class LazyRecords(Sequence[Record]):
+    """The records of a shard, each read from its file and parsed on access.
+
+    Raises Tampered for a line that changed since it was verified.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.heads: list[RecordHead] = []
+        self._path = path
+        self._starts, self._digests = array("Q", [0]), bytearray()
+        self._texts: dict[str, str] = {}
+
+    def add(self, record: Record, line: bytes, end: int) -> None:
+        """Add the next record. line: without its newline. end: the file offset after the newline."""
+        _intern_texts(record["body"], self._texts, HEAD_TEXTS)
+        self.heads.append(_head(record))
+        self._starts.append(end)
+        self._digests += hashlib.sha256(line).digest()
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        with self._open() as file:
+            return self._read_record(file, range(len(self))[index])
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.iter_records(range(len(self)))
+
+    def iter_records(self, indices: Iterable[int]) -> Iterator[Record]:
+        with self._open() as file:
+            for index in indices:
+                yield self._read_record(file, index)
+
+    def bodies(self, indices: Iterable[int]) -> Iterator[bytes]:
+        """Yield the canonical bytes of the bodies at these indices, cut from the lines."""
+        with self._open() as file:
+            for index in indices:
+                line = self._read_line(file, index)
+                yield line[len(BODY_START) : line.rindex(BODY_END)]
+
+    def _open(self) -> Any:
+        return files.open_plain(self._path, memory_share=MEMORY_SHARE)
+
+    def _read_record(self, file: BufferedReader, index: int) -> Record:
+        record: Record = _DECODE(self._read_line(file, index).decode())
+        _intern_texts(record["body"], self._texts, HEAD_TEXTS)
+        return record
+
+    def _read_line(self, file: BufferedReader, index: int) -> bytes:
+        start, end = self._starts[index], self._starts[index + 1]
+        if file.tell() != start:
+            file.seek(start)
+        line = file.read(end - start)[:-1]
+        if hashlib.sha256(line).digest() != self._digests[DIGEST_BYTES * index : DIGEST_BYTES * (index + 1)]:
+            raise Tampered(f"{self._path.name}:{index + 1}: was changed while it was read")
+        return line
+
+
+class JoinedRecords(Sequence[Record]):
+    """The concatenated records of several shards or of two phases."""
+
+    def __init__(self, parts: Iterable[Sequence[Record]]) -> None:
+        self._parts = [part for part in parts if len(part)]
+
+    @property
+    def heads(self) -> Iterator[RecordHead]:
+        return itertools.chain.from_iterable(map(record_heads, self._parts))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        position = range(len(self))[index]
+        for part in self._parts:
+            if position < len(part):
+                return part[position]
+            position -= len(part)
+        raise IndexError(index)
+
+    def __iter__(self) -> Iterator[Record]:
+        return itertools.chain.from_iterable(self._parts)
+
+    def bodies(self, indices: Iterable[int]) -> Iterator[bytes]:
+        return (_ENCODE(self[index]["body"]).encode() for index in indices)
+
+
+def read_shard(path: Path) -> ShardContent:
+    """Read and verify a shard.
+
+    Raises Tampered for a line that does not verify, Rewritten, a subclass, for converted line endings, and
+    TooLarge above half of this machine's memory.
+    """
+    with files.open_plain(path, memory_share=MEMORY_SHARE) as file, pause_gc():
+        records: list[Record] = []
+        lazy_records = LazyRecords(path) if os.fstat(file.fileno()).st_size > MAX_PARSED_BYTES else None
+        digest, chain, end, torn, texts = hashlib.sha256(), journal.START, 0, 0, dict[str, str]()
+        for number, raw in enumerate(iter_lines(path, file), start=1):
+            digest.update(raw)
+            end += len(raw)
+            if not raw.endswith(b"\n"):
+                torn = len(raw)
+                break
+            source, data = f"{path.name}:{number}", raw[:-1]
+            record = _parse_exact(data, chain) or _parse_chained(data, chain, source)
+            if wrong := find_fault(record["body"], record["costs"]):
+                raise Tampered(f"{source}: {wrong}")
+            chain = record["chain"]
+            if lazy_records is not None:
+                lazy_records.add(record, data, end)
+            else:
+                _intern_texts(record["body"], texts, INTERNED_TEXTS)
+                records.append(record)
+    return ShardContent(records if lazy_records is None else lazy_records, torn, digest.hexdigest(), end, chain)
+
+
+def iter_lines(path: Path, file: BufferedReader) -> Iterator[bytes]:
+    """Yield the lines of a shard with their newlines; a torn last line has none.
+
+    Raises Rewritten where every line ends in CRLF, Tampered for a line that is too long.
+    """
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), start=1):
+        if (
+            number == 1
+            and line.endswith(b"\r\n")
+            and all(
+                other.endswith(b"\r\n") or not other.endswith(b"\n")
+                for other in iter(lambda: file.readline(MAX_LINE_BYTES), b"")
+            )
+        ):
+            raise line_endings.rewritten_error(path.name)
+        if number == 1:
+            file.seek(len(line))
+        if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+            raise Tampered(f"{path.name}:{number}: has over {MAX_LINE_BYTES} bytes; no record of ours has")
+        yield line
+
+
+def format_line(body: bytes, costs: bytes, chain: str) -> tuple[bytes, str]:
+    """Return the line of a record after `chain`, and the new chain. body, costs: canonical JSON."""
+    sha256 = hashlib.sha256(b'{"body":%b,"costs":%b}' % (body, costs)).hexdigest()
+    new_chain = next_chain(chain, sha256)
+    tail = new_chain.encode(), costs, sha256.encode()
+    return b'{"body":%b,"chain":"%b","costs":%b,"sha256":"%b"}' % (body, *tail), new_chain
+
+
+def parse_record(line: bytes, source: str) -> Record:
+    """Parse one line without its chain. Raises Tampered for a wrong digest and for invalid fields."""
+    record = _parse_line(line, source)
+    if wrong := find_fault(record["body"], record["costs"]):
+        raise Tampered(f"{source}: {wrong}")
+    return record
+
+
+def _head(record: Record) -> RecordHead:
+    body = record["body"]
+    return RecordHead(
+        body_key(body),
+        body["state"],
+        body["prompt"],
+        body["prompt_tokens"],
+        body["trajectory"],
+        record["costs"]["attempt"],
+        body["registration"],
+        body["phase"],
+    )
+
+
+def _parse_exact(data: bytes, chain: str) -> Record | None:
+    """Parse a line that equals what `ShardWriter` would append after `chain`; return None for any other line.
+
+    `_parse_chained` then finds the fault. A line with a very large integer gives None too.
+    """
+    try:
+        record: Any = _DECODE(data.decode())
+        body, costs = _ENCODE(record["body"]).encode(), _ENCODE(record["costs"]).encode()
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if data != format_line(body, costs, chain)[0] or canonical.LONG_INTEGER.search(data):
+        return None
+    result: Record = record
+    return result
+
+
+def _parse_chained(line: bytes, chain: str, source: str) -> Record:
+    """Parse a line after `chain`. Raises Tampered with the fault of an invalid line."""
+    record = _parse_line(line, source)
+    if next_chain(chain, record["sha256"]) != record["chain"]:
+        raise Tampered(f"{source}: does not follow the line before; lines were removed, added or swapped")
+    return record
+
+
+def _parse_line(line: bytes, source: str) -> Record:
+    parsed = canonical.loads(line, source)
+    if not isinstance(parsed, dict) or parsed.keys() != Record.__annotations__.keys():
+        raise Tampered(f"{source}: not a record")
+    record: Record = parsed  # type: ignore[assignment]  # its keys were just compared
+    content = canonical.encode({"body": record["body"], "costs": record["costs"]})
+    if hashlib.sha256(content).hexdigest() != record["sha256"]:
+        raise Tampered(f"{source}: its digest is not that of body and costs; the line was edited")
+    return record
+
+
+# The text around the body in a line of canonical JSON; the digests and costs after the body never contain it.
+BODY_START, BODY_END = b'{"body":', b',"chain":"'
+HEAD_TEXTS = ("registration", "problem", "prompt")
+INTERNED_TEXTS = (*HEAD_TEXTS, "trajectory")
+
+
+def _intern_texts(body: dict[str, Any], texts: dict[str, str], names: Iterable[str]) -> None:
+    """Share one object among equal texts, which saves half of the memory in a study with batches."""
+    for name in names:
+        if (text := body[name]) is not None:
+            body[name] = texts.setdefault(text, text)
+    for fields in (body, body["cell"]):
+        for name in ("phase", "state", "stop", "grade", "model", "task", "budget", "arm"):
+            if isinstance(text := fields.get(name), str):
+                fields[name] = texts.setdefault(text, text)
+    if batch := body.get("batch"):
+        batch["problems"] = [texts.setdefault(problem, problem) for problem in batch["problems"]]
+
+
+@contextmanager
+def pause_gc() -> Iterator[None]:
+    """Pause garbage collection while parsing.
+
+    Parsed JSON has no reference cycles, and searching for them takes longer than reading the records, a sixth
+    of an audit.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def outcome_digest(records: Sequence[Record]) -> str:
+    """Return the SHA-256 of the canonical bodies, sorted by key, each followed by a newline.
+
+    It does not depend on costs or the order of lines: a run that was killed and resumed has the same digest
+    as an uninterrupted one.
+    """
+    outcome = hashlib.sha256()
+    keys = [head.key for head in record_heads(records)]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    if isinstance(records, LazyRecords | JoinedRecords):
+        bodies = records.bodies(order)
+    else:
+        bodies = (_ENCODE(records[index]["body"]).encode() for index in order)
+    for body in bodies:
+        outcome.update(body + b"\n")
+    return outcome.hexdigest()
+
+
+def next_chain(chain: str, sha256: str) -> str:
+    return hashlib.sha256((chain + sha256).encode("ascii")).hexdigest()
+
+
+def _refuse_number(text: str) -> Any:
+    raise ValueError(f"{text} is no whole number")
+
+
+_DECODE = json.JSONDecoder(parse_float=_refuse_number, parse_constant=_refuse_number).decode
+_ENCODE = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode

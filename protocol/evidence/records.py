@@ -1,0 +1,239 @@
+"""Records: the result of every lane, one line each, in append-only shards.
+
+A line is the canonical {body, costs, sha256, chain}: `sha256` digests {body, costs}, and `chain` digests the
+preceding line's chain (64 zeros for the first) followed by this `sha256`, both as ASCII hex. The body is the
+output of the lane; costs are the resources it took, which may differ when it is decoded again. Trajectories
+are stored next to the shards, those of one batch in a file named by the digest of its content.
+`docs/records.md` describes every field.
+
+`folder` is that of one phase of a registration: `records` when confirming, `probe` when probing.
+"""
+
+import gzip
+import hashlib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+from protocol.evidence import record_lines
+from protocol.evidence.record_fields import STATES as STATES
+from protocol.evidence.record_fields import find_fault
+from protocol.evidence.record_lines import JoinedRecords as JoinedRecords
+from protocol.evidence.record_lines import Key as Key
+from protocol.evidence.record_lines import Record as Record
+from protocol.evidence.record_lines import RecordHead as RecordHead
+from protocol.evidence.record_lines import ShardContent as ShardContent
+from protocol.evidence.record_lines import body_key as body_key
+from protocol.evidence.record_lines import cited_trajectories
+from protocol.evidence.record_lines import lane_key as lane_key
+from protocol.evidence.record_lines import outcome_digest as outcome_digest
+from protocol.evidence.record_lines import pause_gc as pause_gc
+from protocol.evidence.record_lines import read_shard as read_shard
+from protocol.evidence.record_lines import record_heads as record_heads
+from protocol.evidence.record_lines import select_records as select_records
+from protocol.formats import canonical, files, gzip_file, journal
+from protocol.formats.refusals import BadInput, Tampered
+
+FOLDERS = MappingProxyType({"probe": "probe", "confirm": "records"})  # in a registration, by phase
+TRAJECTORIES = "trajectories"
+
+
+def count_excluded(records: Iterable[Record]) -> tuple[int, int]:
+    """Return the number of excluded problems and of all problems; each model counts separately."""
+    excluded_by_problem: dict[tuple[str, str, str], bool] = {}
+    for head in record_heads(records):
+        excluded_by_problem[head.key.model, head.key.task, head.key.problem] = head.state == "excluded"
+    return sum(excluded_by_problem.values()), len(excluded_by_problem)
+
+
+class ShardWriter:
+    """Appends to the shard in `folder` during a `with` block, as the only process.
+
+    Entering truncates a torn last line, which was never acknowledged. Raises Tampered when a complete line
+    does not verify, AlreadyClaimed while another process appends.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._exit_stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        path = self._folder / "shard-0.jsonl"
+        self._journal = self._exit_stack.enter_context(journal.open_journal(path, wait=False, keep_lines=False))
+        try:
+            shard_contents = read_shards(self._folder)
+            self._done = {head.key for head in record_heads(join_shards(shard_contents))}
+            self._chain = shard_contents[path.name].chain
+            self._journal.drop_torn()
+        except BaseException:
+            self._exit_stack.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._exit_stack.close()
+
+    def __contains__(self, lane: Key) -> bool:
+        return lane in self._done
+
+    def append(self, batch: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
+        """Record a batch of (body, costs) in one write and one fsync: all of it is on disk on return.
+
+        Raises BadInput, and records nothing, for a lane that has its record, an invalid body, and a cited
+        trajectory that was not stored first.
+        """
+        added: dict[Key, bytes] = {}
+        checked_files: set[str] = set()
+        chain = self._chain
+        for body, costs in batch:
+            if wrong := find_fault(body, costs):
+                raise BadInput(f"record: {wrong}")
+            lane = body_key(body)
+            if lane in self or lane in added:
+                raise BadInput(f"{lane}: has its record, and a finished record is never rewritten")
+            if (citation := body["trajectory"]) and (name := _side_file_name(citation)) not in checked_files:
+                if not _side_file_path(self._folder, name).exists():
+                    raise BadInput(f"{lane}: keep the trajectory {citation} before the record that cites it")
+                checked_files.add(name)
+            added[lane], chain = record_lines.format_line(canonical.dumps(body), canonical.dumps(costs), chain)
+        self._journal.append([*added.values()])
+        self._done |= added.keys()
+        self._chain = chain
+
+    def keep_trajectories(self, contents: Sequence[Any]) -> str:
+        """Store trajectories next to the shards in one file; return its name, for `make_citation`.
+
+        The name is the digest of the canonical bytes, not of the compressed ones, which differ between builds
+        of zlib: so a replication on another machine can have the same outcome digest.
+        """
+        data = canonical.dumps(list(contents))
+        name = hashlib.sha256(data).hexdigest()
+        if (path := _side_file_path(self._folder, name)).exists():
+            read_side_file(self._folder, name)
+        else:
+            files.create(path, gzip.compress(data, mtime=0))
+        return name
+
+
+def make_citation(name: str, index: int) -> str:
+    """Return the text by which a record cites a trajectory: its side file and its index, from 0."""
+    return f"{name}#{index}"
+
+
+def list_shards(folder: Path) -> list[Path]:
+    """Return the paths of the shards. Raises Tampered where the folder is a link or a file."""
+    return [path for path in files.list_folder(folder) if path.match("shard-*.jsonl")]
+
+
+def read_records(folder: Path) -> Sequence[Record]:
+    """Read all complete records. Raises Tampered for a line that does not verify or repeats a lane."""
+    return join_shards(read_shards(folder))
+
+
+def read_problem(folder: Path, problem: str) -> list[Record]:
+    """Read the records of one problem, in a fraction of the time of `read_records`.
+
+    Each record is verified by its digest; verifying the chain is for an audit. Raises Tampered for a line
+    that does not match its digest.
+    """
+    marker = b'"problem":' + canonical.encode(problem)
+    matches: list[Record] = []
+    for path in list_shards(folder):
+        with files.open_plain(path, memory_share=record_lines.MEMORY_SHARE) as file:
+            for number, line in enumerate(record_lines.iter_lines(path, file), start=1):
+                if marker in line and line.endswith(b"\n"):
+                    record = record_lines.parse_record(line[:-1], f"{path.name}:{number}")
+                    if record["body"]["problem"] == problem:
+                        matches.append(record)
+    return matches
+
+
+def read_shards(folder: Path) -> dict[str, ShardContent]:
+    """Read all shards, by file name. Raises Tampered for a line that does not verify."""
+    return {path.name: read_shard(path) for path in list_shards(folder)}
+
+
+def join_shards(contents: Mapping[str, ShardContent]) -> Sequence[Record]:
+    """Return the records of all shards. Raises Tampered for a lane with two records."""
+    keys: set[Key] = set()
+    for name, content in contents.items():
+        for head in record_heads(content.records):
+            if head.key in keys:
+                raise Tampered(f"{name}: {head.key} is recorded twice")
+            keys.add(head.key)
+    parts = [content.records for content in contents.values()]
+    return parts[0] if len(parts) == 1 else JoinedRecords(parts)
+
+
+def read_side_file(folder: Path, name: str) -> Any:
+    """Read a side file. Raises Tampered when it is missing or its content does not match its name."""
+    path = _side_file_path(folder, name)
+    try:
+        data = gzip_file.read(path)
+    except FileNotFoundError:
+        raise Tampered(f"{path.name}: missing, and a record cites it") from None
+    if hashlib.sha256(data).hexdigest() != name:
+        raise Tampered(f"{path.name}: its content has another digest than its name")
+    return canonical.loads(data, path.name)
+
+
+def list_side_files(folder: Path) -> set[Path]:
+    """Return all files in the trajectories folder, cited or not."""
+    return set(files.list_folder(folder / TRAJECTORIES))
+
+
+def cited_files(folder: Path, records: Iterable[Record]) -> set[Path]:
+    """Return the paths of the side files that `records` cite."""
+    return {_side_file_path(folder, _side_file_name(citation)) for citation in cited_trajectories(records)}
+
+
+def hash_trajectories(folder: Path, records: Iterable[Record]) -> dict[str, str]:
+    """Return the SHA-256 of each cited side file by name. Raises Tampered unless all exist and are intact."""
+    digests = {}
+    for name, group in itertools.groupby(sorted(cited_trajectories(records)), key=_side_file_name):
+        by_citation = _read_by_citation(folder, name)
+        for citation in group:
+            _get_trajectory(by_citation, citation)
+        path = _side_file_path(folder, name)
+        digests[path.name] = files.sha256(path)
+    return digests
+
+
+def read_trajectory(folder: Path, citation: str) -> dict[str, Any]:
+    """Read the trajectory that a record cites.
+
+    Raises Tampered as `read_side_file` does, and where the file does not have it.
+    """
+    content: dict[str, Any] = _get_trajectory(_read_by_citation(folder, _side_file_name(citation)), citation)
+    return content
+
+
+def _read_by_citation(folder: Path, name: str) -> dict[str, Any]:
+    """Read the trajectories of a side file by the citations of records."""
+    content = read_side_file(folder, name)
+    is_list = isinstance(content, list)
+    by_citation = (
+        {make_citation(name, index): item for index, item in enumerate(content)} if is_list else {name: content}
+    )
+    if not all(isinstance(item, dict) for item in by_citation.values()):
+        raise Tampered(f"{_side_file_path(folder, name).name}: holds what is no trajectory")
+    return by_citation  # before 2026-11-22 each trajectory had a file
+
+
+def _get_trajectory(by_citation: Mapping[str, Any], citation: str) -> Any:
+    if citation not in by_citation:
+        name, _, index = citation.partition("#")
+        raise Tampered(f"{name}.json.gz: has no trajectory {index!r}, and a record cites it")
+    return by_citation[citation]
+
+
+def _side_file_name(citation: str) -> str:
+    """Return the name of the side file in a citation."""
+    return citation.partition("#")[0]
+
+
+def _side_file_path(folder: Path, name: str) -> Path:
+    return folder / TRAJECTORIES / f"{name}.json.gz"

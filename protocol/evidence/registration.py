@@ -1,0 +1,227 @@
+"""One registration: its documents, ledger and records, each read on first use and cached.
+
+A cached value is never read again. Documents are written once, so caching them is safe; code that writes to a
+registration or guards access calls `reopen` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from protocol.evidence import document_fields, ledger, records
+from protocol.evidence.ledger import Entry
+from protocol.evidence.records import Record
+from protocol.formats import documents, files
+from protocol.formats.documents import Document
+from protocol.formats.refusals import BadInput, Refusal, Tampered
+from protocol.lock import bundle, lock
+from protocol.lock.lock import Lock
+
+__all__ = [
+    "ANATOMY",
+    "CITED",
+    "CLAIM",
+    "COST",
+    "PROTOCOL",
+    "REGISTRATION_FOLDERS",
+    "SEAL",
+    "SELECTION",
+    "TASK_FILES",
+    "VERDICT",
+    "Registration",
+]
+
+PROTOCOL = "protocol.toml"
+SELECTION = "selection.json"
+CLAIM = "claim.json"
+SEAL = "seal.json"
+VERDICT = "verdict.json"
+COST = "cost"  # the folder of measured time and memory
+ANATOMY = "anatomy"  # the folder of traces and what occlusions did to them
+REGISTRATION_FOLDERS = ("registrations", "replications")  # folders of a repository with registrations
+TASK_FILES = ("file", "data")  # fields of a task that name a file next to the protocol
+# Each document, in writing order, with the event and the field of the ledger line that cites it.
+CITED: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        lock.NAME: ("register", "lock"),
+        SELECTION: ("selection", "selection"),
+        CLAIM: ("claim", "claim"),
+        SEAL: ("seal", "seal"),
+        VERDICT: ("verdict", "sha256"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """The registration in `folder`, which may be incomplete; missing or damaged parts raise when read."""
+
+    folder: Path
+
+    @classmethod
+    def with_lock(cls, folder: Path, locked: Lock) -> Registration:
+        """Return the registration in the folder with a lock that was read before."""
+        registration = cls(folder)
+        vars(registration)["_lock"] = locked
+        return registration
+
+    def reopen(self) -> Registration:
+        """Return the same registration with nothing cached except its lock."""
+        return Registration.with_lock(self.folder, self.lock)
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def bundle(self) -> Path:
+        return self.folder / bundle.NAME
+
+    @property
+    def lock(self) -> Lock:
+        """The lock. Raises BadInput when there is none."""
+        if isinstance(self._lock, Refusal):
+            raise self._lock.with_traceback(None)
+        return self._lock
+
+    @cached_property
+    def _lock(self) -> Lock | Refusal:
+        """The lock or the exception of reading it, so that the file is read only once."""
+        try:
+            return lock.read(self.folder)
+        except Refusal as refusal:
+            return refusal
+
+    @property
+    def protocol(self) -> Mapping[str, Any]:
+        """The content of the protocol in the lock."""
+        content: Mapping[str, Any] = self.lock.content["protocol"]["content"]
+        return content
+
+    @property
+    def task_files(self) -> frozenset[str]:
+        """The names of the files in the folder that the protocol's tasks read."""
+        tasks = self.protocol["tasks"]
+        return frozenset(str(task[field]) for task in tasks for field in TASK_FILES if field in task)
+
+    @property
+    def has_sweep(self) -> bool:
+        """Whether the registration has a sweep, so that confirming it needs a selection."""
+        return "sweep" in self.protocol
+
+    @property
+    def parent(self) -> Mapping[str, Any] | None:
+        """For a replication, the parent's name, lock and, if it has one, selection; else None."""
+        reference: Mapping[str, Any] | None = self.lock.content.get("parent")
+        return reference
+
+    @cached_property
+    def selection(self) -> Document:
+        """The selection, unverified; `selection.verify` checks that it belongs to this lock."""
+        return documents.read(self.folder / SELECTION, document_fields.SELECTION)
+
+    @cached_property
+    def claim(self) -> Document:
+        """The claim. Raises BadInput when there is none, Tampered when it names another lock."""
+        if not self.has(CLAIM):
+            raise BadInput(f"{self.folder} has no claim; run: kv-prereg confirm {self.folder}")
+        claim = documents.read(self.folder / CLAIM, document_fields.CLAIM)
+        if claim.content.get("lock") != self.lock.digest:
+            raise Tampered(f"{CLAIM}: names another lock than {self.lock.digest}")
+        return claim
+
+    @cached_property
+    def seal(self) -> Document:
+        return documents.read(self.folder / SEAL, document_fields.SEAL)
+
+    @cached_property
+    def verdict(self) -> Document:
+        return documents.read(self.folder / VERDICT, document_fields.VERDICT)
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """The lines of the ledger, with the chain verified."""
+        return ledger.read(self.folder)
+
+    @cached_property
+    def probe_records(self) -> Sequence[Record]:
+        """The records of development problems."""
+        return records.read_records(self.phase_folder("probe"))
+
+    @cached_property
+    def shards(self) -> dict[str, records.ShardContent]:
+        """The shards of held-out problems, by file name."""
+        return records.read_shards(self.phase_folder("confirm"))
+
+    @cached_property
+    def confirm_records(self) -> Sequence[Record]:
+        """The records of held-out problems."""
+        return records.join_shards(self.shards)
+
+    @cached_property
+    def side_digests(self) -> dict[str, str]:
+        """SHA-256 of the side files that records of held-out problems cite, by file name."""
+        return records.hash_trajectories(self.phase_folder("confirm"), self.confirm_records)
+
+    def phase_folder(self, phase: str) -> Path:
+        """Return the folder with the records of a phase."""
+        return self.folder / records.FOLDERS[phase]
+
+    def has(self, document: str) -> bool:
+        return files.exists(self.folder / document)
+
+    def has_lock(self, digest: str) -> bool:
+        """Return whether the lock has this digest. A damaged lock does not; its own audit reports it."""
+        try:
+            return self.has(lock.NAME) and self.lock.digest == digest
+        except Refusal:
+            return False
+
+    def is_registration(self) -> bool:
+        """Return whether the folder is a registration or the remains of one.
+
+        The anatomy folder of a registration has a verdict too, and is none.
+        """
+        names = self.written_files()
+        if self.folder.name == ANATOMY and Registration(self.folder.parent).has(lock.NAME):
+            names = [name for name in names if name != VERDICT]
+        return self.has(PROTOCOL) or bool(names)
+
+    def written_files(self) -> list[str]:
+        """Return the names of the existing files and folders that are written from the lock on."""
+        names = [name for name in (*CITED, ledger.NAME, *records.FOLDERS.values()) if self.has(name)]
+        return [name for name in names if name != ledger.NAME or self.has_entries]
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether the ledger has a complete line: a crash may leave it without its first one.
+
+        An unreadable ledger counts as having one, and its reader refuses it.
+        """
+        try:
+            return b"\n" in files.read(self.folder / ledger.NAME, files.MAX_DOCUMENT_BYTES)
+        except FileNotFoundError:
+            return False
+        except (Tampered, OSError):
+            return True
+
+    def cited_digests(self, document: str) -> list[Any]:
+        """Return the digests of a document in the lines of the ledger; a valid ledger has at most one."""
+        event, field = CITED[document]
+        return [entry.body.get(field) for entry in self.entries if entry.event == event]
+
+    def digest(self, document: str) -> str:
+        """Return the digest by which the ledger cites a document: for the verdict, that of its file."""
+        if document == VERDICT:
+            return files.plain_sha256(self.folder / document, files.MAX_DOCUMENT_BYTES)
+        content: Document = getattr(self, document.removesuffix(".json"))
+        return content.digest
+
+    def count_events(self, event: str) -> int:
+        """Return how many lines of `event` the ledger has."""
+        return sum(entry.event == event for entry in self.entries)

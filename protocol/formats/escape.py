@@ -1,0 +1,75 @@
+"""Print untrusted text safely: characters that a terminal obeys or hides are escaped.
+
+The escapes are those of JSON, so printed JSON still parses to the same value.
+"""
+
+import os
+import re
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+__all__ = ["escape_control", "print_bytes", "print_escaped", "silence_broken_pipes"]
+
+# Control characters except the newline; characters that reorder, join or hide text; line separators;
+# lone surrogates.
+_CONTROL = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4"
+    "\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
+
+
+def escape_control(text: str) -> str:
+    """Return `text` with control characters escaped, such as \\u001b for ESC."""
+    return _CONTROL.sub(_escape_match, text)
+
+
+def print_escaped(text: str, stream: TextIO | None, end: str = "\n") -> None:
+    """Print `text` with control characters escaped, and characters that the stream cannot encode.
+
+    Nothing is printed to a stream that was closed before this process began (None) or whose reader has gone
+    (`| head`): neither changes what a command does or its exit status.
+    """
+    if stream is None:
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        stream.write(escape_control(text + end).encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        silence_broken_pipes(stream)
+
+
+def silence_broken_pipes(*streams: TextIO) -> None:
+    """Redirect streams whose reader has gone to the null device, so that later writes raise nothing.
+
+    Without `streams`, standard output and standard error are checked.
+    """
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams or (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            with suppress(OSError, ValueError):  # the stream has no file descriptor
+                os.dup2(devnull, stream.fileno())
+        except (AttributeError, OSError, ValueError):
+            pass  # missing, full or closed: Python reports it at exit
+    os.close(devnull)
+
+
+def print_bytes(text: str) -> None:
+    """Print `text` with control characters escaped as a line of UTF-8, whatever the encoding of standard output."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.buffer.write(escape_control(text).encode() + b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        silence_broken_pipes(sys.stdout)
+
+
+def _escape_match(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))

@@ -1,0 +1,404 @@
+"""Declarations of document fields, from which both the strict reader and the JSON Schema follow.
+
+A kind says what one value may be: as text, as a test and as a schema. A field is a kind with a description; a
+table is fields by name. A class whose fields are `Annotated[type, Field(...)]` is a declaration too: see
+`table_of` and `to_json`. A value of another kind is a `Fault`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
+from functools import cached_property
+from typing import Any, NamedTuple, get_type_hints
+
+from protocol.formats.canonical import MAX_INTEGER
+from protocol.formats.refusals import NO_CORRECTIONS, nearest_names, unknown_message
+from protocol.formats.value_faults import Fault as Fault
+from protocol.formats.value_faults import format_toml, suggest_value, value_fault
+
+Schema = dict[str, Any]
+TYPO_SIMILARITY = 0.6  # least similarity of an unknown field to a missing one
+
+
+class Kind:
+    """What a value may be. `expected` is text that follows "write" and "it must be"."""
+
+    is_share = False  # whether it is a number up to 1, which people may write in percent
+
+    @property
+    def expected(self) -> str:
+        raise NotImplementedError
+
+    def accepts(self, value: Any) -> bool:
+        raise NotImplementedError
+
+    @cached_property
+    def validator(self) -> Callable[[Any], bool]:
+        """A function that says whether `read` takes a value and all inside it; built once for many values."""
+        return self.accepts
+
+    def schema(self) -> Schema:
+        raise NotImplementedError
+
+    def read(self, value: Any, path: str) -> Any:
+        """Return `value` as a Python value. Raises Fault. path: of the value, for messages."""
+        if not self.accepts(value):
+            raise self.make_fault(value, path)
+        return value
+
+    def to_json(self, value: Any) -> Any:
+        """Return a value that `read` returned, as canonical JSON has it."""
+        return value
+
+    def missing_message(self, name: str, example: Any = None) -> str:
+        """Return the message for a missing field `name` of this kind."""
+        value_text = "..." if example is None else format_toml(example)
+        return f"missing; add {name} = {value_text}{self.expected and f' ({self.expected})'}"
+
+    def make_fault(self, value: Any, path: str, expected: str = "") -> Fault:
+        """Return the fault of `value`. expected: overrides the text of the kind."""
+        fix = suggest_value(value, self.validator, is_share=self.is_share)
+        return value_fault(value, path, expected or self.expected, fix, is_text=self.schema().get("type") == "string")
+
+
+@dataclass(frozen=True)
+class Plain(Kind):
+    """A value that the function `test` accepts. json: its schema."""
+
+    test: Callable[[Any], bool]
+    json: Schema
+    expected: str = "anything"
+
+    def accepts(self, value: Any) -> bool:
+        return self.test(value)
+
+    def schema(self) -> Schema:
+        return self.json
+
+
+ANYTHING = Plain(lambda value: True, {})  # checked by its reader
+FLAG = Plain(lambda value: isinstance(value, bool), {"type": "boolean"}, "true or false")
+
+
+@dataclass(frozen=True)
+class Text(Kind):
+    pattern: str = ""
+    expected: str = "text"
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, str) and (not self.pattern or bool(re.fullmatch(self.pattern, value)))
+
+    @cached_property
+    def validator(self) -> Callable[[Any], bool]:
+        matches = re.compile(self.pattern or "(?s:.*)").fullmatch
+        return lambda value: isinstance(value, str) and matches(value) is not None
+
+    def schema(self) -> Schema:
+        return {"type": "string"} | ({"pattern": f"^({self.pattern})$"} if self.pattern else {})
+
+
+DIGEST = Text("[0-9a-f]{64}", "a SHA-256 digest in lower-case hex")
+
+
+@dataclass(frozen=True)
+class Integer(Kind):
+    minimum: int = 0
+    maximum: int | None = None
+
+    @property
+    def expected(self) -> str:
+        upper_text = "2^53-1" if self.maximum == MAX_INTEGER else self.maximum
+        return f"a whole number from {self.minimum}" + ("" if upper_text is None else f" to {upper_text}")
+
+    def accepts(self, value: Any) -> bool:
+        return type(value) is int and self.minimum <= value and (self.maximum is None or value <= self.maximum)
+
+    def schema(self) -> Schema:
+        upper_bound = {} if self.maximum is None else {"maximum": self.maximum}
+        return {"type": "integer", "minimum": self.minimum, **upper_bound}
+
+
+class Choice(Kind):
+    """One of a few texts. noun: what they name, if not the field. corrections: as in `suggest`."""
+
+    list_command = ""  # the command that lists all options, where they are many
+
+    def __init__(self, *options: str, noun: str = "", corrections: Mapping[str, str] = NO_CORRECTIONS):
+        self.options, self.noun, self.corrections = options, noun, corrections
+
+    @property
+    def expected(self) -> str:
+        return f"one of {', '.join(self.options)}"
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, str) and value in self.options
+
+    def schema(self) -> Schema:
+        return {"enum": list(self.options)}
+
+    def make_fault(self, value: Any, path: str, expected: str = "") -> Fault:
+        if not isinstance(value, str):
+            return super().make_fault(value, path)
+        noun = self.noun or path.rpartition(".")[2]
+        message = unknown_message(noun, value, self.options, self.list_command, self.corrections)
+        return Fault(f"{path}: {message}", super().make_fault(value, path).audit_message)
+
+
+@dataclass(frozen=True)
+class OrNull(Kind):
+    kind: Kind
+
+    @property
+    def expected(self) -> str:
+        return f"{self.kind.expected}, or null"
+
+    def accepts(self, value: Any) -> bool:
+        return value is None or self.kind.accepts(value)
+
+    @cached_property
+    def validator(self) -> Callable[[Any], bool]:
+        inner = self.kind.validator
+        return lambda value: value is None or inner(value)
+
+    def schema(self) -> Schema:
+        return {"oneOf": [{"type": "null"}, self.kind.schema()]}
+
+    def read(self, value: Any, path: str) -> Any:
+        if value is not None and isinstance(self.kind, Table | ListOf | MapOf):
+            return self.kind.read(value, path)
+        return super().read(value, path)
+
+
+@dataclass(frozen=True)
+class ListOf(Kind):
+    """A list, read as a tuple. expected: if set, it describes the list together with all its entries."""
+
+    entry_kind: Kind
+    min_length: int = 0
+    max_length: int | None = None
+    expected: str = ""
+
+    def accepts(self, value: Any) -> bool:
+        has_length = isinstance(value, list) and self.min_length <= len(value) <= (self.max_length or len(value))
+        return has_length and (not self.expected or all(map(self.entry_kind.accepts, value)))
+
+    @cached_property
+    def validator(self) -> Callable[[Any], bool]:
+        accepts_item, accepts_length = self.entry_kind.validator, replace(self, expected="").accepts
+        return lambda value: accepts_length(value) and all(map(accepts_item, value))
+
+    def schema(self) -> Schema:
+        bounds = {"minItems": self.min_length or None, "maxItems": self.max_length}
+        limits = {name: bound for name, bound in bounds.items() if bound is not None}
+        return {"type": "array", "items": self.entry_kind.schema(), **limits}
+
+    def read(self, value: Any, path: str) -> Any:
+        if not self.accepts(value):
+            length_text = {0: "", 1: " with at least one entry"}.get(self.min_length, f" of {self.min_length} entries")
+            raise self.make_fault(value, path, self.expected or f"a list{length_text}")
+        return tuple(self.entry_kind.read(entry, f"{path}[{index}]") for index, entry in enumerate(value))
+
+    def to_json(self, value: Any) -> Any:
+        return [self.entry_kind.to_json(item) for item in value]
+
+
+def tuple_of(*kinds: Kind, expected: str) -> Kind:
+    """Return the kind of a list with a fixed kind for each position."""
+
+    def test(value: Any) -> bool:
+        has_length = isinstance(value, list) and len(value) == len(kinds)
+        return has_length and all(kind.accepts(item) for kind, item in zip(kinds, value, strict=True))
+
+    bounds = {"minItems": len(kinds), "maxItems": len(kinds)}
+    return Plain(test, {"type": "array", "prefixItems": [kind.schema() for kind in kinds], **bounds}, expected)
+
+
+@dataclass(frozen=True)
+class MapOf(Kind):
+    """An object with arbitrary keys, whose values are all of one kind."""
+
+    entry_kind: Kind
+    expected: str = "an object"
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
+
+    @cached_property
+    def validator(self) -> Callable[[Any], bool]:
+        accepts_value = self.entry_kind.validator
+        return lambda value: isinstance(value, Mapping) and all(map(accepts_value, value.values()))
+
+    def schema(self) -> Schema:
+        return {"type": "object", "additionalProperties": self.entry_kind.schema()}
+
+    def read(self, value: Any, path: str) -> Any:
+        super().read(value, path)
+        return {key: self.entry_kind.read(entry, f"{path}.{key}") for key, entry in value.items()}
+
+
+def _attributes(instance: Any) -> Mapping[str, Any]:
+    attributes: Mapping[str, Any] = instance._asdict() if hasattr(instance, "_asdict") else vars(instance)
+    return attributes
+
+
+class Field(NamedTuple):
+    """A field of a table.
+
+    if_absent: what a missing field means; None if the field is required. only_if: another field of the table
+    and the values of it for which this field applies; for any other value the field is unknown.
+    """
+
+    kind: Kind
+    description: str
+    example: Any = None
+    if_absent: str | None = None
+    only_if: tuple[str, tuple[str, ...]] | None = None
+
+    def applies(self, values: Mapping[str, Any]) -> bool:
+        return self.only_if is None or values.get(self.only_if[0]) in self.only_if[1]
+
+    def schema(self) -> Schema:
+        absent_text = f" Left out: {self.if_absent}." if self.if_absent else ""
+        return self.kind.schema() | {"description": f"{self.description}{absent_text}", **self._schema_extras()}
+
+    def _schema_extras(self) -> Schema:
+        """Return the example, and the default where `if_absent` is a value of the kind."""
+        value = int(self.if_absent) if self.if_absent and self.if_absent.isdecimal() else self.if_absent
+        default = isinstance(self.kind, Integer | Choice) and self.kind.accepts(value)
+        example = {} if self.example is None else {"examples": [self.example]}
+        return ({"default": value} if default else {}) | example
+
+
+@dataclass(frozen=True)
+class Table(Kind):
+    """Fields by name.
+
+    constructor: makes the value that reading returns. attributes: returns the fields of such a value.
+    allow_extra: whether undeclared fields are accepted. corrections: as in `suggest`, for field names.
+    """
+
+    fields: Mapping[str, Field]
+    constructor: Callable[..., Any] = dict
+    attributes: Callable[[Any], Mapping[str, Any]] = _attributes
+    allow_extra: bool = False
+    expected: str = "a table"
+    corrections: Mapping[str, str] = dataclass_field(default_factory=dict)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The required fields."""
+        fields = self.fields.items()
+        return tuple(name for name, field in fields if field.if_absent is None and field.only_if is None)
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
+
+    @cached_property
+    def validator(self) -> Callable[[Any], bool]:
+        if any(field.only_if for field in self.fields.values()):
+            return lambda value: _find_fault(self, value, "") is None
+        validators = {name: field.kind.validator for name, field in self.fields.items()}
+        required, allow_extra = set(self.required), self.allow_extra
+        return lambda value: (
+            isinstance(value, Mapping)
+            and required <= value.keys()
+            and all(validators[name](item) if name in validators else allow_extra for name, item in value.items())
+        )
+
+    def schema(self) -> Schema:
+        return {
+            "type": "object",
+            "properties": {name: field.schema() for name, field in self.fields.items()},
+            "required": list(self.required),
+            "additionalProperties": self.allow_extra,
+        } | ({"allOf": conditions} if (conditions := self._conditions()) else {})
+
+    def _conditions(self) -> list[Schema]:
+        return [
+            {
+                "if": {"properties": {field.only_if[0]: {"enum": list(field.only_if[1])}}},
+                "then": {"required": [name] if field.if_absent is None else []},
+                "else": {"properties": {name: False}},
+            }
+            for name, field in self.fields.items()
+            if field.only_if is not None
+        ]
+
+    def missing_message(self, name: str, example: Any = None) -> str:
+        return f"missing; add the table [{name}] with {', '.join(self.required)}"
+
+    def to_json(self, value: Any) -> dict[str, Any]:
+        """Return the fields that were written, without those that were left out."""
+        attributes = self.attributes(value)
+        present = {name: attributes[name] for name in self.fields if attributes.get(name) not in (None, ())}
+        return {name: self.fields[name].kind.to_json(item) for name, item in present.items()}
+
+    def read(self, value: Any, path: str) -> Any:
+        if not isinstance(value, Mapping):
+            table_text = f"[{path}], with one bracket" if isinstance(value, list) and path.isidentifier() else "a table"
+            raise Fault(f"{path}: write {table_text}, not {format_toml(value)}", f"{path}: must be an object")
+        applicable = {name: field for name, field in self.fields.items() if field.applies(value)}
+        extra = [name for name in value if name not in applicable and not self.allow_extra]
+        missing = [name for name, field in applicable.items() if field.if_absent is None and name not in value]
+        wrong_names = sorted(map(str, (*missing, *extra)))
+        audit_message = (f"{path}: " if path else "") + f"the fields {wrong_names} are missing or unknown"
+        prefix = f"{path}." if path else ""
+        values = {}
+        for name, field in applicable.items():
+            if name in missing:
+                if typo := self._typo_message(name, extra):
+                    raise Fault(f"{prefix}{name}: {typo}", audit_message)
+                fix = field.kind.missing_message(name, field.example)
+                raise Fault(f"{prefix}{name}: {fix}", audit_message, missing=name)
+            if name in value:
+                values[name] = field.kind.read(value[name], f"{prefix}{name}")
+        if extra:
+            message = self._unknown_message(extra[0], value)
+            unknown_name = (
+                "" if "did you mean" in message or {extra[0]} & {*self.corrections, *self.fields} else extra[0]
+            )
+            raise Fault(f"{prefix}{extra[0]}: {message}", audit_message, unknown=unknown_name)
+        return self.constructor(**values)
+
+    def _typo_message(self, name: str, extra: list[str]) -> str:
+        """Return the message for a missing field that is probably one of the unknown ones; else ""."""
+        for extra_name in extra:
+            fix = self.corrections.get(extra_name, "")
+            if fix == name or nearest_names(extra_name, [name], TYPO_SIMILARITY) or nearest_names(name, [extra_name]):
+                return f"missing; {extra_name!r} is unknown and was probably meant; rename it"
+            if fix.startswith(f"write {name}:"):
+                return f"missing; {extra_name!r} is unknown; {fix}"
+        return ""
+
+    def _unknown_message(self, name: str, value: Mapping[str, Any]) -> str:
+        if (field := self.fields.get(name)) and field.only_if:
+            condition = field.only_if[0]
+            return f"unknown field {name!r} where {condition} is {value.get(condition)!r}; leave it out"
+        fields = [name for name, field in self.fields.items() if field.applies(value)]
+        return unknown_message("field", name, fields, corrections=self.corrections)
+
+
+def table_of(annotated: type, **extra_fields: Field) -> Table:
+    """Return the table of a class's annotated fields and `extra_fields`; reading returns an instance."""
+    hints = get_type_hints(annotated, include_extras=True)
+    class_fields = {
+        name: field
+        for name, hint in hints.items()
+        for field in getattr(hint, "__metadata__", ())
+        if isinstance(field, Field)
+    }
+    return Table(class_fields | extra_fields, constructor=annotated)
+
+
+def find_fault(kind: Kind, value: Any, path: str = "") -> str | None:
+    """Return the audit message if `value` is not of `kind`, beginning with its path; else None."""
+    return None if kind.validator(value) else _find_fault(kind, value, path)
+
+
+def _find_fault(kind: Kind, value: Any, path: str) -> str | None:
+    try:
+        kind.read(value, path)
+    except Fault as error:
+        return error.audit_message
+    return None

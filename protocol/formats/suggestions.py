@@ -1,0 +1,166 @@
+"""Messages with a suggested fix for unknown names, wrong options and files that cannot be opened."""
+
+import errno
+import re
+from argparse import Action, ArgumentParser
+from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+__all__ = ["NO_CORRECTIONS", "OneLineParser", "explain_os_error", "nearest_names", "suggest", "unknown_message"]
+
+MIN_SIMILARITY = 0.75  # least difflib ratio of a suggestion; gpu and cpu have two thirds
+TYPO_SIMILARITY = 0.9  # from this ratio on one letter is wrong, and names with the same prefix are not suggested
+MIN_LETTERS = 3  # fewest letters for which a prefix or a ratio is meaningful
+MAX_NAMES = 16  # names that a message lists before it cuts the list
+NO_CORRECTIONS: Mapping[str, str] = MappingProxyType({})
+
+
+def nearest_names(name: str, names: Iterable[str], min_similarity: float = MIN_SIMILARITY) -> list[str]:
+    """Return the names that `name` may stand for: the nearest one, several of one family, or none.
+
+    Case and separators between words do not count. Names that differ only in their numbers are a family, and
+    all of it is returned: 300 is no typo of 768.
+    """
+    known, target = list(dict.fromkeys(names)), _normalise(name)
+    folded = {other: _normalise(other) for other in known}
+    if same := [other for other in known if folded[other] == target]:
+        return same[:1]
+    if relatives := [other for other in known if _is_same_family(name, other)]:
+        return relatives
+    if len(target) < MIN_LETTERS or not known:
+        return []
+    similarity = {other: SequenceMatcher(None, target, folded[other]).ratio() for other in known}
+    nearest = max(known, key=lambda candidate: similarity[candidate])
+    prefixed = [other for other in known if folded[other].startswith(target)]
+    if prefixed and similarity[nearest] < TYPO_SIMILARITY:
+        return prefixed
+    return [nearest] if similarity[nearest] >= min_similarity else []
+
+
+def suggest(
+    name: str, names: Iterable[str], list_command: str = "", corrections: Mapping[str, str] = NO_CORRECTIONS
+) -> str:
+    """Return what to write instead of `name`: its correction, the nearest names or, without any, all names.
+
+    list_command: the command that prints all names, where they are many. corrections: the right name, or a
+    sentence that says what to write, by what people write instead.
+    """
+    known, fixes = list(names), {_normalise(other): fix for other, fix in corrections.items()}
+    if (fix := fixes.get(_normalise(name))) is not None:
+        return f"did you mean {fix!r}?" if fix in known else fix
+    if not known:
+        return "none is defined"
+    matches = nearest_names(name, known)
+    if len(matches) == 1:
+        return f"did you mean {matches[0]!r}?"
+    if matches and not set(matches) >= set(known):
+        return f"write {_format_names(matches)}" + (f"; {list_command} lists all {len(known)}" if list_command else "")
+    if len(known) <= MAX_NAMES or not list_command:
+        return f"write {_format_names(known)}"
+    return f"{list_command} lists all {len(known)}"
+
+
+def unknown_message(
+    kind: str, name: str, names: Iterable[str], list_command: str = "", corrections: Mapping[str, str] = NO_CORRECTIONS
+) -> str:
+    return f"unknown {kind} {name!r}; {suggest(name, names, list_command, corrections)}"
+
+
+def _format_names(names: list[str]) -> str:
+    if len(names) > MAX_NAMES:
+        return f"one of {', '.join(names[:MAX_NAMES])}, ..."
+    return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+
+
+def _normalise(name: str) -> str:
+    return re.sub(r"[\s._/-]+", "", name.casefold())
+
+
+def _is_same_family(name: str, other: str) -> bool:
+    """Return whether two names differ only in their numbers."""
+    stem = re.sub("[0-9]+", "#", _normalise(name))
+    return "#" in stem and stem == re.sub("[0-9]+", "#", _normalise(other))
+
+
+# Messages of argparse, which are replaced by the argument and the fix.
+UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
+INVALID_CHOICE = re.compile(r"argument (.+?): invalid choice: (.*) \(choose from (.*)\)", re.DOTALL)
+INVALID_NUMBER = re.compile(r"argument (.+?): invalid (int|float) value: (.*)", re.DOTALL)
+ONE_REQUIRED = re.compile(r"one of the arguments (.*) is required")
+CONFLICTING = re.compile(r"argument (.+): not allowed with argument (.+)")
+MISSING_ARGUMENTS = re.compile(r"the following arguments are required: (.*)")
+
+
+class OneLineParser(ArgumentParser):
+    """A parser that rejects a command line with a one-line message: the fix, without the usage."""
+
+    def __init__(self, **settings: Any) -> None:
+        """Options cannot be abbreviated: a prefix may become ambiguous in the next version."""
+        super().__init__(**settings, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {_explain_argparse(message, self._actions)}\n")
+
+
+def _explain_argparse(message: str, actions: Iterable[Action]) -> str:
+    """Return argparse's error `message` as one line with the fix. actions: the parser's."""
+    actions_by_name = {name: action for action in actions for name in _action_names(action)}
+    if match := UNKNOWN_OPTION.fullmatch(message):
+        first = match[1].split()[0] if match[1].split() else "''"
+        if not first.startswith("-"):
+            return f"{first!r} is an argument too many; leave it out, or put a text with spaces in quotes"
+        options = [name for name in actions_by_name if name.startswith("--")]
+        return unknown_message("option", first.partition("=")[0], options, corrections={"-h": "--help"})
+    if match := INVALID_CHOICE.fullmatch(message):
+        choices = re.findall(r"[\w.:-]+", match[3])
+        return f"{match[1]}: {unknown_message('value', match[2].strip(chr(39)), choices)}"
+    if match := INVALID_NUMBER.fullmatch(message):
+        return f"{match[1]}: write a {'whole ' * (match[2] == 'int')}number, not {match[3]}"
+    if match := ONE_REQUIRED.fullmatch(message):
+        return f"missing: {' or '.join(match[1].split())}; --help shows an example"
+    if match := CONFLICTING.fullmatch(message):
+        return f"{match[1]}: stands beside {match[2]}; leave one of both out"
+    if match := MISSING_ARGUMENTS.fullmatch(message):
+        arguments = [
+            f"{name} ({actions_by_name[name].help})" if name in actions_by_name and actions_by_name[name].help else name
+            for name in match[1].split(", ")
+        ]
+        return f"missing: {', '.join(arguments)}; --help shows an example"
+    return message
+
+
+def _action_names(action: Action) -> list[str]:
+    if action.option_strings:
+        return list(action.option_strings)
+    return [str(action.metavar or action.dest)]
+
+
+# Messages for errors of the operating system, with the fix.
+REMEDIES = {
+    errno.ENOENT: "no such file or folder; name one that is there",
+    errno.EEXIST: "is there already; name another",
+    errno.EISDIR: "is a folder; name a file",
+    errno.ENOTDIR: "stands where a folder is expected, and is a file; name a folder",
+    errno.EACCES: "may not be opened by you; change its permissions, or name another",
+    errno.EPERM: "may not be changed by you; change its permissions, or name another",
+    errno.EROFS: "lies where nothing can be written; name another folder",
+    errno.ENOSPC: "the disk is full; make room, then run the same command again",
+    errno.EDQUOT: "your quota of the disk is used up; make room, then run the same command again",
+    errno.ELOOP: "is a link that leads to itself; name the file or folder itself",
+    errno.ENAMETOOLONG: "is longer than a path can be; name a shorter one",
+    errno.EMFILE: "too many files are open; raise `ulimit -n`, then run the same command again",
+}
+
+
+def explain_os_error(error: OSError) -> str:
+    """Return the path, the reason and the fix of a system error, without its number."""
+    reason = REMEDIES.get(error.errno or 0) or error.strerror or str(error)
+    filename = error.filename if isinstance(error.filename, str | bytes) else None
+    path = filename.decode(errors="replace") if isinstance(filename, bytes) else filename
+    return reason if path is None else f"{_shorten(path)}: {reason}"
+
+
+def _shorten(path: str) -> str:
+    return path if len(path) <= 200 else f"{path[:97]}...{path[-97:]}"

@@ -1,0 +1,1 @@
+"""Instruments beside the core: each measures, plans or exports something about a study."""

@@ -1,0 +1,1 @@
+"""Registrations and verdicts in the formats of others: Croissant, in-toto, OSF."""

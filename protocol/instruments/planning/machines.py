@@ -1,0 +1,194 @@
+"""Machines as data: peaks from data sheets, and assumptions about the share of them that is reached."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from protocol.formats.refusals import BadInput, suggest
+from protocol.instruments.planning.cost_model import ArmSeconds, HostSeconds, Rates
+
+__all__ = ["LOCAL", "SIDES", "Machine", "find_machine", "machine_rates", "parse_count"]
+
+LOCAL = "here"
+DATA = Path(__file__).with_name("machines.toml")
+SIDES = ("pessimistic", "expected", "optimistic")
+COUNTED_NAME = re.compile(r"\s*(?:([0-9]{1,6})\s*[xX\N{MULTIPLICATION SIGN}*]\s*)?(\S.*?)\s*")
+FIELDS = {"memory", "bandwidth", "flops", "accelerator", "share", "host", "load"}
+MOST = 4096  # devices
+
+
+class Machine(NamedTuple):
+    """A machine. devices: how many work at once. memory, bandwidth: bytes and bytes/s of one device. flops:
+    FLOP/s of one, by dtype. accelerator: whether the host works in parallel. share, host, load: as in
+    machines.toml, pessimistic first. overrides: which of these the user has set.
+    """
+
+    name: str
+    devices: int
+    memory: float
+    bandwidth: float
+    flops: Mapping[str, float]
+    accelerator: bool
+    share: Mapping[str, tuple[float, ...]]
+    host: Mapping[str, Any]
+    load: tuple[float, ...]
+    overrides: tuple[str, ...] = ()
+
+
+@cache
+def load_constants() -> dict[str, Any]:
+    return tomllib.loads(DATA.read_text(encoding="utf-8"))
+
+
+def parse_count(text: str) -> tuple[int, str]:
+    """Parse "8xA100-80G" into (number of devices, name). Raises BadInput."""
+    match = COUNTED_NAME.fullmatch(text)
+    if match is None:
+        raise BadInput(f"--on {text!r}: write a machine, such as 8xA100-80G, {LOCAL}, or a file")
+    count = 1 if match[1] is None else int(match[1])
+    if not 1 <= count <= MOST:
+        raise BadInput(f"--on {text}: {count} devices; write 1 to {MOST}")
+    return count, match[2]
+
+
+def find_machine(text: str) -> Machine:
+    """Return the machine for NAME, FILE or COUNTxNAME; a file has constants. Raises BadInput."""
+    count, name = parse_count(text)
+    if Path(name).suffix.lower() in (".toml", ".json"):
+        return _build_machine(Path(name).stem, count, _read_constants(Path(name)), f"--on {name}", ())
+    machines = load_constants()["machines"]
+    folded = {_normalize_name(candidate): candidate for candidate in machines}
+    if (right := folded.get(_normalize_name(name))) is None:
+        sizes = [candidate for key, candidate in folded.items() if key.startswith(_normalize_name(name))]
+        meant = f"did you mean {' or '.join(sizes)}?" if sizes else suggest(name, [*machines, LOCAL])
+        raise BadInput(f"--on {text}: unknown machine {name!r}; {meant} A file of constants: docs/planning.md")
+    return _build_machine(right, count, machines[right], right, ())
+
+
+def _normalize_name(name: str) -> str:
+    """Normalize spelling: A100_80GB becomes a10080g, like A100-80G, and RTX4090 becomes 4090."""
+    plain = re.sub(r"[^a-z0-9]", "", name.lower())
+    plain = re.sub(r"^(nvidia)?(geforce)?(rtx)?", "", plain)
+    return re.sub(r"(?<=\d)gb$", "g", re.sub(r"(sxm\d?|pcie)", "", plain))
+
+
+def _read_constants(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+    except OSError:
+        raise BadInput(f"--on {path}: no such file; docs/planning.md shows one") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"--on {path}: not read: {' '.join(str(error).split())}") from None
+
+
+def _build_machine(name: str, count: int, table: Any, at: str, overrides: tuple[str, ...]) -> Machine:
+    assumed = load_constants()["assumed"]
+    if not isinstance(table, dict):
+        raise BadInput(f"{at}: write a table with memory, bandwidth and flops")
+    if strange := sorted(table.keys() - FIELDS):
+        raise BadInput(f"{at}: {strange[0]}: unknown; {suggest(strange[0], sorted(FIELDS))}")
+    if missing := [field for field in ("memory", "bandwidth", "flops") if field not in table]:
+        raise BadInput(f"{at}: {missing[0]}: missing; write {_example_line(missing[0])}")
+    flops = table["flops"]
+    if not isinstance(flops, dict) or not flops or flops.keys() - {"float32", "bfloat16"}:
+        raise BadInput(f"{at}: flops: write {_example_line('flops')}")
+    accelerator = table.get("accelerator", True)
+    if not isinstance(accelerator, bool):
+        raise BadInput(f"{at}: accelerator: write true or false")
+    parts = {
+        part: dict(assumed[part]) | _merge_constants(table.get(part, {}), assumed[part], f"{at}: {part}")
+        for part in ("share", "host", "load")
+    }
+    return Machine(
+        name,
+        count,
+        _check_positive(table["memory"], f"{at}: memory"),
+        _check_positive(table["bandwidth"], f"{at}: bandwidth"),
+        {dtype: _check_positive(value, f"{at}: flops.{dtype}") for dtype, value in flops.items()},
+        accelerator,
+        parts["share"],
+        parts["host"],
+        tuple(parts["load"]["bytes"]),
+        tuple(f"{part}.{key}" for part in parts for key in table.get(part, {})),
+    )
+
+
+def _merge_constants(overrides: Any, assumed: Mapping[str, Any], at: str) -> dict[str, Any]:
+    """Return constants that replace assumed ones of the same form; one number is used for all three sides."""
+    if not isinstance(overrides, dict):
+        raise BadInput(f"{at}: write a table of constants")
+    merged: dict[str, Any] = {}
+    for key, value in overrides.items():
+        if key not in assumed:
+            raise BadInput(f"{at}.{key}: unknown; {suggest(key, sorted(assumed))}")
+        form = assumed[key]
+        values = value if isinstance(value, list) else [value] * (len(form) if isinstance(form, list) else 1)
+        numbers = [_check_positive(number, f"{at}.{key}", zero=True) for number in values]
+        if len(numbers) != (len(form) if isinstance(form, list) else 1):
+            raise BadInput(f"{at}.{key}: write {len(form) if isinstance(form, list) else 1} numbers")
+        if not at.endswith("host") and (min(numbers) <= 0 or numbers != sorted(numbers)):
+            raise BadInput(f"{at}.{key}: write numbers above 0, the pessimistic one first")
+        merged[key] = numbers if isinstance(form, list) else numbers[0]
+    return merged
+
+
+def _check_positive(value: Any, at: str, *, zero: bool = False) -> float:
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        raise BadInput(f"{at}: write a number above 0, not {value!r}")
+    return float(value)
+
+
+def _example_line(field: str) -> str:
+    return {
+        "memory": "memory = 80e9, bytes of one device",
+        "bandwidth": "bandwidth = 2e12, bytes a second of one device",
+        "flops": "flops = { bfloat16 = 312e12 }, FLOP a second of one device, float32 or bfloat16",
+    }[field]
+
+
+def machine_rates(machine: Machine, dtype: str) -> tuple[Rates, Rates, Rates]:
+    """Return pessimistic, expected and optimistic rates. Raises BadInput without a peak for this dtype."""
+    if dtype not in machine.flops:
+        raise BadInput(f"--on {machine.name}: flops: has none for {dtype}, which is registered; add it")
+    peak, bandwidth = machine.flops[dtype], machine.bandwidth
+
+    def side(index: int) -> Rates:
+        share = {name: values[index] for name, values in machine.share.items()}
+        factor, host = machine.host["factor"][index], machine.host
+
+        def pair(name: str) -> tuple[float, float]:
+            base, per_layer = host[name]
+            return factor * base, factor * per_layer
+
+        return Rates(
+            linear=peak * share["linear"],
+            attention=peak * share["attention"],
+            watched=bandwidth * share["watched"] / 4,
+            rows=peak * share["linear"],
+            weights=bandwidth * share["weights"],
+            cache=bandwidth * share["cache"],
+            load=machine.load[index],
+            is_asynchronous=machine.accelerator,
+            host=HostSeconds(
+                factor * host["forward"],
+                factor * host["layer"],
+                factor * host["pool"],
+                pair("lane"),
+                pair("join"),
+                factor * host["logit"],
+                factor * host["noise"],
+                ArmSeconds(pair("first"), pair("step"), pair("event")),
+            ),
+        )
+
+    return side(0), side(1), side(2)

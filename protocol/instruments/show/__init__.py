@@ -1,0 +1,1 @@
+"""What one problem looks like, arm by arm, on a page and in a terminal."""

@@ -1,0 +1,76 @@
+"""The closure of a result: digests of all files on disk that could change a number.
+
+Whether git tracks a file does not matter: Python imports an untracked module as well as a tracked one.
+"""
+
+import hashlib
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from protocol.formats import files
+from protocol.formats.refusals import BadInput
+from protocol.lock import installed_files
+
+PACKAGES = ("policies", "protocol", "splits", "analysis", "figures")
+# Files that Python imports, and data files that code reads from its own folder.
+_SUFFIXES = (".py", ".json", ".pyc", ".so", ".pyd")
+
+
+def sources(root: Path) -> dict[str, str]:
+    """Return the SHA-256 of every code and JSON file of the packages in `root`, by relative posix path.
+
+    Python's caches and hidden folders are left out, since nothing is imported from them.
+    """
+    paths = (path for package in PACKAGES for path in _code_files(root / package))
+    return {path.relative_to(root).as_posix(): files.sha256(path) for path in sorted(paths)}
+
+
+def environment() -> dict[str, Any]:
+    """Describe the interpreter, the machine and the digests of everything installed (`installed_files`)."""
+    packages = installed_files.scan_packages(PACKAGES)
+    return {
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "library": installed_files.hash_standard_library(),
+        "distributions": packages.distributions,
+        "altered": packages.altered,
+        "own": packages.editable,
+    }
+
+
+def sha256_hex(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def weights(paths: Mapping[str, Path]) -> dict[str, str]:
+    """Return the SHA-256 of each file of a model, by its name in the lock."""
+    return {name: files.sha256(path) for name, path in sorted(paths.items())}
+
+
+def differences(locked: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return one line for each path whose value differs; nested mappings are compared by path."""
+    lines = []
+    for name in sorted(locked.keys() | now.keys()):
+        if name not in now:
+            lines.append(f"{name}: missing")
+        elif name not in locked:
+            lines.append(f"{name}: new")
+        elif isinstance(locked[name], Mapping) and isinstance(now[name], Mapping):
+            lines += [f"{name}/{line}" for line in differences(locked[name], now[name])]
+        elif locked[name] != now[name]:
+            lines.append(f"{name}: changed")
+    return lines
+
+
+def _code_files(folder: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__" and not name.startswith(".")]
+        for name in folders:
+            if (link := Path(parent, name)).is_symlink():
+                raise BadInput(f"{link} is a link to a folder; put the folder itself there")
+        yield from (Path(parent, name) for name in names if name.endswith(_SUFFIXES))

@@ -1,0 +1,178 @@
+"""The problems of a study: the frozen split of each task, and golds that their own grader accepts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import splits
+from protocol import grading
+from protocol.formats import canonical, files
+from protocol.formats.refusals import BadInput, Drifted
+from protocol.plan.design import TASK
+from protocol.tasks import Task, held_out_guard, registry
+from protocol.tasks.file_task import FileTask
+from protocol.tasks.lm_eval_task import LmEvalTask
+from protocol.workspace.planned_study import PlannedStudy
+
+__all__ = [
+    "checks_golds",
+    "count_golds",
+    "freeze_items",
+    "problem_facts",
+    "read_split",
+    "refuse_wrong_golds",
+    "scored_tasks",
+    "take_subset",
+]
+
+MAX_PROBLEM_BYTES = files.MAX_DOCUMENT_BYTES // 2  # of a lock
+
+
+def freeze_items(planned: PlannedStudy) -> dict[str, Any]:
+    """Return the split of each task with as many problems as the protocol requests. Raises Drifted for an
+    altered split, BadInput for an empty one, for more problems than there are, for a problem that is both
+    held out and for development, or held out twice, and for any error of the task.
+    """
+    tasks_by_name = planned.tasks
+    frozen = {
+        task.name: take_subset(read_split(task.name, tasks_by_name[task.name]), TASK.to_json(task))
+        for task in planned.protocol.tasks
+    }
+    _refuse_duplicates(planned, frozen)
+    if (size := len(canonical.dumps(frozen))) > MAX_PROBLEM_BYTES:
+        raise BadInput(
+            f"tasks: their problems take {size} bytes of the lock, over {MAX_PROBLEM_BYTES}; give dev and confirm"
+        )
+    return frozen
+
+
+def _refuse_duplicates(planned: PlannedStudy, items: Mapping[str, Any]) -> None:
+    """Compare the problems of user files by their question, whatever their file, task and id: a held-out
+    problem that is also a development problem is not held out, and one that two tasks ask in the same way
+    counts twice.
+    """
+    developed: dict[str, str] = {}
+    held_out: dict[tuple[str, Any], str] = {}
+    user_tasks = [
+        (table, task)
+        for table in planned.protocol.tasks
+        if isinstance(task := planned.tasks[table.name], FileTask | LmEvalTask)
+    ]
+    for table, task in user_tasks:
+        for item in items[table.name]["dev"]:
+            developed.setdefault(task.content_digest(item), f"{item!a} of {table.name}")
+    for table, task in user_tasks:
+        query_settings = table._replace(name="", file=None, data=None, max_new_tokens=1, dev=None, confirm=None)
+        for item in items[table.name]["confirm"]:
+            question = task.content_digest(item)
+            if development_problem := developed.get(question):
+                raise BadInput(
+                    f"tasks: {table.name}: {item!a} is held out and asks what {development_problem} asks, for development; "
+                    "leave one of the two out"
+                )
+            if (first_task := held_out.setdefault((question, query_settings), table.name)) != table.name:
+                raise BadInput(
+                    f"tasks: {table.name}: {item!a} is asked by {first_task} in the same way; a problem counts "
+                    "once, so leave it out of one of the two"
+                )
+
+
+def take_subset(full_split: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a full split that the table of a task requests with `dev` and `confirm`, or all of
+    it. Raises BadInput for more problems than there are.
+    """
+    subset: dict[str, Any] = {}
+    for part in ("dev", "confirm"):
+        ids, requested = full_split[part], table.get(part)
+        if requested is not None and requested > len(ids):
+            raise BadInput(
+                f"tasks: {table['name']}: {part}: {requested} problems are asked for and there are {len(ids)}; "
+                f"write {len(ids)} or fewer, or leave {part} out"
+            )
+        subset[part] = list(ids if requested is None else splits.subsample(ids, requested))
+    selected_ids = {*subset["dev"], *subset["confirm"]}
+    facts = {
+        kind: {item: text for item, text in full_split[kind].items() if item in selected_ids}
+        for kind in ("clusters", "levels")
+        if kind in full_split
+    }
+    return {**full_split, **subset, **facts}
+
+
+def read_split(name: str, task: Task) -> dict[str, Any]:
+    """Return the full split of a task. Raises Drifted or BadInput if the task does not generate what the
+    manifest lists.
+    """
+    try:
+        manifest = registry.split_manifest(name, task)
+    except splits.SplitError as error:
+        raise (Drifted if name in registry.TASKS else BadInput)(f"tasks: {name}: {error}") from error
+    if tuple(manifest.ids) != tuple(task.ids()) or manifest.source != task.source():
+        raise Drifted(f"tasks: {name}: is not the task that splits/{name}.json was made from; restore both")
+    for part in ("dev", "confirm"):
+        if not getattr(manifest, part):
+            raise BadInput(f"tasks: {name}: its {part} split is empty; choose a larger task")
+    source = {} if name in registry.TASKS else {"source": manifest.source}
+    return {
+        "manifest": manifest.digest,
+        **source,
+        "dev": list(manifest.dev),
+        "confirm": list(manifest.confirm),
+        **problem_facts(task),
+    }
+
+
+def problem_facts(task: Task) -> dict[str, dict[str, str]]:
+    """Return what a task states about its problems besides their ids, by id; only the facts that it states."""
+    facts = {"clusters": dict(registry.clusters(task)), "levels": dict(registry.levels(task))}
+    return {kind: values for kind, values in facts.items() if values}
+
+
+def checks_golds(task: Task) -> bool:
+    """Whether registering checks the golds of a task with its grader: mathematical ones and those of files."""
+    return task.grader == "math" or isinstance(task, FileTask)
+
+
+def count_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:
+    """Count the golds that registering checks with their own grader; empty without any. Encrypted ones are
+    not read, and the lock counts none of them.
+    """
+    counts = {
+        name: {
+            "purpose": "gold self-check",
+            "dev": len(item["dev"]),
+            "confirm": 0 if held_out_guard.is_encrypted(tasks[name]) else len(item["confirm"]),
+        }
+        for name, item in items.items()
+        if checks_golds(tasks[name])
+    }
+    return {"golds": counts} if counts else {}
+
+
+def scored_tasks(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:
+    """Return the tasks whose answers have scores; empty without any."""
+    names = [name for name in items if grading.gives_scores(tasks[name].grader)]
+    return {"scored": names} if names else {}
+
+
+def refuse_wrong_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> None:
+    """Raise BadInput for a mathematical gold that does not verify against itself, and for a gold of a file
+    that its own grader does not accept.
+
+    A gold that its grader does not recognise would make every model wrong. Golds of held-out problems are
+    used for nothing else: they are no model's output, and the message does not show them. Encrypted ones are
+    not read.
+    """
+    for name in (name for name in items if checks_golds(tasks[name])):
+        if isinstance(file_task := tasks[name], FileTask):
+            file_task.refuse_wrong_golds()
+            continue
+        task, is_encrypted = tasks[name], held_out_guard.is_encrypted(tasks[name])
+        with grading.MathVerify() as grader:
+            for item in (*items[name]["dev"], *([] if is_encrypted else items[name]["confirm"])):
+                gold = str(held_out_guard.gold(task, item))
+                is_correct = grader.grade(gold, rf"\boxed{{{gold}}}").status == "correct"
+                if not is_correct or grader.compare(gold, gold) != "same":
+                    raise BadInput(
+                        f"tasks: {name}: the gold answer of {item} does not verify against itself; "
+                        f"leave the task out or correct its data"
+                    )

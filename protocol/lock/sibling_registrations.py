@@ -1,0 +1,142 @@
+"""Compare what a lock says of other registrations with those in the sibling folders. Needs no torch.
+
+A missing sibling is no contradiction: a folder may have been sent alone.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from protocol.evidence.audit import amendment
+from protocol.evidence.external import git_history
+from protocol.evidence.external.git_repository import Repository
+from protocol.evidence.registration import CLAIM, Registration
+from protocol.formats.findings import CannotTell
+from protocol.formats.refusals import Refusal
+from protocol.lock import field_checks, previously_opened
+from protocol.plan import checks, full_use
+from protocol.tasks import registry
+from protocol.workspace import differences
+
+__all__ = ["find_contradictions", "find_opened_faults", "find_parent", "predates_gates"]
+
+
+def find_contradictions(study: Registration) -> Iterator[str]:
+    """Yield one message for each contradiction between a lock and the registration that it replicates or
+    amends, or between its own fields about that.
+    """
+    yield from amendment.find_faults(study.lock.content)
+    yield from _parent_faults(study)
+
+
+def find_opened_faults(study: Registration) -> Iterator[str]:
+    """Yield one message for each contradiction in the field `opened`, by the recipes of today's tasks. A
+    sibling that the lock lists has to share the listed problems. A sibling whose claim is in the commit that
+    the lock names existed at that time and has to be listed; others may be newer. A registration whose file
+    of questions is missing is skipped.
+    """
+    locked, folder = study.lock.content, study.folder
+    if "opened" not in locked or not all(map(partial(_has_problems, folder), study.protocol["tasks"])):
+        return
+    listed_problems = {entry["lock"]: entry["problems"] for entry in locked["opened"] if entry["lock"]}
+    other_studies = (
+        other for other in previously_opened.claimed_registrations(folder) if _is_other_lock(other, study.lock.digest)
+    )
+    relevant = [
+        other
+        for other in other_studies
+        if other.lock.digest in listed_problems or _has_committed_claim(other, locked.get("git"))
+    ]
+    if not relevant:
+        return
+    entries = previously_opened.find_previously_opened(folder, locked["items"], study.protocol, locked["parent"])
+    derived_problems = {entry["lock"]: entry["problems"] for entry in entries}
+    for other in relevant:
+        digest = other.lock.digest
+        if previously_opened.has_lost_file(other):  # its held-out problems can no longer be determined
+            continue
+        expected = derived_problems.get(digest, {})
+        if digest in listed_problems:
+            yield from differences.diff_values(listed_problems[digest], expected, f"opened.{other.name}")
+        elif expected:
+            yield f"opened: does not list {other.name}, whose claim is in the commit that it was locked on"
+
+
+def find_parent(study: Registration) -> Registration | None:
+    """Return the registration that a replication repeats: a folder with the name and the lock that it cites,
+    in any folder of registrations here. None if there is none, and for a study that is no replication.
+    """
+    if (reference := study.parent) is None or not field_checks.is_folder_name(reference["name"]):
+        return None
+    for shelf_folder in sorted(study.folder.resolve().parent.parent.glob("*/")):
+        if _has_lock(candidate := Registration(shelf_folder / reference["name"]), reference["lock"]):
+            return candidate
+    return None
+
+
+def predates_gates(study: Registration) -> bool | None:
+    """Whether the study that this one replicates or amends predates gates, by the test of registering. None
+    if that study is not here.
+    """
+    if study.parent is not None:
+        parent = find_parent(study)
+        return None if parent is None else "gate" not in parent.protocol
+    if not (amended := study.lock.content.get("amends")):
+        return False
+    amended_study = Registration(study.folder.resolve().parent / amended["name"])
+    if not field_checks.is_folder_name(amended["name"]) or not _has_lock(amended_study, amended["lock"]):
+        return None
+    return checks.needs_no_gate(amended_study.protocol, study.protocol)
+
+
+def _parent_faults(study: Registration) -> Iterator[str]:
+    """Check that a replication has its parent's protocol, byte for byte, the parent's measured use of the
+    full cache, and its first event, if the parent's lock has one.
+    """
+    if (parent := find_parent(study)) is None:
+        return
+    content, parent_content = study.lock.content, parent.lock.content
+    yield from differences.diff_values(
+        content["protocol"]["sha256"], parent_content["protocol"]["sha256"], "protocol.sha256"
+    )
+    yield from differences.diff_values(content.get(full_use.FIELD), parent_content.get(full_use.FIELD), full_use.FIELD)
+    if "opened" in content:
+        expected = parent_content.get("batch", {}).get("first_event", 0)
+        yield from differences.diff_values(content.get("batch", {}).get("first_event"), expected, "batch.first_event")
+
+
+def _has_problems(folder: Path, task: Mapping[str, Any]) -> bool:
+    """Whether the sources of a task's problems are available here."""
+    try:
+        registry.make_task(task, folder).ids()
+    except Refusal:
+        return False
+    return True
+
+
+def _has_lock(study: Registration, digest: str) -> bool:
+    try:
+        return study.has_lock(digest)
+    except OSError:  # another user's folder, or an impossible folder name
+        return False
+
+
+def _is_other_lock(study: Registration, digest: str) -> bool:
+    """Whether it has a readable lock with another digest: a copy of the study is no earlier study."""
+    try:
+        return study.lock.digest != digest
+    except (Refusal, OSError):
+        return False
+
+
+def _has_committed_claim(study: Registration, git: Mapping[str, Any] | None) -> bool:
+    """Whether the commit that a lock names contains the claim of `study`; False if git fails."""
+    if git is None or not git_history.COMMIT_ID.fullmatch(git["commit"]):
+        return False
+    try:
+        repository = Repository(study.folder)
+        objects = repository.objects([f"{git['commit']}:{repository.prefix}/{CLAIM}"])
+    except CannotTell:
+        return False
+    return objects[0] is not None

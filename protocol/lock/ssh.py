@@ -1,0 +1,51 @@
+"""Run ssh-keygen to make and verify signatures, without a terminal or a window in which it could prompt."""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from protocol.formats.findings import CannotTell
+from protocol.formats.refusals import BadInput
+
+__all__ = ["Unable", "is_signed_by", "run_keygen"]
+
+_SECONDS = 60  # a security key waits to be touched
+_PROMPTS = {"DISPLAY", "WAYLAND_DISPLAY", "SSH_ASKPASS", "SSH_ASKPASS_REQUIRE"}
+
+
+class Unable(BadInput, CannotTell):
+    """ssh-keygen is missing or too old: signing is refused, and an audit cannot decide the signature."""
+
+
+def run_keygen(*arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run ssh-keygen with `data` on its standard input and return the result. Raises Unable."""
+    settings = {name: value for name, value in os.environ.items() if name not in _PROMPTS}
+    try:
+        result = subprocess.run(
+            ["ssh-keygen", *arguments],
+            env=settings | {"LC_ALL": "C"},
+            input=data,
+            capture_output=True,
+            timeout=_SECONDS,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise Unable("ssh-keygen is not installed; install OpenSSH 8.2 or newer") from None
+    except subprocess.TimeoutExpired:
+        raise Unable(f"ssh-keygen took more than {_SECONDS} seconds; touch the key and try again") from None
+    if result.returncode < 0:
+        raise Unable(f"ssh-keygen was ended by the signal {-result.returncode}; run the same command again")
+    if b"unknown option" in result.stderr or b"illegal option" in result.stderr:
+        raise Unable("this ssh-keygen cannot sign; install OpenSSH 8.2 or newer")
+    return result
+
+
+def is_signed_by(key: str, namespace: str, data: bytes, signature: str) -> bool:
+    """Return whether `signature` signs `data` for `namespace` with the public key `key`. Raises Unable."""
+    with tempfile.TemporaryDirectory() as scratch:
+        allowed_file, signature_file = Path(scratch, "allowed"), Path(scratch, "signature")
+        allowed_file.write_text(f"signer {key}\n")
+        signature_file.write_text(signature)
+        verify = ("-Y", "verify", "-f", str(allowed_file), "-I", "signer", "-n", namespace, "-s", str(signature_file))
+        return run_keygen(*verify, data=data).returncode == 0

@@ -1,0 +1,393 @@
+"""Sentences about a lock, from which registration texts are composed."""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from analysis.judgement import arm_text, full_cache_use, previously_opened, same_retained_slots
+from analysis.rules import RULES
+from analysis.rules.rule import is_against_full
+from analysis.stats.methods import METHODS, describe_clusters, resampling_problems
+from protocol.evidence.ledger import Entry
+from protocol.messages import gate_sentences, prior_knowledge, slot_sizes
+
+_SOURCES = {
+    "nonce": "a number that the registered auditor draws and signs after the lock",
+    "beacon": "a public beacon's value of after the lock",
+    "anchor": "the hash of the Bitcoin block that anchors the lock",
+}
+_MEMORY_NAMES = {
+    "slots": "mean slots",
+    "bytes": "mean bytes",
+    "total": "mean bytes, with those of the policy's own state,",
+}
+_QUERY = {"inside": "is compressed together with", "outside": "follows after the compression of"}
+
+
+def hypothesis(lock: Mapping[str, Any]) -> list[str]:
+    content, decision = _content(lock), _decision(lock)
+    sentences = [_one_line(content["question"])]
+    if rule := RULES.get(decision["rule"]):
+        return [*sentences, rule.text.hypothesis(decision, lock["checks"])]
+    return [
+        *sentences,
+        f"What is tested of {decision['subject']} against {_join(decision['against'])} is the rule "
+        f"{decision['rule']!r}, over {lock['checks']['tests']} contrasts, with the numbers registered below.",
+    ]
+
+
+def inference(lock: Mapping[str, Any]) -> list[str]:
+    """Describe the committed rule with all its numbers."""
+    decision, level, family = _decision(lock), lock["checks"]["corrected_alpha"], lock["checks"]["tests"]
+    sentences = [
+        f"The rule is {lock['rule']['name']!r} of {lock['rule']['source']}, whose bytes are locked (SHA-256 "
+        f"{lock['rule']['sha256']}). Alpha is {decision['alpha']}, two-sided; there are {family} contrasts, "
+        f"and the Bonferroni level of one of them is {level}. There is one look, at all records."
+    ]
+    if rule := RULES.get(decision["rule"]):
+        sentences += rule.text.criteria(decision, lock["checks"])
+    sentences += ["INCONCLUSIVE: otherwise.", *gate_sentences.describe_gate(lock)]
+    return [*sentences, *_describe_memory(lock)]
+
+
+def _describe_memory(lock: Mapping[str, Any]) -> list[str]:
+    """Say when two arms count as equal in memory; locks older than gates compare only mean slots."""
+    decision = _decision(lock)
+    memory, tolerance = _MEMORY_NAMES[decision.get("memory", "slots")], f"{float(decision['cache_tolerance']):.4g}"
+    if is_against_full(decision):
+        return [
+            f"Memory is unequal on purpose. Where the full cache's {memory}, as measured, do not exceed the "
+            f"other arm's by more than {tolerance} of them, nothing is saved: that contrast neither confirms "
+            "nor refutes.",
+        ]
+    neither = "A contrast without that is neither won nor lost, and rules CONFIRMED out."
+    if "gate" not in _content(lock):
+        return [
+            "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's "
+            f"by more than {tolerance} of them. {neither}"
+        ]
+    return [
+        f"Both arms held the same memory where neither arm's {memory}, as measured, exceed the other's by more "
+        f"than {tolerance} of them, nor differ by more than that problem by problem, on average. {neither}",
+        "Within that, a win or a loss has to exceed what the difference of memory may have bought: for 1 % "
+        "of it two accuracy points, or twice the steepest slope between the comparator's measured accuracies "
+        "next to its budget if that is more.",
+    ]
+
+
+def settings(lock: Mapping[str, Any]) -> list[str]:
+    """Return every registered setting of decision and generation as `field = value`."""
+    return [
+        f"{table}.{field} = {_format_value(value)}"
+        for table in ("gate", "generation", "decision", "sweep", "exclude", "randomness")
+        for field, value in sorted(_content(lock).get(table, {}).items())
+    ]
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, list):
+        return _join(map(_format_value, value))
+    if isinstance(value, Mapping):
+        return f"({_join(f'{field} {inner}' for field, inner in sorted(value.items()))})"
+    return str(value)
+
+
+def conditions(lock: Mapping[str, Any]) -> list[str]:
+    content, decision = _content(lock), _decision(lock)
+    named = [f"{name} ({arm_text.describe_arm(arm)})" for name, arm in content["arms"].items()]
+    cells = len(lock["grid"])
+    sentences = [
+        f"{len(named)} arms: {_join(named)}. Models: {_join(content['models'])}. Budgets: "
+        f"{_join(content['budgets'])} (with a point: share of the prompt's tokens; whole: slots per KV head "
+        f"and layer{_describe_full_shares(lock)}{slot_sizes.describe_byte_budgets(lock)}). Seeds: {_join(content['seeds'])}. "
+        f"That makes {cells} cells.",
+        *(
+            f"Task {task['name']}: at most {task['max_new_tokens']} new tokens; the question "
+            f"{_QUERY.get(task['query'], 'stands ' + task['query'])} the context."
+            for task in content["tasks"]
+        ),
+        *full_cache_use.describe_full_use(lock.get(full_cache_use.FIELD, {})),
+        *slot_sizes.describe_slots(lock),
+        *(f"{sentences[0].upper()}{sentences[1:]}." for sentences in arm_text.differing_prompt_sentences(lock)),
+        f"Within problems: every arm answers every held-out problem, from {_describe_prompts(lock)}. The "
+        f"subject is {decision['subject']}, compared with {_join(decision['against'])}.",
+    ]
+    if sweep := content.get("sweep"):
+        sentences.append(
+            f"{sweep['name']} is one of {_join(sweep['candidates'])}: the earliest whose mean accuracy on "
+            f"the development problems is within {sweep['tolerance']} of the best. It is chosen after the "
+            "lock and before a held-out problem is read."
+        )
+    return sentences
+
+
+def _describe_prompts(lock: Mapping[str, Any]) -> str:
+    if not (extra_prompts := arm_text.extra_prompt_sentences(lock)):
+        return "one and the same prompt"
+    return f"one prompt but for what arms ask beside it ({_join(extra_prompts)})"
+
+
+def outcomes(lock: Mapping[str, Any]) -> list[str]:
+    scored = _scored_tasks(lock)
+    return [
+        "Primary outcome: the difference in accuracy, the share of held-out problems answered correctly, "
+        "subject minus comparator, paired by problem. A locked grader compares each answer with the known "
+        "one; its grades are correct, wrong, no answer, timeout (counted as not correct) and error (no "
+        "grade).",
+        *(
+            f"Answers of {_join(scored)} have the grade scored and a score from 0 to 1; of them the accuracy "
+            "is the mean score."
+            for _ in scored[:1]
+        ),
+        "Memory: slots per KV head and layer, counted after the prefill and after each decode step, and "
+        "averaged over the generation; bytes and peaks are kept beside.",
+    ]
+
+
+def analysis(lock: Mapping[str, Any]) -> list[str]:
+    decision = _decision(lock)
+    method = METHODS.get(decision["method"])
+    words = decision["method"] if method is None else method.text.format(**decision)
+    level = "are those of max-t" if method and method.family else "have the Bonferroni level"
+    clusters = [
+        f"The problems of {task} come in {describe_clusters(item)}: whole clusters stand in place of "
+        "problems wherever one is resampled or counted, and the difference stays the mean over problems."
+        for task, item in lock["items"].items()
+        if "clusters" in item
+    ]
+    return [
+        f"Each contrast is one (model, task, budget, comparator): {lock['checks']['tests']} of them. Seeds "
+        f"of a problem are averaged first, so the problem is the unit. The method is {words}; the "
+        f"simultaneous intervals {level}.",
+        *clusters,
+    ]
+
+
+def exclusions(lock: Mapping[str, Any]) -> list[str]:
+    above = _content(lock).get("exclude", {}).get("prompt_tokens_above")
+    if above is None:
+        outliers = "every score counts as it is" if _scored_tasks(lock) else "an answer is correct or it is not"
+        return [f"No problem is excluded, and there are no outliers: {outliers}."]
+    return [
+        f"A problem whose context has more than {above} tokens under a model's tokenizer is excluded for "
+        "that model, in all arms alike, before anything is generated. Nothing else is excluded."
+    ]
+
+
+def missing(lock: Mapping[str, Any]) -> list[str]:
+    rule = _decision(lock)["missing"]
+    meaning = {
+        "inconclusive": "a registered lane without a grade, wherever it lies, makes the verdict INCONCLUSIVE",
+        "wrong": (
+            "a lane that failed or has no grade counts as not correct; a lane that was not run makes the "
+            "verdict INCONCLUSIVE"
+        ),
+    }
+    return [f"decision.missing = {rule}: {meaning.get(rule, 'as the locked rule defines it')}."]
+
+
+def sample(lock: Mapping[str, Any]) -> list[str]:
+    """Return the numbers of problems and lanes, all known in advance."""
+    items = lock["items"]
+    lanes = sum(len(items[cell[1]]["confirm"]) for cell in lock["grid"])
+    counts = [
+        f"{task} has {len(item['confirm'])} held-out problems ({len(item['dev'])} more are for development; "
+        f"split manifest {item['manifest']})"
+        for task, item in items.items()
+    ]
+    return [
+        f"{'; '.join(counts)}. The ids are in the lock. With {len(lock['grid'])} cells these are {lanes} "
+        "lanes, each run once: there is no stopping rule, and nothing can be seen of the result before all "
+        "are recorded."
+    ]
+
+
+def power(lock: Mapping[str, Any]) -> list[str]:
+    sentences, items = [], lock["items"].values()
+    clusters = {len(resampling_problems(item)) for item in items if "clusters" in item}
+    problems = {len(resampling_problems(item)) for item in items if "clusters" not in item}
+    for size, check in lock["checks"]["problems"].items():
+        effects = [
+            f"{effect if effect != 'none' else 'none at all'} where {float(share):.0%} of the problems differ"
+            for share, effect in check["minimal_detectable_effect"].items()
+        ]
+        what = _describe_units(int(size), problems, clusters)
+        sentences.append(
+            f"With {size} {what}, the smallest difference in accuracy found with 80 % power at the level "
+            f"of one contrast is {'; '.join(effects)}. On simulated null data the method's type-I error is "
+            f"{check['type_one_over_nominal']} times the nominal one."
+        )
+    if clusters:
+        sentences.append(
+            "A number of clusters is looked at as so many problems: what holds where the answers of a "
+            "cluster are all alike."
+        )
+    if scored := _scored_tasks(lock):
+        sentences.append(
+            "These numbers are of simulated answers that are right or wrong; no scores, as those of "
+            f"{_join(scored)}, were simulated."
+        )
+    if "rule" in lock["checks"]:
+        sentences.append("Before locking, the rule was run on synthetic data that must give each verdict: checks.rule.")
+    return sentences
+
+
+def _describe_units(size: int, problems: Container[int], clusters: Container[int]) -> str:
+    """Return whether problems or clusters of this number are resampled."""
+    words = [word for word, sizes in (("problems", problems), ("clusters", clusters)) if size in sizes]
+    return " or ".join(words or ["problems"])
+
+
+def _scored_tasks(lock: Mapping[str, Any]) -> list[str]:
+    """Return the tasks whose answers have scores."""
+    tasks: list[str] = lock["checks"].get("scored", [])
+    return tasks
+
+
+def seeds(lock: Mapping[str, Any]) -> list[str]:
+    named = _join(_content(lock)["seeds"])
+    if late := _content(lock).get("randomness"):
+        source = _SOURCES.get(late["source"], late["source"])
+        return [
+            f"The seeds {named} are labels: sampling, and the text of generated held-out problems, derive "
+            f"from the lock's digest and {source}, which did not exist at the time of locking."
+        ]
+    return [f"The seeds ({named}) are author-chosen."]
+
+
+def prior_looks(lock: Mapping[str, Any]) -> list[str]:
+    """Return what had been looked at before locking, as far as the lock shows."""
+    sentences = []
+    if parent := lock["parent"]:
+        sentences.append(
+            f"This is a replication of {parent['name']} (lock {parent['lock']}), whose results were known, "
+            "on the same held-out problems."
+        )
+    if amends := lock.get("amends"):
+        progress = amends.get("seen", {})
+        facts = [f"{name}: {_format_fact(value)}" for name, value in progress.items()]
+        sentences.append(
+            f"This amends {amends['name']} (lock {amends['lock']}). Reason: {_one_line(amends['reason'])} What "
+            f"had been seen of it: {'; '.join(facts) or 'nothing'}."
+        )
+        if amends.get("after_claim"):
+            sentences.append(
+                "It was amended after its held-out problems were claimed: the verdict can only be DEVIATED."
+            )
+    sentences += [*previously_opened.describe_opened(lock), *previously_opened.describe_shared_clusters(lock)]
+    for model, weights in lock["weights"].items():
+        if used := sorted(name for name in weights if name.startswith("statistics-")):
+            sentences.append(f"Statistics of {model} had been measured on other problems or texts: {_join(used)}.")
+    sentences += prior_knowledge.describe_prior_knowledge(lock)
+    return [
+        *sentences,
+        *_trial_runs(lock["checks"].get("same_kept"), lock["protocol"]["content"]["arms"]),
+        "What its author ran in private beforehand no lock can show.",
+    ]
+
+
+def _trial_runs(record: Mapping[str, Any] | None, ran_as: Mapping[str, Any]) -> list[str]:
+    """Return which arms were run while locking, and what was observed."""
+    if record is None:
+        return ["Locking ran no model."]
+    ran = "; ".join(f"for {model}, {runs}" for model, runs in record["on"].items())
+    sentences = [f"{sentence[0].upper()}{sentence[1:]}." for sentence in same_retained_slots.describe_pairs(record)]
+    sentences = sentences or ["That was seen of no two arms."]
+    left = record.get("left_out", [])
+    if presses := [arm for arm in left if "press" in ran_as.get(arm, {})]:
+        sentences.append(f"Not run there, since what a press leaves has no numbers: {_join(presses)}.")
+    if left_out := [arm for arm in left if arm not in presses]:
+        sentences.append(f"Not run, for want of statistics of a model that ran: {_join(left_out)}.")
+    return [
+        "Locking ran the arms on a few development problems, to see which of them keep the same slots. What "
+        f"ran: {ran}.",
+        *sentences,
+    ]
+
+
+def _describe_full_shares(lock: Mapping[str, Any]) -> str:
+    if full_cache_use.FIELD not in lock:
+        return ""
+    when = "its parent" if lock["parent"] else "it"
+    return (
+        "; of full: share of what the full cache held at the end of an answer, or where its task's most new "
+        f"tokens cut it, mean of the development problems, measured when {when} was locked"
+    )
+
+
+def has_prior_records(lock: Mapping[str, Any]) -> bool:
+    """Return whether records of the same held-out problems existed when this was locked."""
+    progress = (lock.get("amends") or {}).get("seen", {})
+    records = lock["parent"] or progress.get("records") or progress.get("verdict")
+    return bool(records or lock.get("opened"))
+
+
+def exploratory(lock: Mapping[str, Any]) -> list[str]:
+    decision = _decision(lock)
+    sentences = []
+    if further_arms := decision.get("beside"):
+        sentences.append(
+            f"Outside the rule and its family, {decision['subject']} is also compared with {_join(further_arms)}, "
+            "at a Bonferroni level of their own."
+        )
+    if decision.get("memory") == "slots":
+        sentences.append(
+            "Where arms do not match in memory, accuracy is interpolated to equal slots. It decides nothing."
+        )
+    return [*sentences, "Everything else that is computed from the records is exploratory and gets no verdict."]
+
+
+def frozen_items(lock: Mapping[str, Any], digest: str) -> list[str]:
+    """Return what the lock freezes, and the digest by which it is cited."""
+    environment = lock["environment"]
+    return [
+        f"Registration {lock['name']}; SHA-256 of its lock {digest}, of its protocol.toml "
+        f"{lock['protocol']['sha256']}.",
+        f"Frozen by digest: {len(lock['sources'])} source files (in sources.zip), the split manifests, the "
+        f"data, {sum(map(len, lock['weights'].values()))} files of the models, and an environment of "
+        f"{len(environment.get('distributions', {}))} installed packages on Python "
+        f"{environment.get('python')}.",
+    ]
+
+
+def ledger_history(entries: Sequence[Entry]) -> list[str]:
+    """Return the events in the ledger, with times of the author's clock, which prove nothing."""
+    return [
+        f"{entry.time} {entry.event}{_format_body(entry)}"
+        for entry in entries
+        if entry.event not in ("held-out", "probed", "costed", "occluded")
+    ]
+
+
+def _format_body(entry: Entry) -> str:
+    facts = [f"{name} {entry.body[name]}" for name in ("number", "records", "reason") if name in entry.body]
+    return f" ({', '.join(map(_one_line, facts))})" if facts else ""
+
+
+def _format_fact(value: Any) -> str:
+    match value:
+        case None | False:
+            return "no"
+        case True:
+            return "yes"
+        case Mapping():
+            return ", ".join(f"{count} {name}" for name, count in value.items())
+        case _:
+            return str(value)
+
+
+def _content(lock: Mapping[str, Any]) -> Mapping[str, Any]:
+    content: Mapping[str, Any] = lock["protocol"]["content"]
+    return content
+
+
+def _decision(lock: Mapping[str, Any]) -> Mapping[str, Any]:
+    decision: Mapping[str, Any] = _content(lock)["decision"]
+    return decision
+
+
+def _one_line(text: Any) -> str:
+    return " ".join(str(text).split())
+
+
+def _join(words: Iterable[Any]) -> str:
+    return ", ".join(map(str, words))

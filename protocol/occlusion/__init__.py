@@ -1,7 +1,0 @@
-"""Occlusion attribution: which tokens an answer needs, by decoding traces without some of their tokens.
-
-trace_record.occlude_trace makes the record of one trace; analysis.anatomy reads these records.
-
-May import: policies, protocol.engine, protocol.evidence, protocol.grading, protocol.layers, protocol.locked,
-protocol.models, protocol.plan, protocol.presses, protocol.tasks; numpy, torch, transformers.
-"""

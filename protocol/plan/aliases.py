@@ -1,0 +1,157 @@
+"""Aliases: names in other tools for fields and values of protocol.toml, with the name or fix here."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+__all__ = [
+    "ANATOMY",
+    "ARM",
+    "COST",
+    "DECISION",
+    "DESIGN",
+    "DEVICES",
+    "DTYPES",
+    "GENERATION",
+    "METHODS",
+    "RULES",
+    "TASK",
+    "TASKS",
+]
+
+PROBLEMS = "write dev and confirm in [[tasks]]: how many problems the probe and the confirmation take"
+SETTING = 'settings of a policy stand in set, e.g. set = { "scoring.window" = 64 }'
+BUDGET = "budgets stand at the top of the file and are those of every arm; leave it out"
+ONE_TASK = dict.fromkeys(("limit", "num_samples", "n", "n_problems", "num_problems", "samples"), PROBLEMS)
+
+DESIGN: Mapping[str, str] = MappingProxyType(
+    {
+        "max_problems": PROBLEMS,
+        "sample_size": PROBLEMS,
+        **ONE_TASK,
+        "name": "title",
+        "hypothesis": "question",
+        "model": "models",
+        "policies": "arms",
+        "presses": "arms",
+        "compression_ratio": "write budgets: what is kept, 0.3 where a compression ratio is 0.7",
+    }
+)
+TASK: Mapping[str, str] = MappingProxyType(
+    {
+        "max_problems": PROBLEMS,
+        "max_tokens": "max_new_tokens",
+        "max_gen_toks": "max_new_tokens",
+        "max_length": "max_new_tokens",
+        "path": "file",
+        "dataset": "file",
+        "data_file": "file",
+        "metric": "grader",
+        "scorer": "grader",
+        **ONE_TASK,
+    }
+)
+ARM: Mapping[str, str] = MappingProxyType(
+    {
+        "settings": "set",
+        **dict.fromkeys(("budget", "ratio", "compression_ratio", "budgets", "cache_size"), BUDGET),
+        **dict.fromkeys(("window", "window_size", "kernel", "kernel_size", "sinks", "recent"), SETTING),
+    }
+)
+GENERATION: Mapping[str, str] = MappingProxyType(
+    {
+        "batch_size": "problems_per_batch",
+        "do_sample": "temperature = 0 decodes greedily, above 0 tokens are drawn; leave do_sample out",
+        "seed": "write seeds at the top of the file, above all tables",
+        "torch_dtype": "dtype",
+        "precision": "dtype",
+        "top_k": "tokens are drawn by temperature and top_p alone; leave it out",
+        "num_beams": "no beams are searched; leave it out",
+    }
+)
+DECISION: Mapping[str, str] = MappingProxyType(
+    {
+        "baseline": "against",
+        "baselines": "against",
+        "control": "against",
+        "treatment": "subject",
+        "arm": "subject",
+        "significance": "alpha",
+        "level": "alpha",
+        "test": "method",
+        "correction": "every rule corrects for its family itself; leave it out",
+        "n_resamples": "draws",
+        "n_bootstrap": "draws",
+        "permutations": "draws",
+    }
+)
+COST: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("batch_size", "batch_sizes", "batches", "concurrency"), "lanes"),
+        **dict.fromkeys(("context", "contexts", "context_length", "prompt_length", "prompt"), "prompt_tokens"),
+        **dict.fromkeys(("max_new_tokens", "output_tokens"), "new_tokens"),
+        **dict.fromkeys(("repeats", "reps", "runs", "trials"), "repetitions"),
+        **dict.fromkeys(("warmup", "warmups", "warm_up"), "warm_ups"),
+        **dict.fromkeys(("memory", "limit", "memory_limit"), "fits_in"),
+    }
+)
+ANATOMY: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("window_size", "width", "span"), "window"),
+        **dict.fromkeys(("step", "hop", "shift"), "stride"),
+        **dict.fromkeys(("max_new_tokens", "continuation", "output_tokens"), "new_tokens"),
+        **dict.fromkeys(("problems", "dev", "max_traces", "n"), "traces"),
+        **dict.fromkeys(("bootstrap", "reps", "resamples"), "draws"),
+        **dict.fromkeys(("answer", "marker", "mark"), "boundary"),
+    }
+)
+_HALF = 'float16 is not run; write "bfloat16", the other half precision, or "float32"'
+DTYPES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("fp16", "float16", "half", "f16", "torch.float16"), _HALF),
+        **dict.fromkeys(("bf16", "torch.bfloat16", "bfloat"), "bfloat16"),
+        **dict.fromkeys(("fp32", "float", "single", "f32", "full", "torch.float32"), "float32"),
+        **dict.fromkeys(("fp64", "float64", "double"), 'write "float32", the widest that is run'),
+        **dict.fromkeys(
+            ("int8", "int4", "fp8", "auto"),
+            'write "float32" or "bfloat16", what weights and cache are held in',
+        ),
+    }
+)
+DEVICES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("gpu", "nvidia", "h100", "h200", "a100"), "cuda"),
+        **dict.fromkeys(("cuda:0", "cuda:1"), 'write "cuda", and choose the card with CUDA_VISIBLE_DEVICES'),
+        **dict.fromkeys(("mps", "metal", "xpu", "tpu", "npu"), 'it is not run here; write "cpu" or "cuda"'),
+        "auto": 'what runs is registered; write "cpu" or "cuda"',
+    }
+)
+RULES: Mapping[str, str] = MappingProxyType(
+    {
+        "better": 'write "superior": better in at_least contrasts, and worse in none',
+        "greater": 'write "superior": better in at_least contrasts, and worse in none',
+        "same": 'write "equivalent": within the margin of every comparator',
+        "equal": 'write "equivalent": within the margin of every comparator',
+        "equivalence": "equivalent",
+        "not_worse": "non_inferior",
+        "lossless": 'write "smallest_lossless" to look for the smallest budget, else "non_inferior"',
+    }
+)
+METHODS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("ttest", "t-test", "paired-t", "student"), "t"),
+        **dict.fromkeys(("permutation", "paired-permutation", "randomization", "randomisation"), "sign-flip"),
+        **dict.fromkeys(("bca", "percentile", "paired-bootstrap"), "bootstrap"),
+        "mcnemar": 'write "sign-flip": of one answer a problem it tests what McNemar\'s does',
+        "wilcoxon": 'ranks do not compare accuracies; write "sign-flip"',
+    }
+)
+RULER = 'tasks of RULER are lm-eval\'s; write lm_eval = "niah_single_1" and lengths = [4096] instead of name'
+TASKS: Mapping[str, str] = MappingProxyType(
+    {
+        "ruler": RULER,
+        **dict.fromkeys(("niah", "niah_single_1", "niah_multikey_2", "vt", "cwe", "fwe"), RULER),
+        "longbench": 'write lm_eval = "longbench_qasper" and data = "qasper.jsonl" in the place of name',
+        **dict.fromkeys(("math", "math-500", "hendrycks_math"), "math500"),
+        **dict.fromkeys(("aime", "aime2024"), "aime24"),
+    }
+)

@@ -1,0 +1,61 @@
+"""A strict reader of protocol.toml: fields are required unless their declaration has a default.
+
+Unknown keys, unknown names, numbers out of range and text that is not NFC are refused with the path of the
+field and the fix.
+"""
+
+import codecs
+import tomllib
+from decimal import Decimal
+
+from protocol.formats.fields import Fault
+from protocol.formats.refusals import BadInput
+from protocol.plan import checks, settings_grid
+from protocol.plan.design import DESIGN, Design
+from protocol.plan.toml_locations import explain_syntax_error, find_line, suggest_table
+
+__all__ = ["parse", "parse_unchecked"]
+
+
+def parse(data: bytes, source: str) -> Design:
+    """Return the protocol in `data`. Raises BadInput, one line with the field and the fix."""
+    design = parse_unchecked(data, source)
+    try:
+        checks.check(design)
+    except Fault as fault:
+        raise _refusal(data.decode("utf-8"), source, fault.author_message) from None
+    return design
+
+
+def parse_unchecked(data: bytes, source: str) -> Design:
+    """Parse without the checks of the whole design, which need policies and torch. An audit uses this for a
+    registered protocol.
+    """
+    if data.startswith(codecs.BOM_UTF8):
+        raise BadInput(f"{source}: begins with a byte order mark; save the file as UTF-8 without one")
+    try:
+        text = data.decode("utf-8")
+        document = tomllib.loads(text, parse_float=Decimal)
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{source}: not UTF-8 at byte {error.start}; save the file as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{source}: {explain_syntax_error(text, error)}") from error
+    except RecursionError:
+        raise BadInput(f"{source}: nested too deeply for a protocol; write plain lists and tables") from None
+    except (ValueError, ArithmeticError):  # thousands of digits, also in an exponent
+        raise BadInput(f"{source}: has a number that nobody can mean; write one of a few digits") from None
+    try:
+        design: Design = settings_grid.expand_grids(DESIGN.read(document, ""))
+    except Fault as fault:
+        message = suggest_table(fault, document, DESIGN) or fault.author_message
+        raise _refusal(text, source, message) from None
+    return design
+
+
+def _refusal(text: str, source: str, message: str) -> BadInput:
+    """Return a BadInput with the line of the file if it is known."""
+    try:
+        number = find_line(text, message)
+    except RecursionError:  # the document is barely shallow enough to be parsed
+        number = None
+    return BadInput(f"{source}: {message}" + ("" if number is None else f" (line {number})"))

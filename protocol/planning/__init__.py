@@ -1,5 +1,0 @@
-"""Planning: time, memory and cost of a study on a machine, computed from constants with sources.
-
-May import: analysis.output, policies, protocol.plan, protocol.locked, protocol.engine, protocol.tasks,
-protocol.models, protocol.evidence; torch, transformers.
-"""

@@ -1,0 +1,348 @@
+"""Check that a protocol fits its models: prompts their positions, budgets the protected slots, lanes the
+memory.
+
+It reads tokenizers and configurations; prompts are those of development problems. The held-out problems of a
+user's file are measured too, since nothing makes them alike: only their lengths are used.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+import transformers
+
+from policies import ExtraPromptSignal, Policy
+from protocol import engine
+from protocol.evidence.anatomy_fields import HALVES
+from protocol.evidence.anatomy_traces import assign_half
+from protocol.evidence.invariants import vocabulary
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput
+from protocol.lock import frozen_problems
+from protocol.models import calibration, load, sources
+from protocol.plan import grid
+from protocol.plan.budget import MOST, Budget, Slot
+from protocol.plan.design import Design, Task
+from protocol.preflight import layer_support, rule_checks, slot_sizes
+from protocol.tasks import held_out_guard, prompting
+from protocol.tasks.file_task import FileTask
+from protocol.tasks.lm_eval_task import LmEvalTask
+from protocol.tasks.problem import Problem
+from protocol.workspace.planned_study import PlannedStudy
+
+__all__ = [
+    "Feasibility",
+    "check_feasibility",
+    "choose_lane_count",
+    "max_lanes",
+    "refuse_duplicate_budgets",
+    "refuse_duplicate_models",
+    "refuse_other_weights",
+    "refuse_small_budgets",
+    "run_shares",
+]
+
+LONG_ANSWER = 1024  # answer tokens within which a unit of slots that begins in the prompt may end
+
+# Tokens of (context, query) of every measured problem, by model, task and extra prompt.
+PromptLengths: TypeAlias = dict[tuple[str, Task, str], list[tuple[int, int]]]
+
+
+class Feasibility(NamedTuple):
+    lengths: PromptLengths
+    checks: dict[str, Any]  # what the rule can detect
+
+
+def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_replication: bool = False) -> Feasibility:
+    """Check that a lock with these items is feasible: the rule and its method at these sizes, then every
+    prompt and every budget that needs no measurement. Raises BadInput; hashes nothing and reads no gold.
+
+    is_replication: the lock replicates another one, whose method and budgets were accepted by the rules of
+    that time.
+    """
+    _refuse_calibrated(planned, items)
+    layer_support.refuse_unsupported(planned)
+    _refuse_without_answer_marks(planned)
+    slot_sizes.refuse_unfit_states(planned)
+    slot_sizes.refuse_unequal_slots(planned)
+    scored = frozen_problems.scored_tasks(items, planned.tasks).get("scored", [])
+    rule_checks.refuse_counting_method(planned.protocol, items, scored)
+    _refuse_scored_traces(planned, scored)
+    _refuse_empty_halves(planned, items)
+    with phase("trying the rule on made-up studies, and how often it errs"):
+        rule_results = rule_checks.check_rule(planned.protocol, items, is_replication=is_replication, scored=scored)
+    with phase("tokenizing the development prompts"):
+        lengths = _measure_lengths(planned, items)
+    _refuse_long_prompts(planned, lengths)
+    if not is_replication:
+        known_budgets = [budget for budget in planned.protocol.budgets if budget.of_full is None]
+        refuse_small_budgets(planned, lengths, known_budgets)
+        refuse_duplicate_budgets(planned, lengths, known_budgets)
+    return Feasibility(lengths, rule_results)
+
+
+def _refuse_scored_traces(planned: PlannedStudy, scored: Sequence[str]) -> None:
+    """Raise BadInput for occlusions of answers that have scores: a label is a grade that changed."""
+    if planned.protocol.anatomy is not None and scored:
+        raise BadInput(
+            f"anatomy: the answers of {scored[0]} have scores, and a label asks whether a right one turns "
+            "wrong; leave [anatomy] out, or the task"
+        )
+
+
+def _refuse_empty_halves(planned: PlannedStudy, items: Mapping[str, Any]) -> None:
+    """Raise BadInput if a half has no development problem."""
+    anatomy = planned.protocol.anatomy
+    for name, item in items.items() if anatomy is not None else ():
+        halves = {assign_half(problem, item) for problem in item["dev"][: anatomy and anatomy.traces]}
+        if missing := [half for half in HALVES if half not in halves]:
+            raise BadInput(
+                f"anatomy: of the development problems of {name} none falls into the half {missing[0]!r} (by "
+                "the MD5 of its id or its cluster); take more of them: dev of the task, or anatomy.traces"
+            )
+
+
+def run_shares(planned: PlannedStudy, items: Mapping[str, Any], lengths: PromptLengths) -> dict[tuple[str, str], float]:
+    """Return the share of measured problems that are not excluded, by model and task."""
+    shares = {}
+    for (model, task, _), retained_lengths in lengths.items():
+        is_user_task = isinstance(planned.tasks[task.name], FileTask | LmEvalTask)
+        measured_count = len(items[task.name]["dev"]) + len(items[task.name]["confirm"]) * is_user_task
+        shares[model, task.name] = len(retained_lengths) / measured_count
+    return shares
+
+
+def refuse_other_weights(planned: PlannedStudy, locked_weights: dict[str, dict[str, str]]) -> None:
+    """Refuse statistics that an arm needs and that were measured on another model or on other weights."""
+    for model in planned.protocol.models:
+        for name in planned.required_statistics():
+            path = calibration.statistics_paths(model, planned.home)[name]
+            if calibration.read_metadata(path).get("weights") != calibration.digest(locked_weights[model]):
+                raise BadInput(
+                    f"{path}: was measured on other weights than those of {model}; move it away and run: "
+                    f"kv-prereg calibrate {model} {name} --task <task>"
+                )
+
+
+def refuse_duplicate_models(locked_weights: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuse two names of the same weights: a study of one model would pass for one of two.
+
+    locked_weights: SHA-256 of the files of each model, by name. Raises BadInput.
+    """
+    models_by_weights: dict[frozenset[str], str] = {}
+    for model, files in locked_weights.items():
+        weights = frozenset(
+            digest
+            for name, digest in files.items()
+            if name.endswith(".safetensors") and not name.startswith(sources.CALIBRATED)
+        )
+        if weights and (other := models_by_weights.setdefault(weights, model)) != model:
+            raise BadInput(f"models: {other} and {model} are the same weights; name one of them")
+
+
+def _refuse_calibrated(planned: PlannedStudy, items: Mapping[str, Any]) -> None:
+    """Refuse statistics that were measured on held-out problems, by id; confirming compares the prompts."""
+    for model in planned.protocol.models:
+        for path in planned.statistics_files(model).values():
+            used = calibration.measured_problems(path).keys()
+            for task, item in items.items():
+                if shared := sorted(used & set(item["confirm"])):
+                    raise BadInput(
+                        f"{path}: was measured on held-out problems of {task} ({len(shared)}, the first is "
+                        f"{shared[0]}); move it away and calibrate {model} on other problems"
+                    )
+
+
+def _refuse_without_answer_marks(planned: PlannedStudy) -> None:
+    """Refuse a model without a mark that ends its thinking, in a study that evicts only while thinking."""
+    if not planned.protocol.generation.think_only:
+        return
+    for model in planned.protocol.models:
+        if not load.answer_marks(load.tokenizer(model, planned.home)):
+            raise BadInput(
+                f"generation.think_only: {model} has no token {vocabulary.THINK} and none that begins with "
+                f"{vocabulary.BOXED}, so that nothing ends its thinking; leave think_only or this model out"
+            )
+
+
+def _measure_lengths(planned: PlannedStudy, items: Mapping[str, Any]) -> PromptLengths:
+    lengths: PromptLengths = {}
+    protocol, tasks_by_name = planned.protocol, planned.tasks
+    extra_prompts = dict.fromkeys(protocol.extra_prompt(arm.name) for arm in protocol.arms)
+    for model in protocol.models:
+        tokenizer = load.tokenizer(model, planned.home)
+        count_tokens = prompting.counter(tokenizer)
+        for task, extra_prompt in itertools.product(protocol.tasks, extra_prompts):
+            task_object, name = tasks_by_name[task.name], task.name
+            measure = partial(_prompt_size, tokenizer=tokenizer, query=task.query, extra_prompt=extra_prompt)
+            sizes = [
+                measure(held_out_guard.build(task_object, name, item, count_tokens)) for item in items[name]["dev"]
+            ]
+            retained_lengths = [size for size in sizes if protocol.exclusion_reason(size[0]) is None]
+            if not retained_lengths:
+                raise BadInput(f"exclude: leaves no development problem of {task.name}; raise prompt_tokens_above")
+            if isinstance(task_object, FileTask | LmEvalTask):
+                held_out_sizes = [
+                    held_out_guard.measure_size(task_object, item, count_tokens, measure)
+                    for item in items[name]["confirm"]
+                ]
+                retained_lengths += [size for size in held_out_sizes if protocol.exclusion_reason(size[0]) is None]
+            lengths[model, task, extra_prompt] = retained_lengths
+    return lengths
+
+
+def _prompt_size(problem: Problem, tokenizer: Any, query: str, extra_prompt: str) -> tuple[int, int]:
+    context_tokens, query_tokens = prompting.render(problem, tokenizer, query, extra_prompt)
+    return len(context_tokens), len(query_tokens)
+
+
+def _refuse_long_prompts(planned: PlannedStudy, lengths: PromptLengths) -> None:
+    """Refuse positions beyond those that a model was trained for, because they make it fail silently."""
+    for (model, task, _), sizes in lengths.items():
+        config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+        if (longest := max(map(sum, sizes))) + task.max_new_tokens > config.max_position_embeddings:
+            raise BadInput(
+                f"tasks: {task.name}: a prompt of {longest} tokens and {task.max_new_tokens} new ones exceed "
+                f"the {config.max_position_embeddings} positions of {model}; shorten it, or set [exclude] "
+                "prompt_tokens_above"
+            )
+    _refuse_long_passages(planned, lengths)
+
+
+def _refuse_long_passages(planned: PlannedStudy, lengths: PromptLengths) -> None:
+    """Refuse passages that a policy feeds behind the text and that exceed the positions, as far as they are
+    known before there is a text.
+
+    A text whose every token ends a sentence has the shortest windows, so that no prompt is refused that fits;
+    the engine refuses what a real text makes longer. If the policy evicts while decoding, the answer counts
+    with its full length.
+    """
+    protocol = planned.protocol
+    for (model, task, extra_prompt), sizes in lengths.items():
+        config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+        for arm in (arm for arm in protocol.arms if protocol.extra_prompt(arm.name) == extra_prompt):
+            policy = protocol.policy(arm.name)
+            covers_answer = policy.cadence.interval is not None
+            token_count = max(context + (query + task.max_new_tokens) * covers_answer for context, query in sizes)
+            token_ids = torch.zeros(token_count, dtype=torch.int64)
+            asking_signals = (signal for signal in policy.needs if isinstance(signal, ExtraPromptSignal))
+            passages = (passage for signal in asking_signals for passage in signal.passages(token_ids, frozenset({0})))
+            if (last_position := token_count + max(map(len, passages), default=0)) > config.max_position_embeddings:
+                raise BadInput(
+                    f"arms: {arm.name!r} feeds tokens behind texts of {token_count} tokens of {task.name}, up to "
+                    f"position {last_position} of the {config.max_position_embeddings} of {model}; shorten the task, "
+                    "or leave the arm out"
+                )
+
+
+def refuse_small_budgets(planned: PlannedStudy, lengths: PromptLengths, budgets: Iterable[Budget]) -> None:
+    """Refuse a budget below what a policy may protect, on the shortest and the longest prompts: a share is
+    smallest on the shortest, a pinned prompt largest on the longest. Of a budget that changes from round to
+    round, the smallest counts.
+
+    What the text decides, such as the length of a protected trunk, counts with its maximum: otherwise lanes
+    whose text needs more would fail, in this arm alone, and would not be missing at random.
+    """
+    protocol, budgets = planned.protocol, tuple(budgets)
+    has_preserve = protocol.generation.preserve is not None
+    remedy = ", or let generation.preserve protect less" if has_preserve else ""
+    policies_by_arm = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
+    extra_prompts = {arm.name: protocol.extra_prompt(arm.name) for arm in protocol.arms}
+    for (model, task, extra_prompt), sizes in lengths.items():
+        arms = (arm for arm, policy in policies_by_arm.items() if policy.evicts and extra_prompts[arm] == extra_prompt)
+        evicting = {arm: policies_by_arm[arm] for arm in arms}
+        full_use = planned.use(model, task.name)
+        ends = sorted({min(sizes), max(sizes), max(sizes, key=sum)})
+        for prompt, (arm, policy), budget in itertools.product(ends, evicting.items(), budgets):
+            slots = budget.count_slots(prompt[0], full_use, slot := planned.slot(model, arm))
+            if slot is not None and not 1 <= slots <= MOST:
+                raise BadInput(f"budgets: {_budget_fault(budget, slots, slot, f'arm {arm!r} on {model}')}")
+            slots = policy.cadence.smallest_budget(slots)
+            if slots < (protected := _max_protected(policy, *prompt, slots)):
+                raise BadInput(
+                    f"budgets: {budget} gives {slots} slots for {task.name} ({prompt[0]} tokens), "
+                    f"fewer than the {protected} that arm {arm!r} protects at most; raise the budget{remedy}"
+                )
+
+
+def refuse_duplicate_budgets(planned: PlannedStudy, lengths: PromptLengths, budgets: Iterable[Budget]) -> None:
+    """Refuse two budgets that give the same slots to some arm on every prompt of a model and task: the same
+    lanes would count as two contrasts of the rule. lengths: of the measured prompts.
+    """
+    budgets, protocol = tuple(budgets), planned.protocol
+    evicting = [arm.name for arm in protocol.arms if protocol.policy(arm.name).evicts]
+    for (model, task, _), sizes in lengths.items():
+        full_use = planned.use(model, task.name)
+        for slot in dict.fromkeys(planned.slot(model, arm) for arm in evicting):
+            budgets_by_slots: dict[tuple[int, ...], Budget] = {}
+            for budget in budgets:
+                slots = tuple(budget.count_slots(context, full_use, slot) for context, _ in sizes)
+                if (other := budgets_by_slots.setdefault(slots, budget)) is not budget:
+                    slot_text = "" if slot is None else f" of {slot.stored} bytes"
+                    raise BadInput(
+                        f"budgets: {other} and {budget} are the same slots{slot_text} for {model} on {task.name} "
+                        f"({slots[0]} on a prompt of {sizes[0][0]} tokens); leave one out"
+                    )
+
+
+def _budget_fault(budget: Budget, slots: int, slot: Slot, owner: str) -> str:
+    """Return the message about a budget that gives no slot, or more than there can be. owner: whose slots
+    they are.
+    """
+    if slots > MOST:
+        return f"{budget} gives {slots} slots of {owner}, over {MOST}; write less"
+    minimum = Budget(None, None, bytes=slot.heads * slot.stored)
+    if budget.bytes_of is not None:
+        minimum = Budget(None, None, bytes_of=-(-slot.stored // slot.computed))
+    return (
+        f"{budget} is less than one slot of {owner}, which takes {slot.heads * slot.stored} bytes over all layers "
+        f'and heads; write "{minimum}" or more'
+    )
+
+
+def _max_protected(policy: Policy, context: int, query: int, slots: int) -> int:
+    """Return the most slots that a policy can come to protect after a context and a query of so many tokens:
+    at the end of the context or, if it evicts while decoding, in a cache that has outgrown its budget. A
+    policy that may exceed its budget needs room only for the slots that are protected by their position
+    alone.
+    """
+    masks = [policy.protect.slots(torch.ones(context, dtype=torch.bool), slots, decoding=False)]
+    if policy.cadence.interval is not None:
+        tokens = context + query
+        filled = torch.ones(max(tokens, slots) + LONG_ANSWER, dtype=torch.bool)
+        prompt = torch.arange(len(filled)) < tokens
+        masks.append(policy.protect.slots(filled, slots, decoding=True, prompt=prompt))
+    return max(int(protected.sum()) if policy.exceeds else policy.reach(protected) for protected in masks)
+
+
+def choose_lane_count(planned: PlannedStudy, model: str, lengths: PromptLengths) -> int:
+    """Return how many lanes decode at once: as registered, or as many as fit into half of the free memory.
+
+    Every lane is assumed to retain the whole longest development prompt.
+    """
+    protocol, generation = planned.protocol, planned.protocol.generation
+    if generation.lanes_per_batch is not None:
+        return generation.lanes_per_batch
+    slots = max(
+        context + query + task.max_new_tokens
+        for (model_name, task, _), sizes in lengths.items()
+        if model_name == model
+        for context, query in sizes
+    )
+    config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+    dtype = load.DTYPES[generation.dtype]
+    requested = _requested_lanes(protocol)
+    concurrent = engine.max_concurrent_lanes(config, dtype, torch.device(generation.device), slots, requested)
+    return max(1, concurrent // (generation.workers or 1))
+
+
+def max_lanes(protocol: Design) -> int:
+    """Return the number that `choose_lane_count` never exceeds, on any machine."""
+    return max(1, _requested_lanes(protocol) // (protocol.generation.workers or 1))
+
+
+def _requested_lanes(protocol: Design) -> int:
+    """Return the lanes of one batch, over all models."""
+    return len(grid.cells(protocol)) * (protocol.generation.problems_per_batch or 1)

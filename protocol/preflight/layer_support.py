@@ -1,0 +1,126 @@
+"""Check that arms fit the layers of the models, with a network without weights, on the meta device."""
+
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+
+from protocol.engine.decode import refuse_sinks
+from protocol.engine.observation import observe_forward, probe_attention
+from protocol.engine.output_projection import check_projection
+from protocol.engine.rotation import check_rotation
+from protocol.engine.storage_formats import refuse_unmergeable
+from protocol.formats.refusals import BadInput
+from protocol.layers import unsupported
+from protocol.layers.layer_kinds import evictable, layers_of
+from protocol.models import sources
+from protocol.workspace.planned_study import PlannedStudy
+
+__all__ = ["LAYERS_FIELD", "layers_field", "refuse_unfit_layers", "refuse_unsupported"]
+
+LAYERS_FIELD = "layers"  # field of a lock
+# Errors of an architecture that is built or called in an unknown way; the engine checks it later.
+UNSUPPORTED_CALL = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, NotImplementedError, IndexError)
+
+# Errors of transformers for a broken configuration or for a model that needs custom code.
+UNREADABLE_CONFIG = (ValueError, TypeError, KeyError, AttributeError, OSError, StrictDataclassError, ArithmeticError)
+
+
+class MetaModel(NamedTuple):
+    """A model without its weights."""
+
+    name: str
+    network: Any
+
+
+def refuse_unsupported(planned: PlannedStudy) -> None:
+    """Refuse models that do not support eviction, and arms that need something that a model lacks: layers by
+    number, the width of a value, an output projection, a rotation. Raises BadInput.
+    """
+    protocol = planned.protocol
+    for model in protocol.models:
+        config = _read_config(planned, model)
+        unsupported.refuse(model, config)
+        if (bare := _build_meta_model(model, config)) is None:
+            continue
+        _refuse_attention(bare)
+        for arm in protocol.arms:
+            policy, arm_text = protocol.policy(arm.name), f"arm {arm.name!r}"
+            refuse_sinks(bare, policy, arm_text)
+            check_projection(bare, policy)
+            check_rotation(bare, policy, arm_text)
+            refuse_unmergeable(bare, policy.state, arm_text)
+    refuse_unfit_layers(planned)
+
+
+def refuse_unfit_layers(planned: PlannedStudy) -> None:
+    """Refuse arms that do not fit a model according to its configuration alone."""
+    protocol = planned.protocol
+    for model in protocol.models:
+        config = _read_config(planned, model)
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        for arm in protocol.arms:
+            policy = protocol.policy(arm.name)
+            if arm.press is not None and layers_of(config).window is not None:
+                message = f"arms: {arm.name!r} is a press, which {unsupported.PRESS_REASON}"
+                raise BadInput(f"{message}; leave the arm or {model} out")
+            try:
+                policy.refuse_depth(evictable(config))
+                policy.refuse_width(width)
+            except ValueError as refusal:
+                raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None
+
+
+def layers_field(planned: PlannedStudy) -> dict[str, Any]:
+    """Return the field `layers` of a lock, for the models that have sliding layers; empty if none has."""
+    entries = {}
+    for model in planned.protocol.models:
+        layers = layers_of(_read_config(planned, model))
+        if layers.window is not None:
+            entries[model] = {
+                "evictable": len(layers.evictable),
+                "sliding": layers.sliding,
+                "window": layers.window,
+            }
+    return {LAYERS_FIELD: entries} if entries else {}
+
+
+def _read_config(planned: PlannedStudy, model: str) -> Any:
+    folder = sources.locate(model, planned.home)
+    try:
+        # Code in a model's files is never run, and the user is not asked to allow it.
+        return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except UNREADABLE_CONFIG as error:
+        message = " ".join(str(error).split())
+        raise BadInput(f"model {model}: transformers reads no configuration of it: {message}") from None
+
+
+def _build_meta_model(model: str, config: Any) -> MetaModel | None:
+    """Return None for a model that cannot be built in the usual way."""
+    try:
+        with torch.device("meta"):
+            return MetaModel(model, transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager"))
+    except UNSUPPORTED_CALL:
+        return None
+
+
+def _refuse_attention(bare: MetaModel) -> None:
+    """Check how the layers call attention, with one token each; raise BadInput for what the engine refuses."""
+    unsupported.refuse_network(bare.name, bare.network)
+    config = bare.network.config
+    shape = (config.num_key_value_heads, getattr(config, "head_dim", None))
+    with observe_forward(bare.network):
+        for block in getattr(bare.network.base_model, "layers", ()):
+            try:
+                calls = probe_attention(bare.network, block.self_attn).calls
+            except UNSUPPORTED_CALL:
+                return
+            if len(calls) != 1:
+                raise BadInput(f"model {bare.name}: asks for attention {len(calls)} times in a layer; choose another")
+            _, keys, values = calls[0]
+            if keys != values or keys[1] != shape[0] or keys[3] != (shape[1] or keys[3]):
+                raise BadInput(
+                    f"model {bare.name}: has keys {list(keys)} and values {list(values)} in a layer, [text, "
+                    "head, token, number], and not those of its configuration; choose another"
+                )

@@ -1,0 +1,290 @@
+"""What the rule can detect at the planned size; needs no model and no torch."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from analysis.rules import RULES
+from analysis.simulation import error_rates, error_table, self_test, simulated_studies, type_one_error
+from analysis.simulation.null_populations import SYMMETRIC, Setting
+from analysis.simulation.type_one_error import LIMIT, TypeOneError
+from analysis.stats import power
+from analysis.stats.methods import METHODS, METHODS_FOR_SCORES, MIN_CLUSTERS, draws_and_seed, resampling_problems
+from protocol.formats.escape import print_escaped
+from protocol.formats.refusals import BadInput
+from protocol.plan import grid
+from protocol.plan.design import Design
+
+__all__ = ["check_rule", "detectable_effects", "look_up_type_one", "refuse_counting_method"]
+
+QUICK_PROBLEMS = 300  # up to so many problems a simulation takes a few seconds
+RULES_WITH_OWN_LEVEL = ("branch",)  # rules that test a contrast at another level than the corrected one
+USUAL_SETTING = Setting(SYMMETRIC, 0.17)
+DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
+# Methods that a refusal proposes: the first one that holds its level.
+ALTERNATIVES = ("restricted-likelihood", "auto", "sign-flip", "t", "max-t")
+
+
+def refuse_counting_method(protocol: Design, items: Mapping[str, Any], scored: Sequence[str]) -> None:
+    """Raise BadInput if a task has scores or clusters and the method counts right and wrong answers."""
+    decision = protocol.decision
+    if not METHODS[decision.method].needs_counts:
+        return
+    for name, item in items.items():
+        if name in scored or "clusters" in item:
+            data_kind = "scored answers" if name in scored else "clusters"
+            alternatives = [method for method in METHODS_FOR_SCORES if not _is_refused(protocol, method)]
+            raise BadInput(
+                f"decision.method: {decision.method} counts right and wrong answers, each problem for "
+                f"itself, and {name} has {data_kind}; write {' or '.join(alternatives)}"
+            )
+
+
+def _refuse_few_clusters(items: Mapping[str, Any]) -> None:
+    """Raise BadInput for so few or so uneven clusters that no method's interval holds its level."""
+    for name, item in items.items():
+        if "clusters" in item and (effective_clusters := len(resampling_problems(item))) < MIN_CLUSTERS:
+            raise BadInput(
+                f"tasks.{name}: cluster: the held-out problems weigh as {effective_clusters} clusters of one size, and of "
+                f"fewer than {MIN_CLUSTERS} no interval holds; name smaller or more even clusters, or more of them"
+            )
+
+
+def _is_refused(protocol: Design, method: str) -> bool:
+    """Whether the registered rule does not accept a method."""
+    decision = protocol.content()["decision"]
+    rule = RULES[protocol.decision.rule]
+    return rule.refusal(decision | {"method": method}, decision.get("at_least") or 1) is not None
+
+
+def check_rule(
+    protocol: Design, items: Mapping[str, Any], *, is_replication: bool = False, scored: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what the rule can detect at the planned size; raise BadInput for a method or a rule that errs
+    too often there.
+
+    is_replication: the study decides as its parent did. Errors for which a new registration would be refused
+    are then written and not refused.
+
+    Everything is simulated with answers that are right or wrong, one a problem. A task with clusters is
+    simulated with one answer per effective cluster: what is left if the answers of a cluster are all alike.
+    Fewer than `LEAST` are refused. With scores (scored: the names of their tasks) or clusters, an error that
+    every applicable method has is written and not refused.
+    """
+    _refuse_few_clusters(items)
+    counts_answers = not scored and not any("clusters" in item for item in items.values())
+    items = {
+        name: {field: value for field, value in item.items() if field != "clusters"}
+        | {"confirm": resampling_problems(item)}
+        for name, item in items.items()
+    }
+    decision = protocol.decision
+    models = protocol.contrast_models()
+    corrected = float(decision.alpha) / len(models)
+    errors_by_size = {
+        size: _check_size(protocol, size, corrected, is_replication, counts_answers) for size in _sizes(items)
+    }
+    plan = simulated_studies.StudyPlan(protocol.content(), [list(cell) for cell in grid.cells(protocol)], items)
+    try:
+        rule = self_test.run_self_test(plan)
+    except self_test.Vacuous as vacuous:
+        raise BadInput(f"decision.rule: {vacuous}") from None
+    _, seed = draws_and_seed(plan.content["decision"])
+    errors = error_rates.decision_errors(
+        plan, np.random.default_rng([seed, len(models)]), _error_settings(protocol, errors_by_size)
+    )
+    if errors.exceeds(float(decision.alpha)) and counts_answers and not is_replication:
+        raise BadInput(
+            f"decision.rule: {decision.rule} by {decision.method} "
+            + _describe_errors(errors.wrong, errors.studies, float(decision.alpha), "alpha")
+            + f" where {errors.setting}; use fewer contrasts, or another method or rule"
+        )
+    effects = detectable_effects(protocol, items)
+    return {
+        "tests": effects["tests"],
+        "corrected_alpha": effects["corrected_alpha"],
+        "problems": {
+            str(size): {
+                "type_one_over_nominal": f"{error.ratio:.3f}",
+                "type_one_setting": str(error.setting),
+                **effects["problems"][str(size)],
+            }
+            for size, error in errors_by_size.items()
+        },
+        "rule": rule,
+        "decision_errors": error_rates.format_errors(errors),
+    }
+
+
+def detectable_effects(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of `check_rule` that says which differences can be detected. Takes seconds; only too
+    few clusters are refused.
+    """
+    _refuse_few_clusters(items)
+    tests = len(protocol.contrast_models())
+    corrected = float(protocol.decision.alpha) / tests
+    return {
+        "tests": tests,
+        "corrected_alpha": f"{corrected:.6f}",
+        "problems": {
+            str(size): {
+                "minimal_detectable_effect": {
+                    f"{discordance:.1f}": _minimal_effect(protocol, size, corrected, discordance)
+                    for discordance in DISCORDANCES
+                }
+            }
+            for size in _sizes(items)
+        },
+    }
+
+
+def _sizes(items: Mapping[str, Any]) -> list[int]:
+    return sorted({len(resampling_problems(item)) for item in items.values()})
+
+
+def _check_size(
+    protocol: Design, problems: int, corrected: float, is_replication: bool, counts_answers: bool
+) -> TypeOneError:
+    """Return the type-I error of the registered method at one task's size. Raises BadInput if it is too
+    large.
+
+    counts_answers: whether answers are right or wrong, each problem for itself.
+    """
+    decision, seeds = protocol.decision, len(protocol.seeds)
+    draw_count, seed = draws_and_seed(protocol.content()["decision"])
+    # max-t resamples the whole family at once.
+    level = float(decision.alpha) if METHODS[decision.method].family else corrected
+    min_p = 2.0 ** (1 - problems)  # the smallest possible p value
+    if decision.method == "sign-flip" and min_p > level:
+        raise BadInput(
+            f"decision.method: sign-flip of {problems} problems or clusters has no p below {min_p:.5f}, and "
+            f"a contrast is decided at {level:.5f}; plan more of them or fewer contrasts"
+        )
+    if not power.has_enough_draws(decision.method, draw_count, level, problems):
+        if draw_count >= (needed_draws := power.draws_needed(level)):
+            raise BadInput(
+                f"tasks: {problems} held-out problems or clusters are too few for {decision.method} to find "
+                f"anything at the level {level:.5f}; take more of them, or another method"
+            )
+        raise BadInput(
+            f"decision.draws: {draw_count} draws leave too few in a tail at the level "
+            f"{level:.5f}; register at least {needed_draws}"
+        )
+    rng = np.random.default_rng([seed, problems])
+    error = _estimate_type_one(protocol, decision.method, problems, corrected, rng)
+    alternative = (
+        _alternative_method(protocol, problems, corrected, rng, counts_answers)
+        if error.exceeds() and not is_replication
+        else None
+    )
+    if alternative or (error.exceeds() and counts_answers and not is_replication):
+        raise BadInput(
+            f"decision.method: {decision.method} at {problems} problems and {seeds} seed{'s'[: seeds > 1]} "
+            + _describe_errors(_wrong_share(error), error.studies, error.rate / error.ratio, "the level")
+            + f" where {error.setting}; "
+            + (f"use {alternative}, which holds there" if alternative else "no method holds there; plan more problems")
+        )
+    return error
+
+
+def _wrong_share(error: TypeOneError) -> error_rates.RateEstimate:
+    """Return the share of studies with a wrong decision, with its limits."""
+    level = error.rate / error.ratio
+    return error_rates.RateEstimate(error.rate, error.ratio_low * level, error.ratio_high * level)
+
+
+def _describe_errors(wrong: error_rates.RateEstimate, studies: int, level: float, level_name: str) -> str:
+    """Return the sentence that compares the error with its limit: the whole interval is above it."""
+    source = f"{studies:,} simulated, 95 % interval {_percent(wrong.low)} to {_percent(wrong.high)}"
+    return (
+        f"decides {_percent(wrong.share)} of studies without a difference "
+        f"({source if studies else 'counted exactly'}), and all of that lies above the limit of "
+        f"{_percent(LIMIT * level)}, {LIMIT} times {level_name} {_percent(level)},"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _error_settings(protocol: Design, errors_by_size: Mapping[int, TypeOneError]) -> list[Setting] | None:
+    """Return the settings in which the whole rule is simulated: all of them (None) if a single contrast gives
+    no bound.
+
+    By Bonferroni a family errs at most as often as all of its contrasts together, in any setting: the rule is
+    then simulated where one contrast errs most, and in the usual setting.
+    """
+    if protocol.decision.rule in RULES_WITH_OWN_LEVEL or METHODS[protocol.decision.method].family:
+        return None
+    worst = max(errors_by_size.values(), key=lambda error: error.ratio).setting
+    return [worst] if worst.loss_kind else list(dict.fromkeys([worst, USUAL_SETTING]))
+
+
+def _estimate_type_one(
+    protocol: Design, method: str, problems: int, corrected: float, rng: np.random.Generator
+) -> TypeOneError:
+    """Return the type-I error of the test that the rule uses, from the table or else simulated.
+
+    With a margin a rule confirms at alpha (divided by the arms that it compares), in all contrasts, and
+    refutes at the corrected level.
+    """
+    if (tabulated := look_up_type_one(protocol, method, problems, corrected)) is not None:
+        return tabulated
+    seeds, (margin, confirm_level) = len(protocol.seeds), _margin_and_level(protocol)
+    if seeds > 1 and (margin or problems > QUICK_PROBLEMS):
+        print_escaped(
+            f"{method} at {problems} problems and {seeds} seeds is not in the table of error rates (see "
+            "analysis/simulation/error_table.py); simulating it, which can take a minute",
+            sys.stderr,
+        )
+    if margin:
+        return type_one_error.worst_margin_error(method, problems, seeds, margin, (confirm_level, corrected), rng)
+    return type_one_error.worst_type_one_error(method, problems, seeds, corrected, rng)
+
+
+def look_up_type_one(protocol: Design, method: str, problems: int, corrected: float) -> TypeOneError | None:
+    """Return the type-I error from the table alone; None if the table lacks a part of it."""
+    seeds, (margin, confirm_level) = len(protocol.seeds), _margin_and_level(protocol)
+    tests: list[tuple[str, float, float | None]] = [(error_table.TWO_SIDED, corrected, None)]
+    if margin:
+        tests = list(zip(error_table.MARGIN_TESTS, (confirm_level, corrected), (margin, margin), strict=True))
+    results = [
+        error_table.look_up(test, method, problems, seeds, level, row_margin) for test, level, row_margin in tests
+    ]
+    tabulated = [error for error in results if error is not None]
+    return max(tabulated, key=lambda error: error.ratio_low) if len(tabulated) == len(results) else None
+
+
+def _margin_and_level(protocol: Design) -> tuple[float, float]:
+    """Return the registered margin, 0 without one, and the level at which a rule confirms within it."""
+    decision = protocol.content()["decision"]
+    return float(decision.get("margin") or 0), float(decision["alpha"]) / (1 + len(decision.get("others", ())))
+
+
+def _alternative_method(
+    protocol: Design, problems: int, corrected: float, rng: np.random.Generator, counts_answers: bool
+) -> str | None:
+    """Return the method to register in place of a refused one; None if no method holds its level."""
+    for name in ALTERNATIVES:
+        if _is_refused(protocol, name) or (METHODS[name].needs_counts and not counts_answers):
+            continue
+        if not _estimate_type_one(protocol, name, problems, corrected, rng).exceeds():
+            return name
+    return None
+
+
+def _minimal_effect(protocol: Design, problems: int, corrected: float, discordance: float) -> str:
+    """Return the smallest difference found with 80 % power when this share of the problems is discordant."""
+    decision = protocol.decision
+    draw_count, seed = draws_and_seed(protocol.content()["decision"])
+    effect = power.minimal_detectable_effect(
+        problems,
+        corrected,
+        method=decision.method,
+        discordance=discordance,
+        draws=draw_count,
+        rng=np.random.default_rng([seed, problems]),
+    )
+    return "none" if effect is None else f"{effect:.3f}"

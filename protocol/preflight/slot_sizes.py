@@ -1,0 +1,111 @@
+"""The bytes of a slot of each arm in each model, and what registering refuses of them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import transformers
+
+from analysis.rules.rule import arm_pairs
+from policies import Calibrated
+from policies.structure import structure
+from protocol.engine import max_concurrent
+from protocol.formats.refusals import BadInput
+from protocol.layers.layer_kinds import evictable
+from protocol.models import calibration, load, sources
+from protocol.plan import slot_bytes
+from protocol.plan.design import Design
+from protocol.plan.slot_bytes import Widths
+from protocol.workspace.planned_study import PlannedStudy
+
+__all__ = ["refuse_unequal_slots", "refuse_unfit_states", "slot_bytes_field", "with_widths"]
+
+
+def with_widths(planned: PlannedStudy) -> PlannedStudy:
+    """Return the study with the widths of its models, if budgets are in bytes or an arm does not store its
+    slots as computed.
+    """
+    protocol = planned.protocol
+    policies = {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms}
+    if not slot_bytes.is_needed(map(str, protocol.budgets), policies):
+        return planned._replace(widths=None)
+    return planned._replace(widths={model: _read_widths(planned, model) for model in protocol.models})
+
+
+def slot_bytes_field(planned: PlannedStudy) -> dict[str, Any]:
+    """Return the field `slot_bytes` of a lock, read again from the models; empty if it is not needed."""
+    planned = with_widths(planned)
+    if planned.widths is None:
+        return {}
+    protocol = planned.protocol
+    budgets = list(map(str, protocol.budgets))
+    policies = {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms}
+    entries = {}
+    for model, widths in planned.widths.items():
+        slot_sizes = {arm: _stored_bytes(planned, model, arm) for arm in policies}
+        entries[model] = slot_bytes.lock_entry(widths, protocol.generation.dtype, slot_sizes, budgets, policies)
+    return {slot_bytes.FIELD: entries}
+
+
+def refuse_unfit_states(planned: PlannedStudy) -> None:
+    """Refuse a state that does not fit the heads of a model or its calibration, such as a rank that is too
+    high.
+    """
+    for model, widths in (planned.widths or {}).items():
+        paths = calibration.statistics_paths(model, planned.home)
+        for arm in planned.protocol.arms:
+            policy = planned.protocol.policy(arm.name)
+            calibrated = [signal for signal in policy.state.needs if isinstance(signal, Calibrated)]
+            try:
+                policy.refuse_width(widths.width)
+                statistics = {
+                    signal_entry.name: calibration.read_value(paths[signal_entry.name], signal_entry.kind)
+                    for signal_entry in calibrated
+                }
+                policy.state.codec(statistics)
+            except (ValueError, KeyError) as refusal:
+                raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None
+
+
+def refuse_unequal_slots(planned: PlannedStudy) -> None:
+    """Refuse arms that are compared by slots although their slots take different bytes: equal slots are no
+    equal memory.
+    """
+    protocol = planned.protocol
+    if planned.widths is None or protocol.decision.memory not in (None, "slots"):
+        return
+    for model in protocol.models:
+        slot_sizes = {arm: _stored_bytes(planned, model, arm) for arm in _compared_arms(protocol)}
+        smallest, largest = min(slot_sizes, key=slot_sizes.__getitem__), max(slot_sizes, key=slot_sizes.__getitem__)
+        if slot_sizes[smallest] != slot_sizes[largest]:
+            raise BadInput(
+                f"decision.memory: a slot of {smallest!r} takes {slot_sizes[smallest]} bytes of a head of {model} and one "
+                f'of {largest!r} {slot_sizes[largest]}, so that equal slots are no equal memory; write "bytes" or "total"'
+            )
+
+
+def _compared_arms(protocol: Design) -> Iterator[str]:
+    """Yield the arms of the family, the extra arms and those of claims; for the subject of a sweep its
+    candidates.
+    """
+    decision, sweep = protocol.decision, protocol.sweep
+    names = [name for side in arm_pairs(protocol.content()["decision"]) for name in side]
+    names += [*(decision.beside or ())]
+    names += [name for claim in protocol.claims for name in (claim.arm, claim.parent) if name is not None]
+    for name in dict.fromkeys(names):
+        yield from sweep.candidates if sweep is not None and name == sweep.name else [name]
+
+
+def _stored_bytes(planned: PlannedStudy, model: str, arm: str) -> int:
+    try:
+        slot = planned.slot(model, arm)
+    except ValueError as refusal:
+        raise BadInput(f"arms: {arm!r} does not fit {model}: {refusal}") from None
+    assert slot is not None
+    return slot.stored
+
+
+def _read_widths(planned: PlannedStudy, model: str) -> Widths:
+    config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+    dtype = load.DTYPES[planned.protocol.generation.dtype]
+    heads = evictable(config) * config.num_key_value_heads
+    return Widths(heads, max_concurrent.slot_bytes(config, dtype) // (2 * heads * dtype.itemsize))

@@ -1,0 +1,81 @@
+"""The presses of kvpress 0.5.5: which of them run as an arm, and why the others do not."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from protocol.formats.refusals import unknown_message
+
+__all__ = ["EAGER", "MASKING", "PREFIX", "REFUSED", "RENUMBERING", "RUNNABLE", "refuse_unrunnable"]
+
+PREFIX = "kvpress:"
+
+RUNNABLE = (
+    "AdaKVPress",
+    "BlockPress",
+    "CURPress",
+    "CapPress",
+    "ChunkKVPress",
+    "ChunkPress",
+    "CompactorPress",
+    "CriticalAdaKVPress",
+    "CriticalKVPress",
+    "EntropyGatedChunkKVPress",
+    "ExpectedAttentionPress",
+    "KeyDiffPress",
+    "KeyRerotationPress",
+    "KnormPress",
+    "LagKVPress",
+    "LeverageScorePress",
+    "MergingPress",
+    "NonCausalAttnPress",
+    "ObservedAttentionPress",
+    "PerLayerCompressionPress",
+    "PyramidKVPress",
+    "RandomPress",
+    "SimLayerKVPress",
+    "SnapKVPress",
+    "StreamingLLMPress",
+    "TOVAPress",
+    "ThinKPress",
+)
+EAGER = frozenset({"ObservedAttentionPress"})
+"""Presses that read attention weights, which transformers returns only with eager attention."""
+MASKING = frozenset({"AdaKVPress", "CriticalAdaKVPress"})
+"""Presses that store every slot and mask the evicted ones."""
+RENUMBERING = frozenset({"KeyRerotationPress"})
+"""Presses that rotate their keys to the positions 0, 1, 2, ...; later tokens are numbered after these."""
+
+HUB = "reads what was trained or measured for a model from the network"
+DECODING = "compresses while decoding, inside a generation of its own; an arm's press compresses the prompt"
+REPLAY = "feeds the context again with texts of its own, by a tokenizer that it looks up"
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "BasePress": "is the base of all presses, and no method",
+        "CAMPress": DECODING,
+        "ComposedPress": "is a list of presses, which no setting can name",
+        "CompressionRatioDecodingPress": DECODING,
+        "DMSPress": "evicts by a threshold while it decodes, and masks by indices that it keeps itself",
+        "DecodingPress": DECODING,
+        "DuoAttentionPress": HUB,
+        "ExpectedAttentionStatsPress": HUB,
+        "FastKVzipPress": HUB,
+        "FinchPress": "needs a delimiter token between context and question, which no prompt here has",
+        "KVComposePress": "is called by a pipeline of its own, with texts of its own",
+        "KVgradPress": REPLAY,
+        "KVzapPress": HUB,
+        "KVzipPress": REPLAY,
+        "LUKVPress": HUB,
+        "PrefillDecodingPress": DECODING,
+        "QFilterPress": HUB,
+        "RestoreKVPress": HUB,
+        "ScorerPress": "is the base of the presses that score, and no method",
+    }
+)
+
+
+def refuse_unrunnable(name: str) -> None:
+    """Raise ValueError, with the reason, for a press that does not run as an arm."""
+    if name in REFUSED:
+        raise ValueError(f"{name} {REFUSED[name]}; choose another press")
+    if name not in RUNNABLE:
+        raise ValueError(unknown_message("press", name, RUNNABLE, "docs/presses.md"))

@@ -1,0 +1,79 @@
+"""Find the registrations that a set of changed files belongs to, and those that a change removes."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from protocol.evidence import ledger, records
+from protocol.evidence.external.git_repository import Change, Repository
+from protocol.evidence.registration import PROTOCOL, Registration
+from protocol.formats.findings import CannotTell
+from protocol.formats.refusals import BadInput
+from protocol.lock import lock
+
+__all__ = ["ChangedRegistrations", "changed_since", "find_registrations"]
+
+
+class ChangedRegistrations(NamedTuple):
+    registered: list[Path]  # folders to audit
+    unlocked: list[Path]  # folders with a protocol that is not locked yet: nothing to audit
+    removed: list[str]  # folders that were locked before the change and are gone after it
+
+
+def find_registrations(paths: Iterable[Path]) -> ChangedRegistrations:
+    """Return the registrations that contain these files, each once; for a deleted file, the folder that
+    contained it.
+
+    Every folder above a file counts if something is registered in it, so that no registration hides in
+    another.
+    """
+    folders = {folder for name in paths for folder in (name, *name.parents) if folder.is_dir()}
+    registered = sorted(folder for folder in folders if _is_registration(folder))
+    unlocked = sorted(folders.difference(registered))
+    return ChangedRegistrations(registered, [folder for folder in unlocked if (folder / PROTOCOL).is_file()], [])
+
+
+def changed_since(commit: str) -> ChangedRegistrations:
+    """Return the registrations that HEAD changed since it branched from `commit`, in the current repository.
+
+    A registration that continues in another folder, with its lock and all lines of its ledger, was moved and
+    does not count as removed. Raises BadInput where git fails.
+    """
+    if not commit:  # git would compare HEAD with itself
+        raise BadInput("--since: names no commit; write the one to compare with, such as origin/main")
+    try:
+        repository = Repository(Path.cwd())
+        changes = repository.changes_since(commit)
+        removed = _removed_folders(repository, commit, changes)
+    except CannotTell as problem:
+        raise BadInput(f"--since {commit}: {problem}; a shallow clone lacks it: fetch the whole history") from None
+    paths = (Path(os.path.relpath(repository.root / change.path)) for change in changes)
+    return find_registrations(paths)._replace(removed=removed)
+
+
+def _removed_folders(repository: Repository, commit: str, changes: Sequence[Change]) -> list[str]:
+    """Return the folders that lost their lock. Other programs write lock.json too, but no ledger beside it."""
+    locks = [change for change in changes if PurePosixPath(change.path).name == lock.NAME]
+    removed_locks = [change for change in locks if not change.new]
+    old_ledgers = _read_ledgers(repository, commit, removed_locks)
+    new_ledgers = _read_ledgers(repository, "HEAD", [change for change in locks if change.new])
+    remaining = {(change.new, folder): lines for (change, folder), lines in new_ledgers.items()}
+    return [
+        folder
+        for (change, folder), lines in old_ledgers.items()
+        if not any(new == change.old and new_lines.startswith(lines) for (new, _), new_lines in remaining.items())
+    ]
+
+
+def _read_ledgers(repository: Repository, commit: str, locks: Sequence[Change]) -> dict[tuple[Change, str], bytes]:
+    """Return the contents of the ledgers beside these locks at `commit`, by lock and folder."""
+    folders = [PurePosixPath(change.path).parent.as_posix() for change in locks]
+    objects = repository.objects(f"{commit}:{folder}/{ledger.NAME}" for folder in folders)
+    rows = zip(locks, folders, objects, strict=True)
+    return {(change, folder): ledger_object.data for change, folder, ledger_object in rows if ledger_object}
+
+
+def _is_registration(folder: Path) -> bool:
+    """Whether a folder contains a document of a registration; any folder may be named records or probe."""
+    return bool({*Registration(folder).written_files()}.difference(records.FOLDERS.values()))

@@ -1,0 +1,316 @@
+"""Decode some recorded lanes again, drawn by an auditor, to detect records that were invented.
+
+Records can be rewritten so that every digest fits and all fields are consistent. But nobody can write what
+the models generate without running them. The lanes are ranked by a nonce that the auditor draws after the
+records were sealed: nobody could know which lanes to keep honest, and everybody who has the nonce draws the
+same lanes.
+
+The auditor's engine decodes, and not the locked one: the author wrote the locked engine, and it could replay
+stored answers. Where the locked files that decode are the auditor's own, both are the same, and a difference
+that rounding does not explain is a failure. Where they are not, a change of the code may be the reason, and
+the result is undetermined.
+"""
+
+import hashlib
+import heapq
+import hmac
+import importlib.metadata
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from protocol.evidence import records
+from protocol.evidence.held_out_guard import JudgedHeldOut
+from protocol.evidence.records import Record
+from protocol.evidence.registration import SEAL, SELECTION, VERDICT, Registration
+from protocol.formats import canonical
+from protocol.formats.escape import print_escaped
+from protocol.formats.findings import CannotTell, NotRun
+from protocol.formats.refusals import BadInput, Drifted, Tampered
+from protocol.plan.design import Design
+from protocol.run import lane_comparison
+from protocol.workspace import drift
+from protocol.workspace.study import Study, open_study
+
+if TYPE_CHECKING:
+    from policies import Policy
+    from protocol.plan.grid import Cell
+    from protocol.run import redecode
+
+__all__ = [
+    "NONCE_PATTERN",
+    "Engine",
+    "check",
+    "compare_engine",
+    "confirmed_design",
+    "draw_lanes",
+    "open_decoder",
+    "refuse_options",
+]
+
+NONCE_PATTERN = re.compile("(?:[0-9a-f]{2}){8,64}")
+# The code that turns a problem into an answer, and the libraries that it uses.
+DECODING_SOURCES = (
+    "policies/",
+    "splits/",
+    *(f"protocol/{package}/" for package in ("engine", "grading", "models", "plan", "running", "tasks")),
+)
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")
+MAX_EDGE_FRACTION = (
+    4  # at most one lane in so many may diverge at a rounding edge; with more the result is undetermined
+)
+PROGRESS_SECONDS = 5.0  # between progress reports
+
+
+class Engine(NamedTuple):
+    """The engine that decodes here, compared with the locked one. differing_files: how many of `files` locked
+    files differ or are missing here; libraries: those with another version, as text.
+    """
+
+    differing_files: int
+    files: int
+    libraries: tuple[str, ...]
+
+    @property
+    def is_locked(self) -> bool:
+        return not self.differing_files and not self.libraries
+
+    def __str__(self) -> str:
+        if self.is_locked:
+            return "decoded with the locked sources"
+        differences = [f"{self.differing_files} of {self.files} locked files differ"] if self.differing_files else []
+        return f"decoded by today's engine ({', '.join([*differences, *self.libraries])})"
+
+
+def check(
+    study: Registration,
+    home: Path,
+    count: int,
+    nonce: str,
+    identity: Path | None = None,
+    report: Callable[[str], None] = lambda line: print_escaped(line, sys.stderr),
+) -> str:
+    """Return how many of `count` lanes gave their records, and that the excluded problems have their prompts.
+
+    home: where fetched files are stored. nonce: see `NONCE_PATTERN`. identity: a file with the private key of
+    encrypted problems. report: is called with the progress from time to time.
+
+    Raises BadInput for an invalid nonce or count; NotRun without a verdict, because no audit of an unfinished
+    study opens held-out problems; Tampered for a lane that is not registered, for one that differs from its
+    record by more than rounding explains, and for one excluded by a prompt that is not its own; CannotTell
+    where the code may be the cause, where many lanes diverge at rounding edges, and for anything missing on
+    this machine: torch, the locked weights, a device.
+    """
+    refuse_options(count, nonce)
+    if not study.has(SEAL) or not study.has(VERDICT):
+        raise NotRun("no verdict yet, and lanes of held-out problems are decoded again after it")
+    all_records = records.JoinedRecords([study.confirm_records, study.probe_records])
+    drawn_bodies = [record["body"] for record in draw_lanes(all_records, count, nonce)]
+    if not drawn_bodies:
+        raise NotRun("no record is of a lane that ran")
+    excluded, replay_engine = _excluded_bodies(all_records), compare_engine(study)
+    try:
+        decoder = open_decoder(study, home, identity, [*drawn_bodies, *excluded])
+        excluded_text = _check_excluded(decoder, excluded, replay_engine)
+        lanes = _decode_lanes(decoder, drawn_bodies, nonce, replay_engine, report)
+    except (BadInput, Drifted) as missing:
+        raise CannotTell(str(missing)) from None
+    except (OSError, RuntimeError, MemoryError) as problem:  # torch raises nothing more specific
+        message = " ".join(str(problem).split())[:200] or type(problem).__name__
+        raise CannotTell(f"decoding broke off on this machine: {message!a}; see that memory is free") from None
+    return _summarize(lanes, replay_engine, nonce, len(drawn_bodies)) + excluded_text
+
+
+def refuse_options(count: int, nonce: str) -> None:
+    """Raise BadInput for an invalid number of lanes or nonce."""
+    if count < 1:
+        raise BadInput(f"--replay {count}: draw at least one lane")
+    if not NONCE_PATTERN.fullmatch(nonce):
+        raise BadInput("--nonce: write 16 to 128 lower-case hex digits, two a byte")
+
+
+def draw_lanes(all_records: Sequence[Record], count: int, nonce: str) -> list[Record]:
+    """Return the first `count` of the lanes that ran, ranked by HMAC-SHA256(nonce, canonical [phase, *key])."""
+    secret = bytes.fromhex(nonce)
+    ranked = (
+        (hmac.digest(secret, canonical.dumps([head.phase, *head.key]), hashlib.sha256), index)
+        for index, head in enumerate(records.record_heads(all_records))
+        if head.state != "excluded"
+    )
+    return [*records.select_records(all_records, (index for _, index in heapq.nsmallest(count, ranked)))]
+
+
+def compare_engine(study: Registration) -> Engine:
+    """Compare the engine here with the locked one: files by their bytes, libraries by their version."""
+    content = study.lock.content
+    locked = [name for name in content["sources"] if name.startswith(DECODING_SOURCES)]
+    differing = len({*drift.differing_sources(content["sources"], *DECODING_SOURCES)} & {*locked})
+    libraries = []
+    for name in LIBRARIES:
+        installed = content["environment"]["distributions"].get(name)
+        locked_version = installed.get("version") if isinstance(installed, dict) else None
+        if locked_version is not None and locked_version != (installed_version := _version(name)):
+            libraries.append(f"{name} {installed_version} for {locked_version!a}")
+    return Engine(differing, len(locked), tuple(libraries))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+class ReplayedLane(NamedTuple):
+    body: Mapping[str, Any]
+    outcome: lane_comparison.Classification
+
+    def __str__(self) -> str:
+        """Return a text without control characters: the names in a folder are untrusted."""
+        name = f"lane {str(records.body_key(self.body))!a} of {self.body['phase']}"
+        return f"{name}: {self.outcome.difference}" if self.outcome.difference else name
+
+
+def open_decoder(
+    study: Registration,
+    home: Path,
+    identity: Path | None,
+    bodies: Sequence[Mapping[str, Any]],
+    observe: Callable[["Cell", "Policy"], "Policy"] = lambda cell, policy: policy,
+) -> "redecode.Decoder":
+    """Return a decoder for these lanes; before the verdict, only for those of a probe. observe: wraps the
+    policy of each cell, as in the executor. Raises as `check` does, and BadInput and Drifted for missing
+    files.
+    """
+    try:
+        from protocol.run import redecode  # with torch, which an audit does without
+    except ImportError as missing:
+        raise CannotTell(f"{missing}; to decode lanes: pip install 'kv-prereg[run]'") from None
+    opened_study = open_study(study, home)
+    opened_study.planned.refuse_device()
+    for model in dict.fromkeys(body["cell"]["model"] for body in bodies):
+        if other_files := redecode.list_weight_differences(opened_study, model):
+            raise CannotTell(
+                f"model {model!a}: {other_files[0]!a} since the lock ({len(other_files)} files differ); "
+                "bring the weights that were locked"
+            )
+    held_out = JudgedHeldOut(study.lock, study.folder, identity) if study.has(VERDICT) else None
+    decoder = redecode.Decoder(opened_study, confirmed_design(opened_study) if held_out else None, held_out, observe)
+    if unregistered := [body for body in bodies if not decoder.is_registered(body)]:
+        raise Tampered(f"{ReplayedLane(unregistered[0], SAME_OUTCOME)}: is not registered")
+    return decoder
+
+
+def _excluded_bodies(recorded: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return one body for each excluded problem of a model, and for each prompt that is recorded for it."""
+    indices: dict[Any, int] = {}
+    for index, head in enumerate(records.record_heads(recorded)):
+        if head.state == "excluded":
+            key = (head.phase, head.key.model, head.key.task, head.key.problem)
+            indices.setdefault((*key, head.prompt, head.prompt_tokens), index)
+    return [record["body"] for record in records.select_records(recorded, indices.values())]
+
+
+def _check_excluded(decoder: "redecode.Decoder", excluded: Sequence[dict[str, Any]], replay_engine: Engine) -> str:
+    """Rebuild the prompts of all excluded problems, which needs the tokenizer alone, and return a text about
+    them; empty if there are none. Raises as `check` does.
+    """
+    for body in excluded:
+        for name, rebuilt in decoder.prompt_fields(body).items():
+            if body[name] == rebuilt:
+                continue
+            message = f"{ReplayedLane(body, SAME_OUTCOME)}: {name}: recorded {body[name]!a}, built {rebuilt!a}; it was excluded"
+            if replay_engine.is_locked:
+                raise Tampered(f"{message} by a prompt that is not its own; {replay_engine}")
+            raise CannotTell(
+                f"{message}, and a change of the code may be why; {replay_engine}; "
+                "check out the sources that were locked and audit there"
+            )
+    return f"; all {len(excluded)} prompts that were excluded are as long as recorded" if excluded else ""
+
+
+def _decode_lanes(
+    decoder: "redecode.Decoder",
+    drawn_bodies: Iterable[dict[str, Any]],
+    nonce: str,
+    replay_engine: Engine,
+    report: Callable[[str], None],
+) -> list[ReplayedLane]:
+    """Decode each drawn lane again and classify it; stop after the first one that rounding cannot explain.
+    Raises as `check` does, and BadInput and Drifted for missing files.
+    """
+    from protocol.run import redecode
+
+    bodies = sorted(drawn_bodies, key=lambda body: body["cell"]["model"])
+    track = _track_progress(report, len(bodies))
+    compares_memory = replay_engine.is_locked
+    decoded = [(body, track(decoder.decode(body))) for body in bodies]
+    # Reproduced lanes come first, so that all of them are counted.
+    decoded.sort(key=lambda pair: lane_comparison.find_difference(*pair, compare_bytes=compares_memory) is not None)
+    lanes = []
+    for body, redecoded in decoded:
+        perturbed = (decoder.decode(body, shake) for shake in redecode.draw_perturbations(nonce))
+        lanes.append(
+            ReplayedLane(body, lane_comparison.classify_lane(body, redecoded, perturbed, compare_bytes=compares_memory))
+        )
+        if lanes[-1].outcome.word == "beyond":
+            break
+    return lanes
+
+
+SAME_OUTCOME = lane_comparison.Classification("same")
+
+
+def confirmed_design(opened_study: Study) -> Design:
+    """Return the design that confirm ran."""
+    if opened_study.protocol.sweep is None:
+        return opened_study.protocol
+    winner = opened_study.registration.selection.content["selected"]["winner"]
+    if winner not in opened_study.protocol.sweep.candidates:
+        raise Tampered(f"{SELECTION}: selects {winner!a}, which is no candidate")
+    return opened_study.protocol.confirm_design(winner)
+
+
+def _track_progress(report: Callable[[str], None], lanes: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a function that passes each lane through and reports the progress from time to time."""
+    started = last_report = time.monotonic()
+    done = 0
+
+    def track(body: dict[str, Any]) -> dict[str, Any]:
+        nonlocal last_report, done
+        done, now = done + 1, time.monotonic()
+        if now - last_report >= PROGRESS_SECONDS and done < lanes:
+            last_report = now
+            report(f"replay: {done} of {lanes} lanes, {(now - started) / done * (lanes - done):.0f} s left")
+        return body
+
+    return track
+
+
+def _summarize(lanes: Sequence[ReplayedLane], replay_engine: Engine, nonce: str, count: int) -> str:
+    """Return a sentence about the replayed lanes. Raises Tampered and CannotTell as `check` does."""
+    outcomes = [lane.outcome.word for lane in lanes]
+    same, perturbed, edges = (outcomes.count(outcome) for outcome in ("same", "shaken", "edge"))
+    compared = "memory" if replay_engine.is_locked else "slots, events"  # another engine may allocate other bytes
+    summary = f"{same} of {count} lanes drawn by the nonce {nonce} gave the recorded text, {compared} and grade"
+    if outcomes[-1] == "beyond":
+        if replay_engine.is_locked:
+            raise Tampered(f"{lanes[-1]}; no rounding explains it; {summary}; {replay_engine}")
+        raise CannotTell(
+            f"{lanes[-1]}; no rounding explains it, though a change of the code may; {summary}; {replay_engine}; "
+            "check out the sources that were locked and audit there"
+        )
+    if edges * MAX_EDGE_FRACTION > count:
+        first_edge = lanes[outcomes.index("edge")]
+        raise CannotTell(
+            f"{edges} of {count} lanes part from their records where rounding moves them too, first {first_edge}; "
+            f"{summary}; {replay_engine}; audit on a machine like that of the lock"
+        )
+    if perturbed:
+        summary += f", {perturbed} did with weights shaken by a few roundings"
+    if edges:
+        summary += f", {edges} part from it where rounding moves them too"
+    return f"{summary}; {replay_engine}"

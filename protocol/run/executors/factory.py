@@ -1,0 +1,57 @@
+"""Open the executor that the command-line options select."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from protocol.run.executors import Executor, Job, JobUpdate, process_pool, ray_launcher, slurm_launcher
+from protocol.run.executors.settings import LOCAL, Settings
+from protocol.run.executors.spool import Spool
+from protocol.run.executors.spool_driver import Launcher, drive_workers
+from protocol.tasks import held_out_guard
+from protocol.tasks.held_out_guard import HeldOutProblems
+from protocol.workspace.planned_study import PlannedStudy
+from protocol.workspace.study import Study
+
+__all__ = ["open_executor"]
+
+
+@contextmanager
+def open_executor(
+    study: Study,
+    planned: PlannedStudy,
+    phase: str,
+    held_out_problems: HeldOutProblems | None,
+    settings: Settings = LOCAL,
+    report: Callable[[JobUpdate], object] = lambda told: None,
+) -> Iterator[Executor]:
+    """Open an executor for one phase of a study. planned: the part of the study that runs now."""
+    generation = planned.protocol.generation
+    if settings.kind == "local":
+        with process_pool.open_executor(planned, study.lanes(), held_out_problems, report, settings, study) as execute:
+            yield execute
+        return
+    count = settings.count(generation.workers)
+    gpus = int(generation.device == "cuda")
+    launcher: Launcher
+    if settings.kind == "slurm":
+        folder = Spool.for_phase(study.folder, study.lock.digest, phase, settings.spool).folder
+        launcher = slurm_launcher.SlurmLauncher(folder, settings, generation.threads, gpus)
+        wait = slurm_launcher.WAIT_SECONDS
+    else:
+        launcher = ray_launcher.RayLauncher(settings, count, generation.threads, gpus)
+        wait = ray_launcher.WAIT_SECONDS
+    encrypted_tasks = {name for name, task in planned.tasks.items() if held_out_guard.is_encrypted(task)}
+
+    def decrypt_problems(job: Job) -> Mapping[str, Any]:
+        """Return decrypted problems: the key does not leave this process."""
+        if held_out_problems is None or job.task not in encrypted_tasks:
+            return {}
+        return {
+            problem_id: held_out_problems.problem(job.model, job.task, problem_id)._asdict()
+            for problem_id in job.problems
+        }
+
+    wait = wait if settings.wait is None else settings.wait
+    with drive_workers(study, settings, count, launcher, phase, wait, decrypt_problems, report) as execute:
+        yield execute

@@ -1,0 +1,266 @@
+"""Run jobs in this process: one model is loaded at a time, and the lanes of a job decode in one batch."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import cache
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+
+from policies import Policy
+from protocol import engine, grading
+from protocol.evidence import late_randomness, records
+from protocol.formats import canonical
+from protocol.layers.layer_kinds import evictable
+from protocol.models.load import LoadedModel, load
+from protocol.plan.grid import Cell, budget_of, policy_of
+from protocol.run.executors import Execute, Job, JobResult, JobUpdate, Loading
+from protocol.tasks import held_out_guard, prompting
+from protocol.tasks.held_out_guard import HeldOutProblems
+from protocol.tasks.problem import Problem
+from protocol.workspace.planned_study import PlannedStudy
+
+__all__ = ["cache_models", "device_name", "make_executor"]
+
+
+class PromptGroup(NamedTuple):
+    """A problem's prompt and the cells that share it."""
+
+    problem: Problem
+    cells: tuple[Cell, ...]
+    request: engine.Request
+
+
+def make_executor(
+    planned: PlannedStudy,
+    lanes: Mapping[str, int],
+    held_out_problems: HeldOutProblems | None = None,
+    load_model: Callable[[str], LoadedModel] | None = None,
+    watch: Callable[[Cell, Policy], Policy] = lambda cell, policy: policy,
+    report: Callable[[JobUpdate], object] = lambda told: None,
+) -> Execute:
+    """Return the function that runs one job. Sets torch's threads and deterministic mode for the process.
+
+    lanes: how many decode at once, by model; all lanes of a job for a model without a number.
+    held_out_problems: held-out problems, which are not built here; seeds are drawn with their key, if any.
+    load_model: returns the model of a job, called for each job; by default the registered model is loaded
+        and one model is cached at a time.
+    watch: returns a policy that replaces the policy of a cell and makes the same decisions.
+    report: receives progress updates.
+    """
+    protocol = planned.protocol
+    torch.set_num_threads(protocol.generation.threads)
+    torch.use_deterministic_algorithms(True)
+    if protocol.generation.device == "cuda":  # otherwise deterministic matrix products are refused on CUDA
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    transformers.utils.logging.disable_progress_bar()  # only our progress display is shown
+    get_model = load_model or cache_models(planned, report)
+    graders: dict[str, grading.Grader] = {}
+    task_settings, tasks = {task.name: task for task in protocol.tasks}, planned.tasks
+    slot_of = cache(planned.slot)
+    policy = cache(lambda cell: watch(cell, policy_of(protocol, cell, slot_of(cell.model, cell.arm))))
+    extra_prompts = {arm.name: protocol.extra_prompt(arm.name) for arm in protocol.arms}
+    key = held_out_problems.held_out.key() if held_out_problems else None
+
+    def execute(job: Job) -> JobResult:
+        model, start = get_model(job.model), perf_counter()
+        task, grader = task_settings[job.task], tasks[job.task].grader
+        if grader not in graders:
+            graders[grader] = grading.get_grader(grader)
+        counter = prompting.counter(model.tokenizer)
+        problems = [
+            held_out_problems.problem(job.model, job.task, problem)
+            if held_out_problems
+            else held_out_guard.build(tasks[job.task], job.task, problem, counter)
+            for problem in job.problems
+        ]
+        groups: list[PromptGroup] = []
+        lane_records: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
+        for problem, (extra_prompt, cells) in itertools.product(
+            problems, _group_by_extra_prompt(job.cells, extra_prompts).items()
+        ):
+            context, query = prompting.render(problem, model.tokenizer, task.query, extra_prompt)
+            prompt = engine.Prompt(tuple(context), tuple(query))
+            forked_lanes = (
+                engine.Lane(
+                    key="/".join(map(str, cell)),
+                    policy=policy(cell),
+                    budget=budget_of(
+                        protocol,
+                        cell,
+                        len(prompt.context),
+                        planned.use(cell.model, cell.task),
+                        slot_of(cell.model, cell.arm),
+                    ),
+                    seed=late_randomness.draw_seed(key, cell.seed),
+                )
+                for cell in cells
+            )
+            request = engine.Request(problem.id, prompt, tuple(forked_lanes))
+            if reason := protocol.exclusion_reason(len(prompt.context)):
+                for cell, lane in zip(cells, request.lanes, strict=True):
+                    body = _prompt_fields(problem, request, cell, lane) | _unanswered_fields("excluded", reason)
+                    lane_records[cell, problem.id] = (body, {})
+            else:
+                groups.append(PromptGroup(problem, cells, request))
+        if not groups:
+            return JobResult(lane_records, (), perf_counter() - start)
+        all_lanes = sum(len(group.cells) for group in groups)
+        marks = model.answer_marks if protocol.generation.think_only else None
+        engine_run = engine.run(
+            model,
+            [group.request for group in groups],
+            max_new_tokens=task.max_new_tokens,
+            temperature=float(protocol.generation.temperature),
+            top_p=float(1 if protocol.generation.top_p is None else protocol.generation.top_p),
+            max_concurrent=min(all_lanes, lanes.get(job.model, all_lanes)),
+            prefill_chunk=protocol.generation.prefill_chunk,
+            first_event=protocol.generation.steps_before_eviction,
+            marks=marks or (),
+            attention=protocol.generation.attention,
+            report=report,
+        )
+        outcomes = {
+            (cell, group.problem.id): (group, lane, answers.prefill_seconds, outcome)
+            for group, answers in zip(groups, engine_run.answers, strict=True)
+            for cell, lane, outcome in zip(group.cells, group.request.lanes, answers.outcomes, strict=True)
+        }
+        lane_keys = [(cell, problem.id) for problem in problems for cell in job.cells if (cell, problem.id) in outcomes]
+        answered_problems = list(dict.fromkeys(problem for _, problem in lane_keys))
+        batch = {"problems": answered_problems, "lanes": engine_run.max_concurrent}
+        heads = count_kv_heads(model)
+        trajectories = _collect_trajectories((outcomes[lane_key][3] for lane_key in lane_keys), heads)
+        side_file = canonical.digest(list(trajectories.values()))
+        citations = {
+            trajectory_key: records.make_citation(side_file, number)
+            for number, trajectory_key in enumerate(trajectories)
+        }
+        for lane_key in lane_keys:
+            group, lane, seconds, outcome = outcomes[lane_key]
+            body = _prompt_fields(group.problem, group.request, lane_key[0], lane) | {"batch": dict(batch)}
+            costs = {"prefill_seconds": f"{seconds:.3f}"}
+            if isinstance(outcome, engine.LaneFailure):
+                body |= _unanswered_fields("failed", outcome.reason)
+            else:
+                body |= _outcome_fields(model, outcome, heads, marks)
+                body["batch"]["joined"] = outcome.joined
+                body["trajectory"] = citations[outcome.slots, outcome.allocated]
+                body |= _grade_fields(group.problem.gold, body["text"], graders[grader], grading.second_grader(grader))
+                costs["decode_seconds"] = f"{outcome.seconds:.3f}"
+            lane_records[lane_key] = (body, costs)
+        return JobResult(lane_records, tuple(trajectories.values()), perf_counter() - start)
+
+    return execute
+
+
+def cache_models(planned: PlannedStudy, report: Callable[[JobUpdate], object]) -> Callable[[str], LoadedModel]:
+    """Return a function that loads a model as registered and caches it until another one is requested."""
+    settings = planned.protocol.generation
+    models: dict[str, LoadedModel] = {}
+
+    def get_model(name: str) -> LoadedModel:
+        if name not in models:
+            models.clear()
+            report(Loading(name))
+            models[name] = load(name, planned.home, dtype=settings.dtype, device=settings.device)
+        return models[name]
+
+    return get_model
+
+
+def device_name(device: str) -> str:
+    """Return the name of the registered device on this machine."""
+    return str(torch.cuda.get_device_name()) if device == "cuda" else device
+
+
+def _prompt_fields(problem: Problem, request: engine.Request, cell: Cell, lane: engine.Lane) -> dict[str, Any]:
+    return {
+        "cell": cell._asdict(),
+        "problem": problem.id,
+        "prompt": prompting.digest(request.prompt.context, request.prompt.query),
+        "prompt_tokens": len(request.prompt.context),
+        "slots": lane.budget,
+    }
+
+
+def _group_by_extra_prompt(cells: Sequence[Cell], extra_prompts: Mapping[str, str]) -> dict[str, tuple[Cell, ...]]:
+    """Group the cells by their extra prompt, in order."""
+    groups: dict[str, tuple[Cell, ...]] = {}
+    for cell in cells:
+        extra_prompt = extra_prompts[cell.arm]
+        groups[extra_prompt] = (*groups.get(extra_prompt, ()), cell)
+    return groups
+
+
+def _collect_trajectories(
+    outcomes: Iterable[engine.Outcome | engine.LaneFailure], heads: int
+) -> dict[tuple[tuple[int, ...], ...], dict[str, Any]]:
+    """Return the trajectories by slots and allocated bytes, in the order of the lanes; lanes often share one."""
+    return {
+        (outcome.slots, outcome.allocated): {
+            "held": list(outcome.slots),
+            "allocated": list(outcome.allocated),
+            "heads": heads,
+        }
+        for outcome in outcomes
+        if isinstance(outcome, engine.Outcome)
+    }
+
+
+def count_kv_heads(model: LoadedModel) -> int:
+    """Count the KV heads over all full-attention layers, which is what budgets apply to."""
+    return evictable(model.network.config) * int(model.network.config.num_key_value_heads)
+
+
+def _grade_fields(
+    gold: grading.Gold, text: str, grader: grading.Grader, second: grading.Grader | None
+) -> dict[str, str | None]:
+    """Return the grade fields; the score is present with the grade "scored" alone."""
+    grade = grading.best_grade(grader.grade, gold, text)
+    fields = {"answer": grade.answer, "grade": grade.status, "grade_reason": grade.reason}
+    fields |= {} if grade.score is None else {"score": grade.score}
+    if second is None:
+        return fields
+    second_grade = grading.best_grade(second.grade, gold, text)
+    second_score = {} if second_grade.score is None else {"score_second": second_grade.score}
+    return fields | {"grade_second": second_grade.status} | second_score
+
+
+def _outcome_fields(
+    model: LoadedModel, outcome: engine.Outcome, heads: int, marks: frozenset[int] | None
+) -> dict[str, Any]:
+    """marks: the token ids that end thinking; None if they are not looked for."""
+    slots, bytes_allocated = outcome.slots, outcome.allocated
+    mark_positions = (position for position, token in enumerate(outcome.token_ids, 1) if marks and token in marks)
+    return {
+        "state": "ok",
+        "reason": "",
+        "text": model.tokenizer.decode(outcome.token_ids, skip_special_tokens=False),
+        "tokens": len(outcome.token_ids),
+        **({} if marks is None else {"thought": next(mark_positions, None)}),
+        "stop": outcome.stop,
+        "cache": {
+            "mean": _format_ratio(sum(slots), len(slots) * heads),
+            "peak": _format_ratio(max(slots), heads),
+            "prefill_end": _format_ratio(slots[0], heads),
+            "mean_bytes": sum(bytes_allocated) // len(bytes_allocated),
+            "peak_bytes": max(bytes_allocated),
+            "state_bytes": outcome.state_bytes,
+            **({"window_bytes": outcome.window_bytes} if outcome.window_bytes else {}),
+            "events": [list(event) for event in outcome.events],
+            "granted": list(outcome.granted),
+        },
+    }
+
+
+def _unanswered_fields(state: str, reason: str) -> dict[str, Any]:
+    empty_fields = dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))
+    return {"state": state, "reason": reason, "text": "", "tokens": 0, "grade_reason": "", **empty_fields}
+
+
+def _format_ratio(total: int, parts: int) -> str:
+    return f"{Decimal(total) / Decimal(parts):.6f}"

@@ -1,0 +1,348 @@
+"""The driver of workers that share a spool: it queues jobs, and returns their results in order.
+
+A worker that ends, or stops its heartbeat, is replaced and its job given to another, a bounded number of
+times. A result is removed when the next one is requested, since then it has been recorded. A driver that
+restarts after a kill uses the spooled results and does not queue those jobs again.
+"""
+
+import secrets
+import shutil
+import socket
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from os import getpid
+from typing import Any, NamedTuple, Protocol
+
+from protocol.formats import canonical, files
+from protocol.formats.refusals import Refusal
+from protocol.run.executors import Executor, Job, JobResult, JobUpdate, PoolStatus, problem_handover
+from protocol.run.executors.settings import Settings
+from protocol.run.executors.spool import DamagedResult, Spool, delete_job, keep_heartbeat, read_json, restore_refusal
+from protocol.workspace import locked_tree
+from protocol.workspace.drift import ROOT
+from protocol.workspace.study import Study
+
+__all__ = ["JOBS_AHEAD", "MAX_LOSSES", "Launcher", "WorkerExit", "drive_workers", "worker_command"]
+
+JOBS_AHEAD = 32  # jobs queued at once, or four a worker, so that no worker idles during a slow first job
+POLL_SECONDS, CHECK_SECONDS = 0.1, 1.0  # seconds
+SILENT_SECONDS = 120.0  # seconds without a heartbeat after which a worker counts as dead
+UNHEARD_SECONDS = 600.0  # the same for all workers together, if their cluster does not answer either
+MAX_LOSSES = 3  # times that a job may lose its worker, and that each worker may be replaced without a result
+EXIT_SECONDS = 5.0  # seconds that workers get to exit by themselves
+
+
+class WorkerExit(NamedTuple):
+    """A worker that its launcher no longer sees. message: its last output; empty if there is none."""
+
+    message: str
+
+
+class Launcher(Protocol):
+    """Starts workers. `states`: for each started slot whether it ended; None if that is unknown now.
+    `status_command`: the command that shows pending workers to a person.
+    """
+
+    def start(self, commands: Mapping[int, Sequence[str]]) -> None: ...
+
+    def states(self) -> Mapping[int, WorkerExit | None] | None: ...
+
+    def status_command(self) -> str: ...
+
+    def stop(self) -> None: ...
+
+
+@contextmanager
+def drive_workers(
+    study: Study,
+    settings: Settings,
+    count: int,
+    launcher: Launcher,
+    phase: str,
+    wait: float,
+    get_problems: Callable[[Job], Mapping[str, Any]],
+    report: Callable[[JobUpdate], object],
+) -> Iterator[Executor]:
+    """Open an executor with `count` workers that `launcher` starts. get_problems: returns problems that only
+    this process can decrypt. The spool is removed after all requested results arrived, and kept otherwise.
+    """
+    shared = Spool.for_phase(study.folder, study.lock.digest, phase, settings.spool)
+    shared.prepare()
+    session = secrets.token_hex(8)
+    commands = {slot: worker_command(study, shared, settings, session, slot) for slot in range(count)}
+    driver = _Driver(shared, session, launcher, commands, wait, get_problems, report)
+    driver_fields = {"session": session, "host": socket.gethostname(), "pid": getpid(), "executor": settings.kind}
+    try:
+        with keep_heartbeat(shared.driver, lambda: {**driver_fields, **driver.status}):
+            launcher.start(commands)
+            yield driver.execute
+    finally:
+        # Workers of this session exit; they may still spool the job that they have begun.
+        try:
+            with suppress(OSError):  # on a full disk workers miss the heartbeat instead
+                if shared.driver.parent.exists():
+                    files.replace(shared.driver, canonical.dumps({"session": "over", "beat": 0}))
+            driver.wait_for_exit()
+        finally:
+            launcher.stop()
+    if driver.is_complete:
+        shared.remove()
+
+
+def worker_command(study: Study, shared: Spool, settings: Settings, session: str, slot: int) -> list[str]:
+    """Return the command that starts a worker on any machine that has this Python and these folders: from a
+    copy of the locked sources, or from the working tree if this process runs from it.
+    """
+    root, in_place = ROOT, ["--here"]
+    if locked_tree.is_unpacked():
+        root, in_place = shared.folder / "tree", []
+        if not root.exists():
+            unfinished = shared.folder / f".tree.{secrets.token_hex(4)}"
+            shutil.copytree(ROOT, unfinished, ignore=shutil.ignore_patterns(locked_tree.BYTECODE, "__pycache__"))
+            unfinished.rename(root)
+    spool_option = [] if settings.spool is None else ["--spool", str(settings.spool)]
+    home = f"KV_PREREG_HOME={study.planned.home}"
+    # The locked tree runs with few environment variables of the machine; see `tree.SETTINGS`.
+    environment = ["env", f"PYTHONPATH={root}", "PYTHONDONTWRITEBYTECODE=1", home]
+    python = [sys.executable, "-P", *(["-s"] if sys.flags.no_user_site else [])]
+    options = ["--lock", shared.lock, "--phase", shared.phase, "--session", session, "--slot", str(slot)]
+    folder = str(study.folder.resolve())
+    module = "protocol.run.executors.worker"
+    command = [*environment, *python, "-m", module, folder, *options]
+    return [*command, "--executor", settings.kind, *spool_option, *in_place]
+
+
+class _Heartbeat(NamedTuple):
+    beat: int
+    changed_at: float  # time of its last change, by this process's clock
+    status: Mapping[str, Any]
+
+
+class _Driver:
+    def __init__(
+        self,
+        shared: Spool,
+        session: str,
+        launcher: Launcher,
+        commands: Mapping[int, Sequence[str]],
+        wait: float,
+        get_problems: Callable[[Job], Mapping[str, Any]],
+        report: Callable[[JobUpdate], object],
+    ) -> None:
+        self._shared, self._session, self._launcher, self._commands = shared, session, launcher, commands
+        self._wait, self._get_problems, self._report = wait, get_problems, report
+        self._window: deque[tuple[int, str, Job]] = deque()
+        self._heartbeats: dict[str, _Heartbeat] = {}
+        self._problems_by_job: dict[str, Mapping[str, Any]] = {}  # by job
+        self._suspected: set[str] = set()
+        self._missing: set[str] = set()  # jobs that no worker had at the last check
+        self._refused: dict[int, Refusal] = {}
+        self._losses: Counter[str] = Counter()
+        self._replaced = 0  # workers replaced since the last result
+        self._heard_at = self._checked_at = time.monotonic()
+        self.status: Mapping[str, Any] = {"look": launcher.status_command(), "workers": len(commands)}
+
+    def execute(self, jobs: Iterable[Job]) -> Iterator[JobResult]:
+        remaining_jobs, number = iter(jobs), 0
+        window_size = max(JOBS_AHEAD, 4 * len(self._commands))
+        while True:
+            ready = self._shared.result_names()
+            while len(self._window) < window_size and (job := next(remaining_jobs, None)) is not None:
+                name = self._shared.job_name(job)
+                self._window.append((number, name, job))
+                if name not in ready:
+                    self._enqueue(number, name, job)
+                number += 1
+            if not self._window:
+                return
+            job_result = self._await_first()
+            name = self._window.popleft()[1]
+            yield job_result
+            self._shared.delete_result(name)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all requested results were returned; the file of the last result still exists."""
+        return not self._window
+
+    def _enqueue(self, number: int, name: str, job: Job) -> None:
+        problems = self._get_problems(job)
+        if problems:
+            self._problems_by_job[name] = problems
+        self._shared.enqueue(number, name, job, bool(problems))
+
+    def _hand_over(self) -> None:
+        """Encrypt problems that only this process can open to each worker that has their job."""
+        for name in self._problems_by_job.keys() - {name for _, name, _ in self._window}:
+            del self._problems_by_job[name]
+        for job_path in self._shared.taken_jobs.glob("*/[0-9]*.json") if self._problems_by_job else ():
+            heartbeat, problems = (
+                self._heartbeats.get(job_path.parent.name),
+                self._problems_by_job.get(job_path.stem.partition("-")[2]),
+            )
+            if heartbeat is None or problems is None or "recipient" not in heartbeat.status:
+                continue
+            if not job_path.with_suffix(problem_handover.SUFFIX).exists():
+                problem_handover.hand_over(job_path, problems, heartbeat.status["recipient"])
+
+    def _await_first(self) -> JobResult:
+        """Wait for and return the result of the first job in the window. Raises its refusal."""
+        number, name, job = self._window[0]
+        while True:
+            if name in self._shared.result_names():
+                try:
+                    result = self._shared.read_result(name, job)
+                except DamagedResult as damaged:
+                    self._shared.delete_result(name)
+                    self._requeue(number, name, job, str(damaged))
+                    continue
+                self._replaced = 0
+                if isinstance(result, Refusal):
+                    self._shared.delete_result(name)  # queued again when the command is run again
+                    raise result
+                return result
+            if time.monotonic() - self._checked_at >= CHECK_SECONDS:
+                self._check_workers()
+            self._hand_over()
+            time.sleep(POLL_SECONDS)
+
+    def _requeue(self, number: int, name: str, job: Job, why: str) -> None:
+        self._losses[name] += 1
+        if self._losses[name] > MAX_LOSSES:
+            raise Refusal(
+                f"executor: a batch of {job.model} on {job.task} ({job.problems[0]}, ...) was given to "
+                f"{MAX_LOSSES + 1} workers, and none brought its result: {why}; run the command again"
+            )
+        self._enqueue(number, name, job)
+
+    def _check_workers(self) -> None:
+        """Check the workers: requeue lost jobs, replace ended workers, and refuse when no progress is
+        possible.
+        """
+        now = self._checked_at = time.monotonic()
+        states = self._launcher.states()
+        present = self._read_workers(now)
+        ended = {slot: state for slot, state in (states or {}).items() if state is not None}
+        newest = {
+            heartbeat.status["slot"]: worker for worker, heartbeat in sorted(self._heartbeats.items(), key=_start_order)
+        }
+        living = {
+            worker: heartbeat.status
+            for worker, heartbeat in self._heartbeats.items()
+            if worker in present
+            and (slot := heartbeat.status["slot"]) not in ended
+            and newest[slot] == worker
+            and now - heartbeat.changed_at <= SILENT_SECONDS
+        }
+        self._requeue_lost(living, ended)
+        self._requeue_missing()
+        statuses = list(living.values())
+        if statuses:
+            self._heard_at = now
+        self._refuse_hopeless(now, states is None)
+        self._replace_workers(ended)
+        running = tuple(sorted(_worker_label(status) for status in statuses if status.get("state") == "running"))
+        started_slots = {status["slot"] for status in statuses} | set(self._refused)
+        pool_status = PoolStatus(
+            running,
+            len(self._commands) - len(started_slots),
+            len(self._shared.waiting_files()),
+            len({name for _, name, _ in self._window} & self._shared.result_names()),
+            str(next(iter(self._refused.values()), "")),
+        )
+        self.status = {"look": self._launcher.status_command(), "workers": len(self._commands), **pool_status._asdict()}
+        self._report(pool_status)
+
+    def _read_workers(self, now: float) -> set[str]:
+        """Return the workers of this session that have a heartbeat file; a worker that exits removes its
+        file.
+        """
+        present = set()
+        for path in self._shared.workers.glob("[0-9]*"):
+            status = read_json(path)
+            if status is None or status.get("session") != self._session:
+                continue
+            if path.suffix == ".refused":
+                message = f"worker on {status['host']}: {status['why']}"
+                self._refused[status["slot"]] = restore_refusal(status["refused"], message)
+            elif path.suffix == ".json":
+                present.add(path.stem)
+                if (previous := self._heartbeats.get(path.stem)) is None or previous.beat != status["beat"]:
+                    self._heartbeats[path.stem] = _Heartbeat(status["beat"], now, status)
+        return present
+
+    def _requeue_lost(self, living: Mapping[str, Any], ended: Mapping[int, WorkerExit]) -> None:
+        """Requeue the jobs of workers that are not alive, in this check and in the one before: a worker may
+        take its first job before its first heartbeat is read.
+        """
+        holding = {path.name for path in self._shared.taken_jobs.iterdir() if any(path.iterdir())} - living.keys()
+        lost_workers, self._suspected = holding & self._suspected, holding
+        jobs_by_name = {name: (number, job) for number, name, job in self._window}
+        for worker in lost_workers:
+            slot = int(worker.partition("-")[0])
+            why = ended[slot].message if slot in ended else f"{worker} is silent"
+            for path in (self._shared.taken_jobs / worker).glob("[0-9]*.json"):
+                name = path.stem.partition("-")[2]
+                delete_job(path)
+                if name in jobs_by_name and not self._shared.has_result(name):
+                    self._requeue(jobs_by_name[name][0], name, jobs_by_name[name][1], why)
+
+    def _requeue_missing(self) -> None:
+        """Requeue jobs that are not waiting, taken or done in two successive checks: their file was
+        truncated, edited or removed. The folders are listed in the order in which a job moves.
+        """
+        known_names = {file.removesuffix(".json").partition("-")[2] for file in self._shared.waiting_files()}
+        known_names |= {path.stem.partition("-")[2] for path in self._shared.taken_jobs.glob("*/[0-9]*.json")}
+        known_names |= self._shared.result_names()
+        missing_entries = [entry for entry in self._window if entry[1] not in known_names]
+        lost_entries, self._missing = (
+            [entry for entry in missing_entries if entry[1] in self._missing],
+            {entry[1] for entry in missing_entries},
+        )
+        for number, name, job in lost_entries:
+            self._requeue(number, name, job, "its file was not as it was written")
+
+    def _refuse_hopeless(self, now: float, unknown: bool) -> None:
+        if len(self._refused) == len(self._commands):
+            raise next(iter(self._refused.values()))
+        silent = now - self._heard_at
+        if silent > self._wait or (unknown and self._heartbeats and silent > UNHEARD_SECONDS):
+            raise Refusal(
+                f"executor: no worker of {len(self._commands)} was heard of for {silent / 60:.0f} min, with "
+                f"{len(self._shared.waiting_files())} batches waiting; see: {self._launcher.status_command()}; run the "
+                "command again to go on"
+            )
+
+    def _replace_workers(self, ended: Mapping[int, WorkerExit]) -> None:
+        lost_workers = {slot: state for slot, state in ended.items() if slot not in self._refused}
+        if not lost_workers:
+            return
+        if self._replaced + len(lost_workers) > MAX_LOSSES * len(self._commands):
+            message = next((state.message for state in lost_workers.values() if state.message), "it said nothing")
+            raise Refusal(
+                f"executor: workers ended {self._replaced + len(lost_workers)} times and brought nothing, last: "
+                f"{message}; run the command again to go on"
+            )
+        self._replaced += len(lost_workers)
+        self._launcher.start({slot: self._commands[slot] for slot in lost_workers})
+
+    def wait_for_exit(self) -> None:
+        """Wait a moment for workers to exit by themselves."""
+        deadline = time.monotonic() + EXIT_SECONDS
+        while time.monotonic() < deadline and self._heartbeats:
+            if not any(self._shared.workers.glob("[0-9]*.json")):
+                return
+            time.sleep(POLL_SECONDS)
+
+
+def _start_order(item: tuple[str, _Heartbeat]) -> tuple[float, int]:
+    """Sort key: a worker that started later has a later heartbeat and fewer of them."""
+    return item[1].changed_at, -item[1].beat
+
+
+def _worker_label(status: Mapping[str, Any]) -> str:
+    device = status.get("device") or ""
+    return f"{status['host']} {device}".strip()

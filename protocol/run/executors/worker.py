@@ -1,0 +1,283 @@
+"""A worker of a run: verifies its bytes, then runs jobs of the spool one at a time until the driver is done.
+
+    python -m protocol.run.executors.worker <registration> --lock <digest> --phase confirm ...
+
+An executor starts it; nobody types this command. Like confirm, it unpacks the locked sources on its own
+machine and continues there, and runs nothing unless sources, installed files, data and weights on that
+machine match the lock. It receives problem ids and builds held-out problems itself, through the guard that
+checks the claim. It ends when the driver says so or is gone, and when its parent process is gone.
+
+Exit status: 0 done, or the driver is gone; 2 bad input; 3 drifted or tampered.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from protocol.evidence import selection
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical, files
+from protocol.formats.escape import print_escaped
+from protocol.formats.refusals import Refusal, Tampered, explain_os_error
+from protocol.models import sources
+from protocol.run.executors import Execute, spool
+from protocol.run.executors.problem_handover import Receiver
+from protocol.run.executors.spool import Spool, TakenJob
+from protocol.workspace import locked_tree
+
+if TYPE_CHECKING:  # with torch
+    from protocol.tasks.held_out_guard import LazyHeldOutProblems
+    from protocol.workspace.planned_study import PlannedStudy
+    from protocol.workspace.study import Study
+
+__all__ = ["Orphaned", "main", "plan_phase", "serve_jobs", "verify_bytes"]
+
+POLL_SECONDS = 0.2
+ORPHANED_SECONDS = 300.0  # seconds without a heartbeat of the driver after which it counts as gone
+TERMINATED = 143
+MODULE = "protocol.run.executors.worker"
+
+
+class Options(argparse.Namespace):
+    folder: Path
+    lock: str
+    phase: str
+    spool: Path
+    session: str
+    slot: int
+    device: str
+    executor: str
+    here: bool
+
+
+class Orphaned(Exception):
+    """The driver is done, is gone, or belongs to another session."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    for name in ("--lock", "--phase", "--session", "--executor", "--device"):
+        parser.add_argument(name, default="")
+    parser.add_argument("--spool", type=Path)
+    parser.add_argument("--slot", type=int)
+    parser.add_argument("--here", action="store_true", help="run these sources where they are")
+    args = parser.parse_args(argv, namespace=Options())
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    try:
+        return run_worker(args)
+    except Refusal as refusal:
+        print_escaped(f"{type(refusal).__name__}: {refusal}", sys.stderr)
+        return refusal.exit_status
+    except OSError as refusal:
+        print_escaped(f"{type(refusal).__name__}: {explain_os_error(refusal)}", sys.stderr)
+        return Refusal.exit_status
+
+
+def run_worker(args: Options) -> int:
+    shared = Spool.for_phase(args.folder, args.lock, args.phase, args.spool)
+    status: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "slot": args.slot,
+        "session": args.session,
+        "device": args.device,
+        "state": "proving its bytes",
+    }
+    worker = f"{args.slot}-{status['host']}-{os.getpid()}"
+    try:
+        with ExitStack() as stack:
+            study = Registration(args.folder)
+            if study.lock.digest != args.lock:
+                raise Tampered(f"{args.folder}: has the lock {study.lock.digest[:12]}, not {args.lock[:12]}")
+            if not args.here:
+                locked_tree.enter(study, MODULE)
+            stack.enter_context(_terminate_with_parent())
+            stack.enter_context(spool.keep_heartbeat(shared.workers / f"{worker}.json", lambda: status))
+            execute, lazy_problems, receiver = _prepare(study, args, status)
+            serve_jobs(shared, worker, execute, lazy_problems, status, args.session, receiver)
+    except Refusal as refusal:
+        # Not in the heartbeat file, which is removed with this process.
+        refusal_status = {**status, "state": "refused", "refused": type(refusal).__name__, "why": str(refusal)}
+        _write_refusal(shared.workers / f"{worker}.refused", refusal_status)
+        raise
+    except Orphaned:
+        return 0
+    return 0
+
+
+def _prepare(
+    registration: Registration, args: Options, status: dict[str, Any]
+) -> "tuple[Execute, LazyHeldOutProblems | None, Receiver | None]":
+    """Verify this machine and return what runs a job, the lazily built held-out problems, and the receiver of
+    encrypted problems.
+    """
+    from protocol.evidence.held_out_guard import HeldOutGuard  # the following imports load torch
+    from protocol.models import load
+    from protocol.run.executors.local import device_name, make_executor
+    from protocol.tasks import held_out_guard, prompting
+    from protocol.tasks.held_out_guard import HeldOutProblems, LazyHeldOutProblems
+    from protocol.workspace.study import open_study
+
+    study = open_study(registration, sources.cache_home())
+    verify_bytes(study)
+    planned = plan_phase(study, args.phase)
+    device = device_name(planned.protocol.generation.device)
+    status["device"] = f"{args.device} {device}".strip() if device != args.device else device
+    held_out_problems = lazy_problems = receiver = None
+    if args.phase == "confirm":
+        held_out = HeldOutGuard(study.lock, study.folder)
+        counter_of = cache(lambda model: prompting.counter(load.tokenizer(model, planned.home)))
+        lazy_problems = LazyHeldOutProblems(held_out, planned.tasks, counter_of)
+        held_out_problems = HeldOutProblems(held_out, held_out.key(), lazy_problems)
+        if any(map(held_out_guard.is_encrypted, planned.tasks.values())):
+            receiver = Receiver()
+            status["recipient"] = receiver.recipient
+    machine_fields = {"executor": args.executor, "host": status["host"], "device": status["device"]}
+    execute = make_executor(planned, study.lanes(), held_out_problems)
+    return lambda job: execute(job)._replace(where=machine_fields), lazy_problems, receiver
+
+
+def verify_bytes(study: "Study") -> None:
+    """Raise Drifted unless sources, installed files, data and weights on this machine match the lock."""
+    from protocol.workspace.study import refuse_drift
+
+    refuse_drift(study, with_weights=True)
+
+
+def plan_phase(study: "Study", phase: str) -> "PlannedStudy":
+    """Return what the driver runs in this phase; the driver has verified the selection that this reads."""
+    protocol = study.protocol
+    if phase == "probe":
+        protocol = protocol.probe_design()
+    elif protocol.sweep is not None:
+        protocol = protocol.confirm_design(selection.read(study.registration).content["selected"]["winner"])
+    generation = protocol.generation._replace(first_event=study.first_event())
+    return study.planned._replace(protocol=replace(protocol, generation=generation))
+
+
+def serve_jobs(
+    shared: Spool,
+    worker: str,
+    execute: Execute,
+    lazy_problems: "LazyHeldOutProblems | None",
+    status: dict[str, Any],
+    session: str,
+    receiver: Receiver | None = None,
+) -> None:
+    """Run jobs until the driver is done. An error in a job is its result; a folder that cannot be written
+    ends this worker, and another worker gets its job. Raises Orphaned without a driver.
+    """
+    driver_watch = _DriverWatch(shared, session)
+    while True:
+        driver_watch.raise_if_gone()
+        status["state"] = "waiting"
+        taken_job = shared.take(worker)
+        if taken_job is None:
+            time.sleep(POLL_SECONDS)
+            continue
+        if shared.has_result(taken_job.name):
+            spool.delete_job(taken_job.path)
+            continue
+        problems: Mapping[str, Any] | None = {}
+        if taken_job.needs_problems and receiver is not None:
+            status["state"] = "waiting for its problems"
+            while (problems := receiver.receive(taken_job.path)) is None and taken_job.path.exists():
+                driver_watch.raise_if_gone()
+                time.sleep(POLL_SECONDS)
+        if problems is None:  # the driver gave this job to another worker
+            continue
+        if lazy_problems is not None:
+            lazy_problems.received = {
+                (taken_job.job.task, name): _restore_problem(fields) for name, fields in problems.items()
+            }
+        status["state"] = "running"
+        _run_job(shared, taken_job, execute)
+
+
+class _DriverWatch:
+    """Watches the heartbeat of a session's driver."""
+
+    def __init__(self, shared: Spool, session: str) -> None:
+        self._shared, self._session = shared, session
+        self._beat: int | None = None
+        self._heard_at = time.monotonic()
+
+    def raise_if_gone(self) -> None:
+        """Raise Orphaned if the driver is done, is gone, or belongs to another session."""
+        status = spool.read_json(self._shared.driver)
+        if status is not None and status.get("session") != self._session:
+            raise Orphaned
+        if status is not None and status["beat"] != self._beat:
+            self._beat, self._heard_at = status["beat"], time.monotonic()
+        elif time.monotonic() - self._heard_at > ORPHANED_SECONDS or (
+            self._beat is not None and not self._shared.folder.exists()
+        ):
+            raise Orphaned
+
+
+def _run_job(shared: Spool, taken_job: TakenJob, execute: Execute) -> None:
+    try:
+        job_result = execute(taken_job.job)
+    except Refusal as refusal:
+        shared.write_refusal(taken_job, refusal)
+        return
+    except Exception as error:
+        traceback.print_exc()
+        shared.write_refusal(taken_job, Refusal(f"a batch failed: {error!r}"))
+        return
+    shared.write_result(taken_job, job_result)
+
+
+def _restore_problem(fields: Mapping[str, Any]) -> Any:
+    from protocol.tasks.problem import Problem
+
+    gold = fields["gold"]
+    return Problem(**{**fields, "gold": tuple(gold) if isinstance(gold, list) else gold})
+
+
+def _write_refusal(path: Path, status: Mapping[str, Any]) -> None:
+    """Write the refusal for the driver to find after this process ends. Without it the exit status tells as
+    much.
+    """
+    with suppress(OSError, Refusal):
+        files.replace(path, canonical.dumps({**status, "pid": str(status["pid"])}))
+
+
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(TERMINATED)
+
+
+@contextmanager
+def _terminate_with_parent() -> Iterator[None]:
+    """Inside the context, terminate this process when its parent is gone, since then nothing waits for it."""
+    import threading
+
+    parent, stopped = os.getppid(), threading.Event()
+
+    def watch() -> None:
+        while not stopped.wait(spool.HEARTBEAT_SECONDS):
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        stopped.set()
+
+
+if __name__ == "__main__":
+    sys.exit(locked_tree.run(lambda argv=None, *, enter=False: main(argv)))

@@ -1,0 +1,239 @@
+"""What an audit says of the sense of real records: honest ones hold, and no field can be changed alone."""
+
+import copy
+import hashlib
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from protocol.acts import regrade
+from protocol.evidence import records
+from protocol.evidence.audit import consistency
+from protocol.evidence.invariants.registry import UNCHECKED_FIELDS
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical
+from protocol.formats.findings import CannotTell, NotRun
+from protocol.formats.refusals import Tampered
+
+REGISTRATIONS = Path(__file__).resolve().parents[4] / "registrations"
+JUDGED = sorted(path.parent.name for path in REGISTRATIONS.glob("*/verdict.json"))
+
+
+@pytest.mark.soak  # tests/protocol/test_shipped.py audits the same studies whole
+@pytest.mark.parametrize("name", JUDGED)
+def test_a_shipped_study_makes_sense_and_its_texts_grade_as_recorded(name):
+    study = Registration(REGISTRATIONS / name)
+    count = len(study.probe_records) + len(study.confirm_records)
+    assert consistency.check(study).endswith(f"hold in {count} records")
+    assert regrade.check_grades(study) == f"{count} texts grade as recorded"
+
+
+def test_the_judged_studies_are_here():
+    assert len(JUDGED) >= 7
+
+
+def test_a_study_of_which_nothing_ran_is_not_run(registered):
+    with pytest.raises(NotRun):
+        consistency.check(Registration(registered))
+    with pytest.raises(NotRun):
+        regrade.check_grades(Registration(registered))
+
+
+def test_a_probed_and_a_confirmed_study_make_sense(probed, confirmed):
+    assert "hold in" in consistency.check(Registration(probed))
+    assert "hold in" in consistency.check(Registration(confirmed))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, confirmed):
+    """A copy of the confirmed study, whose records are put back after each rewrite."""
+    return shutil.copytree(confirmed, tmp_path_factory.mktemp("registrations") / "study")
+
+
+def rewritten(folder, phase, change):
+    """The study with its records changed and every digest in the shard mended."""
+    place = folder / records.FOLDERS[phase]
+    shard = place / "shard-0.jsonl"
+    before = shard.read_bytes()
+    found = records.read_records(place)
+    chain, lines = "0" * 64, []
+    change(found)
+    for record in found:
+        signed = canonical.digest({"body": record["body"], "costs": record["costs"]})
+        chain = hashlib.sha256((chain + signed).encode()).hexdigest()
+        lines.append(canonical.dumps({**record, "sha256": signed, "chain": chain}) + b"\n")
+    shard.write_bytes(b"".join(lines))
+    try:
+        study = Registration(folder)
+        assert len(study.probe_records) + len(study.confirm_records)  # read while the records are the changed ones
+        return study
+    finally:
+        shard.write_bytes(before)
+
+
+def other(value):
+    """Another value of the same kind."""
+    match value:
+        case None:
+            return 7
+        case str() if value.replace(".", "").isdecimal() and "." in value:
+            return f"{float(value) + 1:.6f}"
+        case str():
+            turned = value.translate(str.maketrans("0123456789", "1234567890"))
+            return turned if turned != value else f"{value}8"
+        case int():
+            return value + 1
+        case list():
+            return [*value[:-1], other(value[-1])] if value else value
+    raise AssertionError(value)
+
+
+WORDS = {
+    "state": "failed",
+    "phase": "probe",
+    "arm": "elsewhere",
+    "budget": {"0.8": "0.7"},
+    "answer": {None: "8"},
+    "stop": {"eos": "length", "length": "eos"},
+    "grade": {"correct": "wrong", "wrong": "correct", "no answer": "wrong"},
+}
+UNASKED = {"costs.prefill_seconds", "costs.decode_seconds", "events", "trajectory", "text"}
+
+
+def paths(value, above=()):
+    """Every field of a record down to what is no table."""
+    for name, inner in value.items():
+        if isinstance(inner, dict):
+            yield from paths(inner, (*above, name))
+        else:
+            yield (*above, name)
+
+
+def named(study):
+    """The items of an audit that name the rewrite, of the two that read the fields of records."""
+    found = []
+    for check in (consistency.check, regrade.check_grades):
+        with suppress(CannotTell):
+            try:
+                check(study)
+            except Tampered as wrong:
+                found.append(str(wrong))
+    return found
+
+
+def test_no_field_of_a_record_can_be_changed_alone(folder):
+    """The seconds of one lane are a clock's, and a text that grades alike is for a replay."""
+    study = Registration(folder)
+    at = next(i for i, one in enumerate(study.confirm_records) if one["body"]["cell"]["arm"] == "streaming")
+    record = study.confirm_records[at]
+    fields = [("body", *path) for path in paths(record["body"])] + [("costs", "attempt")]
+    for *way, field in fields:
+        if field in UNASKED:
+            continue
+
+        def change(found, way=way, field=field):
+            inner = found[at]
+            for name in way:
+                inner = inner[name]
+            word = WORDS.get(field)
+            was = inner[field]
+            inner[field] = word.get(was, f"{was}8") if isinstance(word, dict) else word or other(was)
+
+        try:
+            assert named(rewritten(folder, "confirm", change)), field
+        except Tampered:
+            assert field in ("state", "reason"), field  # which the schema binds to one another
+
+
+def test_every_free_field_says_what_it_is_and_what_reaches_it():
+    assert all(len(reason.split(": ")) == 2 for reason in UNCHECKED_FIELDS.values())
+
+
+def test_a_failure_names_relation_lane_field_and_both_values_and_counts(folder):
+    def change(found):
+        for record in found[:5]:
+            record["body"]["cache"]["mean_bytes"] += 1
+
+    before = Registration(folder).confirm_records[0]["body"]
+    with pytest.raises(Tampered) as refusal:
+        consistency.check(rewritten(folder, "confirm", change))
+    mean = before["cache"]["mean_bytes"]
+    said = f"cache.mean_bytes is {mean + 1}, its trajectory gives {mean}"
+    assert str(refusal.value) == f"summary: {records.body_key(before)}: {said} (5 such)"
+
+
+def test_a_probe_is_read_for_sense_as_well(folder):
+    def change(found):
+        found[0]["body"]["cell"]["arm"] = "unregistered"
+
+    with pytest.raises(Tampered, match=r"lanes: .*unregistered.* is not registered"):
+        consistency.check(rewritten(folder, "probe", change))
+
+
+def test_what_an_honest_study_may_break_cannot_be_told(folder):
+    def change(found):
+        prompts = {record["body"]["problem"]: record["body"]["prompt"] for record in found}
+        one, other = sorted(prompts)[-2:]
+        for record in found:
+            if record["body"]["problem"] == other:
+                record["body"]["prompt"] = prompts[one]
+
+    with pytest.raises(CannotTell, match=r"own prompts: .* is that of .*compare the two problems"):
+        consistency.check(rewritten(folder, "confirm", change))
+
+
+def flipped(found):
+    body = copy.copy(found[0]["body"])
+    found[0]["body"]["grade"] = "wrong" if body["grade"] == "correct" else "correct"
+
+
+def test_a_flipped_grade_is_named(folder):
+    with pytest.raises(Tampered, match=r"grade is .*, now .*; 1 of \d+ lanes differ"):
+        regrade.check_grades(rewritten(folder, "confirm", flipped))
+
+
+def test_grades_of_other_graders_than_these_cannot_be_told(folder, monkeypatch):
+    study = rewritten(folder, "confirm", flipped)
+    monkeypatch.setitem(study.lock.content["sources"], "protocol/grading/exact.py", "0" * 64)
+    with pytest.raises(CannotTell, match=r"so do the locked graders \(protocol/grading/exact\.py\)"):
+        regrade.check_grades(study)
+
+
+def test_a_task_that_is_not_installed_cannot_be_told(folder, monkeypatch):
+    from protocol import tasks
+
+    others = {name: task for name, task in tasks.TASKS.items() if name != "needle-256"}
+    monkeypatch.setattr(tasks.registry, "TASKS", others)
+    with pytest.raises(CannotTell, match="task 'needle-256': unknown"):
+        regrade.check_grades(Registration(folder))
+
+
+@pytest.mark.parametrize("here", ["timeout", "error"])
+def test_an_answer_that_was_not_graded_in_time_cannot_be_told(folder, monkeypatch, here):
+    from protocol import grading
+    from protocol.grading import Grade
+
+    class Slow:
+        def grade(self, gold, text):
+            return Grade(here, None, "took more than 10 s")
+
+    monkeypatch.setattr(grading, "GRADERS", {"exact": Slow})
+    with pytest.raises(CannotTell, match=r"on an idle machine run: kv-prereg regrade"):
+        regrade.check_grades(Registration(folder))
+
+
+def test_an_audit_grades_for_a_minute_and_no_longer(folder, monkeypatch):
+    monkeypatch.setattr(regrade, "MAX_SECONDS", -1.0)
+    with pytest.raises(CannotTell, match=r"not all was graded in -1 s; run: kv-prereg regrade"):
+        regrade.check_grades(Registration(folder))
+
+
+def test_held_out_texts_are_not_graded_before_the_seal(folder):
+    (folder / "seal.json").rename(folder / "away")
+    try:
+        study = Registration(folder)
+        assert regrade.check_grades(study) == f"{len(study.probe_records)} texts grade as recorded"
+    finally:
+        (folder / "away").rename(folder / "seal.json")
