@@ -30,6 +30,6 @@ def __getattr__(name: str) -> Any:
     """Return analysis.compare, a callable module."""
     if name != "compare":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import analysis.compare.__main__ as module
+    import analysis.compare as module
 
     return module

@@ -14,8 +14,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from analysis.compare import comparison, forest, result_files
 from analysis.compare.scored_answers import ReadOptions
@@ -87,16 +85,6 @@ def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--json", action="store_true", help="print canonical JSON")
     return parser.parse_args(argv)
 
-
-class _Callable(ModuleType):
-    """Makes `analysis.compare` callable, whoever imported this module first."""
-
-    def __call__(self, frame: Any, **options: Any) -> comparison.Comparison:
-        """See `analysis.compare.comparison.of_frame`."""
-        return comparison.compare_frame(frame, **options)
-
-
-sys.modules[__name__].__class__ = _Callable
 
 if __name__ == "__main__":
     sys.exit(main())

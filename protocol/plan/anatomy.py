@@ -47,7 +47,7 @@ class Anatomy:
     reading: Annotated[
         Reading,
         Field(
-            Choice(*get_args(Reading), of="value"),
+            Choice(*get_args(Reading), noun="value"),
             'What becomes of a window in the registered test: "padded", other tokens stand there and the '
             'text is read anew, or "dropped", its slots leave the cache. Both are always recorded.',
             "dropped",
@@ -56,7 +56,7 @@ class Anatomy:
     occlude: Annotated[
         Occlude,
         Field(
-            Choice(*get_args(Occlude), of="value"),
+            Choice(*get_args(Occlude), noun="value"),
             'Which tokens may be occluded: "reasoning", what the model wrote before its answer, "prompt", '
             'the context of the problem, or "all".',
             "reasoning",
@@ -75,8 +75,8 @@ class Anatomy:
             Text(r"\S(.{0,98}\S)?", "text of up to 100 characters, none of them a space at an end"),
             "The text whose last occurrence in what the model wrote begins its answer.",
             "\\boxed{",
-            without="the last `tail` tokens are the answer, as where the text does not occur",
-            when=WRITTEN,
+            if_absent="the last `tail` tokens are the answer, as where the text does not occur",
+            only_if=WRITTEN,
         ),
     ] = None
     tail: Annotated[
@@ -85,8 +85,8 @@ class Anatomy:
             Integer(1, MOST),
             "Tokens at the end of a trace that are its answer where `boundary` finds none.",
             TAIL,
-            without=str(TAIL),
-            when=WRITTEN,
+            if_absent=str(TAIL),
+            only_if=WRITTEN,
         ),
     ] = None
     cut: Annotated[
@@ -95,8 +95,8 @@ class Anatomy:
             Number("0.01", "1"),
             "The share of its reasoning after which the model goes on by itself; 1: right before its answer.",
             0.5,
-            without="1",
-            when=WRITTEN,
+            if_absent="1",
+            only_if=WRITTEN,
         ),
     ] = None
     traces: Annotated[
@@ -105,7 +105,7 @@ class Anatomy:
             Integer(1, 1_000_000),
             "Development problems of each task and model, the first of the split.",
             100,
-            without="all",
+            if_absent="all",
         ),
     ] = None
 

@@ -48,11 +48,11 @@ class Cost:
     ]
     arms: Annotated[
         tuple[str, ...] | None,
-        Field(ListOf(VisibleText(), 1), "The arms.", ["full", "crystal"], without="all arms"),
+        Field(ListOf(VisibleText(), 1), "The arms.", ["full", "crystal"], if_absent="all arms"),
     ] = None
     budgets: Annotated[
         tuple[Budget, ...] | None,
-        Field(ListOf(BudgetKind(), 1), "The budgets, each a registered one.", [0.3], without="all budgets"),
+        Field(ListOf(BudgetKind(), 1), "The budgets, each a registered one.", [0.3], if_absent="all budgets"),
     ] = None
     fits_in: Annotated[
         int | None,
@@ -61,7 +61,7 @@ class Cost:
             "Bytes within which a number of lanes fits: on CUDA of the most that is reserved, on a CPU of "
             "the most that keys and values take.",
             8_589_934_592,
-            without="all that the device has",
+            if_absent="all that the device has",
         ),
     ] = None
 

@@ -25,7 +25,11 @@ class Decision:
 
     rule: Annotated[
         str,
-        Field(Choice(*rule_fields.FIELDS_BY_RULE, meant=aliases.RULES), "The rule that gives the verdict.", "superior"),
+        Field(
+            Choice(*rule_fields.FIELDS_BY_RULE, corrections=aliases.RULES),
+            "The rule that gives the verdict.",
+            "superior",
+        ),
     ]
     subject: Annotated[str, Field(VisibleText(), "The arm that the question is about.", "crystal")]
     against: Annotated[tuple[str, ...], Field(ARMS, "The arms that it is compared with.", ["snapkv", "streaming"])]
@@ -33,18 +37,18 @@ class Decision:
     method: Annotated[
         str,
         Field(
-            Choice(*METHODS, meant=aliases.METHODS),
+            Choice(*METHODS, corrections=aliases.METHODS),
             "How the accuracies of two arms are compared.",
             "sign-flip",
         ),
     ]
     draws: Annotated[
         int | None,
-        Field(Integer(1000, 10_000_000), "Draws of the method for a contrast.", 20000, when=("method", DRAWN)),
+        Field(Integer(1000, 10_000_000), "Draws of the method for a contrast.", 20000, only_if=("method", DRAWN)),
     ] = None
-    seed: Annotated[int | None, Field(Integer(0, MAX_INTEGER), "Seed of these draws.", 7, when=("method", DRAWN))] = (
-        None
-    )
+    seed: Annotated[
+        int | None, Field(Integer(0, MAX_INTEGER), "Seed of these draws.", 7, only_if=("method", DRAWN))
+    ] = None
     cache_tolerance: Annotated[
         Decimal,
         Field(
@@ -57,7 +61,7 @@ class Decision:
     missing: Annotated[
         str,
         Field(
-            Choice("inconclusive", "wrong", of="value"),
+            Choice("inconclusive", "wrong", noun="value"),
             'What a registered lane without a grade is: "inconclusive" rules a verdict out, "wrong" counts '
             "it as not correct.",
             "inconclusive",
@@ -69,19 +73,19 @@ class Decision:
             ARMS,
             "Arms with which the subject is also compared, outside the rule and its family.",
             ["h2o"],
-            without="none",
+            if_absent="none",
         ),
     ] = None
     memory: Annotated[
         str | None,
         Field(
-            Choice("slots", "bytes", "total", of="value"),
+            Choice("slots", "bytes", "total", noun="value"),
             'What both arms hold alike, and what an excess is charged in: mean "slots" per KV head and '
             'layer, mean "bytes" of keys and values, or "total", these and the bytes of the policy\'s state. '
             "Also reported: the share of problems on which two arms hold the same, and the accuracy "
             "interpolated to the subject's memory where they do not match.",
             "slots",
-            without="refused, but in replications and amendments of a lock without a gate; then slots",
+            if_absent="refused, but in replications and amendments of a lock without a gate; then slots",
         ),
     ] = None
     rule_settings: dict[str, Any] = field(default_factory=dict)
@@ -95,6 +99,6 @@ def _make_decision(**values: Any) -> Decision:
 DECISION = replace(
     table_of(Decision, **rule_fields.all_rule_fields()),
     constructor=_make_decision,
-    attributes=lambda decision: vars(decision) | decision.own,
+    attributes=lambda decision: vars(decision) | decision.rule_settings,
     corrections=aliases.DECISION,
 )

@@ -72,7 +72,7 @@ class Arm(NamedTuple):
 
     name: str
     policy: Annotated[
-        str | None, Field(DeferredKind(POLICY), "The policy, by its name.", "snapkv", without="the arm is a press")
+        str | None, Field(DeferredKind(POLICY), "The policy, by its name.", "snapkv", if_absent="the arm is a press")
     ] = None
     set: Annotated[
         Mapping[str, Any] | None,
@@ -81,7 +81,7 @@ class Arm(NamedTuple):
             "Settings of it, by the paths that `kv-prereg policies NAME` prints; of a press, its own "
             "arguments by their names (docs/presses.md).",
             {"scoring.window": 64},
-            without="all as the policy has them",
+            if_absent="all as the policy has them",
         ),
     ] = None
     press: Annotated[
@@ -91,7 +91,7 @@ class Arm(NamedTuple):
             "A press of kvpress in place of a policy, where it is installed. Without compression_ratio in "
             "`set`, it gets the ratio that leaves the budget.",
             "kvpress:SnapKVPress",
-            without="the arm is a policy",
+            if_absent="the arm is a policy",
         ),
     ] = None
 
@@ -107,7 +107,7 @@ class Claim(NamedTuple):
     says: Annotated[
         str,
         Field(
-            Choice("worse", "same", "better", of="value", meant={"equal": "same", "equivalent": "same"}),
+            Choice("worse", "same", "better", noun="value", corrections={"equal": "same", "equivalent": "same"}),
             "What its accuracy is said to be, compared with the parent's.",
             "worse",
         ),
@@ -118,12 +118,12 @@ class Claim(NamedTuple):
             VisibleText(),
             "The arm that it is compared with; it may be the full cache, which holds more on purpose.",
             "1d",
-            without="the subject",
+            if_absent="the subject",
         ),
     ] = None
     margin: Annotated[
         Decimal | None,
-        Field(MARGIN, "Accuracy points within which the two are the same.", 0.03, when=("says", ("same",))),
+        Field(MARGIN, "Accuracy points within which the two are the same.", 0.03, only_if=("says", ("same",))),
     ] = None
 
 
@@ -146,7 +146,7 @@ class Sweep:
             "Settings that are varied, by candidate: in its place stands one for each combination of values, "
             "the last setting changing fastest, e.g. crystal+max_trunk-16. The lock has what it makes.",
             {"crystal": {"scoring.max_trunk": [16, 24, 32, 48]}},
-            without="candidates are arms as they are written",
+            if_absent="candidates are arms as they are written",
         ),
     ] = None
 
@@ -159,13 +159,13 @@ class Randomness:
 
     source: Annotated[str, Field(Choice(*late_randomness.SOURCES), "What brings the value.", "nonce")]
     auditor: Annotated[
-        str | None, Field(AUDITOR, "The public key that will sign the nonce.", when=("source", ("nonce",)))
+        str | None, Field(AUDITOR, "The public key that will sign the nonce.", only_if=("source", ("nonce",)))
     ] = None
-    name: Annotated[str | None, Field(VisibleText(), "The beacon.", "drand quicknet", when=("source", ("beacon",)))] = (
-        None
-    )
+    name: Annotated[
+        str | None, Field(VisibleText(), "The beacon.", "drand quicknet", only_if=("source", ("beacon",)))
+    ] = None
     round: Annotated[
-        int | None, Field(Integer(1, MAX_INTEGER), "Its round.", 12_345_678, when=("source", ("beacon",)))
+        int | None, Field(Integer(1, MAX_INTEGER), "Its round.", 12_345_678, only_if=("source", ("beacon",)))
     ] = None
 
 
@@ -207,7 +207,7 @@ class Design:
     tasks: Annotated[tuple[Task, ...], Field(TableArray(TASK, 1), "What is asked.")]
     arms: Annotated[tuple[Arm, ...], Field(TablesByName(ARM, "arm"), "The policies.")]
     generation: Annotated[
-        Generation, Field(replace(table_of(Generation), meant=aliases.GENERATION), "How lanes are decoded.")
+        Generation, Field(replace(table_of(Generation), corrections=aliases.GENERATION), "How lanes are decoded.")
     ]
     decision: Annotated[Decision, Field(DECISION, "The question, and the rule that answers it.")]
     gate: Annotated[
@@ -215,36 +215,36 @@ class Design:
         Field(
             table_of(Gate),
             "What the full cache must reach, for every model and task; else the verdict is INCONCLUSIVE.",
-            without="refused, but in replications and amendments of a lock without one",
+            if_absent="refused, but in replications and amendments of a lock without one",
         ),
     ] = None
     sweep: Annotated[
         Sweep | None,
-        Field(table_of(Sweep), "Candidates of which the probe chooses the subject.", without="no choice"),
+        Field(table_of(Sweep), "Candidates of which the probe chooses the subject.", if_absent="no choice"),
     ] = None
     randomness: Annotated[
         Randomness | None,
-        Field(table_of(Randomness), "A value of after the lock.", without="seeds and problems as registered"),
+        Field(table_of(Randomness), "A value of after the lock.", if_absent="seeds and problems as registered"),
     ] = None
-    exclude: Annotated[Exclude | None, Field(table_of(Exclude), "Problems that are not run.", without="none")] = None
+    exclude: Annotated[Exclude | None, Field(table_of(Exclude), "Problems that are not run.", if_absent="none")] = None
     claims: Annotated[
         tuple[Claim, ...],
-        Field(TablesByName(table_of(Claim), "claim"), "Claims of arms, outside the rule.", without="none"),
+        Field(TablesByName(table_of(Claim), "claim"), "Claims of arms, outside the rule.", if_absent="none"),
     ] = ()
     cost: Annotated[
         Cost | None,
         Field(
-            replace(table_of(Cost), meant=aliases.COST),
+            replace(table_of(Cost), corrections=aliases.COST),
             "Time and memory, measured apart.",
-            without="nothing",
+            if_absent="nothing",
         ),
     ] = None
     anatomy: Annotated[
         Anatomy | None,
         Field(
-            replace(table_of(Anatomy), meant=aliases.ANATOMY),
+            replace(table_of(Anatomy), corrections=aliases.ANATOMY),
             "Which tokens development traces need, before the claim and apart from the rule.",
-            without="nothing is occluded",
+            if_absent="nothing is occluded",
         ),
     ] = None
 

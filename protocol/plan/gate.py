@@ -21,11 +21,11 @@ class GateException(NamedTuple):
 
     model: Annotated[str, Field(VisibleText(), "The model.", "chain-qwen2")]
     task: Annotated[str, Field(VisibleText(), "The task.", "chain")]
-    accuracy: Annotated[Decimal | None, Field(ACCURACY, "As in [gate], here alone.", 0.9, without="that of [gate]")] = (
-        None
-    )
+    accuracy: Annotated[
+        Decimal | None, Field(ACCURACY, "As in [gate], here alone.", 0.9, if_absent="that of [gate]")
+    ] = None
     truncated: Annotated[
-        Decimal | None, Field(TRUNCATED, "As in [gate], here alone.", 0.05, without="that of [gate]")
+        Decimal | None, Field(TRUNCATED, "As in [gate], here alone.", 0.05, if_absent="that of [gate]")
     ] = None
     published: Annotated[
         Decimal | None,
@@ -33,7 +33,7 @@ class GateException(NamedTuple):
             ACCURACY,
             "The accuracy that a paper prints for its full cache, which the measured one must reproduce.",
             0.503,
-            without="none",
+            if_absent="none",
         ),
     ] = None
     margin: Annotated[
@@ -42,7 +42,7 @@ class GateException(NamedTuple):
             Number("0.001", "0.1"),
             "Accuracy points by which the measured one may differ from it, to either side.",
             0.03,
-            without="none; it stands with `published`",
+            if_absent="none; it stands with `published`",
         ),
     ] = None
 
@@ -66,6 +66,8 @@ class Gate:
     places: Annotated[
         tuple[GateException, ...],
         Field(
-            TableArray(table_of(GateException), 1), "Exceptions, each for one model and task.", without="no exceptions"
+            TableArray(table_of(GateException), 1),
+            "Exceptions, each for one model and task.",
+            if_absent="no exceptions",
         ),
     ] = ()

@@ -32,7 +32,7 @@ class Preservation(NamedTuple):
             "Lines of the answer that begin with this stay, too: the latest ones, in what the others leave "
             "of the budget, and in half of it at most.",
             "State:",
-            without="no line",
+            if_absent="no line",
         ),
     ] = None
 
@@ -44,12 +44,12 @@ class Generation(NamedTuple):
     dtype: Annotated[
         str,
         Field(
-            Choice("float32", "bfloat16", meant=aliases.DTYPES),
+            Choice("float32", "bfloat16", corrections=aliases.DTYPES),
             "Numbers that weights and cache are held in.",
             "float32",
         ),
     ]
-    device: Annotated[str, Field(Choice("cpu", "cuda", meant=aliases.DEVICES), "Where the model runs.", "cpu")]
+    device: Annotated[str, Field(Choice("cpu", "cuda", corrections=aliases.DEVICES), "Where the model runs.", "cpu")]
     threads: Annotated[int, Field(Integer(1, 1024), "Threads of each process.", 2)]
     top_p: Annotated[
         Decimal | None,
@@ -58,7 +58,7 @@ class Generation(NamedTuple):
             "Share of the probability, at the temperature, that the tokens hold of which one is drawn: the "
             "likeliest ones, with the one that crosses it.",
             0.95,
-            without="1, all tokens",
+            if_absent="1, all tokens",
         ),
     ] = None
     problems_per_batch: Annotated[
@@ -67,7 +67,7 @@ class Generation(NamedTuple):
             Integer(1, 1024),
             "Problems whose lanes decode together, and are recorded with one write.",
             4,
-            without="1",
+            if_absent="1",
         ),
     ] = None
     lanes_per_batch: Annotated[
@@ -76,11 +76,11 @@ class Generation(NamedTuple):
             Integer(1, 65_536),
             "How many of these lanes decode at once.",
             64,
-            without="registering chooses, by the memory that is free",
+            if_absent="registering chooses, by the memory that is free",
         ),
     ] = None
     prefill_chunk: Annotated[
-        int | None, Field(Integer(1, 2**24), "Tokens of a prompt that are fed at once.", 512, without="all")
+        int | None, Field(Integer(1, 2**24), "Tokens of a prompt that are fed at once.", 512, if_absent="all")
     ] = None
     interval: Annotated[
         int | None,
@@ -88,7 +88,7 @@ class Generation(NamedTuple):
             Integer(1, 1_000_000),
             "Decode steps between the events of every arm that evicts and has no interval of its own.",
             128,
-            without="no event while decoding",
+            if_absent="no event while decoding",
         ),
     ] = None
     cadence: Annotated[
@@ -98,7 +98,7 @@ class Generation(NamedTuple):
             '"slack": a lane grows to its budget and one interval before it is cut. "exact": it is cut every '
             "`interval` steps.",
             "slack",
-            without="slack",
+            if_absent="slack",
         ),
     ] = None
     first_event: Annotated[
@@ -109,16 +109,16 @@ class Generation(NamedTuple):
             "1: the first token of the answer is chosen first. 0: a question that stands outside may be "
             "cut before it.",
             0,
-            without="1",
+            if_absent="1",
         ),
     ] = None
     prompt: Annotated[
         str | None,
         Field(
-            Choice("competes", "pinned", of="value"),
+            Choice("competes", "pinned", noun="value"),
             '"pinned" protects the tokens of the prompt at every event; else they compete like all others.',
             "pinned",
-            without="competes",
+            if_absent="competes",
         ),
     ] = None
     preserve: Annotated[
@@ -128,7 +128,7 @@ class Generation(NamedTuple):
             "One rule for what every arm that evicts protects, in the place of its policy's own: its sinks "
             "and windows compete like all others then, also a window whose queries it scores by. It stands "
             "without `prompt`.",
-            without="what each policy protects",
+            if_absent="what each policy protects",
         ),
     ] = None
     think_only: Annotated[
@@ -138,18 +138,18 @@ class Generation(NamedTuple):
             "No event fires once a lane has said the mark of its model that ends the thinking: the token "
             "`</think>` or, where there is none, a token that begins with `\\boxed`.",
             True,
-            without="events until the answer ends",
+            if_absent="events until the answer ends",
         ),
     ] = None
     attention: Annotated[
         str | None,
         Field(
-            Choice("padded", "varlen", of="value"),
+            Choice("padded", "varlen", noun="value"),
             'How new tokens attend to slots. "varlen": every KV head of a lane as a sequence of its own '
             'length, in an order of sums that does not depend on the company; on cuda in bfloat16. "padded": '
             "heads of a pool filled up to one length, with a mask.",
             "padded",
-            without="varlen on cuda in bfloat16, where the heads of the model fit, and padded elsewhere",
+            if_absent="varlen on cuda in bfloat16, where the heads of the model fit, and padded elsewhere",
         ),
     ] = None
     workers: Annotated[
@@ -158,7 +158,7 @@ class Generation(NamedTuple):
             Integer(1, 256),
             "Processes that run batches side by side, with `threads` each. It changes no record.",
             2,
-            without="1",
+            if_absent="1",
         ),
     ] = None
 

@@ -32,10 +32,10 @@ class Longest(NamedTuple):
 
     words: Annotated[
         int | None,
-        Field(Integer(2, MAX_INTEGER), "Words, as white space parts them.", 20000, without="not counted"),
+        Field(Integer(2, MAX_INTEGER), "Words, as white space parts them.", 20000, if_absent="not counted"),
     ] = None
     tokens: Annotated[
-        int | None, Field(Integer(2, MAX_INTEGER), "Tokens of the model's own tokenizer.", without="not counted")
+        int | None, Field(Integer(2, MAX_INTEGER), "Tokens of the model's own tokenizer.", if_absent="not counted")
     ] = None
 
 
@@ -75,7 +75,7 @@ class Task(NamedTuple):
             VisibleText(NAME.pattern, "a name of ASCII letters, digits and . _ + -"),
             "The task, one of ours; of a file or a task of lm-eval what the study calls it.",
             "needle-768",
-            without="the name of the file without its ending, or of the task of lm-eval",
+            if_absent="the name of the file without its ending, or of the task of lm-eval",
         ),
     ]
     query: Annotated[
@@ -93,7 +93,7 @@ class Task(NamedTuple):
             FILE,
             "Problems of your own, one a line: see docs/tasks.md.",
             "mine.jsonl",
-            without="the task is one of ours, or of lm-eval",
+            if_absent="the task is one of ours, or of lm-eval",
         ),
     ] = None
     grader: Annotated[
@@ -102,7 +102,7 @@ class Task(NamedTuple):
             CatalogueName(grading.grader_names, "kv-prereg tasks graders", open=True),
             "What grades the answers of a file.",
             "exact",
-            without="refused with a file; other tasks have theirs",
+            if_absent="refused with a file; other tasks have theirs",
         ),
     ] = None
     instruction: Annotated[
@@ -111,7 +111,7 @@ class Task(NamedTuple):
             VisibleText(),
             "With a file: the last thing of each user message.",
             "Answer with one word.",
-            without="none",
+            if_absent="none",
         ),
     ] = None
     lm_eval: Annotated[
@@ -120,7 +120,7 @@ class Task(NamedTuple):
             VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*", "the name of a task of the installed lm-eval"),
             "A task of lm-eval.",
             "longbench_qasper",
-            without="the task is one of ours, or a file",
+            if_absent="the task is one of ours, or a file",
         ),
     ] = None
     data: Annotated[
@@ -129,7 +129,7 @@ class Task(NamedTuple):
             FILE,
             "With lm_eval: its problems, in their original schema.",
             "qasper.jsonl",
-            without="those of RULER, which lm-eval makes",
+            if_absent="those of RULER, which lm-eval makes",
         ),
     ] = None
     lengths: Annotated[
@@ -138,7 +138,7 @@ class Task(NamedTuple):
             ListOf(Integer(1, MOST_TOKENS), 1),
             "With a task of RULER: tokens of a prompt.",
             [4096],
-            without="refused with a task of RULER, which makes its problems",
+            if_absent="refused with a task of RULER, which makes its problems",
         ),
     ] = None
     longest: Annotated[
@@ -147,7 +147,7 @@ class Task(NamedTuple):
             ExactlyOneTable(table_of(Longest).fields, Longest),
             "With a file or data: a longer context is cut in its middle.",
             {"words": 20000},
-            without="no context is cut",
+            if_absent="no context is cut",
         ),
     ] = None
     dev: Annotated[
@@ -156,7 +156,7 @@ class Task(NamedTuple):
             Integer(1, MAX_INTEGER),
             "Development problems: the first by the MD5 of their ids.",
             40,
-            without="all of them",
+            if_absent="all of them",
         ),
     ] = None
     confirm: Annotated[
@@ -165,7 +165,7 @@ class Task(NamedTuple):
             Integer(1, MAX_INTEGER),
             "Held-out problems: the first by the MD5 of their ids, so that a smaller study is part of a larger one.",
             200,
-            without="all of them",
+            if_absent="all of them",
         ),
     ] = None
 

@@ -55,7 +55,7 @@ class RayLauncher:
             return None
         return {int(slot): None if message is None else WorkerExit(message) for slot, message in answer.items()}
 
-    def look(self) -> str:
+    def status_command(self) -> str:
         return "ray status"
 
     def stop(self) -> None:

@@ -101,7 +101,7 @@ class SlurmLauncher:
             return None
         return set(result.stdout.split()) & set(ids) if result.returncode == 0 else None
 
-    def look(self) -> str:
+    def status_command(self) -> str:
         ids = sorted({str(job.job_id).partition("_")[0] for job in self._jobs.values()})
         if self._cluster != "slurm":
             return f"the logs in {self._executor.folder}"

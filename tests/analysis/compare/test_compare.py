@@ -49,7 +49,7 @@ def test_every_kind_of_file_has_the_intervals_of_the_studys_own_analysis(tmp_pat
     for paths in ([table], [tmp_path / f"{arm}.json" for arm in files.SCORES], logs.values()):
         found = compared(capsys, *paths, *options)
         assert [{name: row[name] for name in SAME} for row in found["contrasts"]] == expected
-    frame = analysis.__main__(pd.read_csv(table), method=method, draws=2_000, seed=7)
+    frame = analysis.compare(pd.read_csv(table), method=method, draws=2_000, seed=7)
     assert [[f"{row[name]:.6f}" for name in SAME] for row in frame.contrasts.to_dict("records")] == [
         [row[name].removeprefix("-") if float(row[name]) == 0 else row[name] for name in SAME] for row in expected
     ]
@@ -86,7 +86,7 @@ def test_the_label_comes_first(tmp_path, capsys):
     assert main([str(table), "--plot", str(tmp_path / "forest.svg")]) == 0
     assert capsys.readouterr().out.splitlines()[0] == LABEL == "exploratory: nothing was registered"
     assert compared(capsys, table)["label"] == LABEL
-    assert repr(analysis.__main__(pd.read_csv(table))).splitlines()[0] == LABEL
+    assert repr(analysis.compare(pd.read_csv(table))).splitlines()[0] == LABEL
     drawn = (tmp_path / "forest.svg").read_bytes()
     assert b"<svg" in drawn
     main([str(table), "--plot", str(tmp_path / "again.svg")])
@@ -119,7 +119,7 @@ def test_clusters_of_unequal_size_have_the_robust_error(tmp_path, capsys):
     own = [1.0] * 12 + [0.0] * 48
     other = [0.0] * 36 + [1.0] * 24
     names = ["big"] * 12 + [f"c{i // 4}" for i in range(48)]
-    row = analysis.__main__(
+    row = analysis.compare(
         pd.DataFrame(
             [
                 {"id": i, "arm": arm, "score": scores[i], "cluster": names[i]}
@@ -161,18 +161,18 @@ def test_words_of_inspect_ai_are_the_numbers_that_it_makes_of_them(tmp_path, cap
 def test_a_frame_has_missing_scores_refused_by_row():
     frame = pd.DataFrame({"id": [1, 2] * 2, "arm": list("aabb"), "score": [1, 0, None, 1]})
     with pytest.raises(RecordError, match="score: 1 problems of b have none: '1'"):
-        analysis.__main__(frame)
+        analysis.compare(frame)
     with pytest.raises(RecordError, match="arm: is no column"):
-        analysis.__main__(frame.delete_job(columns="arm"))
+        analysis.compare(frame.delete_job(columns="arm"))
     for column in ("id", "arm"):
         with pytest.raises(RecordError, match=f"frame: row 1: {column}: is missing"):
-            analysis.__main__(frame.assign(score=1, **{column: [1, None, 2, 3]}))
+            analysis.compare(frame.assign(score=1, **{column: [1, None, 2, 3]}))
     with pytest.raises(RecordError, match="two columns have one name"):
-        analysis.__main__(pd.concat([frame, frame[["score"]]], axis=1))
+        analysis.compare(pd.concat([frame, frame[["score"]]], axis=1))
     with pytest.raises(RecordError, match=r"is no pandas\.DataFrame but list"):
-        analysis.__main__(frame.to_dict("records"))
+        analysis.compare(frame.to_dict("records"))
     with pytest.raises(RecordError, match=r"frame: row 0: score: 71 lies outside \[0, 1\]"):
-        analysis.__main__(frame.assign(score=71))
+        analysis.compare(frame.assign(score=71))
 
 
 def test_a_judged_study_is_a_data_frame(tmp_path):
@@ -204,7 +204,7 @@ for order in {ORDERS!r}.split("\\n")[1:-1]:
     names = {{}}
     exec(order, names)
     f, module = names["f"], names["module"]
-    print(f is module, f(frame).every[0].n, callable(module.main))
+    print(f is module, f(frame).every[0].n, callable(module))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "True 3 True\n" * 4, done.stderr
