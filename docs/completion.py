@@ -1,6 +1,6 @@
 """Write what shells complete `kv-prereg` with, from the parsers of all commands: needs shtab and torch.
 
-python docs/completion.py           writes protocol/texts/completion
+python docs/completion.py           writes protocol/command/completion
 """
 
 import argparse

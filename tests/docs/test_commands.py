@@ -22,7 +22,7 @@ WORKERS = {
     *("protocol.run.executors.worker", "protocol.run.executors.ray_launcher"),
 }
 OURS = sorted(name for name in commands() - WORKERS if not name.startswith("benchmarks."))
-SCRIPTS = {path.suffix[1:]: path for path in (ROOT / "protocol/texts/completion").iterdir()}
+SCRIPTS = {path.suffix[1:]: path for path in (ROOT / "protocol/command/completion").iterdir()}
 THERE = [name for name, entry in MENU.items() if entry.module in OURS]
 OWN_WORDS = {"lm-eval"}  # its parser is lm-eval's
 OF_OTHERS = {"tasks": {"--identity"}}  # options of another command, of which a help speaks

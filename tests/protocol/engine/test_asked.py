@@ -6,7 +6,7 @@ import pytest
 import torch
 from plain_forward import History, plain_forward
 from sampled import sampled
-from test_lanes import shapes_of_forwards, told
+from test_run_types import shapes_of_forwards, told
 from tiny_networks import (
     FAMILIES,
     LAYERS,

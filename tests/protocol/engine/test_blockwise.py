@@ -5,7 +5,7 @@ import torch
 from plain_forward import History, of_lane, plain_forward
 from sampled import sampled
 from test_events import accumulated, assert_slots_equal, of_window, watching
-from test_lanes import told
+from test_run_types import told
 from tiny_networks import (
     FAMILIES,
     HEADS,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from plain_forward import of_lane, plain_forward
-from test_lanes import told
+from test_run_types import told
 from tiny_networks import DIM, HEADS, LAYERS, Noise, all_kept, answer, drawn, lane, noted, outside, tiny
 
 from policies import Blockwise, Cadence

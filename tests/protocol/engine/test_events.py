@@ -6,7 +6,7 @@ import pytest
 import torch
 from plain_forward import History, of_lane, plain_forward
 from sampled import sampled
-from test_lanes import told
+from test_run_types import told
 from tiny_networks import (
     DIM,
     FAMILIES,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from many_lanes import two_dozen_lanes
 from sampled import sampled
-from test_lanes import told
+from test_run_types import told
 from tiny_networks import DEPTH, VOCABULARY, all_kept, answer, competing, drawn, lane, outside, tiny, words
 
 import policies

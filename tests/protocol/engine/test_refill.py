@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 from many_lanes import two_dozen_lanes
-from test_lanes import shapes_of_forwards, told
+from test_run_types import shapes_of_forwards, told
 from tiny_networks import Refusing, all_kept, answer, drawn, lane, noted, outside, tiny
 
 from policies import Cadence

@@ -6,7 +6,7 @@ import pytest
 import torch
 from coded_and_merged import Coded, Gathered, Told, affine
 from plain_slots import PlainLane
-from test_lanes import told
+from test_run_types import told
 from tiny_networks import (
     DIM,
     KV_HEADS,
