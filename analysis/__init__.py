@@ -4,7 +4,7 @@ In a notebook `analysis.study(folder)` is a judged study with its lanes as a dat
 `analysis.compare(frame)` compares arms of any scores. Both are imported lazily: the code that runs cells
 imports the rules, and no statistics with them.
 
-May import: analysis; numpy, pandas, scipy.
+May import: protocol.formats, analysis; numpy, pandas, scipy.
 """
 
 from pathlib import Path

@@ -3,7 +3,7 @@
 policy = policies.get("snapkv")
 kept = policy.keep(view, budget=256)        # bool [layer, kv_head, n]
 
-May import: torch.
+May import: protocol.formats; torch.
 """
 
 from policies.blockwise import Blockwise

@@ -1,6 +1,6 @@
 """Splits of problems into development and held-out ones, computed from their ids and frozen.
 
-May import: nothing.
+May import: protocol.formats.
 """
 
 from splits.buckets import BUCKETS, CONFIRM, DEV, assign_bucket, subsample

@@ -4,7 +4,7 @@ policies.
 `choose(folder)` and `judge(folder)` compute the content of anatomy/chosen.json and anatomy/verdict.json. The
 statistics are imported on the first call.
 
-May import: analysis.output, analysis.rules, analysis.stats, analysis.judgement; numpy, scipy, statsmodels.
+May import: protocol.formats, analysis.rules, analysis.stats, analysis.judgement; numpy, scipy, statsmodels.
 """
 
 from pathlib import Path

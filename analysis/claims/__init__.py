@@ -5,7 +5,7 @@ claim.
 
 Each check is a function from numbers to a NamedTuple or a number, so that other audits can use it.
 
-May import: analysis.rules, analysis.stats, analysis.output, analysis.selection; numpy, scipy, statsmodels.
+May import: protocol.formats, analysis.rules, analysis.stats, analysis.selection; numpy, scipy, statsmodels.
 """
 
 from analysis.claims.family_tests import Best, best_of, count_passing

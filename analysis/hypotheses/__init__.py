@@ -1,4 +1,4 @@
 """The hypothesis of each policy, and what registrations say of it: plain data and the documents of studies.
 
-May import: analysis.output, analysis.rules, analysis.judgement.
+May import: protocol.formats, analysis.rules, analysis.judgement.
 """

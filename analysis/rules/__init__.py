@@ -2,7 +2,7 @@
 
 A new rule is a new file and a line below. This package imports no statistics.
 
-May import: analysis.rules, analysis.stats.comparison, analysis.stats.methods.
+May import: protocol.formats, analysis.rules, analysis.stats.comparison, analysis.stats.methods.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
 """Drawings of measurements that belong to no study.
 
-May import: figures, analysis.output; matplotlib.
+May import: protocol.formats, figures; matplotlib.
 """

@@ -1,5 +1,5 @@
 """Plots of a judged study, one module for each.
 
-May import: analysis.exploratory, analysis.rules, analysis.stats, analysis.judgement, figures.drawing; matplotlib,
-numpy.
+May import: protocol.formats, analysis.exploratory, analysis.rules, analysis.stats, analysis.judgement, figures.drawing;
+matplotlib, numpy.
 """

@@ -5,7 +5,7 @@ in Long-Context LLMs". Equations, sections and tables cited here are of that pap
 `coattention` S1, `trunks` S2, `impact` S3, `graph` S4, `dissolution` S5 and S6. While decoding (section 3.8):
 `breath`, on the `table` that `scoring` keeps between eviction steps.
 
-May import: policies; torch.
+May import: policies, protocol.formats; torch.
 """
 
 from policies.crystal.dissolution import BranchDissolution

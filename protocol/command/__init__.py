@@ -1,6 +1,6 @@
 """What all commands share: options, one-line refusals and exit statuses.
 
-May import: analysis.output, protocol.messages, protocol.witnesses, protocol.evidence.
+May import: protocol.formats, protocol.evidence, protocol.witnesses.
 """
 
 from protocol.command.options import Options, Trust, add_folder, add_identity, add_trust, make_parser, trusted_witnesses

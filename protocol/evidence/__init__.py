@@ -2,5 +2,5 @@
 
 The package uses the standard library only and nothing else of the project, so an auditor can read it alone.
 
-May import: nothing.
+May import: protocol.formats, protocol.lock.
 """

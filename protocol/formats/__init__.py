@@ -1,4 +1,6 @@
-"""File formats: canonical JSON documents, strict field declarations, files written once, journals.
+"""The ground that every package stands on: document formats, field declarations, refusals and how text is printed.
 
-May import: protocol.formats.refusals, protocol.formats.findings, protocol.formats.suggestions.
+It needs the standard library only and loads nothing else of the project, so every package may import it.
+
+May import: nothing.
 """

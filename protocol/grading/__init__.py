@@ -3,7 +3,7 @@
 grader = grading.get_grader("math")     # made once, used for every text
 grade = grading.best_grade(grader.grade, problem.gold, text)
 
-May import: protocol.harness, protocol.evidence; math_verify, sympy.
+May import: protocol.formats, protocol.harness; math_verify, sympy.
 """
 
 import sys

@@ -5,7 +5,7 @@ values = harness.shared_harness().scores("longbench_qasper", row, text)
 
 lm-eval is not imported into this process, and no copy of it is in this repository.
 
-May import: protocol.evidence; datasets, lm_eval, nltk, numpy.
+May import: protocol.formats; datasets, lm_eval, nltk, numpy.
 """
 
 from protocol.harness.child_process import ChildProcess

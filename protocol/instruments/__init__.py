@@ -1,1 +1,4 @@
-"""Instruments beside the core: each measures, plans or exports something about a study."""
+"""Instruments beside the core: each measures, plans or exports something about a study.
+
+May import: nothing.
+"""

@@ -1,4 +1,4 @@
 """The layers of a model: which of them a policy evicts from, and which models cannot be evicted from.
 
-May import: protocol.evidence; torch, transformers.
+May import: protocol.formats; torch, transformers.
 """

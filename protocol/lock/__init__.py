@@ -1,4 +1,4 @@
 """The lock of a registration: its fields, the digests that it freezes, the source bundle and the signature.
 
-May import: protocol.formats.refusals, protocol.formats.findings, protocol.formats.
+May import: protocol.formats.
 """

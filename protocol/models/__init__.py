@@ -1,5 +1,5 @@
 """Models: named sources, one download step, safetensors only.
 
-May import: policies, protocol.layers, protocol.evidence; huggingface_hub, safetensors, tokenizers,
-torch, transformers.
+May import: policies, protocol.layers, protocol.formats, protocol.lock, protocol.evidence; huggingface_hub, safetensors,
+tokenizers, torch, transformers.
 """

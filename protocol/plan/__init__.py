@@ -1,5 +1,5 @@
 """The plan of an experiment: protocol.toml as frozen values, and its grid of cells.
 
-May import: policies, analysis.rules, analysis.stats.methods, protocol.presses, protocol.tasks,
-protocol.grading, protocol.evidence.
+May import: policies, analysis.rules, analysis.stats.methods, protocol.formats, protocol.evidence, protocol.presses,
+protocol.tasks, protocol.grading.
 """

@@ -1,4 +1,4 @@
 """Presses of kvpress as arms: the press runs on the prefill, its result decodes in this engine.
 
-May import: policies, protocol.evidence; torch, transformers, kvpress.
+May import: policies, protocol.formats; torch, transformers, kvpress.
 """

@@ -1,6 +1,6 @@
 """The three external witnesses of `evidence.external.anchors`, and which of them an auditor trusts.
 
-May import: protocol.evidence; bitcoin, opentimestamps.
+May import: protocol.formats, protocol.evidence; opentimestamps.
 """
 
 from pathlib import Path

@@ -1,5 +1,4 @@
 """External evidence, which the folder of a registration cannot show by itself: git history and anchors.
 
-May import: protocol.formats.refusals, protocol.formats.findings, protocol.formats,
-protocol.lock, protocol.evidence.run.
+May import: protocol.formats, protocol.lock, protocol.evidence.
 """

@@ -1,5 +1,4 @@
 """The invariants: relations between the fields of records that hold in every honest study.
 
-May import: protocol.formats.refusals, protocol.formats, protocol.lock,
-protocol.evidence.run.
+May import: protocol.formats, protocol.lock, protocol.evidence.
 """

@@ -2,6 +2,7 @@
 
 trace_record.occlude_trace makes the record of one trace; analysis.anatomy reads these records.
 
-May import: policies, protocol.engine, protocol.evidence, protocol.grading, protocol.layers, protocol.workspace,
-protocol.models, protocol.plan, protocol.presses, protocol.tasks; numpy, torch, transformers.
+May import: policies, protocol.engine, protocol.formats, protocol.lock, protocol.evidence, protocol.grading,
+protocol.layers, protocol.workspace, protocol.models, protocol.plan, protocol.presses, protocol.tasks; numpy, torch,
+transformers.
 """

@@ -1,1 +1,4 @@
-"""Registrations and verdicts in the formats of others: Croissant, in-toto, OSF."""
+"""Registrations and verdicts in the formats of others: Croissant, in-toto, OSF.
+
+May import: analysis.rules, protocol.formats, protocol.lock, protocol.evidence, protocol.messages.
+"""
