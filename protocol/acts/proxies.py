@@ -224,7 +224,7 @@ def _watched_lanes(
         ):
             continue
         evictions: list[FirstEviction] = []
-        slots = budget.of(len(prompt.context), planned.use(model_name, task.name), slot)
+        slots = budget.count_slots(len(prompt.context), planned.use(model_name, task.name), slot)
         key = str(budget), arm.name
         lane = engine.Lane("/".join(key), record_first_eviction(policy, evictions), slots, protocol.seeds[0])
         yield WatchedLane(key, lane, evictions)

@@ -251,14 +251,14 @@ def _run_arms(
             context, query = prompting.render(problem, model.tokenizer, task.query, extra_prompt)
             if is_short:
                 slot_counts = [
-                    budget.of(0, full_use, planned.slot(model_name, entry.name))
+                    budget.count_slots(0, full_use, planned.slot(model_name, entry.name))
                     for budget, entry in itertools.product(protocol.budgets, protocol.arms)
                     if budget.share is None
                 ]
                 context = context[: max(SHORT_PROMPT, 2 * min(slot_counts, default=0))]
             prompts[extra_prompt] = engine.Prompt(tuple(context), tuple(query))
         recorder = recorders[key] = DropRecorder(policy)
-        slots = budget.of(len(prompts[extra_prompt].context), full_use, slot)
+        slots = budget.count_slots(len(prompts[extra_prompt].context), full_use, slot)
         lanes_by_prompt.setdefault(extra_prompt, {})[key] = engine.Lane(
             "/".join(key), observe(policy, recorder.record), slots, protocol.seeds[0]
         )
