@@ -222,7 +222,8 @@ def _cell_labels(row: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _format_interval(interval: Mapping[str, Any]) -> str:
-    return f"{format_points(float(interval['mean']))} [{format_points(float(interval['low']))}, {format_points(float(interval['high']))}]"
+    mean, low, high = (format_points(float(interval[end])) for end in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
 
 
 def _format_number(decimal: str | None) -> str:

@@ -23,7 +23,13 @@ from analysis.hypotheses import study_outcomes, tables  # noqa: E402
 from policies.catalogue import CATALOGUE  # noqa: E402
 from policies.descriptions import DESCRIPTIONS, FAMILIES  # noqa: E402
 from protocol.command.menu import STATUSES  # noqa: E402
-from protocol.evidence import anatomy_fields, cost_fields, document_fields, ledger, record_fields
+from protocol.evidence import (  # noqa: E402
+    anatomy_fields,
+    cost_fields,
+    document_fields,
+    ledger,
+    record_fields,
+)
 from protocol.evidence.invariants import anatomy_invariants  # noqa: E402
 from protocol.evidence.invariants.invariant import Invariant  # noqa: E402
 from protocol.evidence.invariants.registry import INVARIANTS, UNCHECKED_FIELDS  # noqa: E402

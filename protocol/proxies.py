@@ -81,7 +81,8 @@ def format_proxies(values: dict[str, Any]) -> str:
         label = f"{correlation['model']}, {correlation['task']}"
         summary = f"n = {correlation['n']}: too few arms, or all alike"
         if correlation["rho"] is not None:
-            summary = f"{correlation['rho']:+.2f} [{correlation['low']:+.2f}, {correlation['high']:+.2f}], n = {correlation['n']} arms"
+            interval = f"[{correlation['low']:+.2f}, {correlation['high']:+.2f}]"
+            summary = f"{correlation['rho']:+.2f} {interval}, n = {correlation['n']} arms"
         lines.append(f"{label:<24} {correlation['budget']:>{slots}}  {correlation['proxy']:<{width}} {summary}")
     return "\n".join(lines)
 

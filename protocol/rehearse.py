@@ -236,7 +236,8 @@ def format_rehearsal(
     lines += [
         f"decoding the whole {name}, in the registered batches: {estimate['lanes']:,} lanes, about "
         f"{progress_display.format_duration(estimate['seconds'])} with answers as long as here, "
-        f"{progress_display.format_duration(estimate['most_seconds'])} with all as long as {'here' if tokens else 'they'} may be"
+        f"{progress_display.format_duration(estimate['most_seconds'])} with all as long as "
+        f"{'here' if tokens else 'they'} may be"
         for name, estimate in values["whole"].items()
     ] + ["checks, hashing and drawings come on top: for a small study they take longer than decoding"] * bool(
         values["whole"]

@@ -260,7 +260,10 @@ def small_sample(
     decisive = [row for row in rows if row.call != "neither"]
     changed = sum(row.other_call >= MAX_DISAGREEMENT for row in decisive)
     turned_rows = [row for row in rows if row.other_sign >= MAX_DISAGREEMENT]
-    says = f"{SUBSAMPLE_SIZE} problems a task give another verdict in {100 * verdict_change:.0f} % of {SUBSAMPLES:,} choices. "
+    says = (
+        f"{SUBSAMPLE_SIZE} problems a task give another verdict in {100 * verdict_change:.0f} % "
+        f"of {SUBSAMPLES:,} choices. "
+    )
     if decisive:
         says += (
             f"Of {len(decisive)} contrasts that are better or worse on all, {changed} are called otherwise in 5 % "

@@ -48,7 +48,8 @@ def unsaved_memory(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     registered_measure = known[0]["memory"]["by"]
     return [
-        f"Less memory in every sense: {registered_measure} are saved, as registered, and others are not; {'; '.join(clauses)}."
+        f"Less memory in every sense: {registered_measure} are saved, as registered, and others are not; "
+        f"{'; '.join(clauses)}."
     ]
 
 

@@ -248,8 +248,9 @@ def _proves(judged: Mapping[str, Any]) -> list[str]:
     points = f"{strip_zeros(judged['margin'])} accuracy points"
     facts = [
         f"{entry['arm']} was worse than the full cache by less than {points} down to "
-        f"{_describe_budget(entry['smallest'])}, on every model and task, with at most {_format_percent(entry['memory'])} of its "
-        f"memory ({judged['method']}, level {strip_zeros(entry['level'])}, fixed sequence)."
+        f"{_describe_budget(entry['smallest'])}, on every model and task, with at most "
+        f"{_format_percent(entry['memory'])} of its memory ({judged['method']}, level "
+        f"{strip_zeros(entry['level'])}, fixed sequence)."
         for entry in _arm_reports(judged)
         if entry["smallest"] is not None
     ]
@@ -282,7 +283,8 @@ def _line(judged: Mapping[str, Any]) -> str:
         return f"{within}, from the largest budget down"
     if arm_report["smallest"] is None:
         return f"{within} is shown at no budget that saves memory"
-    return f"{within} down to {_describe_budget(arm_report['smallest'])} ({_format_percent(arm_report['memory'])} of its memory)"
+    budget, memory = _describe_budget(arm_report["smallest"]), _format_percent(arm_report["memory"])
+    return f"{within} down to {budget} ({memory} of its memory)"
 
 
 def _describe_budget(text: str) -> str:

@@ -51,8 +51,8 @@ def heading_lines(measurement: MachineCosts) -> list[str]:
         messages.append(f"INCOMPLETE: {measurement.done} of {measurement.due} repetitions.")
     if measurement.busy:
         messages.append(
-            f"BUSY MACHINE: {measurement.busy} of {measurement.done} repetitions began while something else ran, by the load "
-            "average."
+            f"BUSY MACHINE: {measurement.busy} of {measurement.done} repetitions began while something else ran, "
+            "by the load average."
         )
     return messages
 

@@ -49,6 +49,7 @@ def _draw_row(contrast: Mapping[str, Any], low: float, high: float) -> str:
         cells[cell] = ZERO if cell == column(0.0) else LINE
     cells[first], cells[last] = LOW, HIGH
     cells[column(float(contrast["difference"]))] = POINT
-    estimate = f"{formatting.format_points(contrast['difference'])} {formatting.format_interval(contrast['low'], contrast['high'])}"
+    interval = formatting.format_interval(contrast["low"], contrast["high"])
+    estimate = f"{formatting.format_points(contrast['difference'])} {interval}"
     unfair = "" if contrast["matched"] else "  saves no memory" if "saves" in contrast else "  memory unmatched"
     return f"{''.join(cells)}  {estimate}{unfair}"

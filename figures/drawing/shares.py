@@ -57,10 +57,8 @@ def compute_share(answers: Any, matches: Any, among: Any) -> Share:
     problem = answers["cluster" if "cluster" in answers else "problem"]
     residual = (matches - mean * among).groupby(problem).sum()
     independent, clustered = total * mean * (1 - mean), float((residual**2).sum())
-    if independent == 0:
-        size = float(problem[among].nunique())
-    else:
-        size = total * independent / max(independent, clustered)
+    problem_count = float(problem[among].nunique())
+    size = problem_count if independent == 0 else total * independent / max(independent, clustered)
     return Share(mean, *_wilson(mean, size), int(count) if count == int(count) else count, total)
 
 

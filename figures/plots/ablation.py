@@ -90,12 +90,13 @@ def _draw_bar(drawn: RowTable, y: int, index: int, contrast: Mapping[str, Any]) 
     axes.plot((100 * low, 100 * high), (y, y), color=INK, linewidth=1.4, zorder=3, gid=f"interval-{index}")
     style: dict[str, Any] = {"markersize": 5.5, "zorder": 4, "gid": f"point-{index}"}
     draw_point(axes, 100 * effect, y, "D" if passes else "o", filled=is_significant(contrast), **style)
+    discordant = (contrast["gains"] + contrast["losses"]) / (contrast["n"] * contrast["seeds"])
     cells = {
         "effect (pp)": formatting.format_points(str(effect)),
         "simultaneous interval": formatting.format_interval(str(low), str(high)),
         "p": formatting.format_p(contrast["p"]),
         "n": formatting.format_size(contrast),
-        "discordant": f"{page.format_percent((contrast['gains'] + contrast['losses']) / (contrast['n'] * contrast['seeds']))} %",
+        "discordant": f"{page.format_percent(discordant)} %",
     }
     drawn.print_cells(y, cells, weight="bold" if is_significant(contrast) else "normal")
     if not contrast["matched"]:

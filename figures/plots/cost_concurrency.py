@@ -87,7 +87,8 @@ def _draw_panel(axes: Any, model: str, row: CostRow, budgets: Sequence[str]) -> 
         axes.plot(CONTEXTS, counts, markersize=3.5, linewidth=1.2, gid=f"fits-{model}/{budget}", **line_style)
         ends.append((counts[-1], "full cache" if budget == FULL else f"budget {budget}", line_style["color"]))
     axes.set_title(
-        f"{model}: weights {cost_labels.format_bytes(row.memory['weights'])}, a token {cost_labels.format_bytes(token)}",
+        f"{model}: weights {cost_labels.format_bytes(row.memory['weights'])}, "
+        f"a token {cost_labels.format_bytes(token)}",
         loc="left",
         size=8.5,
         weight="bold",

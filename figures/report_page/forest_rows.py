@@ -183,8 +183,8 @@ def _render_legend(judged: Row) -> Html:
         else "",
         f"Thick line: 95 % interval. Thin line: {thin}. Arrowhead: it goes on. "
         f"◆ passes the correction of its family, ○ does not.{hollow}{unfair} cache: mean "
-        f"{memory_units[formatting.memory_basis(contrasts)]} held, subject over comparator. A row opens onto answers that "
-        "only one of the two got right.",
+        f"{memory_units[formatting.memory_basis(contrasts)]} held, subject over comparator. A row opens onto "
+        "answers that only one of the two got right.",
         *formatting.score_notes(contrasts),
     )
 

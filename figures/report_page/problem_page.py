@@ -112,7 +112,8 @@ def _format_outcome(problem: ProblemAnswers) -> str:
     if problem.reference is None or not problem.answers:
         return ""
     lost, gained, total = len(problem.lost()), len(problem.gained()), len(problem.answers)
-    return f"Graded worse than {problem.reference_name}: {lost} of {total} {'lane' if total == 1 else 'lanes'}; better: {gained}."
+    lanes = "lane" if total == 1 else "lanes"
+    return f"Graded worse than {problem.reference_name}: {lost} of {total} {lanes}; better: {gained}."
 
 
 def _render_sections(problem: ProblemAnswers) -> list[Html]:

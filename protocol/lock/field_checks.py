@@ -182,7 +182,8 @@ def _setting_faults(policies: Mapping[str, Any], arms: Mapping[str, Any]) -> Ite
     for name, arm in arms.items():
         settings = arm.get("set", {})
         if not isinstance(settings, Mapping):
-            yield f"arms.{differences.format_value(name)}.set: {differences.format_value(settings)} is no table of settings"
+            location = f"arms.{differences.format_value(name)}.set"
+            yield f"{location}: {differences.format_value(settings)} is no table of settings"
             continue
         locked, prefix = policies.get(name, {}), ""
         if (press := arm.get("press")) is not None:
@@ -202,7 +203,8 @@ def _setting_faults(policies: Mapping[str, Any], arms: Mapping[str, Any]) -> Ite
                         "."
                     )
                 )
-                yield f"{location}: {differences.format_value(locked_values[0])}, where the arm sets {differences.format_value(value)}"
+                locked_text = differences.format_value(locked_values[0])
+                yield f"{location}: {locked_text}, where the arm sets {differences.format_value(value)}"
 
 
 def _extra_prompt_faults(locked: Mapping[str, Any]) -> Iterator[str]:

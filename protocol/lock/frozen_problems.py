@@ -66,8 +66,8 @@ def _refuse_duplicates(planned: PlannedStudy, items: Mapping[str, Any]) -> None:
             question = task.content_digest(item)
             if development_problem := developed.get(question):
                 raise BadInput(
-                    f"tasks: {table.name}: {item!a} is held out and asks what {development_problem} asks, for development; "
-                    "leave one of the two out"
+                    f"tasks: {table.name}: {item!a} is held out and asks what {development_problem} asks, "
+                    "for development; leave one of the two out"
                 )
             if (first_task := held_out.setdefault((question, query_settings), table.name)) != table.name:
                 raise BadInput(

@@ -98,8 +98,8 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
     sentences = [
         f"{len(named)} arms: {_join(named)}. Models: {_join(content['models'])}. Budgets: "
         f"{_join(content['budgets'])} (with a point: share of the prompt's tokens; whole: slots per KV head "
-        f"and layer{_describe_full_shares(lock)}{slot_sizes.describe_byte_budgets(lock)}). Seeds: {_join(content['seeds'])}. "
-        f"That makes {cells} cells.",
+        f"and layer{_describe_full_shares(lock)}{slot_sizes.describe_byte_budgets(lock)}). "
+        f"Seeds: {_join(content['seeds'])}. That makes {cells} cells.",
         *(
             f"Task {task['name']}: at most {task['max_new_tokens']} new tokens; the question "
             f"{_QUERY.get(task['query'], 'stands ' + task['query'])} the context."

@@ -222,7 +222,8 @@ def _check_excluded(decoder: "redecode.Decoder", excluded: Sequence[dict[str, An
         for name, rebuilt in decoder.prompt_fields(body).items():
             if body[name] == rebuilt:
                 continue
-            message = f"{ReplayedLane(body, SAME_OUTCOME)}: {name}: recorded {body[name]!a}, built {rebuilt!a}; it was excluded"
+            lane = ReplayedLane(body, SAME_OUTCOME)
+            message = f"{lane}: {name}: recorded {body[name]!a}, built {rebuilt!a}; it was excluded"
             if replay_engine.is_locked:
                 raise Tampered(f"{message} by a prompt that is not its own; {replay_engine}")
             raise CannotTell(

@@ -62,7 +62,8 @@ class InstalledAnalysis(NamedTuple):
     def __str__(self) -> str:
         if self.differing_files:
             share = f"{len(self.differing_files)} of {self.file_count} files of {PACKAGE}"
-            return f"{share} are not those that were locked, e.g. {compare_judgements.shorten_printable(self.differing_files[0])}"
+            example = compare_judgements.shorten_printable(self.differing_files[0])
+            return f"{share} are not those that were locked, e.g. {example}"
         unchanged = f"its {self.file_count} files are those that were locked"
         return (
             f"{unchanged}, with another {', '.join(self.differing_packages)}" if self.differing_packages else unchanged
@@ -94,7 +95,9 @@ def check(study: Registration, judge: Callable[[], dict[str, Any]] | None = None
     recorded = study.verdict.content["judged"]
     computed, comparison = _judge_again(study, VERDICT, recorded, judge or (lambda: judge_study(study)))
     recorded_verdict, verdict_word = recorded["verdict"], verdict_line.format_verdict(computed)
-    return f"{verdict_word if recorded_verdict == computed['verdict'] else f'{recorded_verdict}, today {verdict_word}'}, {comparison}"
+    if recorded_verdict != computed["verdict"]:
+        verdict_word = f"{recorded_verdict}, today {verdict_word}"
+    return f"{verdict_word}, {comparison}"
 
 
 def check_selection(study: Registration) -> str:

@@ -153,7 +153,8 @@ def check_policies(study: Registration) -> str:
     differences.refuse_differences(
         [*wrong, *differences.diff_values(study.lock.content.get("asked", {}), expected_prompts, "asked")]
     )
-    return f"{sum(map(len, locked_policies.values()))} settings of {len(locked_policies)} arms are those of the installed policies"
+    setting_count = sum(map(len, locked_policies.values()))
+    return f"{setting_count} settings of {len(locked_policies)} arms are those of the installed policies"
 
 
 def _slot_byte_faults(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:

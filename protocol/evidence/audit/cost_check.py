@@ -40,4 +40,5 @@ def _summarise(measurement: Measurement, expected_count: int) -> str:
     incomplete_text = "" if len(measurement.bodies) == expected_count else " (INCOMPLETE)"
     failed_count = sum(body["state"] != "ok" for body in measurement.bodies)
     failed_text = f", {failed_count} of them without a time" if failed_count else ""
-    return f"{len(measurement.bodies)} of {expected_count} repetitions on {measurement.machine['host']}{incomplete_text}{failed_text}"
+    repetitions = f"{len(measurement.bodies)} of {expected_count} repetitions on {measurement.machine['host']}"
+    return f"{repetitions}{incomplete_text}{failed_text}"

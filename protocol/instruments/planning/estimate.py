@@ -208,7 +208,8 @@ def format_estimate(estimate: Estimate) -> str:
     """Format the estimate as text."""
     low, middle, longest, high = estimate.seconds
     lines = [
-        f"on {estimate.machine}, {estimate.batches_at_once} {'batch' if estimate.batches_at_once == 1 else 'batches'} at once: "
+        f"on {estimate.machine}, {estimate.batches_at_once} "
+        f"{'batch' if estimate.batches_at_once == 1 else 'batches'} at once: "
         f"about {format_duration(middle)}, {format_duration(low)} to {format_duration(high)}; "
         f"{format_duration(longest)} with every answer at its longest"
     ]

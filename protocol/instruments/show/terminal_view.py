@@ -168,7 +168,8 @@ def _format_answer(answer: Answer, frame: Frame, *, plain: bool) -> list[Line]:
     outcome = grade if answer.answer is None else f"{grade}, answers {answer.answer}"
     why = f" ({answer.why})" if answer.why else ""
     ended = "" if answer.stop == "eos" else ", cut off at the limit"
-    slots = f"{_format_curve(answer.held, frame, plain=plain)} {answer.mean_slots:.1f} slots on average, at most {max(answer.held):.0f}"
+    curve = _format_curve(answer.held, frame, plain=plain)
+    slots = f"{curve} {answer.mean_slots:.1f} slots on average, at most {max(answer.held):.0f}"
     evictions = f", {answer.evictions_text}"
     parts = [Part(name, "strong"), Part(f"{outcome}{why}; {answer.tokens} tokens{ended}")]
     return [

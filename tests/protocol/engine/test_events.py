@@ -42,10 +42,8 @@ def lived(context, query, budget, cadence, new, first_event):
     held, events = [holds], [(0, context, holds)]
     for step, fed in enumerate(([query] if query else [0]) + [1] * (new - 1)):
         holds += fed
-        if cadence.slack:
-            due = holds >= budget + cadence.interval
-        else:
-            due = holds > budget and step % cadence.interval == 0
+        is_on_step = holds > budget and step % cadence.interval == 0
+        due = holds >= budget + cadence.interval if cadence.slack else is_on_step
         if due and fed and step >= first_event:
             events.append((step, holds, budget))
             holds = budget
