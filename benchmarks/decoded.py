@@ -47,7 +47,7 @@ def main(source: str, problems: int) -> None:
         for arm, budget, seed in itertools.product(protocol.arms, protocol.budgets, protocol.seeds):
             cell = grid.Cell(source, task.name, str(budget), arm.name, seed)
             policy = grid.policy_of(protocol, cell, None)
-            slots = budget.of(len(prompt.context)) if policy.evicts else None
+            slots = budget.count_slots(len(prompt.context)) if policy.evicts else None
             lanes.append(engine.Lane(f"{arm.name}/{budget}/{seed}", policy, slots, seed))
         requests.append(engine.Request(built.id, prompt, tuple(lanes)))
     for _ in sys.stdin:

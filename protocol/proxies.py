@@ -49,15 +49,15 @@ def act(args: Options) -> int:
     study = open_study(Registration(args.folder), sources.cache_home())
     # Imported late: torch and scipy are slow, and --help and the refusals above do not need them.
     with phase("loading torch"):
-        from protocol.acts import proxies
+        from protocol.instruments.proxies import measures
 
     with phase("reading the records"):
-        split, accuracy = proxies.read_accuracies(study.registration)
+        split, accuracy = measures.read_accuracies(study.registration)
     with phase(f"running {args.limit} development problems of each task"):
-        rows = proxies.mean_rows(proxies.measure_proxies(study, args.limit), accuracy)
+        rows = measures.mean_rows(measures.measure_proxies(study, args.limit), accuracy)
     if not rows:
         raise BadInput(f"--limit: no arm dropped a slot in {args.limit} development problems a task; raise it")
-    correlations = proxies.correlate_with_accuracy(rows)
+    correlations = measures.correlate_with_accuracy(rows)
     values = {"exploratory": True, "accuracy": split if accuracy else None, "arms": rows, "ranked": correlations}
     command.print_result(args.json, format_proxies(values), values)
     return 0

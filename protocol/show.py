@@ -25,10 +25,10 @@ from typing import Literal
 
 from analysis.exploratory.changed_grades import ChangedProblem
 from protocol import command
-from protocol.acts import show
-from protocol.acts.show import LaneFilter
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput
+from protocol.instruments.show import problem_reader
+from protocol.instruments.show.problem_reader import LaneFilter
 from protocol.models import sources
 
 MOST_LISTED = 20  # problems in the list
@@ -105,7 +105,7 @@ def refuse_contradictions(args: Options) -> None:
 
 
 def list_problems(args: Options, study: Registration, lane_filter: LaneFilter) -> int:
-    differing, problems, reference = show.find_differing(study, lane_filter, command.print_notice)
+    differing, problems, reference = problem_reader.find_differing(study, lane_filter, command.print_notice)
     values = {"problems": problems, "beside": reference, "differing": [row._asdict() for row in differing]}
     command.print_result(args.json, "\n".join(format_table(args, differing, problems, reference)), values)
     return 0
@@ -136,9 +136,9 @@ def format_table(args: Options, differing: list[ChangedProblem], problems: int, 
 def show_problem(args: Options, study: Registration, name: str, lane_filter: LaneFilter) -> int:
     from protocol.instruments.show import terminal_view as texts
 
-    view = show.read_problem(study, sources.cache_home(), name, lane_filter, command.print_notice)
+    view = problem_reader.read_problem(study, sources.cache_home(), name, lane_filter, command.print_notice)
     if args.html is not None:
-        from figures.report_page import problem_page  # imports matplotlib
+        from protocol.instruments.show import problem_page  # imports matplotlib
 
         problem_page.write_page(args.html, view)
     if args.json:

@@ -69,7 +69,7 @@ WITHOUT_TORCH = [
     "analysis.stats.power",
     "analysis.selection",
     "figures.forest",
-    "figures.report_page.problem_page",
+    "protocol.instruments.show.problem_page",
     "figures.study",
     "figures.table",
     "splits",

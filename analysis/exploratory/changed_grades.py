@@ -4,10 +4,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from analysis.exploratory.problem_answers import judged_score
 from analysis.rules.rule import FULL
 
-__all__ = ["Body", "ChangedProblem", "evicts", "find_changed_grades", "reference_finder", "reference_name"]
+__all__ = [
+    "Body",
+    "ChangedProblem",
+    "evicts",
+    "find_changed_grades",
+    "judged_score",
+    "reference_finder",
+    "reference_name",
+]
 
 Body: TypeAlias = Mapping[str, Any]  # the body of a record, see docs/records.md
 
@@ -97,3 +104,10 @@ def evicts(body: Body) -> bool:
 def _comparator_arm(content: Mapping[str, Any]) -> str:
     """Return the reference arm for studies without a full cache."""
     return str((content.get("sweep") or {}).get("baseline", content["decision"]["against"][0]))
+
+
+def judged_score(body: Mapping[str, Any]) -> float | None:
+    """Return the score that a judgement counts for the body of a record: None for a lane without a grade."""
+    if body["state"] != "ok" or body["grade"] == "error":
+        return None
+    return float(body["score"]) if body["grade"] == "scored" else float(body["grade"] == "correct")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from analysis.exploratory.problem_answers import first_difference
+from analysis.exploratory.text_difference import first_difference
 from analysis.judgement import contrasts
 from analysis.rules.rule import FULL
 from figures.report_page.judged_study import JudgedStudy

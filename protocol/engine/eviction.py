@@ -371,7 +371,7 @@ def predicts_next_due(kind: type[Cadence]) -> bool:
     """
     ranks = [
         next(rank for rank, base in enumerate(kind.__mro__) if name in vars(base))
-        for name in ("next_due", "due", "budget", "budgets", "least")
+        for name in ("next_due", "due", "budget", "budgets", "smallest_budget")
     ]
     return ranks[0] <= min(ranks)
 

@@ -16,10 +16,10 @@ from protocol.evidence import records
 from protocol.evidence.audit import inventory
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput
+from protocol.instruments.exports import lock_sentences
 from protocol.lock import frozen_problems, lock, verify_problems
 from protocol.lock import previously_opened as opened_before_lock
 from protocol.lock.previously_opened import find_previously_opened
-from protocol.messages import prior_knowledge
 from protocol.tasks import registry
 from protocol.workspace import drift
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
@@ -348,11 +348,11 @@ def test_clusters_that_are_developed_on_too_are_said_where_a_verdict_is(done):
 
 def test_a_file_of_ones_own_is_not_called_published(done):
     lock = studies.content(done / "lock.json")
-    said = prior_knowledge.describe_prior_knowledge(lock)
+    said = lock_sentences.describe_prior_knowledge(lock)
     assert not any("published" in one for one in said)
     assert any(one.startswith("The problems of questions stand in a file of the author's") for one in said)
     lock["data"]["math500"] = "0" * 64
-    assert any("problems of math500 are published" in one for one in prior_knowledge.describe_prior_knowledge(lock))
+    assert any("problems of math500 are published" in one for one in lock_sentences.describe_prior_knowledge(lock))
 
 
 def test_a_replication_without_its_file_leaves_no_folder(study, tmp_path):

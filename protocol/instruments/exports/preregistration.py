@@ -6,8 +6,8 @@ Headings: OSF Preregistration, version 3. Questions: aspredicted.org, in the OSF
 from collections.abc import Iterable, Sequence
 
 from protocol.evidence.ledger import Entry
+from protocol.instruments.exports import lock_sentences as say
 from protocol.lock.lock import Lock
-from protocol.messages import lock_sentences as say
 
 __all__ = ["format_as_predicted", "format_osf"]
 

@@ -1,4 +1,6 @@
-"""What one problem looks like, arm by arm, on a page and in a terminal.
+"""One problem of a study, arm by arm: read from its records, in a terminal and as a page of HTML.
 
-May import: analysis.exploratory, protocol.formats.
+May import: policies, analysis.exploratory, analysis.judgement.arm_text, analysis.rules, figures, protocol.evidence,
+protocol.formats, protocol.plan, protocol.presses, protocol.recompute, protocol.run, protocol.tasks, protocol.models;
+torch, transformers.
 """

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TextIO
 
-from analysis.exploratory import problem_answers
-from analysis.exploratory.problem_answers import LEVELS, Answer, ProblemAnswers, RetainedTokens
+from analysis.exploratory import text_difference
 from protocol.formats.escape import escape_control, silence_broken_pipes
+from protocol.instruments.show import problem_answers
+from protocol.instruments.show.problem_answers import LEVELS, Answer, ProblemAnswers, RetainedTokens
 
 __all__ = ["Line", "Part", "format_problem", "supports_colour", "write_lines"]
 
@@ -95,10 +96,6 @@ def format_problem(view: ProblemAnswers, *, colours: bool = False, plain: bool =
     return lines
 
 
-def _all_answers(view: ProblemAnswers) -> list[Answer]:
-    return [*([] if view.reference is None else [view.reference]), *view.answers]
-
-
 def _format_head(view: ProblemAnswers) -> list[Line]:
     where = "held out" if view.phase == "confirm" else "a development problem"
     judged = f", judged {view.verdict}" if view.verdict else ""
@@ -111,7 +108,7 @@ def _format_head(view: ProblemAnswers) -> list[Line]:
         lines.append((Part(f"recorded too: {'; '.join(view.others)}", "pale"),))
     lines += [(Part(row),) for remark in view.remarks for row in textwrap.wrap(remark, WIDTH)]
     lines.append((Part("slots are per KV head and layer; curves begin at the end of the prompt", "pale"),))
-    tokens = next((answer.prompt_tokens for answer in _all_answers(view)), 0)
+    tokens = next((answer.prompt_tokens for answer in view.lanes), 0)
     lines.append(())
     if view.prompt is None:
         return [*lines, *_wrap(f"prompt, {tokens} tokens, not shown: {view.unbuilt}")]
@@ -152,7 +149,7 @@ class Frame(NamedTuple):
 
 
 def _measure_frame(view: ProblemAnswers) -> Frame:
-    curves = [answer.held for answer in _all_answers(view) if answer.held] or [(1.0,)]
+    curves = [answer.held for answer in view.lanes if answer.held] or [(1.0,)]
     return Frame(max(map(max, curves)), max(map(len, curves)))
 
 
@@ -203,7 +200,7 @@ def _format_divergence(answer: Answer, view: ProblemAnswers, *, is_unabridged: b
     for name, text in ((view.reference_name, other.text), (answer.arm, answer.text)):
         start = _context_start(text, at)
         cut = f"{'... ' if start else ''}{text[start:at]}"
-        length = problem_answers.marked_length(text, at)
+        length = text_difference.marked_length(text, at)
         parts = [Part(cut, "pale"), Part(f"{DIVERGENCE_MARK}{text[at : at + length] or '(ends)'}", "mark")]
         parts.append(Part(text[at + length :]))
         most = 1 if text is other.text else MOST_ROWS  # the full reference text is printed above
@@ -244,7 +241,7 @@ def _fill(parts: Iterable[Part], width: int) -> list[Line]:
     """Wrap to lines of at most `width` cells, at white space if possible, and at line feeds."""
     lines: list[list[tuple[str, str]]] = [[]]
     used = space = 0  # cells of the line, and its last break opportunity
-    for text, style in ((char, part.style) for part in parts for char in _escape(part.text)):
+    for text, style in ((char, part.style) for part in parts for char in escape_control(part.text)):
         if text == "\n":
             lines.append([])
             used = space = 0
@@ -260,11 +257,6 @@ def _fill(parts: Iterable[Part], width: int) -> list[Line]:
         if text == " ":
             space = len(lines[-1])
     return [_join_styles(line) for line in lines]
-
-
-def _escape(text: str) -> str:
-    """Escape text as it will be printed, so that the measured width is right."""
-    return escape_control(text)
 
 
 def cell_width(char: str) -> int:

@@ -41,7 +41,7 @@ def budgets(*written):
 )
 def test_as_many_whole_slots_as_fit(written, slots):
     (budget,) = budgets(f'"{written}"')
-    assert tuple(budget.of(7, None, slot) for slot in (AS_COMPUTED, CODED, WEIGHED)) == slots
+    assert tuple(budget.count_slots(7, None, slot) for slot in (AS_COMPUTED, CODED, WEIGHED)) == slots
 
 
 def test_each_amount_has_one_name_and_is_locked_by_it():

@@ -7,7 +7,7 @@ from analysis.simulation import error_rates
 from analysis.stats.methods import METHODS, effective_clusters, resampling_problems
 from protocol import register
 from protocol.formats.refusals import BadInput
-from protocol.messages import lock_sentences
+from protocol.instruments.exports import lock_sentences
 from protocol.preflight import rule_checks
 
 COUNTING = ["restricted-likelihood", "auto", "exact-bootstrap"]

@@ -1,47 +1,8 @@
-"""Where two texts part, how much of a token is kept, and which lanes are held against which."""
+"""Which lanes are held against which, and what a lane is worth."""
 
 import pytest
 
-from analysis.exploratory import changed_grades, problem_answers
-from analysis.exploratory.problem_answers import Piece
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "word", "character"),
-    [
-        ("a b c", "a b d", 3, 4),
-        ("ab cd ef", "ab ce ef", 2, 3),
-        ("a b", "a b c", 3, 3),  # one ends where the other goes on: no word is cut
-        ("a b", "a bc", 2, 2),
-        ("a b", "a\nb", 2, 1),
-        ("", "x", 1, 0),
-        ("x" * 80, "x" * 79 + "y", 2, 79),  # no word to go back to
-        (" 7705.", " 1:1", 1, 1),
-    ],
-)
-def test_texts_part_at_the_first_word_that_is_not_the_same(one, other, word, character):
-    assert problem_answers.first_difference(one, other) == (word, character)
-    assert problem_answers.first_difference(other, one) == (word, character)
-    assert one[:character] == other[:character]
-    assert one[character:] != other[character:]
-
-
-def test_equal_texts_part_nowhere():
-    assert problem_answers.first_difference("a b", "a b") is None
-
-
-@pytest.mark.parametrize(
-    ("share", "level"),
-    [(0, 0), (1 / 8, 1), (4 / 12, 1), (0.34, 2), (8 / 12, 2), (0.67, 3), (7 / 8, 3), (1, 4)],
-)
-def test_a_share_has_one_of_five_levels_none_and_all_alone(share, level):
-    assert problem_answers.share_level(share) == level
-
-
-def test_neighbouring_tokens_of_one_level_are_one_run_and_no_text_is_lost():
-    pieces = [Piece("a", 0), Piece(" b", 0), Piece(" c", 1), Piece("", 1), Piece(" d", 0)]
-    assert problem_answers.merge_levels(pieces) == [("a b", 0), (" c", 4), (" d", 0)]
-    assert problem_answers.merge_levels([]) == []
+from analysis.exploratory import changed_grades
 
 
 @pytest.mark.parametrize(
@@ -58,7 +19,7 @@ def test_neighbouring_tokens_of_one_level_are_one_run_and_no_text_is_lost():
 )
 def test_a_lane_is_worth_what_a_judgement_counts(state, grade, score, worth):
     body = {"state": state, "grade": grade} | ({"score": score} if score else {})
-    assert problem_answers.judged_score(body) == worth
+    assert changed_grades.judged_score(body) == worth
 
 
 def lane(arm, grade, *, budget="64", seed=1, problem="p"):

@@ -9,8 +9,10 @@ import pytest
 import reports
 from pages import parsed
 
-from analysis.exploratory.problem_answers import Answer, Divergence, Piece, ProblemAnswers, RetainedTokens
-from figures.report_page import problem_page, report_style
+from analysis.exploratory.text_difference import Divergence
+from figures.report_page import report_style
+from protocol.instruments.show import problem_page
+from protocol.instruments.show.problem_answers import Answer, Piece, ProblemAnswers, RetainedTokens
 
 KEPT = tuple(Piece(f"t{place} ", share) for place, share in enumerate((0, 0.2, 0.5, 0.8, 1)))
 

@@ -9,12 +9,13 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from analysis.exploratory import problem_answers
-from analysis.exploratory.problem_answers import LEVELS, Answer, Piece, ProblemAnswers, RetainedTokens
+from analysis.exploratory import text_difference
 from figures.drawing import producer
 from figures.report_page.markup import Html, NumberCell, element, paragraphs, table
 from figures.report_page.report_style import STYLE
 from protocol.formats.escape import escape_control
+from protocol.instruments.show import problem_answers
+from protocol.instruments.show.problem_answers import LEVELS, Answer, Piece, ProblemAnswers, RetainedTokens
 
 __all__ = ["render_page", "write_page"]
 
@@ -117,7 +118,7 @@ def _format_outcome(problem: ProblemAnswers) -> str:
 
 
 def _render_sections(problem: ProblemAnswers) -> list[Html]:
-    every = _all_answers(problem)
+    every = problem.lanes
     longest = max((len(answer.held) for answer in every), default=1)
     highest = max((max(answer.held) for answer in every if answer.held), default=1.0)
     drawn = [_render_lane(answer, number, problem, longest, highest) for number, answer in enumerate(problem.answers)]
@@ -129,12 +130,8 @@ def _render_sections(problem: ProblemAnswers) -> list[Html]:
     ]
 
 
-def _all_answers(problem: ProblemAnswers) -> list[Answer]:
-    return [*([] if problem.reference is None else [problem.reference]), *problem.answers]
-
-
 def _render_prompt(problem: ProblemAnswers) -> list[Html]:
-    tokens = f"{_all_answers(problem)[0].prompt_tokens} tokens" if _all_answers(problem) else ""
+    tokens = f"{problem.lanes[0].prompt_tokens} tokens" if problem.lanes else ""
     if problem.prompt is None:
         return [paragraphs(escape_control(f"{tokens}, not shown: {problem.unbuilt}"))]
     return [
@@ -148,7 +145,7 @@ def _render_table(problem: ProblemAnswers) -> Html:
     heads = ["lane", "budget", "grade", "answers", "tokens", "slots, mean", "slots, most", "evictions"]
     heads.append(f"parts from {problem.reference_name}")
     rows: list[list[str | NumberCell]] = []
-    for number, lane_answer in enumerate(_all_answers(problem), -1 if problem.reference else 0):
+    for number, lane_answer in enumerate(problem.lanes, -1 if problem.reference else 0):
         name = "#reference" if lane_answer is problem.reference else f"#lane-{number}"
         row: list[str | NumberCell] = [
             element("a", escape_control(lane_answer.arm), href=name),
@@ -237,7 +234,7 @@ def _render_lane(answer: Answer, number: int, problem: ProblemAnswers, longest: 
 
 def _render_side(name: str, text: str, divergence: int) -> Html:
     """Render a text: the part shared with the other text is pale, and the first differing word is marked."""
-    length = problem_answers.marked_length(text, divergence)
+    length = text_difference.marked_length(text, divergence)
     inside = [
         element("span", escape_control(text[:divergence]), class_="same"),
         element("mark", escape_control(text[divergence : divergence + length]) or "(ends)"),

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.rules import RULES
 from analysis.stats.methods import METHODS
-from protocol.messages import lock_sentences as say
+from protocol.instruments.exports import lock_sentences as say
 
 
 def lock(**decision: Any) -> dict[str, Any]:

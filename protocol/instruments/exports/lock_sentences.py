@@ -1,15 +1,17 @@
 """Sentences about a lock, from which registration texts are composed."""
 
+import itertools
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.judgement import arm_text, full_cache_use, previously_opened, same_retained_slots
-from analysis.rules import RULES
+from analysis.rules import RULES, full_cache_gate
 from analysis.rules.rule import is_against_full
 from analysis.stats.methods import METHODS, describe_clusters, resampling_problems
 from protocol.evidence.ledger import Entry
-from protocol.messages import gate_sentences, prior_knowledge, slot_sizes
+from protocol.messages import slot_sizes
 
+JUDGE = "analysis/judgement/gate.py"  # in locks since gates and the verdict SCREENED exist
 _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
     "beacon": "a public beacon's value of after the lock",
@@ -45,8 +47,36 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     ]
     if rule := RULES.get(decision["rule"]):
         sentences += rule.text.criteria(decision, lock["checks"])
-    sentences += ["INCONCLUSIVE: otherwise.", *gate_sentences.describe_gate(lock)]
+    sentences += ["INCONCLUSIVE: otherwise.", *describe_gate(lock)]
     return [*sentences, *_describe_memory(lock)]
+
+
+def describe_gate(lock: Mapping[str, Any]) -> list[str]:
+    """Describe what the full cache must reach, with all numbers, and what holds for small studies and single
+    models. For an older lock: that it has no gate.
+    """
+    content, models = lock["protocol"]["content"], lock["protocol"]["content"]["models"]
+    if (registered := content.get("gate")) is None:
+        sentences = ["No gate is registered: nothing asks whether the full cache can do the task."]
+    else:
+        pairs = itertools.product(models, (task["name"] for task in content["tasks"]))
+        sentences = [
+            "The gate: of the held-out lanes of the full cache, for each model and task, a share must be "
+            "correct, and no more than a share may be cut by max_new_tokens before a correct answer; a lane "
+            "without a grade is not correct. Otherwise the verdict is INCONCLUSIVE and the study "
+            "uninformative, whatever the contrasts say.",
+            *(
+                f"Gate of {model} on {task}: {full_cache_gate.gate_requirement(registered, model, task).text}."
+                for model, task in pairs
+            ),
+        ]
+    if JUDGE not in lock["sources"]:
+        return sentences
+    sentences.append(
+        "SCREENED takes the place of these words where some contrast has fewer than 200 problems: such a "
+        "study decides nothing, whatever the rule says."
+    )
+    return [*sentences, f"What is decided is for {models[0]} alone."] if len(models) == 1 else sentences
 
 
 def _describe_memory(lock: Mapping[str, Any]) -> list[str]:
@@ -277,12 +307,37 @@ def prior_looks(lock: Mapping[str, Any]) -> list[str]:
     for model, weights in lock["weights"].items():
         if used := sorted(name for name in weights if name.startswith("statistics-")):
             sentences.append(f"Statistics of {model} had been measured on other problems or texts: {_join(used)}.")
-    sentences += prior_knowledge.describe_prior_knowledge(lock)
+    sentences += describe_prior_knowledge(lock)
     return [
         *sentences,
         *_trial_runs(lock["checks"].get("same_kept"), lock["protocol"]["content"]["arms"]),
         "What its author ran in private beforehand no lock can show.",
     ]
+
+
+def describe_prior_knowledge(lock: Mapping[str, Any]) -> list[str]:
+    """Say which answers registering read, which problems were encrypted, and where the others are from."""
+    sentences = [
+        f"The known answers of {task} ({check['confirm']} held out) were read to verify that the grader "
+        f"recognises each of them; no model was run on them."
+        for task, check in lock["checks"].get("golds", {}).items()
+    ]
+    if encrypted := [task for task, data in lock["data"].items() if isinstance(data, dict)]:
+        sentences.append(
+            f"The held-out problems of {', '.join(encrypted)} lay encrypted to somebody's key when this was "
+            "locked; whether its author had read them before no lock can show."
+        )
+    files = {task["name"] for task in lock["protocol"]["content"]["tasks"] if "file" in task}
+    if author_files := [task for task in lock["data"] if task in files]:
+        sentences.append(
+            f"The problems of {', '.join(author_files)} stand in a file of the author's: whoever wrote it knew all of "
+            "them and their answers, and by their ids which are held out."
+        )
+    if published := [task for task in lock["data"] if task not in files]:
+        sentences.append(
+            f"The problems of {', '.join(published)} are published, and a model may have been trained on them."
+        )
+    return sentences
 
 
 def _trial_runs(record: Mapping[str, Any] | None, ran_as: Mapping[str, Any]) -> list[str]:

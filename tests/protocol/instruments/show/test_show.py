@@ -9,13 +9,13 @@ import shutil
 import pytest
 import studies
 
-from analysis.exploratory.problem_answers import Divergence
+from analysis.exploratory.text_difference import Divergence
 from protocol import show as command
-from protocol.acts import show
-from protocol.acts.show import LaneFilter
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput, Tampered
+from protocol.instruments.show import problem_reader, retained_tokens
 from protocol.instruments.show import terminal_view as texts
+from protocol.instruments.show.problem_reader import LaneFilter
 from protocol.models.sources import cache_home
 
 QUICK = studies.ROOT / "registrations" / "quickstart"
@@ -29,14 +29,14 @@ def bodies(folder, phase="records"):
 
 
 def shown(folder, name, **asked):
-    return show.read_problem(Registration(folder), cache_home(), name, LaneFilter(**asked), lambda line: None)
+    return problem_reader.read_problem(Registration(folder), cache_home(), name, LaneFilter(**asked), lambda line: None)
 
 
 @pytest.fixture(scope="module")
 def kept():
     """One lane of a shipped study, of which everything was asked: seven events while decoding."""
     cell = {"model": "chain-qwen2", "budget": "64", "arm": "1d", "seed": 1}
-    asked = {"kept": True, "event": "last", **cell}
+    asked = {"with_retained": True, "event": "last", **cell}
     return shown(ALPHA, "chain/16/000", **asked), next(
         body for body in bodies(ALPHA) if body["problem"] == "chain/16/000" and cell.items() <= body["cell"].items()
     )
@@ -63,7 +63,7 @@ def test_every_lane_of_the_cell_is_there_as_it_was_recorded(confirmed):
         assert (one.text, one.tokens, one.grade, one.answer) == tuple(
             body[field] for field in ("text", "tokens", "grade", "answer")
         )
-        assert f"{one.mean:.6f}" == body["cache"]["mean"]
+        assert f"{one.mean_slots:.6f}" == body["cache"]["mean"]
         assert f"{max(one.held):.6f}" == body["cache"]["peak"]
         assert (one.parts is None) == (one.text == own["full"]["text"])
     assert seen.phase == "confirm"
@@ -130,10 +130,10 @@ def test_nothing_of_a_held_out_problem_is_shown_before_the_verdict(written, conf
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))  # its verdict line
     if not written:
         (folder / "verdict.json").unlink()
-    monkeypatch.setattr(show.records, "read_problem", None)  # its records are not even read
+    monkeypatch.setattr(problem_reader.records, "read_problem", None)  # its records are not even read
     monkeypatch.setattr(Registration, "confirm_records", property(None))
     for act in (
-        lambda study: show.find_differing(study, LaneFilter(), print),
+        lambda study: problem_reader.find_differing(study, LaneFilter(), print),
         lambda study: shown(folder, "needle/256/x"),
     ):
         with pytest.raises(BadInput, match=r"has no verdict"):
@@ -142,7 +142,7 @@ def test_nothing_of_a_held_out_problem_is_shown_before_the_verdict(written, conf
 
 def test_development_problems_are_shown_while_the_study_waits_and_what_was_kept(probed):
     name = bodies(probed, "probe")[0]["problem"]
-    seen = shown(probed, name, phase="probe", arm="streaming", kept=True)
+    seen = shown(probed, name, phase="probe", arm="streaming", with_retained=True)
     (one,) = seen.answers
     assert one.kept.same
     assert seen.prompt is not None
@@ -174,7 +174,7 @@ def test_as_many_slots_are_kept_as_the_record_counts(kept):
 
 def test_the_event_that_is_shown_is_the_last_one_before_the_texts_part_and_what_it_drops_is_gone(kept):
     cell = {"model": "chain-qwen2", "budget": "64", "arm": "1d", "seed": 1}
-    (one,) = shown(ALPHA, "chain/16/000", kept=True, **cell).answers
+    (one,) = shown(ALPHA, "chain/16/000", with_retained=True, **cell).answers
     steps = [step for step, *_ in one.events]
     words = len(one.text[: one.parts.character].split())  # its tokens are words
     assert one.kept.step == max(step for step in steps if step <= words)
@@ -189,16 +189,16 @@ def test_the_event_that_is_shown_is_the_last_one_before_the_texts_part_and_what_
 def test_an_event_after_the_parting_is_not_called_one_before_it(monkeypatch):
     """As where two prompts differ and a policy waits, so that texts part before its first event."""
     cell = {"model": "chain-qwen2", "budget": "64", "arm": "1d", "seed": 1}
-    monkeypatch.setattr(show, "_token_index", lambda texts, character: -1)
-    (one,) = shown(ALPHA, "chain/16/000", kept=True, **cell).answers
+    monkeypatch.setattr(retained_tokens, "_token_index", lambda texts, character: -1)
+    (one,) = shown(ALPHA, "chain/16/000", with_retained=True, **cell).answers
     assert one.kept.event == 1
     assert not one.kept.before
-    assert "before" not in one.kept.when
+    assert "before" not in one.kept.event_text
 
 
 def test_streaming_keeps_the_first_tokens_and_the_last_ones(confirmed):
     name = next(body["problem"] for body in bodies(confirmed) if body["cell"]["task"] == "needle-256")
-    (one,) = shown(confirmed, name, arm="streaming", kept=True).answers
+    (one,) = shown(confirmed, name, arm="streaming", with_retained=True).answers
     shares = [piece.share for piece in one.kept.pieces]
     gone = [place for place, share in enumerate(shares) if share == 0]
     assert set(shares) == {0.0, 1.0}

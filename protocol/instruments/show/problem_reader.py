@@ -1,19 +1,15 @@
-"""Show one problem of a study as every arm answered it, from its records; with retained tokens, if decoded
-again.
+"""One problem of a study as every arm answered it, read from its records.
 
 Held-out problems are shown only after the verdict: somebody who saw them before could still change the study.
 """
 
-import itertools
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from analysis.exploratory import changed_grades as ranking
-from analysis.exploratory import problem_answers
+from analysis.exploratory import changed_grades, text_difference
 from analysis.exploratory.changed_grades import Body, ChangedProblem
-from analysis.exploratory.problem_answers import Answer, Divergence, Piece, ProblemAnswers, RetainedTokens
 from analysis.judgement import arm_text
 from analysis.rules import verdict_line
 from analysis.rules.rule import FULL
@@ -23,23 +19,13 @@ from protocol.evidence.held_out_guard import JudgedHeldOut
 from protocol.evidence.registration import SEAL, VERDICT, Registration
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import BadInput, Refusal, Tampered, suggest
-from protocol.recompute import replay
-from protocol.run import lane_comparison
+from protocol.instruments.show.problem_answers import Answer, ProblemAnswers
 from protocol.tasks import held_out_guard
 from protocol.tasks.problem import Problem
-
-if TYPE_CHECKING:
-    from policies import Policy
-    from protocol.plan.grid import Cell
-    from protocol.run.redecode import Decoder
-    from protocol.run.retained_tokens import Retention
 
 __all__ = ["ChangedProblem", "LaneFilter", "find_differing", "read_problem"]
 
 SPLITS: Mapping[str, str] = {"confirm": "confirm", "probe": "dev"}  # the names in a lock, by phase
-# Fields of a record, and of its `cache`, that must agree if a lane is decoded again.
-LANE_FIELDS = ("prompt", "text", "tokens", "stop")
-CACHE_FIELDS = ("mean", "peak", "events", "granted")
 CELL_FIELDS = ("model", "task", "budget", "arm", "seed")
 
 
@@ -73,9 +59,11 @@ def find_differing(
     recorded = study.confirm_records if phase == "confirm" else study.probe_records
     bodies = [record["body"] for record in recorded]
     _refuse_unrecorded(bodies, lane_filter)
-    problems_found = ranking.find_changed_grades(bodies, study.protocol, lambda body: _is_selected(body, lane_filter))
+    problems_found = changed_grades.find_changed_grades(
+        bodies, study.protocol, lambda body: _is_selected(body, lane_filter)
+    )
     problems = {(body["cell"]["task"], body["problem"]) for body in bodies}
-    return problems_found, len(problems), ranking.reference_name(study.protocol, bodies)
+    return problems_found, len(problems), changed_grades.reference_name(study.protocol, bodies)
 
 
 def read_problem(
@@ -97,15 +85,13 @@ def read_problem(
     first = chosen[0]["cell"]
     judged = JudgedHeldOut(study.lock, study.folder, lane_filter.identity) if study.has(VERDICT) else None
     built, build_error = _build_problem(study, home, first["task"], name, first["model"], judged)
-    reference = ranking.reference_finder(study.protocol, bodies)(next(filter(ranking.evicts, chosen), chosen[0]))
+    reference = changed_grades.reference_finder(study.protocol, bodies)(
+        next(filter(changed_grades.evicts, chosen), chosen[0])
+    )
     shown_bodies = [body for body in chosen if body is not reference]
     phase_folder = study.phase_folder(phase)
     reference_text = None if reference is None else reference["text"]
-    retained_fields = (
-        _retained_fields(study, home, lane_filter, shown_bodies, reference_text, report)
-        if lane_filter.with_retained
-        else {}
-    )
+    retained = _decode_retained(study, home, lane_filter, shown_bodies, reference_text, report)
     return ProblemAnswers(
         folder=str(study.folder),
         phase=phase,
@@ -120,7 +106,7 @@ def read_problem(
         reference=None if reference is None else _make_answer(phase_folder, reference, None),
         full=reference is not None and reference["cell"]["budget"] == FULL,
         answers=tuple(
-            _make_answer(phase_folder, body, reference_text)._replace(**retained_fields.get(records.body_key(body), {}))
+            _make_answer(phase_folder, body, reference_text)._replace(**retained.get(records.body_key(body), {}))
             for body in shown_bodies
         ),
         remarks=tuple(_remarks(study, reference, shown_bodies)),
@@ -203,7 +189,7 @@ def _narrow(bodies: Sequence[Body], lane_filter: LaneFilter) -> tuple[list[Body]
 
 def _spans_all_budgets(body: Body, field: str) -> bool:
     """Whether a lane counts for every budget, as those of the full cache do."""
-    return field == "budget" and not ranking.evicts(body)
+    return field == "budget" and not changed_grades.evicts(body)
 
 
 def _build_problem(
@@ -267,7 +253,7 @@ def _make_answer(phase_folder: Path, body: Body, reference_text: str | None) -> 
         grade=body["grade"],
         why=body["grade_reason"],
         score=body.get("score"),
-        worth=problem_answers.judged_score(body),
+        worth=changed_grades.judged_score(body),
         prompt=body["prompt"],
         prompt_tokens=body["prompt_tokens"],
         slots=body["slots"],
@@ -276,7 +262,7 @@ def _make_answer(phase_folder: Path, body: Body, reference_text: str | None) -> 
             (step, slots_before, slots_after)
             for step, slots_before, slots_after in (body["cache"] or {}).get("events", ())
         ),
-        parts=problem_answers.first_difference(reference_text, body["text"])
+        parts=text_difference.first_difference(reference_text, body["text"])
         if has_ended and reference_text is not None
         else None,
     )
@@ -294,111 +280,26 @@ def _remarks(study: Registration, reference: Body | None, shown_bodies: Sequence
     return messages
 
 
-def _retained_fields(
+def _decode_retained(
     study: Registration,
     home: Path,
     lane_filter: LaneFilter,
-    shown_bodies: Sequence[Body],
+    bodies: Sequence[Body],
     reference_text: str | None,
     report: Callable[[str], None],
-) -> dict[records.Key, dict[str, Any]]:
-    """Return the fields `kept` and `unkept` of these lanes, decoded again. reference_text: see
-    `_make_answer`.
-    """
-    lanes = [body for body in shown_bodies if body["state"] == "ok" and ranking.evicts(body)]
-    notes: dict[tuple[Any, ...], list[Retention]] = {}
-    if not lanes:
+) -> Mapping[records.Key, Mapping[str, Any]]:
+    """Return the fields `kept` and `unkept` of the lanes that evict, decoded again if the filter asks for it."""
+    lanes = [body for body in bodies if body["state"] == "ok" and changed_grades.evicts(body)]
+    if not lane_filter.with_retained or not lanes:
         return {}
+    report(f"decoding {len(lanes)} lanes again")
     try:
-        report(f"decoding {len(lanes)} lanes again")
-        from protocol.run import retained_tokens  # with torch
+        from protocol.instruments.show import retained_tokens  # with torch
 
-        def observe(cell: "Cell", policy: "Policy") -> "Policy":
-            return retained_tokens.record_retention(policy, notes.setdefault(tuple(cell), []))
-
-        decoder = replay.open_decoder(study, home, lane_filter.identity, lanes, observe)
-        replay_engine, retained_fields = replay.compare_engine(study), {}
-        for body, redecoded in zip(lanes, decoder.decode_batched(lanes), strict=True):
-            lane_notes = notes.get(tuple(body["cell"][field] for field in CELL_FIELDS), [])
-            parting = (
-                None if reference_text is None else problem_answers.first_difference(reference_text, redecoded["text"])
-            )
-            retained_fields[records.body_key(body)] = _retained_at_event(
-                decoder, body, redecoded, lane_notes, lane_filter.event, parting, replay_engine
-            )
+        return retained_tokens.decode_retained(
+            study, home, lanes, lane_filter.identity, lane_filter.event, reference_text
+        )
     except ImportError as missing:
         raise BadInput(f"--kept: {missing}; run: pip install 'kv-prereg[run]'") from None
     except CannotTell as lacking:
         raise BadInput(f"--kept: {lacking}") from None
-    return retained_fields
-
-
-def _retained_at_event(
-    decoder: "Decoder",
-    body: Body,
-    redecoded: Body,
-    notes: Sequence["Retention"],
-    event: int | str | None,
-    parting: Divergence | None,
-    replay_engine: replay.Engine,
-) -> dict[str, Any]:
-    """Return the fields of one lane. parting: where the lane's text diverges from the reference's."""
-    from protocol.run import retained_tokens
-
-    cell = body["cell"]
-    if reason := retained_tokens.unobservable_reason(decoder.designs[body["phase"]].policy(cell["arm"])):
-        return {"unkept": reason}
-    if redecoded["state"] != "ok" or not notes:
-        return {"unkept": f"decoded again it gives no event: {redecoded['reason'] or 'none fired'}"}
-    difference = lane_comparison.find_difference(body, redecoded, compare_bytes=False)
-    is_same = all(body[name] == redecoded[name] for name in LANE_FIELDS) and all(
-        body["cache"][name] == redecoded["cache"][name] for name in CACHE_FIELDS if name in body["cache"]
-    )
-    context, query = decoder.render_prompt(body)
-    prompt, tokenizer = len(context) + len(query), decoder.tokenizer(cell["model"])
-    tokens_before = 0
-    if isinstance(event, int):
-        number = min(event, len(notes))
-    elif event is None and parting is not None:
-        token_index = _token_index(
-            retained_tokens.decode_tokens(tokenizer, notes[-1].token_ids[prompt:]), parting.character
-        )
-        tokens_before = sum(len(note.token_ids) - prompt <= token_index for note in notes)
-        number = tokens_before or 1  # if there is none, the first, which cannot be the cause
-    else:
-        number = len(notes)
-    note = notes[number - 1]
-    token_count = len(note.token_ids)
-    answered = retained_tokens.decode_tokens(tokenizer, note.token_ids[prompt:])
-    texts = retained_tokens.decode_tokens(tokenizer, note.token_ids[:prompt]) + answered
-    pieces = tuple(Piece(text, share) for text, share in zip(texts, note.shares, strict=True))
-    return {
-        "kept": RetainedTokens(
-            same=is_same,
-            said=f"{_replay_text(difference, is_same=is_same)}; {replay_engine}",
-            event=number,
-            events=len(notes),
-            step=max(0, token_count - prompt),
-            before=tokens_before > 0,
-            pieces=pieces,
-            prompt=min(prompt, token_count),
-            after=redecoded["text"][len("".join(answered)) :],
-            remark=MERGED_REMARK if note.merged else "",
-        )
-    }
-
-
-def _token_index(texts: Sequence[str], character: int) -> int:
-    """Return how many tokens end before the one that contains a character, or that follows all of these."""
-    ends = itertools.accumulate(map(len, texts))
-    return sum(end <= character for end in ends)
-
-
-MERGED_REMARK = "Slots that are not kept were merged into kept ones, which are marked as their own tokens alone."
-
-
-def _replay_text(difference: lane_comparison.Difference | None, *, is_same: bool) -> str:
-    if not is_same:
-        return f"decoded again, it is NOT the recorded lane, and this is what it kept here ({difference})"
-    difference_text = "" if difference is None else f" ({difference})"
-    return f"decoded again: the recorded text, token for token, with its slots and events{difference_text}"

@@ -1,42 +1,25 @@
-"""The answers of all arms to one problem, and where an answer departs from another one.
+"""The answers of all arms to one problem, and which tokens they retained.
 
 Texts are the model's, character by character. A caller that prints them must escape them.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
+
+from analysis.exploratory.text_difference import Divergence
 
 __all__ = [
     "LEVELS",
     "Answer",
-    "Divergence",
     "Piece",
     "ProblemAnswers",
     "RetainedTokens",
-    "first_difference",
-    "judged_score",
-    "marked_length",
     "merge_levels",
     "share_level",
 ]
 
-_WORD = re.compile(r"\S+")
-LONGEST = 40  # characters of a word that is marked as one; in a longer word only the character is
 LEVELS = ("none", "up to a third", "up to two thirds", "more", "all")  # of heads that retain a token
-
-
-class Divergence(NamedTuple):
-    """The first difference of two texts: the word at which they diverge, counted from 1, and the character,
-    from 0, at which that word begins in both.
-    """
-
-    word: int
-    character: int
-
-    def __str__(self) -> str:
-        return f"word {self.word} (character {self.character})"
 
 
 class Piece(NamedTuple):
@@ -150,6 +133,11 @@ class ProblemAnswers(NamedTuple):
             return "nothing"
         return "the full cache" if self.full else self.reference.arm
 
+    @property
+    def lanes(self) -> list[Answer]:
+        """All lanes, the reference first."""
+        return [*([] if self.reference is None else [self.reference]), *self.answers]
+
     def to_json(self) -> dict[str, Any]:
         """Return the content as JSON values."""
         return {name: _to_json(value) for name, value in self._asdict().items()}
@@ -174,48 +162,11 @@ def _score_change(answer: Answer, reference: Answer | None) -> float:
     return answer.worth - reference.worth
 
 
-def judged_score(body: Mapping[str, Any]) -> float | None:
-    """Return the score that a judgement counts for the body of a record: None for a lane without a grade."""
-    if body["state"] != "ok" or body["grade"] == "error":
-        return None
-    return float(body["score"]) if body["grade"] == "scored" else float(body["grade"] == "correct")
-
-
-def first_difference(text: str, reference: str) -> Divergence | None:
-    """Return where two texts diverge, None if they are equal: at the beginning of the first word that
-    differs, or where one of them ends or has another white space.
-    """
-    if text == reference:
-        return None
-    shortest = min(len(text), len(reference))
-    position = next((index for index in range(shortest) if text[index] != reference[index]), shortest)
-    start = position
-    if not (_is_at_word_end(text, position) and _is_at_word_end(reference, position)):
-        while start and not text[start - 1].isspace() and position - start < LONGEST:
-            start -= 1
-        if position - start == LONGEST:
-            start = position
-    return Divergence(len(_WORD.findall(text[:start])) + 1, start)
-
-
-def _is_at_word_end(text: str, position: int) -> bool:
-    """Return whether the position is at the end of a word."""
-    return position == len(text) or text[position].isspace()
-
-
 def share_level(share: float) -> int:
     """Return the index into LEVELS of a share."""
     if share <= 0 or share >= 1:
         return int(share >= 1) * (len(LEVELS) - 1)
     return 1 + (share > 1 / 3) + (share > 2 / 3)
-
-
-def marked_length(text: str, position: int) -> int:
-    """Return how many characters to mark from a `Divergence` on: a word, or one white space instead of it."""
-    if text[position : position + 1].isspace():
-        return 1
-    word = _WORD.match(text, position)
-    return 0 if word is None else min(LONGEST, len(word[0]))
 
 
 def merge_levels(pieces: Sequence[Piece]) -> list[tuple[str, int]]:

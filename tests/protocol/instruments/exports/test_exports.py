@@ -15,9 +15,8 @@ from protocol import export
 from protocol.evidence import ledger
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, documents
-from protocol.instruments.exports import preregistration
+from protocol.instruments.exports import lock_sentences, preregistration
 from protocol.lock import lock
-from protocol.messages import lock_sentences
 
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/lock.json"))
 JUDGED = [folder for folder in SHIPPED if (folder / "verdict.json").exists()]
