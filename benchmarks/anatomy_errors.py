@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from analysis.anatomy.error_rates import StudySize, simulate_study
-from analysis.anatomy.power import choice_probability, test_power
+from analysis.anatomy.power import choice_probability, power_of_test
 from analysis.anatomy.simulated_traces import TraceSettings
 from analysis.stats.interval import clopper_pearson
 
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         size = StudySize(pairs=1, draws=1)
         found = [simulate_study(nature, size, np.random.default_rng([2, at])) for at in range(given.studies)]
         mean, sd = (float(np.mean([one[place] for one in found])) for place in (5, 6))
-        test = test_power(size.traces, mean, sd, size.alpha)
+        test = power_of_test(size.traces, mean, sd, size.alpha)
         both = test * choice_probability(size.traces, mean, sd, size.signals)
         share = _share(sum(one.right for one in found), given.studies)
         print(

@@ -17,7 +17,7 @@ from statsmodels.stats.power import TTestPower
 from analysis.anatomy.trace_statistics import FEWEST
 from analysis.stats.correlations import pairs_needed
 
-__all__ = ["POWER", "RHO", "TracesNeeded", "choice_probability", "needed_traces", "power_table", "test_power"]
+__all__ = ["POWER", "RHO", "TracesNeeded", "choice_probability", "needed_traces", "power_table", "power_of_test"]
 
 RHO = (0.1, 0.2, 0.3)
 POWER = 0.8
@@ -46,16 +46,16 @@ def power_table(sd: float, level: float, rows: int, power: float = POWER) -> lis
     """
 
     def power_with_choice(traces: int, rho: float) -> float:
-        return choice_probability(traces, rho, sd, rows) * test_power(traces, rho, sd, level)
+        return choice_probability(traces, rho, sd, rows) * power_of_test(traces, rho, sd, level)
 
-    def power_of_test(traces: int, rho: float) -> float:
-        return test_power(traces, rho, sd, level)
+    def power_alone(traces: int, rho: float) -> float:
+        return power_of_test(traces, rho, sd, level)
 
     return [
         TracesNeeded(
             rho,
             pairs_needed(rho, 0.05, power),
-            *(_fewest_traces(power_of, rho, power, sd) for power_of in (power_of_test, power_with_choice)),
+            *(_fewest_traces(power_of, rho, power, sd) for power_of in (power_alone, power_with_choice)),
         )
         for rho in RHO
     ]
@@ -69,7 +69,7 @@ def needed_traces(sd: float, level: float, rows: int) -> dict[str, dict[str, int
     }
 
 
-def test_power(traces: int, rho: float, sd: float, level: float) -> float:
+def power_of_test(traces: int, rho: float, sd: float, level: float) -> float:
     """Return the power of the one-sided t test of a mean `rho` over this number of traces."""
     return float(TTestPower().power(rho / sd, traces, level, alternative="larger"))
 

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not args.markdown:
             print_bytes(text)
     except (ClaimError, OSError) as error:
-        print_escaped(f"{type(error).__name__}: {format_refusal(error)}\n", sys.stderr)
+        print_escaped(f"{type(error).__name__}: {format_refusal(error)}", sys.stderr)
         return 2
     return 0
 

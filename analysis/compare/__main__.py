@@ -55,7 +55,7 @@ def _compare_files(args: argparse.Namespace) -> int:
             with phase("drawing"):
                 forest.write_forest(args.plot, result)
     except (RecordError, OSError) as refusal:
-        print_escaped(f"{type(refusal).__name__}: {format_refusal(refusal)}\n", sys.stderr)
+        print_escaped(f"{type(refusal).__name__}: {format_refusal(refusal)}", sys.stderr)
         return 2
     printed = dumps(to_plain(result.data())) if args.json else "\n".join(comparison.format_text(result))
     print_bytes(printed)

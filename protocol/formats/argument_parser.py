@@ -24,7 +24,7 @@ class EscapingParser(OneLineParser):
     """A parser whose messages repeat what was typed, with control characters escaped."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        print_escaped(message, file or sys.stderr)
+        print_escaped(message, file or sys.stderr, end="")
 
 
 def build_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
@@ -105,5 +105,5 @@ def format_refusal(refusal: Exception) -> str:
 
 
 def _print_refusal(message: str) -> int:
-    print_escaped(" ".join(message.split()) + "\n", sys.stderr)
+    print_escaped(" ".join(message.split()), sys.stderr)
     return 2

@@ -99,7 +99,7 @@ def density(values: Tensor, points: Tensor) -> Tensor:
     """
     bandwidth = len(values) ** -0.2 * values.double().std()
     distance = (points.double()[:, None] - values.double()) / bandwidth
-    total: Tensor = torch.exp(-0.5 * distance.stack_patterns()).mean(-1) / (bandwidth * (2 * torch.pi) ** 0.5)
+    total: Tensor = torch.exp(-0.5 * distance.square()).mean(-1) / (bandwidth * (2 * torch.pi) ** 0.5)
     return total
 
 

@@ -118,14 +118,14 @@ def test_a_text_of_one_chunk_is_left_as_kvzip_press_leaves_it(seed):
     )
     budget = (15, 24, 40)[seed % 3]
     press = kvpress.KVzipPress(1 - (budget - 0.01) / N)
-    press._context_ids, press._suffix_ids, press._cache_bandwidth = (
+    press._context_ids, press._suffix_ids, press._cache = (
         text[None],
         Silent().encode(""),
         transformers.DynamicCache(),
     )
     with torch.no_grad():
         model.network.set_attn_implementation("sdpa")
-        model.network(text[None], past_key_values=press._cache_bandwidth)
+        model.network(text[None], past_key_values=press._cache)
         for layer in model.network.model.layers:
             layer.self_attn.rotary_emb = model.network.model.rotary_emb
         press._perform_kvzip_compression(model.network, Silent())

@@ -74,11 +74,11 @@ def exercised(policy, settings, lengths, budget, prompt, *, ends=ENDS, sinks=2, 
     attention = plain_attention(*(part[0][:, : lengths[0]] for part in prompt[1:3]), prompt.scale)
     state = paper.prefilled(ids[: lengths[0]], ends, attention.tolist(), settings)
     for following in [*lengths[1:], None]:
-        event, held, trunks = policy.event(view, budget), len(state["worth"]), len(state["trunks"])
+        event, held, trunks = policy.evict(view, budget), len(state["worth"]), len(state["trunks"])
         kept = list(range(held))
         if held > budget:
             kept, state = paper.evicted(state, sinks, recent, budget, settings)
-        assert event.kept.shape == (2, 2, held)
+        assert event.retained.shape == (2, 2, held)
         assert all(row.nonzero().flatten().tolist() == kept for row in event.kept.flatten(0, 1))
         the_same(event.memory, state)
         happened.append(Happened(held, len(kept), trunks, len(state["active"])))
@@ -305,7 +305,7 @@ def kept_of(count, *slots):
 
 
 def test_d_shrinks_with_the_share_of_its_slots_that_a_trunk_keeps():
-    left = a_table().after(kept_of(9, 0, 1, 3, 4, 6))
+    left = a_table().retain(kept_of(9, 0, 1, 3, 4, 6))
     assert left.spans == (range(0, 2), range(2, 4), range(4, 5))
     assert left.crystallization.tolist() == pytest.approx([0.6, 0.8, 0.15])
     assert left.slots.tolist() == [0, 1, 3, 4, 6]
@@ -314,12 +314,12 @@ def test_d_shrinks_with_the_share_of_its_slots_that_a_trunk_keeps():
 
 
 def test_a_trunk_without_slots_is_forgotten_with_its_links():
-    left = a_table().after(kept_of(9, 0, 7, 8))
+    left = a_table().retain(kept_of(9, 0, 7, 8))
     assert left.spans == (range(0, 1), range(1, 3))
     assert left.crystallization.tolist() == pytest.approx([0.3, 0.3])
     assert left.impact.tolist() == [7.0, 7.0]
     assert pairs(left.links) == {(0, 1): 0.4}
-    assert left.seen == 40
+    assert left.token_count == 40
 
 
 def test_d_and_w_are_of_double_precision():

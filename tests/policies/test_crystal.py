@@ -354,27 +354,27 @@ def dissolved(sizes, score, budget, *, worth=None, protected=(), min_keep=3):
 def test_the_lowest_trunk_goes_first_and_the_next_in_part():
     result = dissolved((5, 5, 5), (0.3, 0.1, 0.2), budget=8)
     assert result.retention.tolist() == [1.0, 0.0, 0.6]
-    assert result.kept == [0, 1, 2, 3, 4, 10, 11, 12]
+    assert result.retained == [0, 1, 2, 3, 4, 10, 11, 12]
 
 
 def test_a_partial_trunk_keeps_its_highest_members_in_order():
     result = dissolved((4, 6), (0.9, 0.1), budget=7, worth=[0.0] * 4 + [1.0, 9.0, 2.0, 8.0, 3.0, 7.0])
-    assert result.kept == [0, 1, 2, 3, 5, 7, 9]
+    assert result.retained == [0, 1, 2, 3, 5, 7, 9]
 
 
 def test_a_remainder_below_the_minimum_overshoots():
-    assert len(dissolved((5, 5), (0.9, 0.1), budget=8).kept) == 8
-    assert len(dissolved((5, 5), (0.9, 0.1), budget=7).kept) == 5
+    assert len(dissolved((5, 5), (0.9, 0.1), budget=8).retained) == 8
+    assert len(dissolved((5, 5), (0.9, 0.1), budget=7).retained) == 5
     assert len(dissolved((5, 5), (0.9, 0.1), budget=6).kept) == 5
     assert len(dissolved((5, 5), (0.9, 0.1), budget=5).kept) == 5
 
 
 def test_equal_trunks_and_equal_members_keep_the_lower_position():
-    assert dissolved((4, 4, 4), (0.5, 0.5, 0.5), budget=7, worth=[1.0] * 12).kept == [0, 1, 2, 3, 4, 5, 6]
+    assert dissolved((4, 4, 4), (0.5, 0.5, 0.5), budget=7, worth=[1.0] * 12).retained == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_a_trunk_with_one_protected_slot_stays_whole():
-    assert dissolved((4, 4, 4), (0.1, 0.9, 0.9), budget=8, protected=[3]).kept == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert dissolved((4, 4, 4), (0.1, 0.9, 0.9), budget=8, protected=[3]).retained == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_protected_trunks_above_the_budget_are_refused():
@@ -386,7 +386,7 @@ def test_protected_trunks_above_the_budget_are_refused():
 
 def test_nothing_is_dissolved_when_everything_fits():
     result = dissolved((4, 4), (0.1, 0.2), budget=8)
-    assert result.kept == list(range(8))
+    assert result.retained == list(range(8))
     assert result.retention.tolist() == [1.0, 1.0]
 
 

@@ -369,9 +369,9 @@ def granted(now, routed=None, *, budget=4, protected=NOTHING, least=1):
 def test_budgets_begin_equal_and_move_after_a_period():
     first = granted(20)
     assert first.counts.tolist() == [[4], [4]]
-    assert (first.carried.slots.tolist(), int(first.carried.since)) == ([[4], [4]], 20)
+    assert (first.routing_state.slots.tolist(), int(first.routing_state.since)) == ([[4], [4]], 20)
     for now in (20, 29):
-        again = granted(now, first.carried)
+        again = granted(now, first.routing_state)
         assert (again.carried.slots.tolist(), int(again.carried.since)) == ([[4], [4]], 20)
     moved = granted(30, first.carried)
     # 8 * 6/7 = 6.86 and 8 * 1/7 = 1.14; a head of six slots cannot keep seven.
@@ -384,16 +384,16 @@ def test_budgets_begin_equal_and_move_after_a_period():
 
 def test_no_head_gets_less_than_the_floor_or_than_it_protects():
     before = Budgets(torch.full((2, 1), 4), torch.tensor(20))
-    assert granted(30, before, least=3).carried.slots.tolist() == [[5], [3]]
-    assert granted(30, before, least=16).carried.slots.tolist() == [[4], [4]]
+    assert granted(30, before, least=3).routing_state.slots.tolist() == [[5], [3]]
+    assert granted(30, before, least=16).routing_state.slots.tolist() == [[4], [4]]
     protected = torch.tensor([True, False, False, False, False, True]).view(1, 1, 6)
     assert granted(30, before, protected=protected).carried.slots.tolist() == [[6], [2]]
 
 
 def test_a_budget_that_changes_is_shared_as_the_last_one_was():
     moved = Budgets(torch.tensor([[6], [2]]), torch.tensor(20))
-    assert granted(24, moved, budget=2).carried.slots.tolist() == [[3], [1]]
-    assert granted(24, moved, budget=4).carried.slots.tolist() == [[6], [2]]
+    assert granted(24, moved, budget=2).routing_state.slots.tolist() == [[3], [1]]
+    assert granted(24, moved, budget=4).routing_state.slots.tolist() == [[6], [2]]
 
 
 def test_slots_that_are_not_there_have_no_use():

@@ -334,7 +334,7 @@ def test_coverage_spreads_a_tenth_of_the_unprotected_budget_evenly():
     whole = [*range(0, 10), *range(20, 30), *range(40, 50), *range(60, 70), *range(80, 85)]
     gone = [slot for slot in range(100) if slot not in whole]
     # 55 slots have gone; the middles of five runs of 11 of them.
-    assert found.kept == sorted([*whole, *(gone[k] for k in (5, 16, 27, 38, 49))])
+    assert found.retained == sorted([*whole, *(gone[k] for k in (5, 16, 27, 38, 49))])
 
 
 def test_coverage_is_even_over_what_dissolved_and_uses_the_budget_exactly(view):
@@ -345,7 +345,7 @@ def test_coverage_is_even_over_what_dissolved_and_uses_the_budget_exactly(view):
     for budget in range(held, N):
         reserve = int(0.1 * (budget - held))
         plain = BranchDissolution().dissolve(scores.slots[0, 0], trunks, protected, budget - reserve).retained
-        found = policy.selection.dissolve(scores.slots[0, 0], trunks, protected, budget).kept
+        found = policy.selection.dissolve(scores.slots[0, 0], trunks, protected, budget).retained
         assert len(found) == budget
         assert set(plain) <= set(found)
         gone = [slot for slot in range(N) if slot not in set(plain)]
@@ -358,7 +358,7 @@ def test_coverage_is_even_over_what_dissolved_and_uses_the_budget_exactly(view):
 
 def test_coverage_drops_nothing_that_fits():
     found = dissolved(policies.get("crystal-coverage"), (5, 5), (0.1, 0.2), 10)
-    assert found.kept == list(range(10))
+    assert found.retained == list(range(10))
     assert found.retention.tolist() == [1.0, 1.0]
 
 
@@ -371,7 +371,7 @@ def test_tiers_are_those_of_the_blog_where_the_budget_allows_just_that():
     counts = [10, 10, 10, 8, 7, 6, 5, 0, 0, 0]
     found = dissolved(TIERS, (10,) * 10, TEN, sum(counts))
     assert found.retention.tolist() == [count / 10 for count in counts]
-    assert found.kept == [10 * g + k for g, count in enumerate(counts) for k in range(count)]
+    assert found.retained == [10 * g + k for g, count in enumerate(counts) for k in range(count)]
 
 
 def test_tiers_follow_the_score_and_not_the_position():
@@ -400,7 +400,7 @@ def test_tiers_meet_every_budget_within_two_slots_and_never_a_rest_below_the_lea
     total = sum(sizes)
     for budget in range(total + 1):
         found = dissolved(TIERS, sizes, TEN[: len(sizes)], budget)
-        assert 0 <= budget - len(found.kept) <= TIERS.selection.unused
+        assert 0 <= budget - len(found.retained) <= TIERS.selection.unused
         counts = [round(share * size) for share, size in zip(found.retention.tolist(), sizes, strict=True)]
         assert all(count == 0 or count >= min(3, size) for count, size in zip(counts, sizes, strict=True))
     assert len(dissolved(TIERS, sizes, TEN[: len(sizes)], total).kept) == total
@@ -408,7 +408,7 @@ def test_tiers_meet_every_budget_within_two_slots_and_never_a_rest_below_the_lea
 
 @pytest.mark.parametrize("sizes", [(10,) * 10, SIZES])
 def test_tiers_keep_more_in_all_at_a_higher_budget(sizes):
-    many = [len(dissolved(TIERS, sizes, TEN, budget).kept) for budget in range(sum(sizes) + 1)]
+    many = [len(dissolved(TIERS, sizes, TEN, budget).retained) for budget in range(sum(sizes) + 1)]
     assert all(more >= fewer for fewer, more in pairwise(many))
 
 

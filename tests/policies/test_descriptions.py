@@ -159,7 +159,7 @@ def test_policies_of_other_distributions_are_listed_and_not_described(tmp_path, 
     _, _, others = out.partition("\nof other distributions: not described here\n")
     assert "  newest\n" in others
     assert "needs nothing; events while decoding; protects slots" in others
-    assert "  odd\\x1b[2K\n" in others
+    assert "  odd\\u001b[2K\n" in others
     said = " ".join(others.split())
     assert "cannot be loaded (ModuleNotFoundError: No module named 'nowhere'); mend it" in said
     assert "of another distribution: not described here" in run("newest")[1]

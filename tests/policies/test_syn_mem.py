@@ -91,7 +91,7 @@ def test_a_span_stands_at_the_member_nearest_to_the_mean_position_of_its_tokens(
     """Of 2, 3 and 10 the mean is 5; with 3 tokens in the last slot 7; of 4 and 5 the first is as near."""
     for weights, stands in (([1, 1, 1], 1), ([1, 1, 3], 2), ([3, 1, 1], 1)):
         merging = an_event(StaticHybrid(share=1.0), [[1, 1, 1]], 1, stored=[[2, 3, 10]], weights=[weights]).merging
-        assert merging.kept[0, 0].tolist() == [slot == stands for slot in range(3)]
+        assert merging.retained[0, 0].tolist() == [slot == stands for slot in range(3)]
         assert merging.targets[0, 0].tolist() == [stands] * 3
         total = sum(weights)
         assert merging.shares[0, 0].tolist() == pytest.approx([weight / total for weight in weights])
@@ -227,7 +227,7 @@ def test_events_are_those_of_plain_lists(state):
                 assert event.merging is None
                 continue
             assert spans_of(event.merging, head) == expected
-            assert event.merging.kept[0, head].sum() == event.kept[0, head].sum() == budget
+            assert event.merging.retained[0, head].sum() == event.retained[0, head].sum() == budget
             check_shares(event.merging, head, expected, weights[head])
 
 

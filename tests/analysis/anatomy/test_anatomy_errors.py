@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.anatomy.error_rates import StudySize, simulate_study
-from analysis.anatomy.power import choice_probability, needed_traces, power_table, test_power
+from analysis.anatomy.power import choice_probability, needed_traces, power_table, power_of_test
 from analysis.anatomy.simulated_traces import TraceSettings, simulate_trace, window_spans
 from analysis.stats.interval import clopper_pearson
 
@@ -46,7 +46,7 @@ def test_a_planted_correlation_is_found_as_often_as_the_table_promises():
     nature, size = PLAIN._replace(strength=0.5, varied=0.3), StudySize(traces=20, signals=8, pairs=1, draws=1)
     found = [simulate_study(nature, size, np.random.default_rng([6, at])) for at in range(600)]
     mean, sd = (float(np.mean([getattr(one, name) for one in found])) for name in ("mean", "sd"))
-    promised = test_power(20, mean, sd, 0.05) * choice_probability(20, mean, sd, 8)
+    promised = power_of_test(20, mean, sd, 0.05) * choice_probability(20, mean, sd, 8)
     assert sum(one.right for one in found) / 600 == pytest.approx(promised, abs=0.06)
 
 
@@ -58,7 +58,7 @@ def test_power_is_that_of_drawn_means_and_choices():
     assert choice_probability(20, 0.15, 0.3, 10) == pytest.approx(first.mean(), abs=0.01)
     values = draw.normal(0.15, 0.3, (20_000, 20))
     t = values.mean(axis=1) / (values.std(axis=1, ddof=1) / np.sqrt(20))
-    assert test_power(20, 0.15, 0.3, 0.05) == pytest.approx((t >= 1.729133).mean(), abs=0.01)
+    assert power_of_test(20, 0.15, 0.3, 0.05) == pytest.approx((t >= 1.729133).mean(), abs=0.01)
     assert choice_probability(20, 0.15, 0.3, 1) == pytest.approx((means[:, 0] > 0).mean(), abs=0.01)
 
 
@@ -67,8 +67,8 @@ def test_the_table_promises_the_fewest_traces_that_reach_its_power():
     for row in rows:
         assert 8 <= row.testing <= row.each_half
         if row.testing > 8:
-            assert test_power(row.testing, row.rho, 0.4, 0.0125) >= 0.8
-            assert test_power(row.testing - 1, row.rho, 0.4, 0.0125) < 0.8
+            assert power_of_test(row.testing, row.rho, 0.4, 0.0125) >= 0.8
+            assert power_of_test(row.testing - 1, row.rho, 0.4, 0.0125) < 0.8
     assert [row.fisher for row in rows] == [783, 194, 85]
     assert needed_traces(0.0, 0.05, 10)["0.1"]["each_half"] == 8
     assert needed_traces(float("nan"), 0.05, 10)["0.1"]["testing"] is None

@@ -19,12 +19,12 @@ from analysis.claims import (
     fisher,
     fit,
     paired_bounds,
-    rounding,
+    rounding_range,
 )
 
 
 def share(text):
-    low, high = rounding(text)
+    low, high = rounding_range(text)
     return low, high
 
 
@@ -39,19 +39,19 @@ def share(text):
     ],
 )
 def test_a_printed_decimal_stands_for_all_that_rounds_to_it(text, low, high):
-    assert rounding(text) == (Fraction(low), Fraction(high))
+    assert rounding_range(text) == (Fraction(low), Fraction(high))
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e3", "", " 0.5", "0,5", ".5", "five", "0.5 ", "--1"])
 def test_what_is_no_printed_decimal_is_refused(text):
     with pytest.raises(ValueError, match="not a printed decimal"):
-        rounding(text)
+        rounding_range(text)
 
 
 def test_both_manners_of_rounding_are_possible():
     # 1 of 8 is 0.125: half up prints 0.13, half to even 0.12.
-    assert list(counts(rounding("0.13"), 8)) == [1]
-    assert list(counts(rounding("0.12"), 8)) == [1]
+    assert list(counts(rounding_range("0.13"), 8)) == [1]
+    assert list(counts(rounding_range("0.12"), 8)) == [1]
 
 
 @pytest.mark.parametrize("answers", [7, 15, 60, 299])
@@ -61,13 +61,13 @@ def test_exactly_the_values_that_some_count_rounds_to_are_possible(answers):
         for k in range(answers + 1)
         for mode in (ROUND_HALF_UP, ROUND_HALF_EVEN)
     }
-    possible = {f"0.{i:03d}" for i in range(1000) if counts(rounding(f"0.{i:03d}"), answers)}
+    possible = {f"0.{i:03d}" for i in range(1000) if counts(rounding_range(f"0.{i:03d}"), answers)}
     assert possible == printed - {"1.000"}
 
 
 def test_a_percentage_of_thirty_problems_needs_the_draws_of_a_plain_loop():
     # 31.4 % of 30 x 8 = 75.36 answers: 75 would print 31.3 or 31.2, 76 would print 31.7.
-    mean = rounding("31.4")
+    mean = rounding_range("31.4")
     as_share = type(mean)(mean.low / 100, mean.high / 100)
     assert not counts(as_share, 30 * 8)
     loop = [
@@ -84,22 +84,22 @@ def test_a_percentage_of_thirty_problems_needs_the_draws_of_a_plain_loop():
 
 def test_differences_of_three_seeds_are_multiples_of_one_897th():
     # 4.79 % of 897 is 42.97: 43/897 = 4.794 %. 4.75 % is 42.6: no count prints it.
-    assert list(counts(type(rounding("0"))(Fraction("0.04785"), Fraction("0.04795")), 897)) == [43]
-    assert not counts(type(rounding("0"))(Fraction("0.04745"), Fraction("0.04755")), 897)
+    assert list(counts(type(rounding_range("0"))(Fraction("0.04785"), Fraction("0.04795")), 897)) == [43]
+    assert not counts(type(rounding_range("0"))(Fraction("0.04745"), Fraction("0.04755")), 897)
 
 
 def test_the_share_that_passes_by_chance_is_counted():
     # Of 0.0, 0.1, ..., 1.0 two answers give 0.0, 0.5 and 1.0.
-    assert fit([rounding("0.5")], 2).passing == Fraction(3, 11)
+    assert fit([rounding_range("0.5")], 2).passing == Fraction(3, 11)
     # With 100 answers every value of one decimal is possible.
-    assert fit([rounding("0.5")], 100).passing == 1
+    assert fit([rounding_range("0.5")], 100).passing == 1
 
 
 def test_no_means_and_no_answers_are_refused():
     with pytest.raises(ValueError, match="pass at least one"):
         fit([], 10)
     with pytest.raises(ValueError, match="give at least one"):
-        counts(rounding("0.5"), 0)
+        counts(rounding_range("0.5"), 0)
 
 
 def test_the_paired_bounds_are_those_of_every_two_by_two_table():

@@ -127,7 +127,7 @@ def test_clusters_of_unequal_size_have_the_robust_error(tmp_path, capsys):
                 for i in range(60)
             ]
         )
-    ).every[0]
+    ).contrast_list[0]
     mean = (12 - 24) / 60
     sums = [12 * (1 - mean), *[4 * (0 - mean)] * 6, *[4 * (-1 - mean)] * 6]
     robust = (sum(one**2 for one in sums) * 13 / 12) ** 0.5 / 60
@@ -163,7 +163,7 @@ def test_a_frame_has_missing_scores_refused_by_row():
     with pytest.raises(RecordError, match="score: 1 problems of b have none: '1'"):
         analysis.compare(frame)
     with pytest.raises(RecordError, match="arm: is no column"):
-        analysis.compare(frame.delete_job(columns="arm"))
+        analysis.compare(frame.drop(columns="arm"))
     for column in ("id", "arm"):
         with pytest.raises(RecordError, match=f"frame: row 1: {column}: is missing"):
             analysis.compare(frame.assign(score=1, **{column: [1, None, 2, 3]}))

@@ -25,18 +25,18 @@ def test_a_contrast_is_seen_from_both_of_its_sides(tmp_path):
     ]
     found = by_policy(write(tmp_path / "a", contrasts))
     assert found["1d"].role == "subject"
-    assert found["1d"].against == (
+    assert found["1d"].comparisons == (
         Comparison("h2o", 2, ("one",), ("two",), 0, (240, 250), ("one", "two")),
         Comparison("tova", 2, (), (), 1, (250, 250), ("one", "two")),
     )
     assert found["h2o"].role == "comparator"
-    assert found["h2o"].against == (Comparison("1d", 2, ("two",), ("one",), 0, (240, 250), ("one", "two")),)
+    assert found["h2o"].comparisons == (Comparison("1d", 2, ("two",), ("one",), 0, (240, 250), ("one", "two")),)
     assert found["tova"].against == (Comparison("1d", 2, (), (), 1, (250, 250), ("one", "two")),)
 
 
 def test_what_saves_no_memory_against_the_full_cache_counts_for_nothing(tmp_path):
     rows = [contrast("1d", "full", worse=True, saves=True), contrast("1d", "full", worse=True, saves=False)]
-    (against,) = by_policy(write(tmp_path / "a", rows))["1d"].against
+    (against,) = by_policy(write(tmp_path / "a", rows))["1d"].comparisons
     assert (against.worse, against.unmatched) == (("one",), 1)
 
 
@@ -45,7 +45,7 @@ def test_the_full_cache_and_presses_are_no_policies_of_the_catalogue_of_verdicts
     arms = {"1d": {"policy": "1d"}, "full": {"policy": "full"}, "other": {"press": "kvpress:SnapKVPress"}}
     found = by_policy(write(tmp_path / "a", rows, arms=arms))
     assert list(found) == ["1d"]
-    assert [one.policy for one in found["1d"].against] == ["full", "kvpress:SnapKVPress"]
+    assert [one.policy for one in found["1d"].comparisons] == ["full", "kvpress:SnapKVPress"]
 
 
 def test_an_arm_is_its_policy_with_what_it_sets_beside(tmp_path):
@@ -53,7 +53,7 @@ def test_an_arm_is_its_policy_with_what_it_sets_beside(tmp_path):
     found = by_policy(write(tmp_path / "a", [contrast("low", "1d")], arms=arms))
     assert found["subspace"].arm == "policy subspace, state.rank = 8"
     assert found["1d"].arm == ""
-    assert found["1d"].against[0].policy == "policy subspace, state.rank = 8"
+    assert found["1d"].comparisons[0].policy == "policy subspace, state.rank = 8"
 
 
 def test_a_second_name_is_read_as_the_first(tmp_path):

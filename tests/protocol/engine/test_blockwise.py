@@ -75,7 +75,7 @@ def test_what_is_told_and_said_is_what_loops_over_a_plain_forward_find(
             for name in ("key", "value"):
                 found = getattr(view.signals[Norms()][layer], name)[head, : len(held)]
                 stored = getattr(plain, f"{name}s")[layer, head, held]
-                torch.testing.assert_close(found, stored.stack_patterns().sum(-1).sqrt())
+                torch.testing.assert_close(found, stored.square().sum(-1).sqrt())
         assert_slots_equal(view.signals[AttentionSums()], accumulated(plain, seen), history)
         assert_slots_equal(view.signals[AttentionSums(6)], of_window(plain, history, seen, 6), history)
         history.evict(kept)

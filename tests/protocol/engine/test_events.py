@@ -187,7 +187,7 @@ def test_what_a_policy_is_told_at_every_event_is_what_loops_over_a_plain_forward
             for name in ("key", "value"):
                 found = getattr(view.signals[Norms()][layer], name)[head, : len(held)]
                 stored = getattr(plain, f"{name}s")[layer, head, held]
-                torch.testing.assert_close(found, stored.stack_patterns().sum(-1).sqrt())
+                torch.testing.assert_close(found, stored.square().sum(-1).sqrt())
         history.evict(kept)
 
 

@@ -101,7 +101,7 @@ def test_norms_and_hidden_changes_are_those_of_a_loop_over_tokens(chunk, plain):
             assert_near(getattr(found[Norms()][layer], name), torch.tensor(norms, dtype=torch.float64))
     for layer in (0, 2):
         hidden = plain.hidden[layer]
-        changes = [0.0] + [float((hidden[i] - hidden[i - 1]).stack_patterns().sum()) ** 0.5 for i in range(1, N)]
+        changes = [0.0] + [float((hidden[i] - hidden[i - 1]).square().sum()) ** 0.5 for i in range(1, N)]
         assert_near(found[HiddenChange((layer,), None)][layer].changes, torch.tensor(changes, dtype=torch.float64))
 
 

@@ -64,7 +64,7 @@ def test_measured_are_the_values_of_whole_texts_as_the_projection_gives_them(tmp
     values = torch.stack([torch.cat(seen[layer], 1) for layer in range(2)])
     torch.testing.assert_close(found.value.mean, values.mean(2), rtol=1e-4, atol=1e-5)
     centred = (values - values.mean(2, keepdim=True)).double()
-    along = (centred @ found.value.basis.double()).stack_patterns().mean(2)
+    along = (centred @ found.value.basis.double()).square().mean(2)
     whole = centred.square().mean(2).sum(-1)
     assert (along[..., :-1] >= along[..., 1:] - 1e-9).all()
     assert float(found.details["variance in a quarter"]) == pytest.approx(
