@@ -28,6 +28,7 @@ from protocol.evidence import (  # noqa: E402
     cost_fields,
     document_fields,
     ledger,
+    measurement_journal,
     record_fields,
 )
 from protocol.evidence.invariants import anatomy_invariants  # noqa: E402
@@ -164,22 +165,21 @@ def _row(name: str, field: Field) -> str:
     return f"| `{name}` | {field.description} | {words} | {left_out} | {example} |"
 
 
+def journal(file: str, description: str, bodies: Sequence[Kind]) -> str:
+    """A line of the journal of an instrument. description: of its bodies."""
+    table = measurement_journal.make_line_table(description)
+    line = table.schema()
+    line["properties"]["body"] |= {"oneOf": [kind.schema() for kind in bodies]}
+    return schema(f"A line of {file} of a registration", table, properties=line["properties"])
+
+
 def measured() -> str:
-    """A line of cost/<machine>.jsonl."""
-    line = cost_fields.LINE.schema()
-    first, ended, measured = (kind.schema() for kind in cost_fields.BODIES)
-    body = {"oneOf": [first, ended, measured]}
-    line["properties"]["body"] |= body
-    return schema("A line of cost/<machine>.jsonl of a registration", cost_fields.LINE, properties=line["properties"])
+    about = "The first line: {registration, machine}; any other: a repetition."
+    return journal("cost/<machine>.jsonl", about, cost_fields.BODIES)
 
 
 def traced() -> str:
-    """A line of anatomy/traces.jsonl."""
-    line = anatomy_fields.LINE.schema()
-    line["properties"]["body"] |= {"oneOf": [kind.schema() for kind in anatomy_fields.BODIES]}
-    return schema(
-        "A line of anatomy/traces.jsonl of a registration", anatomy_fields.LINE, properties=line["properties"]
-    )
+    return journal("anatomy/traces.jsonl", "A trace.", anatomy_fields.BODIES)
 
 
 def records_page() -> str:

@@ -11,6 +11,7 @@ Exit status: 0 drawn; 2 no trace was labelled, no such trace, or the files canno
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from figures.plots.anatomy.labels import anatomy_labels, label_panels
 from figures.plots.anatomy.trace import anatomy_trace, select_trace
 from protocol.formats.argument_parser import run_command
 
-__all__ = ["draw", "drawings"]
+__all__ = ["draw", "draw_with_study", "drawings"]
 
 
 def draw(
@@ -55,6 +56,14 @@ def drawings(
         states = ", ".join(sorted({trace.state for trace in summary.anatomy.traces}))
         raise NothingLabelled(f"traces: none was labelled (they ended as {states}), so that there is nothing to draw")
     return drawing_calls
+
+
+def draw_with_study(folder: Path, judged: Mapping[str, Any], study: Any) -> list[tuple[Any, ...]]:
+    """Return each applicable drawing of a judged study with its data; none if nothing was labelled."""
+    try:
+        return drawings(read_report(folder))
+    except NothingLabelled:
+        return []
 
 
 def main(argv: list[str] | None = None) -> int:

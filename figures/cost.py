@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.exploratory.cost import MachineCosts, read_costs
+from analysis.exploratory.cost import MachineCosts, NothingMeasured, read_costs
 from analysis.judgement.study_files import RecordError, read_study
 from figures.drawing import page
 from figures.drawing.cost_labels import choose_measurement
@@ -24,7 +24,7 @@ from figures.plots.cost_prefill import cost_prefill
 from figures.plots.cost_throughput import cost_throughput
 from protocol.formats.argument_parser import run_command
 
-__all__ = ["draw", "drawings"]
+__all__ = ["draw", "draw_with_study", "drawings"]
 
 
 def draw(folder: Path) -> tuple[Path, ...]:
@@ -48,6 +48,14 @@ def drawings(
     if judged is not None and (places := timed_curves(judged, study.lanes, measurements)):
         drawing_calls.append((cost_frontier, judged, study.lock, places, measurements))
     return drawing_calls
+
+
+def draw_with_study(folder: Path, judged: Mapping[str, Any], study: Any) -> list[tuple[Any, ...]]:
+    """Return each applicable drawing of a judged study with its data; none if nothing was measured."""
+    try:
+        return drawings(read_costs(folder), judged, study)
+    except NothingMeasured:
+        return []
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -26,7 +26,6 @@ from figures.report_page import (
     glossary,
     judged_study,
     markup,
-    report_anatomy,
     report_index,
     report_levels,
     report_memory,
@@ -37,6 +36,7 @@ from figures.report_page.discordant_answers import DiscordantAnswer
 from figures.report_page.judged_study import JudgedStudy
 from figures.report_page.markup import Html, element, paragraphs
 from protocol.formats.argument_parser import run_command
+from protocol.formats.instruments import INSTRUMENTS
 
 __all__ = ["index", "report"]
 
@@ -48,7 +48,7 @@ OPEN_SECTIONS = {
 FOLDED_SECTIONS = {
     "table": "The registered contrasts as a table",
     "cells": "Accuracy, memory and cost",
-    "anatomy": "Which tokens answers needed, and which signals knew",
+    **{instrument.name: instrument.section_title for instrument in INSTRUMENTS if instrument.section},
     "sensitivity": "Sensitivity: other ways to look",
     "deviations": "Deviations, and everything that was done",
     "provenance": "Provenance",
@@ -60,14 +60,13 @@ LINK_TITLES = {  # titles in the list of sections
     "tested": "How it was tested",
     "table": "Table",
     "cells": "All arms",
-    "anatomy": "Needed tokens",
+    **{instrument.name: instrument.section_link for instrument in INSTRUMENTS if instrument.section},
     "sensitivity": "Sensitivity",
     "deviations": "Deviations",
     "provenance": "Provenance",
     "protocol": "Protocol",
 }
 CURVE_DRAWING = "budget_curve"
-ANATOMY_PREFIX = "anatomy_"  # prefix of the drawings of an anatomy
 REPLACED_DRAWINGS = ("forest", "forest-narrow")  # drawings that the page replaces by rows
 MAX_BYTES = 1_000_000  # bytes of a page that can be mailed; drawings beyond it are left out
 LEFT_OUT = "Left out of this page, for its size"
@@ -138,7 +137,7 @@ def _page_parts(files: JudgedStudy) -> dict[str, Html]:
         "provenance": report_sections.render_provenance(files),
         "protocol": report_sections.render_protocol(files),
     }
-    return parts if files.anatomy is None else {**parts, "anatomy": report_anatomy.render_anatomy(files.anatomy)}
+    return parts | dict(files.instrument_sections)
 
 
 def _contrast_answers(files: JudgedStudy) -> list[list[DiscordantAnswer]]:
@@ -152,10 +151,16 @@ def _fit_drawings(parts: Mapping[str, Html], drawings: Mapping[str, Html]) -> st
     """Return the page with the drawings that fit; a smaller drawing may follow one that was left out."""
     about = paragraphs(glossary.SECTION_NOTES["cells"])
     free_bytes = MAX_BYTES - len(_render_page({**parts, "cells": about + parts["cells"]}).encode()) - 1_000
-    included: dict[str, list[Html]] = {"cells": [], "anatomy": []}
-    omitted: dict[str, list[str]] = {"cells": [], "anatomy": []}
+    sections = {
+        name: instrument.name
+        for instrument in INSTRUMENTS
+        if instrument.section and instrument.name in parts
+        for name in instrument.drawings
+    }
+    included: dict[str, list[Html]] = {"cells": [], **{section: [] for section in sections.values()}}
+    omitted: dict[str, list[str]] = {section: [] for section in included}
     for name, drawing in drawings.items():
-        section = "anatomy" if name.startswith(ANATOMY_PREFIX) and "anatomy" in parts else "cells"
+        section = sections.get(name, "cells")
         if len(drawing.encode()) <= free_bytes:
             included[section].append(drawing)
             free_bytes -= len(drawing.encode())
@@ -166,8 +171,8 @@ def _fit_drawings(parts: Mapping[str, Html], drawings: Mapping[str, Html]) -> st
         for section, names in omitted.items()
     }
     page_parts = {**parts, "cells": Html(about + drawing_html["cells"] + parts["cells"])}
-    if "anatomy" in parts:
-        page_parts["anatomy"] = Html(parts["anatomy"] + drawing_html["anatomy"])
+    for section in {*sections.values()}:
+        page_parts[section] = Html(parts[section] + drawing_html[section])
     return _render_page(page_parts)
 
 

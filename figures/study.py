@@ -5,10 +5,9 @@
 Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or more), settings_map (where
 arms form a grid over two settings), needle (where a needle task ran), levels (where the ids of problems name
 a level), ablation (where the subject is compared with variants of itself) and, where arms were compressed
-while decoding, cost_curve, trajectories and collapse (also as .md); what `kv-prereg draw-cost` draws of
-measured time and memory, and `kv-prereg draw-anatomy` of labelled traces: each as .svg and .png, into the
-same folder; and forest-narrow.svg, the forest for a screen of 390 pixels. The same verdict and records give
-the same bytes with one version of matplotlib.
+while decoding, cost_curve, trajectories and collapse (also as .md); and the drawings of instruments, such as
+measured time and memory: each as .svg and .png, into the same folder; and forest-narrow.svg, the forest for a
+screen of 390 pixels. The same verdict and records give the same bytes with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.
 """
 
@@ -17,14 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from analysis.anatomy.traces import NothingLabelled
-from analysis.exploratory.cost import NothingMeasured, read_costs
 from analysis.exploratory.settings_grid import NoGrid
 from analysis.judgement.study_files import RecordError, read_study
-from figures.anatomy import drawings as of_anatomy
-from figures.cost import drawings as of_cost
 from figures.drawing import formatting, page
-from figures.drawing.anatomy_report import read_report
 from figures.drawing.memory_traces import read_traces
 from figures.plots.ablation import ablation, is_ablation
 from figures.plots.accuracy import accuracy
@@ -38,6 +32,7 @@ from figures.plots.needle import needle, needle_cells
 from figures.plots.settings_map import settings_map, settings_panels
 from figures.plots.trajectories import trajectories
 from protocol.formats.argument_parser import run_command
+from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.formats.progress_display import phase
 
 __all__ = ["draw"]
@@ -76,12 +71,8 @@ def draw(folder: Path, witness: str = formatting.WITNESS, to: Path | None = None
     for drawing, *data in drawings:
         with phase(f"drawing {drawing.__name__}"):
             written += page.write_drawing(target, drawing, judged, *data)
-    with contextlib.suppress(NothingMeasured):
-        for drawing, *data in of_cost(read_costs(folder), judged, study):
-            with phase(f"drawing {drawing.__name__}"):
-                written += page.write_drawing(target, drawing, *data)
-    with contextlib.suppress(NothingLabelled):
-        for drawing, *data in of_anatomy(read_report(folder)):
+    for instrument in INSTRUMENTS:
+        for drawing, *data in load_attribute(instrument.draw)(folder, judged, study) if instrument.draw else ():
             with phase(f"drawing {drawing.__name__}"):
                 written += page.write_drawing(target, drawing, *data)
     if answers:

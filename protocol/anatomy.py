@@ -39,7 +39,7 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
     with phase(locked_tree.phase_label("checking the files of the study")):
         if _is_done(study):
             return _print_result(study, as_json)
-        preflight.check_anatomy(study)
+        preflight.check_instrument(study, anatomy_traces.INSTRUMENT)
         if enter:
             locked_tree.enter(study, "protocol.anatomy")
     # Imported late: torch is slow, and --help and the refusals above do not need it.
@@ -53,9 +53,7 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
 
 def _is_done(study: Registration) -> bool:
     """Return whether the ledger has its verdict; the verdict is then printed and nothing is run."""
-    return anatomy_traces.registered_section(study.lock.content) is not None and bool(
-        study.count_events("anatomy-judged")
-    )
+    return "anatomy" in study.protocol and bool(study.count_events(anatomy_traces.VERDICT_EVENT))
 
 
 def _print_result(study: Registration, as_json: bool) -> int:

@@ -36,7 +36,7 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
     with phase(locked_tree.phase_label("checking the files of the study")):
         if _is_done(study):
             return _print_result(study.folder, as_json)
-        preflight.check_cost(study)
+        preflight.check_instrument(study, costs.INSTRUMENT)
         if enter:
             locked_tree.enter(study, "protocol.cost")
     # Imported late: torch is slow, and --help and the refusals above do not need it.

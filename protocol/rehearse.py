@@ -148,9 +148,9 @@ def act(args: Options) -> int:
         "power": power_text.describe_power(rehearsal.detectable, protocol.decision.method),
         "never_evicted": eviction_counts.eviction_warnings(eviction_counts.count_arms(confirm_bodies, content), unlike),
     }
-    command.print_result(
-        args.json, format_rehearsal(values, models, args.tokens, development_results.format_shares), values
-    )
+    instrument_lines = [line for _, lines in rehearsal.instruments for line in lines]
+    text = format_rehearsal(values, models, args.tokens, development_results.format_shares, instrument_lines)
+    command.print_result(args.json, text, values)
     return 3 if values["failed"] else 0
 
 
@@ -191,8 +191,7 @@ def summarize(rehearsal: Rehearsal) -> dict[str, Any]:
         },
         "full_use": rehearsal.full_use,
         "same_kept": rehearsal.same_kept,
-        "trace": rehearsal.trace,
-    }
+    } | {name: value for values, _ in rehearsal.instruments for name, value in values.items()}
 
 
 def count_cells(bodies: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, ...], dict[str, int]]:
@@ -213,6 +212,7 @@ def format_rehearsal(
     models: dict[str, str],
     tokens: int | None,
     shares: Callable[[dict[str, Any]], str],
+    instrument_lines: Sequence[str] = (),
 ) -> str:
     lines = ["rehearsed on development problems, nothing locked", ""]
     lines += [f"{model} played by {stand_in}" for model, stand_in in models.items() if model != stand_in]
@@ -242,20 +242,11 @@ def format_rehearsal(
     ] + ["checks, hashing and drawings come on top: for a small study they take longer than decoding"] * bool(
         values["whole"]
     )
-    lines += format_trace(values["trace"])
+    lines += instrument_lines
     lines += full_cache_use.describe_full_use(values["full_use"])
     lines += same_retained_slots.describe_pairs(values["same_kept"])
     lines += values["power"]
     return "\n".join(lines)
-
-
-def format_trace(trace: dict[str, Any] | None) -> list[str]:
-    """Format the one trace that [anatomy] would label; no lines without one."""
-    if trace is None:
-        return []
-    why = f" ({trace['reason']})" if trace["reason"] else ""
-    prefix = f"[anatomy]: {trace['task']} {trace['problem']} is {trace['state']}{why}: {trace['occlusions']} "
-    return [f"{prefix}occlusions in {trace['seconds']} s", *(f"[anatomy]: {failure}" for failure in trace["failed"])]
 
 
 if __name__ == "__main__":

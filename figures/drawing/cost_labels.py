@@ -1,6 +1,7 @@
 """Labels of all drawings of measured time and memory: machine, choice of rows, and formatted bytes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from analysis.exploratory.cost import CostRow, MachineCosts
@@ -10,6 +11,7 @@ from figures.drawing.line_styles import styles
 from figures.drawing.page import PALE
 
 __all__ = [
+    "CAPTIONS",
     "RowGroup",
     "choose_measurement",
     "error_bars",
@@ -23,6 +25,34 @@ __all__ = [
 ]
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+# name of a drawing -> its caption and its alternative text
+CAPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "cost_throughput": (
+            "Measured apart: tokens a second, and bytes of keys and values",
+            "Lines: tokens a second of decoding and bytes of slots of every arm, by lanes at once and "
+            "budget, with 95 % intervals over repetitions. kv-prereg cost prints the numbers.",
+        ),
+        "cost_prefill": (
+            "Measured apart: what a policy adds to the prefill",
+            "Bars: seconds of the prefill of every arm, split into the full cache's and what is added. "
+            "kv-prereg cost prints the numbers.",
+        ),
+        "cost_memory": (
+            "Measured apart: memory of the prefill and of decoding",
+            "Marks: bytes of weights, of slots, and of the peaks of prefill and decoding, of every arm.",
+        ),
+        "cost_concurrency": (
+            "A projection, not measured: requests that would fit on a card",
+            "Lines: how many requests would fit in 0.9 of 80 GiB less the weights, by length and budget.",
+        ),
+        "cost_frontier": (
+            "Accuracy against measured seconds, from two runs (exploratory)",
+            "Lines: accuracy of every arm over its budgets, by seconds that were measured apart with answers "
+            "of one length, and the full cache as a band.",
+        ),
+    }
+)
 
 
 class RowGroup(NamedTuple):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.formats.terms import TERMS
 
 __all__ = ["DRAWINGS", "GATE_PASSED", "GRADES", "PROVEN", "SECTION_NOTES", "SINGLE_MODEL", "UNPROVEN", "VERDICTS"]
@@ -42,11 +43,6 @@ SECTION_NOTES: Mapping[str, str] = MappingProxyType(
             "No rule reads these. Slots are per KV head and layer; truncated: stopped by the limit of "
             "tokens; no answer: ended without one that a grader could find."
         ),
-        "anatomy": (
-            "Development problems alone: no verdict on a policy depends on any of this. A token is needed "
-            "where a window over it was occluded and the answer's grade changed. docs/anatomy.md says what "
-            "may be concluded."
-        ),
     }
 )
 
@@ -74,53 +70,11 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "and the full cache as a band. Rings: the smallest lossless budget, where the rule sought it. "
             "The table of accuracy and cost has the numbers.",
         ),
-        "cost_throughput": (
-            "Measured apart: tokens a second, and bytes of keys and values",
-            "Lines: tokens a second of decoding and bytes of slots of every arm, by lanes at once and "
-            "budget, with 95 % intervals over repetitions. kv-prereg cost prints the numbers.",
-        ),
-        "cost_prefill": (
-            "Measured apart: what a policy adds to the prefill",
-            "Bars: seconds of the prefill of every arm, split into the full cache's and what is added. "
-            "kv-prereg cost prints the numbers.",
-        ),
-        "cost_memory": (
-            "Measured apart: memory of the prefill and of decoding",
-            "Marks: bytes of weights, of slots, and of the peaks of prefill and decoding, of every arm.",
-        ),
-        "cost_concurrency": (
-            "A projection, not measured: requests that would fit on a card",
-            "Lines: how many requests would fit in 0.9 of 80 GiB less the weights, by length and budget.",
-        ),
-        "cost_frontier": (
-            "Accuracy against measured seconds, from two runs (exploratory)",
-            "Lines: accuracy of every arm over its budgets, by seconds that were measured apart with answers "
-            "of one length, and the full cache as a band.",
-        ),
         "cost_curve": (
             "Accuracy against what decoding read (exploratory)",
             "Lines: accuracy of every arm over its budgets, by the slots that an answer read: its tokens "
             "times the slots held; and the full cache as a band. The table of accuracy and cost has the "
             "numbers.",
-        ),
-        "anatomy_map": (
-            "Which signals rank the needed tokens of a trace",
-            "Heat map: mean correlation of each signal of each layer with the labels, in both readings; what "
-            "survives the correction is outlined. The table of the registered test has its numbers.",
-        ),
-        "anatomy_trace": (
-            "One trace: what its answer needed, and what each arm kept",
-            "Rows of boxes under the tokens of one trace: which of them were needed, and what share of heads "
-            "and layers each arm kept; the oracle's row is marked unreachable.",
-        ),
-        "anatomy_labels": (
-            "Where the needed tokens lie (exploratory)",
-            "Dots: share of needed tokens by tenth of the span and by class of token, with 95 % intervals.",
-        ),
-        "anatomy_curve": (
-            "Accuracy at the cut over labelled traces (exploratory); the oracle is unreachable",
-            "Lines: accuracy of every arm that evicts once at the cut, by slots, and of an oracle that knows "
-            "the labels. No other accuracy of this study is comparable with these.",
         ),
         "settings_map": (
             "Accuracy over two settings (exploratory)",
@@ -146,5 +100,11 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "Dots: for each arm the share of wrong answers that are no answer at all, and the share of "
             "generations truncated at the limit of tokens. The table of accuracy and cost has the counts.",
         ),
+        **{
+            name: caption
+            for instrument in INSTRUMENTS
+            if instrument.captions
+            for name, caption in load_attribute(instrument.captions).items()
+        },
     }
 )

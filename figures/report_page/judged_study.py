@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from analysis.anatomy.traces import NothingLabelled
 from analysis.exploratory.level_contrasts import contrasts_by_level
 from analysis.judgement import eviction_counts, untrusted_files
 from analysis.judgement.study_files import RERUN_SUFFIX, RecordError, Study, read_document, read_study
 from figures.drawing import formatting, page
-from figures.drawing.anatomy_report import AnatomyReport, read_report
+from figures.report_page.markup import Html
+from protocol.formats.instruments import INSTRUMENTS, load_attribute
 
 __all__ = ["JudgedStudy", "Lane", "RepeatedLanes", "Text", "list_proofs", "read_judged_study", "read_ledger"]
 
@@ -47,7 +47,7 @@ class JudgedStudy(NamedTuple):
     levels: list[dict[str, Any]]  # one row for each contrast and level: see `by_level`
     protocol: str | None  # text of protocol.toml, if it is the locked file
     texts: Mapping[Lane, Text]  # generated texts
-    anatomy: AnatomyReport | None  # if the study has labelled traces
+    instrument_sections: Mapping[str, Html]  # of the report, by instrument, without drawings
 
 
 def read_judged_study(folder: Path, witness: str = formatting.WITNESS) -> JudgedStudy:
@@ -89,15 +89,12 @@ def read_judged_study(folder: Path, witness: str = formatting.WITNESS) -> Judged
         contrasts_by_level(study),
         _read_protocol(folder, study.lock),
         texts,
-        _read_anatomy(folder),
+        {
+            instrument.name: section
+            for instrument in INSTRUMENTS
+            if instrument.section and (section := load_attribute(instrument.section)(folder)) is not None
+        },
     )
-
-
-def _read_anatomy(folder: Path) -> AnatomyReport | None:
-    try:
-        return read_report(folder)
-    except NothingLabelled:
-        return None
 
 
 def read_ledger(folder: Path) -> list[dict[str, Any]]:

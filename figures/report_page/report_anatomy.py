@@ -1,23 +1,34 @@
 """The report's section on labelled traces: how they ended, and the registered test of a signal."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from analysis.anatomy.policy_agreement import measure_policies
-from analysis.anatomy.traces import HALVES, STATES
-from figures.drawing.anatomy_report import AnatomyReport, status_lines
-from figures.report_page import glossary
+from analysis.anatomy.traces import HALVES, STATES, NothingLabelled
+from figures.drawing.anatomy_report import AnatomyReport, read_report, status_lines
 from figures.report_page.markup import Html, NumberCell, element, paragraphs, table
 
-__all__ = ["render_anatomy"]
+__all__ = ["render_section"]
 
+NOTE = (
+    "Development problems alone: no verdict on a policy depends on any of this. A token is needed where a window "
+    "over it was occluded and the answer's grade changed. docs/anatomy.md says what may be concluded."
+)
 STUDENT_INTERVAL = "interval (Student)"
 
 
+def render_section(folder: Path) -> Html | None:
+    """Render the section of a study without its drawings; None if nothing was labelled."""
+    try:
+        return render_anatomy(read_report(folder))
+    except NothingLabelled:
+        return None
+
+
 def render_anatomy(traces: AnatomyReport) -> Html:
-    """Render the section without its drawings."""
     return Html(
-        paragraphs(glossary.SECTION_NOTES["anatomy"], *(f"{note.rstrip('.')}." for note in status_lines(traces)))
+        paragraphs(NOTE, *(f"{note.rstrip('.')}." for note in status_lines(traces)))
         + _states_table(traces)
         + (_tests_table(traces.verdict) if traces.verdict is not None else Html(""))
         + _agreement_table(traces)

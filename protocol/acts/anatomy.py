@@ -4,7 +4,7 @@ No statistics are loaded before a half is complete; no testing trace is labelled
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
@@ -31,7 +31,7 @@ from protocol.tasks import held_out_guard, prompting
 from protocol.workspace.planned_study import PlannedStudy
 from protocol.workspace.study import Study, refuse_drift
 
-__all__ = ["Workload", "anatomy", "estimate_workload"]
+__all__ = ["Workload", "anatomy", "estimate_workload", "rehearse"]
 
 CHOOSING_HALF, TESTING_HALF = HALVES
 CLOSING_EVENTS = {CHOOSING_HALF: "anatomy-chosen", TESTING_HALF: "anatomy-judged"}
@@ -56,17 +56,17 @@ class Workload(NamedTuple):
 
 
 def anatomy(study: Study) -> None:
-    """Label the remaining traces, choose, label the other half, judge. Raises as `preflight.check_anatomy`,
+    """Label the remaining traces, choose, label the other half, judge. Raises as `preflight.check_instrument`,
     `refuse_drift` and `verify_before_claim.refuse_edited_lock` do, and BadInput for a half on which nothing
     can be chosen.
     """
-    preflight.check_anatomy(study.registration)
+    preflight.check_instrument(study.registration, anatomy_traces.INSTRUMENT)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):
         verify_before_claim.refuse_edited_lock(study, simulated=False)
     with claim.exclusive_run(study.registration):
-        preflight.refuse_claimed(study.registration.reopen(), "traces are labelled")
+        preflight.refuse_claimed(study.registration.reopen(), anatomy_traces.INSTRUMENT)
         expected_traces = anatomy_traces.expected_traces(study.lock.content)
         if recorded_traces := len(anatomy_traces.read_traces(study.registration).bodies):
             progress_display.note(f"continuing: {recorded_traces:,} of {len(expected_traces):,} traces recorded")
@@ -92,8 +92,7 @@ def estimate_workload(planned: PlannedStudy, expected_traces: Iterable[ExpectedT
     """Return the most work that labelling these traces takes, from their prompts. Builds development problems
     alone.
     """
-    protocol, anatomy_settings = planned.protocol, planned.protocol.anatomy
-    assert anatomy_settings is not None, "no [anatomy] is registered"
+    protocol, anatomy_settings = planned.protocol, planned.protocol.instruments["anatomy"]
     load_tokenizer = cache(lambda model: load.tokenizer(model, planned.home))
     registered, occlusion = {task.name: task for task in protocol.tasks}, anatomy_settings.occlusion()
     decoded_arms = len(protocol.arms) + 1  # without the full cache, and with the oracle
@@ -114,6 +113,33 @@ def estimate_workload(planned: PlannedStudy, expected_traces: Iterable[ExpectedT
         continued = (2 * len(spans) + decoded_arms * len(protocol.budgets) + 1) * occlusion.new_tokens
         tokens += context + query + task.max_new_tokens + 3 * span.tokens + padded + continued
     return Workload(traces, occlusions, tokens)
+
+
+def rehearse(
+    stand_in_plan: PlannedStudy, split: Mapping[str, Sequence[str]], lanes: Mapping[str, int]
+) -> tuple[dict[str, Any], list[str]]:
+    """Label one trace of the first model and task; return how it ended, what it took and the arms that failed,
+    as a value of a rehearsal and as lines.
+    """
+    model, (task, (problem, *_)) = stand_in_plan.protocol.models[0], next(iter(split.items()))
+    occlusion = stand_in_plan.protocol.instruments["anatomy"].occlusion()
+    with phase("labelling one trace"):
+        loaded, started = local.cache_models(stand_in_plan, lambda progress_event: None)(model), time.monotonic()
+        body = trace_record.occlude_trace(stand_in_plan, loaded, task, problem, occlusion, lanes.get(model)).body
+    occlusions, seconds = sum(map(len, body.get("windows", {}).values())), round(time.monotonic() - started, 1)
+    failed = sorted({f"{row['arm']}: {row['reason']}" for row in body.get("kept", ()) if "reason" in row})
+    trace = {
+        "task": task,
+        "problem": problem,
+        "state": body["state"],
+        "reason": body["reason"],
+        "occlusions": occlusions,
+        "seconds": seconds,
+        "failed": failed,
+    }
+    why = f" ({body['reason']})" if body["reason"] else ""
+    line = f"[anatomy]: {task} {problem} is {body['state']}{why}: {occlusions} occlusions in {seconds} s"
+    return {"trace": trace}, [line, *(f"[anatomy]: {failure}" for failure in failed)]
 
 
 def _label_half(
@@ -168,9 +194,7 @@ def _make_labeller(study: Study) -> LabelTraces:
     cost_measurement.configure_torch(study.planned)
     transformers.utils.logging.disable_progress_bar()  # our own display is enough
     model_of, lanes = local.cache_models(study.planned, lambda progress_event: None), study.lanes()
-    registered = study.protocol.anatomy
-    assert registered is not None, "no [anatomy] is registered"
-    occlusion = registered.occlusion()
+    occlusion = study.protocol.instruments["anatomy"].occlusion()
 
     def label(expected_traces: Sequence[ExpectedTrace]) -> Iterator[trace_record.TraceLine]:
         for (model, task), group in groupby(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +17,10 @@ from protocol.evidence.external.anchors import Anchor, Witness
 from protocol.evidence.registration import Registration
 from protocol.formats import files, findings
 from protocol.formats.findings import Finding
+from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput, Refusal
-from protocol.recompute import replay, verify_drawings, verify_judgement, verify_lock, verify_traces
+from protocol.recompute import replay, verify_drawings, verify_judgement, verify_lock
 from protocol.witnesses import Block
 from protocol.workspace import drift
 
@@ -127,8 +128,9 @@ def _recompute_checks(
         "grades": lambda: regrade.check_grades(study, options.identity),
         "judgement": lambda: verify_judgement.check(study, judge),
     }
-    if "anatomy" in _registered_protocol(study):
-        checks["anatomy"] = lambda: verify_traces.check(study)
+    for instrument in INSTRUMENTS:
+        if instrument.recompute and instrument.name in _registered_protocol(study):
+            checks[instrument.name] = partial(load_attribute(instrument.recompute), study)
     if "sweep" in _registered_protocol(study):
         checks["selection"] = lambda: verify_judgement.check_selection(study)
     return checks

@@ -13,16 +13,16 @@ __all__ = ["cost"]
 
 
 def cost(study: Study) -> None:
-    """Measure the repetitions that this machine's file lacks. Raises as `preflight.check_cost`,
+    """Measure the repetitions that this machine's file lacks. Raises as `preflight.check_instrument`,
     `refuse_drift` and `verify_before_claim.refuse_edited_lock` do.
     """
-    preflight.check_cost(study.registration)
+    preflight.check_instrument(study.registration, costs.INSTRUMENT)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):
         verify_before_claim.refuse_edited_lock(study, simulated=False)
     with claim.exclusive_run(study.registration):
-        preflight.refuse_claimed(study.registration.reopen())
+        preflight.refuse_claimed(study.registration.reopen(), costs.INSTRUMENT)
         cost_measurement.configure_torch(study.planned)
         machine = cost_measurement.describe_machine(study.planned)
         expected = costs.expected_lines(study.lock.content)

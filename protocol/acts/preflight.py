@@ -5,19 +5,19 @@ from contextlib import suppress
 from pathlib import Path
 
 from protocol import tasks
-from protocol.evidence import anatomy_traces, claim, costs, late_randomness, ledger, selection, verdict
+from protocol.evidence import claim, late_randomness, ledger, selection, verdict
 from protocol.evidence.audit import amendment
 from protocol.evidence.registration import CLAIM, SEAL, Registration
 from protocol.formats.findings import CannotTell
+from protocol.formats.instruments import Instrument
 from protocol.formats.refusals import AlreadyClaimed, BadInput
 from protocol.recompute import verify_lock
 from protocol.tasks import held_out_guard
 from protocol.workspace import drift
 
 __all__ = [
-    "check_anatomy",
     "check_confirm",
-    "check_cost",
+    "check_instrument",
     "check_probe",
     "check_replicate",
     "has_selection",
@@ -70,45 +70,30 @@ def check_probe(study: Registration) -> None:
         pass
 
 
-def check_cost(study: Registration) -> None:
-    """Raise BadInput for a study that registers no [cost], AlreadyClaimed for one that is claimed or closed,
-    or that another process runs; Drifted when protocol.toml was edited, Tampered when the lock was.
+def check_instrument(study: Registration, instrument: Instrument) -> None:
+    """Raise BadInput for a study that does not register the instrument, AlreadyClaimed for one that is claimed or
+    closed, or that another process runs; Drifted when protocol.toml was edited, Tampered when the lock was.
     """
     drift.refuse_edited(study)
     refuse_other_lock(study)
-    if costs.registered_section(study.lock.content) is None:
+    if instrument.name not in study.protocol:
         raise BadInput(
-            f"{study.folder}: registers no [cost]; write one into a protocol before it is locked, or measure "
-            "without evidence: python -m benchmarks.decode"
+            f"{study.folder}: registers no [{instrument.name}]; write one into a protocol before it is locked, "
+            f"{instrument.advice}"
         )
     ledger.refuse_closed(study.folder)
-    refuse_claimed(study)
+    refuse_claimed(study, instrument)
     with claim.exclusive_run(study):
         pass
 
 
-def check_anatomy(study: Registration) -> None:
-    """Check the same for [anatomy]: raises as `check_cost` does."""
-    drift.refuse_edited(study)
-    refuse_other_lock(study)
-    if anatomy_traces.registered_section(study.lock.content) is None:
-        raise BadInput(
-            f"{study.folder}: registers no [anatomy]; write one into a protocol before it is locked "
-            "(docs/protocol.md has its fields)"
-        )
-    ledger.refuse_closed(study.folder)
-    refuse_claimed(study, "traces are labelled")
-    with claim.exclusive_run(study):
-        pass
-
-
-def refuse_claimed(study: Registration, activity: str = "time is measured") -> None:
-    """Raise AlreadyClaimed once held-out problems may have been read: whether `activity` happens must not
+def refuse_claimed(study: Registration, instrument: Instrument) -> None:
+    """Raise AlreadyClaimed once held-out problems may have been read: whether an instrument is used must not
     depend on their results.
     """
     if study.has(CLAIM):
         raise AlreadyClaimed(
-            f"{study.folder}: is claimed, and {activity} before that; run it in a study of your own: "
+            f"{study.folder}: is claimed, and {instrument.activity} before that; run it in a study of your own: "
             f"kv-prereg replicate {study.folder}"
         )
 

@@ -168,8 +168,8 @@ def next_step(status: StudyStatus, drifted: Sequence[str], is_anchored: bool = F
         case "locked" | "claimed" | "sealed" if status.replicates:
             parent = Path(status.folder).parent.parent / "registrations" / status.replicates
             return f"kv-prereg replicate {parent}"
-        case "locked" if status.anatomy not in (None, study_status.ANATOMY_JUDGED):  # possible only before the claim
-            return f"kv-prereg anatomy {status.folder}"
+        case "locked" if incomplete := [name for name, left in status.instruments.items() if left]:
+            return f"kv-prereg {incomplete[0]} {status.folder}"  # possible only before the claim
         case "locked" if status.randomness == "anchor" and not is_anchored:
             return f"kv-prereg anchor {status.folder} lock --witness ots"
         case "locked" if status.randomness in ("nonce", "beacon"):

@@ -5,6 +5,8 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import NamedTuple
 
+from protocol.formats.instruments import INSTRUMENTS
+
 __all__ = ["MENU", "PROGRAM", "STATUSES", "WORKFLOW", "Entry", "Status", "closest_command", "command_line"]
 
 PROGRAM = "kv-prereg"
@@ -24,6 +26,15 @@ class Entry(NamedTuple):
     group: str
 
 
+def _instrument_entries(group: str, *, are_drawings: bool) -> dict[str, Entry]:
+    return {
+        name: Entry(command.module, command.summary, group)
+        for instrument in INSTRUMENTS
+        for name, command in instrument.commands.items()
+        if command.is_drawing == are_drawings
+    }
+
+
 MENU: Mapping[str, Entry] = MappingProxyType(
     {
         "init": Entry("protocol.init", "write a commented protocol.toml to start from", WORKFLOW),
@@ -36,9 +47,7 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         "replicate": Entry("protocol.replicate", "a confirmed study again, as a study of your own", WORKFLOW),
         "status": Entry("protocol.status", "where each registration stands, and what is next", INSPECTION),
         "show": Entry("protocol.show", "one problem: its prompt, answers and kept tokens", INSPECTION),
-        "cost": Entry("protocol.cost", "time and memory of every arm, as registered", INSPECTION),
-        "anatomy": Entry("protocol.anatomy", "which tokens answers need, and which signal knows", INSPECTION),
-        "needed": Entry("analysis.anatomy", "every table of an anatomy: signals, policies, power", INSPECTION),
+        **_instrument_entries(INSPECTION, are_drawings=False),
         "diagnostics": Entry("analysis.diagnostics", "known ways in which evaluations fail", INSPECTION),
         "ablations": Entry("analysis.ablations", "what each ablation shows about its part", INSPECTION),
         "by-level": Entry("analysis.by_level", "contrasts by length, depth or difficulty", INSPECTION),
@@ -62,8 +71,7 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         "selection": Entry("analysis.selection", "the choice of a sweep, as JSON", OUTPUTS),
         "table": Entry("figures.table", "the verdict as confirm prints it", OUTPUTS),
         "draw": Entry("figures.study", "every drawing of a judged study", OUTPUTS),
-        "draw-cost": Entry("figures.cost", "drawings of the measured time and memory", OUTPUTS),
-        "draw-anatomy": Entry("figures.anatomy", "drawings of needed tokens and what knew of them", OUTPUTS),
+        **_instrument_entries(OUTPUTS, are_drawings=True),
         "forest": Entry("figures.forest", "its forest plot alone", OUTPUTS),
         "settings-map": Entry("figures.settings_map", "accuracy over two settings", OUTPUTS),
         "completion": Entry("protocol.command.shell_completion", "what bash, zsh or fish complete this with", SETUP),
@@ -97,7 +105,7 @@ STATUSES = (
         4,
         "locked, claimed, closed, or running",
         "locked, claimed or closed already",
-        ("register", "probe", "cost", "anatomy", "confirm", "amend", "withdraw"),
+        ("register", "probe", *(instrument.name for instrument in INSTRUMENTS), "confirm", "amend", "withdraw"),
     ),
     Status(
         5,

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
-from protocol.evidence.ledger import TIME
 from protocol.formats import fields
 from protocol.formats.documents import declare_document
-from protocol.formats.fields import DIGEST, Choice, Field, Integer, ListOf, OrNull, Plain, Table, Text, tuple_of
+from protocol.formats.fields import DIGEST, TIME, Choice, Field, Integer, ListOf, OrNull, Plain, Table, Text, tuple_of
 from protocol.formats.journal import HEAD
 
-__all__ = ["CHOSEN", "HALVES", "LINE", "MEASURED", "READINGS", "STATES", "TRACE", "VERDICT", "find_fault"]
+__all__ = ["CHOSEN", "EVENTS", "HALVES", "MEASURED", "READINGS", "STATES", "TRACE", "VERDICT", "find_fault"]
 
 HALVES = ("choose", "test")
 READINGS = ("padded", "dropped")
@@ -104,11 +104,30 @@ TRACE = Table({**_HEAD, **_ANSWERED, **_CUT, **_LABELLED})
 _UNLABELLED = Table({**_HEAD, **_ANSWERED, **_make_optional(_NO_LABEL, **_CUT)})
 _FAILED_TRACE = Table({**_HEAD, **_make_optional(_FAILED, **_ANSWERED, **_CUT)})
 BODIES = (TRACE, _UNLABELLED, _FAILED_TRACE)
-LINE = Table(
+EVENTS: Mapping[str, Field] = MappingProxyType(
     {
-        "body": Field(fields.ANYTHING, "A trace."),
-        "sha256": Field(DIGEST, "Digest of the canonical body."),
-        "chain": Field(DIGEST, "Digest of the chain of the line before followed by this sha256."),
+        "anatomy": Field(
+            Table(
+                {
+                    "number": Field(Integer(1), "The attempt, from 1."),
+                    "records": Field(Integer(), "Traces that it found."),
+                }
+            ),
+            "An attempt to label traces began.",
+        ),
+        "occluded": Field(
+            Table(
+                {
+                    "records": Field(Integer(), "Traces."),
+                    "head": Field(DIGEST, "The chain of the last line."),
+                }
+            ),
+            "The attempt came to its end.",
+        ),
+        "anatomy-chosen": Field(Table({"chosen": Field(DIGEST, "It.")}), "A signal and layer were chosen on one half."),
+        "anatomy-judged": Field(
+            Table({"verdict": Field(DIGEST, "It.")}), "What the other half says of them was written."
+        ),
     }
 )
 _DOCUMENT = {
@@ -123,8 +142,8 @@ VERDICT = replace(
 )
 
 
-def find_fault(body: Any) -> str | None:
-    """Return the fault of a line's `body`, beginning with the field; else None."""
+def find_fault(body: Any, index: int = 0) -> str | None:
+    """Return the fault of a line's `body`, beginning with the field; else None. index: of any line."""
     state = body.get("state") if isinstance(body, Mapping) else None
     kind = TRACE if state in MEASURED else _FAILED_TRACE if state == "failed" else _UNLABELLED
     if wrong := fields.find_fault(kind, body, "body"):

@@ -7,17 +7,18 @@ written, once, which each testing trace cites. anatomy/verdict.json is last. doc
 
 import hashlib
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from protocol.evidence import anatomy_fields, ledger
+from protocol.evidence import anatomy_fields, ledger, measurement_journal
 from protocol.evidence.anatomy_fields import HALVES
-from protocol.evidence.registration import ANATOMY, CLAIM, Registration
-from protocol.formats import canonical, documents, files, journal, line_endings
+from protocol.evidence.measurement_journal import Bodies, BodyWriter, JournalFile
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical, documents, files
 from protocol.formats.documents import Document
 from protocol.formats.fields import Table
+from protocol.formats.instruments import get_instrument
 from protocol.formats.refusals import BadInput, Tampered
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "VERDICT",
     "ExpectedTrace",
     "TraceWriter",
-    "Traces",
     "assign_half",
     "begin_attempt",
     "end_attempt",
@@ -37,19 +37,22 @@ __all__ = [
     "read_traces",
     "read_values",
     "read_verdict",
-    "registered_section",
     "uncited_files",
     "verify",
     "write_chosen",
     "write_verdict",
 ]
 
+INSTRUMENT = get_instrument("anatomy")
+ANATOMY = INSTRUMENT.name
 TRACES, VALUES = "traces.jsonl", "values"
 CHOSEN, VERDICT = "chosen.json", "verdict.json"
 CHOOSE, TEST = HALVES
 MAX_VALUES_BYTES = 1 << 30  # for one trace
-EVENTS = ("anatomy", "occluded", "anatomy-chosen", "anatomy-judged")
-CLAIM_EVENT = CLAIM.removesuffix(".json")
+EVENTS = tuple(anatomy_fields.EVENTS)
+CHOSEN_EVENT, VERDICT_EVENT = EVENTS[2:]
+# The ledger event that cites each document, with the document and the field of the event.
+CITED = {CHOSEN_EVENT: (CHOSEN, "chosen"), VERDICT_EVENT: (VERDICT, "verdict")}
 
 
 class ExpectedTrace(NamedTuple):
@@ -59,24 +62,6 @@ class ExpectedTrace(NamedTuple):
     model: str
     task: str
     problem: str
-
-
-class Traces(NamedTuple):
-    """The traces of a study. bodies: in the order of the lines. head: the chain of the last line."""
-
-    bodies: list[dict[str, Any]]
-    head: str
-    torn: int
-
-    def head_at(self, count: int) -> dict[str, Any]:
-        """Return count and head of the first `count` lines."""
-        return {"count": count, "head": _chain_after(self.bodies[:count])}
-
-
-def registered_section(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return [anatomy] of a lock's content; None if it is not registered."""
-    section: Mapping[str, Any] | None = content["protocol"]["content"].get("anatomy")
-    return section
 
 
 def assign_half(problem: str, item: Mapping[str, Any]) -> str:
@@ -106,10 +91,9 @@ def expected_traces(content: Mapping[str, Any]) -> list[ExpectedTrace]:
     ]
 
 
-def read_traces(study: Registration) -> Traces:
+def read_traces(study: Registration) -> Bodies:
     """Read every complete line. Raises Tampered for one that does not verify."""
-    path = study.folder / ANATOMY / TRACES
-    return _read_file(path) if files.exists(path) else Traces([], journal.START, 0)
+    return measurement_journal.read_bodies(study.folder / ANATOMY / TRACES, "trace", anatomy_fields.find_fault)
 
 
 def read_values(study: Registration, body: Mapping[str, Any]) -> bytes:
@@ -136,65 +120,41 @@ def read_values(study: Registration, body: Mapping[str, Any]) -> bytes:
     return data
 
 
-def uncited_files(study: Registration, traces: Traces) -> list[Path]:
+def uncited_files(study: Registration, traces: Bodies) -> list[Path]:
     """Return side files that no line cites: their traces were killed before the line was written."""
     cited = {body["values"]["sha256"] for body in traces.bodies if "values" in body}
     return [path for path in files.list_folder(study.folder / ANATOMY / VALUES) if path.name not in cited]
 
 
-class TraceWriter:
+class TraceWriter(BodyWriter):
     """The file of traces, to which only this process appends during a `with` block."""
 
     def __init__(self, study: Registration):
-        self.study = study
-        self.folder = study.folder / ANATOMY
-        self._exit_stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        """Raise Tampered for a line that does not verify, AlreadyClaimed while another process appends."""
-        self._journal = self._exit_stack.enter_context(journal.open_journal(self.folder / TRACES, wait=False))
-        try:
-            traces = _read_file(self.folder / TRACES)
-            self._journal.drop_torn()
-            self._chain = traces.head
-        except BaseException:
-            self._exit_stack.close()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._exit_stack.close()
+        super().__init__(study.folder / ANATOMY / TRACES, "anatomy", "trace", anatomy_fields.find_fault)
 
     def append(self, body: Mapping[str, Any], side_file: bytes = b"") -> None:
-        """Write the side file of a trace, then append its line in one write and one fsync.
+        """Write the side file of a trace, then append its line.
 
         Raises BadInput, and writes nothing, for an invalid trace and for a side file that it does not cite.
         """
-        if wrong := anatomy_fields.find_fault(body):
-            raise BadInput(f"anatomy: {wrong}")
+        self.refuse_fault(body)
         digest = hashlib.sha256(side_file).hexdigest() if side_file else None
         if digest != body.get("values", {}).get("sha256"):
             raise BadInput("anatomy: body.values.sha256: is not that of the values beside it")
-        if digest is not None and not files.exists(path := self.folder / VALUES / digest):
+        if digest is not None and not files.exists(path := self.path.parent / VALUES / digest):
             files.create(path, side_file)
-        sha256 = canonical.digest(body)
-        chain = _next_chain(self._chain, sha256)
-        self._journal.append([canonical.dumps({"body": body, "sha256": sha256, "chain": chain})])
-        self._chain = chain
+        super().append(body)
 
 
 def begin_attempt(study: Registration) -> int:
     """Enter an attempt to label traces; return its number, from 1."""
-    current = study.reopen()
-    number = current.count_events("anatomy") + 1
-    ledger.append(current.folder, "anatomy", {"number": number, "records": len(read_traces(current).bodies)})
-    return number
+    return measurement_journal.begin_attempt(study, INSTRUMENT, len(read_traces(study).bodies))
 
 
 def end_attempt(study: Registration) -> None:
     """Enter the end of the attempt with the number of traces and the chain."""
     traces = read_traces(study)
-    ledger.append(study.folder, "occluded", {"records": len(traces.bodies), "head": traces.head})
+    measurement_journal.end_attempt(study, INSTRUMENT, len(traces.bodies), traces.head)
 
 
 def read_chosen(study: Registration) -> Document:
@@ -205,6 +165,9 @@ def read_chosen(study: Registration) -> Document:
 def read_verdict(study: Registration) -> Document:
     """Read anatomy/verdict.json. Raises Tampered where it is missing or damaged."""
     return documents.read(study.folder / ANATOMY / VERDICT, anatomy_fields.VERDICT)
+
+
+READERS = {CHOSEN: read_chosen, VERDICT: read_verdict}
 
 
 def write_chosen(study: Registration, result: Mapping[str, Any]) -> str:
@@ -220,7 +183,7 @@ def write_chosen(study: Registration, result: Mapping[str, Any]) -> str:
     header = {"kind": "kv-prereg anatomy, chosen", "version": 1}
     _write_once(current, CHOSEN, anatomy_fields.CHOSEN, header, traces.head_at(trace_count), result)
     digest = read_chosen(current).digest
-    ledger.ensure(current.folder, "anatomy-chosen", {"chosen": digest})
+    ledger.ensure(current.folder, CHOSEN_EVENT, {"chosen": digest})
     return digest
 
 
@@ -234,59 +197,38 @@ def write_verdict(study: Registration, result: Mapping[str, Any]) -> None:
         path.unlink()
     header = {"kind": "kv-prereg anatomy, verdict", "version": 1, "chosen": read_chosen(current).digest}
     _write_once(current, VERDICT, anatomy_fields.VERDICT, header, traces.head_at(trace_count), result)
-    ledger.ensure(current.folder, "anatomy-judged", {"verdict": read_verdict(current).digest})
+    ledger.ensure(current.folder, VERDICT_EVENT, {"verdict": read_verdict(current).digest})
 
 
-def verify(study: Registration, traces: Traces) -> int:
+def verify(study: Registration, traces: Bodies) -> int:
     """Return how many attempts the ledger has.
 
     Raises Tampered unless each ledger line about the anatomy matches the files, the choice precedes the first
     testing trace and everything precedes the claim.
     """
-    attempts, last, entered_after = 0, "", dict[str, int]()
-    claimed = False
-    for entry in study.entries:
-        claimed = claimed or entry.event == CLAIM_EVENT
-        if entry.event not in EVENTS:
-            continue
-        if claimed:
-            raise Tampered(f"{ledger.NAME}: traces were labelled after the claim")
-        if "anatomy-judged" in entered_after:
+    attempts = measurement_journal.verify_attempts(study, INSTRUMENT, lambda _: JournalFile(TRACES, traces.bodies))
+    begun, last, entered_after = 0, "", dict[str, int]()
+    for event, entry_body in ((entry.event, entry.body) for entry in study.entries if entry.event in EVENTS):
+        if VERDICT_EVENT in entered_after:
             raise Tampered(f"{ledger.NAME}: the anatomy goes on after its verdict")
-        if entry.event in ("anatomy", "occluded"):
-            attempts += entry.event == "anatomy"
-            if entry.event == "anatomy" and entry.body["number"] != attempts:
-                raise Tampered(f"{ledger.NAME}: attempt {attempts} to label traces is not numbered so")
-            if entry.event == "occluded" and last != "anatomy":
-                raise Tampered(f"{ledger.NAME}: an attempt to label traces does not end where it began")
-            limit = attempts + (entry.event == "occluded")
-            earlier = sum(body["attempt"] < limit for body in traces.bodies)
-            has_other_head = entry.event == "occluded" and entry.body["head"] != _chain_after(traces.bodies[:earlier])
-            if entry.body["records"] != earlier or has_other_head:
-                raise Tampered(
-                    f"{TRACES}: attempt {attempts} {'ended with' if last else 'found'} "
-                    f"{entry.body['records']} lines; of today's, {earlier} or others go back to it"
-                )
-        else:
-            if entry.event in entered_after or last != "occluded":
-                raise Tampered(f"{ledger.NAME}: {entry.event} stands twice, or follows no attempt that ended")
-            name, read_document, field = {
-                "anatomy-chosen": (CHOSEN, read_chosen, "chosen"),
-                "anatomy-judged": (VERDICT, read_verdict, "verdict"),
-            }[entry.event]
-            if entry.body[field] != read_document(study).digest:
-                raise Tampered(f"{ledger.NAME}: its {entry.event} line cites another {ANATOMY}/{name}")
-            entered_after[entry.event] = attempts
-        last = entry.event
+        begun += event == INSTRUMENT.name
+        if event in CITED:
+            if event in entered_after or last != INSTRUMENT.end_event:
+                raise Tampered(f"{ledger.NAME}: {event} stands twice, or follows no attempt that ended")
+            name, field = CITED[event]
+            if entry_body[field] != READERS[name](study).digest:
+                raise Tampered(f"{ledger.NAME}: its {event} line cites another {ANATOMY}/{name}")
+            entered_after[event] = begun
+        last = event
     _check_order(study, traces, attempts, entered_after)
     return attempts
 
 
-def _check_order(study: Registration, traces: Traces, attempts: int, entered_after: Mapping[str, int]) -> None:
+def _check_order(study: Registration, traces: Bodies, attempts: int, entered_after: Mapping[str, int]) -> None:
     """Raise Tampered unless traces and documents are in order. entered_after: attempt by ledger event."""
     expected = expected_traces(study.lock.content)
     trace_counts = {CHOSEN: sum(trace.half == CHOOSE for trace in expected), VERDICT: len(expected)}
-    for name, read_document in ((CHOSEN, read_chosen), (VERDICT, read_verdict)):
+    for name, read_document in READERS.items():
         if not files.exists(study.folder / ANATOMY / name):
             continue
         content = read_document(study).content
@@ -302,7 +244,7 @@ def _check_order(study: Registration, traces: Traces, attempts: int, entered_aft
     for body in traces.bodies:
         if body["attempt"] > attempts:
             raise Tampered(f"{TRACES}: attempt {body['attempt']} is not one of the ledger's")
-        is_late = body["attempt"] > entered_after.get("anatomy-chosen", attempts)
+        is_late = body["attempt"] > entered_after.get(CHOSEN_EVENT, attempts)
         if is_late != (body["half"] == TEST):
             message = "chooses, and was labelled after the choice" if is_late else "tests, and nothing was chosen"
             raise Tampered(f"{TRACES}: {body['problem']} {message}")
@@ -331,34 +273,10 @@ def _write_once(
     documents.write(path, {**header, **head, **result}, table)
 
 
-def _read_file(path: Path) -> Traces:
-    data = files.read(path)
-    line_endings.refuse_rewritten(path.name, data)
-    lines = journal.split_lines(data)
-    chain, bodies = journal.START, list[dict[str, Any]]()
-    for number, line in enumerate(lines.complete, start=1):
-        source = f"{path.name}:{number}"
-        parsed = canonical.loads(line, source)
-        if not isinstance(parsed, dict) or parsed.keys() != set(anatomy_fields.LINE.fields):
-            raise Tampered(f"{source}: not a line of a trace")
-        if canonical.digest(parsed["body"]) != parsed["sha256"]:
-            raise Tampered(f"{source}: its digest is not that of its body; the line was edited")
-        if wrong := anatomy_fields.find_fault(parsed["body"]):
-            raise Tampered(f"{source}: {wrong}")
-        chain = _next_chain(chain, parsed["sha256"])
-        if chain != parsed["chain"]:
-            raise Tampered(f"{source}: does not follow the line before; lines were removed, added or swapped")
-        bodies.append(parsed["body"])
-    return Traces(bodies, chain, lines.torn)
-
-
-def _chain_after(bodies: Sequence[Mapping[str, Any]]) -> str:
-    """Return the chain after these lines, recomputed."""
-    chain = journal.START
-    for body in bodies:
-        chain = _next_chain(chain, canonical.digest(body))
-    return chain
-
-
-def _next_chain(chain: str, sha256: str) -> str:
-    return hashlib.sha256((chain + sha256).encode("ascii")).hexdigest()
+def format_progress(study: Registration) -> str:
+    """Return the count of labelled traces; "" once they are judged."""
+    if study.count_events(VERDICT_EVENT):
+        return ""
+    path = study.folder / ANATOMY / TRACES
+    count = files.count_lines(path) if files.exists(path) else 0
+    return f"{count} of {len(expected_traces(study.lock.content))} traces"

@@ -1,13 +1,13 @@
 """The fields of a line of cost/<machine>.jsonl, from which docs/cost.schema.json is generated."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from protocol.evidence.ledger import TIME
 from protocol.formats import fields
-from protocol.formats.fields import DIGEST, Choice, Field, Integer, Kind, OrNull, Table, Text
+from protocol.formats.fields import DIGEST, TIME, Choice, Field, Integer, Kind, OrNull, Table, Text
 
-__all__ = ["BODIES", "LINE", "MACHINE", "MEASURED", "STATES", "find_fault"]
+__all__ = ["BODIES", "EVENTS", "MACHINE", "MEASURED", "STATES", "find_fault"]
 
 STATES = ("ok", "out of memory", "failed")
 _SECONDS = Text(r"[0-9]+\.[0-9]{9}", 'seconds with nine places, such as "0.250000000"')
@@ -95,18 +95,35 @@ _FIRST = Table(
 )
 _FAILED = Table({name: field for name, field in MEASURED.fields.items() if name not in OK_ONLY})
 BODIES = (_FIRST, _FAILED, MEASURED)  # of the first line, of a failed repetition, of a successful one
-LINE = Table(
+EVENTS: Mapping[str, Field] = MappingProxyType(
     {
-        "body": Field(fields.ANYTHING, "The first line: {registration, machine}; any other: a repetition."),
-        "sha256": Field(DIGEST, "Digest of the canonical body."),
-        "chain": Field(DIGEST, "Digest of the chain of the line before followed by this sha256."),
+        "cost": Field(
+            Table(
+                {
+                    "number": Field(Integer(1), "The attempt, from 1."),
+                    "machine": Field(Text(), "The file of its machine."),
+                    "records": Field(Integer(), "Repetitions that it found there."),
+                }
+            ),
+            "An attempt to measure time and memory began.",
+        ),
+        "costed": Field(
+            Table(
+                {
+                    "machine": Field(Text(), "The file of its machine."),
+                    "records": Field(Integer(), "Repetitions in it."),
+                    "head": Field(DIGEST, "The chain of its last line."),
+                }
+            ),
+            "The attempt came to its end.",
+        ),
     }
 )
 
 
-def find_fault(body: Any, is_first: bool) -> str | None:
-    """Return the fault of a line's `body`, beginning with the field; else None. is_first: in its file."""
-    if is_first:
+def find_fault(body: Any, index: int) -> str | None:
+    """Return the fault of a line's `body`, beginning with the field; else None. index: of the line in its file."""
+    if index == 0:
         return fields.find_fault(_FIRST, body, "body")
     ok = isinstance(body, Mapping) and body.get("state") == "ok"
     kind: Kind = MEASURED if ok else _FAILED

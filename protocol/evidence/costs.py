@@ -5,16 +5,16 @@ describes the machine, and the file is named by its digest: another machine has 
 never mixed. Each further body is one repetition of one point. docs/cost.md describes every field.
 """
 
-import hashlib
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from protocol.evidence import cost_fields, ledger
-from protocol.evidence.registration import CLAIM, COST, Registration
-from protocol.formats import canonical, files, journal, line_endings
-from protocol.formats.refusals import BadInput, Tampered
+from protocol.evidence import cost_fields, measurement_journal
+from protocol.evidence.measurement_journal import BodyWriter, JournalFile
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical, files
+from protocol.formats.instruments import get_instrument
+from protocol.formats.refusals import Tampered
 
 __all__ = [
     "FULL",
@@ -28,10 +28,11 @@ __all__ = [
     "expected_lines",
     "file_name",
     "read_measurements",
-    "registered_section",
     "verify",
 ]
 
+INSTRUMENT = get_instrument("cost")
+FOLDER = INSTRUMENT.name
 FULL = "full"  # the budget of an arm that never evicts
 NAME_DIGITS = 12  # digits of the digest in a file's name
 
@@ -60,12 +61,6 @@ class Measurement(NamedTuple):
     bodies: list[dict[str, Any]]
     head: str
     torn: int
-
-
-def registered_section(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return [cost] of a lock's content; None if it is not registered."""
-    section: Mapping[str, Any] | None = content["protocol"]["content"].get("cost")
-    return section
 
 
 def expected_lines(content: Mapping[str, Any]) -> list[ExpectedLine]:
@@ -103,95 +98,61 @@ def read_measurements(study: Registration) -> list[Measurement]:
 
     Raises Tampered for a line that does not verify and for a file that is not named by its machine.
     """
-    return [read_file(path) for path in files.list_folder(study.folder / COST) if path.suffix == ".jsonl"]
+    return [read_file(path) for path in files.list_folder(study.folder / FOLDER) if path.suffix == ".jsonl"]
 
 
 def read_file(path: Path) -> Measurement:
     """Read the file of one machine; without a complete line it is empty. Raises as `read_measurements`."""
-    data = files.read(path)
-    line_endings.refuse_rewritten(path.name, data)
-    lines = journal.split_lines(data)
-    chain, bodies = journal.START, []
-    for number, line in enumerate(lines.complete, start=1):
-        source = f"{path.name}:{number}"
-        parsed = canonical.loads(line, source)
-        if not isinstance(parsed, dict) or parsed.keys() != set(cost_fields.LINE.fields):
-            raise Tampered(f"{source}: not a line of a measurement")
-        if canonical.digest(parsed["body"]) != parsed["sha256"]:
-            raise Tampered(f"{source}: its digest is not that of its body; the line was edited")
-        if wrong := cost_fields.find_fault(parsed["body"], number == 1):
-            raise Tampered(f"{source}: {wrong}")
-        chain = _next_chain(chain, parsed["sha256"])
-        if chain != parsed["chain"]:
-            raise Tampered(f"{source}: does not follow the line before; lines were removed, added or swapped")
-        bodies.append(parsed["body"])
+    bodies, head, torn = measurement_journal.read_bodies(path, "measurement", cost_fields.find_fault)
     if not bodies:
-        return Measurement(path.name, {}, "", [], journal.START, lines.torn)
+        return Measurement(path.name, {}, "", [], head, torn)
     if path.name != file_name(bodies[0]["machine"]):
         raise Tampered(f"{path.name}: is not named by its machine; another machine is another measurement")
-    return Measurement(path.name, bodies[0]["machine"], bodies[0]["registration"], bodies[1:], chain, lines.torn)
+    return Measurement(path.name, bodies[0]["machine"], bodies[0]["registration"], bodies[1:], head, torn)
 
 
-class MeasurementWriter:
+class MeasurementWriter(BodyWriter):
     """The file of this machine, to which only this process appends during a `with` block."""
 
     def __init__(self, study: Registration, machine: Mapping[str, Any]):
-        self.study, self.machine = study, machine
-        self.path = study.folder / COST / file_name(machine)
-        self._exit_stack = ExitStack()
+        path = study.folder / FOLDER / file_name(machine)
+        super().__init__(path, "cost", "measurement", cost_fields.find_fault)
+        self._header = {"registration": study.lock.digest, "machine": dict(machine)}
 
     def __enter__(self) -> Self:
-        """Raise Tampered for a line that does not verify, AlreadyClaimed while another process appends."""
-        self._journal = self._exit_stack.enter_context(journal.open_journal(self.path, wait=False))
+        """Raise as `BodyWriter` does, and Tampered for a file of another machine."""
+        super().__enter__()
         try:
-            measurement = read_file(self.path)
-            self._journal.drop_torn()
-            self._chain, self.measured = measurement.head, len(measurement.bodies)
-            if not measurement.machine:
-                self._add({"registration": self.study.lock.digest, "machine": dict(self.machine)}, True)
+            read_file(self.path)
+            if not self.count:
+                self.append(self._header)
         except BaseException:
-            self._exit_stack.close()
+            self.__exit__()
             raise
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._exit_stack.close()
-
-    def append(self, body: Mapping[str, Any]) -> None:
-        """Append one repetition in one write and one fsync. Raises BadInput for an invalid one."""
-        self._add(body, False)
-        self.measured += 1
-
-    def _add(self, body: Mapping[str, Any], is_first: bool) -> None:
-        if wrong := cost_fields.find_fault(body, is_first):
-            raise BadInput(f"cost: {wrong}")
-        sha256 = canonical.digest(body)
-        chain = _next_chain(self._chain, sha256)
-        self._journal.append([canonical.dumps({"body": body, "sha256": sha256, "chain": chain})])
-        self._chain = chain
+    @property
+    def measured(self) -> int:
+        """The number of repetitions in the file."""
+        return self.count - 1
 
 
 def count_repetitions(study: Registration, machine: Mapping[str, Any]) -> int:
     """Return how many repetitions this machine has measured."""
-    path = study.folder / COST / file_name(machine)
-    return len(read_file(path).bodies) if files.exists(path) else 0
+    return len(read_file(study.folder / FOLDER / file_name(machine)).bodies)
 
 
 def begin_attempt(study: Registration, machine: Mapping[str, Any]) -> int:
     """Enter an attempt to measure on this machine; return its number, from 1 over all machines."""
-    current = study.reopen()
-    number, name = current.count_events("cost") + 1, file_name(machine)
-    ledger.append(
-        current.folder, "cost", {"number": number, "machine": name, "records": count_repetitions(current, machine)}
-    )
-    return number
+    records = count_repetitions(study, machine)
+    return measurement_journal.begin_attempt(study, INSTRUMENT, records, machine=file_name(machine))
 
 
 def end_attempt(study: Registration, machine: Mapping[str, Any]) -> None:
     """Enter the end of the attempt with the number of repetitions and the chain."""
-    measurement = read_file(study.folder / COST / file_name(machine))
-    body = {"machine": measurement.name, "records": len(measurement.bodies), "head": measurement.head}
-    ledger.append(study.folder, "costed", body)
+    measurement = read_file(study.folder / FOLDER / file_name(machine))
+    records, head = len(measurement.bodies), measurement.head
+    measurement_journal.end_attempt(study, INSTRUMENT, records, head, machine=measurement.name)
 
 
 def verify(study: Registration, measurements: list[Measurement]) -> int:
@@ -200,69 +161,30 @@ def verify(study: Registration, measurements: list[Measurement]) -> int:
     Raises Tampered unless each ledger line about measurements matches the files and precedes the claim.
     """
     by_name = {measurement.name: measurement for measurement in measurements}
-    attempts, last = 0, ("", "")
-    is_claimed = False
+
+    def find_file(entry_body: Mapping[str, Any]) -> JournalFile:
+        name, measurement = entry_body["machine"], by_name.get(entry_body["machine"])
+        if measurement is None:
+            if entry_body["records"]:
+                raise Tampered(f"{FOLDER}/{name}: missing, and the ledger counts {entry_body['records']} lines in it")
+            return JournalFile(name, ())
+        header = {"registration": measurement.registration, "machine": measurement.machine}
+        return JournalFile(name, measurement.bodies, [header])
+
+    attempts = measurement_journal.verify_attempts(study, INSTRUMENT, find_file)
+    numbers: dict[str, set[int]] = {}
     for entry in study.entries:
-        is_claimed = is_claimed or entry.event == CLAIM_EVENT
-        if entry.event in ("cost", "costed"):
-            if is_claimed:
-                raise Tampered(f"{ledger.NAME}: time was measured after the claim")
-            machine, records = entry.body["machine"], entry.body["records"]
-            measurement = by_name.get(machine)
-            if measurement is None and records:
-                raise Tampered(f"{COST}/{machine}: missing, and the ledger counts {records} lines in it")
-            if entry.event == "cost":
-                attempts += 1
-                if entry.body["number"] != attempts:
-                    raise Tampered(f"{ledger.NAME}: attempt {attempts} to measure is not numbered so")
-            elif last != ("cost", machine):
-                raise Tampered(f"{ledger.NAME}: an attempt to measure does not end where it began")
-            earlier = sum(body["attempt"] < attempts + (entry.event == "costed") for body in _bodies(measurement))
-            if earlier != records or (
-                entry.event == "costed" and entry.body["head"] != _chain_after(measurement, records)
-            ):
-                raise Tampered(
-                    f"attempt {attempts} to measure {'found' if entry.event == 'cost' else 'ended with'} "
-                    f"{records} lines in {machine}; of today's, {earlier} or others go back to it"
-                )
-        last = (entry.event, entry.body.get("machine", ""))
-    last_attempts = {entry.body["machine"]: entry.body["number"] for entry in study.entries if entry.event == "cost"}
+        if entry.event == INSTRUMENT.name:
+            numbers.setdefault(entry.body["machine"], set()).add(entry.body["number"])
     for measurement in measurements:
-        if measurement.machine and measurement.name not in last_attempts:
-            raise Tampered(f"{COST}/{measurement.name}: no attempt of the ledger measured it")
-        machine_attempts = {
-            entry.body["number"]
-            for entry in study.entries
-            if entry.event == "cost" and entry.body["machine"] == measurement.name
-        }
-        if unknown_attempts := sorted({body["attempt"] for body in measurement.bodies} - machine_attempts):
+        if measurement.machine and measurement.name not in numbers:
+            raise Tampered(f"{FOLDER}/{measurement.name}: no attempt of the ledger measured it")
+        recorded_attempts = {body["attempt"] for body in measurement.bodies}
+        if unknown_attempts := sorted(recorded_attempts - numbers.get(measurement.name, set())):
             raise Tampered(
-                f"{COST}/{measurement.name}: attempt {unknown_attempts[0]} of the ledger is not one on this machine"
+                f"{FOLDER}/{measurement.name}: attempt {unknown_attempts[0]} of the ledger is not one on this machine"
             )
     return attempts
-
-
-CLAIM_EVENT = CLAIM.removesuffix(".json")
-
-
-def _bodies(measurement: Measurement | None) -> list[dict[str, Any]]:
-    return [] if measurement is None else measurement.bodies
-
-
-def _chain_after(measurement: Measurement | None, records: int) -> str:
-    """Return the chain after the first `records` repetitions, recomputed from the verified bodies."""
-    if measurement is None:
-        return journal.START
-    chain = _next_chain(
-        journal.START, canonical.digest({"registration": measurement.registration, "machine": measurement.machine})
-    )
-    for body in measurement.bodies[:records]:
-        chain = _next_chain(chain, canonical.digest(body))
-    return chain
-
-
-def _next_chain(chain: str, sha256: str) -> str:
-    return hashlib.sha256((chain + sha256).encode("ascii")).hexdigest()
 
 
 def _order_digest(seed: int, repetition: int, point: Point) -> str:

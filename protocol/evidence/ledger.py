@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import Any, TypedDict
 
 from protocol.formats import canonical, fields, files, journal, line_endings
-from protocol.formats.fields import ANYTHING, DIGEST, Choice, Field, Integer, MapOf, Table, Text
+from protocol.formats.fields import ANYTHING, DIGEST, TIME, Choice, Field, Integer, MapOf, Table, Text
+from protocol.formats.instruments import iter_events
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 
 NAME = "ledger.jsonl"
 CLOSING = ("verdict", "withdraw", "amended")
 
-TIME = Text(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}\+00:00", "a time like 2026-11-22T09:30:00+00:00")
 _NUMBER = Field(Integer(1), "The attempt, from 1.")
 _RECORDS = Field(Integer(), "Records that it found.")
 _REASON = Field(Text(), "Why.")
@@ -42,43 +42,7 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
             ),
             "The attempt came to its end.",
         ),
-        "cost": Field(
-            Table(
-                {
-                    "number": _NUMBER,
-                    "machine": Field(Text(), "The file of its machine."),
-                    "records": Field(Integer(), "Repetitions that it found there."),
-                }
-            ),
-            "An attempt to measure time and memory began.",
-        ),
-        "costed": Field(
-            Table(
-                {
-                    "machine": Field(Text(), "The file of its machine."),
-                    "records": Field(Integer(), "Repetitions in it."),
-                    "head": Field(DIGEST, "The chain of its last line."),
-                }
-            ),
-            "The attempt came to its end.",
-        ),
-        "anatomy": Field(
-            Table({"number": _NUMBER, "records": Field(Integer(), "Traces that it found.")}),
-            "An attempt to label traces began.",
-        ),
-        "occluded": Field(
-            Table(
-                {
-                    "records": Field(Integer(), "Traces."),
-                    "head": Field(DIGEST, "The chain of the last line."),
-                }
-            ),
-            "The attempt came to its end.",
-        ),
-        "anatomy-chosen": Field(Table({"chosen": Field(DIGEST, "It.")}), "A signal and layer were chosen on one half."),
-        "anatomy-judged": Field(
-            Table({"verdict": Field(DIGEST, "It.")}), "What the other half says of them was written."
-        ),
+        **dict(iter_events()),
         "selection": Field(Table({"selection": Field(DIGEST, "It.")}), "The selection was written."),
         "claim": Field(Table({"claim": Field(DIGEST, "It.")}), "The claim was written."),
         "attempt": Field(Table({"number": _NUMBER, "records": _RECORDS}), "An attempt to confirm began."),

@@ -18,15 +18,14 @@ from protocol.evidence.ledger import Entry
 from protocol.evidence.records import Record
 from protocol.formats import documents, files
 from protocol.formats.documents import Document
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput, Refusal, Tampered
 from protocol.lock import bundle, lock
 from protocol.lock.lock import Lock
 
 __all__ = [
-    "ANATOMY",
     "CITED",
     "CLAIM",
-    "COST",
     "PROTOCOL",
     "REGISTRATION_FOLDERS",
     "SEAL",
@@ -41,8 +40,6 @@ SELECTION = "selection.json"
 CLAIM = "claim.json"
 SEAL = "seal.json"
 VERDICT = "verdict.json"
-COST = "cost"  # the folder of measured time and memory
-ANATOMY = "anatomy"  # the folder of traces and what occlusions did to them
 REGISTRATION_FOLDERS = ("registrations", "replications")  # folders of a repository with registrations
 TASK_FILES = ("file", "data")  # fields of a task that name a file next to the protocol
 # Each document, in writing order, with the event and the field of the ledger line that cites it.
@@ -185,10 +182,11 @@ class Registration:
     def is_registration(self) -> bool:
         """Return whether the folder is a registration or the remains of one.
 
-        The anatomy folder of a registration has a verdict too, and is none.
+        The folder of an instrument may have a verdict too, and is none.
         """
         names = self.written_files()
-        if self.folder.name == ANATOMY and Registration(self.folder.parent).has(lock.NAME):
+        is_measured = any(self.folder.name == instrument.name for instrument in INSTRUMENTS)
+        if is_measured and Registration(self.folder.parent).has(lock.NAME):
             names = [name for name in names if name != VERDICT]
         return self.has(PROTOCOL) or bool(names)
 

@@ -98,6 +98,7 @@ class Text(Kind):
         return {"type": "string"} | ({"pattern": f"^({self.pattern})$"} if self.pattern else {})
 
 
+TIME = Text(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}\+00:00", "a time like 2026-11-22T09:30:00+00:00")
 DIGEST = Text("[0-9a-f]{64}", "a SHA-256 digest in lower-case hex")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from protocol.formats import documents, files
 from protocol.formats.documents import Document as Lock
 from protocol.formats.fields import ANYTHING, DIGEST, FLAG, Field, Integer, ListOf, MapOf, OrNull, Table, Text, tuple_of
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.journal import HEAD
 from protocol.formats.refusals import AlreadyClaimed, BadInput
 
@@ -37,8 +38,10 @@ PROTOCOL = Table(
         "randomness": Field(OBJECT, "What brings the late value.", if_absent="none is drawn"),
         "exclude": Field(OBJECT, "Problems that are not run.", if_absent="none"),
         "claims": Field(MapOf(OBJECT), "Claims of arms, outside the rule.", if_absent="none"),
-        "cost": Field(OBJECT, "Time and memory that are measured.", if_absent="nothing is measured"),
-        "anatomy": Field(OBJECT, "What is occluded in development traces.", if_absent="nothing is occluded"),
+        **{
+            instrument.name: Field(OBJECT, instrument.description, if_absent=instrument.if_absent)
+            for instrument in INSTRUMENTS
+        },
     }
 )
 _ITEMS = Table(

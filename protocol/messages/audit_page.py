@@ -8,6 +8,7 @@ from protocol.evidence import records
 from protocol.evidence.audit.items import ITEMS, QUESTIONS
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import Finding
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import Refusal
 
 __all__ = ["format_details", "format_page", "list_unproven"]
@@ -103,8 +104,7 @@ DETAILED_ITEMS = (
     "files",
     "sources",
     "registered",
-    "cost",
-    "anatomy",
+    *(instrument.name for instrument in INSTRUMENTS),
     "sense",
     "grades",
     "judgement",

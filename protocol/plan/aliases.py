@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 __all__ = [
-    "ANATOMY",
     "ARM",
-    "COST",
     "DECISION",
     "DESIGN",
     "DEVICES",
@@ -82,26 +80,6 @@ DECISION: Mapping[str, str] = MappingProxyType(
         "n_resamples": "draws",
         "n_bootstrap": "draws",
         "permutations": "draws",
-    }
-)
-COST: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("batch_size", "batch_sizes", "batches", "concurrency"), "lanes"),
-        **dict.fromkeys(("context", "contexts", "context_length", "prompt_length", "prompt"), "prompt_tokens"),
-        **dict.fromkeys(("max_new_tokens", "output_tokens"), "new_tokens"),
-        **dict.fromkeys(("repeats", "reps", "runs", "trials"), "repetitions"),
-        **dict.fromkeys(("warmup", "warmups", "warm_up"), "warm_ups"),
-        **dict.fromkeys(("memory", "limit", "memory_limit"), "fits_in"),
-    }
-)
-ANATOMY: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("window_size", "width", "span"), "window"),
-        **dict.fromkeys(("step", "hop", "shift"), "stride"),
-        **dict.fromkeys(("max_new_tokens", "continuation", "output_tokens"), "new_tokens"),
-        **dict.fromkeys(("problems", "dev", "max_traces", "n"), "traces"),
-        **dict.fromkeys(("bootstrap", "reps", "resamples"), "draws"),
-        **dict.fromkeys(("answer", "marker", "mark"), "boundary"),
     }
 )
 _HALF = 'float16 is not run; write "bfloat16", the other half precision, or "float32"'

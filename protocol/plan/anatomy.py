@@ -4,16 +4,22 @@
 (section 3.2): windows of 32 tokens every 16; a token is needed if any window over it changes the grade.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
+from protocol.evidence.anatomy_fields import HALVES
+from protocol.evidence.anatomy_traces import assign_half
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Choice, Field, Integer, Text
+from protocol.formats.fields import Choice, Field, Integer, Text, table_of
+from protocol.formats.refusals import BadInput
 from protocol.plan.field_kinds import Number
 
-__all__ = ["ORACLE", "Anatomy", "Occlusion", "faults"]
+if TYPE_CHECKING:
+    from protocol.plan.design import Design
+
+__all__ = ["ORACLE", "TABLE", "Anatomy", "Occlusion", "faults", "refuse_infeasible"]
 
 ORACLE = "oracle-occlusion"  # the name of the arm that retains what the labels say is needed
 Reading: TypeAlias = Literal["padded", "dropped"]
@@ -123,18 +129,47 @@ class Anatomy:
         )
 
 
-def faults(anatomy: Anatomy | None, arms: Sequence[str], evicting: Sequence[str]) -> Iterator[str]:
-    """Yield one line, with the fix, for each fault of [anatomy] with regard to the arms of the protocol.
+TABLE = replace(
+    table_of(Anatomy),
+    corrections={
+        **dict.fromkeys(("window_size", "width", "span"), "window"),
+        **dict.fromkeys(("step", "hop", "shift"), "stride"),
+        **dict.fromkeys(("max_new_tokens", "continuation", "output_tokens"), "new_tokens"),
+        **dict.fromkeys(("problems", "dev", "max_traces", "n"), "traces"),
+        **dict.fromkeys(("bootstrap", "reps", "resamples"), "draws"),
+        **dict.fromkeys(("answer", "marker", "mark"), "boundary"),
+    },
+)
+
+
+def faults(anatomy: Anatomy, design: "Design", evicting: Sequence[str]) -> Iterator[str]:
+    """Yield one line, with the fix, for each fault of [anatomy] with regard to the arms of a design.
     evicting: the arms that evict.
     """
-    if anatomy is None:
-        return
     if anatomy.stride > anatomy.window:
         yield (
             f"anatomy.stride: {anatomy.stride} is more than the window of {anatomy.window}, so that tokens "
             f"between two windows are never occluded; write {anatomy.window} or less"
         )
-    if ORACLE in arms:
+    if ORACLE in [arm.name for arm in design.arms]:
         yield f"arms.{ORACLE}: is what [anatomy] calls what its labels keep; name the arm otherwise"
     if not evicting:
         yield "anatomy: no arm evicts, and what arms keep is held against the labels; add one or leave it out"
+
+
+def refuse_infeasible(anatomy: Anatomy, items: Mapping[str, Any], scored: Sequence[str]) -> None:
+    """Raise BadInput for occlusions of answers that have scores, since a label is a grade that changed, and for a
+    half without a development problem. items: by task, as in the lock. scored: the tasks with scores.
+    """
+    if scored:
+        raise BadInput(
+            f"anatomy: the answers of {scored[0]} have scores, and a label asks whether a right one turns "
+            "wrong; leave [anatomy] out, or the task"
+        )
+    for name, item in items.items():
+        halves = {assign_half(problem, item) for problem in item["dev"][: anatomy.traces]}
+        if missing := [half for half in HALVES if half not in halves]:
+            raise BadInput(
+                f"anatomy: of the development problems of {name} none falls into the half {missing[0]!r} (by "
+                "the MD5 of its id or its cluster); take more of them: dev of the task, or anatomy.traces"
+            )

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from analysis.rules import RULES
 from analysis.rules.rule import FULL
 from protocol.formats.fields import Fault
+from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.formats.refusals import BadInput, unknown_message
-from protocol.plan import anatomy, cost
 from protocol.plan.design import Arm, Decision, Design
 from protocol.plan.gate import GateException
 from protocol.plan.policy_name import POLICY
@@ -37,9 +37,9 @@ def faults(design: Design, evicts: Evicts) -> Iterator[str]:
     yield from _repeated(design)
     for wrong in (_sweep, _arms, _claims, _gate):
         yield from wrong(design, evicts)
-    arms = [arm.name for arm in design.arms]
-    yield from cost.faults(design.cost, arms, design.budgets)
-    yield from anatomy.faults(design.anatomy, arms, _evicting_arms(design, evicts))
+    for instrument in INSTRUMENTS:
+        if (table := design.instruments.get(instrument.name)) is not None:
+            yield from load_attribute(instrument.faults)(table, design, _evicting_arms(design, evicts))
     yield from _rule(design)
 
 

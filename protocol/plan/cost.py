@@ -4,16 +4,19 @@
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
 
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Field, Integer, ListOf
+from protocol.formats.fields import Field, Integer, ListOf, table_of
 from protocol.formats.refusals import unknown_message
 from protocol.plan.budget import Budget, BudgetKind
 from protocol.plan.field_kinds import VisibleText
 
-__all__ = ["Cost", "faults"]
+if TYPE_CHECKING:
+    from protocol.plan.design import Design
+
+__all__ = ["TABLE", "Cost", "faults"]
 
 MOST = 2**24  # tokens in a prompt or an answer
 
@@ -66,10 +69,22 @@ class Cost:
     ] = None
 
 
-def faults(cost: Cost | None, arms: Sequence[str], budgets: Sequence[Budget]) -> Iterator[str]:
-    """Yield one line, with the fix, for each fault of [cost] with regard to the arms and budgets."""
-    if cost is None:
-        return
+TABLE = replace(
+    table_of(Cost),
+    corrections={
+        **dict.fromkeys(("batch_size", "batch_sizes", "batches", "concurrency"), "lanes"),
+        **dict.fromkeys(("context", "contexts", "context_length", "prompt_length", "prompt"), "prompt_tokens"),
+        **dict.fromkeys(("max_new_tokens", "output_tokens"), "new_tokens"),
+        **dict.fromkeys(("repeats", "reps", "runs", "trials"), "repetitions"),
+        **dict.fromkeys(("warmup", "warmups", "warm_up"), "warm_ups"),
+        **dict.fromkeys(("memory", "limit", "memory_limit"), "fits_in"),
+    },
+)
+
+
+def faults(cost: Cost, design: "Design", evicting: Sequence[str]) -> Iterator[str]:
+    """Yield one line, with the fix, for each fault of [cost] with regard to the arms and budgets of a design."""
+    arms, budgets = [arm.name for arm in design.arms], design.budgets
     budget_texts = [str(budget) for budget in cost.budgets or ()]
     for name in cost.arms or ():
         if name not in arms:

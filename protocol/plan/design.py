@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -15,10 +16,9 @@ from analysis.rules.rule import arm_pairs
 from protocol.evidence import late_randomness
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.fields import Choice, Field, Integer, ListOf, Table, table_of
+from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.plan import aliases
-from protocol.plan.anatomy import Anatomy
 from protocol.plan.budget import Budget, BudgetKind
-from protocol.plan.cost import Cost
 from protocol.plan.decision import DECISION, Decision
 from protocol.plan.field_kinds import (
     RERUN_SUFFIX,
@@ -231,22 +231,7 @@ class Design:
         tuple[Claim, ...],
         Field(TablesByName(table_of(Claim), "claim"), "Claims of arms, outside the rule.", if_absent="none"),
     ] = ()
-    cost: Annotated[
-        Cost | None,
-        Field(
-            replace(table_of(Cost), corrections=aliases.COST),
-            "Time and memory, measured apart.",
-            if_absent="nothing",
-        ),
-    ] = None
-    anatomy: Annotated[
-        Anatomy | None,
-        Field(
-            replace(table_of(Anatomy), corrections=aliases.ANATOMY),
-            "Which tokens development traces need, before the claim and apart from the rule.",
-            if_absent="nothing is occluded",
-        ),
-    ] = None
+    instruments: Mapping[str, Any] = dataclass_field(default_factory=dict)  # the tables of instruments by name
 
     def exclusion_reason(self, prompt_tokens: int) -> str | None:
         """Return why a problem with a context of so many tokens is excluded; None if it is run."""
@@ -321,4 +306,18 @@ class Design:
         return content
 
 
-DESIGN: Table = replace(table_of(Design), corrections=aliases.DESIGN)
+def _make_design(**values: Any) -> Design:
+    tables = {instrument.name: values.pop(instrument.name, None) for instrument in INSTRUMENTS}
+    return Design(**values, instruments={name: table for name, table in tables.items() if table is not None})
+
+
+_INSTRUMENT_FIELDS = {
+    instrument.name: Field(load_attribute(instrument.table), instrument.description, if_absent=instrument.if_absent)
+    for instrument in INSTRUMENTS
+}
+DESIGN: Table = replace(
+    table_of(Design, **_INSTRUMENT_FIELDS),
+    constructor=_make_design,
+    attributes=lambda design: {**vars(design), **design.instruments},
+    corrections=aliases.DESIGN,
+)

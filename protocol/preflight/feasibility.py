@@ -6,7 +6,7 @@ user's file are measured too, since nothing makes them alike: only their lengths
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,9 +15,8 @@ import transformers
 
 from policies import ExtraPromptSignal, Policy
 from protocol import engine
-from protocol.evidence.anatomy_fields import HALVES
-from protocol.evidence.anatomy_traces import assign_half
 from protocol.evidence.invariants import vocabulary
+from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.lock import frozen_problems
@@ -69,8 +68,9 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
     slot_sizes.refuse_unequal_slots(planned)
     scored = frozen_problems.scored_tasks(items, planned.tasks).get("scored", [])
     rule_checks.refuse_counting_method(planned.protocol, items, scored)
-    _refuse_scored_traces(planned, scored)
-    _refuse_empty_halves(planned, items)
+    for instrument in INSTRUMENTS:
+        if instrument.feasibility and (table := planned.protocol.instruments.get(instrument.name)):
+            load_attribute(instrument.feasibility)(table, items, scored)
     with phase("trying the rule on made-up studies, and how often it errs"):
         rule_results = rule_checks.check_rule(planned.protocol, items, is_replication=is_replication, scored=scored)
     with phase("tokenizing the development prompts"):
@@ -81,27 +81,6 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
         refuse_small_budgets(planned, lengths, known_budgets)
         refuse_duplicate_budgets(planned, lengths, known_budgets)
     return Feasibility(lengths, rule_results)
-
-
-def _refuse_scored_traces(planned: PlannedStudy, scored: Sequence[str]) -> None:
-    """Raise BadInput for occlusions of answers that have scores: a label is a grade that changed."""
-    if planned.protocol.anatomy is not None and scored:
-        raise BadInput(
-            f"anatomy: the answers of {scored[0]} have scores, and a label asks whether a right one turns "
-            "wrong; leave [anatomy] out, or the task"
-        )
-
-
-def _refuse_empty_halves(planned: PlannedStudy, items: Mapping[str, Any]) -> None:
-    """Raise BadInput if a half has no development problem."""
-    anatomy = planned.protocol.anatomy
-    for name, item in items.items() if anatomy is not None else ():
-        halves = {assign_half(problem, item) for problem in item["dev"][: anatomy and anatomy.traces]}
-        if missing := [half for half in HALVES if half not in halves]:
-            raise BadInput(
-                f"anatomy: of the development problems of {name} none falls into the half {missing[0]!r} (by "
-                "the MD5 of its id or its cluster); take more of them: dev of the task, or anatomy.traces"
-            )
 
 
 def run_shares(planned: PlannedStudy, items: Mapping[str, Any], lengths: PromptLengths) -> dict[tuple[str, str], float]:

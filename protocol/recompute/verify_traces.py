@@ -10,8 +10,8 @@ from analysis import anatomy
 from analysis.judgement.untrusted_files import RecordError
 from protocol import grading, tasks
 from protocol.evidence import anatomy_traces
-from protocol.evidence.anatomy_traces import CHOSEN, VERDICT
-from protocol.evidence.registration import ANATOMY, Registration
+from protocol.evidence.anatomy_traces import ANATOMY, CHOSEN, VERDICT
+from protocol.evidence.registration import Registration
 from protocol.formats import canonical, files
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Refusal, Tampered

@@ -97,8 +97,7 @@ def measure_point(planned: PlannedStudy, model: LoadedModel, expected: ExpectedL
     """Run one repetition and return the fields of `cost_fields.MEASURED`. A refusal by the policy and
     exhausted memory are outcomes.
     """
-    point, cost = expected.point, planned.protocol.cost
-    assert cost is not None, "no [cost] is registered"
+    point, cost = expected.point, planned.protocol.instruments["cost"]
     contexts = draw_prompts(model, cost.seed, point.prompt_tokens, point.lanes)
     cell = Cell(model.name, "", point.budget, point.arm, 0)
     slot = planned.slot(model.name, point.arm)

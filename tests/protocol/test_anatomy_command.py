@@ -9,7 +9,7 @@ import pytest
 import studies
 
 from protocol.acts import status
-from protocol.evidence import anatomy_traces, claim, ledger
+from protocol.evidence import anatomy_traces, claim, ledger, measurement_journal
 from protocol.evidence.audit import study_status
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical
@@ -128,7 +128,7 @@ def rechained(folder, change):
     change(found)
     for body in found:
         sha256 = canonical.digest(body)
-        chain = anatomy_traces._next_chain(chain, sha256)
+        chain = measurement_journal._next_chain(chain, sha256)
         written.append(canonical.dumps({"body": body, "sha256": sha256, "chain": chain}) + b"\n")
     (folder / "anatomy" / "traces.jsonl").write_bytes(b"".join(written))
 
@@ -390,7 +390,7 @@ def test_a_rehearsal_labels_one_trace(tiny_model, tmp_path):
 
 
 def test_status_says_how_far_it_is_and_what_is_next(locked, labelled):
-    for folder, told, following in ((locked, "0 of 8 traces", "anatomy"), (labelled, "judged", "confirm")):
+    for folder, left, following in ((locked, "0 of 8 traces", "anatomy"), (labelled, "", "confirm")):
         at = study_status.read_status(Registration(folder))
-        assert at.anatomy == told
+        assert at.instruments == {"anatomy": left}
         assert status.next_step(at, []) == f"kv-prereg {following} {folder}"

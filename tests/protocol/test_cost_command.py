@@ -6,7 +6,7 @@ import shutil
 import pytest
 import studies
 
-from protocol.evidence import costs, ledger
+from protocol.evidence import costs, ledger, measurement_journal
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical
 
@@ -55,7 +55,7 @@ def rechained(path, change):
     chain, lines = "0" * 64, []
     for body in bodies:
         sha256 = canonical.digest(body)
-        chain = costs._next_chain(chain, sha256)
+        chain = measurement_journal._next_chain(chain, sha256)
         lines.append(canonical.dumps({"body": body, "sha256": sha256, "chain": chain}) + b"\n")
     path.write_bytes(b"".join(lines))
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from protocol.evidence import records
+from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.formats.progress_display import Progress, ReportProgress, phase
 from protocol.formats.refusals import BadInput
 from protocol.lock import frozen_problems
@@ -55,7 +56,7 @@ class Rehearsal(NamedTuple):
     seconds: of everything in `bodies`. peak_bytes: resident memory of the process, plus on a GPU torch's
     peak. same_kept: as the field of this name in a lock. full_use: as this field of a lock, on the rehearsed
     problems; empty if no budget is a share of it. detectable: from `rule_checks`, for the registered size.
-    trace: one that [anatomy] would label; None without [anatomy].
+    instruments: of each registered one that rehearses, its values and the lines about them.
     """
 
     bodies: dict[str, list[dict[str, Any]]]
@@ -66,7 +67,7 @@ class Rehearsal(NamedTuple):
     same_kept: dict[str, Any]
     full_use: dict[str, Any]
     detectable: dict[str, Any]
-    trace: dict[str, Any] | None = None
+    instruments: list[tuple[dict[str, Any], list[str]]]
 
 
 def fit_to_machine(protocol: Design, tokens: int | None) -> Design:
@@ -153,7 +154,11 @@ def rehearse(planned: PlannedStudy, models: Mapping[str, str], problems: int, fo
     }
     with phase("looking for arms that keep the same slots"):
         same_slots_field = same_slots.find_same_slots(stand_in_plan, items)
-    trace = None if protocol.anatomy is None else _label_one_trace(stand_in_plan, split, lanes)
+    instruments = [
+        load_attribute(instrument.rehearsal)(stand_in_plan, split, lanes)
+        for instrument in INSTRUMENTS
+        if instrument.rehearsal and instrument.name in protocol.instruments
+    ]
     return Rehearsal(
         bodies,
         registered_lanes,
@@ -163,36 +168,8 @@ def rehearse(planned: PlannedStudy, models: Mapping[str, str], problems: int, fo
         same_slots_field,
         full_use_field,
         effects,
-        trace,
+        instruments,
     )
-
-
-def _label_one_trace(
-    stand_in_plan: PlannedStudy, split: Mapping[str, Sequence[str]], lanes: Mapping[str, int]
-) -> dict[str, Any]:
-    """Label one trace of the first model and task; return how it ended, what it took, and the arms that
-    failed.
-    """
-    from protocol.instruments.anatomy import trace_record
-
-    anatomy_settings, model = stand_in_plan.protocol.anatomy, stand_in_plan.protocol.models[0]
-    assert anatomy_settings is not None
-    task = next(iter(split))
-    with phase("labelling one trace"):
-        loaded, started = cache_models(stand_in_plan, lambda progress_event: None)(model), time.monotonic()
-        traced_body = trace_record.occlude_trace(
-            stand_in_plan, loaded, task, split[task][0], anatomy_settings.occlusion(), lanes.get(model)
-        ).body
-    retained_rows = traced_body.get("kept", ())
-    return {
-        "task": task,
-        "problem": split[task][0],
-        "state": traced_body["state"],
-        "reason": traced_body["reason"],
-        "occlusions": sum(map(len, traced_body.get("windows", {}).values())),
-        "seconds": round(time.monotonic() - started, 1),
-        "failed": sorted({f"{row['arm']}: {row['reason']}" for row in retained_rows if "reason" in row}),
-    }
 
 
 SPLIT = {"probe": "dev", "confirm": "confirm"}

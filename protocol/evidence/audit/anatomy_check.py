@@ -4,10 +4,10 @@ from collections import Counter
 
 from protocol.evidence import anatomy_traces
 from protocol.evidence.anatomy_fields import STATES
-from protocol.evidence.anatomy_traces import CHOSEN, VERDICT
+from protocol.evidence.anatomy_traces import ANATOMY, CHOSEN, VERDICT
 from protocol.evidence.audit import inventory
 from protocol.evidence.invariants import anatomy_invariants
-from protocol.evidence.registration import ANATOMY, Registration
+from protocol.evidence.registration import Registration
 from protocol.formats import files
 from protocol.formats.findings import NotRun, Unfinished
 from protocol.formats.refusals import Tampered
@@ -20,11 +20,9 @@ MAX_REPORTED = 3  # invariants that a failure names
 def check(study: Registration, is_claimed: bool, has_ended: bool) -> str:
     """Return how many traces ended in each state.
 
-    Raises Tampered for traces that do not verify, break an invariant or were not registered, NotRun where
-    nothing was labelled, Unfinished while more traces can be labelled.
+    Raises Tampered for traces that do not verify or break an invariant, NotRun where nothing was
+    labelled, Unfinished while more traces can be labelled.
     """
-    if anatomy_traces.registered_section(study.lock.content) is None:
-        raise Tampered("traces were labelled, and no [anatomy] was registered")
     traces, expected = anatomy_traces.read_traces(study), anatomy_traces.expected_traces(study.lock.content)
     attempts = anatomy_traces.verify(study, traces)
     context = anatomy_invariants.AnatomyContext(study.lock.content, study.lock.digest, traces, expected)

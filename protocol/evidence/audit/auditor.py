@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 from protocol.evidence import late_randomness
-from protocol.evidence.audit import amendment, anatomy_check, consistency, cost_check, inventory, outcome
+from protocol.evidence.audit import amendment, consistency, inventory, outcome
 from protocol.evidence.audit.checks import Checks
 from protocol.evidence.audit.items import EXTERNAL_ITEMS, ITEMS
 from protocol.evidence.external import git_history
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import Finding
+from protocol.formats.instruments import Instrument, load_attribute
+from protocol.formats.refusals import Tampered
 from protocol.lock import signing
 
 __all__ = ["Check", "audit", "failed_items", "undetermined_items", "unfinished_items"]
@@ -58,8 +60,10 @@ def audit(
         "ledger": study_checks.check_ledger,
         "history": lambda: git_history.check(study),
         "probe": study_checks.check_probe,
-        **({"cost": lambda: cost_check.check(study, study_checks.is_claimed)} if study_checks.has_cost else {}),
-        **({"anatomy": lambda: _check_anatomy(study_checks)} if study_checks.has_anatomy else {}),
+        **{
+            instrument.name: partial(_check_instrument, study_checks, instrument)
+            for instrument in study_checks.instruments
+        },
         **({"selection": study_checks.check_selection} if study_checks.has_sweep else {}),
         "claim": study_checks.check_claim,
         **({"randomness": lambda: study_checks.check_randomness(block)} if study_checks.has(*RANDOMNESS_PATH) else {}),
@@ -87,8 +91,11 @@ def audit(
     return [findings[item.name] for item in ITEMS if item.name in findings]
 
 
-def _check_anatomy(study_checks: Checks) -> str:
-    return anatomy_check.check(study_checks.study, study_checks.is_claimed, study_checks.has_ended)
+def _check_instrument(study_checks: Checks, instrument: Instrument) -> str:
+    if not study_checks.has("protocol", "content", instrument.name):
+        raise Tampered(f"the ledger has attempts to {instrument.verb}, and no [{instrument.name}] is registered")
+    check = load_attribute(instrument.check)
+    return str(check(study_checks.study, study_checks.is_claimed, study_checks.has_ended))
 
 
 def failed_items(findings: Iterable[Finding]) -> list[str]:

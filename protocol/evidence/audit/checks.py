@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from protocol.evidence import (
-    anatomy_traces,
     claim,
     late_randomness,
     ledger,
@@ -27,6 +26,7 @@ from protocol.evidence.registration import CITED, PROTOCOL, SELECTION, Registrat
 from protocol.formats import files, journal, line_endings
 from protocol.formats.documents import Document
 from protocol.formats.findings import CannotTell, NotRun, Unfinished
+from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle, closure, lock
 
@@ -49,8 +49,11 @@ class Checks:
         self.has_ended = bool({"withdraw", "amended"} & events)
         self.has_sweep = self.has("protocol", "content", "sweep")
         has_selection = study.has(selection.NAME) or "selection" in events
-        self.has_cost = self.has("protocol", "content", "cost") or bool({"cost", "costed"} & events)
-        self.has_anatomy = self.has("protocol", "content", "anatomy") or bool({*anatomy_traces.EVENTS} & events)
+        self.instruments = [
+            instrument
+            for instrument in INSTRUMENTS
+            if self.has("protocol", "content", instrument.name) or load_attribute(instrument.events).keys() & events
+        ]
         self.is_selected = self.has_sweep and (self.is_claimed or has_selection)
         self.pending_event = self._find_pending_event(events)
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from protocol.evidence import anatomy_traces, ledger, records
+from protocol.evidence import ledger, records
 from protocol.evidence.external import anchors
-from protocol.evidence.registration import ANATOMY, CLAIM, COST, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
+from protocol.evidence.registration import CLAIM, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
 from protocol.formats import files
 from protocol.formats.findings import CannotTell
+from protocol.formats.instruments import INSTRUMENTS, folder_patterns
 from protocol.formats.refusals import Refusal, Tampered
 from protocol.lock import bundle, git_attributes, lock, signing
 
@@ -47,23 +48,15 @@ DRAWINGS = frozenset(
             for name in (
                 "ablation",
                 "accuracy",
-                "anatomy_curve",
-                "anatomy_labels",
-                "anatomy_map",
-                "anatomy_trace",
                 "budget_curve",
                 "collapse",
-                "cost_concurrency",
                 "cost_curve",
-                "cost_frontier",
-                "cost_memory",
-                "cost_prefill",
-                "cost_throughput",
                 "forest",
                 "levels",
                 "needle",
                 "settings_map",
                 "trajectories",
+                *(name for instrument in INSTRUMENTS for name in instrument.drawings),
             )
             for suffix in ("svg", "png")
         ),
@@ -74,14 +67,15 @@ _ALWAYS = {PROTOCOL, lock.NAME, signing.NAME, bundle.NAME, ledger.NAME, CLAIM, S
 _PHASES = tuple(records.FOLDERS.values())
 _SIDES = tuple(f"{phase}/{records.TRAJECTORIES}" for phase in _PHASES)
 _HEADERS = f"{anchors.FOLDER}/{anchors.HEADERS}"
-_VALUES_FOLDER = f"{ANATOMY}/{anatomy_traces.VALUES}"
-_EVIDENCE_FOLDERS = (*_PHASES, anchors.FOLDER, COST, ANATOMY)  # which hold nothing but evidence
-_FOLDERS = frozenset({*_EVIDENCE_FOLDERS, *_SIDES, _HEADERS, FIGURES, _VALUES_FOLDER})
+_MEASURED = folder_patterns()
+_EVIDENCE_FOLDERS = (
+    *_PHASES,
+    anchors.FOLDER,
+    *(instrument.name for instrument in INSTRUMENTS),
+)  # which hold nothing but evidence
+_FOLDERS = frozenset({*_EVIDENCE_FOLDERS, *_SIDES, _HEADERS, FIGURES, *_MEASURED})
 _SIDE_FILE = re.compile(r"[0-9a-f]{64}\.json\.gz")
 _PROOF = re.compile(rf"({'|'.join(anchors.DOCUMENTS)})\.({'|'.join(map(re.escape, PROOFS))})")
-_COST_FILE = re.compile(r"[0-9a-f]{12}\.jsonl")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_ANATOMY_FILES = (anatomy_traces.TRACES, anatomy_traces.CHOSEN, anatomy_traces.VERDICT)
 _HEADER_FILE = re.compile(r"\d+\.hex")
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}")  # a temporary file of `files.create`, which was killed
 _SYSTEM_FILE = re.compile(r"\.DS_Store|\._.+|Thumbs\.db|desktop\.ini|\.directory|\.nfs[0-9a-f]+")
@@ -201,12 +195,9 @@ def _classify_path(study: Registration, path: str, cited: dict[str, set[str] | N
     elif folder in _SIDES:
         names = cited[folder]
         is_ours = name in names if names is not None else _SIDE_FILE.fullmatch(name) is not None
-    elif folder == COST:
-        is_ours = _COST_FILE.fullmatch(name) is not None and _has_section(study, "cost")
-    elif folder == ANATOMY:
-        is_ours = name in _ANATOMY_FILES and _has_section(study, "anatomy")
-    elif folder == _VALUES_FOLDER:
-        is_ours = _DIGEST.fullmatch(name) is not None and _has_section(study, "anatomy")
+    elif folder in _MEASURED:
+        instrument, pattern = _MEASURED[folder]
+        is_ours = pattern.fullmatch(name) is not None and _has_section(study, instrument.name)
     elif folder in _PHASES:
         is_ours = study.folder / path in records.list_shards(study.folder / folder)
     else:

@@ -2,6 +2,8 @@
 
 from typing import Literal, NamedTuple
 
+from protocol.formats.instruments import INSTRUMENTS
+
 __all__ = ["EXTERNAL_ITEMS", "ITEMS", "QUESTIONS", "Item"]
 
 Question = Literal["follows", "consistent", "outside", "again"]
@@ -35,8 +37,7 @@ ITEMS = (
     Item("ledger", "consistent"),
     Item("history", "outside", is_optional=True),
     Item("probe", "consistent"),
-    Item("cost", "follows"),
-    Item("anatomy", "follows"),
+    *(Item(instrument.name, "follows") for instrument in INSTRUMENTS),
     Item("selection", "follows"),
     Item("claim", "consistent"),
     Item("randomness", "outside", is_optional=True),

@@ -4,19 +4,21 @@ Only the statements of the files are read. Whether they verify is for the audit:
 recomputed and nothing is derived again.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from protocol.evidence import anatomy_traces, ledger, records, registration, verdict
+from protocol.evidence import ledger, records, registration, verdict
 from protocol.evidence.ledger import Entry, Head
 from protocol.evidence.registration import Registration
 from protocol.formats import files
 from protocol.formats.findings import find_remedy, one_line
+from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.lock import lock
 
-__all__ = ["ANATOMY_JUDGED", "Exposure", "StudyStatus", "read_exposure", "read_status", "unreadable_status"]
+__all__ = ["Exposure", "StudyStatus", "read_exposure", "read_status", "unreadable_status"]
 
-ANATOMY_JUDGED = "judged"  # the anatomy has its verdict
 State = Literal[
     "written",  # protocol.toml and nothing else
     "locking",  # a crash came between the lock and the first line of the ledger
@@ -67,7 +69,7 @@ class StudyStatus(NamedTuple):
     replicates: str | None = None  # name of the study that this one repeats
     randomness: str | None = None  # source of its late value
     amended: str | None = None  # the lock that amends this one
-    anatomy: str | None = None  # progress of [anatomy]: "judged", or the count of traces
+    instruments: Mapping[str, str] = MappingProxyType({})  # progress of those that are registered; "" if complete
 
 
 def read_status(study: Registration) -> StudyStatus:
@@ -153,18 +155,12 @@ def _read_status(study: Registration) -> StudyStatus:
         replicates=(study.parent or {}).get("name"),
         randomness=(study.protocol.get("randomness") or {}).get("source"),
         amended=closing.body["lock"] if closing and closing.event == "amended" else None,
-        anatomy=_anatomy_progress(study),
+        instruments={
+            instrument.name: load_attribute(instrument.progress)(study)
+            for instrument in INSTRUMENTS
+            if instrument.progress and instrument.name in study.protocol
+        },
     )
-
-
-def _anatomy_progress(study: Registration) -> str | None:
-    if anatomy_traces.registered_section(study.lock.content) is None:
-        return None
-    if study.count_events("anatomy-judged"):
-        return ANATOMY_JUDGED
-    path = study.folder / registration.ANATOMY / anatomy_traces.TRACES
-    count = files.count_lines(path) if files.exists(path) else 0
-    return f"{count} of {len(anatomy_traces.expected_traces(study.lock.content))} traces"
 
 
 def _state(study: Registration) -> State:

@@ -12,7 +12,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from protocol.evidence.anatomy_fields import MEASURED, READINGS
-from protocol.evidence.anatomy_traces import ExpectedTrace, Traces, assign_half
+from protocol.evidence.anatomy_traces import ExpectedTrace, assign_half
+from protocol.evidence.measurement_journal import Bodies
 
 __all__ = ["INVARIANTS", "ORACLE", "AnatomyContext", "Invariant", "find_violations", "window_spans"]
 
@@ -32,7 +33,7 @@ class AnatomyContext(NamedTuple):
 
     content: Mapping[str, Any]
     digest: str
-    traces: Traces
+    traces: Bodies
     expected: Sequence[ExpectedTrace]
 
     @property

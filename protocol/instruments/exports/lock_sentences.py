@@ -9,6 +9,7 @@ from analysis.rules import RULES, full_cache_gate
 from analysis.rules.rule import is_against_full
 from analysis.stats.methods import METHODS, describe_clusters, resampling_problems
 from protocol.evidence.ledger import Entry
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.messages import slot_sizes
 
 JUDGE = "analysis/judgement/gate.py"  # in locks since gates and the verdict SCREENED exist
@@ -409,7 +410,7 @@ def ledger_history(entries: Sequence[Entry]) -> list[str]:
     return [
         f"{entry.time} {entry.event}{_format_body(entry)}"
         for entry in entries
-        if entry.event not in ("held-out", "probed", "costed", "occluded")
+        if entry.event not in ("held-out", "probed", *(instrument.end_event for instrument in INSTRUMENTS))
     ]
 
 

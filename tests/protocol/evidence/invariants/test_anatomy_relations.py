@@ -12,9 +12,9 @@ from labelled_traces import CONTENT, LOCK, PROBLEMS, line
 from studies import ROOT
 
 from protocol.evidence import anatomy_fields, anatomy_traces
-from protocol.evidence.anatomy_traces import Traces
 from protocol.evidence.invariants import anatomy_invariants
 from protocol.evidence.invariants.anatomy_invariants import AnatomyContext
+from protocol.evidence.measurement_journal import Bodies
 from protocol.instruments.anatomy import windows
 
 NAMES = [relation.name for relation in anatomy_invariants.INVARIANTS]
@@ -30,7 +30,7 @@ def whole():
 
 def broken(lines, content=CONTENT):
     asked = AnatomyContext(
-        content, LOCK, Traces([one.body for one in lines], "d" * 64, 0), anatomy_traces.expected_traces(content)
+        content, LOCK, Bodies([one.body for one in lines], "d" * 64, 0), anatomy_traces.expected_traces(content)
     )
     held = {one.body["problem"]: one.values for one in lines}
     found = anatomy_invariants.find_violations(asked, lambda body: zlib.decompress(held[body["problem"]]))

@@ -26,7 +26,7 @@ def first(one, budget):
 
 def test_an_honest_measurement_breaks_nothing_and_is_well_formed():
     assert broken(whole()) == []
-    assert all(cost_fields.find_fault(body, False) is None for body in whole().bodies)
+    assert all(cost_fields.find_fault(body, 1) is None for body in whole().bodies)
 
 
 def test_each_repetition_has_every_point_once_in_an_order_of_its_own_that_the_seed_draws():
@@ -63,7 +63,7 @@ def test_an_absurd_line_that_is_well_formed_is_refused_by_name(name, change):
     one = whole()
     line = next(b for b in one.bodies if b["point"]["budget"] == "full" and b["point"]["lanes"] == 1)
     line[change[0]][change[1]] = change[2]
-    assert cost_fields.find_fault(line, False) is None
+    assert cost_fields.find_fault(line, 1) is None
     assert name in broken(one)
 
 
@@ -73,7 +73,7 @@ def test_an_absurd_line_that_is_well_formed_is_refused_by_name(name, change):
 def test_negative_seconds_and_other_forms_are_no_line_at_all(field, value):
     line = whole().bodies[0]
     line["decode"][field] = value
-    assert field in cost_fields.find_fault(line, False)
+    assert field in cost_fields.find_fault(line, 1)
 
 
 def test_a_budget_gives_its_slots():

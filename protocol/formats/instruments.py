@@ -1,0 +1,155 @@
+"""The registry of instruments: what each adds to the core, by import paths. The core names none of them.
+
+An instrument measures something about a study that no verdict depends on. It has a table in protocol.toml, a
+folder of evidence with events in the ledger, an item in the audit, and commands; it may have drawings and a
+section of the report. It is one folder below protocol/instruments/ and one entry of INSTRUMENTS. Paths are
+"module:attribute" and are imported when the core asks for them, so that an audit loads no torch.
+"""
+
+import importlib
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+__all__ = ["INSTRUMENTS", "Command", "Instrument", "folder_patterns", "get_instrument", "iter_events", "load_attribute"]
+
+
+class Command(NamedTuple):
+    """A command of kv-prereg. is_drawing: it draws, so it is listed with the drawings."""
+
+    module: str
+    summary: str
+    is_drawing: bool = False
+
+
+class Instrument(NamedTuple):
+    """An instrument. name: of its table in protocol.toml, its folder in a registration, its item in the audit,
+    its command and the ledger event that begins an attempt. end_event: ends one.
+
+    table: its `Table` of protocol.toml; description, if_absent: of that table in protocol and lock.
+    faults: (value of the table, design, arms that evict) -> one line for each fault.
+    feasibility: (table, items by task, scored tasks), raises BadInput before the lock.
+    events: the events of the ledger by name, each with its `Field`.
+    files: a pattern of the names of its evidence files, by subfolder; "" is the folder itself.
+    check: (study, is_claimed, has_ended) -> summary of the audit; recompute: (study) -> summary of what the
+    audit computes again.
+    progress: (study) -> how far it is, or "" if it is complete. Only an instrument that has it is the next step
+    of a locked study.
+    rehearsal: (stand-in plan, development problems by task, lanes by model) -> the values and the lines that it
+    adds to a rehearsal.
+    verb, activity: what an attempt does, as a verb and as a clause. advice: how to get it where it is not
+    registered.
+    commands: its commands by name. drawings: the names of its drawings; draw: (folder, judged, study) -> each
+    drawing with its data. captions: caption and alternative text of a drawing, by name. section: (folder) -> its
+    section of the report or None; section_title, section_link: its heading, and its name in the list of sections.
+    """
+
+    name: str
+    end_event: str
+    table: str
+    description: str
+    if_absent: str
+    faults: str
+    events: str
+    files: Mapping[str, str]
+    check: str
+    verb: str
+    activity: str
+    advice: str
+    commands: Mapping[str, Command]
+    feasibility: str = ""
+    recompute: str = ""
+    progress: str = ""
+    rehearsal: str = ""
+    drawings: tuple[str, ...] = ()
+    draw: str = ""
+    captions: str = ""
+    section: str = ""
+    section_title: str = ""
+    section_link: str = ""
+
+
+INSTRUMENTS: tuple[Instrument, ...] = (
+    Instrument(
+        name="cost",
+        end_event="costed",
+        table="protocol.plan.cost:TABLE",
+        description="Time and memory, measured apart.",
+        if_absent="nothing",
+        faults="protocol.plan.cost:faults",
+        events="protocol.evidence.cost_fields:EVENTS",
+        files=MappingProxyType({"": r"[0-9a-f]{12}\.jsonl"}),
+        check="protocol.evidence.audit.cost_check:check",
+        verb="measure",
+        activity="time is measured",
+        advice="or measure without evidence: python -m benchmarks.decode",
+        commands=MappingProxyType(
+            {
+                "cost": Command("protocol.cost", "time and memory of every arm, as registered"),
+                "draw-cost": Command("figures.cost", "drawings of the measured time and memory", is_drawing=True),
+            }
+        ),
+        drawings=("cost_concurrency", "cost_frontier", "cost_memory", "cost_prefill", "cost_throughput"),
+        draw="figures.cost:draw_with_study",
+        captions="figures.drawing.cost_labels:CAPTIONS",
+    ),
+    Instrument(
+        name="anatomy",
+        end_event="occluded",
+        table="protocol.plan.anatomy:TABLE",
+        description="Which tokens development traces need, before the claim and apart from the rule.",
+        if_absent="nothing is occluded",
+        faults="protocol.plan.anatomy:faults",
+        events="protocol.evidence.anatomy_fields:EVENTS",
+        files=MappingProxyType({"": r"traces\.jsonl|chosen\.json|verdict\.json", "values": r"[0-9a-f]{64}"}),
+        check="protocol.evidence.audit.anatomy_check:check",
+        verb="label traces",
+        activity="traces are labelled",
+        advice="with the fields of docs/protocol.md",
+        commands=MappingProxyType(
+            {
+                "anatomy": Command("protocol.anatomy", "which tokens answers need, and which signal knows"),
+                "needed": Command("analysis.anatomy", "every table of an anatomy: signals, policies, power"),
+                "draw-anatomy": Command(
+                    "figures.anatomy", "drawings of needed tokens and what knew of them", is_drawing=True
+                ),
+            }
+        ),
+        feasibility="protocol.plan.anatomy:refuse_infeasible",
+        recompute="protocol.recompute.verify_traces:check",
+        progress="protocol.evidence.anatomy_traces:format_progress",
+        rehearsal="protocol.acts.anatomy:rehearse",
+        drawings=("anatomy_curve", "anatomy_labels", "anatomy_map", "anatomy_trace"),
+        draw="figures.anatomy:draw_with_study",
+        captions="figures.drawing.anatomy_report:CAPTIONS",
+        section="figures.report_page.report_anatomy:render_section",
+        section_title="Which tokens answers needed, and which signals knew",
+        section_link="Needed tokens",
+    ),
+)
+
+
+def get_instrument(name: str) -> Instrument:
+    return next(instrument for instrument in INSTRUMENTS if instrument.name == name)
+
+
+def load_attribute(path: str) -> Any:
+    """Return the attribute that a path "module:attribute" names."""
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def iter_events() -> Iterator[tuple[str, Any]]:
+    """Yield each event of the ledger that an instrument enters, with its `Field`."""
+    for instrument in INSTRUMENTS:
+        yield from load_attribute(instrument.events).items()
+
+
+def folder_patterns() -> dict[str, tuple[Instrument, re.Pattern[str]]]:
+    """Return the instrument and the pattern of its file names, by folder in a registration."""
+    return {
+        f"{instrument.name}/{subfolder}".rstrip("/"): (instrument, re.compile(pattern))
+        for instrument in INSTRUMENTS
+        for subfolder, pattern in instrument.files.items()
+    }
