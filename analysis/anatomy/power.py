@@ -17,7 +17,7 @@ from statsmodels.stats.power import TTestPower
 from analysis.anatomy.trace_statistics import FEWEST
 from analysis.stats.correlations import pairs_needed
 
-__all__ = ["POWER", "RHO", "TracesNeeded", "choice_probability", "needed_traces", "power_table", "power_of_test"]
+__all__ = ["POWER", "RHO", "TracesNeeded", "choice_probability", "needed_traces", "power_of_test", "power_table"]
 
 RHO = (0.1, 0.2, 0.3)
 POWER = 0.8

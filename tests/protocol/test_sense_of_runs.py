@@ -205,4 +205,4 @@ def test_segments_that_leave_less_than_their_budget_make_sense_and_are_held_to_t
     ):
         other = content["policies"] | {"thinkv": content["policies"]["thinkv"] | setting}
         broken = broken_of(tmp_path, found, content | {"policies": other})
-        assert relation in {one.relation.name for one in broken}, setting
+        assert relation in {one.invariant.name for one in broken}, setting

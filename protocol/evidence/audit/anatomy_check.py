@@ -7,14 +7,13 @@ from protocol.evidence.anatomy_fields import STATES
 from protocol.evidence.anatomy_traces import ANATOMY, CHOSEN, VERDICT
 from protocol.evidence.audit import inventory
 from protocol.evidence.invariants import anatomy_invariants
+from protocol.evidence.invariants.invariant import describe_violations
 from protocol.evidence.registration import Registration
 from protocol.formats import files
 from protocol.formats.findings import NotRun, Unfinished
 from protocol.formats.refusals import Tampered
 
 __all__ = ["check"]
-
-MAX_REPORTED = 3  # invariants that a failure names
 
 
 def check(study: Registration, is_claimed: bool, has_ended: bool) -> str:
@@ -26,9 +25,8 @@ def check(study: Registration, is_claimed: bool, has_ended: bool) -> str:
     traces, expected = anatomy_traces.read_traces(study), anatomy_traces.expected_traces(study.lock.content)
     attempts = anatomy_traces.verify(study, traces)
     context = anatomy_invariants.AnatomyContext(study.lock.content, study.lock.digest, traces, expected)
-    if wrong := list(anatomy_invariants.find_violations(context, lambda body: anatomy_traces.read_values(study, body))):
-        more_text = f"; {len(wrong) - MAX_REPORTED} more relations" if len(wrong) > MAX_REPORTED else ""
-        raise Tampered(f"{'; '.join(wrong[:MAX_REPORTED])}{more_text}")
+    if wrong := anatomy_invariants.find_violations(context, lambda body: anatomy_traces.read_values(study, body)):
+        raise Tampered(describe_violations(wrong))
     if not attempts or not traces.bodies:
         raise NotRun("registered, and not labelled" + (" before the claim" if is_claimed else ""))
     is_judged = _is_judged(study)

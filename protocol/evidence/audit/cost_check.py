@@ -3,13 +3,12 @@
 from protocol.evidence import costs
 from protocol.evidence.costs import Measurement
 from protocol.evidence.invariants import cost_invariants
+from protocol.evidence.invariants.invariant import describe_violations
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import NotRun, Unfinished
 from protocol.formats.refusals import Tampered
 
 __all__ = ["check"]
-
-MAX_REPORTED = 3  # invariants that a failure names
 
 
 def check(study: Registration, is_claimed: bool, has_ended: bool = False) -> str:
@@ -22,9 +21,8 @@ def check(study: Registration, is_claimed: bool, has_ended: bool = False) -> str
     attempts = costs.verify(study, measurements)
     expected = costs.expected_lines(study.lock.content)
     for measurement in measurements:
-        if wrong := list(cost_invariants.find_violations(study.lock.content, study.lock.digest, measurement, expected)):
-            more_text = f"; {len(wrong) - MAX_REPORTED} more relations" if len(wrong) > MAX_REPORTED else ""
-            raise Tampered(f"{measurement.name}: {'; '.join(wrong[:MAX_REPORTED])}{more_text}")
+        if wrong := cost_invariants.find_violations(study.lock.content, study.lock.digest, measurement, expected):
+            raise Tampered(f"{measurement.name}: {describe_violations(wrong)}")
     nonempty = [measurement for measurement in measurements if measurement.bodies]
     if not attempts or not nonempty:
         raise NotRun("registered, and not measured" + (" before the claim" if is_claimed else ""))

@@ -8,14 +8,15 @@ import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from protocol.evidence.anatomy_fields import MEASURED, READINGS
 from protocol.evidence.anatomy_traces import ExpectedTrace, assign_half
+from protocol.evidence.invariants import invariant
+from protocol.evidence.invariants.invariant import Invariant, Subject, Violation
 from protocol.evidence.measurement_journal import Bodies
 
-__all__ = ["INVARIANTS", "ORACLE", "AnatomyContext", "Invariant", "find_violations", "window_spans"]
+__all__ = ["INVARIANTS", "ORACLE", "AnatomyContext", "find_violations", "window_spans"]
 
 Body = Mapping[str, Any]
 CORRECT = "correct"
@@ -47,38 +48,19 @@ class AnatomyContext(NamedTuple):
         return any(task["name"] == body["task"] and task["query"] == "outside" for task in tasks)
 
 
-class Invariant(NamedTuple):
-    """A sentence that is true of every honest anatomy, with its name. Exactly one check is set: check_line
-    returns what is wrong with a line, check_file with all of them, check_values with a line and its values.
+def find_violations(context: AnatomyContext, values: Callable[[Body], bytes]) -> list[Violation]:
+    """Return the violated invariants. values: reads the values of a line; called once a line. Raises as `values`
+    does.
     """
-
-    name: str
-    sentence: str
-    check_line: Callable[[AnatomyContext, Body], str] | None = None
-    check_file: Callable[[AnatomyContext], str] | None = None
-    check_values: Callable[[AnatomyContext, Body, bytes], str] | None = None
+    return invariant.find_violations(INVARIANTS, _iter_subjects(context, values))
 
 
-def find_violations(context: AnatomyContext, values: Callable[[Body], bytes]) -> Iterator[str]:
-    """Yield one message for each invariant that is violated, with the first trace that violates it. values:
-    reads the values of a line; called once a line. Raises as `values` does.
-    """
-    first: dict[str, str] = {}
+def _iter_subjects(context: AnatomyContext, values: Callable[[Body], bytes]) -> Iterator[Subject]:
     for body in context.traces.bodies:
-        for invariant in INVARIANTS:
-            check_line = invariant.check_line if invariant.name not in first else None
-            if check_line is not None and (message := check_line(context, body)):
-                first[invariant.name] = f"{_format_trace(body)}: {message}"
+        yield Subject("line", [_format_trace(body)], (context, body))
         if "values" in body:
-            value_bytes = values(body)
-            for invariant in INVARIANTS:
-                check_values = invariant.check_values if invariant.name not in first else None
-                if check_values is not None and (message := check_values(context, body, value_bytes)):
-                    first[invariant.name] = f"{_format_trace(body)}: {message}"
-    for invariant in INVARIANTS:
-        if invariant.check_file is not None and (message := invariant.check_file(context)):
-            first[invariant.name] = message
-    yield from (f"{violated.name}: {first[violated.name]}" for violated in INVARIANTS if violated.name in first)
+            yield Subject("values", [_format_trace(body)], (context, body, values(body)))
+    yield Subject("file", [""], (context,))
 
 
 def window_spans(span: Sequence[int], window: int, stride: int) -> list[tuple[int, int]]:
@@ -98,21 +80,14 @@ def check_lock(context: AnatomyContext, body: Body) -> str:
 
 
 def check_order(context: AnatomyContext) -> str:
-    for number, (body, expected) in enumerate(zip(context.traces.bodies, context.expected, strict=False), start=1):
-        if ExpectedTrace(body["half"], body["model"], body["task"], body["problem"]) != expected:
-            return f"line {number} is {_format_trace(body)}, where {'/'.join(expected[1:])} is due to {expected.half}"
-    if len(context.traces.bodies) > len(context.expected):
-        return f"{len(context.traces.bodies)} traces, and {len(context.expected)} are registered"
-    return ""
+    recorded = [
+        _format_line(ExpectedTrace(*(body[name] for name in ExpectedTrace._fields))) for body in context.traces.bodies
+    ]
+    return invariant.describe_order(recorded, [*map(_format_line, context.expected)], "traces")
 
 
 def check_attempts(context: AnatomyContext) -> str:
-    for previous, current in pairwise(context.traces.bodies):
-        if current["attempt"] < previous["attempt"]:
-            return (
-                f"{_format_trace(current)}: attempt {current['attempt']} after a line of attempt {previous['attempt']}"
-            )
-    return ""
+    return invariant.find_late_attempt(context.traces.bodies, _format_trace)
 
 
 def check_half(context: AnatomyContext, body: Body) -> str:
@@ -344,51 +319,67 @@ def _read_row(value_bytes: bytes, index: int, n: int) -> Sequence[float]:
     return values
 
 
+def _format_line(trace: ExpectedTrace) -> str:
+    return f"{trace.model}/{trace.task}/{trace.problem} to {trace.half}"
+
+
 def _format_trace(body: Body) -> str:
     return f"{body['model']}/{body['task']}/{body['problem']}"
 
 
 INVARIANTS = (
-    Invariant("lock", "Each line is of this lock.", check_line=check_lock),
+    Invariant("lock", "Each line is of this lock.", (), "line", check_lock),
     Invariant(
         "order",
         "Line for line it is what was registered: the choosing half of all models and tasks, then the other.",
-        check_file=check_order,
+        (),
+        "file",
+        check_order,
     ),
     Invariant(
         "attempts",
         "The attempt of a line is never before that of the line before.",
-        check_file=check_attempts,
+        (),
+        "file",
+        check_attempts,
     ),
-    Invariant("development", "Each problem is of the development split.", check_line=check_split),
-    Invariant("halves", "`half` follows from the MD5 of the problem's id.", check_line=check_half),
+    Invariant("development", "Each problem is of the development split.", (), "line", check_split),
+    Invariant("halves", "`half` follows from the MD5 of the problem's id.", (), "line", check_half),
     Invariant(
         "states",
         "`state` follows from the grade of the trace, its length, its control and the grades of its windows.",
-        check_line=check_state,
+        (),
+        "line",
+        check_state,
     ),
-    Invariant("span", "`span` is what may be occluded of `tokens`, never the last of them.", check_line=check_span),
-    Invariant("pieces", "There is one piece a token.", check_line=check_pieces),
+    Invariant("span", "`span` is what may be occluded of `tokens`, never the last of them.", (), "line", check_span),
+    Invariant("pieces", "There is one piece a token.", (), "line", check_pieces),
     Invariant(
-        "windows", "Windows lie where span, window and stride put them, in both readings.", check_line=check_windows
+        "windows", "Windows lie where span, window and stride put them, in both readings.", (), "line", check_windows
     ),
     Invariant(
         "kept",
         "Every arm that evicts is asked once at every budget, and so are the labels.",
-        check_line=check_retained,
+        (),
+        "line",
+        check_retained,
     ),
-    Invariant("budget", "`slots` is what the budget gives for the prompt.", check_line=check_budget),
+    Invariant("budget", "`slots` is what the budget gives for the prompt.", (), "line", check_budget),
     Invariant(
         "signals",
         "All traces of a model have the same signals, the position among them, beside the scores of arms.",
-        check_file=check_signals,
+        (),
+        "file",
+        check_signals,
     ),
-    Invariant("rounding", "Values have twelve significant bits.", check_values=check_rounding),
+    Invariant("rounding", "Values have twelve significant bits.", (), "values", check_rounding),
     Invariant(
         "shares",
         "What is kept is a share of the heads, over all tokens at most what was granted.",
-        check_values=check_shares,
+        (),
+        "values",
+        check_shares,
     ),
-    Invariant("oracle", "What the oracle kept is what the windows of its trace say.", check_values=check_oracle),
-    Invariant("position", "The signal `position` is the position.", check_values=check_position),
+    Invariant("oracle", "What the oracle kept is what the windows of its trace say.", (), "values", check_oracle),
+    Invariant("position", "The signal `position` is the position.", (), "values", check_position),
 )

@@ -205,7 +205,7 @@ INVARIANTS = (
         "whatever arm, budget and seed, and different ones where they do not.",
         ("prompt", "prompt_tokens", "problem"),
         "problem",
-        check_unit=check_prompts,
+        check_prompts,
     ),
     Invariant(
         "one question",
@@ -213,14 +213,14 @@ INVARIANTS = (
         "it, at least one.",
         ("trajectory.held",),
         "problem",
-        check_unit=check_query,
+        check_query,
     ),
     Invariant(
         "one prefill",
         "All lanes of a problem that one attempt recorded have, by prompt, the seconds of one prefill.",
         ("costs.prefill_seconds", "costs.attempt"),
         "problem",
-        check_unit=check_prefill_seconds,
+        check_prefill_seconds,
     ),
     Invariant(
         "company",
@@ -228,7 +228,7 @@ INVARIANTS = (
         "ones, and as many lanes at once as it allows. Records of before 2026-11-21 do not say it.",
         ("batch.problems", "batch.lanes", "state"),
         "batch",
-        check_unit=check_batch,
+        check_batch,
     ),
     Invariant(
         "joined",
@@ -237,14 +237,14 @@ INVARIANTS = (
         "failed.",
         ("batch.joined", "trajectory.held", "batch.lanes"),
         "batch",
-        check_unit=check_joined,
+        check_joined,
     ),
     Invariant(
         "clocks",
         "A lane that joined its batch before another and left it after that one decoded as long or longer.",
         ("costs.decode_seconds", "batch.joined"),
         "batch",
-        check_unit=check_decode_seconds,
+        check_decode_seconds,
     ),
     Invariant(
         "side file",
@@ -252,6 +252,6 @@ INVARIANTS = (
         "of the lines, and no other.",
         ("trajectory", "trajectory.held", "trajectory.allocated"),
         "batch",
-        check_unit=check_side_file,
+        check_side_file,
     ),
 )

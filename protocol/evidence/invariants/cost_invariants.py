@@ -1,15 +1,16 @@
 """The invariants of measured time and memory, which hold on every machine; docs/cost.md lists them."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from protocol.evidence.costs import FULL, ExpectedLine, Measurement, Point
+from protocol.evidence.invariants import invariant
+from protocol.evidence.invariants.invariant import Invariant, Subject, Violation
 
-__all__ = ["INVARIANTS", "Invariant", "find_violations"]
+__all__ = ["INVARIANTS", "find_violations"]
 
 Body = Mapping[str, Any]
 OF_FULL_SUFFIX = " of full"  # suffix of a budget that is a share of what the full cache holds at the end
@@ -27,36 +28,16 @@ class CostContext(NamedTuple):
     is_cuda: bool
 
 
-class Invariant(NamedTuple):
-    """A sentence that is true of every honest measurement, with its name. Exactly one check is set:
-    check_line returns what is wrong with a line, check_file what is wrong with all of them.
-    """
-
-    name: str
-    sentence: str
-    check_line: Callable[[CostContext, Body], str] | None = None
-    check_file: Callable[[CostContext], str] | None = None
-
-
 def find_violations(
     content: Mapping[str, Any], digest: str, measurement: Measurement, expected: Sequence[ExpectedLine]
-) -> Iterator[str]:
-    """Yield one message for each invariant that is violated, with the first repetition that violates it.
-    content, digest: of the lock.
-    """
+) -> list[Violation]:
+    """Return the violated invariants. content, digest: of the lock."""
     protocol = content["protocol"]["content"]
     is_cuda = protocol["generation"]["device"] == "cuda"
     context = CostContext(protocol["cost"], digest, measurement, expected, is_cuda)
-    for invariant in INVARIANTS if measurement.machine else ():
-        if invariant.check_file is not None:
-            if message := invariant.check_file(context):
-                yield f"{invariant.name}: {message}"
-            continue
-        assert invariant.check_line is not None
-        messages = ((body, invariant.check_line(context, body)) for body in measurement.bodies)
-        if first := next(((body, message) for body, message in messages if message), None):
-            body, message = first
-            yield f"{invariant.name}: {_format_body(body)}: {message}"
+    lines = (Subject("line", [_format_body(body)], (context, body)) for body in measurement.bodies)
+    subjects = (*lines, Subject("file", [""], (context,)))
+    return invariant.find_violations(INVARIANTS, subjects if measurement.machine else ())
 
 
 def check_lock(context: CostContext) -> str:
@@ -66,23 +47,12 @@ def check_lock(context: CostContext) -> str:
 
 
 def check_order(context: CostContext) -> str:
-    for number, (body, repetition) in enumerate(
-        zip(context.measurement.bodies, context.expected, strict=False), start=1
-    ):
-        if (body["repetition"], body["point"]) != (repetition.repetition, repetition.point._asdict()):
-            return f"line {number} is {_format_body(body)}, where {_format_repetition(repetition)} is due"
-    if len(context.measurement.bodies) > len(context.expected):
-        return f"{len(context.measurement.bodies)} repetitions, and {len(context.expected)} are registered"
-    return ""
+    recorded = [_format_body(body) for body in context.measurement.bodies]
+    return invariant.describe_order(recorded, [*map(_format_repetition, context.expected)], "repetitions")
 
 
 def check_attempts(context: CostContext) -> str:
-    for previous, current in pairwise(context.measurement.bodies):
-        if current["attempt"] < previous["attempt"]:
-            return (
-                f"{_format_body(current)}: attempt {current['attempt']} after a line of attempt {previous['attempt']}"
-            )
-    return ""
+    return invariant.find_late_attempt(context.measurement.bodies, _format_body)
 
 
 def check_same_work(context: CostContext) -> str:
@@ -198,43 +168,55 @@ def _format_repetition(repetition: ExpectedLine) -> str:
 
 
 INVARIANTS = (
-    Invariant("lock", "The file is of this lock.", check_file=check_lock),
+    Invariant("lock", "The file is of this lock.", (), "file", check_lock),
     Invariant(
         "order",
         "Line for line it is what was registered, in the order that the registered seed draws.",
-        check_file=check_order,
+        (),
+        "file",
+        check_order,
     ),
     Invariant(
         "attempts",
         "The attempt of a line is never before that of the line before.",
-        check_file=check_attempts,
+        (),
+        "file",
+        check_attempts,
     ),
     Invariant(
         "same work",
         "All arms were fed the same prompts; weights, heads and what a slot takes are those of the model and "
         "the arm, in every line.",
-        check_file=check_same_work,
+        (),
+        "file",
+        check_same_work,
     ),
-    Invariant("budget", "`slots` is what the budget gives for the prompt.", check_line=check_budget),
+    Invariant("budget", "`slots` is what the budget gives for the prompt.", (), "line", check_budget),
     Invariant(
         "tokens",
         "`tokens` are those of all lanes: the prompt's, and all new ones but the last.",
-        check_line=check_tokens,
+        (),
+        "line",
+        check_tokens,
     ),
     Invariant(
-        "rates", "`tokens_per_second` is `tokens` over `seconds`, which are more than none.", check_line=check_rates
+        "rates", "`tokens_per_second` is `tokens` over `seconds`, which are more than none.", (), "line", check_rates
     ),
-    Invariant("clocks", "The process worked no longer than all cores had time.", check_line=check_cpu_seconds),
+    Invariant("clocks", "The process worked no longer than all cores had time.", (), "line", check_cpu_seconds),
     Invariant(
         "slots",
         "The lanes held at most their prompts, and the full cache all of them; the bytes that were allocated "
         "hold these slots, and at their peak all that the full cache has at the end.",
-        check_line=check_slots,
+        (),
+        "line",
+        check_slots,
     ),
     Invariant(
         "peaks",
         "Peaks are there of the device that ran; no peak is below the bytes of the slots (CUDA: of weights "
         "and slots), and no more is allocated than reserved.",
-        check_line=check_peaks,
+        (),
+        "line",
+        check_peaks,
     ),
 )

@@ -1,43 +1,98 @@
 """What an invariant is: a sentence about fields that agree with each other, and the check of it."""
 
-from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
 
-from protocol.evidence.invariants.planned_lanes import Plan
-from protocol.evidence.invariants.recorded_lanes import Lane, Phase, Unit
+__all__ = [
+    "Invariant",
+    "Subject",
+    "Violation",
+    "Violations",
+    "describe_order",
+    "describe_violations",
+    "find_late_attempt",
+    "find_violations",
+]
 
-__all__ = ["Invariant", "Scope", "SlotBounds", "Violations"]
-
-Scope = Literal["record", "trajectory", "problem", "batch", "study"]
-# Each violation of an invariant: the lane (or file), and the field with both values.
-Violations = Iterator[tuple[object, str]]
-
-
-class SlotBounds(NamedTuple):
-    """What all lanes of a model share. heads: layers times KV heads. min_bytes, max_bytes: bounds of the
-    bytes of one slot of one head; both are equal once a lane of the full cache determines them.
-    """
-
-    heads: int
-    min_bytes: int
-    max_bytes: int
+MAX_REPORTED = 3  # invariants that a failure names
+MAX_CHARACTERS = 200  # characters of a message: the fields of a record may have any length
+# Each violation of an invariant: the lane, line or file, and the field with both values.
+Violations: TypeAlias = Iterator[tuple[object, str]]
 
 
 class Invariant(NamedTuple):
-    """A relation between fields that must hold. fields: fields of a record, by path; those of its trajectory
-    begin with "trajectory.".
+    """A relation between fields that holds in every honest study. fields: fields of a record, by path; those of
+    its trajectory begin with "trajectory.".
 
-    Exactly one of the three checks is set. check_lane returns what is wrong with a lane, and an empty string
-    where the invariant holds; in the scope "trajectory" it is called for one lane of each group of equal
-    lanes. check_unit and check_phase yield every violation. remedy: what a reader can do where an honest
-    study may break the invariant; a violation is then undetermined.
+    scope: of which subjects it is checked. check: takes the arguments of such a subject; it returns what is wrong
+    with it, and an empty string where the invariant holds, or yields every violation. remedy: what a reader can do
+    where an honest study may break the invariant; a violation is then undetermined.
     """
 
     name: str
     sentence: str
     fields: tuple[str, ...]
-    scope: Scope
-    check_lane: Callable[[Plan, Lane, SlotBounds], str] | None = None
-    check_unit: Callable[[Plan, Unit], Violations] | None = None
-    check_phase: Callable[[Phase], Violations] | None = None
+    scope: str
+    check: Callable[..., str | Violations]
     remedy: str = ""
+
+
+class Subject(NamedTuple):
+    """What invariants of a scope are checked on. places: the lanes or lines that a message is about."""
+
+    scope: str
+    places: Sequence[object]
+    arguments: tuple[Any, ...]
+
+
+class Violation(NamedTuple):
+    """A violated invariant: in how many places, the first place, and the message about it."""
+
+    invariant: Invariant
+    places: int
+    place: str
+    message: str
+
+    def __str__(self) -> str:
+        more = f" ({self.places} such)" if self.places > 1 else ""
+        return ": ".join(part for part in (self.invariant.name, self.place, self.message) if part) + more
+
+
+def find_violations(invariants: Sequence[Invariant], subjects: Iterable[Subject]) -> list[Violation]:
+    """Return the invariants that the subjects violate, in their order."""
+    by_scope: dict[str, list[Invariant]] = defaultdict(list)
+    for invariant in invariants:
+        by_scope[invariant.scope].append(invariant)
+    violations: dict[str, Violation] = {}
+    for subject in subjects:
+        for invariant in by_scope[subject.scope]:
+            result = invariant.check(*subject.arguments)
+            messages = ((place, result) for place in subject.places if result) if isinstance(result, str) else result
+            for place, message in messages:
+                first = violations.get(invariant.name) or Violation(invariant, 0, str(place), message[:MAX_CHARACTERS])
+                violations[invariant.name] = first._replace(places=first.places + 1)
+    return [violations[invariant.name] for invariant in invariants if invariant.name in violations]
+
+
+def describe_violations(violations: Sequence[Violation]) -> str:
+    """Return the first violations as one text, with the number of the others; "" without any."""
+    more = f"; {len(violations) - MAX_REPORTED} more relations" if len(violations) > MAX_REPORTED else ""
+    return "; ".join(map(str, violations[:MAX_REPORTED])) + more
+
+
+def describe_order(recorded: Sequence[str], expected: Sequence[str], noun: str) -> str:
+    """Return what is wrong with the order of a journal's lines, each described by a text; "" if nothing is."""
+    for number, (line, expected_line) in enumerate(zip(recorded, expected, strict=False), start=1):
+        if line != expected_line:
+            return f"line {number} is {line}, where {expected_line} is due"
+    return f"{len(recorded)} {noun}, and {len(expected)} are registered" if len(recorded) > len(expected) else ""
+
+
+def find_late_attempt(bodies: Sequence[Mapping[str, Any]], describe: Callable[[Mapping[str, Any]], str]) -> str:
+    """Return the first line whose attempt is before that of the line before, described; "" without one."""
+    for previous, current in pairwise(bodies):
+        if current["attempt"] < previous["attempt"]:
+            return f"{describe(current)}: attempt {current['attempt']} after a line of attempt {previous['attempt']}"
+    return ""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from protocol.evidence.invariants.invariant import Invariant, SlotBounds
+from protocol.evidence.invariants.invariant import Invariant
 from protocol.evidence.invariants.planned_lanes import QUANTUM, ArmSlots, Plan
-from protocol.evidence.invariants.recorded_lanes import Lane
+from protocol.evidence.invariants.recorded_lanes import Lane, SlotBounds
 
 __all__ = ["INVARIANTS", "narrow_slot_bounds"]
 

@@ -1,8 +1,8 @@
 """Invariants within one record: its state, budget, text and costs."""
 
-from protocol.evidence.invariants.invariant import Invariant, SlotBounds
+from protocol.evidence.invariants.invariant import Invariant
 from protocol.evidence.invariants.planned_lanes import Plan, budget_slots
-from protocol.evidence.invariants.recorded_lanes import Lane
+from protocol.evidence.invariants.recorded_lanes import Lane, SlotBounds
 from protocol.evidence.invariants.vocabulary import BOXED, THINK
 
 __all__ = ["INVARIANTS"]

@@ -15,7 +15,27 @@ from protocol.evidence.records import Key, Record
 from protocol.formats import fields
 from protocol.formats.refusals import Tampered
 
-__all__ = ["VERSION_FIELDS", "Lane", "LaneSummary", "Phase", "Trajectory", "Unit", "group_by_problem", "read_units"]
+__all__ = [
+    "VERSION_FIELDS",
+    "Lane",
+    "LaneSummary",
+    "Phase",
+    "SlotBounds",
+    "Trajectory",
+    "Unit",
+    "group_by_problem",
+    "read_units",
+]
+
+
+class SlotBounds(NamedTuple):
+    """What all lanes of a model share. heads: layers times KV heads. min_bytes, max_bytes: bounds of the
+    bytes of one slot of one head; both are equal once a lane of the full cache determines them.
+    """
+
+    heads: int
+    min_bytes: int
+    max_bytes: int
 
 
 class Trajectory(NamedTuple):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.anatomy.error_rates import StudySize, simulate_study
-from analysis.anatomy.power import choice_probability, needed_traces, power_table, power_of_test
+from analysis.anatomy.power import choice_probability, needed_traces, power_of_test, power_table
 from analysis.anatomy.simulated_traces import TraceSettings, simulate_trace, window_spans
 from analysis.stats.interval import clopper_pearson
 

@@ -34,7 +34,7 @@ def broken(lines, content=CONTENT):
     )
     held = {one.body["problem"]: one.values for one in lines}
     found = anatomy_invariants.find_violations(asked, lambda body: zlib.decompress(held[body["problem"]]))
-    return [said.partition(":")[0] for said in found]
+    return [violation.invariant.name for violation in found]
 
 
 def test_an_honest_anatomy_breaks_nothing_and_is_well_formed():

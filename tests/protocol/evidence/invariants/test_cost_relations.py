@@ -15,8 +15,8 @@ NAMES = [relation.name for relation in cost_invariants.INVARIANTS]
 
 def broken(one, content=CONTENT):
     return [
-        line.partition(":")[0]
-        for line in cost_invariants.find_violations(content, LOCK, one, costs.expected_lines(content))
+        found.invariant.name
+        for found in cost_invariants.find_violations(content, LOCK, one, costs.expected_lines(content))
     ]
 
 

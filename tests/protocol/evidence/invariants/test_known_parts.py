@@ -13,7 +13,7 @@ from policies.epicache import Episodic
 from policies.structure import structure
 from policies.thinkv import Whenever
 from protocol.evidence.invariants import memory_invariants, planned_lanes
-from protocol.evidence.invariants.invariant import SlotBounds
+from protocol.evidence.invariants.recorded_lanes import SlotBounds
 from protocol.presses.pressed import AsThePress, Pressed
 
 EVICTING = [name for name in policies.names() if policies.get(name).evicts]
