@@ -118,7 +118,7 @@ def read_costs(folder: Path) -> list[MachineCosts]:
     if "cost" not in protocol:
         raise NothingMeasured(f"{folder}: registers no [cost]; write one into a protocol before it is locked")
     machines = []
-    for name, journal_lines in groupby(untrusted_files.read_lines(folder / FOLDER), itemgetter(0)):
+    for name, journal_lines in groupby(untrusted_files.read_lines(folder / FOLDER, "*.jsonl"), itemgetter(0)):
         try:
             first, *rest = [json.loads(line)["body"] for *_, line in journal_lines if line.endswith(b"\n")]
             machines.append(_summarise_machine(name, first["machine"], rest, protocol))

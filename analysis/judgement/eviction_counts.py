@@ -155,7 +155,7 @@ OF_BUDGET: Mapping[str, Ratio] = MappingProxyType(
 
 def read_bodies(records: Path) -> Iterator[dict[str, Any]]:
     """Yield the bodies of the records in a folder, by shard and line."""
-    for _, _, line in untrusted_files.read_lines(records, "shard-*.jsonl"):
+    for _, _, line in untrusted_files.read_shards(records):
         if line.endswith(b"\n"):
             yield json.loads(line)["body"]
 

@@ -364,7 +364,7 @@ def read_document(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _read_records(records: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, number, line in untrusted_files.read_lines(records, "shard-*.jsonl"):
+    for name, number, line in untrusted_files.read_shards(records):
         where = f"{name}:{number}"
         yield where, untrusted_files.parse_object(line.rstrip(b"\r\n"), where)
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from protocol.formats import shards
+from protocol.formats.refusals import Refusal
+
 __all__ = [
     "MAX_BYTES",
     "RecordError",
@@ -15,6 +18,7 @@ __all__ = [
     "read_bytes",
     "read_gzip",
     "read_lines",
+    "read_shards",
     "refuse_special_files",
 ]
 
@@ -55,18 +59,33 @@ def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
         return file.read()
 
 
-def read_lines(folder: Path, pattern: str = "*.jsonl") -> Iterator[tuple[str, int, bytes]]:
-    """Yield (shard name, line number, line) for every shard in a folder, sorted by name; lines are bytes with
-    their newline, if any. Raises RecordError for a shard larger than half of this machine's memory, although
-    lines are read one at a time, and for a line that is too long.
+def read_shards(folder: Path) -> Iterator[tuple[str, int, bytes]]:
+    """Yield (shard name, line number, line) for every shard in a folder, plain or packed, sorted by name; lines
+    are bytes with their newline, if any. Raises RecordError for a damaged packed shard, for one with more bytes
+    than half of this machine's memory, although lines are read one at a time, and for a line that is too long.
     """
-    for path in sorted(folder.glob(pattern)):
-        with open(os.open(path, _OPEN_FLAGS), "rb") as file:
-            _refuse_large(path, os.fstat(file.fileno()).st_size, machine_memory() // 2)
-            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1):
-                if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
-                    raise RecordError(f"{path.name}:{number}: has over {MAX_LINE_BYTES} bytes")
-                yield path.name, number, line
+    try:
+        for path in shards.list_shards(folder):
+            yield from _read_lines(path)
+    except Refusal as error:
+        raise RecordError(f"{folder}: {error}") from None
+
+
+def read_lines(folder: Path, pattern: str) -> Iterator[tuple[str, int, bytes]]:
+    """Yield the lines of every file that matches, as `read_shards` does."""
+    try:
+        for path in sorted(folder.glob(pattern)):
+            yield from _read_lines(path)
+    except Refusal as error:
+        raise RecordError(f"{folder}: {error}") from None
+
+
+def _read_lines(path: Path) -> Iterator[tuple[str, int, bytes]]:
+    with shards.open_shard(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1):
+            if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                raise RecordError(f"{path.name}:{number}: has over {MAX_LINE_BYTES} bytes")
+            yield path.name, number, line
 
 
 def read_gzip(path: Path) -> bytes:

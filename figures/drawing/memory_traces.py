@@ -161,7 +161,7 @@ def _pack(side: Mapping[str, Any]) -> tuple[NDArray[np.unsignedinteger[Any]], in
 
 def _bodies(records: Path) -> Iterator[Any]:
     """Yield the confirm records that cite a side file."""
-    for _, _, line in untrusted_files.read_lines(records):
+    for _, _, line in untrusted_files.read_shards(records):
         body = json.loads(line)["body"]
         if body["phase"] == "confirm" and body["trajectory"]:
             yield body

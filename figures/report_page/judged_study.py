@@ -11,6 +11,7 @@ from analysis.judgement import eviction_counts, untrusted_files
 from analysis.judgement.study_files import RERUN_SUFFIX, RecordError, Study, read_document, read_study
 from figures.drawing import formatting, page
 from figures.report_page.markup import Html
+from protocol.formats import files
 from protocol.formats.instruments import INSTRUMENTS, load_attribute
 
 __all__ = ["JudgedStudy", "Lane", "RepeatedLanes", "Text", "list_proofs", "read_judged_study", "read_ledger"]
@@ -117,33 +118,28 @@ def list_proofs(folder: Path) -> list[str]:
 
 
 class _Texts(Mapping[Lane, Text]):
-    """The generated texts of lanes, read from disk at each access: a page shows some hundred of them."""
+    """The generated texts of lanes, in a temporary file until they are accessed: a page shows some hundred."""
 
     def __init__(self, records: Path) -> None:
         self._records = records
-        self._offsets: dict[Lane, tuple[str, int]] = {}
+        self._file = files.temporary_file(self)
+        self._offsets: dict[Lane, int] = {}
 
     def bodies(self) -> Iterator[dict[str, Any]]:
-        """Yield the bodies of the records and remember their offsets."""
-        shard, start, interned = "", 0, dict[str, str]()
-        for name, _, line in untrusted_files.read_lines(self._records, "shard-*.jsonl"):
-            start, shard = 0 if name != shard else start, name
+        """Yield the bodies of the records and store their texts."""
+        interned = dict[str, str]()
+        for _, _, line in untrusted_files.read_shards(self._records):
             if line.endswith(b"\n"):
                 body = json.loads(line)["body"]
                 lane = _lane_key(body)
                 lane_key = (*(interned.setdefault(text, text) for text in lane[:4]), lane[4])
-                self._offsets[*lane_key, interned.setdefault(lane[5], lane[5])] = name, start  # type: ignore[index]
+                self._offsets[*lane_key, interned.setdefault(lane[5], lane[5])] = self._file.tell()  # type: ignore[index]
+                self._file.write(json.dumps([body["text"] or "", body["answer"]]).encode() + b"\n")
                 yield body
-            start += len(line)
 
     def __getitem__(self, lane: Lane) -> Text:
-        name, start = self._offsets[lane]
-        with open(self._records / name, "rb") as file:
-            file.seek(start)
-            body = json.loads(file.readline(untrusted_files.MAX_LINE_BYTES))["body"]
-        if _lane_key(body) != lane:
-            raise RecordError(f"{name}: was changed while it was read")
-        return Text(body["text"] or "", body["answer"])
+        self._file.seek(self._offsets[lane])
+        return Text(*json.loads(self._file.readline()))
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._offsets)
@@ -173,7 +169,7 @@ def _count_repeats(folder: Path) -> RepeatedLanes | None:
         counts = read_document(folder / "selection.json")[1]["selected"]["again"]
         return RepeatedLanes(counts["differ"], counts["lanes"])
     grades: dict[tuple[str, ...], Any] = {}
-    for _, _, line in untrusted_files.read_lines(folder / "probe"):
+    for _, _, line in untrusted_files.read_shards(folder / "probe"):
         if line.endswith(b"\n"):
             body = json.loads(line)["body"]
             cell = body["cell"]

@@ -278,5 +278,5 @@ def format_progress(study: Registration) -> str:
     if study.count_events(VERDICT_EVENT):
         return ""
     path = study.folder / ANATOMY / TRACES
-    count = files.count_lines(path) if files.exists(path) else 0
+    count = shards.count_lines(path) if files.exists(path) else 0
     return f"{count} of {len(expected_traces(study.lock.content))} traces"

@@ -8,20 +8,17 @@ import gc
 import hashlib
 import itertools
 import json
-import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from io import BufferedReader
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, overload
+from typing import IO, Any, NamedTuple, TypedDict, overload
 
 from protocol.evidence.record_fields import find_fault
-from protocol.formats import canonical, files, journal, line_endings
+from protocol.formats import canonical, files, journal, line_endings, shards
 from protocol.formats.refusals import Tampered
 
 __all__ = [
-    "MEMORY_SHARE",
     "JoinedRecords",
     "Key",
     "LazyRecords",
@@ -42,7 +39,6 @@ __all__ = [
 
 MAX_PARSED_BYTES = 1 << 26  # largest shard whose records stay parsed in memory; all shipped ones are smaller
 MAX_LINE_BYTES = 1 << 26  # an answer of ten million tokens
-MEMORY_SHARE = 2  # a shard may have half of this machine's memory; a large one takes a third of its size
 DIGEST_BYTES = 32  # bytes of a SHA-256
 
 
@@ -118,12 +114,14 @@ def select_records(records: Sequence[Record], indices: Iterable[int]) -> Iterabl
 class LazyRecords(Sequence[Record]):
     """The records of a shard, each read from its file and parsed on access.
 
+    The lines of a packed shard are read from a temporary file, since a gzip file is slow to read out of order.
     Raises Tampered for a line that changed since it was verified.
     """
 
     def __init__(self, path: Path) -> None:
         self.heads: list[RecordHead] = []
         self._path = path
+        self._plain_copy = files.temporary_file(self) if shards.is_packed(path) else None
         self._starts, self._digests = array("Q", [0]), bytearray()
         self._texts: dict[str, str] = {}
 
@@ -133,6 +131,8 @@ class LazyRecords(Sequence[Record]):
         self.heads.append(_head(record))
         self._starts.append(end)
         self._digests += hashlib.sha256(line).digest()
+        if self._plain_copy is not None:
+            self._plain_copy.write(line + b"\n")
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -162,15 +162,17 @@ class LazyRecords(Sequence[Record]):
                 line = self._read_line(file, index)
                 yield line[len(BODY_START) : line.rindex(BODY_END)]
 
-    def _open(self) -> Any:
-        return files.open_plain(self._path, memory_share=MEMORY_SHARE)
+    def _open(self) -> AbstractContextManager[IO[bytes]]:
+        if self._plain_copy is not None:
+            return nullcontext(self._plain_copy)
+        return files.open_plain(self._path, memory_share=shards.MEMORY_SHARE)
 
-    def _read_record(self, file: BufferedReader, index: int) -> Record:
+    def _read_record(self, file: IO[bytes], index: int) -> Record:
         record: Record = _DECODE(self._read_line(file, index).decode())
         _intern_texts(record["body"], self._texts, HEAD_TEXTS)
         return record
 
-    def _read_line(self, file: BufferedReader, index: int) -> bytes:
+    def _read_line(self, file: IO[bytes], index: int) -> bytes:
         start, end = self._starts[index], self._starts[index + 1]
         if file.tell() != start:
             file.seek(start)
@@ -220,9 +222,9 @@ def read_shard(path: Path) -> ShardContent:
     Raises Tampered for a line that does not verify, Rewritten, a subclass, for converted line endings, and
     TooLarge above half of this machine's memory.
     """
-    with files.open_plain(path, memory_share=MEMORY_SHARE) as file, pause_gc():
+    with shards.open_shard(path) as file, pause_gc():
         records: list[Record] = []
-        lazy_records = LazyRecords(path) if os.fstat(file.fileno()).st_size > MAX_PARSED_BYTES else None
+        lazy_records = LazyRecords(path) if shards.plain_bytes(path) > MAX_PARSED_BYTES else None
         digest, chain, end, torn, texts = hashlib.sha256(), journal.START, 0, 0, dict[str, str]()
         for number, raw in enumerate(iter_lines(path, file), start=1):
             digest.update(raw)
@@ -243,22 +245,16 @@ def read_shard(path: Path) -> ShardContent:
     return ShardContent(records if lazy_records is None else lazy_records, torn, digest.hexdigest(), end, chain)
 
 
-def iter_lines(path: Path, file: BufferedReader) -> Iterator[bytes]:
+def iter_lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
     """Yield the lines of a shard with their newlines; a torn last line has none.
 
     Raises Rewritten where every line ends in CRLF, Tampered for a line that is too long.
     """
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), start=1):
-        if (
-            number == 1
-            and line.endswith(b"\r\n")
-            and all(
-                other.endswith(b"\r\n") or not other.endswith(b"\n")
-                for other in iter(lambda: file.readline(MAX_LINE_BYTES), b"")
-            )
-        ):
-            raise line_endings.rewritten_error(path.name)
-        if number == 1:
+        if number == 1 and line.endswith(b"\r\n") and file.seekable():
+            others = iter(lambda: file.readline(MAX_LINE_BYTES), b"")
+            if all(other.endswith(b"\r\n") or not other.endswith(b"\n") for other in others):
+                raise line_endings.rewritten_error(path.name)
             file.seek(len(line))
         if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
             raise Tampered(f"{path.name}:{number}: has over {MAX_LINE_BYTES} bytes; no record of ours has")

@@ -34,8 +34,8 @@ from protocol.evidence.record_lines import pause_gc as pause_gc
 from protocol.evidence.record_lines import read_shard as read_shard
 from protocol.evidence.record_lines import record_heads as record_heads
 from protocol.evidence.record_lines import select_records as select_records
-from protocol.formats import canonical, files, gzip_file, journal
-from protocol.formats.refusals import BadInput, Tampered
+from protocol.formats import canonical, files, gzip_file, journal, shards
+from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 
 FOLDERS = MappingProxyType({"probe": "probe", "confirm": "records"})  # in a registration, by phase
 TRAJECTORIES = "trajectories"
@@ -53,7 +53,7 @@ class ShardWriter:
     """Appends to the shard in `folder` during a `with` block, as the only process.
 
     Entering truncates a torn last line, which was never acknowledged. Raises Tampered when a complete line
-    does not verify, AlreadyClaimed while another process appends.
+    does not verify, AlreadyClaimed while another process appends and for a shard that was packed.
     """
 
     def __init__(self, folder: Path):
@@ -62,6 +62,8 @@ class ShardWriter:
 
     def __enter__(self) -> Self:
         path = self._folder / "shard-0.jsonl"
+        if files.exists(packed := path.with_name(path.name + shards.PACKED)):
+            raise AlreadyClaimed(f"{packed} is packed: its study is finished and records nothing more")
         self._journal = self._exit_stack.enter_context(journal.open_journal(path, wait=False, keep_lines=False))
         try:
             shard_contents = read_shards(self._folder)
@@ -123,11 +125,6 @@ def make_citation(name: str, index: int) -> str:
     return f"{name}#{index}"
 
 
-def list_shards(folder: Path) -> list[Path]:
-    """Return the paths of the shards. Raises Tampered where the folder is a link or a file."""
-    return [path for path in files.list_folder(folder) if path.match("shard-*.jsonl")]
-
-
 def read_records(folder: Path) -> Sequence[Record]:
     """Read all complete records. Raises Tampered for a line that does not verify or repeats a lane."""
     return join_shards(read_shards(folder))
@@ -141,8 +138,8 @@ def read_problem(folder: Path, problem: str) -> list[Record]:
     """
     marker = b'"problem":' + canonical.encode(problem)
     matches: list[Record] = []
-    for path in list_shards(folder):
-        with files.open_plain(path, memory_share=record_lines.MEMORY_SHARE) as file:
+    for path in shards.list_shards(folder):
+        with shards.open_shard(path) as file:
             for number, line in enumerate(record_lines.iter_lines(path, file), start=1):
                 if marker in line and line.endswith(b"\n"):
                     record = record_lines.parse_record(line[:-1], f"{path.name}:{number}")
@@ -152,8 +149,8 @@ def read_problem(folder: Path, problem: str) -> list[Record]:
 
 
 def read_shards(folder: Path) -> dict[str, ShardContent]:
-    """Read all shards, by file name. Raises Tampered for a line that does not verify."""
-    return {path.name: read_shard(path) for path in list_shards(folder)}
+    """Read all shards, by the name of their plain form. Raises Tampered for a line that does not verify."""
+    return {shards.plain_name(path): read_shard(path) for path in shards.list_shards(folder)}
 
 
 def join_shards(contents: Mapping[str, ShardContent]) -> Sequence[Record]:

@@ -4,10 +4,13 @@ import hashlib
 import os
 import secrets
 import stat
+import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import IO
 
 from protocol.formats.findings import TooLarge
 from protocol.formats.refusals import BadInput, Tampered
@@ -60,17 +63,16 @@ def open_plain(path: Path, max_bytes: int | None = None, memory_share: int = 8) 
     refuse_special(path)
     with open(os.open(path, _OPEN_FLAGS), "rb") as file:
         _refuse_special(path, status := os.fstat(file.fileno()))
-        if max_bytes is not None and status.st_size > max_bytes:
-            raise Tampered(f"{path.name}: has {status.st_size} bytes; no such file of ours has over {max_bytes}")
-        if max_bytes is None and status.st_size > (limit := _memory_bytes() // memory_share):
-            raise TooLarge(f"{path.name}: has {status.st_size} bytes, this machine reads {limit}; use a larger one")
+        refuse_large(path, status.st_size, max_bytes, memory_share)
         yield file
 
 
-def count_lines(path: Path) -> int:
-    """Return how many newlines a plain file has. Raises as `read` does."""
-    with open_plain(path, memory_share=2) as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+def refuse_large(path: Path, size: int, max_bytes: int | None = None, memory_share: int = 8) -> None:
+    """Raise Tampered above `max_bytes`; without it, TooLarge above one part in `memory_share` of the memory."""
+    if max_bytes is not None and size > max_bytes:
+        raise Tampered(f"{path.name}: has {size} bytes; no such file of ours has over {max_bytes}")
+    if max_bytes is None and size > (limit := _memory_bytes() // memory_share):
+        raise TooLarge(f"{path.name}: has {size} bytes, this machine reads {limit}; use a larger one")
 
 
 def refuse_special(path: Path) -> None:
@@ -165,6 +167,13 @@ def _write_temporary(path: Path, data: bytes) -> Path:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def temporary_file(owner: object) -> IO[bytes]:
+    """Return a file without a name that is closed, and so removed, with its owner."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115  # no block of code lasts as long as its owner
+    weakref.finalize(owner, file.close)
+    return file
 
 
 def cache_home() -> Path:

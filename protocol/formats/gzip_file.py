@@ -1,13 +1,18 @@
 """Read gzip files up to a size limit, since a thousand compressed bytes can hold a million."""
 
+import io
 import zlib
 from pathlib import Path
+from typing import IO
 
 from protocol.formats import files
 from protocol.formats.refusals import Tampered
 
 MAX_BYTES = 1 << 28  # decompressed bytes: a batch of 2,600 lanes and 8,192 tokens
+MIN_BYTES = 18  # header and trailer
+_MAGIC = b"\x1f\x8b\x08"
 _GZIP_WINDOW_BITS = 31  # zlib's wbits: a window of 32 KiB inside the header and the checksum of gzip
+_BLOCK = 1 << 16
 
 
 def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
@@ -15,18 +20,49 @@ def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
     Raises FileNotFoundError, and Tampered for any other file and for over `max_bytes` decompressed bytes.
     """
-    compressed = files.read(path, max_bytes)
-    decompressor = zlib.decompressobj(_GZIP_WINDOW_BITS)
-    try:
-        data = decompressor.decompress(compressed, max_bytes + 1)
-    except zlib.error as error:
-        raise Tampered(f"{path.name}: not readable: {error}") from None
-    if len(data) > max_bytes:
-        raise Tampered(f"{path.name}: holds over {max_bytes} bytes, compressed; no such file of ours does")
-    if not decompressor.eof:
-        raise Tampered(f"{path.name}: not readable: its compressed bytes were cut short")
-    if any(compressed[3:8]):  # flags, and a time: with a flag, a name or a comment follows
-        raise Tampered(f"{path.name}: its header holds more than that it is compressed")
-    if decompressor.unused_data:
-        raise Tampered(f"{path.name}: goes on after its compressed bytes")
-    return data
+    with files.open_plain(path, max_bytes) as file:
+        return decompressed(file, path.name, max_bytes).read()
+
+
+def decompress(data: bytes, name: str) -> bytes:
+    """Return the decompressed bytes of one gzip member. Raises as `read` does."""
+    return decompressed(io.BytesIO(data), name, MAX_BYTES).read()
+
+
+def decompressed(file: IO[bytes], name: str, max_bytes: int) -> io.BufferedReader:
+    """Return the decompressed bytes of a file with one gzip member as a stream. Its reads raise Tampered as
+    `read` does.
+    """
+    return io.BufferedReader(_Member(file, name, max_bytes), _BLOCK)
+
+
+class _Member(io.RawIOBase):
+    def __init__(self, file: IO[bytes], name: str, max_bytes: int):
+        self._file, self._name = file, name
+        self._max_bytes = self._remaining = max_bytes
+        self._decompressor = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        self._compressed = file.read(_BLOCK)
+        if self._compressed.startswith(_MAGIC) and any(self._compressed[3:8]):  # flags, and a time
+            raise Tampered(f"{name}: its header holds more than that it is compressed")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # a BufferedReader passes no other
+        data = b""
+        while not data and not self._decompressor.eof:
+            block = self._compressed or self._file.read(_BLOCK)
+            try:
+                data = self._decompressor.decompress(block, len(buffer))
+            except zlib.error as error:
+                raise Tampered(f"{self._name}: not readable: {error}") from None
+            self._compressed = self._decompressor.unconsumed_tail
+            if not (block or data or self._decompressor.eof):
+                raise Tampered(f"{self._name}: not readable: its compressed bytes were cut short")
+        self._remaining -= len(data)
+        if self._remaining < 0:
+            raise Tampered(f"{self._name}: holds over {self._max_bytes} bytes, compressed; no such file of ours does")
+        if self._decompressor.eof and (self._decompressor.unused_data or self._file.read(1)):
+            raise Tampered(f"{self._name}: goes on after its compressed bytes")
+        buffer[: len(data)] = data
+        return len(data)

@@ -24,7 +24,7 @@ from analysis.stats.methods import draws_and_seed
 from protocol.evidence import selection
 from protocol.evidence.records import Record
 from protocol.evidence.registration import PROTOCOL, SELECTION, VERDICT, Registration
-from protocol.formats import canonical
+from protocol.formats import canonical, shards
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.json_text import dumps
 from protocol.formats.refusals import BadInput, Tampered
@@ -282,14 +282,16 @@ def _is_available(module: str) -> bool:
 
 
 def _copy_registration(study: Registration, target: Path) -> None:
-    """Copy the files that a judgement depends on: regular files alone, no links."""
+    """Copy the files that a judgement depends on, shards in their plain form: regular files alone, no links."""
     (target / "records").mkdir(parents=True)
     (target / "probe").mkdir()
-    shards = [path for phase in ("confirm", "probe") for path in study.phase_folder(phase).glob("shard-*.jsonl")]
-    documents = [study.folder / name for name in (NAME, PROTOCOL, SELECTION)]
-    for path in (*documents, *shards):
+    for path in (study.folder / name for name in (NAME, PROTOCOL, SELECTION)):
         if path.is_file() and not path.is_symlink():
-            shutil.copyfile(path, target / path.relative_to(study.folder))
+            shutil.copyfile(path, target / path.name)
+    for folder in (study.phase_folder("confirm"), study.phase_folder("probe")):
+        for path in shards.list_shards(folder):
+            with shards.open_shard(path) as lines, (target / folder.name / shards.plain_name(path)).open("wb") as copy:
+                shutil.copyfileobj(lines, copy)
 
 
 def _refuse_costly(study: Registration, registered: int, records: Sequence[Record]) -> None:

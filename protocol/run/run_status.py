@@ -12,10 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.evidence import records
 from protocol.evidence.ledger import Entry
 from protocol.evidence.registration import SEAL, Registration
-from protocol.formats import files
+from protocol.formats import shards
 from protocol.lock import lock
 from protocol.run.executors import spool
 
@@ -62,11 +61,9 @@ def read_run_status(study: Registration) -> RunStatus | None:
     if study.has(SEAL) or (entry := _open_attempt(study.entries)) is None:
         return None
     phase = PHASES[entry.event]
-    shards = records.list_shards(study.phase_folder(phase))
-    recorded_before, recorded = int(entry.body.get("records", 0)), sum(files.read(path).count(b"\n") for path in shards)
-    last_record_at = (
-        max((path.stat().st_mtime for path in shards), default=None) if recorded > recorded_before else None
-    )
+    paths = shards.list_shards(study.phase_folder(phase))
+    recorded_before, recorded = int(entry.body.get("records", 0)), sum(map(shards.count_lines, paths))
+    last_record_at = max((path.stat().st_mtime for path in paths), default=None) if recorded > recorded_before else None
     started_at = datetime.fromisoformat(entry.time).timestamp()
     pid = find_lock_holder(study.folder / lock.NAME)
     spool_status = spool.describe_status(study.folder, study.lock.digest, phase)

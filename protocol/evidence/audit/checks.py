@@ -23,7 +23,7 @@ from protocol.evidence.audit import inventory
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.records import Record
 from protocol.evidence.registration import CITED, PROTOCOL, SELECTION, Registration
-from protocol.formats import files, journal, line_endings
+from protocol.formats import files, journal, line_endings, shards
 from protocol.formats.documents import Document
 from protocol.formats.findings import CannotTell, NotRun, Unfinished
 from protocol.formats.instruments import INSTRUMENTS, load_attribute
@@ -106,7 +106,8 @@ class Checks:
             raise Tampered(f"{ledger.NAME}: held-out problems were read before the claim or after the seal")
         if "selection" in events[first:] or ("selection" in events and not self.has_sweep):
             raise Tampered(f"{ledger.NAME}: a selection after the claim, or without a sweep")
-        self._check_torn(self.study.folder / ledger.NAME)
+        with files.open_plain(self.study.folder / ledger.NAME) as file:
+            self._refuse_torn(ledger.NAME, journal.count_torn(file))
         if self.pending_event:
             raise pending
         return f"{len(events)} lines, chained, up to {events[-1]}, head {self.study.entries[-1].sha256[:12]}"
@@ -165,14 +166,14 @@ class Checks:
 
     def check_records(self) -> str:
         self._require_reached(self.is_claimed)
-        shards = records.list_shards(self.folder)
+        paths = shards.list_shards(self.folder)
         trajectory_folder = self.folder / records.TRAJECTORIES
-        if unknown_paths := _without_system_files(files.list_folder(self.folder)) - {trajectory_folder, *shards}:
+        if unknown_paths := _without_system_files(files.list_folder(self.folder)) - {trajectory_folder, *paths}:
             raise Tampered(f"{min(unknown_paths).name}: is not evidence of ours")
         count = len(self.study.confirm_records)
-        for path in shards:
-            self._check_torn(path)
-        return f"{count} records, chained, in {len(shards)} shards"
+        for name, shard in self.study.shards.items():
+            self._refuse_torn(name, shard.torn)
+        return f"{count} records, chained, in {len(paths)} shards"
 
     def check_trajectories(self) -> str:
         self._require_reached(self.is_claimed)
@@ -327,11 +328,9 @@ class Checks:
         if head["count"] > len(self.study.entries) or head != ledger.head_of(self.study.entries[: head["count"]]):
             raise Tampered("names a ledger head that this ledger never had; lines were cut or rewritten")
 
-    def _check_torn(self, path: Path) -> None:
-        with files.open_plain(path, memory_share=2) as file:
-            torn = journal.count_torn(file)
+    def _refuse_torn(self, name: str, torn: int) -> None:
         if torn:
-            text = f"{path.name}: ends in {torn} bytes of a torn line"
+            text = f"{name}: ends in {torn} bytes of a torn line"
             if self.is_sealed:
                 raise Tampered(text)
             if self.has_ended:  # no later attempt will cut it off

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from protocol.evidence import ledger, records
 from protocol.evidence.external import anchors
 from protocol.evidence.registration import CLAIM, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
-from protocol.formats import files
+from protocol.formats import files, shards
 from protocol.formats.findings import CannotTell
 from protocol.formats.instruments import INSTRUMENTS, folder_patterns
 from protocol.formats.refusals import Refusal, Tampered
@@ -199,7 +199,7 @@ def _classify_path(study: Registration, path: str, cited: dict[str, set[str] | N
         instrument, pattern = _MEASURED[folder]
         is_ours = pattern.fullmatch(name) is not None and _has_section(study, instrument.name)
     elif folder in _PHASES:
-        is_ours = study.folder / path in records.list_shards(study.folder / folder)
+        is_ours = study.folder / path in shards.list_shards(study.folder / folder)
     else:
         is_ours = bool((_HEADER_FILE if folder == _HEADERS else _PROOF).fullmatch(name))
     return "evidence" if is_ours else "unknown"

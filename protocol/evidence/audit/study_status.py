@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from protocol.evidence import ledger, records, registration, verdict
+from protocol.evidence import ledger, registration, verdict
 from protocol.evidence.ledger import Entry, Head
 from protocol.evidence.registration import Registration
-from protocol.formats import files
+from protocol.formats import shards
 from protocol.formats.findings import find_remedy, one_line
 from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.formats.refusals import BadInput, Tampered
@@ -187,4 +187,4 @@ def _count_records(study: Registration) -> int:
 
 def _count_lines(study: Registration, phase: str) -> int:
     """Return the number of complete lines in the shards of a phase."""
-    return sum(map(files.count_lines, records.list_shards(study.phase_folder(phase))))
+    return sum(map(shards.count_lines, shards.list_shards(study.phase_folder(phase))))

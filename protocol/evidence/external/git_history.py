@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypedDict
 from protocol.evidence import ledger, records
 from protocol.evidence.external.git_repository import Repository
 from protocol.evidence.registration import CLAIM, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
-from protocol.formats import files, line_endings
+from protocol.formats import files, gzip_file, line_endings, shards
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle, lock
@@ -43,7 +43,7 @@ _DOCUMENTS = (
 )
 # Trajectories are not checked here: records cite them by digest, and sealing removes uncited ones.
 _PHASES, _FOLDERS = tuple(records.FOLDERS), tuple(records.FOLDERS.values())
-_SHARD = re.compile(rf"({'|'.join(_FOLDERS)})/shard-[^/]*\.jsonl")
+_SHARD = re.compile(rf"({'|'.join(_FOLDERS)})/shard-[^/]*\.jsonl(\.gz)?")
 COMMIT_ID = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")  # the full id
 _PARTIAL = "this partial clone; clone again without --filter"
 
@@ -130,11 +130,12 @@ def check(study: Registration) -> str:
     for (name, version), holders in versions.items():
         if version == ids.get(name):
             continue
-        current = files.read(study.folder / name) if name in ids else None
+        current_name = name if name in ids or not _SHARD.fullmatch(name) else _other_form(name)
+        current = _read_plain(study.folder / current_name) if current_name in ids else None
         if fault := _find_fault(repository, name, version, current):
             on_head = [commit for commit in holders if commit in head_commits]
             commit_text = f"commit {_short_id((on_head or holders)[0])}"
-            if name not in ids and repository.is_sparse:
+            if current is None and repository.is_sparse:
                 raise CannotTell(f"{commit_text} {fault.text}: run: git sparse-checkout disable")
             if on_head or not fault.is_ahead:
                 raise Tampered(f"{commit_text} {fault.text}")
@@ -224,7 +225,8 @@ def _find_fault(repository: Repository, name: str, version: str, current: bytes 
     blob = repository.objects([version])[0]
     if blob is None:
         raise CannotTell(f"{name} of a commit is not in this clone; fetch the whole history")
-    committed_lines, current_lines = _complete_lines(blob.data), _complete_lines(current)
+    committed = gzip_file.decompress(blob.data, name) if name.endswith(shards.PACKED) else blob.data
+    committed_lines, current_lines = _complete_lines(committed), _complete_lines(current)
     if current_lines.startswith(committed_lines):
         return None
     counts = [data.count(b"\n") for data in (committed_lines, current_lines)]
@@ -361,6 +363,16 @@ def _is_evidence(name: str, is_locked: bool, task_names: frozenset[str]) -> bool
 
 def _is_append_only(name: str) -> bool:
     return name == ledger.NAME or _SHARD.fullmatch(name) is not None
+
+
+def _other_form(name: str) -> str:
+    """Return the name of the packed form of a plain shard, or of the plain form of a packed one."""
+    return name.removesuffix(shards.PACKED) if name.endswith(shards.PACKED) else name + shards.PACKED
+
+
+def _read_plain(path: Path) -> bytes:
+    """Return the bytes of a file, of a packed shard those of its plain form."""
+    return shards.read(path) if _SHARD.fullmatch(f"{path.parent.name}/{path.name}") else files.read(path)
 
 
 def _complete_lines(data: bytes) -> bytes:

@@ -6,13 +6,14 @@ the folder adds them if a catalogue needs them.
 """
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from analysis.rules import verdict_line
 from protocol.evidence import record_fields, records
 from protocol.evidence.registration import VERDICT, Registration
-from protocol.formats import files
+from protocol.formats import files, shards
 from protocol.formats.fields import DIGEST, Field, OrNull, Table
 from protocol.formats.refusals import BadInput
 
@@ -82,7 +83,7 @@ def describe_dataset(study: Registration) -> dict[str, Any]:
     """
     if not study.has(VERDICT):
         raise BadInput(f"{study.folder} has no verdict; run: kv-prereg confirm {study.folder}")
-    phases = [phase for phase in RECORD_SETS if (study.folder / _shard_path(phase)).is_file()]
+    paths = {phase: path for phase in RECORD_SETS for path in shards.list_shards(study.phase_folder(phase))}
     verdict_text = verdict_line.format_line(study.verdict.content["judged"])
     return {
         "@context": dict(CONTEXT),
@@ -92,24 +93,23 @@ def describe_dataset(study: Registration) -> dict[str, Any]:
         "description": f"{study.protocol['question']} Verdict of the registered rule: {verdict_text}. Lock: "
         f"sha256:{study.lock.digest}. Whether this evidence holds, kv-prereg audit says.",
         "keywords": ["KV cache", "cache eviction", "pre-registration", *study.protocol["models"]],
-        "distribution": [_describe_file(study, phase) for phase in phases],
-        "recordSet": [_describe_records(phase) for phase in phases],
+        "distribution": [_describe_file(study, phase, path) for phase, path in paths.items()],
+        "recordSet": [_describe_records(phase) for phase in paths],
     }
 
 
-def _shard_path(phase: str) -> str:
+def _shard_id(phase: str) -> str:
     return f"{records.FOLDERS[phase]}/shard-0.jsonl"
 
 
-def _describe_file(study: Registration, phase: str) -> dict[str, Any]:
-    name = _shard_path(phase)
+def _describe_file(study: Registration, phase: str, path: Path) -> dict[str, Any]:
     return {
         "@type": "cr:FileObject",
-        "@id": name,
-        "name": name,
-        "contentUrl": name,
+        "@id": _shard_id(phase),
+        "name": _shard_id(phase),
+        "contentUrl": path.relative_to(study.folder).as_posix(),
         "encodingFormat": "application/jsonlines",
-        "sha256": files.plain_sha256(study.folder / name),
+        "sha256": files.plain_sha256(path),
     }
 
 
@@ -144,7 +144,7 @@ def _describe_column(phase: str, path: str, field: Field) -> dict[str, Any]:
     """Describe a field of the body, or the digest of the record, which is outside of the body."""
     is_digest = path == "sha256"
     source: dict[str, Any] = {
-        "fileObject": {"@id": _shard_path(phase)},
+        "fileObject": {"@id": _shard_id(phase)},
         "extract": {"column": path if is_digest else "body"},
     }
     if not is_digest:
