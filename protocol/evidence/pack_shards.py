@@ -11,6 +11,7 @@ from pathlib import Path
 from protocol.evidence import records
 from protocol.evidence.registration import VERDICT, Registration
 from protocol.formats import files, shards
+from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput, Refusal
 
 __all__ = ["pack"]
@@ -45,9 +46,9 @@ def pack(path: Path) -> Path:
 def main(arguments: list[str]) -> int:
     try:
         for argument in arguments:
-            print(pack(Path(argument)))
+            print_escaped(str(pack(Path(argument))), sys.stdout)
     except Refusal as error:
-        print(error, file=sys.stderr)
+        print_escaped(str(error), sys.stderr)
         return error.exit_status
     return 0
 
