@@ -15,7 +15,7 @@ from protocol.evidence import anatomy_fields, ledger, measurement_journal
 from protocol.evidence.anatomy_fields import HALVES
 from protocol.evidence.measurement_journal import Bodies, BodyWriter, JournalFile
 from protocol.evidence.registration import Registration
-from protocol.formats import canonical, documents, files
+from protocol.formats import canonical, documents, files, shards
 from protocol.formats.documents import Document
 from protocol.formats.fields import Table
 from protocol.formats.instruments import get_instrument
