@@ -129,7 +129,7 @@ def test_slots_that_were_numbered_anew_are_followed_by_the_next_number():
         for behind in (0, 7)
     )
     assert same.token_ids != closer.token_ids
-    assert same.held == closer.held
+    assert same.slots == closer.slots
 
 
 def test_what_a_press_refuses_and_what_is_not_finite_fail_its_lane_alone():
