@@ -167,25 +167,13 @@ class BatchObserver:
         self.hidden: dict[int, Tensor] = {}
 
     def slide(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         assert self.sliding is not None
         return self.sliding.attend(layer, queries, keys, values, scale, sinks)
 
     def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         output, first = torch.empty_like(queries), 0
         for step in self.steps:

@@ -92,26 +92,14 @@ class ExtraPromptObserver:
         self.window = window
 
     def slide(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         assert self.window is not None
         extended = self.windows[layer].extend(keys[0], values[0])
         return attend_sliding(queries[0], extended.keys, extended.values, scale, self.window, sinks)[None]
 
     def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         slots = self.cached[layer]
         heads, n, _ = slots.keys.shape

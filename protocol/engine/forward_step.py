@@ -94,13 +94,7 @@ class ForwardStep(Generic[Member]):
         self.fed: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         """Append the new slots in place; a new token attends to all older slots of its head, and to itself."""
         pool, plan, storage = self.pool, self.plans[layer], self.pool.storage

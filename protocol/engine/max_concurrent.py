@@ -11,7 +11,7 @@ import torch
 from policies import State, Verbatim
 from protocol.engine.run_types import FIRST_EVENT, Lane, Request
 from protocol.engine.sliding_windows import capacity_of
-from protocol.layers.layer_kinds import evictable, layers_of
+from protocol.layers.layer_kinds import evictable, head_width, layers_of
 from protocol.presses.pressed import Pressed
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def slot_bytes(config: PreTrainedConfig, dtype: torch.dtype, state: State | None
     """Return the bytes of one slot in every KV head of every evictable layer, as a state stores it; None: as
     computed.
     """
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    head_bytes = (state or Verbatim()).slot_bytes(int(head), dtype.itemsize)
+    head = head_width(config)
+    head_bytes = (state or Verbatim()).slot_bytes(head, dtype.itemsize)
     return int(evictable(config) * config.num_key_value_heads * head_bytes)
 
 

@@ -30,13 +30,7 @@ class Observer(Protocol):
     """
 
     def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         """Return the attention output [lane, q_head, t, d] of a layer of full attention.
 
@@ -46,13 +40,7 @@ class Observer(Protocol):
         """
 
     def slide(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         """Return the attention output as `attend` does, for a sliding layer; layer: index among these."""
 
@@ -164,13 +152,7 @@ class ProbeObserver(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         self.calls.append((queries.shape, keys.shape, values.shape))
         return torch.zeros_like(queries)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from policies import OutputSignal, Policy, Signal
 from protocol.engine.run_types import Architecture, Model
 from protocol.formats.refusals import BadInput
-from protocol.layers.layer_kinds import layers_of
+from protocol.layers.layer_kinds import head_width, layers_of
 
 __all__ = ["check_projection", "measure_output_signals", "projection_weight"]
 
@@ -46,7 +46,7 @@ def projection_weight(model: Architecture, layer: int) -> Tensor:
     decoder_layer = layers_of(config).evictable[layer]
     output = getattr(getattr(blocks[decoder_layer], "self_attn", None), "o_proj", None) if blocks else None
     heads = config.num_attention_heads
-    dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    dim = head_width(config)
     # A quantised projection has no weight to multiply with.
     if type(output) is not nn.Linear or output.weight.shape[1] != heads * dim:
         raise BadInput(

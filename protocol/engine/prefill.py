@@ -110,13 +110,7 @@ class Recorder:
         self.states: dict[tuple[MeasuredSignal, int], Any] = {}
 
     def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         query_rows, self.scale = queries[0], scale
         self.fold_fed(layer, FedTokens(keys[0], values[0], self.start, self.prompt, query_rows, self.rotation))
@@ -159,13 +153,7 @@ class Recorder:
         return (parts[0] if len(parts) == 1 else torch.cat(parts, 1))[None]
 
     def slide(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         assert self.window is not None
         window = Window(keys[0], values[0])

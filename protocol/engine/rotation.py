@@ -13,7 +13,7 @@ from policies import Policy, Rotation, Statistics, UnrotatingSignal
 from protocol.engine.observation import observe_forward, probe_attention
 from protocol.engine.run_types import Architecture
 from protocol.formats.refusals import BadInput
-from protocol.layers.layer_kinds import FULL, layers_of
+from protocol.layers.layer_kinds import FULL, head_width, layers_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -35,7 +35,7 @@ def rotation_of(network: PreTrainedModel) -> Rotation | None:
     kind = getattr(rotary, "rope_type", "default")
     if (kind.get(FULL) if isinstance(kind, dict) else kind) in LENGTH_DEPENDENT:
         return None
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head = head_width(config)
     if frequencies is None or 2 * len(frequencies) != head or not rotates_halves(network):
         return None
     return Rotation(frequencies.double(), float(getattr(rotary, f"{prefix}attention_scaling")))

@@ -182,65 +182,35 @@ class SlidingForward:
         self.ring_lanes, self.window, self.new = ring_lanes, window, new
 
     def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         """Compute attention as an observer; store the new tokens and overwrite those that leave the window."""
-        output = torch.empty_like(queries)
+        output, store = torch.empty_like(queries), store_token if self.new == 1 else store_tokens
         for ring, group in self.ring_lanes:
-            attend = self.attend_one if self.new == 1 else self.attend_several
-            output[group.lanes] = attend(
-                ring, group, layer, queries[group.lanes], keys[group.lanes], values[group.lanes], scale, sinks
+            own_keys = store(ring.keys[layer], keys[group.lanes], group)
+            own_values = store(ring.values[layer], values[group.lanes], group)
+            output[group.lanes] = attend_grouped(
+                queries[group.lanes], own_keys, own_values, group.visible, scale, sinks
             )
         return output
 
-    def attend_one(
-        self,
-        ring: Ring[Member],
-        group: RingLanes,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None,
-    ) -> Tensor:
-        """Store a new token in the slot of the one that left the window, then attend."""
-        stored = []
-        for tensors, new in ((ring.keys, keys), (ring.values, values)):
-            rows = tensors[layer][group.indices]
-            targets = group.targets[:, None, :, None].expand(-1, new.shape[1], -1, new.shape[-1])
-            rows.scatter_(2, targets, new)
-            if isinstance(group.indices, Tensor):  # indexing made a copy
-                tensors[layer][group.indices] = rows
-            stored.append(rows)
-        return attend_grouped(queries, stored[0], stored[1], group.visible, scale, sinks)
 
-    def attend_several(
-        self,
-        ring: Ring[Member],
-        group: RingLanes,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None,
-    ) -> Tensor:
-        """Attend to the previous window and the new tokens, then store the new tokens."""
-        extended = []
-        for tensors, new in ((ring.keys, keys), (ring.values, values)):
-            rows = tensors[layer][group.indices]
-            extended.append(torch.cat([rows, new], 2))
-            last = new[:, :, -group.targets.shape[1] :]
-            targets = group.targets[:, None, :, None].expand(-1, new.shape[1], -1, new.shape[-1])
-            tensors[layer][group.indices] = rows.scatter(2, targets, last)
-        return attend_grouped(queries, extended[0], extended[1], group.visible, scale, sinks)
+def store_token(stored: Tensor, new: Tensor, group: RingLanes) -> Tensor:
+    """Store a new token of each lane in the slot of the one that left the window; return the lanes' slots."""
+    rows = stored[group.indices]
+    rows.scatter_(2, group.targets[:, None, :, None].expand(-1, new.shape[1], -1, new.shape[-1]), new)
+    if isinstance(group.indices, Tensor):  # indexing made a copy
+        stored[group.indices] = rows
+    return rows
+
+
+def store_tokens(stored: Tensor, new: Tensor, group: RingLanes) -> Tensor:
+    """Return the previous window of each lane with the new tokens after it, and store the new tokens."""
+    rows = stored[group.indices]
+    extended = torch.cat([rows, new], 2)
+    targets = group.targets[:, None, :, None].expand(-1, new.shape[1], -1, new.shape[-1])
+    stored[group.indices] = rows.scatter(2, targets, new[:, :, -group.targets.shape[1] :])
+    return extended
 
 
 class Windows(Generic[Member]):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-__all__ = ["FULL", "SLIDING", "LayerPosition", "Layers", "evictable", "layer_position", "layers_of"]
+__all__ = ["FULL", "SLIDING", "LayerPosition", "Layers", "evictable", "head_width", "layer_position", "layers_of"]
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Kinds of decoder layers, with the names of `layer_types` in transformers."""
@@ -67,3 +67,8 @@ def layer_position(config: PreTrainedConfig, layer: int) -> LayerPosition:
     if not kinds:
         return LayerPosition(layers_of(config).kinds[layer], layer)
     return LayerPosition(kinds[layer], kinds[:layer].count(kinds[layer]))
+
+
+def head_width(config: PreTrainedConfig) -> int:
+    """Return the numbers of a key of one head."""
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from protocol.formats.refusals import BadInput
-from protocol.layers.layer_kinds import FULL, SLIDING, layers_of
+from protocol.layers.layer_kinds import FULL, SLIDING, head_width, layers_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -113,7 +113,7 @@ def _heads_reason(config: PreTrainedConfig) -> str:
             "number for each; mend it"
         )
     values = getattr(config, "v_head_dim", None)
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head = head_width(config)
     if values is not None and values != head:
         return "has values of another width than its keys, which the slot cache does not hold; choose another"
     return ""

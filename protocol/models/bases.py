@@ -15,7 +15,7 @@ from torch import Tensor
 
 from policies import Bases
 from protocol.formats.refusals import BadInput
-from protocol.layers.layer_kinds import evictable
+from protocol.layers.layer_kinds import evictable, head_width
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -85,7 +85,7 @@ def unpack(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Bases:
 def explain_misfit(value: Bases, network: PreTrainedModel) -> str:
     """Return why this value does not fit the network; empty if it does."""
     config = network.config
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    width = head_width(config)
     expected = [evictable(config), config.num_key_value_heads, width]
     shapes = [list(value.mean.shape), list(value.basis.shape)]
     if shapes == [expected, [*expected, width]]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from policies import Rotation, Statistics
 from protocol.formats.refusals import BadInput
-from protocol.layers.layer_kinds import FULL, evictable, layers_of
+from protocol.layers.layer_kinds import FULL, evictable, head_width, layers_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -45,7 +45,7 @@ def explain_misfit(value: Statistics, network: PreTrainedModel) -> str:
 def expected_shape(network: PreTrainedModel) -> tuple[int, int, int]:
     """Return layers of full attention, query heads and pairs of a head."""
     config = network.config
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head = head_width(config)
     return evictable(config), config.num_attention_heads, head // 2
 
 

@@ -13,7 +13,7 @@ from protocol.engine.rotation import check_rotation
 from protocol.engine.storage_formats import refuse_unmergeable
 from protocol.formats.refusals import BadInput
 from protocol.layers import unsupported
-from protocol.layers.layer_kinds import evictable, layers_of
+from protocol.layers.layer_kinds import evictable, head_width, layers_of
 from protocol.models import sources
 from protocol.workspace.planned_study import PlannedStudy
 
@@ -59,7 +59,7 @@ def refuse_unfit_layers(planned: PlannedStudy) -> None:
     protocol = planned.protocol
     for model in protocol.models:
         config = _read_config(planned, model)
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        width = head_width(config)
         for arm in protocol.arms:
             policy = protocol.policy(arm.name)
             if arm.press is not None and layers_of(config).window is not None:

@@ -1,4 +1,4 @@
 """Attention kernels for new tokens: which one runs, how slots are packed for it, what its log-sum-exp yields.
 
-May import: policies, protocol.formats; torch, transformers.
+May import: policies, protocol.formats, protocol.layers; torch, transformers.
 """

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from protocol.formats.refusals import BadInput
+from protocol.layers.layer_kinds import head_width
 
 if TYPE_CHECKING:
     from torch.nn.attention.varlen import AuxRequest
@@ -73,7 +74,7 @@ def choose_attention(network: PreTrainedModel, requested: str | None = None) -> 
 def obstacle_to_varlen(network: PreTrainedModel) -> str:
     """Return what the kernel needs and this network lacks; empty if nothing."""
     config = network.config.get_text_config()
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    width = head_width(config)
     if network.device.type != "cuda":
         return f"device cuda, and the model is on {network.device.type}"
     if network.dtype not in (torch.bfloat16, torch.float16):

@@ -116,13 +116,7 @@ class PackedObserver:
         self.batch = batch
 
     def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         assert sinks is None
         output, first = torch.empty_like(queries), 0
@@ -139,13 +133,7 @@ class PackedObserver:
         return output
 
     def slide(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        sinks: Tensor | None = None,
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         raise AssertionError("sliding layers are not packed")
 

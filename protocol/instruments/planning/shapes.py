@@ -13,6 +13,7 @@ import transformers
 
 from protocol.formats.refusals import BadInput
 from protocol.instruments.planning.cost_model import Shape
+from protocol.layers.layer_kinds import head_width
 from protocol.models import sources
 from protocol.models.load import DTYPES
 
@@ -97,7 +98,7 @@ def shape_of(config: Any, dtype: str) -> Shape:
         layers=config.num_hidden_layers,
         q_heads=config.num_attention_heads,
         kv_heads=config.num_key_value_heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        head_dim=head_width(config),
         width=config.hidden_size,
         intermediate=config.intermediate_size,
         vocabulary=config.vocab_size,
