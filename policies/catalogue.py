@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any
 
@@ -50,9 +47,10 @@ from policies.thinkv import thought_variants
 from policies.tova import tova
 from policies.triattention import gates
 from policies.uniform import random
+from protocol.formats.plugins import PluginGroup
 from protocol.formats.suggestions import suggest
 
-__all__ = ["CATALOGUE", "GROUP", "diff", "get", "mutable_settings", "names"]
+__all__ = ["CATALOGUE", "PLUGINS", "diff", "get", "mutable_settings", "names"]
 
 CATALOGUE: Mapping[str, Policy] = MappingProxyType(
     {
@@ -102,8 +100,8 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
     }
 )
 
-GROUP = "kv_prereg.policies"
-"""Entry-point group for other distributions; each entry point names a Policy value."""
+PLUGINS = PluginGroup("kv_prereg.policies", "policy", frozenset(CATALOGUE), ValueError)
+"""Each entry point of another distribution names a Policy value."""
 
 COMPONENTS = tuple(field.name for field in fields(Policy))
 
@@ -125,7 +123,7 @@ def get(name: str, settings: Mapping[str, Any] | None = None, /, **overrides: An
 
 def names() -> tuple[str, ...]:
     """Return every name: the catalogue in its order, then those of other distributions, sorted."""
-    return (*CATALOGUE, *sorted(installed_policies(tuple(sys.path))))
+    return (*CATALOGUE, *sorted(PLUGINS.points()))
 
 
 def diff(a: Policy, b: Policy) -> dict[str, tuple[Any, Any]]:
@@ -135,25 +133,21 @@ def diff(a: Policy, b: Policy) -> dict[str, tuple[Any, Any]]:
 
 
 def find_policy(name: str) -> Policy:
-    others = installed_policies(tuple(sys.path))
     if name in CATALOGUE:
+        PLUGINS.points()  # refuses a plugin that takes this name
         return CATALOGUE[name]
-    if name not in others:
+    if name not in PLUGINS.points():
         fix = suggest(name, names(), "kv-prereg policies", ALIASES)
         raise UnknownPolicy(f"no policy named {name!r}; {fix}")
-    try:
-        policy = others[name].load()
-    except Exception as error:  # importing an untrusted module can raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"entry point {name} of {GROUP} cannot be loaded ({reason}); mend it") from None
+    policy = PLUGINS.load(name)
     if type(policy) is not Policy:
         raise ValueError(
-            f"entry point {name} of {GROUP} must be a Policy, not {type(policy).__name__}; a rule of its own "
+            f"entry point {name} of {PLUGINS.group} must be a Policy, not {type(policy).__name__}; a rule of its own "
             "is one of its parts, such as the scoring"
         )
     for path, value in mutable_settings(policy):
         raise ValueError(
-            f"entry point {name} of {GROUP}: {path} is {type(value).__name__}, whose settings can change "
+            f"entry point {name} of {PLUGINS.group}: {path} is {type(value).__name__}, whose settings can change "
             "after they were locked; make it a frozen dataclass, of numbers, texts and tuples"
         )
     return policy
@@ -176,19 +170,6 @@ def mutable_settings(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         # An object that hashes by its identity differs in each process.
         if inner is not None and not isinstance(inner, type) and _hashes_by_identity(type(inner)):
             yield path, inner
-
-
-@cache  # scanning all distributions takes a hundred times as long as the rest of `get`
-def installed_policies(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """Return the entry points by name of the distributions on `path`, which is sys.path.
-
-    Raises ValueError for a name that is already taken: it would change the meaning of a registration.
-    """
-    points: dict[str, EntryPoint] = {}
-    for point in entry_points(group=GROUP):
-        if point.name in CATALOGUE or points.setdefault(point.name, point) != point:
-            raise ValueError(f"entry point {point.name} of {GROUP} is taken: rename the policy in {point.value}")
-    return MappingProxyType(points)
 
 
 def _hashes_by_identity(kind: type) -> bool:

@@ -21,7 +21,7 @@ from protocol.lock.lock import Lock
 from protocol.lock.previously_opened import find_previously_opened
 from protocol.plan import checks, full_use
 from protocol.plan.design import Design
-from protocol.tasks.registry import GROUP
+from protocol.tasks.registry import PLUGINS
 from protocol.workspace import imports
 from protocol.workspace.drift import ROOT
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
@@ -126,8 +126,8 @@ def _refuse_unlocked_plugins(protocol: Design) -> None:
     """Raise BadInput for a plugin policy, task or grader whose code the lock would not contain."""
     names_by_group = {
         "kv_prereg.policies": {arm.policy for arm in protocol.arms if arm.policy is not None},
-        GROUP: {task.name for task in protocol.tasks if task.file is None and task.lm_eval is None},
-        grading.GROUP: {task.grader for task in protocol.tasks if task.grader is not None},
+        PLUGINS.group: {task.name for task in protocol.tasks if task.file is None and task.lm_eval is None},
+        grading.PLUGINS.group: {task.grader for task in protocol.tasks if task.grader is not None},
     }
     for group, names in names_by_group.items():
         imports.refuse_elsewhere(group, names)

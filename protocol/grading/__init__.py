@@ -6,12 +6,10 @@ grade = grading.best_grade(grader.grade, problem.gold, text)
 May import: protocol.formats, protocol.harness; math_verify, sympy.
 """
 
-import sys
 from collections.abc import Callable, Mapping
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
+from protocol.formats.plugins import PluginGroup
 from protocol.formats.refusals import BadInput, unknown_message
 from protocol.grading import boxed, choice, code, corrected_scores, exact, f1, rouge, spelling
 from protocol.grading.grade import Gold, Grade, Grader, best_grade, grade_safely, make_score
@@ -22,7 +20,7 @@ from protocol.harness import PREFIX
 
 __all__ = [
     "GRADERS",
-    "GROUP",
+    "PLUGINS",
     "SECOND",
     "Gold",
     "Grade",
@@ -37,7 +35,6 @@ __all__ = [
     "second_grader",
 ]
 
-GROUP = "kv_prereg.graders"
 GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
     {
         "exact": lambda: exact,
@@ -49,6 +46,7 @@ GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
         "code": lambda: code,
     }
 )
+PLUGINS = PluginGroup("kv_prereg.graders", "grader", frozenset(GRADERS), BadInput)
 # The second grader, whose grade is recorded next to that of the grader.
 SECOND: Mapping[str, Grader] = MappingProxyType({"math": spelling})
 ALWAYS_ONE_OR_ZERO = ("exact", "boxed", "math", "choice")
@@ -64,16 +62,9 @@ def get_grader(name: str) -> Grader:
         return OfficialScorer(name.removeprefix(PREFIX))
     if name in GRADERS:
         return GRADERS[name]()
-    points = _plugins(tuple(sys.path))
-    if name not in points:
+    if name not in PLUGINS.points():
         raise BadInput(unknown_message("grader", name, [*grader_names(), f"{PREFIX}<task>"]))
-    try:
-        plugin = points[name].load()()
-    except BadInput:  # its message names what is missing
-        raise
-    except Exception as error:  # importing or calling an untrusted module may raise anything
-        message = " ".join(f"{type(error).__name__}: {error}".split())
-        raise BadInput(f"grader {name!r}: its entry point cannot be loaded ({message}); mend it") from None
+    plugin = PLUGINS.load(name, build=lambda factory: factory())
     if not callable(getattr(plugin, "grade", None)):
         raise BadInput(f"grader {name!r}: is no grader; let its entry point return one with grade()")
     return PluginGrader(plugin)
@@ -95,16 +86,4 @@ def gives_scores(name: str) -> bool:
 
 def grader_names() -> tuple[str, ...]:
     """Return the built-in names, then those of entry points, sorted; without the official scorers of lm-eval."""
-    return (*GRADERS, *sorted(_plugins(tuple(sys.path))))
-
-
-@cache
-def _plugins(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """Return the entry points by name of the distributions on `path`, which is sys.path. A name that is
-    already taken is refused, since it would change what a registration means.
-    """
-    points: dict[str, EntryPoint] = {}
-    for point in entry_points(group=GROUP):
-        if point.name in GRADERS or points.setdefault(point.name, point) != point:
-            raise BadInput(f"grader {point.name!r}: is taken; rename the entry point of {point.value}")
-    return MappingProxyType(points)
+    return (*GRADERS, *sorted(PLUGINS.points()))

@@ -3,15 +3,13 @@
 The meaning of a name that a registration cites never changes: a changed task gets a new name.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import splits
+from protocol.formats.plugins import PluginGroup
 from protocol.formats.refusals import BadInput, suggest
 from protocol.grading.grade import Gold
 from protocol.tasks.association import Association, MovedAssociation
@@ -27,7 +25,7 @@ from protocol.tasks.ruler import Ruler
 from protocol.tasks.task_union import TaskUnion
 
 __all__ = [
-    "GROUP",
+    "PLUGINS",
     "TASKS",
     "Task",
     "UnknownTask",
@@ -43,9 +41,6 @@ __all__ = [
     "task_name",
 ]
 
-
-GROUP = "kv_prereg.tasks"
-"""Entry-point group of other distributions; each entry point names a value that is a Task."""
 
 
 @runtime_checkable
@@ -148,41 +143,29 @@ TASKS: Mapping[str, Task] = MappingProxyType(
 )
 
 
+PLUGINS = PluginGroup("kv_prereg.tasks", "task", frozenset(TASKS), BadInput)
+"""Each entry point of another distribution names a value that is a Task."""
+
+
 def get(name: str) -> Task:
     """Return a built-in task or one of another distribution. Raises UnknownTask, which suggests a near name,
     and BadInput for an entry point that is no task.
     """
-    points = _installed_tasks(tuple(sys.path))
+    points = PLUGINS.points()
     if name in TASKS:
         return TASKS[name]
     if name not in points:
         raise UnknownTask(f"task {name!r}: unknown; {suggest(name, names(), 'kv-prereg tasks list')}")
-    try:
-        task = points[name].load()
-    except Exception as error:  # importing an untrusted module may raise anything
-        message = " ".join(f"{type(error).__name__}: {error}".split())
-        raise BadInput(f"task {name!r}: its entry point cannot be loaded ({message}); mend it") from None
+    task = PLUGINS.load(name)
     if lacking := [member for member in _REQUIRED if not hasattr(task, member)]:
-        raise BadInput(f"entry point {name} of {GROUP} must be a task, and has no {lacking[0]}; name a value")
+        raise BadInput(f"entry point {name} of {PLUGINS.group} must be a task, and has no {lacking[0]}; name a value")
     checked_task: Task = task
     return checked_task
 
 
 def names() -> tuple[str, ...]:
     """Return every name: built-in tasks in order, then those of other distributions, sorted."""
-    return (*TASKS, *sorted(_installed_tasks(tuple(sys.path))))
-
-
-@cache  # listing every distribution takes a hundred times as long as the rest of `get`
-def _installed_tasks(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """Return the entry points by name of the distributions on `path`, which is sys.path. A name that is
-    already taken is refused, since it would change what a registration means.
-    """
-    points: dict[str, EntryPoint] = {}
-    for point in entry_points(group=GROUP):
-        if point.name in TASKS or points.setdefault(point.name, point) != point:
-            raise BadInput(f"entry point {point.name} of {GROUP} is taken: rename the task in {point.value}")
-    return MappingProxyType(points)
+    return (*TASKS, *sorted(PLUGINS.points()))
 
 
 def task_name(table: Mapping[str, Any]) -> str:

@@ -83,7 +83,7 @@ REFUSED = {
 
 @pytest.fixture(autouse=True)
 def points(monkeypatch):
-    monkeypatch.setattr(catalogue, "installed_policies", lambda path: POINTS)
+    monkeypatch.setattr(plugins, "list_points", lambda group, path: POINTS)
 
 
 def test_a_policy_of_frozen_parts_is_taken():

@@ -24,12 +24,12 @@ def plugins(monkeypatch):
     """Makes these the entry points of every distribution that is installed."""
 
     def installed(**points):
-        found = [EntryPoint(name, value, grading.GROUP) for name, value in points.items()]
-        monkeypatch.setattr(grading, "entry_points", lambda group: found if group == grading.GROUP else [])
-        grading._plugins.cache_clear()
+        found = [EntryPoint(name, value, grading.PLUGINS.group) for name, value in points.items()]
+        monkeypatch.setattr(entry_point_plugins, "entry_points", lambda group: found if group == grading.PLUGINS.group else [])
+        entry_point_plugins.list_points.cache_clear()
 
     yield installed
-    grading._plugins.cache_clear()
+    entry_point_plugins.list_points.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["exact", "boxed", "choice", "f1", "rouge", "code"])
@@ -99,7 +99,7 @@ def test_a_score_of_an_entry_point_is_from_nothing_to_all(score, plugins, monkey
 
 def test_an_entry_point_cannot_take_the_name_of_a_grader(plugins):
     plugins(shouting=f"{__name__}:Shouting", exact=f"{__name__}:Shouting")
-    with pytest.raises(BadInput, match="grader 'exact': is taken; rename the entry point"):
+    with pytest.raises(BadInput, match="entry point exact of kv_prereg.graders is taken: rename the grader in"):
         grading.get_grader("shouting")
 
 

@@ -89,8 +89,8 @@ def test_a_task_of_another_distribution_is_named_split_and_built(others):
     [
         ("chain = kv_elsewhere:squares", "entry point chain of kv_prereg.tasks is taken: rename the task in"),
         ("odd = kv_elsewhere:odd", "entry point odd of kv_prereg.tasks must be a task, and has no grader"),
-        ("none = kv_elsewhere:nothing", "task 'none': its entry point cannot be loaded"),
-        ("gone = kv_nowhere:squares", "task 'gone': its entry point cannot be loaded"),
+        ("none = kv_elsewhere:nothing", "entry point none of kv_prereg.tasks cannot be loaded"),
+        ("gone = kv_nowhere:squares", "entry point gone of kv_prereg.tasks cannot be loaded"),
     ],
 )
 def test_what_is_no_task_is_refused_by_its_entry_point(points, says, others):
