@@ -44,7 +44,7 @@ from analysis.stats.interval import problem_means
 from analysis.stats.methods import draws_and_seed
 from analysis.stats.sample_size import problems_needed
 from protocol.formats import text_tables
-from protocol.formats.argument_parser import UNREADABLE, run_command
+from protocol.formats.command_line import UNREADABLE, run_command
 from protocol.formats.settings_difference import differing_settings
 from protocol.formats.text_tables import format_points
 

@@ -18,7 +18,7 @@ from analysis.exploratory.level_contrasts import contrasts_by_level
 from analysis.judgement.contrasts import read_judged
 from analysis.judgement.study_files import RecordError, read_study
 from protocol.formats import text_tables
-from protocol.formats.argument_parser import UNREADABLE, run_command
+from protocol.formats.command_line import UNREADABLE, run_command
 from protocol.formats.text_tables import format_points
 
 __all__ = ["read_levels"]

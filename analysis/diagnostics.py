@@ -29,7 +29,7 @@ from analysis.rules import full_cache_gate, verdict_line
 from analysis.rules.rule import arm_pairs
 from analysis.stats.methods import draws_and_seed
 from protocol.formats import text_tables
-from protocol.formats.argument_parser import UNREADABLE, run_command
+from protocol.formats.command_line import UNREADABLE, run_command
 from protocol.formats.text_tables import format_points
 
 __all__ = ["diagnose", "read_measurements"]

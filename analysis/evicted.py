@@ -20,7 +20,7 @@ from typing import Any
 from analysis.judgement import arm_text, eviction_counts
 from analysis.judgement.study_files import read_development, read_study
 from protocol.formats import text_tables
-from protocol.formats.argument_parser import UNREADABLE, run_command
+from protocol.formats.command_line import UNREADABLE, run_command
 
 __all__ = ["read_evictions"]
 

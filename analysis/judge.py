@@ -10,7 +10,7 @@ wherever it is computed. Exit status: 0 judged, whatever the verdict; 2 the fold
 import sys
 
 from analysis.judgement.judgement import judge
-from protocol.formats.argument_parser import UNREADABLE, run_command
+from protocol.formats.command_line import UNREADABLE, run_command
 from protocol.formats.json_text import dumps
 
 __all__ = ["judge"]

@@ -21,7 +21,7 @@ from analysis.judgement.contrasts import MILLION, problem_clusters
 from analysis.judgement.study_files import EXCLUDED, RERUN_SUFFIX, RecordError, Study, read_probe
 from analysis.stats import bootstrap, resampled_units
 from analysis.stats.methods import draws_and_seed
-from protocol.formats.argument_parser import UNREADABLE, run_command
+from protocol.formats.command_line import UNREADABLE, run_command
 from protocol.formats.json_text import dumps, format_decimal
 
 __all__ = ["Choice", "SelectionCell", "choose", "select", "select_from_study"]

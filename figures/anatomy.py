@@ -23,7 +23,7 @@ from figures.plots.anatomy.curve import anatomy_curve, anatomy_curves
 from figures.plots.anatomy.heat_map import anatomy_map, map_blocks
 from figures.plots.anatomy.labels import anatomy_labels, label_panels
 from figures.plots.anatomy.trace import anatomy_trace, select_trace
-from protocol.formats.argument_parser import run_command
+from protocol.formats.command_line import run_command
 
 __all__ = ["draw", "draw_with_study", "drawings"]
 

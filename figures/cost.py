@@ -22,7 +22,7 @@ from figures.plots.cost_frontier import cost_frontier, timed_curves
 from figures.plots.cost_memory import cost_memory
 from figures.plots.cost_prefill import cost_prefill
 from figures.plots.cost_throughput import cost_throughput
-from protocol.formats.argument_parser import run_command
+from protocol.formats.command_line import run_command
 
 __all__ = ["draw", "draw_with_study", "drawings"]
 

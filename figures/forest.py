@@ -12,7 +12,7 @@ from pathlib import Path
 
 from figures.drawing import page
 from figures.plots.forest import forest
-from protocol.formats.argument_parser import run_command
+from protocol.formats.command_line import run_command
 
 __all__ = ["draw"]
 

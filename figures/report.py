@@ -35,7 +35,7 @@ from figures.report_page import (
 from figures.report_page.discordant_answers import DiscordantAnswer
 from figures.report_page.judged_study import JudgedStudy
 from figures.report_page.markup import Html, element, paragraphs
-from protocol.formats.argument_parser import run_command
+from protocol.formats.command_line import run_command
 from protocol.formats.instruments import INSTRUMENTS
 
 __all__ = ["index", "report"]

@@ -16,7 +16,7 @@ from analysis.exploratory.settings_grid import NoGrid
 from analysis.judgement.study_files import RecordError, read_development, read_study
 from figures.drawing import page
 from figures.plots.settings_map import settings_map, settings_panels
-from protocol.formats.argument_parser import run_command
+from protocol.formats.command_line import run_command
 
 __all__ = ["draw"]
 

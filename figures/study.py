@@ -31,7 +31,7 @@ from figures.plots.levels import accuracy_by_level, levels
 from figures.plots.needle import needle, needle_cells
 from figures.plots.settings_map import settings_map, settings_panels
 from figures.plots.trajectories import trajectories
-from protocol.formats.argument_parser import run_command
+from protocol.formats.command_line import run_command
 from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.formats.progress_display import phase
 

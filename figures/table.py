@@ -15,7 +15,7 @@ from figures.drawing import formatting, page
 from figures.drawing.table_rows import cell_of
 from figures.report_page.answer import format_answer
 from protocol.formats import terms
-from protocol.formats.argument_parser import run_command
+from protocol.formats.command_line import run_command
 
 __all__ = ["verdict_table"]
 

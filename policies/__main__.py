@@ -13,7 +13,6 @@ Exit status: 0 listed; 2 no such policy or family.
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import sys
 import textwrap
@@ -36,8 +35,9 @@ from policies.contract import (
 from policies.descriptions import DESCRIPTIONS, FAMILIES
 from policies.policy import Policy
 from policies.structure import structure
+from protocol.formats.command_line import make_parser
 from protocol.formats.escape import print_escaped
-from protocol.formats.suggestions import OneLineParser, suggest
+from protocol.formats.suggestions import suggest
 
 __all__ = ["main"]
 
@@ -51,9 +51,7 @@ SIGNAL_LABELS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = OneLineParser(
-        prog="kv-prereg policies", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser("kv-prereg policies", __doc__)
     parser.add_argument("name", nargs="?", help="a policy, of which all is said")
     parser.add_argument("--family", metavar="NAME", help=f"one of {', '.join(FAMILIES)}")
     args = parser.parse_args(argv)

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from protocol.formats import canonical
 from splits.buckets import BUCKETS, CONFIRM, DEV, assign_bucket
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "Manifest",
     "SplitError",
     "build_content",
-    "canonical_json",
     "load",
     "make_manifest",
     "parse_manifest",
@@ -71,7 +71,7 @@ def parse_manifest(name: str, data: bytes, path: object) -> Manifest:
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise SplitError(f"{path}: not a split manifest ({reason}); restore it from version control") from None
-    if data != canonical_json(expected) + b"\n":
+    if data != canonical.encode(expected) + b"\n":
         differing = [key for key in expected if not isinstance(document, dict) or document.get(key) != expected[key]]
         raise SplitError(f"{path}: altered ({', '.join(differing) or 'spelling'}); restore it from version control")
     return _from_fields(expected)
@@ -102,7 +102,7 @@ def build_content(name: str, ids: Iterable[str], source: str) -> dict[str, Any]:
         },
         "ids": pairs,
     }
-    return fields | {"digest": hashlib.sha256(canonical_json(fields)).hexdigest()}
+    return fields | {"digest": hashlib.sha256(canonical.encode(fields)).hexdigest()}
 
 
 def _from_fields(fields: dict[str, Any]) -> Manifest:
@@ -112,10 +112,6 @@ def _from_fields(fields: dict[str, Any]) -> Manifest:
         for is_confirm in (False, True)
     }
     return Manifest(fields["name"], fields["source"], ids, members[False], members[True], fields["digest"])
-
-
-def canonical_json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _check_ids(name: str, ids: list[Any]) -> list[str]:

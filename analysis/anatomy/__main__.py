@@ -19,7 +19,7 @@ from analysis.anatomy.exploratory import explore_anatomy
 from analysis.anatomy.registered_test import VERDICT
 from analysis.anatomy.traces import FOLDER
 from analysis.judgement import untrusted_files
-from protocol.formats.argument_parser import UNREADABLE, run_command
+from protocol.formats.command_line import UNREADABLE, run_command
 
 
 def read_findings(folder: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from analysis.claims.markdown import format_document
 from analysis.claims.paper_file import ClaimError, Paper, read_paper
 from analysis.claims.verdicts import judge_claims, judge_tables
 from protocol.formats import progress_display
-from protocol.formats.argument_parser import build_parser, format_refusal
+from protocol.formats.command_line import format_refusal, make_parser
 from protocol.formats.escape import print_bytes, print_escaped
 from protocol.formats.json_text import dumps
 from protocol.formats.progress_display import phase
@@ -27,7 +27,7 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = build_parser("claims", __doc__)
+    parser = make_parser("kv-prereg claims", __doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.toml", help="published numbers and claims")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print canonical JSON")

@@ -19,7 +19,7 @@ from analysis.compare import comparison, forest, result_files
 from analysis.compare.scored_answers import ReadOptions
 from analysis.judgement.untrusted_files import RecordError
 from protocol.formats import progress_display
-from protocol.formats.argument_parser import build_parser, format_refusal
+from protocol.formats.command_line import format_refusal, make_parser
 from protocol.formats.escape import print_bytes, print_escaped
 from protocol.formats.json_text import dumps
 from protocol.formats.progress_display import phase
@@ -63,7 +63,7 @@ def _compare_files(args: argparse.Namespace) -> int:
 
 
 def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = build_parser("compare", __doc__)
+    parser = make_parser("kv-prereg compare", __doc__)
     add = parser.add_argument
     add(
         "paths",

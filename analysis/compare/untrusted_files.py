@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -11,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from analysis.compare.scored_answers import ResultError
-from analysis.judgement.untrusted_files import MAX_INFLATED_BYTES, machine_memory
+from protocol.formats import files, gzip_file
+from protocol.formats.findings import TooLarge
+from protocol.formats.refusals import Tampered
 
 __all__ = ["decode_text", "parse_json", "read_bytes", "zip_members"]
 
 ENTRIES = 1_000_000  # of a zip file
 ZSTD = 93  # the compression method of zip files that inspect_ai uses
 _HEADER_BYTES = 30  # bytes of a local header before the name
-_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -27,13 +26,10 @@ def read_bytes(path: Path) -> bytes:
     """
     if path.is_symlink():
         raise ResultError(f"{path}: is a link; name the file itself")
-    with open(os.open(path, _OPEN_FLAGS), "rb") as file:
-        state = os.fstat(file.fileno())
-        if not stat.S_ISREG(state.st_mode):
-            raise ResultError(f"{path}: is not a plain file; name a result file")
-        if state.st_size > (limit := machine_memory() // 8):
-            raise ResultError(f"{path}: has {state.st_size} bytes; at most {limit} are read on this machine")
-        return file.read()
+    try:
+        return files.read(path)
+    except (Tampered, TooLarge) as refusal:
+        raise ResultError(str(path.parent / str(refusal))) from None
 
 
 def decode_text(content: bytes, where: str) -> str:
@@ -63,10 +59,10 @@ def zip_members(archive: bytes, where: str, is_wanted: Callable[[str], bool]) ->
             entries = zip_file.infolist()
             if len(entries) > ENTRIES:
                 raise ResultError(f"{where}: has {len(entries)} entries; at most {ENTRIES} are read")
-            remaining = machine_memory() // 8
+            remaining = files.machine_memory() // 8
             for entry in (candidate for candidate in entries if is_wanted(candidate.filename)):
                 location = f"{where}: {entry.filename}"
-                limit = min(MAX_INFLATED_BYTES, remaining)
+                limit = min(gzip_file.MAX_BYTES, remaining)
                 content = _read_zstd(archive, entry, limit, location) if entry.compress_type == ZSTD else None
                 if content is None:
                     with zip_file.open(entry) as file:

@@ -38,7 +38,6 @@ __all__ = [
 ]
 
 MAX_PARSED_BYTES = 1 << 26  # largest shard whose records stay parsed in memory; all shipped ones are smaller
-MAX_LINE_BYTES = 1 << 26  # an answer of ten million tokens
 DIGEST_BYTES = 32  # bytes of a SHA-256
 
 
@@ -250,15 +249,14 @@ def iter_lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
 
     Raises Rewritten where every line ends in CRLF, Tampered for a line that is too long.
     """
-    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), start=1):
-        if number == 1 and line.endswith(b"\r\n") and file.seekable():
-            others = iter(lambda: file.readline(MAX_LINE_BYTES), b"")
-            if all(other.endswith(b"\r\n") or not other.endswith(b"\n") for other in others):
-                raise line_endings.rewritten_error(path.name)
-            file.seek(len(line))
-        if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
-            raise Tampered(f"{path.name}:{number}: has over {MAX_LINE_BYTES} bytes; no record of ours has")
-        yield line
+    if file.seekable():
+        first = file.readline(files.MAX_LINE_BYTES)
+        if first.endswith(b"\r\n") and all(
+            line.endswith(b"\r\n") or not line.endswith(b"\n") for line in files.iter_lines(path, file)
+        ):
+            raise line_endings.rewritten_error(path.name)
+        file.seek(0)
+    yield from files.iter_lines(path, file)
 
 
 def format_line(body: bytes, costs: bytes, chain: str) -> tuple[bytes, str]:

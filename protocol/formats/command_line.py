@@ -1,22 +1,156 @@
-"""The argument parser of a command."""
+"""The command line: a parser that rejects in one line, and programs that read a study and print a result."""
 
 import argparse
+import re
 import sys
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from protocol.formats.escape import print_escaped
-from protocol.formats.suggestions import OneLineParser
+from protocol.formats import progress_display
+from protocol.formats.escape import print_bytes, print_escaped
+from protocol.formats.json_text import dumps
+from protocol.formats.suggestions import explain_os_error, unknown_message
+from protocol.formats.text_tables import to_plain
 
-__all__ = ["make_parser"]
+__all__ = ["UNREADABLE", "format_refusal", "make_parser", "run_command"]
+
+Refusals: TypeAlias = type[Exception] | tuple[type[Exception], ...]
+Result = TypeVar("Result")
+UNREADABLE: Refusals = (ValueError, OSError)  # raised for a folder that is no study
+
+# Messages of argparse, which are replaced by the argument and the fix.
+UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
+INVALID_CHOICE = re.compile(r"argument (.+?): invalid choice: (.*) \(choose from (.*)\)", re.DOTALL)
+INVALID_NUMBER = re.compile(r"argument (.+?): invalid (int|float) value: (.*)", re.DOTALL)
+ONE_REQUIRED = re.compile(r"one of the arguments (.*) is required")
+CONFLICTING = re.compile(r"argument (.+): not allowed with argument (.+)")
+MISSING_ARGUMENTS = re.compile(r"the following arguments are required: (.*)")
 
 
-class Parser(OneLineParser):
-    """An argument parser that escapes control characters in its messages, which repeat what was typed."""
+class OneLineParser(argparse.ArgumentParser):
+    """A parser that rejects a command line with a one-line message: the fix, without the usage."""
+
+    def __init__(self, **settings: Any) -> None:
+        """Options cannot be abbreviated: a prefix may become ambiguous in the next version."""
+        super().__init__(**settings, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {_explain_argparse(message, self._actions)}\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        print_escaped(message, file or sys.stderr, end="")
+        print_escaped(message, file or sys.stderr, end="")  # messages repeat what was typed
+
+
+def _explain_argparse(message: str, actions: Iterable[argparse.Action]) -> str:
+    """Return argparse's error `message` as one line with the fix. actions: the parser's."""
+    actions_by_name = {name: action for action in actions for name in _action_names(action)}
+    if match := UNKNOWN_OPTION.fullmatch(message):
+        first = match[1].split()[0] if match[1].split() else "''"
+        if not first.startswith("-"):
+            return f"{first!r} is an argument too many; leave it out, or put a text with spaces in quotes"
+        options = [name for name in actions_by_name if name.startswith("--")]
+        return unknown_message("option", first.partition("=")[0], options, corrections={"-h": "--help"})
+    if match := INVALID_CHOICE.fullmatch(message):
+        choices = re.findall(r"[\w.:-]+", match[3])
+        return f"{match[1]}: {unknown_message('value', match[2].strip(chr(39)), choices)}"
+    if match := INVALID_NUMBER.fullmatch(message):
+        return f"{match[1]}: write a {'whole ' * (match[2] == 'int')}number, not {match[3]}"
+    if match := ONE_REQUIRED.fullmatch(message):
+        return f"missing: {' or '.join(match[1].split())}; --help shows an example"
+    if match := CONFLICTING.fullmatch(message):
+        return f"{match[1]}: stands beside {match[2]}; leave one of both out"
+    if match := MISSING_ARGUMENTS.fullmatch(message):
+        arguments = [
+            f"{name} ({actions_by_name[name].help})" if name in actions_by_name and actions_by_name[name].help else name
+            for name in match[1].split(", ")
+        ]
+        return f"missing: {', '.join(arguments)}; --help shows an example"
+    return message
+
+
+def _action_names(action: argparse.Action) -> list[str]:
+    if action.option_strings:
+        return list(action.option_strings)
+    return [str(action.metavar or action.dest)]
 
 
 def make_parser(command: str, doc: str | None) -> argparse.ArgumentParser:
     """Return a parser. command: as people type it, "kv-prereg tasks". doc: the help text."""
-    return Parser(prog=command, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return OneLineParser(prog=command, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def _join_lines(items: Any) -> str:
+    return "\n".join(map(str, items))
+
+
+def run_command(
+    name: str,
+    doc: str | None,
+    paths: Mapping[str, str],
+    read: Callable[..., Result],
+    refusals: Refusals,
+    argv: Sequence[str] | None,
+    *,
+    show: Callable[[Result], str] = _join_lines,
+    text: Callable[[Mapping[str, Any]], Iterable[str]] | None = None,
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> int:
+    """Run `kv-prereg <name> PATH...`: print the result of read(**paths, **options), formatted by `show`.
+
+    paths, options: the help of each, by name; an option that is not given is None. text: formats the result
+    of `to_plain` as lines for people; with --json it is printed as canonical JSON. Exit status: 0 printed; 2
+    for one of `refusals`, for an error of the system and for a document of another format, in one line.
+    Control characters are escaped.
+    """
+    parser = make_parser(f"kv-prereg {name}", doc)
+    for path, meaning in paths.items():
+        parser.add_argument(path, type=Path, help=meaning)
+    for option, meaning in options.items():
+        parser.add_argument(f"--{option}", help=meaning)
+    if text is not None:
+        parser.add_argument("--json", action="store_true", help="print canonical JSON")
+    arguments = vars(parser.parse_args(argv))
+    as_json = arguments.pop("json", False)
+    refused: Refusals = (*(refusals if isinstance(refusals, tuple) else (refusals,)), OSError)
+    try:
+        with (
+            progress_display.show_phases(),
+            progress_display.phase(f"reading {' '.join(str(value) for value in arguments.values() if value)}"),
+        ):
+            result = read(**arguments)
+            if text is None:
+                printed = show(result)
+            else:
+                plain_result = to_plain(result)
+                printed = dumps(plain_result) if as_json else _join_lines(text(plain_result))
+    except refused as refusal:
+        return _print_refusal(f"{type(refusal).__name__}: {format_refusal(refusal)}")
+    except Exception as fault:
+        # A document of another format or a fault of this program: the two look the same at this point.
+        if sys.flags.dev_mode:
+            raise
+        location = " ".join(str(value) for value in arguments.values() if value is not None)
+        if isinstance(fault, KeyError):
+            return _print_refusal(
+                f"{location}: a file is not of the documented format: it lacks the field {fault}, since it was "
+                "edited or another version wrote it; kv-prereg audit says which files hold"
+            )
+        return _print_refusal(
+            f"{location}: a file is not of the documented format, or this command has a fault "
+            f"({type(fault).__name__}: {fault}); kv-prereg audit says whether the files hold, "
+            f"python -X dev -m protocol {name} where the fault is"
+        )
+    print_bytes(printed)
+    return 0
+
+
+def format_refusal(refusal: Exception) -> str:
+    """Return the message of a refusal of ours or of the system, in one line."""
+    return " ".join((explain_os_error(refusal) if isinstance(refusal, OSError) else str(refusal)).split())
+
+
+def _print_refusal(message: str) -> int:
+    print_escaped(" ".join(message.split()), sys.stderr)
+    return 2

@@ -15,6 +15,7 @@ from typing import IO
 from protocol.formats.findings import TooLarge
 from protocol.formats.refusals import BadInput, Tampered
 
+MAX_LINE_BYTES = 1 << 26  # an answer of ten million tokens
 MAX_DOCUMENT_BYTES = 1 << 22  # the largest document of a shipped study has 65 000
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
@@ -71,8 +72,18 @@ def refuse_large(path: Path, size: int, max_bytes: int | None = None, memory_sha
     """Raise Tampered above `max_bytes`; without it, TooLarge above one part in `memory_share` of the memory."""
     if max_bytes is not None and size > max_bytes:
         raise Tampered(f"{path.name}: has {size} bytes; no such file of ours has over {max_bytes}")
-    if max_bytes is None and size > (limit := _memory_bytes() // memory_share):
+    if max_bytes is None and size > (limit := machine_memory() // memory_share):
         raise TooLarge(f"{path.name}: has {size} bytes, this machine reads {limit}; use a larger one")
+
+
+def iter_lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of an open file with their newlines; a torn last line has none. Raises Tampered for a
+    line that is too long.
+    """
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), start=1):
+        if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+            raise Tampered(f"{path.name}:{number}: has over {MAX_LINE_BYTES} bytes; no record of ours has")
+        yield line
 
 
 def refuse_special(path: Path) -> None:
@@ -148,7 +159,7 @@ def _refuse_special(path: Path, status: os.stat_result) -> None:
         raise Tampered(f"{path.name}: is not a plain file; put the file itself there")
 
 
-def _memory_bytes() -> int:
+def machine_memory() -> int:
     """Return the bytes of this machine's memory; 8 GiB where the system does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

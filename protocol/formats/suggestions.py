@@ -1,14 +1,12 @@
-"""Messages with a suggested fix for unknown names, wrong options and files that cannot be opened."""
+"""Messages with a suggested fix for unknown names and files that cannot be opened."""
 
 import errno
 import re
-from argparse import Action, ArgumentParser
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from types import MappingProxyType
-from typing import Any, NoReturn
 
-__all__ = ["NO_CORRECTIONS", "OneLineParser", "explain_os_error", "nearest_names", "suggest", "unknown_message"]
+__all__ = ["NO_CORRECTIONS", "explain_os_error", "nearest_names", "suggest", "unknown_message"]
 
 MIN_SIMILARITY = 0.75  # least difflib ratio of a suggestion; gpu and cpu have two thirds
 TYPO_SIMILARITY = 0.9  # from this ratio on one letter is wrong, and names with the same prefix are not suggested
@@ -82,59 +80,6 @@ def _is_same_family(name: str, other: str) -> bool:
     """Return whether two names differ only in their numbers."""
     stem = re.sub("[0-9]+", "#", _normalise(name))
     return "#" in stem and stem == re.sub("[0-9]+", "#", _normalise(other))
-
-
-# Messages of argparse, which are replaced by the argument and the fix.
-UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
-INVALID_CHOICE = re.compile(r"argument (.+?): invalid choice: (.*) \(choose from (.*)\)", re.DOTALL)
-INVALID_NUMBER = re.compile(r"argument (.+?): invalid (int|float) value: (.*)", re.DOTALL)
-ONE_REQUIRED = re.compile(r"one of the arguments (.*) is required")
-CONFLICTING = re.compile(r"argument (.+): not allowed with argument (.+)")
-MISSING_ARGUMENTS = re.compile(r"the following arguments are required: (.*)")
-
-
-class OneLineParser(ArgumentParser):
-    """A parser that rejects a command line with a one-line message: the fix, without the usage."""
-
-    def __init__(self, **settings: Any) -> None:
-        """Options cannot be abbreviated: a prefix may become ambiguous in the next version."""
-        super().__init__(**settings, allow_abbrev=False)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {_explain_argparse(message, self._actions)}\n")
-
-
-def _explain_argparse(message: str, actions: Iterable[Action]) -> str:
-    """Return argparse's error `message` as one line with the fix. actions: the parser's."""
-    actions_by_name = {name: action for action in actions for name in _action_names(action)}
-    if match := UNKNOWN_OPTION.fullmatch(message):
-        first = match[1].split()[0] if match[1].split() else "''"
-        if not first.startswith("-"):
-            return f"{first!r} is an argument too many; leave it out, or put a text with spaces in quotes"
-        options = [name for name in actions_by_name if name.startswith("--")]
-        return unknown_message("option", first.partition("=")[0], options, corrections={"-h": "--help"})
-    if match := INVALID_CHOICE.fullmatch(message):
-        choices = re.findall(r"[\w.:-]+", match[3])
-        return f"{match[1]}: {unknown_message('value', match[2].strip(chr(39)), choices)}"
-    if match := INVALID_NUMBER.fullmatch(message):
-        return f"{match[1]}: write a {'whole ' * (match[2] == 'int')}number, not {match[3]}"
-    if match := ONE_REQUIRED.fullmatch(message):
-        return f"missing: {' or '.join(match[1].split())}; --help shows an example"
-    if match := CONFLICTING.fullmatch(message):
-        return f"{match[1]}: stands beside {match[2]}; leave one of both out"
-    if match := MISSING_ARGUMENTS.fullmatch(message):
-        arguments = [
-            f"{name} ({actions_by_name[name].help})" if name in actions_by_name and actions_by_name[name].help else name
-            for name in match[1].split(", ")
-        ]
-        return f"missing: {', '.join(arguments)}; --help shows an example"
-    return message
-
-
-def _action_names(action: Action) -> list[str]:
-    if action.option_strings:
-        return list(action.option_strings)
-    return [str(action.metavar or action.dest)]
 
 
 # Messages for errors of the operating system, with the fix.

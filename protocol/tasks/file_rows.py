@@ -8,15 +8,14 @@ problem is context. Every refusal names file, line and field, and says what to d
 """
 
 import codecs
-import json
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from protocol.formats import canonical, files
+from protocol.formats import canonical, files, strict_json
 from protocol.formats.refusals import BadInput, Tampered, unknown_message
 from protocol.grading.grade import Gold
 
@@ -148,15 +147,9 @@ def _parse_row(line: bytes) -> Row:
     if not line.strip():
         raise _LineError("is empty; delete it")
     try:
-        row = json.loads(line.decode(), object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        raise _LineError(f"not UTF-8 at byte {error.start + 1}; save the file as UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise _LineError(f"no JSON: {error.msg} at character {error.colno}; write one object a line") from None
-    except RecursionError:
-        raise _LineError("nested too deeply; write an object of texts") from None
-    except ValueError:  # thousands of digits
-        raise _LineError("has a number that nobody can mean; answers are text, in quotes") from None
+        row = strict_json.parse(line)
+    except strict_json.JsonFault as fault:
+        raise _LineError(f"{fault}; write one object a line, of texts in quotes") from None
     if not isinstance(row, dict):
         raise _LineError(f"is {_excerpt(row)}; write an object with id, context, question and answer")
     for name in row:
@@ -251,19 +244,6 @@ def _require_nfc(name: str, text: str) -> str:
     if unicodedata.normalize("NFC", text) != text:
         raise _LineError(f"{name}: is not NFC; normalise it, or two spellings look alike")
     return text
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _LineError(f"{twice}: stands twice; keep one of them")
-    return row
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise _LineError(f"{constant} is no JSON; answers are text, in quotes")
 
 
 def _excerpt(value: Any) -> str:

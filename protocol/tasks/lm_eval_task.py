@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from protocol import harness
-from protocol.formats import canonical
+from protocol.formats import canonical, strict_json
 from protocol.formats.refusals import BadInput
 from protocol.lock import closure
 from protocol.tasks import file_rows
@@ -201,12 +201,9 @@ def _load_rows(task: str, path: Path, identity: str) -> Rows:
     first_lines: dict[str, int] = {}
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
         try:
-            row = json.loads(
-                line.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
-            )
-            json.dumps(row, ensure_ascii=False).encode()  # refuses half of a surrogate pair
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"{path}: line {number}: is no JSON ({error}); write one object a line") from None
+            row = strict_json.parse(line)
+        except strict_json.JsonFault as fault:
+            raise BadInput(f"{path}: line {number}: is no JSON ({fault}); write one object a line") from None
         if not isinstance(row, dict):
             raise BadInput(f"{path}: line {number}: is no JSON object; write one object a line")
         for message in _find_faults(task, row, rows[0] if rows else row):
@@ -265,14 +262,3 @@ def _find_ids(rows: list[Row]) -> list[str] | None:
         if len(set(values)) == len(rows) and all(ID.fullmatch(value) for value in values):
             return values
     return None
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        raise ValueError("a field stands twice in it")
-    return row

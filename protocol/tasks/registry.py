@@ -42,7 +42,6 @@ __all__ = [
 ]
 
 
-
 @runtime_checkable
 class Task(Protocol):
     """A frozen set of problems; `splits` says which are held out, protocol.tasks.held_out_guard guards those.

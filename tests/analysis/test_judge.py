@@ -423,9 +423,9 @@ def test_a_record_of_an_unknown_cell_is_refused_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (b'{"body": {"phase": "conf', "not JSON at column"),
-        (b'{"body": 1, "body": 2}', "a key stands twice"),
-        (b'{"body": "\xff"}', "not UTF-8 at byte 10"),
+        (b'{"body": {"phase": "conf', "not JSON: "),
+        (b'{"body": 1, "body": 2}', "body: stands twice"),
+        (b'{"body": "\xff"}', "not UTF-8 at byte 11"),
         (b'{"body": {"tokens": 7.5}}', r"7\.5: numbers are integers"),
         (b'{"body": {"tokens": NaN}}', "NaN: numbers are integers"),
         (b'{"body": {"tokens": -Infinity}}', "-Infinity: numbers are integers"),

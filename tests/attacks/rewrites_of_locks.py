@@ -6,6 +6,7 @@ import json
 from case import named
 from rewriting import Lane, Rewrite
 
+from protocol.formats import canonical
 from splits import manifest
 
 
@@ -131,7 +132,7 @@ def the_manifest_in_the_bundle_has_lost_an_id(rewrite):
     gone = item["confirm"].pop()
     split = manifest.build_content(task, [name for name, _ in found["ids"] if name != gone], found["source"])
     item["manifest"] = split["digest"]
-    rewrite.sources[f"splits/{task}.json"] = manifest.canonical_json(split) + b"\n"
+    rewrite.sources[f"splits/{task}.json"] = canonical.encode(split) + b"\n"
     rewrite.lanes["confirm"] = [one for one in rewrite.confirmed if one.body["problem"] != gone]
 
 

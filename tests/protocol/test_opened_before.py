@@ -14,6 +14,7 @@ from protocol import export, tasks
 from protocol.evidence import claim, ledger
 from protocol.evidence.audit import amendment
 from protocol.evidence.registration import Registration
+from protocol.formats import canonical
 from protocol.formats.refusals import Refusal
 from protocol.lock import lock
 from protocol.lock.previously_opened import find_previously_opened
@@ -138,7 +139,7 @@ def also_known(monkeypatch, tmp_path, **named):
     own = {name: splits.manifest.build_content(name, task.ids(), task.source()) for name, task in named.items()}
     load = splits.load
     for name, content in own.items():
-        (tmp_path / f"{name}.json").write_bytes(splits.manifest.canonical_json(content) + b"\n")
+        (tmp_path / f"{name}.json").write_bytes(canonical.encode(content) + b"\n")
     monkeypatch.setattr(splits, "load", lambda name: load(name, tmp_path) if name in own else load(name))
     monkeypatch.setattr(tasks.registry, "TASKS", dict(tasks.TASKS) | named)
 

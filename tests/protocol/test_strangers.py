@@ -12,6 +12,7 @@ from policies import Norms, Policy, Scores, catalogue, read_signal
 from policies.policy import Eviction, keep_all
 from protocol import grading
 from protocol.engine import prefill_fan_out
+from protocol.formats import plugins
 from protocol.formats.refusals import BadInput
 from protocol.grading import Grade
 from protocol.plan import toml_reader

@@ -159,8 +159,8 @@ def test_ids_of_a_data_file_keep_what_only_looks_like_an_end_of_line(tmp_path):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('{"unique_id":"b","unique_id":"c"}', "has a key twice"),
-        ('{"unique_id":"b","answer":{"x":1,"x":2}}', "has a key twice"),
+        ('{"unique_id":"b","unique_id":"c"}', "unique_id: stands twice"),
+        ('{"unique_id":"b","answer":{"x":1,"x":2}}', "x: stands twice"),
         ('{"unique_id":"b","level":NaN}', "NaN is no JSON"),
         ('{"unique_id":"b","level":-Infinity}', "-Infinity is no JSON"),
     ],

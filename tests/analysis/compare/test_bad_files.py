@@ -9,6 +9,7 @@ import result_files as files
 
 from analysis.compare import untrusted_files
 from analysis.compare.__main__ import main
+from protocol.formats import files as files_of_formats
 
 ONE = [1.0, 0.0, 1.0, 1.0]
 
@@ -291,8 +292,8 @@ def test_hostile_bytes_are_refused_in_one_line(tmp_path, capsys, both, monkeypat
     assert "FileNotFoundError" in refused(capsys, both[0], tmp_path / "nowhere.jsonl")
     (tmp_path / "empty").mkdir()
     assert "holds no result file that is known" in refused(capsys, both[0], tmp_path / "empty")
-    monkeypatch.setattr(untrusted_files, "machine_memory", lambda: 80)
-    assert "bytes; at most 10 are read on this machine" in refused(capsys, *both)
+    monkeypatch.setattr(files_of_formats, "machine_memory", lambda: 80)
+    assert "bytes, this machine reads 10; use a larger one" in refused(capsys, *both)
 
 
 def test_a_bomb_is_let_go_of_before_it_is_whole(tmp_path, capsys, monkeypatch):
@@ -300,7 +301,7 @@ def test_a_bomb_is_let_go_of_before_it_is_whole(tmp_path, capsys, monkeypatch):
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("samples/p_epoch_1.json", b" " * (1 << 24))
     assert bomb.stat().st_size < 1 << 15
-    monkeypatch.setattr(untrusted_files, "machine_memory", lambda: 1 << 20)
+    monkeypatch.setattr(files_of_formats, "machine_memory", lambda: 1 << 20)
     assert "samples/p_epoch_1.json: holds over 131072 bytes; no log does" in refused(capsys, bomb, bomb)
     monkeypatch.setattr(untrusted_files, "ENTRIES", 0)
     assert "has 1 entries; at most 0 are read" in refused(capsys, bomb, bomb)

@@ -9,7 +9,7 @@ from finished_study import body
 from protocol.evidence import record_lines, records
 from protocol.evidence.audit import auditor, consistency
 from protocol.evidence.registration import Registration
-from protocol.formats import canonical, journal
+from protocol.formats import canonical, files, journal
 from protocol.formats.refusals import BadInput, Tampered
 
 COSTS = {"attempt": 1, "prefill_seconds": "0.1"}
@@ -105,7 +105,7 @@ def test_its_records_make_sense_as_those_of_a_shard_that_is_kept(confirmed, monk
 
 
 def test_a_line_without_end_is_refused_before_it_is_read_whole(place, monkeypatch):
-    monkeypatch.setattr(record_lines, "MAX_LINE_BYTES", 200)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 200)
     with pytest.raises(Tampered, match="has over 200 bytes; no record of ours has"):
         records.read_records(place)
 
