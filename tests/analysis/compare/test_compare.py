@@ -204,7 +204,7 @@ for order in {ORDERS!r}.split("\\n")[1:-1]:
     names = {{}}
     exec(order, names)
     f, module = names["f"], names["module"]
-    print(f is module, f(frame).every[0].n, callable(module))
+    print(f is module, f(frame).contrast_list[0].n, callable(module))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "True 3 True\n" * 4, done.stderr
