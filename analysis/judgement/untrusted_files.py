@@ -9,7 +9,15 @@ from typing import Any
 from protocol.formats import files, gzip_file, shards, strict_json
 from protocol.formats.refusals import Refusal
 
-__all__ = ["RecordError", "parse_object", "read_bytes", "read_gzip", "read_lines", "read_shards", "refuse_special_files"]
+__all__ = [
+    "RecordError",
+    "parse_object",
+    "read_bytes",
+    "read_gzip",
+    "read_lines",
+    "read_shards",
+    "refuse_special_files",
+]
 
 
 class RecordError(ValueError):

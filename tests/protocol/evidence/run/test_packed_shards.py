@@ -138,7 +138,7 @@ def test_lines_that_were_edited_before_packing_are_tampering(plain):
 def test_a_packed_shard_that_claims_more_than_the_memory_is_not_read(plain, monkeypatch):
     packed = pack_shards.pack(plain)
     packed.write_bytes(packed.read_bytes()[:-4] + b"\xff\xff\xff\xff")
-    monkeypatch.setattr("protocol.formats.files._memory_bytes", lambda: 1 << 20)
+    monkeypatch.setattr("protocol.formats.files.machine_memory", lambda: 1 << 20)
     with pytest.raises(BadInput, match="has 4294967295 bytes, this machine reads"):
         records.read_shard(packed)
 
