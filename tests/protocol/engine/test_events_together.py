@@ -195,7 +195,9 @@ def test_who_is_watched_is_told_of_in_company_and_keeps_what_it_kept():
     for seed, own in notes.items():
         assert [budget for _, budget, _ in own] == [20] * 3
         for view, _, kept in own[1:]:
-            assert tuple(view.token_ids.tolist()) == (outside(40).context + found[2 * seed].token_ids)[: view.token_count]
+            assert (
+                tuple(view.token_ids.tolist()) == (outside(40).context + found[2 * seed].token_ids)[: view.token_count]
+            )
             assert torch.equal(kept, policy.keep(view, 20))
     assert [view.token_count for view, *_ in notes[0]] == [40, 44, 48]
 
