@@ -127,8 +127,8 @@ def written(folder: Path, tasks: int, problems: int) -> None:
 
 
 def register(folder: Path) -> None:
-    from protocol.acts.register import register as locked
     from protocol.models import sources
+    from protocol.register import register as locked
 
     locked(folder, sources.cache_home())
 
@@ -342,7 +342,7 @@ def report(folder: Path) -> None:
 
 
 def audit(folder: Path) -> None:
-    from protocol.acts import audit as auditing
+    from protocol import audit as auditing
     from protocol.evidence.registration import Registration
 
     found = auditing.audit(Registration(folder))

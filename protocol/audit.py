@@ -18,18 +18,67 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cache, partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from protocol import command
+from analysis.rules import verdict_line
+from protocol import command, witnesses
+from protocol.evidence import records, verdict
+from protocol.evidence.audit import auditor
+from protocol.evidence.audit.auditor import Check
 from protocol.evidence.external import anchors
+from protocol.evidence.external.anchors import Anchor, Witness
 from protocol.evidence.registration import Registration
-from protocol.formats import terms
+from protocol.formats import files, findings, terms
+from protocol.formats.findings import Finding
+from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.formats.progress_display import phase
-from protocol.formats.refusals import BadInput
-from protocol.messages import audit_page as texts
+from protocol.formats.refusals import BadInput, Refusal
+from protocol.messages import audit_page
+from protocol.witnesses import Block
+from protocol.workspace import drift
 
+__all__ = ["FAILED", "UNDETERMINED", "UNFINISHED", "AuditOptions", "AuditResult", "audit", "exit_status", "summarize"]
+
+FAILED, UNFINISHED, UNDETERMINED = 3, 6, 7  # exit statuses besides 0
 # Words of the output that the help explains.
 TERMS = ("held", "failed", "unfinished", "cannot tell", "not run", "INVALID", "ANCHORED", "UNANCHORED")
+
+
+class AuditOptions(NamedTuple):
+    """The optional parts of an audit: see `kv-prereg audit --help`."""
+
+    signers: Path | None = None
+    headers: Path | None = None
+    identity: Path | None = None
+    run_locked: bool = False
+    replay: int = 0
+    nonce: str = ""
+    redraw: bool = False
+
+
+class AuditResult(NamedTuple):
+    findings: list[Finding]
+    proofs: list[Anchor]
+    verdict: str | None  # by the auditor's own analysis; INVALID if something failed, None without one
+    verdict_line: str  # the verdict as it is printed; empty without one
+    judged: Mapping[str, Any] | None = None  # the auditor's own judgement; None if `verdict` does not come from it
+
+    @property
+    def failed_items(self) -> list[str]:
+        return auditor.failed_items(self.findings)
+
+    @property
+    def unfinished_items(self) -> list[str]:
+        return auditor.unfinished_items(self.findings)
+
+    @property
+    def undetermined_items(self) -> list[str]:
+        """The evidence items that are undetermined here."""
+        return auditor.undetermined_items(self.findings)
 
 
 class Options(command.Trust):
@@ -58,8 +107,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--signers", type=Path, metavar="FILE", help="who may sign: ssh's list of allowed signers")
     command.add_identity(parser)
     command.add_trust(parser)
-    args = parser.parse_args(argv, namespace=Options())
-    return command.execute(args.json, lambda: act(args))
+    return command.run(parser, argv, Options(), act)
 
 
 def act(args: Options) -> int:
@@ -68,10 +116,7 @@ def act(args: Options) -> int:
         raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
     if args.nonce and not args.replay:
         raise BadInput("--nonce: chooses among the lanes that are decoded again; add --replay N")
-    # Imported late: scipy is slow, and --help and the refusals above do not need it.
-    with phase("loading the libraries that judge"):
-        from protocol.acts import audit
-    options = audit.AuditOptions(
+    options = AuditOptions(
         signers=args.signers,
         headers=args.headers,
         identity=args.identity,
@@ -80,25 +125,144 @@ def act(args: Options) -> int:
         nonce=args.nonce or secrets.token_hex(16),
         redraw=args.draw,
     )
-    audited = audit.audit(study, command.trusted_witnesses(args), options)
+    audited = audit(study, command.trusted_witnesses(args), options)
     anchoring = anchors.format_anchoring(audited.proofs)
     if args.details:
-        lines = texts.format_details(audited.findings)
+        lines = audit_page.format_details(audited.findings)
     else:
-        lines = texts.format_page(study, audited.findings, anchored=anchoring != "UNANCHORED")
+        lines = audit_page.format_page(study, audited.findings, anchored=anchoring != "UNANCHORED")
     verdict_note = f"{audited.verdict_line}, " if audited.verdict_line else ""
-    lines += ["", f"{study.folder}: {audit.summarize(audited)}; {verdict_note}{anchoring}"]
+    lines += ["", f"{study.folder}: {summarize(audited)}; {verdict_note}{anchoring}"]
     values = {
-        "held": audit.exit_status(audited) == 0,
-        "status": audit.exit_status(audited),
+        "held": exit_status(audited) == 0,
+        "status": exit_status(audited),
         "findings": [finding._asdict() for finding in audited.findings],
         "verdict": audited.verdict,
         "anchors": anchoring,
     }
     command.print_result(args.json, "\n".join(lines), values)
-    if args.require_anchor and not audit.exit_status(audited):
+    if args.require_anchor and not exit_status(audited):
         anchors.require_anchors(audited.proofs, anchors.existing_documents(study))
-    return audit.exit_status(audited)
+    return exit_status(audited)
+
+
+def audit(study: Registration, trusted: Sequence[Witness] = (), options: AuditOptions | None = None) -> AuditResult:
+    """Audit a study. Raises BadInput for a folder without a registration, and for a missing list of signers."""
+    options = options or AuditOptions()
+    if not study.written_files():
+        raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
+    if options.signers and not options.signers.is_file():
+        raise BadInput(f"--signers {options.signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
+    if options.replay:
+        from protocol.recompute import replay
+
+        replay.refuse_options(options.replay, options.nonce)
+    with phase("auditing: anchors"):
+        proofs = anchors.verify_anchors(study, trusted)
+    # Imported late: scipy is slow, and --help and the refusals above do not need it.
+    with phase("loading the libraries that judge"):
+        from protocol.recompute import verify_judgement
+    judge = cache(lambda: verify_judgement.judge_study(study))
+    # A replay loads models, which create cyclic garbage.
+    with nullcontext() if options.replay else records.pause_gc():
+        results = auditor.audit(
+            study,
+            _recompute_checks(study, options, judge),
+            _requested_checks(study, options),
+            signers=options.signers,
+            anchors=proofs,
+            block=lambda: _proven_block(study, options.headers),
+            item_context=lambda item: phase(f"auditing: {item}"),
+        )
+    if auditor.failed_items(results):
+        return AuditResult(results, proofs, verdict.INVALID, verdict.INVALID)
+    if all(finding.item != "judgement" or finding.status == "not run" for finding in results):
+        return AuditResult(results, proofs, None, "")
+    try:
+        judgement = judge()
+    except Exception:  # the finding on the judgement has the error
+        return AuditResult(results, proofs, None, "")
+    return AuditResult(results, proofs, str(judgement["verdict"]), verdict_line.format_verdict(judgement), judgement)
+
+
+def exit_status(audited: AuditResult) -> int:
+    """Return the exit status of an audit's result."""
+    if audited.failed_items:
+        return FAILED
+    if audited.undetermined_items:
+        return UNDETERMINED
+    return UNFINISHED if audited.unfinished_items else 0
+
+
+def summarize(audited: AuditResult) -> str:
+    """Return the result as a text, with the items."""
+    if audited.failed_items:
+        return f"AUDIT FAILED ({', '.join(audited.failed_items)})"
+    if audited.undetermined_items:
+        return f"could not be told: {', '.join(audited.undetermined_items)}"
+    if audited.unfinished_items:
+        return f"unfinished ({', '.join(audited.unfinished_items)}); what is there holds"
+    undetermined = [finding.item for finding in audited.findings if finding.status == "cannot tell"]
+    return "everything held" + (f", but for what is not here: {', '.join(undetermined)}" if undetermined else "")
+
+
+def _recompute_checks(
+    study: Registration, options: AuditOptions, judge: Callable[[], dict[str, Any]]
+) -> Mapping[str, Check]:
+    """Return the checks that need this project's own code, and none of the author's."""
+    from protocol.recompute import verify_grades, verify_judgement, verify_lock
+
+    checks: dict[str, Check] = {
+        "sources": lambda: drift.summarize_packages(study.lock.content),
+        "registered": lambda: verify_lock.check(study),
+        "policies": lambda: verify_lock.check_policies(study),
+        "grades": lambda: verify_grades.check_grades(study, options.identity),
+        "judgement": lambda: verify_judgement.check(study, judge),
+    }
+    for instrument in INSTRUMENTS:
+        if instrument.recompute and instrument.name in _registered_protocol(study):
+            checks[instrument.name] = partial(load_attribute(instrument.recompute), study)
+    if "sweep" in _registered_protocol(study):
+        checks["selection"] = lambda: verify_judgement.check_selection(study)
+    return checks
+
+
+def _requested_checks(study: Registration, options: AuditOptions) -> Mapping[str, Check]:
+    """Return the checks that take longer or run the author's code: on request only, and after all others
+    passed.
+    """
+    checks: dict[str, Check] = {}
+    if options.redraw:
+        from protocol.recompute import verify_drawings
+
+        checks["drawings"] = lambda: verify_drawings.check(study)
+    if options.replay:
+        from protocol.recompute import replay
+
+        checks["replay"] = lambda: replay.check(
+            study, files.cache_home(), options.replay, options.nonce, options.identity
+        )
+    if options.run_locked:
+        from protocol.recompute import verify_judgement
+
+        checks["locked code"] = lambda: verify_judgement.check_locked(study)
+    return checks
+
+
+def _registered_protocol(study: Registration) -> Mapping[str, Any]:
+    """Return the protocol in the lock; empty if the lock cannot be read."""
+    try:
+        return study.protocol
+    except (Refusal, OSError, KeyError, TypeError):
+        return {}
+
+
+def _proven_block(study: Registration, headers: Path | None) -> Block:
+    """Return the block of the lock's proof. Raises CannotTell if it is not proven."""
+    try:
+        return witnesses.find_lock_block(study, headers)
+    except (anchors.Unproven, BadInput) as unproven:
+        raise findings.CannotTell(str(unproven)) from None
 
 
 if __name__ == "__main__":

@@ -17,14 +17,13 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol import command, witnesses
-from protocol.acts import audit
-from protocol.acts.audit import FAILED, UNDETERMINED, UNFINISHED, AuditResult
+from protocol import audit, command, witnesses
+from protocol.audit import FAILED, UNDETERMINED, UNFINISHED, AuditResult
 from protocol.evidence.external import anchors
 from protocol.evidence.registration import Registration
 from protocol.formats import escape
 from protocol.formats.refusals import BadInput, Refusal
-from protocol.messages import audit_page as texts
+from protocol.messages import audit_page
 from protocol.recompute import changed_registrations
 from protocol.recompute.changed_registrations import ChangedRegistrations
 from protocol.witnesses.git_remote import BRANCH
@@ -96,7 +95,9 @@ def audit_folder(folder: Path) -> AuditedFolder:
         )
     )
     page = (
-        texts.format_page(study, audited.findings, anchored=anchoring != "UNANCHORED") if audited.failed_items else []
+        audit_page.format_page(study, audited.findings, anchored=anchoring != "UNANCHORED")
+        if audited.failed_items
+        else []
     )
     return AuditedFolder(STATUS_NAMES[audit.exit_status(audited)], line, page, audited)
 

@@ -57,8 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--max-new-tokens", type=int, default=512, help="the longest answer")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
-    args = parser.parse_args(argv, namespace=Options())
-    return command.execute(args.json, lambda: act(args))
+    return command.run(parser, argv, Options(), act)
 
 
 def act(args: Options) -> int:
@@ -76,12 +75,12 @@ def act(args: Options) -> int:
         raise BadInput(f"dtype {args.dtype!r}: not one of {', '.join(DTYPES)}")
     # Imported late: torch is slow, and --help and the refusals above do not need it.
     with phase("loading torch"):
-        from protocol.acts import calibrate
+        from protocol.run import statistics_measurement
 
-    result = calibrate.calibrate(
+    result = statistics_measurement.calibrate(
         args.model,
         args.name,
-        calibrate.Source(args.task, args.split, ids, data),
+        statistics_measurement.Source(args.task, args.split, ids, data),
         tokens=args.tokens,
         max_new_tokens=args.max_new_tokens,
         device=args.device,

@@ -15,23 +15,46 @@ input; 3 drifted or tampered; 4 already claimed, withdrawn or amended; 5 with --
 not anchored.
 """
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analysis.judgement import arm_text, eviction_counts
+from analysis.judgement.untrusted_files import RecordError
 from protocol import command, witnesses
-from protocol.acts import preflight
+from protocol.evidence import claim, late_randomness, seal, verdict
 from protocol.evidence.external import anchors
+from protocol.evidence.held_out_guard import HeldOutGuard
 from protocol.evidence.registration import SEAL, Registration
 from protocol.formats.progress_display import phase
+from protocol.formats.refusals import Tampered
 from protocol.models import sources
-from protocol.run.executors.settings import ExecutorOptions, add_options, parse_settings
+from protocol.recompute import study_files
+from protocol.run.executors import preflight as executors
+from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings
+from protocol.tasks import held_out_guard
 from protocol.workspace import locked_tree
+from protocol.workspace.study import Study, open_study, refuse_drift
+
+__all__ = ["Judgement", "confirm", "judge_sealed", "main"]
+
+if TYPE_CHECKING:  # with torch
+    from protocol.run.runner import RunUpdate
 
 
 class Options(command.Trust, ExecutorOptions):
     value: Path | None
     identity: Path | None
+
+
+class Judgement(NamedTuple):
+    content: dict[str, Any]
+    files: tuple[Path, ...]  # the judged records, the verdict, its drawings and the report
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
@@ -41,44 +64,39 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     command.add_identity(parser)
     command.add_trust(parser)
     add_options(parser)
-    args = parser.parse_args(argv, namespace=Options())
-    return command.execute(args.json, lambda: act(args, enter), resumes=True)
+    return command.run(parser, argv, Options(), partial(act, enter=enter), resumes=True)
 
 
 def act(args: Options, enter: bool) -> int:
     study, trusted, settings = Registration(args.folder), command.trusted_witnesses(args), parse_settings(args)
     block = partial(witnesses.find_randomness_block, study, args.headers)
     with phase(locked_tree.phase_label("checking the files of the study")):
-        preflight.check_confirm(study, args.value, block, args.identity)
+        study_files.check_confirm(study, args.value, block, args.identity)
         if args.require_anchor:
             anchors.require_anchors(anchors.verify_anchors(study, trusted), ["lock"])
         if enter:
             locked_tree.enter(study, "protocol.confirm")
-    # Imported late: torch is slow, and --help and the refusals above do not need it.
-    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
-        from figures.drawing import formatting
-        from figures.table import verdict_table
-        from protocol.acts import confirm, judge
-        from protocol.workspace.study import open_study
-
+    # Imported late, here and below: --help and the refusals above need no torch, scipy or matplotlib.
     if not study.has(SEAL):
-        confirm.confirm(open_study(study, sources.cache_home()), args.value, block, args.identity, settings)
-    result = judge.judge_sealed(study)
+        confirm(open_study(study, sources.cache_home()), args.value, block, args.identity, settings)
+    result = judge_sealed(study)
+    from figures.drawing import formatting
+    from figures.table import verdict_table
+
     judged = result.content
     paths = [str(path) for path in result.files]
     anchoring = anchors.format_anchoring(anchors.verify_anchors(study, trusted))
-    prompt_notes, eviction_notes = judge.format_prompt_differences(study, judged), judge.format_unevicted(study)
-    notes = [*judge.format_selected(judged), *prompt_notes, *eviction_notes]
+    prompt_notes, eviction_notes = format_prompt_differences(study, judged), format_unevicted(study)
+    notes = [*format_selected(judged), *prompt_notes, *eviction_notes]
     lines = [verdict_table(judged, anchoring), "", *notes, format_ledger_head(study), *paths]
-    verdict_line = formatting.verdict_text(judged)
     values = {
         "verdict": judged["verdict"],
-        "said": verdict_line,
+        "said": formatting.verdict_text(judged),
         "anchors": anchoring,
         "files": paths,
         "never_evicted": eviction_notes,
+        "lock": study.lock.digest,
     }
-    values["lock"] = study.lock.digest
     values |= {"asked_apart": prompt_notes} if prompt_notes else {}
     values |= {name: judged[name] for name in ("rule_says", "gate") if judged.get(name)}
     if "selected" in judged:
@@ -90,6 +108,126 @@ def act(args: Options, enter: bool) -> int:
 def format_ledger_head(study: Registration) -> str:
     entries = study.reopen().entries
     return f"ledger: {len(entries)} lines, head {entries[-1].sha256[:12]}"
+
+
+def confirm(
+    study: Study,
+    value: Path | None = None,
+    block: Callable[[], late_randomness.Block] | None = None,
+    identity: Path | None = None,
+    settings: Settings = LOCAL,
+) -> str:
+    """Run or continue, then seal; return the sealed outcome digest. A sealed study is not run again.
+
+    value, block: where the late value comes from, if one is registered; see `late_randomness.drawn`.
+    identity: a file with the private key of held-out problems that are encrypted. settings: where it runs,
+    which changes no outcome.
+
+    Raises as `study_files.check_confirm` and `verify_before_claim.refuse_edited_lock`, Drifted when today's
+    bytes differ from the lock (before, half-way or after the run: then nothing is sealed), BadInput when a
+    model has seen a held-out prompt before, AlreadyClaimed when it is sealed.
+    """
+    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
+        from protocol.preflight import sweep_selection, verify_before_claim
+        from protocol.run import held_out_problems, progress
+
+    study_files.check_confirm(study.registration, value, block, identity)
+    executors.refuse_unavailable(settings, study.protocol.generation.device)
+    with phase("hashing sources, packages and weights"):
+        refuse_drift(study, with_weights=True)
+    with phase("deriving the lock again"):
+        verify_before_claim.refuse_edited_lock(study)
+    with claim.exclusive_run(study.registration):
+        # Files that were read before the claim was locked may have changed.
+        study = replace(study, registration=study.registration.reopen())
+        planned = study.planned._replace(protocol=sweep_selection.confirmed_design(study))
+        attempt = claim.take(study.registration, value, block)
+        held_out = HeldOutGuard(study.lock, study.folder, identity)
+        problems = {}
+        for name, task in planned.tasks.items():
+            purpose = "confirm, decrypted" if held_out_guard.is_encrypted(task) else "confirm"
+            problems[name] = held_out.ids(name, purpose)
+        with phase("building the held-out problems"):
+            opened = held_out_problems.build_held_out(planned, held_out, problems)
+            probed = (record["body"] for record in study.registration.probe_records)
+            held_out_problems.refuse_exposed(planned, probed, opened)
+        progress.run_displayed(
+            study,
+            planned.protocol,
+            study.cells(),
+            problems,
+            phase="confirm",
+            attempt=attempt,
+            settings=settings,
+            held_out_problems=opened,
+            watch=partial(_check_drift_halfway, study),
+        )
+        with phase("hashing again before the seal"):
+            refuse_drift(study, with_weights=True)
+        with phase("sealing"):
+            return seal.write(study.registration)
+
+
+def _check_drift_halfway(study: Study, report: Callable[[RunUpdate], None]) -> Callable[[RunUpdate], None]:
+    """Return `report` with a refusal of drift (weights left out) once half of the lanes are recorded."""
+    from protocol.run.runner import Progress
+
+    is_checked = False
+
+    def report_and_check(event: RunUpdate) -> None:
+        nonlocal is_checked
+        report(event)
+        if isinstance(event, Progress) and not is_checked and 2 * event.lanes >= event.all_lanes:
+            is_checked = True
+            with phase("hashing sources and packages half-way"):
+                refuse_drift(study, with_weights=False)
+
+    return report_and_check
+
+
+def judge_sealed(study: Registration) -> Judgement:
+    """Judge a sealed study. verdict.json is created once; an interrupted judging is completed, never repeated
+    differently.
+    """
+    folder = study.folder
+    try:
+        with phase("judging"):
+            from analysis.judgement.judgement import judge
+
+            judged = judge(folder)
+    except RecordError as problem:
+        raise Tampered(f"{folder}: {problem}") from None
+    verdict.write(study, judged)
+    with phase("drawing"):
+        from figures.report import report
+
+        report_path = report(folder)
+    return Judgement(judged, (study.phase_folder("confirm"), folder / verdict.NAME, folder / "figures", report_path))
+
+
+def format_selected(judged: dict[str, Any]) -> list[str]:
+    """Return lines that say which candidate of a sweep the subject is; none without a sweep."""
+    if "selected" not in judged:
+        return []
+    subject, winner = judged["contrasts"][0]["subject"], judged["selected"]
+    return [
+        f"{subject} is {winner['arm']} ({arm_text.describe_arm(winner)}), selected on the development problems",
+        "",
+    ]
+
+
+def format_unevicted(study: Registration) -> list[str]:
+    """Return warnings about arms that evicted nothing, in some lanes or in all."""
+    bodies = [record["body"] for record in study.reopen().confirm_records]
+    return eviction_counts.eviction_warnings(
+        eviction_counts.count_arms(bodies, study.protocol), arm_text.altered_arms(study.lock.content)
+    )
+
+
+def format_prompt_differences(study: Registration, judged: dict[str, Any]) -> list[str]:
+    """Return lines about compared arms whose prompts differ; none if all prompts are the same."""
+    winner = judged["selected"]["arm"] if "selected" in judged else None
+    return arm_text.differing_prompt_sentences(study.lock.content, winner)
 
 
 if __name__ == "__main__":

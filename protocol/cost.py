@@ -16,12 +16,12 @@ from pathlib import Path
 
 from analysis.exploratory import cost as explored
 from protocol import command
-from protocol.acts import preflight
 from protocol.evidence import costs
 from protocol.evidence.registration import CLAIM, Registration
 from protocol.formats.progress_display import phase
 from protocol.formats.text_tables import to_plain
 from protocol.models import sources
+from protocol.recompute import study_files
 from protocol.workspace import locked_tree
 
 
@@ -36,7 +36,7 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
     with phase(locked_tree.phase_label("checking the files of the study")):
         if _is_done(study):
             return _print_result(study.folder, as_json)
-        preflight.check_instrument(study, costs.INSTRUMENT)
+        study_files.check_instrument(study, costs.INSTRUMENT)
         if enter:
             locked_tree.enter(study, "protocol.cost")
     # Imported late: torch is slow, and --help and the refusals above do not need it.

@@ -11,14 +11,24 @@ Nothing is locked. Needs no torch and no weights.
 Exit status: 0 written; 2 bad input: an unknown template, or a study that is there already.
 """
 
+import json
 import secrets
 import shlex
 import sys
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 from protocol import command
-from protocol.acts import init
-from protocol.acts.init import TEMPLATES
+from protocol.evidence.registration import PROTOCOL, Registration
+from protocol.formats import files
+from protocol.formats.refusals import BadInput, unknown_message
+from protocol.tasks.chain import Chain
+
+__all__ = ["TEMPLATES", "NewRegistration", "create_registration", "describe_template", "main", "read_template"]
 
 REGISTRATIONS = Path("registrations")
 SEEDS = 1 << 53  # JSON represents integers below this exactly
@@ -27,6 +37,29 @@ NEXT_STEPS = {
     "register": "checks it and freezes it; once",
     "confirm": "runs, judges and draws it; once",
 }
+
+TEMPLATES = ("quick", "reasoning", "retrieval", "lossless")
+QUESTIONS = "questions.jsonl"
+
+# The chains from which a template's questions are drawn: enough that at least 200 are held out.
+# Seven steps are answered in 88 tokens; if all answers are equally long, arms have equal memory by problem.
+QUESTION_CHAINS: Mapping[str, Chain] = MappingProxyType(
+    {
+        "quick": Chain((7,), repetitions=360, calibration=0),
+        "reasoning": Chain((8, 10, 12, 14, 16), repetitions=76, calibration=0),
+        "lossless": Chain((12, 14, 16), repetitions=125, calibration=0),
+    }
+)
+
+
+class NewRegistration(NamedTuple):
+    """paths: the written files. question: the question of the protocol. question_count: lines of the file of
+    questions.
+    """
+
+    paths: list[Path]
+    question: str
+    question_count: int
 
 
 class Options(command.Options):
@@ -41,12 +74,11 @@ def main(argv: list[str] | None = None) -> int:
         "--like", default=TEMPLATES[0], metavar="NAME", help=f"{', '.join(TEMPLATES)} (default: %(default)s)"
     )
     parser.add_argument("--list", action="store_true", help="what each of these is; nothing is written")
-    args = parser.parse_args(argv, namespace=Options())
-    return command.execute(args.json, lambda: print_templates(args) if args.list else begin_study(args))
+    return command.run(parser, argv, Options(), lambda args: print_templates(args) if args.list else begin_study(args))
 
 
 def print_templates(args: Options) -> int:
-    descriptions = {name: init.describe_template(name) for name in TEMPLATES}
+    descriptions = {name: describe_template(name) for name in TEMPLATES}
     margin = 2 + max(map(len, descriptions))
     command.print_result(
         args.json,
@@ -57,8 +89,8 @@ def print_templates(args: Options) -> int:
 
 
 def begin_study(args: Options) -> int:
-    folder = args.folder or init.next_free_folder(REGISTRATIONS)
-    written = init.create_registration(folder, args.like, secrets.randbelow(SEEDS))
+    folder = args.folder or next_free_folder(REGISTRATIONS)
+    written = create_registration(folder, args.like, secrets.randbelow(SEEDS))
     steps = {f"kv-prereg {name} {shlex.quote(str(folder))}": why for name, why in NEXT_STEPS.items()}
     margin = 2 + max(map(len, steps))
     descriptions = [written.question, f"{written.question_count} questions, drawn now: no model has answered one"]
@@ -67,6 +99,68 @@ def begin_study(args: Options) -> int:
     values = {"folder": str(folder), "written": [str(path) for path in written.paths], "next": [*steps]}
     command.print_result(args.json, "\n".join(lines), values)
     return 0
+
+
+def read_template(name: str) -> str:
+    """Return the protocol of a template. Raises BadInput for another name."""
+    if name not in TEMPLATES:
+        raise BadInput(f"--like: {unknown_message('template', name, TEMPLATES)}")
+    return (resources.files("protocol.command") / "templates" / f"{name}.toml").read_text("utf-8")
+
+
+def describe_template(name: str) -> str:
+    """Return the description of a template, from its first line."""
+    return read_template(name).partition("\n")[0].removeprefix("# ")
+
+
+def next_free_folder(shelf: Path) -> Path:
+    """Return the first NNN-mine whose number is above every number in the folder."""
+    numbers = [int(head) for path in shelf.glob("[0-9]*-*") if (head := path.name.partition("-")[0]).isdecimal()]
+    return shelf / f"{max(numbers, default=0) + 1:03d}-mine"
+
+
+def create_registration(folder: Path, like: str, seed: int) -> NewRegistration:
+    """Write the template `like` into `folder`, and beside it its questions, drawn from `seed`.
+
+    Raises BadInput, and writes nothing, if there is already a registration or a file of that name, and for a
+    folder of registrations.
+    """
+    text = read_template(like)
+    rows = draw_questions(QUESTION_CHAINS[like], seed) if like in QUESTION_CHAINS else []
+    contents = {PROTOCOL: text} | ({QUESTIONS: "".join(f"{json.dumps(row)}\n" for row in rows)} if rows else {})
+    if folder.suffix == ".toml" or (folder.exists() and not folder.is_dir()):
+        raise BadInput(f"{folder} is no folder; name the folder that {PROTOCOL} is to lie in")
+    if contains_studies(folder):
+        raise BadInput(f"{folder} holds studies; name a folder in it, such as {next_free_folder(folder)}")
+    study = Registration(folder)
+    if existing := [*study.written_files(), *filter(study.has, contents)]:
+        raise BadInput(f"{folder / existing[0]} is there already and stays; name another folder")
+    for name in reversed(contents):  # the protocol last: it makes the folder a study
+        files.create(folder / name, contents[name].encode())
+    return NewRegistration([folder / name for name in contents], tomllib.loads(text)["question"], len(rows))
+
+
+def contains_studies(folder: Path) -> bool:
+    """Whether studies are one level below, which an index would no longer show."""
+    return any(Registration(path).is_registration() for path in folder.glob("*/"))
+
+
+def draw_questions(chain: Chain, seed: int) -> list[dict[str, str]]:
+    """Return the rows of a file of questions, in the form of protocol.tasks.file_rows: chains of a new seed,
+    so that no study has opened one.
+    """
+    drawn = chain.redrawn(seed)
+    problems = [drawn.build(name, len) for name in drawn.ids()]
+    return [
+        {
+            "id": problem.id,
+            "context": problem.context,
+            "question": problem.question,
+            "answer": drawn.gold(problem.id),
+            "level": problem.id.split("/")[1].lstrip("0"),
+        }
+        for problem in problems
+    ]
 
 
 if __name__ == "__main__":

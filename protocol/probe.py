@@ -13,17 +13,28 @@ Exit status: 0 done; 2 bad input, or a lane of a sweep has no grade (nothing is 
 another process is running it.
 """
 
-import sys
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
 
+import sys
+from functools import partial
+from typing import Any, NamedTuple
+
+from analysis.judgement import arm_text, eviction_counts
 from protocol import command
-from protocol.acts import preflight
+from protocol.evidence import claim, probe_attempts
 from protocol.evidence.registration import Registration
 from protocol.formats.progress_display import phase
 from protocol.models import sources
-from protocol.run.executors.settings import ExecutorOptions, add_options, parse_settings
+from protocol.plan import grid
+from protocol.preflight import development_results
+from protocol.preflight.development_results import AlikeArms
+from protocol.recompute import study_files
+from protocol.run.executors import preflight as executors
+from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings
 from protocol.workspace import locked_tree
+from protocol.workspace.study import Study, open_study, refuse_drift
+
+__all__ = ["ProbeResult", "main", "probe", "run_probe"]
 
 
 class Options(command.Options, ExecutorOptions):
@@ -34,24 +45,18 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser = command.make_parser("protocol.probe", __doc__)
     command.add_folder(parser)
     add_options(parser)
-    args = parser.parse_args(argv, namespace=Options())
-    return command.execute(args.json, lambda: act(args, enter), resumes=True)
+    return command.run(parser, argv, Options(), partial(act, enter=enter), resumes=True)
 
 
 def act(args: Options, enter: bool) -> int:
     study, settings = Registration(args.folder), parse_settings(args)
     with phase(locked_tree.phase_label("checking the files of the study")):
-        preflight.check_probe(study)
+        study_files.check_probe(study)
         if enter:
             locked_tree.enter(study, "protocol.probe")
-    # Imported late: torch is slow, and --help and the refusals above do not need it.
-    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
-        from protocol.acts import development_results, probe, select
-        from protocol.workspace.study import open_study
-
-    rows, selected, alike, gate, eviction_notes = probe.probe(open_study(study, sources.cache_home()), settings)
-    parts = [format_table(rows, development_results.format_shares)]
-    parts += [] if selected is None else ["", select.format_table(selected)]
+    rows, selected, alike, gate, eviction_notes = probe(open_study(study, sources.cache_home()), settings)
+    parts = [format_table(rows)]
+    parts += [] if selected is None else ["", format_selection(selected)]
     parts += [*(format_alike(*pair) for pair in alike), *gate, *eviction_notes]
     values = {
         "arms": rows,
@@ -71,14 +76,107 @@ def format_alike(arms: tuple[str, str], same: int, lanes: int) -> str:
     )
 
 
-def format_table(rows: list[dict[str, Any]], shares: Callable[[dict[str, Any]], str]) -> str:
+def format_table(rows: list[dict[str, Any]]) -> str:
     lines = ["development split: for looking, not for claiming", ""]
     width = max([6, *(len(row["budget"]) for row in rows)])
     for row in rows:
         note = f"  {row['discordant']} texts differ from the first run" if "discordant" in row else ""
         label = f"{row['model']}  {row['task']:<22} {row['budget']:>{width}}  {row['arm']:<22}"
-        lines.append(f"{label} {shares(row)}{note}")
+        lines.append(f"{label} {development_results.format_shares(row)}{note}")
     return "\n".join(lines)
+
+
+class ProbeResult(NamedTuple):
+    rows: list[dict[str, Any]]  # from `summarize_cells`
+    selected: dict[str, Any] | None  # the content of a sweep's selection.json
+    alike_arms: list[AlikeArms]
+    gate_warnings: list[str]  # about models and tasks whose full cache would fail its gate
+    unevicted_warnings: list[str]  # about arms that evicted nothing
+
+
+def probe(study: Study, settings: Settings = LOCAL) -> ProbeResult:
+    """Run the lanes that have no record yet, unless a sweep has its selection; then select. settings: where
+    it runs. Raises Drifted, and as `study_files.check_probe`, `verify_before_claim.refuse_edited_lock` and
+    `sweep_selection.select_winner` do.
+    """
+    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
+        from protocol.preflight import sweep_selection, verify_before_claim
+
+    study_files.check_probe(study.registration)
+    executors.refuse_unavailable(settings, study.protocol.generation.device)
+    with phase("hashing sources, packages and weights"):
+        refuse_drift(study, with_weights=True)
+    with phase("deriving the lock again"):
+        verify_before_claim.refuse_edited_lock(study, simulated=False)
+    with claim.exclusive_run(study.registration):
+        if not study_files.has_selection(study.registration):
+            run_probe(study, settings)
+        with phase("selecting"):
+            selected = sweep_selection.select_winner(study) if study.protocol.sweep else None
+    with phase("counting the answers"):
+        return _summarize_probe(study, selected)
+
+
+def _summarize_probe(study: Study, selected: dict[str, Any] | None) -> ProbeResult:
+    recorded = study.registration.reopen().probe_records
+    bodies = [record["body"] for record in recorded]
+    gate_warnings = development_results.gate_warnings(study.protocol, bodies)
+    unevicted_warnings = eviction_counts.eviction_warnings(
+        eviction_counts.count_arms(bodies, study.registration.protocol),
+        arm_text.altered_arms(study.registration.lock.content),
+    )
+    return ProbeResult(
+        development_results.summarize_cells(recorded),
+        selected,
+        development_results.find_alike_arms(recorded),
+        gate_warnings,
+        unevicted_warnings,
+    )
+
+
+def run_probe(study: Study, settings: Settings = LOCAL) -> None:
+    from protocol.run import progress
+
+    probed = study.protocol.probe_design()
+    attempt = probe_attempts.begin_attempt(study.registration)
+    cells, problems = grid.cells(probed), study.development()
+    progress.run_displayed(study, probed, cells, problems, phase="probe", attempt=attempt, settings=settings)
+    probe_attempts.end_attempt(study.registration)
+
+
+def format_selection(selected: dict[str, Any]) -> str:
+    """Return a table of every candidate in every cell, with its mean, the winner and the rule that selected
+    it.
+    """
+    head = f"candidate - {selected['baseline']} in points of 100, exploratory 95 % bootstrap interval"
+    lines = [head, ""]
+    width = max([6, *(len(cell["budget"]) for cell in selected["cells"])])
+    for name, mean in selected["means"].items():
+        for cell in selected["cells"]:
+            if cell["candidate"] == name:
+                cell_text = f"{cell['model']}  {cell['task']:<22} {cell['budget']:>{width}}  {name:<22}"
+                low, high = format_points(cell["low"]), format_points(cell["high"])
+                lines.append(f"{cell_text} {format_points(cell['difference'])}  [{low}, {high}]  n={cell['problems']}")
+        mark = "  <- selected" if name == selected["winner"] else ""
+        lines.append(f"mean over cells: {name:<22} {format_points(mean)}{mark}")
+    return "\n".join([*lines, "", format_winner(selected), format_repeat(selected)])
+
+
+def format_winner(selected: dict[str, Any]) -> str:
+    winner, best = selected["winner"], selected["best"]
+    if winner == best:
+        return f"selected: {winner}, the largest mean difference"
+    tolerance = format_points(selected["tolerance"]).strip().lstrip("+")
+    return f"selected: {winner}, the first within {tolerance} points of the largest mean difference, {best}"
+
+
+def format_repeat(selected: dict[str, Any]) -> str:
+    repeat = selected["again"]
+    return f"{selected['baseline']} twice: {repeat['differ']} of {repeat['lanes']} grades differ"
+
+
+def format_points(share: str) -> str:
+    return f"{100 * float(share):+6.2f}"
 
 
 if __name__ == "__main__":

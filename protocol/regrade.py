@@ -13,15 +13,46 @@ lock.
 
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from protocol import command, tasks
-from protocol.acts import regrade
-from protocol.acts.regrade import Regraded
-from protocol.evidence import late_randomness
+from protocol.evidence import late_randomness, records
 from protocol.evidence.registration import SEAL, Registration
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
+from protocol.grading import Grade
+from protocol.recompute.verify_grades import TRANSIENT_GRADES, Graders
+from protocol.tasks import Task
+
+__all__ = ["Difference", "Regraded", "main", "regrade"]
+
+CHANGE_FIELDS = ("changed", "disagreed")
+
+
+class Difference(NamedTuple):
+    """before: the recorded grade, or the first grader's, with its score if it has one. after: the new grade,
+    or the second grader's.
+    """
+
+    lane: str
+    before: str
+    after: str
+
+
+class Regraded(NamedTuple):
+    """graded: lanes with a grade. changed: those that grade differently now. second: the number of lanes that
+    two graders graded; disagreed: those of them on which the two differ now, in grade or score. apart: the
+    mean difference of the two scores, over all lanes that both graded; None without scores.
+    """
+
+    graded: int
+    changed: tuple[Difference, ...]
+    second: int
+    disagreed: tuple[Difference, ...]
+    apart: str | None = None
 
 
 class Options(command.Options):
@@ -34,8 +65,7 @@ def main(argv: list[str] | None = None) -> int:
     command.add_folder(parser)
     parser.add_argument("--probe", action="store_true", help="the records of the development problems")
     command.add_identity(parser)
-    args = parser.parse_args(argv, namespace=Options())
-    return command.execute(args.json, lambda: act(args))
+    return command.run(parser, argv, Options(), act)
 
 
 def act(args: Options) -> int:
@@ -44,21 +74,18 @@ def act(args: Options) -> int:
     if not probe and not study.has(SEAL):
         raise BadInput(f"{study.folder}: is not sealed; pass --probe for the development problems")
     with phase("reading the records"):
-        records = study.probe_records if probe else study.confirm_records
-    if not records:
+        graded = study.probe_records if probe else study.confirm_records
+    if not graded:
         raise BadInput(f"{study.folder}: has no such records; run probe or confirm first")
     key = None if probe else late_randomness.claim_key(locked, study.claim)
     find = tasks.task_finder(study.protocol["tasks"], study.folder)
-    with phase(f"grading {len(records):,} records again"):
-        result = regrade.regrade((record["body"] for record in records), key, args.identity, find)
+    with phase(f"grading {len(graded):,} records again"):
+        result = regrade((record["body"] for record in graded), key, args.identity, find)
     values = result._asdict() | {name: [change._asdict() for change in getattr(result, name)] for name in CHANGE_FIELDS}
     if result.apart is None:
         del values["apart"]
     command.print_result(args.json, format_regrades(result), values)
     return 1 if result.changed else 0
-
-
-CHANGE_FIELDS = ("changed", "disagreed")
 
 
 def format_regrades(result: Regraded) -> str:
@@ -73,6 +100,50 @@ def format_regrades(result: Regraded) -> str:
         kinds = Counter((change.before, change.after) for change in result.disagreed)
         lines += [f"  {number} {first}, second grader {other}" for (first, other), number in kinds.items()]
     return "\n".join(lines)
+
+
+def regrade(
+    bodies: Iterable[Mapping[str, Any]],
+    key: str | None = None,
+    identity: Path | None = None,
+    find_task: Callable[[str], Task] = tasks.get,
+) -> Regraded:
+    """Grade the texts of these record bodies again; lanes that did not end well are left out. key, identity,
+    find_task: as in Graders.
+    """
+    graded, changed, disagreed = 0, list[Difference](), list[Difference]()
+    pairs: list[tuple[Grade, Grade]] = []
+    graders = Graders(key, identity, find_task)
+    for body in bodies:
+        if body["state"] != "ok":
+            continue
+        new_grade, second_grade = graders.grade(body)
+        lane, new_text, recorded_text = str(records.body_key(body)), _format_grade(new_grade), _recorded_grade(body)
+        graded += 1
+        if new_text != recorded_text:
+            changed.append(Difference(lane, recorded_text, new_text))
+        if second_grade is not None and new_grade.status not in TRANSIENT_GRADES:
+            pairs.append((new_grade, second_grade))
+            if _format_grade(second_grade) != new_text:
+                disagreed.append(Difference(lane, new_text, _format_grade(second_grade)))
+    return Regraded(graded, tuple(changed), len(pairs), tuple(disagreed), _mean_score_difference(pairs))
+
+
+def _format_grade(grade: Grade) -> str:
+    return grade.status if grade.score is None else f"{grade.status} {grade.score}"
+
+
+def _recorded_grade(body: Mapping[str, Any]) -> str:
+    return " ".join(body[name] for name in ("grade", "score") if name in body)
+
+
+def _mean_score_difference(pairs: list[tuple[Grade, Grade]]) -> str | None:
+    """Return the mean difference over the lanes that both graders graded."""
+    if not any(grade.score is not None for pair in pairs for grade in pair):
+        return None
+    scores = [(first.worth, second.worth) for first, second in pairs]
+    differences = [abs(first - second) for first, second in scores if first is not None and second is not None]
+    return f"{sum(differences, Decimal(0)) / len(differences):.6f}" if differences else None
 
 
 if __name__ == "__main__":

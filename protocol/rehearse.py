@@ -23,7 +23,7 @@ import math
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +38,11 @@ from protocol.lock import lock
 from protocol.models import sources
 from protocol.plan import checks
 from protocol.plan.design import Design
+from protocol.preflight import development_results
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
 if TYPE_CHECKING:
-    from protocol.acts.rehearsing.rehearse import Rehearsal
+    from protocol.preflight.rehearsal import Rehearsal
 
 
 CELL_FIELDS = ("phase", "model", "task", "budget", "arm")
@@ -79,8 +80,9 @@ def main(argv: list[str] | None = None) -> int:
         metavar="N",
         help="tokens of an answer (the probe's, or half of the most)",
     )
-    args = parser.parse_args(argv, namespace=Options())
-    return command.execute(args.json, lambda: act(args) if args.on is None else estimate_on_machine(args))
+    return command.run(
+        parser, argv, Options(), lambda args: act(args) if args.on is None else estimate_on_machine(args)
+    )
 
 
 def estimate_on_machine(args: Options) -> int:
@@ -100,10 +102,9 @@ def estimate_on_machine(args: Options) -> int:
         model: Path(file) for model, file in (_parse_pair(argument, protocol, "--shape") for argument in args.shape)
     }
     with phase("loading torch"):
-        from protocol.acts.rehearsing import machine_estimate
-        from protocol.instruments.planning import estimate, workload
+        from protocol.instruments.planning import estimate, study_estimate, workload
     inputs = workload.UserInputs(shapes, args.prompt_tokens, args.answer_tokens)
-    result = machine_estimate.estimate_study(
+    result = study_estimate.estimate_study(
         PlannedStudy(protocol, sources.cache_home(), folder=args.folder), args.on, inputs, args.price
     )
     command.print_result(args.json, estimate.format_estimate(result), estimate.json_values(result))
@@ -127,15 +128,14 @@ def act(args: Options) -> int:
     with phase("loading torch"):
         from analysis.simulation import power_text
         from policies.structure import structure
-        from protocol.acts import development_results
-        from protocol.acts.rehearsing import rehearse
+        from protocol.preflight import rehearsal
 
-    design = rehearse.fit_to_machine(protocol, args.tokens)
+    design = rehearsal.fit_to_machine(protocol, args.tokens)
     planned = PlannedStudy(design, sources.cache_home(), folder=args.folder)
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.out or Path(temporary)
-        rehearsal = rehearse.rehearse(planned, models, args.problems, folder)
-    confirm_bodies, content = rehearsal.bodies["confirm"], protocol.content()
+        rehearsed = rehearsal.rehearse(planned, models, args.problems, folder)
+    confirm_bodies, content = rehearsed.bodies["confirm"], protocol.content()
     unlike = arm_text.altered_arms(
         {
             "protocol": {"content": content},
@@ -143,13 +143,13 @@ def act(args: Options) -> int:
             "asked": {arm.name: protocol.extra_prompt(arm.name) for arm in protocol.arms},
         }
     )
-    values = summarize(rehearsal) | {
+    values = summarize(rehearsed) | {
         "gate": development_results.gate_warnings(protocol, confirm_bodies),
-        "power": power_text.describe_power(rehearsal.detectable, protocol.decision.method),
+        "power": power_text.describe_power(rehearsed.detectable, protocol.decision.method),
         "never_evicted": eviction_counts.eviction_warnings(eviction_counts.count_arms(confirm_bodies, content), unlike),
     }
-    instrument_lines = [line for _, lines in rehearsal.instruments for line in lines]
-    text = format_rehearsal(values, models, args.tokens, development_results.format_shares, instrument_lines)
+    instrument_lines = [line for _, lines in rehearsed.instruments for line in lines]
+    text = format_rehearsal(values, models, args.tokens, instrument_lines)
     command.print_result(args.json, text, values)
     return 3 if values["failed"] else 0
 
@@ -196,8 +196,6 @@ def summarize(rehearsal: Rehearsal) -> dict[str, Any]:
 
 def count_cells(bodies: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, ...], dict[str, int]]:
     """Return the counts of `development` for each cell, seeds pooled, in running order; keys: CELL_FIELDS."""
-    from protocol.acts import development_results
-
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for name, phase_bodies in bodies.items():
         for body in phase_bodies:
@@ -211,7 +209,6 @@ def format_rehearsal(
     values: dict[str, Any],
     models: dict[str, str],
     tokens: int | None,
-    shares: Callable[[dict[str, Any]], str],
     instrument_lines: Sequence[str] = (),
 ) -> str:
     lines = ["rehearsed on development problems, nothing locked", ""]
@@ -219,7 +216,7 @@ def format_rehearsal(
     width = max([5, *(len(row["budget"]) for row in values["arms"])])
     for row in values["arms"]:
         label = f"{row['phase']:<8} {row['model']}  {row['task']}  {row['budget']:>{width}}  {row['arm']:<24}"
-        lines.append(f"{label} {shares(row)}")
+        lines.append(f"{label} {development_results.format_shares(row)}")
     lines += [f"{count} failed: {reason}" for reason, count in values["reasons"]]
     if any(model != stand_in for model, stand_in in models.items()):
         lines.append("these answers are the stand-ins': they say nothing of what the registered models reach")

@@ -12,19 +12,36 @@ Exit status: that of the child's verdict: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSI
 drifted or tampered.
 """
 
+import shutil
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from protocol import command, witnesses
-from protocol.acts import preflight
-from protocol.evidence.registration import Registration
+from analysis.rules import verdict_line
+from protocol import audit, command, confirm, register, witnesses
+from protocol.confirm import Judgement
+from protocol.evidence import late_randomness, ledger, records, selection
+from protocol.evidence.registration import PROTOCOL, SEAL, Registration
 from protocol.formats.progress_display import phase
-from protocol.formats.refusals import Tampered
+from protocol.formats.refusals import Drifted, Tampered
+from protocol.lock import lock
 from protocol.models import sources
+from protocol.plan import full_use
+from protocol.recompute import study_files
 from protocol.run.executors import preflight as executors
-from protocol.run.executors.settings import ExecutorOptions, add_options, parse_settings
+from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings
 from protocol.workspace import locked_tree
+from protocol.workspace.study import Study, open_study, refuse_drift
+
+__all__ = ["ReplicationResult", "main", "register_child", "replicate", "start_child"]
+
+
+class ReplicationResult(NamedTuple):
+    judgement: Judgement
+    comparison: dict[str, Any]  # of child and parent
 
 
 class Options(command.Options, ExecutorOptions):
@@ -42,35 +59,37 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     command.add_identity(parser)
     parser.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
     add_options(parser)
-    args = parser.parse_args(argv, namespace=Options())
-    return command.execute(args.json, lambda: act(args, enter), resumes=True)
+    return command.run(parser, argv, Options(), partial(act, enter=enter), resumes=True)
 
 
 def act(args: Options, enter: bool) -> int:
     parent, settings = Registration(args.folder), parse_settings(args)
     with phase(locked_tree.phase_label("checking the files of the parent")):
-        preflight.check_replicate(parent)
+        study_files.check_replicate(parent)
         executors.refuse_unavailable(settings, parent.protocol["generation"]["device"])
         undetermined = (
             [] if locked_tree.locked_digest() else audit_parent(parent, args.headers)
         )  # in the locked tree the audit has already run
     for item in undetermined:
         command.print_notice(f"{parent.folder}: {item} could not be told; going on")
-    # Imported late: torch is slow, and --help and the refusals above do not need it.
-    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
-        from figures.table import verdict_table
-        from protocol.acts import judge, replicate
-        from protocol.workspace.study import open_study
-
     parent_study = open_study(parent, sources.cache_home())
     with phase("registering the replication"):
-        child = replicate.start_child(parent_study)
+        child = start_child(parent_study)
         if enter:
             locked_tree.enter(child.registration, "protocol.replicate")
-    result = replicate.replicate(parent_study, child, args.value, args.headers, args.identity, settings)
+    result = replicate(parent_study, child, args.value, args.headers, args.identity, settings)
+    from figures.table import verdict_table  # scipy and matplotlib
+
     judged, compared = result.judgement.content, result.comparison
     paths = [str(path) for path in result.judgement.files]
-    lines = [verdict_table(judged), "", format_comparison(parent, compared), "", *judge.format_selected(judged), *paths]
+    lines = [
+        verdict_table(judged),
+        "",
+        format_comparison(parent, compared),
+        "",
+        *confirm.format_selected(judged),
+        *paths,
+    ]
     values = {"verdict": judged["verdict"], "files": paths, "parent": parent.lock.digest, **compared}
     command.print_result(args.json, "\n".join(lines), values)
     return command.EXIT_STATUS[judged["verdict"]]
@@ -78,8 +97,6 @@ def act(args: Options, enter: bool) -> int:
 
 def audit_parent(parent: Registration, headers: Path | None) -> list[str]:
     """Return the audit items of the parent that cannot be checked here. Raises Tampered if one fails."""
-    from protocol.acts import audit  # imports scipy
-
     audited = audit.audit(
         parent, witnesses.make_witnesses(parent, headers=headers), audit.AuditOptions(headers=headers)
     )
@@ -106,6 +123,143 @@ def format_comparison(parent: Registration, compared: dict[str, Any]) -> str:
         f"{compared['same_text']} of {compared['lanes']} lanes gave the same text, "
         f"{compared['same_grade']} the same grade."
     )
+
+
+def start_child(parent: Study) -> Study:
+    """Return the child that this run confirms: the one whose locked tree this is, an unfinished one, or a new
+    one. It takes over its parent's selection.
+    """
+    child = find_running_child(parent) or find_unfinished(parent) or register_child(parent)
+    if child.registration.has_sweep:
+        selection.adopt(child.registration, parent.registration)
+    return child
+
+
+def replicate(
+    parent: Study,
+    child: Study,
+    value: Path | None = None,
+    headers: Path | None = None,
+    identity: Path | None = None,
+    settings: Settings = LOCAL,
+) -> ReplicationResult:
+    """Confirm the child unless it is sealed, judge it and compare. Raises as `confirm.confirm` does."""
+    if not child.registration.has(SEAL):
+
+        def read_block() -> late_randomness.Block:
+            return witnesses.find_randomness_block(child.registration, headers)
+
+        confirm.confirm(child, value, read_block, identity, settings)
+    judgement = confirm.judge_sealed(child.registration)
+    return ReplicationResult(
+        judgement, compare_verdicts(parent.registration, child.registration.reopen(), judgement.content)
+    )
+
+
+def replications_folder(parent: Study) -> Path:
+    """Return the folder of the replications of `parent`: beside the folder that contains it."""
+    return parent.folder.resolve().parent.parent / "replications"
+
+
+def list_children(parent: Study) -> list[Registration]:
+    """Return the earlier replications of `parent`, oldest first."""
+    folders = sorted(replications_folder(parent).glob(f"{parent.registration.name}-[0-9][0-9][0-9]"))
+    return [Registration(folder) for folder in folders]
+
+
+def find_running_child(parent: Study) -> Study | None:
+    """Return the replication whose locked tree this process runs; None in a working tree."""
+    if (digest := locked_tree.locked_digest()) is None:
+        return None
+    for child in list_children(parent):
+        if child.has(lock.NAME) and child.lock.digest == digest:
+            return open_study(child, parent.planned.home)
+    raise Tampered(f"{replications_folder(parent)}: has no replication of the lock {digest[:12]} any more; start again")
+
+
+def find_unfinished(parent: Study) -> Study | None:
+    """Return the newest replication, if it has no verdict yet and today's bytes still equal those that it
+    locked.
+    """
+    for newest in list_children(parent)[-1:]:
+        if not newest.has(lock.NAME):
+            return None
+        if not newest.has_entries:
+            register.register(newest.folder, parent.planned.home)  # completes an interrupted registration
+        if ledger.closing_entry(newest.entries):
+            return None
+        child = open_study(newest, parent.planned.home)
+        try:
+            refuse_drift(child, with_weights=False, runs_here=False)
+        except Drifted as drift_error:
+            command.print_notice(f"leaving {newest.folder}: {drift_error}")
+            return None
+        return child if child.lock.content["parent"]["lock"] == parent.lock.digest else None
+    return None
+
+
+def register_child(parent: Study) -> Study:
+    """Register the next replication. A refusal leaves no folder behind."""
+    name = parent.registration.name
+    number = max((int(child.name[-3:]) for child in list_children(parent)), default=0) + 1
+    folder = replications_folder(parent) / f"{name}-{number:03d}"
+    parent_reference = {"name": name, "lock": parent.lock.digest, **selection.claim_fields(parent.registration)}
+    folder.mkdir(parents=True)
+    try:
+        for file in (PROTOCOL, *parent.registration.task_files):
+            shutil.copyfile(parent.folder / file, folder / file)
+        register.register(
+            folder,
+            parent.planned.home,
+            parent=parent_reference,
+            predates_gates="gate" not in parent.registration.protocol,
+            first_event=parent.first_event(),
+            parent_full_use=parent.lock.content.get(full_use.FIELD),
+        )
+    except BaseException:
+        if not (folder / lock.NAME).exists():
+            shutil.rmtree(folder)
+            with suppress(OSError):  # it contains other replications
+                folder.parent.rmdir()
+        raise
+    return open_study(Registration(folder), parent.planned.home)
+
+
+def compare_verdicts(parent: Registration, child: Registration, judged: dict[str, Any]) -> dict[str, Any]:
+    """Compare the verdicts and the rule's results, and count the lanes with the same text and with the same
+    grade. With late randomness lanes are not compared: the child has other seeds and generated problems.
+
+    A parent that predates gates may have a verdict that a study of its size can no longer get: then only the
+    rule's results are compared.
+    """
+    parent_judged = parent.verdict.content["judged"]
+    agrees = verdict_line.rule_verdict(parent_judged) == verdict_line.rule_verdict(judged)
+    if "gate" in parent_judged:
+        agrees = agrees and parent_judged["verdict"] == judged["verdict"]
+    comparison = {
+        "agrees": agrees,
+        "parent_verdict": parent_judged["verdict"],
+        "rule_says": verdict_line.rule_verdict(judged),
+        "parent_rule_says": verdict_line.rule_verdict(parent_judged),
+    }
+    if late_randomness.FIELD in child.protocol:
+        return comparison
+    parent_lanes, child_lanes = (
+        {records.body_key(record["body"]): record["body"] for record in study.confirm_records}
+        for study in (parent, child)
+    )
+    return comparison | {
+        "lanes": len(parent_lanes),
+        "same_text": sum(parent_lanes[key]["text"] == child_lanes[key]["text"] for key in parent_lanes),
+        "same_grade": sum(
+            _grade_and_score(parent_lanes[key]) == _grade_and_score(child_lanes[key]) for key in parent_lanes
+        ),
+    }
+
+
+def _grade_and_score(body: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the grade with its score, if it has one."""
+    return body["grade"], body.get("score")
 
 
 if __name__ == "__main__":

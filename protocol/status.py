@@ -13,16 +13,30 @@ cannot be read here (rights, memory, line endings), and what to do about it is s
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from analysis.rules import verdict_counts
-from protocol import command
-from protocol.acts import status
-from protocol.acts.status import IndexEntry
-from protocol.evidence.external import anchors
+from analysis.rules import full_cache_gate, verdict_counts, verdict_line
+from protocol import command, witnesses
+from protocol.evidence.audit import amendment, study_status
+from protocol.evidence.audit.study_status import StudyStatus
+from protocol.evidence.external import anchors, git_history
+from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.external.git_history import MissingRegistrations
-from protocol.formats import terms
+from protocol.evidence.registration import PROTOCOL, Registration
+from protocol.formats import files, terms
+from protocol.formats.progress_display import format_duration, phase
+from protocol.formats.refusals import BadInput
+from protocol.lock import closure, lock
+from protocol.run import run_status
+from protocol.run.run_status import RunStatus
+from protocol.workspace import drift
+
+__all__ = ["Index", "IndexEntry", "format_running", "main", "read_index"]
 
 WIDTH = 110
 # Words of the output that the help explains.
@@ -50,24 +64,57 @@ TERMS = (
     *("ANCHORED", "UNANCHORED", "ledger", "head"),
 )
 
+RUNNABLE_STATES = ("locked", "claimed")
+RUNNING_STEP = "nothing: it is running"
+OTHER_VERDICTS = ("REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # verdicts besides CONFIRMED
+
+
+class IndexEntry(NamedTuple):
+    """A registration as an entry of the index."""
+
+    status: StudyStatus
+    drift: list[str]  # since the lock, for a study that is still to run
+    anchors: list[Anchor]
+    next_step: str
+    verdict_line: str = ""  # for a judged study, as it is printed
+    is_single_model: bool = False  # the study has one model
+    attempt: RunStatus | None = None  # an attempt that has not ended
+
+    def content(self) -> dict[str, Any]:
+        about = {
+            "said": self.verdict_line,
+            "drifted": self.drift,
+            "anchors": anchors.format_anchoring(self.anchors),
+            "next": self.next_step,
+            "runs": self.attempt and self.attempt._asdict() | {"left": self.attempt.seconds_left},
+            "instruments": dict(self.status.instruments),
+        }
+        return self.status._asdict() | about
+
+
+class Index(NamedTuple):
+    registered: list[IndexEntry]
+    unlocked: list[IndexEntry]  # folders with protocol.toml and nothing else
+    counts: dict[str, int]
+    removed: MissingRegistrations | None  # None for a single registration
+
 
 def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("protocol.status", __doc__)
     parser.epilog = terms.format_terms(*TERMS)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("registrations"))
-    args = parser.parse_args(argv)
-    return command.execute(args.json, lambda: act(args.folder, args.json))
+    return command.run(parser, argv, command.Options(), act)
 
 
-def act(folder: Path, as_json: bool) -> int:
-    registered, written, counts, gone = status.read_index(folder)
+def act(args: command.Options) -> int:
+    registered, written, counts, gone = read_index(args.folder)
     values = {
         "registrations": [entry.content() for entry in registered],
         "written": [entry.content() for entry in written],
         "counts": counts,
-        "gone": gone and gone._asdict(),
+        "gone": gone and {"names": gone.names, "told": gone.is_complete},
     }
-    command.print_result(as_json, format_index(registered, written, counts, gone), values)
+    command.print_result(args.json, format_index(registered, written, counts, gone), values)
     return 3 if counts["INVALID"] else 7 if counts["cannot tell"] else 0
 
 
@@ -135,7 +182,7 @@ def list_remarks(entry: IndexEntry) -> list[str]:
     study = entry.status
     lines = []
     if entry.attempt is not None:
-        lines.append(status.format_running(entry.attempt))
+        lines.append(format_running(entry.attempt))
     if study.state in ("withdrawn", "amended"):
         lines.append(f"because: {study.why}")
     if study.amends:
@@ -162,6 +209,150 @@ def format_gone(gone: MissingRegistrations | None) -> list[str]:
 
 def format_count(number: int, noun: str = "time") -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def read_index(folder: Path) -> Index:
+    """Read the registration in `folder`, or those one level below it. Raises BadInput if there is none."""
+    studies = find_registrations(folder)
+    environment_of_machine = cache(installed_environment)
+    with phase("reading the registrations"):
+        entries = [read_entry(study, environment_of_machine) for study in studies]
+    registered = [entry for entry in entries if entry.status.state != "written"]
+    unlocked = [entry for entry in entries if entry.status.state == "written"]
+    removed = None if Registration(folder) in studies else git_history.find_missing(folder)
+    return Index(registered, unlocked, count_states(registered), removed)
+
+
+def installed_environment() -> dict[str, Any]:
+    """Hash what is installed. Takes seconds, and is called only if a study is still to run."""
+    with phase("hashing what is installed"):
+        return closure.environment()
+
+
+def find_registrations(folder: Path) -> list[Registration]:
+    """Return the registration that `folder` is, or those one level below it, sorted."""
+    if (registration := Registration(folder)).is_registration():
+        return [registration]
+    below = [study for path in sorted(folder.glob("*/")) if (study := Registration(path)).is_registration()]
+    if not below:
+        raise BadInput(f"{folder}: no protocol.toml here or one level below; name a registration")
+    return below
+
+
+def read_entry(study: Registration, installed: Callable[[], Mapping[str, Any]]) -> IndexEntry:
+    """Read the entry of one registration; any unexpected error in its files makes its state unreadable."""
+    status = study_status.read_status(study)
+    try:
+        return _read_entry(study, status, installed)
+    except Exception as problem:
+        status = study_status.unreadable_status(study, problem)
+        return IndexEntry(status, [], [], next_step(status, []))
+
+
+def _read_entry(study: Registration, status: StudyStatus, installed: Callable[[], Mapping[str, Any]]) -> IndexEntry:
+    differences: list[str] = []
+    if status.state in RUNNABLE_STATES:
+        try:
+            differences = find_drift(study, installed())
+        except (KeyError, TypeError, AttributeError) as problem:
+            status = status._replace(state="INVALID", why=f"{lock.NAME}: is not a whole lock: {problem!r}")
+    proofs = anchors.verify_anchors(study, witnesses.make_witnesses(study)) if status.lock else []
+    is_anchored = anchors.format_anchoring(proofs) != "UNANCHORED"
+    judged = study.verdict.content["judged"] if status.state == "judged" else {}
+    attempt = run_status.read_run_status(study) if status.state in RUNNABLE_STATES else None
+    following_step = (
+        RUNNING_STEP if attempt is not None and attempt.pid is not None else next_step(status, differences, is_anchored)
+    )
+    return IndexEntry(
+        status,
+        differences,
+        proofs,
+        following_step,
+        format_verdict(judged),
+        bool(verdict_line.format_single_model(judged)),
+        attempt,
+    )
+
+
+def format_verdict(judged: Mapping[str, Any]) -> str:
+    """Return the verdict with the model, if there is only one, and whether the full cache passed its gate."""
+    if "contrasts" not in judged:
+        return str(judged.get("verdict", ""))
+    return verdict_line.format_line(judged, full_cache_gate.describe_failure(judged))
+
+
+def format_running(attempt: RunStatus) -> str:
+    """Return one line about the attempt that is running or was interrupted."""
+    counted = f"{attempt.recorded:,}" + (f" of {attempt.lanes:,}" if attempt.lanes else "") + " lanes recorded"
+    began = datetime.fromtimestamp(attempt.started_at).astimezone().isoformat(" ", "minutes")
+    spooled = f"; {attempt.spool}" if attempt.spool else ""
+    if attempt.pid is None:
+        return f"{attempt.phase} began {began} and no process here runs it now: {counted}{spooled}"
+    new, seconds = (
+        attempt.recorded - attempt.recorded_before,
+        (attempt.last_record_at or attempt.started_at) - attempt.started_at,
+    )
+    speed = f", {60 * new / seconds:,.0f} a minute" if new and seconds > 0 else ""
+    remaining = f", about {format_duration(attempt.seconds_left)} left" if attempt.seconds_left else ""
+    return f"{attempt.phase} runs since {began} as process {attempt.pid}: {counted}{speed}{remaining}{spooled}"
+
+
+def find_drift(study: Registration, environment: Mapping[str, Any]) -> list[str]:
+    """Return one line for each change for which confirm refuses today, as far as it can be checked without
+    torch.
+    """
+    path = study.folder / PROTOCOL
+    now = {PROTOCOL: files.plain_sha256(path)} if files.exists(path) else {}
+    edited = closure.differences({PROTOCOL: study.lock.content["protocol"]["sha256"]}, now)
+    return edited + drift.list_drift(study, files.cache_home(), environment)
+
+
+def next_step(status: StudyStatus, drifted: Sequence[str], is_anchored: bool = False) -> str:
+    """Return the next step."""
+    if status.state in RUNNABLE_STATES and drifted:
+        amend = f"; or: kv-prereg amend {status.folder} <new folder> --reason <why>"
+        return "bring back what was locked" + (amend if status.state == "locked" else "")
+    match status.state:
+        case "written" | "locking":
+            return f"kv-prereg register {status.folder}"
+        case "locked" if status.swept and not status.selected:
+            return f"kv-prereg probe {status.folder}"
+        case "locked" | "claimed" | "sealed" if status.replicates:
+            parent = Path(status.folder).parent.parent / "registrations" / status.replicates
+            return f"kv-prereg replicate {parent}"
+        case "locked" if incomplete := [name for name, left in status.instruments.items() if left]:
+            return f"kv-prereg {incomplete[0]} {status.folder}"  # possible only before the claim
+        case "locked" if status.randomness == "anchor" and not is_anchored:
+            return f"kv-prereg anchor {status.folder} lock --witness ots"
+        case "locked" if status.randomness in ("nonce", "beacon"):
+            return f"kv-prereg confirm {status.folder} --value FILE"
+        case "locked" | "claimed" | "sealed":
+            return f"kv-prereg confirm {status.folder}"
+        case "judged" | "INVALID" | "cannot tell":
+            return f"kv-prereg audit {status.folder}"
+        case "withdrawn":
+            return "nothing: it stays as it is"
+        case "amended":
+            successor = amendment.find_successor(Registration(Path(status.folder)))
+            if successor is None:
+                return f"bring back the registration with the lock {status.amended}"
+            return f"kv-prereg status {Path(status.folder).parent / successor.name}"
+
+
+def count_states(registered: Sequence[IndexEntry]) -> dict[str, int]:
+    """Count the registrations by verdict and by the other states that an index must not hide."""
+    judged = [entry for entry in registered if entry.status.state == "judged"]
+    words = Counter(entry.status.verdict for entry in judged)
+    states = Counter(entry.status.state for entry in registered)
+    return {
+        "registered": len(registered),
+        "judged": len(judged),
+        **{word: words[word] for word in ("CONFIRMED", *OTHER_VERDICTS)},
+        "one_model": sum(entry.status.verdict == "CONFIRMED" and entry.is_single_model for entry in judged),
+        **{state: states[state] for state in ("amended", "withdrawn", "INVALID", "cannot tell")},
+        "locked": states["locked"] + states["locking"],
+        "unfinished": states["claimed"] + states["sealed"],
+    }
 
 
 if __name__ == "__main__":

@@ -155,9 +155,10 @@ def undrawn(name: str) -> Iterator[None]:
     if name not in ("confirm", "replicate"):
         yield
         return
-    from protocol.acts import judge
 
-    with mock.patch.object(judge, "report", lambda folder: folder / "report.html"):
+    from figures import report
+
+    with mock.patch.object(report, "report", lambda folder: folder / "report.html"):
         yield
 
 
@@ -200,9 +201,11 @@ def copy_tree(to: Path) -> Path:
 FORKING = multiprocessing.get_context("forkserver")
 FORKING.set_forkserver_preload(
     [
-        "protocol.acts.confirm",
-        "protocol.acts.judge",
+        "protocol.confirm",
+        "protocol.preflight.verify_before_claim",
+        "protocol.run.held_out_problems",
         "protocol.run.progress",
+        "figures.report",
         "transformers.models.llama.modeling_llama",
         "accelerate",
         "math_verify",

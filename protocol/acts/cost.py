@@ -1,10 +1,10 @@
 """Measure what [cost] registers, on this machine, line by line, until all of it is measured."""
 
-from protocol.acts import preflight
 from protocol.evidence import claim, costs
 from protocol.formats import progress_display
 from protocol.formats.progress_display import phase
 from protocol.preflight import verify_before_claim
+from protocol.recompute import study_files
 from protocol.run import cost_measurement
 from protocol.run.executors import local
 from protocol.workspace.study import Study, refuse_drift
@@ -13,16 +13,16 @@ __all__ = ["cost"]
 
 
 def cost(study: Study) -> None:
-    """Measure the repetitions that this machine's file lacks. Raises as `preflight.check_instrument`,
+    """Measure the repetitions that this machine's file lacks. Raises as `study_files.check_instrument`,
     `refuse_drift` and `verify_before_claim.refuse_edited_lock` do.
     """
-    preflight.check_instrument(study.registration, costs.INSTRUMENT)
+    study_files.check_instrument(study.registration, costs.INSTRUMENT)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):
         verify_before_claim.refuse_edited_lock(study, simulated=False)
     with claim.exclusive_run(study.registration):
-        preflight.refuse_claimed(study.registration.reopen(), costs.INSTRUMENT)
+        study_files.refuse_claimed(study.registration.reopen(), costs.INSTRUMENT)
         cost_measurement.configure_torch(study.planned)
         machine = cost_measurement.describe_machine(study.planned)
         expected = costs.expected_lines(study.lock.content)

@@ -4,7 +4,7 @@ May import: protocol.formats, protocol.evidence, protocol.witnesses.
 """
 
 from protocol.command.options import Options, Trust, add_folder, add_identity, add_trust, make_parser, trusted_witnesses
-from protocol.command.reporting import EXIT_STATUS, execute, print_notice, print_result
+from protocol.command.reporting import EXIT_STATUS, execute, print_notice, print_result, run
 
 __all__ = [
     "EXIT_STATUS",
@@ -17,5 +17,6 @@ __all__ = [
     "make_parser",
     "print_notice",
     "print_result",
+    "run",
     "trusted_witnesses",
 ]

@@ -1,18 +1,20 @@
 """Run a command and report its result: text or one JSON object, a refusal in one line, the exit status."""
 
+import argparse
 import json
 import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from protocol.formats import extras, progress_display
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput, Refusal, explain_os_error
 
-__all__ = ["EXIT_STATUS", "execute", "print_notice", "print_result"]
+__all__ = ["EXIT_STATUS", "execute", "print_notice", "print_result", "run"]
 
+Args = TypeVar("Args", bound=argparse.Namespace)
 # SCREENED is as undecided as INCONCLUSIVE
 EXIT_STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "SCREENED": 11, "DEVIATED": 12}
 
@@ -24,6 +26,19 @@ def print_result(as_json: bool, text: str, values: dict[str, Any]) -> None:
 def print_notice(message: str) -> None:
     """Print a message that is not part of the result to standard error."""
     print_escaped(message, sys.stderr)
+
+
+def run(
+    parser: argparse.ArgumentParser,
+    argv: list[str] | None,
+    args: Args,
+    act: Callable[[Args], int],
+    *,
+    resumes: bool = False,
+) -> int:
+    """Parse `argv` into `args`, run `act` on them as `execute` does, and return its exit status."""
+    parser.parse_args(argv, namespace=args)
+    return execute(args.json, lambda: act(args), resumes=resumes)
 
 
 def execute(as_json: bool, act: Callable[[], int], *, resumes: bool = False) -> int:

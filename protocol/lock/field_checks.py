@@ -100,7 +100,7 @@ CHECKS_TABLE = Table(
 )
 """The results of the checks before registering, in the form that locks of all ages share."""
 LOCK_WRITERS = (
-    "protocol/acts/register.py",
+    "protocol/register.py",
     "protocol/preflight/lock_content.py",
     "protocol/preflight/rule_checks.py",
 )

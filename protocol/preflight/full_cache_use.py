@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from protocol.formats.progress_display import Progress, phase
+from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.plan import full_use, grid
 from protocol.plan.design import Arm, Budget, Design
@@ -38,7 +38,7 @@ def measure_full_cache(planned: PlannedStudy, problems: Mapping[str, Sequence[st
     slots: dict[str, dict[str, dict[str, int]]] = {}
     total, workers = sum(len(unit.problems) for unit in units), protocol.generation.workers or 1
     with phase("measuring the full cache's use") as update:
-        report = progress.make_reporter(total, total, lambda progress_at: update(Progress(*progress_at)))
+        report = progress.make_reporter(total, total, update)
         with process_pool.open_executor(planned._replace(protocol=full_cache_design), lanes, report=report) as execute:
             results = execute(Job(*unit) for unit in units)
             position = runner.ProgressTracker(units, workers)

@@ -5,12 +5,11 @@ Arms that retain the same slots but store them differently, coded or merged, are
 `find_same_slots` runs the arms on development problems and records every policy's evictions. Small models run
 as they are; a larger one is replaced by a random network of its architecture. Policies that are equal by
 construction retain the same slots there too; those that agree only on the real model are not detected.
-`find_alike_arms` compares what a probe recorded, where texts and memory stand for the slots.
 """
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -24,24 +23,22 @@ from policies.catalogue import CATALOGUE
 from policies.observer import observe
 from policies.policy import Eviction
 from protocol import engine
-from protocol.evidence.records import Record
 from protocol.formats.refusals import BadInput
 from protocol.models import load, sources
 from protocol.models.load import LoadedModel
 from protocol.models.random_network import build_random_model
 from protocol.plan import grid
-from protocol.plan.design import RERUN_SUFFIX, Design, Task
+from protocol.plan.design import Design, Task
 from protocol.tasks import held_out_guard, prompting
 from protocol.tasks.problem import Problem
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["AlikeArms", "find_alike_arms", "find_same_slots"]
+__all__ = ["find_same_slots"]
 
 # Two arms count as one if both drop this share of the slots that either drops. Arms
 # that order units alike and differ within the one unit that the budget cuts share 0.98; of the catalogue's
 # other pairs, on SmolLM2-135M and on random networks, none shares more than 0.96.
 SHARED_THRESHOLD = 0.97
-LANES_THRESHOLD = 0.95  # arms are alike if this share of recorded lanes has the same text and memory
 LIGHT_BYTES = 64 * 2**20  # bytes of the files of a model that loads and runs in a moment
 SHORT_PROMPT = 1024  # prompt tokens for a random network, unless twice the smallest budget is more
 MAX_NEW_TOKENS = 256  # for arms that evict while decoding
@@ -67,14 +64,6 @@ class LaneDrops(NamedTuple):
 
 
 OptionalDrops: TypeAlias = LaneDrops | None  # None: the lane failed
-
-
-class AlikeArms(NamedTuple):
-    """Two arms that recorded lanes hardly distinguish. same: lanes with the same text and the same memory."""
-
-    arms: tuple[str, str]
-    same: int
-    lanes: int
 
 
 @dataclass(frozen=True)
@@ -149,29 +138,6 @@ def _compare_arms(planned: PlannedStudy, items: Mapping[str, Any]) -> dict[str, 
             count = len({key[1:3] for key in shares})
             pairs.append({"arms": [first, second], "shared": f"{share:.3f}", "problems": count})
     return {"pairs": pairs, "on": networks, "left_out": [arm for arm in by_arm if arm not in compared]}
-
-
-def find_alike_arms(recorded_lanes: Iterable[Record]) -> list[AlikeArms]:
-    """Return the arms whose lanes nearly all have the same text and the same memory at every eviction, in
-    lanes where either dropped anything. Records do not name slots: on easy problems other slots may give the
-    same.
-    """
-    by_arm: dict[str, dict[LaneKey, tuple[str, ...]]] = defaultdict(dict)
-    for body in (record["body"] for record in recorded_lanes):
-        cell, cache = body["cell"], body["cache"]
-        if cache is None or cell["arm"].endswith(RERUN_SUFFIX):
-            continue
-        if any(slots_before > slots_after for _, slots_before, slots_after in cache["events"]):
-            key = (cell["model"], cell["task"], body["problem"], cell["budget"], str(cell["seed"]))
-            by_arm[cell["arm"]][key] = (body["text"], str(cache["events"]), cache["mean"])
-    pairs = []
-    for first_arm, second_arm in itertools.combinations(by_arm, 2):
-        first, second = by_arm[first_arm], by_arm[second_arm]
-        lanes = first.keys() | second.keys()
-        same_lanes = sum(first.get(lane) == second.get(lane) for lane in lanes)
-        if same_lanes >= LANES_THRESHOLD * len(lanes):
-            pairs.append(AlikeArms((first_arm, second_arm), same_lanes, len(lanes)))
-    return pairs
 
 
 def _are_slots_comparable(protocol: Design, first: str, second: str) -> bool:

@@ -4,34 +4,59 @@ take.
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
+from protocol.evidence import ledger
+from protocol.formats import progress_display
+from protocol.formats.progress_display import Progress
+from protocol.plan.design import Design
+from protocol.plan.grid import Cell
 from protocol.run import runner
 from protocol.run.executors import Loading, PoolStatus
+from protocol.run.executors.settings import Settings
+from protocol.tasks.held_out_guard import HeldOutProblems
+from protocol.workspace.study import Study
 
-__all__ = ["ProgressLine", "format_continuation", "format_start", "make_reporter"]
+__all__ = ["format_continuation", "format_start", "make_reporter", "run_displayed"]
 
-
-class ProgressLine(NamedTuple):
-    """One progress line. done, total: lanes. seconds_left: seconds, of the work that `remaining_scope` names.
-    detail: where it is. heading: the current activity.
-    """
-
-    text: str
-    done: int
-    total: int
-    seconds_left: float | None
-    remaining_scope: str
-    detail: str
-    heading: str
+Report = Callable[[runner.RunUpdate], None]
 
 
-def make_reporter(
-    problems: int, lanes: int, emit: Callable[[ProgressLine], object]
-) -> Callable[[runner.RunUpdate], None]:
+def run_displayed(
+    study: Study,
+    design: Design,
+    cells: Sequence[Cell],
+    problems: Mapping[str, Sequence[str]],
+    *,
+    phase: str,
+    attempt: int,
+    settings: Settings,
+    held_out_problems: HeldOutProblems | None = None,
+    watch: Callable[[Report], Report] = lambda report: report,
+) -> None:
+    """Run a phase as `runner.run_phase` does, and show how far it is. watch: wraps what receives updates."""
+    lanes = runner.count_lanes(cells, problems)
+    event = {"confirm": "attempt"}.get(phase, phase)
+    if message := format_continuation(ledger.last_attempt_records(study.folder, event), lanes):
+        progress_display.note(message)
+    with progress_display.phase(format_start(settings.count(design.generation.workers))) as update:
+        report = make_reporter(sum(map(len, problems.values())) * len(design.models), lanes, update)
+        runner.run_phase(
+            study,
+            design,
+            cells,
+            problems,
+            phase=phase,
+            attempt=attempt,
+            report=watch(report),
+            held_out_problems=held_out_problems,
+            settings=settings,
+        )
+
+
+def make_reporter(problems: int, lanes: int, emit: Callable[[Progress], object]) -> Report:
     """Return a callback that takes the updates of a run of `problems` problems and `lanes` lanes and emits
-    progress lines.
+    its progress, in lanes.
     """
     latest: runner.Progress | None = None
     counts = format_counts(0, problems, 0, lanes)
@@ -39,50 +64,23 @@ def make_reporter(
 
     def report(update: runner.RunUpdate) -> None:
         nonlocal latest, counts, reported_at
-        done = 0 if latest is None else latest.lanes
-        if isinstance(update, Loading):
-            emit(ProgressLine(counts, done, lanes, None, "", "", f"loading {update.model}"))
-        elif isinstance(update, PoolStatus):
-            seconds_left, remaining_scope = None, ""
-            if latest is not None and latest.seconds_left is not None:
-                seconds_left, remaining_scope = (
-                    latest.seconds_left - (time.monotonic() - reported_at),
-                    format_scope(latest),
-                )
-            emit(
-                ProgressLine(
-                    counts,
-                    done,
-                    lanes,
-                    seconds_left,
-                    remaining_scope,
-                    format_pool_status(update),
-                    "running" if update.running else "waiting",
-                )
-            )
-        elif isinstance(update, runner.Progress):
-            latest, reported_at = update, time.monotonic()
+        clock = time.monotonic()
+        if isinstance(update, runner.Progress):
+            latest, reported_at = update, clock
             counts = format_counts(update.done, update.total, update.lanes, update.all_lanes)
-            emit(
-                ProgressLine(
-                    counts,
-                    update.lanes,
-                    lanes,
-                    update.seconds_left,
-                    format_scope(update),
-                    f"{update.unit.model} {update.unit.task}",
-                    "decoding",
-                )
-            )
+        now = Progress(counts, 0 if latest is None else latest.lanes, lanes)
+        if isinstance(update, Loading):
+            emit(now._replace(heading=f"loading {update.model}"))
+            return
+        if latest is not None and latest.seconds_left is not None:
+            now = now._replace(left=latest.seconds_left - (clock - reported_at), of=format_scope(latest))
+        if isinstance(update, runner.Progress):
+            emit(now._replace(more=f"{update.unit.model} {update.unit.task}", heading="decoding"))
+        elif isinstance(update, PoolStatus):
+            emit(now._replace(more=format_pool_status(update), heading="running" if update.running else "waiting"))
         else:
-            seconds_left, remaining_scope = None, ""
-            if latest is not None and latest.seconds_left is not None:
-                seconds_left, remaining_scope = (
-                    latest.seconds_left - (time.monotonic() - reported_at),
-                    format_scope(latest),
-                )
             batch = f"in this batch {update.done} of {update.lanes} lanes, step {update.steps:,}"
-            emit(ProgressLine(counts, done + update.done, lanes, seconds_left, remaining_scope, batch, update.phase))
+            emit(now._replace(done=now.done + update.done, more=batch, heading=update.phase))
 
     return report
 

@@ -262,7 +262,7 @@ def before_they_were_locked(*names: str, checks: tuple[str, ...] = ()):
     """The lock lacks these, as code of another day that nobody knows would have left it."""
 
     def edit(rewrite: Rewrite) -> None:
-        for maker in ("protocol/acts/register.py", "protocol/preflight/lock_content.py"):
+        for maker in ("protocol/register.py", "protocol/preflight/lock_content.py"):
             rewrite.sources[maker] = rewrite.member(maker) + b"\n# Another version.\n"
         for name in names:
             del rewrite.lock[name]

@@ -4,7 +4,7 @@ import pytest
 import studies
 from attacking import refused, rewrite, rewrite_records
 
-from protocol.acts import audit
+from protocol import audit
 from protocol.formats.findings import Finding
 from protocol.formats.refusals import BadInput
 
@@ -35,7 +35,7 @@ def test_a_study_that_was_edited_is_not_replicated(study, item, edit):
 @pytest.fixture
 def begun(monkeypatch):
     """The replication is refused as soon as it begins, which is what these tests ask about."""
-    from protocol.acts import replicate as act
+    from protocol import replicate as act
 
     def begin(parent):
         raise BadInput(f"{parent.folder.name} is begun")

@@ -20,8 +20,8 @@ import studies
 from case import Case, cases
 from sampled import sampled
 
-from protocol.acts import audit
-from protocol.acts.audit import AuditOptions
+from protocol import audit
+from protocol.audit import AuditOptions
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import Finding
 from protocol.lock import installed_files

@@ -6,8 +6,7 @@ import pytest
 from figures.drawing import formatting, page
 from figures.report_page import report_index, report_sections, report_tables
 from figures.table import verdict_table
-from protocol import command
-from protocol.acts import status
+from protocol import command, status
 from protocol.evidence import verdict
 
 SCREENED = {"verdict": "SCREENED", "rule_says": "CONFIRMED"}

@@ -403,7 +403,7 @@ def test_tiers_meet_every_budget_within_two_slots_and_never_a_rest_below_the_lea
         assert 0 <= budget - len(found.retained) <= TIERS.selection.unused
         counts = [round(share * size) for share, size in zip(found.retention.tolist(), sizes, strict=True)]
         assert all(count == 0 or count >= min(3, size) for count, size in zip(counts, sizes, strict=True))
-    assert len(dissolved(TIERS, sizes, TEN[: len(sizes)], total).retained) == total
+    assert len(dissolved(TIERS, sizes, TEN[: len(sizes)], total).kept) == total
 
 
 @pytest.mark.parametrize("sizes", [(10,) * 10, SIZES])

@@ -95,7 +95,7 @@ def test_a_span_stands_at_the_member_nearest_to_the_mean_position_of_its_tokens(
         assert merging.targets[0, 0].tolist() == [stands] * 3
         total = sum(weights)
         assert merging.shares[0, 0].tolist() == pytest.approx([weight / total for weight in weights])
-    assert an_event(StaticHybrid(share=1.0), [[1, 1]], 1, stored=[[4, 5]]).retained[0, 0].tolist() == [
+    assert an_event(StaticHybrid(share=1.0), [[1, 1]], 1, stored=[[4, 5]]).kept[0, 0].tolist() == [
         True,
         False,
     ]

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from protocol import replicate
 from protocol import replicate as command
-from protocol.acts import replicate
 from protocol.evidence import late_randomness
 
 CHILD = SimpleNamespace(registered={late_randomness.FIELD: {}})  # lanes are then not compared

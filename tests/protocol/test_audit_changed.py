@@ -9,7 +9,7 @@ import pytest
 import studies
 
 from protocol import audit_changed
-from protocol.acts.audit import AuditResult
+from protocol.audit import AuditResult
 from protocol.audit_changed import AuditedFolder
 from protocol.formats.findings import Finding
 from protocol.formats.refusals import Tampered

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 import studies
 
-from protocol.acts import register, replicate
+from protocol import register, replicate
 from protocol.evidence import records
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import studies
 
-from protocol.acts import development_results, register
+from protocol import register
 from protocol.formats.refusals import BadInput
 from protocol.lock import frozen_problems
 from protocol.plan import checks, toml_reader
-from protocol.preflight import feasibility
+from protocol.preflight import development_results, feasibility
 from protocol.workspace.planned_study import read_protocol
 
 GATE = "[gate]\naccuracy = 0.05\ntruncated = 0.5\n"

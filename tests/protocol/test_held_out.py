@@ -10,9 +10,7 @@ import pytest
 import studies
 
 import splits
-from protocol import calibrate, tasks
-from protocol.acts import confirm, probe
-from protocol.acts.rehearsing import rehearse
+from protocol import calibrate, confirm, probe, tasks
 from protocol.evidence import claim, ledger, records, seal, verdict
 from protocol.evidence.held_out_guard import HeldOutGuard, JudgedHeldOut
 from protocol.evidence.registration import Registration
@@ -22,6 +20,7 @@ from protocol.models import load
 from protocol.plan import toml_reader
 from protocol.plan.grid import cells
 from protocol.preflight import feasibility
+from protocol.preflight import rehearsal as rehearse
 from protocol.run import runner
 from protocol.run.executors import Job, local, process_pool
 from protocol.tasks import prompting, registry
@@ -335,27 +334,27 @@ def test_a_held_out_prompt_that_was_probed_under_another_id_stops_confirm(
 
 
 def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_it():
-    """Read from the source: `door.build` is the door, and `tasks.build` for a name; whatever else is called
+    """Read from the source: `held_out_guard.build` is the door, and `tasks.build` for a name; whatever else is called
     `build` is behind it.
     """
     allowed = {
         # A task of several asks its parts; new questions are drawn from a seed that no study has.
-        "build": {"tasks/door.py", "tasks/several.py", "acts/init.py"},
-        "redrawn": {"tasks/door.py", "tasks/several.py", "acts/init.py"},
-        "decrypted": {"tasks/door.py"},
+        "build": {"tasks/held_out_guard.py", "tasks/task_union.py", "init.py"},
+        "redrawn": {"tasks/held_out_guard.py", "tasks/task_union.py", "init.py"},
+        "with_identity": {"tasks/held_out_guard.py"},
         # A worker decrypts with a key of its own what the driver, under the claim, encrypted to it.
-        "decrypt": {"tasks/dataset.py", "tasks/encrypted.py", "running/executors/handing.py"},
+        "decrypt": {"tasks/dataset.py", "tasks/encryption.py", "run/executors/problem_handover.py"},
         "puzzle": {"tasks/chain.py"},
         # A worker of a claimed run builds for itself; the claim is asked for where ids and key are.
-        "HeldOut": {"acts/confirm.py", "running/executors/worker.py"},
-        "Judged": {"acts/again/replay.py", "acts/show.py"},
+        "HeldOutGuard": {"confirm.py", "run/executors/worker.py"},
+        "JudgedHeldOut": {"recompute/replay.py", "instruments/show/problem_reader.py"},
         "gold": {
-            "acts/again/traces_again.py",  # of development problems, whose traces are graded again
-            "acts/init.py",
-            "acts/locking/frozen.py",
-            "acts/regrade.py",
+            "recompute/verify_traces.py",  # of development problems, whose traces are graded again
+            "init.py",
+            "lock/frozen_problems.py",
+            "recompute/verify_grades.py",
             "tasks/__init__.py",
-            "tasks/door.py",
+            "tasks/held_out_guard.py",
             "tasks/lm_eval_task.py",  # of its own
             *(f"tasks/{name}.py" for name in FAMILIES),
         },
@@ -370,13 +369,13 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
     assert all(found.values())
 
 
-FAMILIES = ("needle", "association", "recital", "several", "lm_eval_task")
+FAMILIES = ("needle", "association", "recital", "task_union", "lm_eval_task")
 
 
 def called(function):
     if isinstance(function, ast.Name):
-        return function.id if function.id in ("HeldOut", "Judged") else None
+        return function.id if function.id in ("HeldOutGuard", "JudgedHeldOut") else None
     if not isinstance(function, ast.Attribute):
         return None
-    door_itself = isinstance(function.value, ast.Name) and function.value.id in ("tasks", "door")
+    door_itself = isinstance(function.value, ast.Name) and function.value.id in ("tasks", "held_out_guard")
     return None if door_itself and function.attr == "build" else function.attr

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import studies
 
+from protocol import init
 from protocol import init as command
-from protocol.acts import init
 from protocol.evidence.registration import Registration
 from protocol.lock import frozen_problems, lock
 from protocol.models import sources

@@ -11,11 +11,11 @@ import studies
 
 import splits
 from protocol import tasks
-from protocol.acts.regrade import regrade
 from protocol.evidence import claim, late_randomness, records
 from protocol.evidence.registration import Registration
 from protocol.lock import lock
 from protocol.models import load
+from protocol.regrade import regrade
 from protocol.tasks import prompting
 
 TASK = "needle-256"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import studies
 
+from protocol import confirm, replicate
 from protocol import confirm as command
-from protocol.acts import confirm, replicate
 from protocol.evidence import records
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput, Drifted, Tampered
@@ -301,7 +301,7 @@ def test_drift_can_be_told_without_torch_and_names_what_changed(registered, tree
         "from protocol.lock import closure\n"
         "from protocol.evidence.registration import Registration\n"
         "held = Registration(Path(sys.argv[1]))\n"
-        "for line in drift.drifted(held, Path(sys.argv[2]), closure.environment()): print(line)\n"
+        "for line in drift.list_drift(held, Path(sys.argv[2]), closure.environment()): print(line)\n"
     )
 
     def said():

@@ -10,8 +10,7 @@ import studies
 
 import splits
 from analysis.judgement import previously_opened
-from protocol import tasks
-from protocol.acts import replicate
+from protocol import replicate, tasks
 from protocol.evidence import records
 from protocol.evidence.audit import inventory
 from protocol.evidence.registration import Registration

@@ -6,9 +6,9 @@ import pytest
 import studies
 
 import splits
-from protocol.acts.rehearsing import rehearse as rehearsal
 from protocol.evidence import records
 from protocol.formats.refusals import BadInput
+from protocol.preflight import rehearsal
 from protocol.workspace import planned_study
 
 

@@ -17,7 +17,7 @@ from protocol.lock import frozen_problems
 from protocol.models import load
 from protocol.models.random_network import build_random_model
 from protocol.plan.design import RERUN_SUFFIX, Arm
-from protocol.preflight import same_slots
+from protocol.preflight import development_results, same_slots
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
 ARMS = """crystal = { policy = "crystal" }
@@ -181,9 +181,9 @@ def test_recorded_lanes_are_alike_by_text_and_memory_where_something_was_dropped
     memory = [recorded("c", f"text {i}", i, mean="5.0") for i in ids]
     again = [recorded(f"a{RERUN_SUFFIX}", f"text {i}", i) for i in ids]
     whole = [recorded(arm, "x", i, events=()) for arm in ("d", "e") for i in ids]
-    assert same_slots.find_alike_arms(one + nearly + memory + again + whole) == [(("a", "b"), 19, 20)]
+    assert development_results.find_alike_arms(one + nearly + memory + again + whole) == [(("a", "b"), 19, 20)]
     two_differ = [recorded("b", "other" if i in ("p0", "p1") else f"text {i}", i) for i in ids]
-    assert same_slots.find_alike_arms(one + two_differ) == []
+    assert development_results.find_alike_arms(one + two_differ) == []
 
 
 # ---------------------------------------------------------------- where it is said
@@ -236,10 +236,10 @@ def test_registering_and_rehearsing_say_it_and_the_lock_keeps_it(tiny_model, tmp
 
 def test_probing_says_which_arms_its_lanes_do_not_tell_apart(capsys, monkeypatch, registered):
     from protocol import probe
-    from protocol.acts import probe as act
+    from protocol import probe as act
     from protocol.workspace import study
 
-    done = act.ProbeResult([], None, [same_slots.AlikeArms(("a", "b"), 19, 20)], [], ["arm a evicted nothing"])
+    done = act.ProbeResult([], None, [development_results.AlikeArms(("a", "b"), 19, 20)], [], ["arm a evicted nothing"])
     monkeypatch.setattr(act, "probe", lambda *given: done)
     monkeypatch.setattr(study, "open_study", lambda *given: SimpleNamespace())
     assert probe.main([str(registered)]) == 0

@@ -8,7 +8,7 @@ import finished_study
 import pytest
 import studies
 
-from protocol.acts import confirm
+from protocol import confirm
 from protocol.evidence import claim, records, seal
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical

@@ -9,7 +9,7 @@ import finished_study as toy
 import pytest
 import studies
 
-from protocol.acts import status
+from protocol import status
 from protocol.evidence import claim, ledger, seal, verdict
 from protocol.evidence.audit import amendment
 from protocol.evidence.registration import Registration

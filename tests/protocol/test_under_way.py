@@ -6,7 +6,7 @@ from datetime import datetime
 import finished_study as toy
 import pytest
 
-from protocol.acts import status
+from protocol import status
 from protocol.evidence import claim
 from protocol.evidence.registration import Registration
 from protocol.run import run_status

@@ -1,7 +1,8 @@
-"""Occlusion attribution: which tokens an answer needs, and which signals and policies know of them.
+"""Occlusion attribution: which tokens an answer needs, by decoding traces without some of their tokens.
 
-table is [anatomy] of protocol.toml; fields, trace_file and invariants are its evidence. The command is
-protocol.anatomy.
+trace_record.occlude_trace makes the record of one trace; analysis.anatomy reads these records.
 
-May import: protocol.evidence, protocol.formats, protocol.plan.
+May import: policies, protocol.engine, protocol.formats, protocol.lock, protocol.evidence, protocol.grading,
+protocol.layers, protocol.workspace, protocol.models, protocol.plan, protocol.presses, protocol.tasks; numpy, torch,
+transformers.
 """

@@ -26,7 +26,6 @@ from policies.observer import observe
 from policies.policy import Eviction
 from policies.signals import AttentionSums
 from protocol import engine
-from protocol.acts import probe
 from protocol.engine import prefill
 from protocol.engine.observation import observe_forward
 from protocol.evidence.registration import VERDICT, Registration
@@ -34,6 +33,7 @@ from protocol.models.load import LoadedModel, load
 from protocol.plan import grid
 from protocol.plan.design import RERUN_SUFFIX, Task
 from protocol.plan.grid import FULL
+from protocol.preflight import development_results
 from protocol.tasks import held_out_guard, prompting
 from protocol.workspace.study import Study
 
@@ -304,7 +304,7 @@ def read_accuracies(registration: Registration) -> tuple[str, dict[CellKey, floa
                 for (*cell, arm), value in accuracy_by_cell.items()
             }
         return HELD_OUT, {cell: float(value) for cell, value in accuracy_by_cell.items() if value is not None}
-    rows = probe.summarize(registration.probe_records) if registration.probe_records else []
+    rows = development_results.summarize_cells(registration.probe_records) if registration.probe_records else []
     return DEVELOPMENT, {
         (row["model"], row["task"], row["budget"], row["arm"]): float(row["correct"]) / row["lanes"]
         for row in rows

@@ -135,7 +135,7 @@ class Fussy(Recency):
 
     def score(self, view):
         slots = super().score(view).slots
-        over = torch.as_tensor(view.token_count) >= self.most
+        over = torch.as_tensor(view.seen) >= self.most
         if self.loud and over.any():
             raise RuntimeError(f"at most {self.most}")
         return Scores(slots.masked_fill(over, torch.nan))
@@ -195,11 +195,9 @@ def test_who_is_watched_is_told_of_in_company_and_keeps_what_it_kept():
     for seed, own in notes.items():
         assert [budget for _, budget, _ in own] == [20] * 3
         for view, _, kept in own[1:]:
-            assert (
-                tuple(view.token_ids.tolist()) == (outside(40).context + found[2 * seed].token_ids)[: view.token_count]
-            )
+            assert tuple(view.token_ids.tolist()) == (outside(40).context + found[2 * seed].token_ids)[: view.seen]
             assert torch.equal(kept, policy.keep(view, 20))
-    assert [view.token_count for view, *_ in notes[0]] == [40, 44, 48]
+    assert [view.seen for view, *_ in notes[0]] == [40, 44, 48]
 
 
 def test_seeds_share_the_first_event_of_a_policy_that_draws_nothing():
@@ -395,7 +393,7 @@ class Short(Recency):
     stacks: ClassVar[bool] = True
 
     def score(self, view):
-        if view.batch is not None:
+        if view.several is not None:
             raise MemoryError("for several lanes")
         return super().score(view)
 

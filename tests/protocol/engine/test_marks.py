@@ -60,7 +60,7 @@ def test_events_fire_before_the_mark_alone(place, query, first_event):
         (outcome,) = answer(model, prompt, [given], marks={token}, **settings)
         held, events = lived(30, query, 8, given.policy.cadence, 16, first_event, at)
         assert outcome.token_ids[:at] == before.token_ids[:at]
-        assert [total / HEADS for total in outcome.slots] == held
+        assert [total / HEADS for total in outcome.held] == held
         assert [step for step, *_ in outcome.events] == events
         assert len(outcome.granted) == len(events)
         assert all(a * SLOT <= b for a, b in zip(outcome.held, outcome.allocated, strict=True))
@@ -159,7 +159,7 @@ def test_no_lane_holds_more_than_what_it_is_taken_to_hold(cadence, place, monkey
     network, requests = tiny().network, [Request("p", prompt, (given,))]
     max_concurrent.max_concurrent_for(network, requests, 16, marks={token})
     max_concurrent.max_concurrent_for(network, requests, 16)
-    assert max(outcome.slots) <= HEADS * taken[0]
+    assert max(outcome.held) <= HEADS * taken[0]
     assert taken[0] == cadence.most(8) + 2 + 16
     assert taken[1] == cadence.most(8) + 2 + cadence.interval
     assert IN_ALL_HEADS == HEADS * SLOT

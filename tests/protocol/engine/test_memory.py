@@ -76,7 +76,7 @@ def test_held_and_allocated_are_counted_after_the_event_and_after_every_forward(
     lanes = [lane(all_kept()), lane(drawn(0, Offsets()), 10)]
     full, ragged = answer(tiny(), outside(40, 5), lanes, max_new_tokens=4)
     # The event, the query of 5, then three of the four new tokens: the fourth is not fed.
-    assert full.slots == tuple(HEADS * n for n in (40, 45, 46, 47, 48))
+    assert full.held == tuple(HEADS * n for n in (40, 45, 46, 47, 48))
     assert ragged.held == tuple(60 + HEADS * n for n in (0, 5, 6, 7, 8))
     assert full.allocated == (rows(64),) * 5  # 40 + 5 + 4, in quanta of 16
     # Heads of 3 and 17, of 20 and none, and two of 10: sums of the heads, each with room for 9.
@@ -141,7 +141,7 @@ def test_a_ragged_lane_takes_the_sum_of_its_heads_after_every_event():
 
 def test_what_lanes_hold_fits_in_what_is_allocated_for_them():
     for outcome in answer(tiny(), outside(32, 9), two_dozen_lanes(), max_new_tokens=12):
-        assert len(outcome.slots) == len(outcome.allocated)
+        assert len(outcome.held) == len(outcome.allocated)
         assert all(held * SLOT <= size for held, size in zip(outcome.held, outcome.allocated, strict=True))
 
 
@@ -155,7 +155,7 @@ def test_the_bytes_of_lanes_are_those_of_the_memory_behind_them(batches):
         return {
             id(row): sum(int((layer[place] != 0).any(-1).sum()) for layer in row.pool.keys)
             for row in made.rows
-            for place in [row.pool_index]
+            for place in [row.place]
         }
 
     counts = at_every_forward_of_a_batch(model, batches, recount)

@@ -7,9 +7,9 @@ import torch
 from tiny_networks import DIM, answer, lane, outside, tiny
 
 import policies
-from protocol.acts import calibrate
 from protocol.engine.rotation import rotates_halves, rotation_of
 from protocol.formats.refusals import BadInput
+from protocol.run import statistics_measurement as calibrate
 
 UNLIKE = ("Cohere", "Helium", "Ernie4_5")
 

@@ -54,7 +54,7 @@ def plain_lane(model, policy, prompt, outcome):
     events = {len(view.token_ids): (view, event) for view, event in policy.notes}
     logits = plain.prefill(prompt.context)
     _, first = events.pop(len(prompt.context))
-    plain.evict(first.retained, first.merging)
+    plain.evict(first.kept, first.merging)
     plain.code()
     chosen = [] if prompt.query else [logits]
     for number, token in enumerate((*prompt.query, *outcome.token_ids[:-1])):

@@ -6,9 +6,9 @@ import finished_study
 import pytest
 
 from protocol import grading, regrade, tasks
-from protocol.acts.regrade import regrade as graded_again
 from protocol.formats.refusals import BadInput
 from protocol.lock import frozen_problems, lock
+from protocol.regrade import regrade as graded_again
 from protocol.run.executors import local
 
 GOLDS = {"p/0": "\\frac{1}{2}", "p/1": "12", "p/2": "x^2"}

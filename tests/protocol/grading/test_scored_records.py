@@ -3,11 +3,11 @@
 import pytest
 
 from protocol import grading, regrade, tasks
-from protocol.acts import development_results
-from protocol.acts.regrade import Graders, _describe_difference
-from protocol.acts.regrade import regrade as graded_again
 from protocol.evidence import record_fields
 from protocol.grading import make_score
+from protocol.preflight import development_results
+from protocol.recompute.verify_grades import Graders, _describe_difference
+from protocol.regrade import regrade as graded_again
 from protocol.run.executors import local
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from policies import Bases
-from protocol.acts import calibrate as measuring
 from protocol.formats.refusals import BadInput
 from protocol.models import bases, calibration
 from protocol.models.load import load
+from protocol.run import statistics_measurement as measuring
 
 
 def some_values(layers=2, heads=2, tokens=60, width=4):

@@ -9,11 +9,11 @@ import torch
 
 import splits
 from protocol import calibrate, command, tasks
-from protocol.acts import calibrate as measuring
 from protocol.formats import canonical
 from protocol.formats.refusals import Drifted
 from protocol.models import calibration, checksums, query_statistics, sources
 from protocol.models.load import load
+from protocol.run import statistics_measurement as measuring
 from protocol.tasks import prompting
 
 TASK = "needle-256"

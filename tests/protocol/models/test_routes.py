@@ -8,10 +8,10 @@ import torch
 import policies
 from policies import Calibrated, Routes, Statistics, View
 from policies.signals import Keys
-from protocol.acts import calibrate as measuring
 from protocol.formats.refusals import BadInput
 from protocol.models import calibration, routes
 from protocol.models.load import load
+from protocol.run import statistics_measurement as measuring
 
 MODELS = ("chain-llama", "chain-qwen2")
 

@@ -11,12 +11,12 @@ from scipy import stats
 import policies
 from policies import Statistics, Thresholds
 from policies.thinkv import SEGMENT
-from protocol.acts import calibrate as measuring
 from protocol.formats.refusals import BadInput
 from protocol.models import calibration, calibration_paths, sources, thresholds
 from protocol.models.load import load
 from protocol.plan import toml_reader
 from protocol.plan.design import Design
+from protocol.run import statistics_measurement as measuring
 from protocol.workspace.planned_study import PlannedStudy
 
 

@@ -34,7 +34,7 @@ def test_others_are_left_out_or_counted_in_the_family():
     alone, shared = read(SMALLEST), read(SHARED)
     assert "others" not in alone.content()["decision"]
     assert shared.content()["decision"]["others"] == ["random", "streaming"]
-    assert len(alone.contrast_models()) == 2 * 2  # tasks, budgets
+    assert len(alone.family()) == 2 * 2  # tasks, budgets
     assert len(shared.family()) == 2 * 2 * 3
     assert arm_pairs(shared.content()["decision"]) == [
         ("crystal", "full"),

@@ -6,10 +6,10 @@ import pytest
 import studies
 
 from analysis.judgement.contrasts import MEMORY
-from protocol.acts.register import register
 from protocol.formats.refusals import BadInput
 from protocol.plan import checks, toml_reader
 from protocol.plan.decision import DECISION
+from protocol.register import register
 
 TEXT = studies.PROTOCOL.format(model="x")
 HERE = Path("registrations/x/protocol.toml")

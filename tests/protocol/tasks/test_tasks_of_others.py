@@ -7,8 +7,7 @@ import pytest
 import studies
 
 import splits
-from protocol import tasks
-from protocol.acts import register
+from protocol import register, tasks
 from protocol.formats.refusals import BadInput
 from protocol.lock import frozen_problems, installed_files
 from protocol.plan import toml_reader

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from protocol.acts import regrade
 from protocol.evidence import records
 from protocol.evidence.audit import consistency
 from protocol.evidence.invariants.registry import UNCHECKED_FIELDS
@@ -16,6 +15,7 @@ from protocol.evidence.registration import Registration
 from protocol.formats import canonical
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Tampered
+from protocol.recompute import verify_grades as regrade
 
 REGISTRATIONS = Path(__file__).resolve().parents[4] / "registrations"
 JUDGED = sorted(path.parent.name for path in REGISTRATIONS.glob("*/verdict.json"))

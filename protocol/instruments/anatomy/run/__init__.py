@@ -1,8 +1,0 @@
-"""The labelling of traces: a model's own answers are decoded without some of their tokens.
-
-trace_record.occlude_trace makes the record of one trace.
-
-May import: analysis.judgement.untrusted_files, policies, protocol.acts.preflight, protocol.engine, protocol.evidence,
-protocol.formats, protocol.grading, protocol.instruments.anatomy, protocol.layers, protocol.models, protocol.plan,
-protocol.preflight, protocol.presses, protocol.run, protocol.tasks, protocol.workspace; numpy, torch, transformers.
-"""

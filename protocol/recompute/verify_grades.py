@@ -1,0 +1,141 @@
+"""Check recorded grades with the graders and golds of this installation, without a model."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from protocol import grading, tasks
+from protocol.evidence import late_randomness, records
+from protocol.evidence.records import Record
+from protocol.evidence.registration import SEAL, Registration
+from protocol.formats.findings import CannotTell, NotRun
+from protocol.formats.refusals import Refusal, Tampered
+from protocol.grading import Grade
+from protocol.tasks import Task, held_out_guard
+from protocol.workspace import drift
+
+__all__ = ["TRANSIENT_GRADES", "Graders", "check_grades"]
+
+TRANSIENT_GRADES = ("timeout", "error")  # may be the fault of this machine and this moment
+MAX_MESSAGES = 3  # of undetermined grades
+MAX_SECONDS = 60.0  # time limit of an audit; `kv-prereg regrade` has none
+GRADING_SOURCES = ("protocol/grading/", "protocol/tasks/")  # the code that grades a text
+
+
+class Graders:
+    """The graders and golds of this installation. The same text of a problem is graded only once, if its
+    lanes follow each other as they do in the records.
+
+    key: that of the claim, if held-out problems have late randomness. identity: a file with the private key
+    of encrypted problems. find_task: returns a task by name, for tasks that are not built in.
+    """
+
+    def __init__(
+        self, key: str | None = None, identity: Path | None = None, find_task: Callable[[str], Task] = tasks.get
+    ):
+        self.key, self.identity, self.find_task = key, identity, find_task
+        self.graders: dict[str, grading.Grader] = {}
+        self.golds: dict[tuple[str, str], grading.Gold] = {}
+        self.grades: dict[tuple[str, grading.Gold, str], tuple[Grade, Grade | None]] = {}
+        self.current_problem = ("", "")  # task and problem of the cached grades
+
+    def grade(self, body: Mapping[str, Any]) -> tuple[Grade, Grade | None]:
+        """Return the grade of a lane that ended well, and the second grader's grade if there is a second
+        grader.
+
+        Raises as `find_task`, door.gold and grading.grader do.
+        """
+        task, problem, text = body["cell"]["task"], body["problem"], body["text"]
+        task_object = self.find_task(task)
+        name = task_object.grader
+        if (task, problem) not in self.golds:
+            self.golds[task, problem] = held_out_guard.gold(task_object, problem, self.key, self.identity)
+        gold = self.golds[task, problem]
+        if self.current_problem != (task, problem):
+            self.grades.clear()
+            self.current_problem = task, problem
+        if (name, gold, text) not in self.grades:
+            if name not in self.graders:
+                self.graders[name] = grading.get_grader(name)
+            second = grading.second_grader(name)
+            second_grade = None if second is None else grading.best_grade(second.grade, gold, text)
+            self.grades[name, gold, text] = grading.best_grade(self.graders[name].grade, gold, text), second_grade
+        return self.grades[name, gold, text]
+
+
+def check_grades(study: Registration, identity: Path | None = None) -> str:
+    """Check that every recorded text of development problems and, once they are sealed, of held-out ones,
+    gets the recorded answer, grade and reason from this installation.
+
+    Raises Tampered if it gets others, CannotTell with the remedy if this machine, this moment or another
+    version of the graders may be the cause, NotRun before anything can be graded.
+    """
+    graded, wrong, undetermined, skipped = 0, list[str](), list[str](), set[str]()
+    spent, find_task = 0.0, tasks.task_finder(study.protocol["tasks"], study.folder)
+    for phase_records, key in _gradable_phases(study):
+        graders = Graders(key, identity, find_task)
+        for record in phase_records:
+            body = record["body"]
+            task = body["cell"]["task"]
+            if body["state"] != "ok" or task in skipped:
+                continue
+            if spent > MAX_SECONDS:
+                undetermined.append(f"not all was graded in {MAX_SECONDS:g} s; {_regrade_command(study)}")
+                break
+            started = time.monotonic()
+            try:
+                new_grade, second_grade = graders.grade(body)
+            except Refusal as missing:  # the task, its data, the key or math-verify is missing
+                undetermined.append(str(missing))
+                skipped.add(task)
+                continue
+            except (KeyError, ValueError, IndexError):
+                wrong.append(f"{records.body_key(body)}: is no problem of {task}")
+                continue
+            spent += time.monotonic() - started
+            graded += 1
+            if difference := _describe_difference(body, new_grade, second_grade):
+                message = f"{records.body_key(body)}: {difference}"
+                if {new_grade.status, body["grade"]} & {*TRANSIENT_GRADES}:
+                    undetermined.append(f"{message}; on an idle machine {_regrade_command(study)}")
+                else:
+                    wrong.append(message)
+    if wrong:
+        first = f"{wrong[0]}; {len(wrong)} of {graded} lanes differ"
+        if other_sources := drift.differing_sources(study.lock.content["sources"], *GRADING_SOURCES):
+            raise CannotTell(f"{first}, and so do the locked graders ({', '.join(other_sources[:3])}); compare them")
+        raise Tampered(first)
+    if undetermined:
+        more = f"; {len(undetermined) - MAX_MESSAGES} more" if len(undetermined) > MAX_MESSAGES else ""
+        raise CannotTell("; ".join(undetermined[:MAX_MESSAGES]) + more)
+    if not graded:
+        raise NotRun("no text is graded before the seal but those of a probe")
+    return f"{graded} texts grade as recorded"
+
+
+def _gradable_phases(study: Registration) -> Iterator[tuple[Sequence[Record], str | None]]:
+    """Yield the records that may be graded, with the key that their problems were drawn with."""
+    if study.phase_folder("probe").exists():
+        yield study.probe_records, None
+    if study.has(SEAL):
+        yield study.confirm_records, late_randomness.claim_key(study.lock, study.claim)
+
+
+def _describe_difference(body: Mapping[str, Any], new_grade: Grade, second_grade: Grade | None) -> str:
+    new_values = {
+        "grade": new_grade.status,
+        "score": new_grade.score,
+        "answer": new_grade.answer,
+        "grade_reason": new_grade.reason,
+        "grade_second": second_grade and second_grade.status,
+        "score_second": second_grade and second_grade.score,
+    }
+    messages = (f"{name} is {body.get(name)!r}, now {value!r}" for name, value in new_values.items())
+    return next(
+        (message for message, name in zip(messages, new_values, strict=True) if body.get(name) != new_values[name]), ""
+    )[:200]
+
+
+def _regrade_command(study: Registration) -> str:
+    return f"run: kv-prereg regrade {study.folder}"
