@@ -6,19 +6,14 @@ killed at a deadline and restarted: model output is not parsed in this process, 
 """
 
 import importlib.util
-import json
-import os
-import select
-import subprocess
-import sys
-import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, Self
+from typing import Literal, Self
 
 from protocol.formats.refusals import BadInput
 from protocol.grading import boxed
 from protocol.grading.grade import Grade
+from protocol.harness import ChildProcess
 
 __all__ = ["LONGEST", "MathVerify"]
 
@@ -44,8 +39,7 @@ class MathVerify:
         if importlib.util.find_spec("math_verify") is None:
             raise BadInput("grader math: math-verify is not installed; pip install 'kv-prereg[run]'")
         self._deadline = deadline
-        self._memory = memory
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child = ChildProcess(WORKER, [str(memory), str(2 * deadline + 1)], START_SECONDS, {})
 
     def __enter__(self) -> Self:
         return self
@@ -57,9 +51,7 @@ class MathVerify:
 
     def close(self) -> None:
         """End the process. The grader can be used again, which starts another."""
-        if self._process is not None:
-            self._finalize()
-            self._process = None
+        self._child.close()
 
     def grade(self, gold: str, text: str) -> Grade:
         """As protocol.grading.boxed, except that an answer with another spelling is correct if it is equal.
@@ -91,57 +83,9 @@ class MathVerify:
         return self._query(gold, answer) if verdict == "died" else verdict
 
     def _query(self, gold: str, answer: str) -> Literal["same", "different", "timeout", "died"]:
-        process = self._get_process()
-        try:
-            _require_pipe(process.stdin).write(json.dumps([boxed.normalize(gold), answer]).encode() + b"\n")
-        except BrokenPipeError:
-            self.close()
-            return "died"
-        match _read_line(process, self._deadline):
-            case b"same\n":
-                return "same"
-            case b"different\n":
-                return "different"
-            case None:
-                self.close()
-                return "timeout"
-            case _:
-                self.close()
-                return "died"
-
-    def _get_process(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                # -P: the modules next to worker.py are not on the child's path.
-                [sys.executable, "-P", str(WORKER), str(self._memory), str(2 * self._deadline + 1)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-                env=os.environ | {"PYTHONHASHSEED": "0"},
-                start_new_session=True,  # Ctrl-C interrupts this process, not the grading
-            )
-            self._finalize = weakref.finalize(self, _end_process, self._process)
-            if _read_line(self._process, START_SECONDS) != b"ready\n":
-                self.close()
-                raise BadInput("grader math: its process did not start; try: python -c 'import math_verify'")
-        return self._process
-
-
-def _read_line(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
-    """Return the next line, b"" when the process ended, None when it took too long."""
-    replies = _require_pipe(process.stdout)
-    readable, _, _ = select.select([replies], [], [], seconds)
-    return replies.readline() if readable else None
-
-
-def _require_pipe(end: IO[bytes] | None) -> IO[bytes]:
-    assert end is not None  # Popen got PIPE
-    return end
-
-
-def _end_process(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    _require_pipe(process.stdin).close()
-    _require_pipe(process.stdout).close()
+        if self._child.start() != "ready":
+            raise BadInput("grader math: its process did not start; try: python -c 'import math_verify'")
+        reply = self._child.ask({"gold": boxed.normalize(gold), "answer": answer}, self._deadline)
+        if isinstance(reply, str):
+            return reply
+        return "same" if reply["same"] else "different"

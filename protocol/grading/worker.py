@@ -1,4 +1,4 @@
-"""The process that runs math-verify: a line with two formulas comes in, a line with a verdict goes out.
+"""The process that runs math-verify: lines of JSON with two formulas come in, and lines that say whether they are equal go out.
 
 Started by protocol.grading.mathverify as `python -P worker.py BYTES SECONDS`; imports nothing else of ours.
 BYTES limits its address space where the system can (Linux; macOS ignores or refuses the limit, and has the
@@ -23,12 +23,13 @@ def main() -> None:
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # parsers print to it
     compare = make_comparison()
-    print("ready", file=replies)
+    print(json.dumps({"ready": True}), file=replies)
     for line in sys.stdin:
         signal.setitimer(signal.ITIMER_REAL, seconds)  # no handler: the system ends the process
-        verdict = compare(*json.loads(line))
+        question = json.loads(line)
+        is_same = compare(question["gold"], question["answer"])
         signal.setitimer(signal.ITIMER_REAL, 0)
-        print(verdict, file=replies)
+        print(json.dumps({"same": is_same}), file=replies)
 
 
 def limit_memory(size: int) -> None:
@@ -40,7 +41,7 @@ def limit_memory(size: int) -> None:
         return
 
 
-def make_comparison() -> Callable[[str, str], str]:
+def make_comparison() -> Callable[[str, str], bool]:
     import math_verify
     from sympy.parsing import sympy_parser
 
@@ -48,19 +49,18 @@ def make_comparison() -> Callable[[str, str], str]:
     sympy_parser.eval_expr = restrict_to_numbers(sympy_parser.eval_expr)
     formula = [math_verify.LatexExtractionConfig()]  # plain expressions would go through parse_expr
 
-    def compare(gold: str, answer: str) -> str:
-        """ "same" or "different". Running out of memory ends the process instead."""
+    def compare(gold: str, answer: str) -> bool:
+        """Return whether two formulas are equal. Running out of memory ends the process instead."""
         try:
             parsed = [
                 math_verify.parse(f"${' '.join(text.split())}$", formula, parsing_timeout=None)
                 for text in (gold, answer)
             ]
-            is_same = math_verify.verify(*parsed, timeout_seconds=None, raise_on_error=True)
+            return bool(math_verify.verify(*parsed, timeout_seconds=None, raise_on_error=True))
         except MemoryError:
             os._exit(1)
         except Exception:  # values that cannot be compared; math-verify calls them different
-            is_same = False
-        return "same" if is_same else "different"
+            return False
 
     return compare
 

@@ -45,9 +45,10 @@ class ChildProcess:
         count: answers its requests to count; that time is excluded from the deadline.
         """
         try:
-            process = self._get_process()
-            if isinstance(process, str):
-                return process
+            if (state := self.start()) != "ready":
+                return state
+            process = self._process
+            assert process is not None
             self._write(process, question)
             reply = self._read_reply(process, deadline)
             while isinstance(reply, dict) and reply.keys() == {"count"} and count is not None:
@@ -59,7 +60,8 @@ class ChildProcess:
             self.close()
         return reply
 
-    def _get_process(self) -> subprocess.Popen[bytes] | Literal["timeout", "died"]:
+    def start(self) -> Literal["ready", "timeout", "died"]:
+        """Start the process unless it runs, and wait for its ready line."""
         if self._process is None:
             self._buffer.clear()
             self._process = subprocess.Popen(
@@ -74,8 +76,9 @@ class ChildProcess:
             self._finalize = weakref.finalize(self, _end_process, self._process)
             ready = self._read_reply(self._process, self._start_seconds)
             if isinstance(ready, str):
+                self.close()
                 return ready
-        return self._process
+        return "ready"
 
     def _write(self, process: subprocess.Popen[bytes], value: Mapping[str, Any]) -> None:
         line = memoryview(json.dumps(value).encode() + b"\n")

@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 
 from protocol.formats.findings import CannotTell
+from protocol.formats.programs import run_program
 from protocol.formats.refusals import BadInput
 
 __all__ = ["Unable", "is_signed_by", "run_keygen"]
 
-_SECONDS = 60  # a security key waits to be touched
 _PROMPTS = {"DISPLAY", "WAYLAND_DISPLAY", "SSH_ASKPASS", "SSH_ASKPASS_REQUIRE"}
 
 
@@ -21,21 +21,14 @@ class Unable(BadInput, CannotTell):
 def run_keygen(*arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run ssh-keygen with `data` on its standard input and return the result. Raises Unable."""
     settings = {name: value for name, value in os.environ.items() if name not in _PROMPTS}
-    try:
-        result = subprocess.run(
-            ["ssh-keygen", *arguments],
-            env=settings | {"LC_ALL": "C"},
-            input=data,
-            capture_output=True,
-            timeout=_SECONDS,
-            start_new_session=True,
-        )
-    except FileNotFoundError:
-        raise Unable("ssh-keygen is not installed; install OpenSSH 8.2 or newer") from None
-    except subprocess.TimeoutExpired:
-        raise Unable(f"ssh-keygen took more than {_SECONDS} seconds; touch the key and try again") from None
-    if result.returncode < 0:
-        raise Unable(f"ssh-keygen was ended by the signal {-result.returncode}; run the same command again")
+    result = run_program(
+        ["ssh-keygen", *arguments],
+        error=Unable,
+        environment=settings,
+        data=data,
+        if_missing="; install OpenSSH 8.2 or newer",
+        if_slow="; touch the key and try again",  # a security key waits to be touched
+    )
     if b"unknown option" in result.stderr or b"illegal option" in result.stderr:
         raise Unable("this ssh-keygen cannot sign; install OpenSSH 8.2 or newer")
     return result

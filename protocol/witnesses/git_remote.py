@@ -14,12 +14,12 @@ from typing import ClassVar
 
 from protocol.evidence.external.anchors import Attestation, Unproven
 from protocol.formats import canonical
+from protocol.formats.programs import last_error_line, run_program
 from protocol.formats.refusals import Tampered
 
 __all__ = ["BRANCH", "GitRemote"]
 
 BRANCH = "kv-prereg-anchors"
-TIMEOUT = 60  # for one run of git, including the network
 MAX_PUSHES = 3  # attempts, in case others push at the same time
 
 _MESSAGE = "Anchor a digest"
@@ -54,7 +54,7 @@ class GitRemote:
                 if pushed.returncode == 0:
                     break
             else:
-                raise Unproven(f"{self.url} does not take a commit on {self.branch}: {_last_error(pushed)}")
+                raise Unproven(f"{self.url} does not take a commit on {self.branch}: {last_error_line(pushed)}")
         return canonical.dumps({"remote": self.url, "branch": self.branch, "commit": commit}) + b"\n"
 
     def verify(self, digest: str, proof: bytes) -> Attestation:
@@ -87,12 +87,12 @@ class GitRemote:
         name = f"refs/heads/{self.branch}"
         result = _run(repository, "ls-remote", "--", self.url, name)
         if result.returncode:
-            raise Unproven(f"{self.url} does not answer: {_last_error(result)}")
+            raise Unproven(f"{self.url} does not answer: {last_error_line(result)}")
         if not result.stdout:
             return None
         fetch_result = _run(repository, "fetch", "--quiet", "--no-tags", "--", self.url, f"+{name}:{name}")
         if fetch_result.returncode:
-            raise Unproven(f"{self.url} does not answer: {_last_error(fetch_result)}")
+            raise Unproven(f"{self.url} does not answer: {last_error_line(fetch_result)}")
         return _git(repository, "rev-parse", name)
 
 
@@ -117,7 +117,7 @@ def _git(repository: Path, *arguments: str, data: bytes = b"") -> str:
     """Run git and return its output. Raises Unproven when it fails: the fault is then git's."""
     result = _run(repository, *arguments, data=data)
     if result.returncode:
-        raise Unproven(f"git {arguments[0]} failed: {_last_error(result)}")
+        raise Unproven(f"git {arguments[0]} failed: {last_error_line(result)}")
     return result.stdout.decode().strip()
 
 
@@ -125,16 +125,7 @@ def _run(repository: Path, *arguments: str, data: bytes = b"") -> subprocess.Com
     """Run git on the bare `repository`, ignoring the surrounding repository and settings, without prompts."""
     settings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     settings |= {f"GIT_{role}_{field}": _IDENTITY[field] for role in ("AUTHOR", "COMMITTER") for field in _IDENTITY}
-    settings |= {"GIT_DIR": str(repository), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    settings |= {"GIT_DIR": str(repository), "GIT_TERMINAL_PROMPT": "0"}
     settings |= {"GIT_ASKPASS": "true", "SSH_ASKPASS": "true", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}
     command = ["git", "-c", f"core.hooksPath={os.devnull}", *arguments]
-    try:
-        return subprocess.run(command, cwd=repository, input=data, capture_output=True, env=settings, timeout=TIMEOUT)
-    except FileNotFoundError:
-        raise Unproven("git is not installed here") from None
-    except subprocess.TimeoutExpired:
-        raise Unproven(f"git {arguments[0]} did not end within {TIMEOUT} s") from None
-
-
-def _last_error(result: subprocess.CompletedProcess[bytes]) -> str:
-    return (result.stderr.decode(errors="replace").strip().splitlines() or ["(no message)"])[-1]
+    return run_program(command, error=Unproven, environment=settings, data=data, folder=repository)

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import ClassVar, NamedTuple
 
 from protocol.evidence.external.anchors import Attestation, Unproven
+from protocol.formats.programs import run_program
 from protocol.formats.refusals import Tampered
 
 __all__ = ["Authority"]
@@ -105,19 +106,5 @@ def _check_trust(token: Path, stamp: _Stamp, ca: Path) -> None:
 
 
 def _openssl(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    settings = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
-    try:
-        result = subprocess.run(
-            ["openssl", *map(str, arguments)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=settings,
-            timeout=TIMEOUT,
-        )
-    except FileNotFoundError:
-        raise Unproven("openssl is not installed here, and checks time stamps") from None
-    except subprocess.TimeoutExpired:
-        raise Unproven(f"openssl did not end within {TIMEOUT} s") from None
-    if result.returncode < 0:
-        raise Unproven(f"openssl was ended by the signal {-result.returncode}; run the same command again")
-    return result
+    settings = {"PATH": os.environ.get("PATH", os.defpath)}
+    return run_program(["openssl", *arguments], error=Unproven, environment=settings, timeout=TIMEOUT)

@@ -6,14 +6,13 @@ line-ending conversion, index flags, replacement refs, grafts, cached graphs. No
 
 import hashlib
 import os
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from protocol.formats.findings import CannotTell
+from protocol.formats.programs import last_error_line, run_program
 
-_TIMEOUT = 60  # for one call of git
 _MAX_BYTES = 1 << 29  # of all objects in one call: more would fill the memory
 _SETTINGS = tuple(
     word
@@ -27,7 +26,6 @@ _ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_LAZY_FETCH": "1",  # otherwise a partial clone fetches missing objects
     "GIT_ALLOW_PROTOCOL": "none",  # the same for older versions of git
-    "LC_ALL": "C",
 }
 
 
@@ -140,15 +138,7 @@ class Repository:
         command = ["git", "--no-replace-objects", *_SETTINGS, *arguments]
         settings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         settings |= _ENVIRONMENT | {"GIT_DIR": str(self.root / ".git")}
-        try:
-            result = subprocess.run(
-                command, cwd=self.root, env=settings, input=stdin, capture_output=True, timeout=_TIMEOUT
-            )
-        except FileNotFoundError:
-            raise CannotTell("git is not installed") from None
-        except subprocess.TimeoutExpired:
-            raise CannotTell(f"git {arguments[0]} took more than {_TIMEOUT} seconds") from None
+        result = run_program(command, error=CannotTell, environment=settings, data=stdin, folder=self.root)
         if result.returncode:
-            messages = result.stderr.decode(errors="replace").strip().splitlines() or ["failed"]
-            raise CannotTell(f"git {arguments[0]}: {messages[-1]}")
+            raise CannotTell(f"git {arguments[0]}: {last_error_line(result)}")
         return result.stdout

@@ -199,7 +199,7 @@ def test_a_formula_that_never_ends_is_a_timeout_and_the_next_one_is_graded(grade
 
 def test_an_answer_that_exhausts_the_memory_is_an_error_and_not_wrong(monkeypatch, tmp_path):
     greedy = tmp_path / "worker.py"
-    greedy.write_text("print('ready', flush=True); input(); import os; os._exit(1)")
+    greedy.write_text("print('{\"ready\": 1}', flush=True); input(); import os; os._exit(1)")
     monkeypatch.setattr(mathverify, "WORKER", greedy)
     with MathVerify(deadline=20) as grader:
         grade = grader.grade("42", boxes("41"))
@@ -210,10 +210,10 @@ def test_a_process_that_died_of_earlier_work_is_replaced_and_the_answer_graded(m
     tired = tmp_path / "worker.py"
     tired.write_text(
         "import os, pathlib, sys\n"
-        "print('ready', flush=True); input()\n"
+        "print('{\"ready\": 1}', flush=True); input()\n"
         f"grown = pathlib.Path({str(tmp_path / 'grown')!r})\n"
         "if not grown.exists(): grown.touch(); os._exit(1)\n"
-        "print('same', flush=True); input()\n"
+        "print('{\"same\": true}', flush=True); input()\n"
     )
     monkeypatch.setattr(mathverify, "WORKER", tired)
     with MathVerify(deadline=20) as grader:
@@ -225,7 +225,7 @@ def test_the_process_cannot_take_more_memory_than_it_is_given(grader):
     import resource
 
     grader.compare("1", "1")
-    limits = resource.prlimit(grader._process.pid, resource.RLIMIT_AS)
+    limits = resource.prlimit(grader._child._process.pid, resource.RLIMIT_AS)
     assert limits == (mathverify.MEMORY_BYTES, mathverify.MEMORY_BYTES)
 
 
@@ -266,7 +266,7 @@ def test_closing_and_forgetting_both_end_the_process():
     pids = []
     for grader in (closed, forgotten):
         grader.compare("1", "1")
-        pids.append(grader._process.pid)
+        pids.append(grader._child._process.pid)
     closed.close()
     del forgotten, grader
     assert all(map(gone, pids))
@@ -280,7 +280,7 @@ def test_a_killed_parent_leaves_no_process_that_computes_for_ever():
         "from protocol.grading import MathVerify\n"
         "grader = MathVerify(deadline=1.0)\n"
         "grader.compare('1', '1')\n"
-        "print(grader._process.pid, flush=True)\n"
+        "print(grader._child._process.pid, flush=True)\n"
         "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()\n"
         "grader.compare('1', '9^{9^{9^{9}}}')\n"
     )

@@ -187,7 +187,7 @@ def test_a_key_with_a_passphrase_is_refused_without_a_question_even_on_a_termina
     code = (
         "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
         "from pathlib import Path\n"
-        "from protocol.evidence import refusals; from protocol.lock import signing\n"
+        "from protocol.formats import refusals; from protocol.lock import signing\n"
         "try: signing.sign(Path(sys.argv[1]), Path(sys.argv[2]))\n"
         "except refusals.BadInput as problem: print('refused:', problem); sys.exit(2)"
     )
