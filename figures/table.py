@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.rules import full_cache_gate
+from analysis.rules import full_cache_gate, judged_numbers
 from figures.drawing import formatting, page
 from figures.drawing.table_rows import cell_of
 from figures.report_page.answer import format_answer
@@ -100,9 +100,9 @@ def _contrast_cells(contrast: Mapping[str, Any], has_one_subject: bool) -> tuple
     mark = "better" if contrast["better"] else "worse" if contrast["worse"] else ""
     return (
         *where,
-        formatting.format_points(contrast["difference"]),
-        formatting.format_interval(contrast["low"], contrast["high"]),
-        formatting.format_p(contrast["p"]),
+        judged_numbers.format_points(contrast["difference"]),
+        judged_numbers.format_interval(contrast["low"], contrast["high"]),
+        judged_numbers.format_p(contrast["p"]),
         f"{float(contrast['cache_ratio']):.3f}",
         mark if contrast["matched"] else "unmatched" if contrast.get("saves") is None else "saves nothing",
     )

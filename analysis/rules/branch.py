@@ -2,10 +2,11 @@
 4.2, and a verdict for each of its letters. It tests on one model and checks for harm on another.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from analysis.rules.judged_numbers import format_level
 from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, RuleText, charged_gain, harm_p
 from analysis.rules.self_test_cases import (
     WON,
@@ -19,7 +20,14 @@ from analysis.rules.self_test_cases import (
     standard_cases,
     ungraded_cases,
 )
-from analysis.rules.sentences import accuracy_clause, significance_sentences
+from analysis.rules.sentences import (
+    Row,
+    accuracy_clause,
+    difference_of,
+    format_comparator,
+    format_contrast,
+    significance_sentences,
+)
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
@@ -218,6 +226,64 @@ def _letters(judged: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"branch {letters['registered']}", f"symmetric {letters['symmetric']}") if letters else ()
 
 
+def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
+    """Return the answer of the rule `branch`. `primary` and `transfer` are all contrasts and none if the
+    models are not named.
+    """
+    subject, branch = judged["contrasts"][0]["subject"], judged["branch"]
+    names = {role: decision.get(f"{role}_model") for role in ("primary", "transfer")}
+    first, second = (names[role] or f"its {role} model" for role in names)
+    primary, transfer = (
+        [contrast for contrast in judged["contrasts"] if contrast["model"] == name] for name in names.values()
+    )
+    level, letter = float(judged["alpha"]), branch["registered"]
+    alpha = f"p below {format_level(judged['alpha'])}"
+    best = _format_extreme(judged, _winning_rows(primary, level), max)
+    won = f"{subject} was better{format_comparator(judged)} on {first}{best}"
+    if letter == "C":
+        finding = f"branch C, no contrast on {first} favours {subject}{format_comparator(judged, 'over')} with {alpha}"
+        if rule_verdict == REFUTED:
+            return f"{finding}, and one goes against it{_format_extreme(judged, _refuting_rows(primary, level), min)}"
+        highest = (
+            f"; the highest is {format_contrast(judged, max(primary, key=difference_of), 'model')}" if primary else ""
+        )
+        top = max(judged["contrasts"], key=difference_of)
+        transfer_note = ""
+        if top in transfer and float(top["p"]) < float(judged["alpha"]):
+            transfer_note = (
+                f". The largest of all, {format_contrast(judged, top)}, is on the transfer model, where no win counts"
+            )
+        return f"{finding}{highest}{transfer_note}"
+    if letter == "B":
+        if rule_verdict == REFUTED:
+            return (
+                f"branch B, {won}, but worse on {second}{_format_extreme(judged, _refuting_rows(transfer, level), min)}"
+            )
+        return f"branch B, {won}, but on {second} its mean is not above zero, or a contrast goes against it"
+    if rule_verdict == CONFIRMED:
+        return f"branch A, {won}, and not harmed on {second}"
+    if branch["symmetric"] != "A":
+        lost = [contrast for contrast in primary if difference_of(contrast) < 0 and float(contrast["p"]) < level]
+        return f"branch A, {won}, but another contrast there goes against it{_format_extreme(judged, lost, min)}"
+    return f"branch A, {won}, but memory that is not matched rules out a confirmation"
+
+
+def _winning_rows(rows: Sequence[Row], level: float) -> Sequence[Row]:
+    """Return the rows that make a branch; the largest difference of all need not be among them."""
+    won = [row for row in rows if difference_of(row) > 0 and float(row["p"]) < level]
+    return [row for row in won if row["matched"]] or won
+
+
+def _refuting_rows(rows: Sequence[Row], level: float) -> Sequence[Row]:
+    """Return the rows that refute a branch, at the level of older locks if none does at the current one."""
+    lost = [row for row in rows if row["matched"] and difference_of(row) < 0 and float(row["p"]) < level]
+    return [row for row in lost if float(row["p"]) < level / len(rows)] or lost
+
+
+def _format_extreme(judged: Row, rows: Sequence[Row], end: Callable[..., Row]) -> str:
+    return f", {format_contrast(judged, end(rows, key=difference_of), 'model')}" if rows else ""
+
+
 MEANING = (
     "Each contrast is tested at the uncorrected level for the branch. Branch A: some contrast on the "
     "primary model is significantly better, the mean difference on the transfer model is positive and "
@@ -228,5 +294,5 @@ MEANING = (
     "contrast on the transfer model, or branch C with one on the primary model, at the level of the "
     "locked rule. INCONCLUSIVE: otherwise."
 )
-TEXT = RuleText(_hypothesis, _criteria, _proves, MEANING, _line, letters=_letters)
-RULE = Rule(FIELDS, refusal, verdict, self_test_cases, TEXT, report)
+TEXT = RuleText(_hypothesis, _criteria, _proves, _answer, MEANING, _line, letters=_letters, unmatched="")
+RULE = Rule(FIELDS, refusal, verdict, self_test_cases, TEXT, report, has_cell_levels=True)

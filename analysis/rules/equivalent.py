@@ -38,4 +38,8 @@ RULE = margin_rule(
         ),
     ),
     verdict,
+    {
+        **dict.fromkeys(("same", "equal"), 'write "equivalent": within the margin of every comparator'),
+        "equivalence": "equivalent",
+    },
 )

@@ -5,6 +5,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
+from analysis.rules.judged_numbers import format_points
 from analysis.rules.rule import FULL, Contrast, Decision, Field, Refusal, Rule, RuleText, is_against_full
 from analysis.rules.self_test_cases import (
     EVEN,
@@ -17,7 +18,17 @@ from analysis.rules.self_test_cases import (
     make_case,
     ungraded_cases,
 )
-from analysis.rules.sentences import contrast_name, list_first, strip_zeros
+from analysis.rules.sentences import (
+    Row,
+    contrast_name,
+    count_contrasts,
+    difference_of,
+    format_limits,
+    format_location,
+    format_p_value,
+    list_first,
+    strip_zeros,
+)
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.comparison import Margins
 from analysis.stats.methods import MARGIN_METHODS
@@ -26,6 +37,7 @@ __all__ = [
     "MARGIN",
     "UNSAVED_CASES",
     "MarginText",
+    "beyond_margin",
     "check_equal_answers",
     "margin_limits",
     "margin_rule",
@@ -91,16 +103,28 @@ def margin_limits(contrast: Contrast) -> Margins:
     return contrast.margins
 
 
-def margin_rule(wording: MarginText, verdict: Callable[[Sequence[Contrast], Decision], str]) -> Rule:
+def margin_rule(
+    wording: MarginText, verdict: Callable[[Sequence[Contrast], Decision], str], aliases: Mapping[str, str]
+) -> Rule:
     text = RuleText(
         partial(_hypothesis, wording),
         partial(_criteria, wording),
         partial(_proves, wording),
+        partial(_answer, wording),
         wording.meaning,
         partial(_line, wording),
         partial(_limitations, wording),
     )
-    return Rule((MARGIN,), refusal, verdict, partial(_self_test_cases, wording), text, full="allowed")
+    return Rule(
+        (MARGIN,),
+        refusal,
+        verdict,
+        partial(_self_test_cases, wording),
+        text,
+        full="allowed",
+        aliases=aliases,
+        has_two_sided_margin=wording.is_two_sided,
+    )
 
 
 def refusal(decision: Decision, family: int) -> Refusal | None:
@@ -178,10 +202,8 @@ def _proves(wording: MarginText, judged: Mapping[str, Any]) -> list[str]:
     if judged["verdict"] == CONFIRMED:
         claim = f"{subject} {wording.differed} by less than {points}"
         return [f"{claim} in each of {len(contrasts)} contrasts ({how})."]
-    margin = float(judged["margin"])
     matched = [row for row in contrasts if row["matched"]]
-    low = [contrast_name(row) for row in matched if float(row["high_margin"]) < -margin]
-    high = [contrast_name(row) for row in matched if wording.is_two_sided and float(row["low_margin"]) > margin]
+    low, high = ([contrast_name(row) for row in rows] for rows in beyond_margin(judged, matched, wording.is_two_sided))
     return [
         f"{subject} was {word} by more than {points} in {len(named)} of {len(contrasts)} contrasts "
         f"({how}, Bonferroni): {list_first(named)}."
@@ -198,3 +220,56 @@ def _limitations(wording: MarginText, judged: Mapping[str, Any]) -> list[str]:
 def _line(wording: MarginText, judged: Mapping[str, Any]) -> str:
     margin, subject = 100 * float(judged["margin"]), judged["contrasts"][0]["subject"]
     return f"{subject} {wording.line} {margin:.1f} pp in all {judged['family']} contrasts"
+
+
+def _answer(wording: MarginText, judged: Row, rule_verdict: str, decision: Decision) -> str:
+    contrasts, points = judged["contrasts"], f"{100 * float(judged['margin']):g} points"
+    alpha, subject, among = float(judged["alpha"]), contrasts[0]["subject"], count_contrasts(contrasts)
+    matched = [contrast for contrast in contrasts if contrast["matched"]]
+    comparator_phrase = f"beside {contrasts[0]['against']}" if len(contrasts) == 1 else f"in all {among}"
+    differ = f"differ by less than {points}, either way," if wording.is_two_sided else f"lose less than {points}"
+    claim = f"{subject} was to {differ} {comparator_phrase}"
+
+    def p(contrast: Row) -> float:
+        sides = ("p_worse", "p_better") if wording.is_two_sided else ("p_worse",)
+        return max(float(contrast[side]) for side in sides)
+
+    def where(rows: Sequence[Row]) -> str:
+        return f" in {len(rows)}" if len(contrasts) > 1 else ""
+
+    def nearest(rows: Sequence[Row]) -> str:
+        closest = max(rows, key=p)
+        estimate = f"{format_points(closest['difference'])} points, {format_p_value(str(p(closest)))}"
+        name = "the difference is" if len(contrasts) == 1 else "the closest is"
+        return f"{name} {estimate}{format_location(judged, closest)}"
+
+    if rule_verdict == CONFIRMED:
+        excluded_loss = (
+            f"a difference of {points} or more, either way," if wording.is_two_sided else f"a loss of {points} or more"
+        )
+        return f"{excluded_loss} is ruled out for {subject} {comparator_phrase}; {nearest(contrasts)}"
+    if rule_verdict == REFUTED:
+        low, high = beyond_margin(judged, matched, wording.is_two_sided)
+        furthest_phrase = "the furthest " if len(contrasts) > 1 else ""
+        parts = [
+            f"{word} by more{where(rows)}, {furthest_phrase}{format_limits(judged, end(rows, key=difference_of))}"
+            for word, rows, end in (("worse", low, min), ("better", high, max))
+            if rows
+        ]
+        return f"{claim}; it was {' and '.join(parts)}"
+    within = sum(p(contrast) <= alpha for contrast in matched)
+    if within == len(contrasts):  # as printed; the rule uses more digits
+        return f"{claim}; {nearest(matched)}"
+    outside = [contrast for contrast in matched if p(contrast) > alpha]
+    furthest = f"; {nearest(outside)}" if outside else ""
+    shown_phrase = "not shown" if len(contrasts) == 1 else f"shown in {within} of {len(contrasts)}"
+    return f"{claim}, and this is {shown_phrase}{furthest}"
+
+
+def beyond_margin(judged: Row, rows: Sequence[Row], is_two_sided: bool) -> tuple[list[Row], list[Row]]:
+    """Return the rows that refute by their margin: on the lower side, and on the upper one for a two-sided
+    rule.
+    """
+    margin = float(judged["margin"])
+    low = [row for row in rows if float(row["high_margin"]) < -margin]
+    return low, [row for row in rows if is_two_sided and float(row["low_margin"]) > margin]

@@ -41,4 +41,5 @@ RULE = margin_rule(
         ),
     ),
     verdict,
+    {"not_worse": "non_inferior"},
 )

@@ -100,10 +100,14 @@ class RuleText(NamedTuple):
     hypothesis: Callable[[Decision, Mapping[str, Any]], str]  # the registered hypothesis, one sentence
     criteria: Callable[[Decision, Mapping[str, Any]], list[str]]  # when the verdict is CONFIRMED or REFUTED
     proves: Callable[[Mapping[str, Any]], list[str]]  # what a CONFIRMED or REFUTED judgement proves
+    # The answer to the registered question, after "Yes, as registered:" and the like, without a full stop.
+    # Takes the judgement, the verdict of the rule alone, and the locked decision (empty if unknown).
+    answer: Callable[[Mapping[str, Any], str, Decision], str]
     meaning: str  # the meaning of the three verdicts, without numbers
     line: Callable[[Mapping[str, Any]], str]  # one short line about a judgement, with its numbers
     limits: Callable[[Mapping[str, Any]], list[str]] = lambda judged: []  # what CONFIRMED does not prove
     letters: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda judged: ()  # finer than the verdict
+    unmatched: str = ", where none can be won or lost"  # the consequence for contrasts of unmatched memory
 
 
 def fewest_problems(planned: Sequence[PlannedContrast]) -> int:
@@ -123,6 +127,11 @@ class Rule(NamedTuple):
     has_ordered_budgets: bool = False  # requires two or more budgets of one kind
     # Indices of contrasts that make CONFIRMED wrong if the subject is worse by the margin in them.
     lossy_indices: Callable[[Sequence[PlannedContrast]], list[int]] = lambda planned: [fewest_problems(planned)]
+    # The smallest budget of each arm that the rule sought, of a judgement; None for an arm without one.
+    smallest_budgets: Callable[[Mapping[str, Any]], dict[str, str | None]] = lambda judged: {}
+    has_two_sided_margin: bool = False  # whether a registered margin applies above zero, too
+    has_cell_levels: bool = False  # tests single contrasts at alpha itself and not at the corrected level
+    aliases: Mapping[str, str] = MappingProxyType({})  # other names of the rule -> its name, or a hint
 
     @property
     def source(self) -> str:

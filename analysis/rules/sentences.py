@@ -1,11 +1,31 @@
 """Parts of sentences that several rules use, and sentences about significant differences."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
+from analysis.rules.judged_numbers import format_interval, format_p, format_points
+from analysis.rules.rule import BYTES_OF
 from analysis.stats.methods import METHODS
 
-__all__ = ["accuracy_clause", "contrast_name", "list_first", "significance_sentences", "strip_zeros"]
+__all__ = [
+    "Row",
+    "accuracy_clause",
+    "contrast_name",
+    "count_contrasts",
+    "difference_of",
+    "format_comparator",
+    "format_contrast",
+    "format_estimate",
+    "format_limits",
+    "format_location",
+    "format_p_value",
+    "list_first",
+    "significance_sentences",
+    "strip_zeros",
+]
+
+Row: TypeAlias = Mapping[str, Any]  # a judgement, or a row of it
+PART_PHRASES = {"model": "on {}", "task": "on {}", "budget": "at budget {}", "against": "against {}"}
 
 
 def significance_sentences(judged: Mapping[str, Any]) -> list[str]:
@@ -48,3 +68,53 @@ def accuracy_clause(decision: Mapping[str, Any], checks: Mapping[str, Any]) -> s
     if checks.get("scored"):
         return f"has a higher mean score on the held-out problems than {others}"
     return f"answers more of the held-out problems correctly than {others}"
+
+
+def difference_of(contrast: Row) -> float:
+    return float(contrast["difference"])
+
+
+def format_estimate(contrast: Row) -> str:
+    return f"{format_points(contrast['difference'])} points {format_interval(contrast['low'], contrast['high'])}"
+
+
+def format_contrast(judged: Row, contrast: Row, stated_part: str = "") -> str:
+    """Format a contrast. stated_part: a part of its name that the text already stated."""
+    return (
+        f"{format_estimate(contrast)}, {format_p_value(contrast['p'])}{format_location(judged, contrast, stated_part)}"
+    )
+
+
+def format_limits(judged: Row, contrast: Row, stated_part: str = "") -> str:
+    """Format a contrast with the limits that are compared with the margin."""
+    limits = format_interval(contrast["low_margin"], contrast["high_margin"])
+    location = format_location(judged, contrast, stated_part)
+    return f"{format_points(contrast['difference'])} points, limits {limits}{location}"
+
+
+def format_location(judged: Row, contrast: Row, stated_part: str = "") -> str:
+    """Return what distinguishes this contrast from the others of the family."""
+    names = [name for name in PART_PHRASES if len({row[name] for row in judged["contrasts"]}) > 1]
+    phrases = [_format_part(name, contrast[name]) for name in names if name != stated_part]
+    return f" ({' '.join(phrases)})" if phrases else ""
+
+
+def _format_part(part: str, name: str) -> str:
+    if part == "budget" and name.startswith(BYTES_OF):
+        return f"at the {name} slots"
+    return PART_PHRASES[part].format(name)
+
+
+def format_comparator(judged: Row, word: str = "than") -> str:
+    """Name the comparator, if there is only one."""
+    against = {contrast["against"] for contrast in judged["contrasts"]}
+    return f" {word} {against.pop()}" if len(against) == 1 else ""
+
+
+def count_contrasts(contrasts: Sequence[Row]) -> str:
+    return "1 contrast" if len(contrasts) == 1 else f"{len(contrasts)} contrasts"
+
+
+def format_p_value(decimal: str) -> str:
+    text = format_p(decimal)
+    return f"p {text[0]} {text[1:]}" if text.startswith("<") else f"p = {text}"

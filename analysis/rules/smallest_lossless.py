@@ -8,9 +8,17 @@ by Bonferroni.
 """
 
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, NamedTuple
 
-from analysis.rules.margin_rules import MARGIN, UNSAVED_CASES, check_equal_answers, margin_limits, refusal
+from analysis.rules.margin_rules import (
+    MARGIN,
+    UNSAVED_CASES,
+    beyond_margin,
+    check_equal_answers,
+    margin_limits,
+    refusal,
+)
 from analysis.rules.rule import (
     BYTES_OF,
     OF_FULL,
@@ -34,7 +42,16 @@ from analysis.rules.self_test_cases import (
     make_case,
     ungraded_cases,
 )
-from analysis.rules.sentences import list_first, strip_zeros
+from analysis.rules.sentences import (
+    Row,
+    difference_of,
+    format_estimate,
+    format_limits,
+    format_location,
+    format_p_value,
+    list_first,
+    strip_zeros,
+)
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
 __all__ = ["RULE", "BudgetTest", "fixed_sequence"]
@@ -301,6 +318,52 @@ def _format_percent(share: str) -> str:
     return f"{100 * float(share):.0f} %"
 
 
+def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
+    points = f"{100 * float(judged['margin']):g} points"
+    subject_result = judged["smallest_lossless"][0]
+    subject, steps = subject_result["arm"], subject_result["steps"]
+    if rule_verdict == CONFIRMED:
+        memory = f"{(100 * Decimal(subject_result['memory'])).to_integral_value(ROUND_CEILING)} %"
+        return (
+            f"down to {_format_budget(subject_result['smallest'])} a loss of {points} or more is ruled out for "
+            f"{subject} on every model and task, with at most {memory} of the full cache's memory"
+        )
+    if rule_verdict == REFUTED:
+        subject_contrasts = [contrast for contrast in judged["contrasts"] if contrast["subject"] == subject]
+        full_budgets = {
+            contrast["budget"] for contrast in subject_contrasts if not contrast["matched"]
+        }  # with the full cache's memory
+        largest = max({contrast["budget"] for contrast in subject_contrasts} - full_budgets, key=budget_amount)
+        beyond, _ = beyond_margin(judged, subject_contrasts, False)
+        worst = min((contrast for contrast in beyond if contrast["budget"] == largest), key=difference_of)
+        return (
+            f"already at {_format_budget(largest)} {subject} was worse than the full cache by more than {points}, "
+            f"{format_limits(judged, worst, 'budget')}"
+        )
+    last = steps[-1]
+    if last["passed"]:
+        return f"{subject} passed at no budget that saves memory"
+    worst = next(
+        contrast
+        for contrast in judged["contrasts"]
+        if (contrast["subject"], *(contrast[name] for name in ("model", "task", "budget")))
+        == (subject, *(last[name] for name in ("model", "task", "budget")))
+    )
+    first = "its largest budget" if len(steps) == 1 else "and no larger budget that passed saves memory"
+    return (
+        f"at {_format_budget(last['budget'])}, {first}, a loss of {points} or more is not ruled out for {subject}: "
+        f"{format_estimate(worst)}, {format_p_value(last['p'])}{format_location(judged, worst, 'budget')}"
+    )
+
+
+def _format_budget(text: str) -> str:
+    return f"{text} slots" if text.isdigit() else f"a budget of {text}"
+
+
+def _smallest_budgets(judged: Row) -> dict[str, str | None]:
+    return {entry["arm"]: entry["smallest"] for entry in _arm_reports(judged)}
+
+
 MEANING = (
     "Each arm's budgets are tested from the largest down, and the first at which some model or task does not "
     "rule out a loss of the registered margin ends the sequence. CONFIRMED: the subject passes at some "
@@ -312,9 +375,11 @@ RULE = Rule(
     refusal,
     verdict,
     self_test_cases,
-    RuleText(_hypothesis, _criteria, _proves, MEANING, _line, limits=_limits),
+    RuleText(_hypothesis, _criteria, _proves, _answer, MEANING, _line, limits=_limits),
     report,
     full="asked",
     has_ordered_budgets=True,
     lossy_indices=lossy_indices,
+    smallest_budgets=_smallest_budgets,
+    aliases={"lossless": 'write "smallest_lossless" to look for the smallest budget, else "non_inferior"'},
 )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.rules.judged_numbers import format_level, format_p, format_points
 from analysis.rules.rule import (
     Contrast,
     Decision,
@@ -27,7 +28,18 @@ from analysis.rules.self_test_cases import (
     standard_cases,
     ungraded_cases,
 )
-from analysis.rules.sentences import accuracy_clause, significance_sentences
+from analysis.rules.sentences import (
+    Row,
+    accuracy_clause,
+    count_contrasts,
+    difference_of,
+    format_comparator,
+    format_contrast,
+    format_estimate,
+    format_location,
+    format_p_value,
+    significance_sentences,
+)
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
@@ -150,9 +162,94 @@ def _line(judged: Mapping[str, Any]) -> str:
     return f"{subject} better in at least {judged['at_least']} of {judged['family']} contrasts, worse in none"
 
 
+def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
+    contrasts, least = judged["contrasts"], judged["at_least"]
+    matched = [contrast for contrast in contrasts if contrast["matched"]]
+    wins, losses = ([contrast for contrast in matched if contrast[way]] for way in ("better", "worse"))
+    subject, among = contrasts[0]["subject"], count_contrasts(contrasts)
+    requirement = f"all {among}" if least == len(contrasts) else f"at least {least} of {among}"
+    if len(contrasts) == 1:
+        return _single_answer(judged, rule_verdict)
+    if rule_verdict == CONFIRMED:
+        return (
+            f"{subject} was significantly better{format_comparator(judged)} in {len(wins)} of {among} ({least} asked), "
+            f"{_format_range(judged, wins)}, and significantly worse in none"
+        )
+    finding = (
+        f"{subject} was to be significantly better{format_comparator(judged)} in {requirement} and worse in none; "
+        f"it was better in {len(wins) or 'none'} and worse in {len(losses) or 'none'}"
+    )
+    if rule_verdict == REFUTED:
+        possible = sum(not contrast["matched"] or float(contrast["high_simultaneous"]) >= 0 for contrast in contrasts)
+        late = f", and can be better in at most {possible}" if possible < least else ""
+        lowest, name = (losses, "worst") if losses else (matched, "lowest")
+        return f"{finding}{late}; the {name} difference is {format_contrast(judged, min(lowest, key=difference_of))}"
+    if len(wins) >= least:
+        harmed = [
+            contrast
+            for contrast in matched
+            if difference_of(contrast) < 0 and float(contrast["p"]) <= float(judged["alpha"])
+        ]
+        if harmed:
+            why = f"{format_contrast(judged, min(harmed, key=difference_of))} goes against it before correction"
+        elif len(matched) < len(contrasts):
+            why = "memory that is not matched rules out a confirmation"
+        else:
+            why = "a contrast goes against it before correction"
+        return f"{finding}, but {why}"
+    return f"{finding}; {_nearest_win(judged, matched)}" if not wins else finding
+
+
+def _single_answer(judged: Row, rule_verdict: str) -> str:
+    """Return the answer for a family of one contrast."""
+    (contrast,) = judged["contrasts"]
+    if rule_verdict == CONFIRMED:
+        better = f"{contrast['subject']} was significantly better{format_comparator(judged)}"
+        return f"{better}, by {format_contrast(judged, contrast)}"
+    claim = f"{contrast['subject']} was to be significantly better{format_comparator(judged)}"
+    if rule_verdict == REFUTED or not contrast["matched"] or difference_of(contrast) <= 0:
+        return f"{claim}; the difference is {format_contrast(judged, contrast)}"
+    return f"{claim}; {_nearest_win(judged, [contrast])}"
+
+
+def _nearest_win(judged: Row, matched: Sequence[Row]) -> str:
+    """Return how near a family without a win came to one."""
+    ahead = [contrast for contrast in matched if difference_of(contrast) > 0]
+    matched_phrase = " with matched memory" if len(matched) < len(judged["contrasts"]) else ""
+    if not ahead:
+        highest = f"; the highest is {format_contrast(judged, max(matched, key=difference_of))}" if matched else ""
+        return f"no contrast{matched_phrase} favours it{highest}"
+    is_family_method = METHODS[judged["method"]].family
+    p = "p_adjusted" if is_family_method else "p"
+    best = min(ahead, key=lambda contrast: (float(contrast[p]), -difference_of(contrast)))
+    level = format_level(judged["alpha" if is_family_method else "corrected_alpha"])
+    family_size = len(judged["contrasts"])
+    threshold = level if is_family_method or family_size == 1 else f"the {level} that a family of {family_size} needs"
+    adjusted = "adjusted " if is_family_method else ""
+    name = "the difference is" if family_size == 1 else f"the best{matched_phrase} was"
+    printed = format_p_value(best[p])
+    if format_p(best[p]).rstrip("0") == level:  # although p is above it
+        printed = f"p = {float(best[p]):.6f}"
+    return f"{name} {format_estimate(best)}, {adjusted}{printed}, above {threshold}{format_location(judged, best)}"
+
+
+def _format_range(judged: Row, winning: Sequence[Row]) -> str:
+    if len(winning) == 1:
+        return f"by {format_contrast(judged, winning[0])}"
+    ends = [format_points(end(winning, key=difference_of)["difference"]) for end in (min, max)]
+    return f"by {ends[0]} to {ends[1]} points"
+
+
 MEANING = (
     "CONFIRMED asks for the registered number of contrasts significantly better after correction for their "
     "number, none significantly worse without it, and matched memory in all. REFUTED: some contrast is "
     "significantly worse after correction, or so many wins are no longer possible. INCONCLUSIVE: otherwise."
 )
-RULE = Rule(FIELDS, refusal, verdict, self_test_cases, RuleText(_hypothesis, _criteria, _proves, MEANING, _line))
+RULE = Rule(
+    FIELDS,
+    refusal,
+    verdict,
+    self_test_cases,
+    RuleText(_hypothesis, _criteria, _proves, _answer, MEANING, _line),
+    aliases=dict.fromkeys(("better", "greater"), 'write "superior": better in at_least contrasts, and worse in none'),
+)

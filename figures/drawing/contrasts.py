@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
-from analysis.rules import RULES, equivalent
+from analysis.rules import RULES, judged_numbers
 from figures.drawing import formatting
 from figures.drawing.page import FACE, INK, PALE
 from figures.drawing.table_rows import RowTable, draw_point, limits
@@ -35,7 +35,7 @@ def rule_margins(judged: Mapping[str, Any]) -> list[float]:
     if judged.get("margin") is None:
         return []
     margin = 100 * float(judged["margin"])
-    return [-margin, margin] if RULES[judged["rule"]] is equivalent.RULE else [-margin]
+    return [-margin, margin] if RULES[judged["rule"]].has_two_sided_margin else [-margin]
 
 
 def is_significant(contrast: Mapping[str, Any]) -> bool:
@@ -95,9 +95,9 @@ def draw_untested(axes: Any, y: float, name: str, contrast: Mapping[str, Any]) -
 
 def cell_texts(contrast: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "Δ (pp)": formatting.format_points(contrast["difference"]),
-        "95 % interval": formatting.format_interval(contrast["low"], contrast["high"]),
-        "p": formatting.format_p(contrast["p"]),
+        "Δ (pp)": judged_numbers.format_points(contrast["difference"]),
+        "95 % interval": judged_numbers.format_interval(contrast["low"], contrast["high"]),
+        "p": judged_numbers.format_p(contrast["p"]),
         "n": formatting.format_size(contrast),
         "cache": f"{float(contrast['cache_ratio']):.3f}",
     }
@@ -107,7 +107,7 @@ def label_axis(drawn: RowTable, left: str, right: str) -> None:
     """Set ticks and label of the axis of differences, and label both sides of zero."""
     axes = drawn.axes
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], min_n_ticks=4))
-    axes.xaxis.set_major_formatter(lambda x, _: formatting.format_points(str(x / 100)).removesuffix(".0"))
+    axes.xaxis.set_major_formatter(lambda x, _: judged_numbers.format_points(str(x / 100)).removesuffix(".0"))
     axes.set_xlabel("accuracy difference, percentage points", labelpad=20)
     under = axes.transAxes + ScaledTranslation(0, -0.36, drawn.sheet.figure.dpi_scale_trans)
     below = blended_transform_factory(axes.transData, under)

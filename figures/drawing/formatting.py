@@ -4,17 +4,13 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from analysis.rules import RULES, full_cache_gate, verdict_line
+from analysis.rules import RULES, full_cache_gate, judged_numbers, verdict_line
 from analysis.stats.methods import METHODS
 
 __all__ = [
     "GRADES",
     "WITNESS",
     "format_correction",
-    "format_interval",
-    "format_level",
-    "format_p",
-    "format_points",
     "format_size",
     "memory_basis",
     "memory_charge",
@@ -62,12 +58,6 @@ def memory_basis(contrasts: Iterable[Mapping[str, Any]]) -> str:
     return str(next(filter(None, bases), "slots"))
 
 
-def format_points(decimal: str) -> str:
-    """Format accuracy points as signed percentage points, one digit; zero has no sign."""
-    text = f"{100 * float(decimal):+.1f}"
-    return "0.0" if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
-
-
 def memory_charge(contrast: Mapping[str, Any]) -> str:
     """Return the points charged for a memory difference of the subject, gained (+) or lost (-); empty for
     none. "all" if the value of memory is unknown.
@@ -75,26 +65,14 @@ def memory_charge(contrast: Mapping[str, Any]) -> str:
     memory = contrast.get("memory")
     if memory is None or not contrast["matched"] or float(memory["excess"]) == 0:
         return ""
-    return "all" if memory["charge"] is None else format_points(memory["charge"])
-
-
-def format_interval(low: str, high: str) -> str:
-    return f"[{format_points(low)}, {format_points(high)}]"
-
-
-def format_p(decimal: str) -> str:
-    return "<0.0001" if float(decimal) < 0.0001 else f"{float(decimal):.4f}"
-
-
-def format_level(decimal: str) -> str:
-    return f"{float(decimal):.5f}".rstrip("0")
+    return "all" if memory["charge"] is None else judged_numbers.format_points(memory["charge"])
 
 
 def format_correction(method: str, family: Mapping[str, Any]) -> str:
     """Return how a judged family is corrected, and the level that its p values are compared with."""
     if METHODS[method].family:
-        return f"{method} {format_level(family['alpha'])}"
-    return f"Bonferroni {format_level(family['corrected_alpha'])}"
+        return f"{method} {judged_numbers.format_level(family['alpha'])}"
+    return f"Bonferroni {judged_numbers.format_level(family['corrected_alpha'])}"
 
 
 def rule_details(judged: Mapping[str, Any]) -> str:
@@ -125,7 +103,7 @@ def outcome_text(judged: Mapping[str, Any]) -> str:
 
 def rule_line(judged: Mapping[str, Any]) -> str:
     """Return rule, method and levels of a judgement."""
-    method, alpha = judged["method"], f"alpha {format_level(judged['alpha'])}"
+    method, alpha = judged["method"], f"alpha {judged_numbers.format_level(judged['alpha'])}"
     if not METHODS[method].family:
         alpha += f" ({format_correction(method, judged)})"
     idle = ", which decides nothing here" if judged["verdict"] != verdict_line.rule_verdict(judged) else ""

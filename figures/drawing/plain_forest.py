@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from figures.drawing import formatting
+from analysis.rules import judged_numbers
 from figures.drawing.table_rows import cell_of
 
 __all__ = ["plain_forest"]
@@ -49,7 +49,7 @@ def _draw_row(contrast: Mapping[str, Any], low: float, high: float) -> str:
         cells[cell] = ZERO if cell == column(0.0) else LINE
     cells[first], cells[last] = LOW, HIGH
     cells[column(float(contrast["difference"]))] = POINT
-    interval = formatting.format_interval(contrast["low"], contrast["high"])
-    estimate = f"{formatting.format_points(contrast['difference'])} {interval}"
+    interval = judged_numbers.format_interval(contrast["low"], contrast["high"])
+    estimate = f"{judged_numbers.format_points(contrast['difference'])} {interval}"
     unfair = "" if contrast["matched"] else "  saves no memory" if "saves" in contrast else "  memory unmatched"
     return f"{''.join(cells)}  {estimate}{unfair}"

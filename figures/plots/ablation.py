@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from analysis.judgement.arm_text import policy_name
+from analysis.rules import judged_numbers
 from analysis.stats.methods import resampling_problems
 from figures.drawing import formatting, page
 from figures.drawing.contrasts import is_significant, label_axis
@@ -56,7 +57,7 @@ def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:
         [
             page.study_status(judged),
             f"{judged['family']} registered contrasts of {subject}, turned round; {judged['method']}, alpha "
-            f"{formatting.format_level(judged['alpha'])}.",
+            f"{judged_numbers.format_level(judged['alpha'])}.",
         ],
         [
             f"Line: simultaneous interval of the family. Filled bar and ◆: passes {correction}. ○ does not. "
@@ -92,9 +93,9 @@ def _draw_bar(drawn: RowTable, y: int, index: int, contrast: Mapping[str, Any]) 
     draw_point(axes, 100 * effect, y, "D" if passes else "o", filled=is_significant(contrast), **style)
     discordant = (contrast["gains"] + contrast["losses"]) / (contrast["n"] * contrast["seeds"])
     cells = {
-        "effect (pp)": formatting.format_points(str(effect)),
-        "simultaneous interval": formatting.format_interval(str(low), str(high)),
-        "p": formatting.format_p(contrast["p"]),
+        "effect (pp)": judged_numbers.format_points(str(effect)),
+        "simultaneous interval": judged_numbers.format_interval(str(low), str(high)),
+        "p": judged_numbers.format_p(contrast["p"]),
         "n": formatting.format_size(contrast),
         "discordant": f"{page.format_percent(discordant)} %",
     }

@@ -12,7 +12,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from figures.drawing import formatting, named_lines, page, shares
+from analysis.rules import RULES, judged_numbers
+from figures.drawing import named_lines, page, shares
 from figures.drawing.curves import Curves, Point, build_curves
 from figures.drawing.line_styles import styles
 from figures.drawing.memory_axis import draw_memory_axis
@@ -57,7 +58,7 @@ def budget_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], panels: Seq
     The gids of artists in a panel are "line-", "limits-", "smallest-<model>/<task>/<arm>",
     "full-<model>/<task>" and "margin-<model>/<task>".
     """
-    smallest = {entry["arm"]: entry["smallest"] for entry in judged.get("smallest_lossless", [])}
+    smallest = RULES[judged["rule"]].smallest_budgets(judged)
     margin = float(judged["margin"]) if smallest else None
     subtitle = [page.study_status(judged), *_subtitle(smallest, margin)]
     title = "Accuracy against the memory that was held" + ("" if smallest else " (exploratory)")
@@ -199,7 +200,7 @@ def _subtitle(smallest: Mapping[str, str | None], margin: float | None) -> list[
     if margin is None:
         return ["Limits per arm; contrasts are paired: see forest. Where two lines cross decides nothing."]
     budgets = ", ".join(f"{arm} {budget or 'at none of its budgets'}" for arm, budget in smallest.items())
-    points = formatting.format_points(str(margin)).lstrip("+")
+    points = judged_numbers.format_points(str(margin)).lstrip("+")
     return [f"Smallest budget shown within {points} pp of the full cache: {budgets}."]
 
 

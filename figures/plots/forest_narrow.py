@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
+from analysis.rules import judged_numbers
 from figures.drawing import formatting, page
 from figures.drawing.contrasts import axis_limits, cell_texts, draw_contrast, draw_untested, is_significant
 from figures.drawing.page import BAND, INK, MARGIN, PALE
@@ -71,7 +72,7 @@ def forest_narrow(judged: Mapping[str, Any]) -> Figure:
         axes.spines[["left", "right", "top"]].set_visible(False)
         axes.patch.set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
-        axes.xaxis.set_major_formatter(lambda x, _: formatting.format_points(str(x / 100)).removesuffix(".0"))
+        axes.xaxis.set_major_formatter(lambda x, _: judged_numbers.format_points(str(x / 100)).removesuffix(".0"))
         _draw_part(axes, part, entries, judged)
         top -= AXIS
     _, second = side_names(judged)

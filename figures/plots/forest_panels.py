@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
+from analysis.rules import judged_numbers
 from figures.drawing import formatting, page
 from figures.drawing.contrasts import axis_limits, draw_contrast, draw_untested, is_significant
 from figures.drawing.page import BAND, INK, MARGIN, PALE, WIDEST, text_width
@@ -149,7 +150,7 @@ def _style_axes(axes: Any, plot: float, block: Block, judged: Mapping[str, Any])
     axes.spines[["left", "right", "top"]].set_visible(False)
     axes.patch.set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=max(2, int(plot / 0.42)), steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(lambda x, _: formatting.format_points(str(x / 100)).removesuffix(".0"))
+    axes.xaxis.set_major_formatter(lambda x, _: judged_numbers.format_points(str(x / 100)).removesuffix(".0"))
     axes.plot((0, 0), ends, color=PALE if block.part.outside else INK, linewidth=0.9, zorder=1, gid="zero")
     if not block.part.outside:
         draw_margin(axes, ends, judged)
@@ -177,8 +178,8 @@ def _draw_column(axes: Any, layout: Layout, block: Block, column: str) -> None:
             draw_contrast(axes, y, contrast["mark"], contrast, outside=outside, size=SMALL)
         else:
             draw_untested(axes, y, contrast["mark"], contrast)
-        texts = {POINTS: formatting.format_points(contrast["difference"])}
-        texts[INTERVAL] = formatting.format_interval(contrast["low"], contrast["high"])
+        texts = {POINTS: judged_numbers.format_points(contrast["difference"])}
+        texts[INTERVAL] = judged_numbers.format_interval(contrast["low"], contrast["high"])
         weight = "bold" if is_significant(contrast) and not outside else "normal"
         for name, position in right.items():
             axes.text(position, y, texts[name], weight=weight, **text_style)

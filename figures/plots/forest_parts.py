@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from analysis.rules import RULES
+from analysis.rules import RULES, judged_numbers
 from figures.drawing import formatting
 from figures.drawing.contrasts import rule_margins
 from figures.drawing.page import INK
@@ -143,7 +143,7 @@ def mark_notes(judged: Mapping[str, Any], parts: Sequence[Part]) -> list[str]:
         thin = "the limits that the rule compares with the margin"
     sentences = [f"Thick line: 95 % interval. Thin line: {thin}."]
     if bound:
-        size = formatting.format_points(str(bound[0] / 100)).lstrip(MINUS)
+        size = judged_numbers.format_points(str(bound[0] / 100)).lstrip(MINUS)
         sentences.append(f"Dashed: the registered margin, {size} pp.")
     sentences.append("Arrowhead: it goes on.")
     saves = any("saves" in contrast for contrast in contrasts)
@@ -185,7 +185,9 @@ def equal_memory_text(contrast: Mapping[str, Any]) -> str:
         return ""
     interpolated = isocache["interpolated"]
     return (
-        str(isocache["why"]) if interpolated is None else f"{formatting.format_points(interpolated['difference'])} pp"
+        str(isocache["why"])
+        if interpolated is None
+        else f"{judged_numbers.format_points(interpolated['difference'])} pp"
     )
 
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from analysis.rules import judged_numbers
 from figures.drawing import formatting
 from figures.drawing.contrasts import axis_limits, is_significant, rule_margins
 from figures.drawing.table_rows import cell_of
@@ -85,9 +86,9 @@ def _render_row(
         message = element("span", "not estimated", class_="says")
         return element("div", element("div", *cells, message, class_="row"), class_="contrast")
     values = {
-        "delta": formatting.format_points(contrast["difference"]),
-        "interval": formatting.format_interval(contrast["low"], contrast["high"]),
-        "p": formatting.format_p(contrast["p"]),
+        "delta": judged_numbers.format_points(contrast["difference"]),
+        "interval": judged_numbers.format_interval(contrast["low"], contrast["high"]),
+        "p": judged_numbers.format_p(contrast["p"]),
         "size": formatting.format_size(contrast),
         "cache": f"{float(contrast['cache_ratio']):.3f}",
         "says": _format_outcome(contrast),
@@ -157,7 +158,7 @@ def _tick_step(width: float) -> float:
 
 
 def _format_points(tick: float) -> str:
-    return formatting.format_points(str(tick / 100)).removesuffix(".0")
+    return judged_numbers.format_points(str(tick / 100)).removesuffix(".0")
 
 
 def _position(value: float, ends: tuple[float, float]) -> str:

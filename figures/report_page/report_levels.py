@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from figures.drawing import formatting
+from analysis.rules import judged_numbers
 from figures.report_page.markup import Html, NumberCell, element, paragraphs, table
 
 __all__ = ["levels_table"]
@@ -33,5 +33,5 @@ def _row_cells(row: Mapping[str, Any]) -> list[str | NumberCell]:
     if row["difference"] is None:
         return [*cells, NumberCell("", None), NumberCell("", None)]
     difference, low, high = (f"{row[name]:.6f}" for name in ("difference", "low", "high"))
-    interval = NumberCell(formatting.format_interval(low, high), row["low"])
-    return [*cells, NumberCell(formatting.format_points(difference), row["difference"]), interval]
+    interval = NumberCell(judged_numbers.format_interval(low, high), row["low"])
+    return [*cells, NumberCell(judged_numbers.format_points(difference), row["difference"]), interval]

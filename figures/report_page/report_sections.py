@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from analysis.judgement import arm_text, policy_namesakes, previously_opened
-from analysis.rules import RULES, full_cache_gate, verdict_line
+from analysis.rules import RULES, full_cache_gate, judged_numbers, verdict_line
 from figures.drawing import formatting
 from figures.report_page import glossary, report_tables
 from figures.report_page.answer import format_answer
@@ -73,8 +73,9 @@ def render_sensitivity(files: JudgedStudy) -> Html:
     parts = [
         paragraphs(
             f"Of {judged['family']} registered contrasts, these have p at or below "
-            f"{formatting.format_level(judged['corrected_alpha'])}, by method (Holm, max-t: adjusted p at or below "
-            f"{formatting.format_level(judged['alpha'])}): {counts}. Only {judged['method']}, as registered, decides."
+            f"{judged_numbers.format_level(judged['corrected_alpha'])}, by method (Holm, max-t: adjusted p at or "
+            f"below {judged_numbers.format_level(judged['alpha'])}): {counts}. Only {judged['method']}, as "
+            "registered, decides."
         ),
         report_tables.methods_table(judged),
     ]

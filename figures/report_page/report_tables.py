@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.judgement.study_files import EXCLUDED, NOT_RUN
+from analysis.rules import judged_numbers
 from figures.drawing import formatting
 from figures.drawing.table_rows import cell_of
 from figures.plots.accuracy import arm_accuracy
@@ -214,13 +215,13 @@ def _percent_cell(value: Any) -> NumberCell:
 
 
 def _p_cell(value: Any) -> NumberCell:
-    return NumberCell("", None) if value is None else NumberCell(formatting.format_p(value), float(value))
+    return NumberCell("", None) if value is None else NumberCell(judged_numbers.format_p(value), float(value))
 
 
 def _points_cell(contrast: Mapping[str, Any], name: str) -> NumberCell:
-    return NumberCell(formatting.format_points(contrast[name]), float(contrast[name]))
+    return NumberCell(judged_numbers.format_points(contrast[name]), float(contrast[name]))
 
 
 def _interval_cell(contrast: Mapping[str, Any], kind: str) -> NumberCell:
     low, high = contrast[f"low{kind}"], contrast[f"high{kind}"]
-    return NumberCell(formatting.format_interval(low, high), float(low))
+    return NumberCell(judged_numbers.format_interval(low, high), float(low))

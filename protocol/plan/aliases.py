@@ -11,7 +11,6 @@ __all__ = [
     "DTYPES",
     "GENERATION",
     "METHODS",
-    "RULES",
     "TASK",
     "TASKS",
 ]
@@ -101,17 +100,6 @@ DEVICES: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("cuda:0", "cuda:1"), 'write "cuda", and choose the card with CUDA_VISIBLE_DEVICES'),
         **dict.fromkeys(("mps", "metal", "xpu", "tpu", "npu"), 'it is not run here; write "cpu" or "cuda"'),
         "auto": 'what runs is registered; write "cpu" or "cuda"',
-    }
-)
-RULES: Mapping[str, str] = MappingProxyType(
-    {
-        "better": 'write "superior": better in at_least contrasts, and worse in none',
-        "greater": 'write "superior": better in at_least contrasts, and worse in none',
-        "same": 'write "equivalent": within the margin of every comparator',
-        "equal": 'write "equivalent": within the margin of every comparator',
-        "equivalence": "equivalent",
-        "not_worse": "non_inferior",
-        "lossless": 'write "smallest_lossless" to look for the smallest budget, else "non_inferior"',
     }
 )
 METHODS: Mapping[str, str] = MappingProxyType(

@@ -26,7 +26,7 @@ class Decision:
     rule: Annotated[
         str,
         Field(
-            Choice(*rule_fields.FIELDS_BY_RULE, corrections=aliases.RULES),
+            Choice(*rule_fields.FIELDS_BY_RULE, corrections=rule_fields.ALIASES),
             "The rule that gives the verdict.",
             "superior",
         ),

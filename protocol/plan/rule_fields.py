@@ -7,7 +7,7 @@ from analysis.rules import RULES, rule
 from protocol.formats.fields import Field, Integer, Kind, ListOf
 from protocol.plan.field_kinds import Number, VisibleText
 
-__all__ = ["FIELDS_BY_RULE", "all_rule_fields"]
+__all__ = ["ALIASES", "FIELDS_BY_RULE", "all_rule_fields"]
 
 
 def _field_kind(declaration: rule.Field) -> Kind:
@@ -33,6 +33,10 @@ FIELDS_BY_RULE: Mapping[str, Mapping[str, Field]] = MappingProxyType(
         }
         for name, registered_rule in RULES.items()
     }
+)
+
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {alias: name for registered_rule in RULES.values() for alias, name in registered_rule.aliases.items()}
 )
 
 

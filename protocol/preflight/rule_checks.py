@@ -20,7 +20,6 @@ from protocol.plan.design import Design
 __all__ = ["check_rule", "detectable_effects", "look_up_type_one", "refuse_counting_method"]
 
 QUICK_PROBLEMS = 300  # up to so many problems a simulation takes a few seconds
-RULES_WITH_OWN_LEVEL = ("branch",)  # rules that test a contrast at another level than the corrected one
 USUAL_SETTING = Setting(SYMMETRIC, 0.17)
 DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
 # Methods that a refusal proposes: the first one that holds its level.
@@ -217,7 +216,7 @@ def _error_settings(protocol: Design, errors_by_size: Mapping[int, TypeOneError]
     By Bonferroni a family errs at most as often as all of its contrasts together, in any setting: the rule is
     then simulated where one contrast errs most, and in the usual setting.
     """
-    if protocol.decision.rule in RULES_WITH_OWN_LEVEL or METHODS[protocol.decision.method].family:
+    if RULES[protocol.decision.rule].has_cell_levels or METHODS[protocol.decision.method].family:
         return None
     worst = max(errors_by_size.values(), key=lambda error: error.ratio).setting
     return [worst] if worst.loss_kind else list(dict.fromkeys([worst, USUAL_SETTING]))

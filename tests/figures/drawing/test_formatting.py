@@ -3,7 +3,7 @@
 import judgements
 import pytest
 
-from analysis.rules import RULES
+from analysis.rules import RULES, judged_numbers
 from figures.drawing import formatting
 
 
@@ -48,9 +48,9 @@ def test_every_rule_that_can_be_registered_is_explained():
     ],
 )
 def test_differences_are_signed_percentage_points(decimal, printed):
-    assert formatting.format_points(decimal) == printed
+    assert judged_numbers.format_points(decimal) == printed
 
 
 @pytest.mark.parametrize(("decimal", "printed"), [("0.000099", "<0.0001"), ("0.0001", "0.0001"), ("1.0", "1.0000")])
 def test_a_small_p_is_bounded_and_never_printed_as_zero(decimal, printed):
-    assert formatting.format_p(decimal) == printed
+    assert judged_numbers.format_p(decimal) == printed
