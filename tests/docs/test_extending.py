@@ -84,9 +84,9 @@ view = policies.View(torch.arange(6), 1, 1, frozenset(), 0, {Norms(): (KeyAndVal
 policy = policies.get("small-values", protect=policies.Protect(sinks=1, recent=1))
 print(policy.keep(view, 4).nonzero()[:, 2].tolist(), [*policies.diff(policy, policies.get("knorm"))])
 
-from analysis.hypotheses.policy_hypotheses import DECLARED
+from analysis.hypotheses.policy_hypotheses import HYPOTHESES
 
-assert DECLARED.keys() == set(policies.names())
+assert HYPOTHESES.keys() == set(policies.names())
 """
 
 
@@ -113,30 +113,79 @@ def test_a_task_is_frozen_listed_and_built(tree):
     assert (tree / "splits" / "sums.json").exists()
 
 
-DECIDES = """
-import json
-import sys
-from pathlib import Path
-
-from analysis.rules import RULES
-from analysis.simulation import self_test
-from analysis.simulation.simulated_studies import Plan
-from protocol.plan import grid, reading
-
-text = Path(sys.argv[1], "protocol.toml").read_text()
-for old, new in {'"superior"': '"everywhere"', "at_least = 1": "", '"bootstrap"': '"t"'}.items():
-    assert text.count(old) == 1, old
-    text = text.replace(old, new)
-protocol = reading.parse(text.encode(), "protocol.toml")
-content, items = protocol.content(), json.loads(Path(sys.argv[1], "lock.json").read_bytes())["items"]
-said = self_test.tried(Plan(content, [list(cell) for cell in grid.cells(protocol)], items))
-print(*said["verdicts"].values(), len(said["gates"]), RULES[content["decision"]["rule"]].source)
+PROTOCOL = """
+title = "Heads of their own against one set for all"
+question = "At equal memory, do sets of each head keep more answers right than one set for all heads?"
+models = ["chain-llama"]
+seeds = [0]
+budgets = [96]
+[[tasks]]
+name = "chain-16"
+query = "inside"
+max_new_tokens = 200
+[arms]
+full = { policy = "full" }
+heads = { policy = "1d-per-head" }
+shared = { policy = "1d" }
+[generation]
+temperature = 0
+dtype = "float32"
+device = "cpu"
+threads = 1
+interval = 16
+prompt = "competes"
+[gate]
+accuracy = 0.5
+truncated = 0.1
+[decision]
+rule = "everywhere"
+subject = "heads"
+against = ["shared"]
+alpha = 0.05
+method = "sign-flip"
+draws = 10000
+seed = 7
+cache_tolerance = 0.02
+memory = "slots"
+missing = "inconclusive"
 """
+# The sentences of the rule, wherever they are printed.
+ANSWER = "Yes, as registered, for chain-llama alone: heads was better in all 1 contrasts; the lowest is +"
+LINE = "everywhere: heads better in all 1 contrasts"
+MEANING = "CONFIRMED asks that every contrast is better. REFUTED: one is worse."
+HYPOTHESIS = "Hypothesis: heads is more accurate in all 1 contrasts."
 
 
-def test_a_rule_is_registered_says_each_verdict_and_notices_its_gates(tree):
-    out = run(tree, "-c", DECIDES, ROOT / "registrations" / "crystal-long")
-    assert out == "CONFIRMED INCONCLUSIVE REFUTED 5 analysis/rules/everywhere.py\n"
+def kv_prereg(tree: Path, *arguments: object) -> str:
+    return run(tree, "-m", "protocol", *arguments)
+
+
+def test_a_rule_is_registered_confirmed_sealed_and_reported(tree):
+    folder = tree / "registrations" / "everywhere"
+    folder.mkdir(parents=True)
+    (folder / "protocol.toml").write_text(PROTOCOL)
+    kv_prereg(tree, "register", folder)
+    lock = json.loads((folder / "lock.json").read_text())
+    assert lock["rule"]["source"] == "analysis/rules/everywhere.py"
+    assert list(lock["checks"]["rule"]["verdicts"].values()) == ["CONFIRMED", "INCONCLUSIVE", "REFUTED"]
+    assert "a win too few" in lock["checks"]["rule"]["gates"]
+    printed = kv_prereg(tree, "confirm", folder)
+    assert (folder / "seal.json").exists()
+    judged = json.loads((folder / "verdict.json").read_text())["judged"]
+    assert (judged["verdict"], judged["rule"]) == ("CONFIRMED", "everywhere")
+    table = kv_prereg(tree, "table", folder)
+    for text in (printed, table):
+        assert ANSWER in " ".join(text.split())
+        assert LINE in " ".join(text.split())
+    kv_prereg(tree, "report", folder)
+    page = (folder / "report.html").read_text()
+    for sentence in (ANSWER, LINE, MEANING):
+        assert sentence in page
+    for name in ("osf", "aspredicted"):
+        text = kv_prereg(tree, "export", folder, "--format", name)
+        assert HYPOTHESIS in text
+        assert "CONFIRMED: every p is at most 0.05" in text
+    kv_prereg(tree, "audit", folder)
 
 
 DRAWS = """
@@ -146,7 +195,7 @@ from pathlib import Path
 from figures import study
 from figures.drawing import page
 
-write, names = page.write, []
+write, names = page.write_drawing, []
 
 
 def written(target, drawing, *data, **how):  # the toy; of the others the names, which is quicker
@@ -155,7 +204,7 @@ def written(target, drawing, *data, **how):  # the toy; of the others the names,
     return write(target, drawing, *data) if drawing.__name__ == "lengths" else ()
 
 
-page.write = written
+page.write_drawing = written
 drawn = study.draw(Path(sys.argv[1]))
 print(*names, *(path.name for path in drawn))
 """
