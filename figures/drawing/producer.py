@@ -13,7 +13,8 @@ __all__ = ["producer_name"]
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("analysis", "figures")
-LIBRARIES = ("matplotlib", "numpy", "pandas", "pillow", "scipy", "statsmodels")
+SUFFIXES = (".py", ".html", ".css", ".js")
+LIBRARIES = ("jinja2", "markupsafe", "matplotlib", "numpy", "pandas", "pillow", "scipy", "statsmodels")
 
 
 @functools.cache
@@ -22,7 +23,8 @@ def producer_name() -> str:
     was edited.
     """
     sources = hashlib.sha256()
-    for path in sorted(path for package in SOURCES for path in (ROOT / package).rglob("*.py")):
+    files = (path for package in SOURCES for path in (ROOT / package).rglob("*") if path.suffix in SUFFIXES)
+    for path in sorted(files):
         data = path.read_bytes()
         sources.update(f"{path.relative_to(ROOT).as_posix()} {hashlib.sha256(data).hexdigest()}\n".encode())
     versions = [f"{library} {metadata.version(library)}" for library in LIBRARIES]

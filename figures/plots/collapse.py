@@ -85,9 +85,9 @@ def collapse(judged: Mapping[str, Any], cells: Sequence[Ending]) -> Figure:
     for y, number, ending in numbered_entries(rows):
         for name, (marker, aside, width) in marks.items():
             fraction, position = ending[name], y + aside
-            if fraction.of == 0:
+            if fraction.n_total == 0:
                 continue
-            if fraction.of >= FEWEST:
+            if fraction.n_total >= FEWEST:
                 ends = 100 * fraction.low, 100 * fraction.high
                 axes.plot(ends, (position, position), color=INK, linewidth=width, gid=f"{name}-interval-{number}")
             style: dict[str, Any] = {"markersize": 4.5, "markeredgewidth": 0.9, "gid": f"{name}-{number}"}

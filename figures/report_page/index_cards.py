@@ -4,31 +4,15 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from figures.drawing.contrasts import is_significant
-from figures.report_page.markup import Html, element
+from figures.report_page.rendering import render
 
-__all__ = ["STYLE", "ContrastMark", "contrast_marks", "render_badge", "render_thumbnail"]
+__all__ = ["ContrastMark", "contrast_marks", "render_badge", "render_thumbnail"]
 
-STYLE = """
-.study { display: grid; grid-template-columns: minmax(0, 1fr) 12rem; column-gap: 2rem; padding: 0.75rem 0;
-  border-top: 1px solid var(--line); }
-.study h3 { margin: 0.25rem 0 0; }
-.study p { margin: 0.25rem 0; }
-.study .small { grid-column: 2; grid-row: 1; }
-.small svg { display: block; width: 100%; height: auto; }
-.small p { font-size: 0.85rem; line-height: 1.35; }
-header p { max-width: none; }
-.badge { display: inline-flex; vertical-align: text-bottom; align-items: center; gap: 0.4rem;
-  font-weight: bold; letter-spacing: 0.03em; }
-.badge svg { width: 1.15rem; height: 1.15rem; flex: none; }
-@media (max-width: 48rem) {
-  .study { grid-template-columns: minmax(0, 1fr); }
-  .study .small { grid-column: 1; grid-row: auto; max-width: 16rem; }
-}
-@media print { .study { break-inside: avoid; } }
-"""
-FILLED, OUTLINED = {"fill": "currentColor"}, {"fill": "none", "stroke": "currentColor", "stroke_width": "2"}
-ON_FILLED = {"fill": "none", "stroke": "var(--paper)", "stroke_width": "2.4"}
+FILLED, OUTLINED = {"fill": "currentColor"}, {"fill": "none", "stroke": "currentColor", "stroke-width": "2"}
+ON_FILLED = {"fill": "none", "stroke": "var(--paper)", "stroke-width": "2.4"}
 # Verdict or state -> the paths of its shape in a square of 20; shapes differ without colour.
 SHAPES: Mapping[str, tuple[tuple[str, Mapping[str, str]], ...]] = MappingProxyType(
     {
@@ -42,7 +26,7 @@ SHAPES: Mapping[str, tuple[tuple[str, Mapping[str, str]], ...]] = MappingProxyTy
         "INVALID": (("M2 2l16 16M18 2L2 18", OUTLINED),),
     }
 )
-UNJUDGED = (("M10 2a8 8 0 1 1-.01 0z", OUTLINED | {"stroke_dasharray": "3 3"}),)  # neither judged nor ended
+UNJUDGED = (("M10 2a8 8 0 1 1-.01 0z", OUTLINED | {"stroke-dasharray": "3 3"}),)  # neither judged nor ended
 WIDTH, MAX_HEIGHT, MAX_ROW_HEIGHT = 192, 144, 8  # of a thumbnail: width, maximum height, and maximum height of a row
 
 
@@ -71,19 +55,16 @@ def contrast_marks(judged: Mapping[str, Any]) -> tuple[ContrastMark, ...]:
     )
 
 
-def render_badge(word: str) -> Html:
-    """Render a shape and the word; the shape adds no information to the word."""
-    return element(
-        "span", _render_svg("0 0 20 20", SHAPES.get(word, UNJUDGED), aria_hidden="true"), word, class_="badge"
-    )
+def render_badge(word: str) -> Markup:
+    return render("badge.html", word=word, shapes=SHAPES.get(word, UNJUDGED))
 
 
-def render_thumbnail(marks: Sequence[ContrastMark]) -> Html:
+def render_thumbnail(marks: Sequence[ContrastMark]) -> Markup:
     """Render the intervals of a family, small and without names, pale if they do not count; empty without
     any.
     """
     if not marks:
-        return Html("")
+        return Markup("")
     low, high = min(-5.0, *(mark.low for mark in marks)), max(5.0, *(mark.high for mark in marks))
     padding = 0.03 * (high - low)
     ends = f"{low:.0f}".replace("-", "\N{MINUS SIGN}"), f"{high:+.0f}"  # no difference is above 100 points
@@ -94,24 +75,19 @@ def render_thumbnail(marks: Sequence[ContrastMark]) -> Html:
     def x_position(value: float) -> str:
         return f"{WIDTH * (value - low) / (high - low):.1f}"
 
-    ink = {"stroke": "currentColor", "stroke_linecap": "round"}
-    parts = [(f"M{x_position(0)} 0V{height:.1f}", ink | {"stroke_width": "1"})]
+    ink = {"stroke": "currentColor", "stroke-linecap": "round"}
+    parts = [(f"M{x_position(0)} 0V{height:.1f}", ink | {"stroke-width": "1"})]
     for number, mark in enumerate(marks):
         y = f"{row_height * (number + 0.5):.1f}"
         mark_style = ink | ({} if mark.counts else {"opacity": "0.45"})
-        line = mark_style | {"stroke_width": f"{(0.3 if mark.counts else 0.15) * row_height:.2f}"}
+        line = mark_style | {"stroke-width": f"{(0.3 if mark.counts else 0.15) * row_height:.2f}"}
         parts.append((f"M{x_position(mark.low)} {y}H{x_position(mark.high)}", line))
         parts.append(
-            (f"M{x_position(mark.difference)} {y}h.01", mark_style | {"stroke_width": f"{0.8 * row_height:.1f}"})
+            (f"M{x_position(mark.difference)} {y}h.01", mark_style | {"stroke-width": f"{0.8 * row_height:.1f}"})
         )
     won, lost = (sum(mark.counts and sign * mark.difference > 0 for mark in marks) for sign in (1, -1))
     count_phrase = f"{len(marks)} {'contrast' if len(marks) == 1 else 'contrasts'} estimated"
     summary = f"{count_phrase}: {won} better, {lost} worse, {len(marks) - won - lost} neither"
-    image = _render_svg(f"0 0 {WIDTH} {height:.1f}", parts, role="img", aria_label=summary)
-    caption = f"{summary}; {' to '.join(ends)} pp"
-    return element("div", image, element("p", caption, class_="pale"), class_="small")
-
-
-def _render_svg(box: str, paths: Sequence[tuple[str, Mapping[str, str]]], **attributes: str) -> Html:
-    elements = (element("path", d=path, **style) for path, style in paths)
-    return element("svg", *elements, viewBox=box, **attributes)
+    return render(
+        "thumbnail.html", width=WIDTH, height=f"{height:.1f}", summary=summary, paths=parts, ends=" to ".join(ends)
+    )

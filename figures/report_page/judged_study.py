@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from markupsafe import Markup
+
 from analysis.exploratory.level_contrasts import contrasts_by_level
 from analysis.judgement import eviction_counts, untrusted_files
 from analysis.judgement.study_files import RERUN_SUFFIX, RecordError, Study, read_document, read_study
 from figures.drawing import formatting, page
-from figures.report_page.markup import Html
 from protocol.formats import files
 from protocol.formats.instruments import INSTRUMENTS, load_attribute
 
@@ -48,7 +49,7 @@ class JudgedStudy(NamedTuple):
     levels: list[dict[str, Any]]  # one row for each contrast and level: see `by_level`
     protocol: str | None  # text of protocol.toml, if it is the locked file
     texts: Mapping[Lane, Text]  # generated texts
-    instrument_sections: Mapping[str, Html]  # of the report, by instrument, without drawings
+    instrument_sections: Mapping[str, Markup]  # of the report, by instrument, without drawings
 
 
 def read_judged_study(folder: Path, witness: str = formatting.WITNESS) -> JudgedStudy:
@@ -73,6 +74,8 @@ def read_judged_study(folder: Path, witness: str = formatting.WITNESS) -> Judged
         raise RecordError(
             f"{folder / 'verdict.json'}: verdict: no rule says {judged['verdict']!r}; run: kv-prereg audit {folder}"
         )
+    if not isinstance(judged["title"], str):
+        raise TypeError("title: is no text")
     return JudgedStudy(
         study,
         judged,

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from analysis.anatomy.policy_agreement import measure_policies
 from analysis.anatomy.traces import HALVES, STATES, NothingLabelled
 from figures.drawing.anatomy_report import AnatomyReport, read_report, status_lines
-from figures.report_page.markup import Html, NumberCell, element, paragraphs, table
+from figures.report_page.rendering import NO_NUMBER, Cell, NumberCell, decimal_cell, percent_cell, render, table
 
 __all__ = ["render_section"]
 
@@ -18,7 +20,7 @@ NOTE = (
 STUDENT_INTERVAL = "interval (Student)"
 
 
-def render_section(folder: Path) -> Html | None:
+def render_section(folder: Path) -> Markup | None:
     """Render the section of a study without its drawings; None if nothing was labelled."""
     try:
         return render_anatomy(read_report(folder))
@@ -26,17 +28,19 @@ def render_section(folder: Path) -> Html | None:
         return None
 
 
-def render_anatomy(traces: AnatomyReport) -> Html:
-    return Html(
-        paragraphs(NOTE, *(f"{note.rstrip('.')}." for note in status_lines(traces)))
-        + _states_table(traces)
-        + (_tests_table(traces.verdict) if traces.verdict is not None else Html(""))
-        + _agreement_table(traces)
+def render_anatomy(traces: AnatomyReport) -> Markup:
+    return render(
+        "anatomy.html",
+        notes=[NOTE, *(f"{note.rstrip('.')}." for note in status_lines(traces))],
+        states_table=_states_table(traces),
+        verdict=traces.verdict,
+        tests_table="" if traces.verdict is None else _tests_table(traces.verdict),
+        agreement_table=_agreement_table(traces),
     )
 
 
-def _states_table(traces: AnatomyReport) -> Html:
-    rows: list[list[str | NumberCell]] = [
+def _states_table(traces: AnatomyReport) -> Markup:
+    rows: list[list[Cell]] = [
         [
             *pair,
             half,
@@ -46,49 +50,32 @@ def _states_table(traces: AnatomyReport) -> Html:
         for pair in traces.anatomy.pairs
         for half in HALVES
     ]
-    return Html(
-        element("h3", "How the traces ended")
-        + paragraphs(
-            "wrong: with its whole cache, so that there is no label; short: shorter than a window; "
-            "unreproduced: graded otherwise when it was continued from the cut with nothing occluded; "
-            "unmoved: no occlusion changed the grade. None is left out silently; labelled and unmoved ones "
-            "alone have labels."
-        )
-        + table("Traces by half", ["model", "task", "half", "traces", *STATES], rows)
-    )
+    return table("Traces by half", ["model", "task", "half", "traces", *STATES], rows)
 
 
-def _agreement_table(traces: AnatomyReport) -> Html:
+def _agreement_table(traces: AnatomyReport) -> Markup:
     heads = ["model", "task", "budget", "arm", "traces", "needed tokens kept, %", "AUC"]
-    rows: list[list[str | NumberCell]] = [
+    rows: list[list[Cell]] = [
         [
             agreement.model,
             agreement.task,
             agreement.budget,
             agreement.arm,
             NumberCell.of_count(agreement.traces),
-            NumberCell(f"{100 * agreement.kept:.1f}", agreement.kept),
-            NumberCell(f"{agreement.auc:.3f}", agreement.auc),
+            percent_cell(agreement.kept),
+            decimal_cell(agreement.auc, 3),
             NumberCell("none", None)
             if agreement.low is None
             else NumberCell(f"[{agreement.low:.3f}, {agreement.high:.3f}]", agreement.low),
-            NumberCell(f"{100 * agreement.accuracy:.1f}", agreement.accuracy),
+            percent_cell(agreement.accuracy),
         ]
         for agreement in measure_policies(traces.lock, traces.anatomy)
     ]
-    if not rows:
-        return Html("")
-    return Html(
-        element("h3", "What arms kept of the needed tokens")
-        + paragraphs(
-            "One eviction, at the cut. AUC .5: needed tokens are kept as often as others. The oracle, which "
-            "knows the labels, is no arm and is left out. Intervals of each row by itself."
-        )
-        + table("Agreement with labels (exploratory)", [*heads, "95 % interval", "correct at the cut, %"], rows)
-    )
+    heads += ["95 % interval", "correct at the cut, %"]
+    return table("Agreement with labels (exploratory)", heads, rows) if rows else Markup("")
 
 
-def _tests_table(verdict: Mapping[str, Any]) -> Html:
+def _tests_table(verdict: Mapping[str, Any]) -> Markup:
     coverage = f"{100 * float(verdict['coverage']):.4g} %"
     heads = ["model", "task", "says", "signal", "layer", "traces", "mean rho", "p", f"{coverage} {STUDENT_INTERVAL}"]
     heads += [
@@ -100,21 +87,11 @@ def _tests_table(verdict: Mapping[str, Any]) -> Html:
         "pooled rho",
         "position alone",
     ]
-    return Html(
-        element("h3", "The registered test")
-        + paragraphs(
-            f"Chosen on the one half, tested on the other in the reading {verdict['reading']}, one-sided at "
-            f"{float(verdict['level']):.4g}. AGREES: within traces, the chosen signal ranks needed tokens as "
-            "on the choosing half; not that an arm which scores by it answers better. "
-            "Beyond position: the place of the token held. Pooled: tokens of all traces together, as EpiKV "
-            "prints it, which differences between traces move too."
-        )
-        + table("Chosen on one half, tested on the other", heads, [_test_cells(row) for row in verdict["pairs"]])
-    )
+    return table("Chosen on one half, tested on the other", heads, [_test_cells(row) for row in verdict["pairs"]])
 
 
-def _test_cells(row: Mapping[str, Any]) -> list[str | NumberCell]:
-    first: list[str | NumberCell] = [row["model"], row["task"], row["word"]]
+def _test_cells(row: Mapping[str, Any]) -> list[Cell]:
+    first: list[Cell] = [row["model"], row["task"], row["word"]]
     if row["signal"] is None or row["rho"] is None:
         chosen = ["nothing chosen" if row["signal"] is None else row["signal"]]
         return [
@@ -122,9 +99,9 @@ def _test_cells(row: Mapping[str, Any]) -> list[str | NumberCell]:
             *chosen,
             _layer_cell(row),
             NumberCell.of_count(row["units"]),
-            *[NumberCell("", None)] * 6,
+            *[NO_NUMBER] * 6,
             "",
-            *_EMPTY_CELLS,
+            *[NO_NUMBER] * 3,
         ]
     rho, beyond_position = row["rho"], row["beyond_position"]
     return [
@@ -143,15 +120,12 @@ def _test_cells(row: Mapping[str, Any]) -> list[str | NumberCell]:
     ]
 
 
-_EMPTY_CELLS = [NumberCell("", None)] * 3
-
-
 def _layer_cell(row: Mapping[str, Any]) -> NumberCell:
-    return NumberCell("", None) if row["layer"] is None else NumberCell.of_count(row["layer"])
+    return NO_NUMBER if row["layer"] is None else NumberCell.of_count(row["layer"])
 
 
 def _number_cell(value: str | None, form: str = "{:+.3f}") -> NumberCell:
-    return NumberCell("", None) if value is None else NumberCell(form.format(float(value)), float(value))
+    return NO_NUMBER if value is None else NumberCell(form.format(float(value)), float(value))
 
 
 def _interval_cell(ends: list[str] | None) -> NumberCell:

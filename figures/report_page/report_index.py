@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from markupsafe import Markup
+
 from analysis.hypotheses import study_outcomes, tables
 from analysis.hypotheses.study_outcomes import PolicyRecord
 from analysis.judgement import policy_namesakes, untrusted_files
@@ -15,10 +17,10 @@ from analysis.judgement.previously_opened import opened_problems
 from analysis.judgement.study_files import RecordError, read_document
 from analysis.rules import verdict_counts, verdict_line
 from figures.drawing import formatting, page
-from figures.report_page import index_cards, judged_study, markup
+from figures.report_page import index_cards, judged_study, rendering
 from figures.report_page.answer import format_answer
 from figures.report_page.index_cards import ContrastMark
-from figures.report_page.markup import Html, NumberCell, element, folded_section, paragraphs
+from figures.report_page.rendering import Cell, NumberCell, render
 
 __all__ = ["Comparisons", "Entry", "read_comparisons", "read_entries", "render_index"]
 
@@ -106,7 +108,7 @@ def render_index(studies: Sequence[Entry], comparisons: Comparisons = NO_COMPARI
         "proofs kept",
         "ended because",
     )
-    rows: list[list[str | NumberCell]] = [
+    rows: list[list[Cell]] = [
         [
             _render_name(entry),
             entry.title,
@@ -119,36 +121,19 @@ def render_index(studies: Sequence[Entry], comparisons: Comparisons = NO_COMPARI
         ]
         for entry in studies
     ]
-    return markup.page(
-        element("title", "Registrations"),
-        markup.skip_link("studies", "Skip to the studies"),
-        element("header", element("h1", "Registrations"), element("p", element("strong", format_total(studies)))),
-        element(
-            "main",
-            paragraphs(
-                "Every registration that was locked counts, withdrawn and amended ones too. The more there "
-                "are, the more are confirmed by chance.",
-                "This page repeats what the files say. To verify one: kv-prereg audit "
-                "registrations/NAME. To write its report: kv-prereg report registrations/NAME. For "
-                "what to do next: kv-prereg status.",
-            ),
-            element("div", *_render_groups(studies), id="studies", tabindex="-1"),
-            folded_section(
-                "All registrations, as a table",
-                Html(
-                    paragraphs(
-                        "Opened before: how many of its held-out problems an earlier registration had opened "
-                        "when it was locked. The more who have read a problem, the less a further verdict on "
-                        "it is worth."
-                    )
-                    + markup.table("All registrations", heads, rows)
-                    + paragraphs(*_format_namesakes(studies))
-                ),
-                "table",
-            ),
-            *_render_hypotheses(comparisons),
-        ),
-        more=index_cards.STYLE,
+    latest_first = sorted(studies, key=lambda entry: entry.time, reverse=True)
+    return render(
+        "index.html",
+        total=format_total(studies),
+        groups={
+            title: [_card_values(entry) for entry in members]
+            for title, states in GROUPS.items()
+            if (members := [entry for entry in latest_first if entry.state in states])
+        },
+        entries_table=rendering.table("All registrations", heads, rows),
+        namesakes=_format_namesakes(studies),
+        comparison_parts=_comparison_parts(comparisons.records),
+        unreadable=comparisons.unreadable,
     )
 
 
@@ -164,50 +149,32 @@ def format_total(studies: Sequence[Entry]) -> str:
     return verdict_counts.format_counts(counts)
 
 
-def _render_groups(studies: Sequence[Entry]) -> list[Html]:
-    parts = []
-    for title, states in GROUPS.items():
-        members = sorted(
-            (entry for entry in studies if entry.state in states), key=lambda entry: entry.time, reverse=True
-        )
-        if members:
-            parts.append(element("section", element("h2", title), *map(_render_card, members)))
-    return parts
-
-
-def _render_card(entry: Entry) -> Html:
-    word = entry.verdict or BADGES.get(entry.state, entry.state)
+def _card_values(entry: Entry) -> dict[str, Any]:
     rest = entry.verdict_text.removeprefix(entry.verdict).strip()
-    verdict_line = element(
-        "p", index_cards.render_badge(word), f" {rest}" * bool(rest), f" · {entry.grade}" * bool(entry.grade)
-    )
-    title = f": {entry.title}" if entry.title else ""
-    text = [
-        verdict_line,
-        element("h3", _render_name(entry), title),
-        element("p", entry.question, class_="question") if entry.question else "",
-        element("p", entry.answer) if entry.answer else "",
-        element("p", f"Ended because: {entry.reason}") if entry.reason else "",
-    ]
-    return element("article", element("div", *text), index_cards.render_thumbnail(entry.contrasts), class_="study")
+    return entry._asdict() | {
+        "badge": index_cards.render_badge(entry.verdict or BADGES.get(entry.state, entry.state)),
+        "verdict_suffix": f" {rest}" * bool(rest),
+        "link": _render_name(entry),
+        "thumbnail": index_cards.render_thumbnail(entry.contrasts),
+    }
 
 
-def _render_hypotheses(comparisons: Comparisons) -> list[Html]:
-    """Render what each gate was to show and its outcome; empty if no contrast compares policies."""
-    if not study_outcomes.select_compared(comparisons.records):
+def _comparison_parts(records: Sequence[PolicyRecord]) -> list[tuple[Sequence[str], Markup]]:
+    """Return what each gate was to show and its outcome, as texts and a table of each part; empty if no
+    contrast compares policies.
+    """
+    if not study_outcomes.select_compared(records):
         return []
-    records = comparisons.records
-    parts = [paragraphs(*tables.EXPLANATIONS["gates"], *tables.EXPLANATIONS["families"])]
-    parts.append(markup.table("Families of intervention", tables.FAMILIES, tables.family_rows(records)))
-    parts.append(paragraphs(*tables.EXPLANATIONS["attempts"]))
-    parts.append(markup.table("Gates", tables.ATTEMPTS, tables.attempt_rows(records)))
-    parts.append(paragraphs(*tables.EXPLANATIONS["registered"]))
-    parts.append(
-        markup.table("Registered verdicts, in order of time", tables.REGISTERED, tables.registered_rows(records))
-    )
-    omission_note = f"Not in these tables, since they cannot be read: {', '.join(comparisons.unreadable)}."
-    parts.append(paragraphs(omission_note if comparisons.unreadable else ""))
-    return [folded_section("What policies were to show, and what became of it", Html("".join(parts)), "gates")]
+    gates = [*tables.EXPLANATIONS["gates"], *tables.EXPLANATIONS["families"]]
+    registered_title = "Registered verdicts, in order of time"
+    return [
+        (gates, rendering.table("Families of intervention", tables.FAMILIES, tables.family_rows(records))),
+        (tables.EXPLANATIONS["attempts"], rendering.table("Gates", tables.ATTEMPTS, tables.attempt_rows(records))),
+        (
+            tables.EXPLANATIONS["registered"],
+            rendering.table(registered_title, tables.REGISTERED, tables.registered_rows(records)),
+        ),
+    ]
 
 
 def _format_namesakes(entries: Sequence[Entry]) -> list[str]:
@@ -220,7 +187,9 @@ def _format_namesakes(entries: Sequence[Entry]) -> list[str]:
 
 
 def _render_name(entry: Entry) -> str:
-    return element("a", entry.name, href=f"{quote(entry.name, safe='')}/report.html") if entry.report else entry.name
+    if not entry.report:
+        return entry.name
+    return Markup('<a href="{}/report.html">{}</a>').format(quote(entry.name, safe=""), entry.name)
 
 
 def _read_entry(folder: Path) -> Entry:

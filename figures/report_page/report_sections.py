@@ -1,20 +1,21 @@
 """The sections of a report, from the files of a judged registration."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.judgement import arm_text, policy_namesakes, previously_opened
-from analysis.rules import RULES, full_cache_gate, judged_numbers, verdict_line
+from markupsafe import Markup
+
+from analysis.judgement import arm_text, eviction_counts, policy_namesakes, previously_opened
+from analysis.rules import RULES, full_cache_gate, verdict_line
 from figures.drawing import formatting
-from figures.report_page import glossary, report_tables
-from figures.report_page.answer import format_answer
+from figures.report_page import glossary, report_levels, report_memory, report_tables
 from figures.report_page.judged_study import JudgedStudy
-from figures.report_page.markup import Html, NumberCell, bullet_list, element, facts_table, paragraphs, table
+from figures.report_page.rendering import Cell, NumberCell, format_value, render, table
 
 __all__ = [
+    "render_cells",
     "render_deviations",
-    "render_heading",
     "render_protocol",
     "render_provenance",
     "render_sensitivity",
@@ -23,101 +24,92 @@ __all__ = [
 ]
 
 
-def render_heading(files: JudgedStudy) -> Html:
-    """Render title, question, its answer and the verdict line."""
-    judged, content = files.judged, files.study.lock["protocol"]["content"]
-    question = content.get("question", "")
-    return Html(
-        element("p", f"Registration {judged['name']}", class_="pale")
-        + element("h1", judged["title"])
-        + (element("p", question, class_="question") if question else "")
-        + element("p", format_answer(judged, content["decision"]), class_="answer")
-        + render_verdict_line(judged)
-    )
-
-
-def render_verdict_line(judged: Mapping[str, Any]) -> Html:
+def render_verdict_line(judged: Mapping[str, Any]) -> Markup:
     verdict_suffix = formatting.verdict_text(judged).removeprefix(judged["verdict"])
     rest = f"{verdict_suffix} · {formatting.sample_grade(judged['label'])} · {judged['witness']}"
-    return element("p", element("strong", judged["verdict"]), rest, class_="verdict")
+    return render("verdict_line.html", verdict=judged["verdict"], rest=rest)
 
 
-def render_test(files: JudgedStudy) -> Html:
+def render_test(files: JudgedStudy) -> Markup:
     """Render the rule, the meaning of its verdict, what it proves and what it does not."""
     judged = files.judged
-    return Html(
-        paragraphs(
-            f"Registered {formatting.rule_line(judged)}.",
-            f"{judged['verdict']}: {glossary.VERDICTS[judged['verdict']]}",
-            f"The rule alone says {judged['rule_says']}." if "rule_says" in judged else "",
-            RULES[judged["rule"]].text.meaning,
-            f"{gate[0].upper()}{gate[1:]}."
-            if (gate := full_cache_gate.describe_gate(judged))
-            else glossary.GATE_PASSED,
-            _format_selection(judged),
-            *(meaning for begins, meaning in glossary.GRADES.items() if judged["label"].startswith(begins)),
-            glossary.SINGLE_MODEL if verdict_line.format_single_model(judged) else "",
-            glossary.UNPROVEN if judged["witness"] == formatting.WITNESS else glossary.PROVEN,
-        )
-        + element("h3", "Proves")
-        + bullet_list(judged["proves"] or ["Nothing."])
-        + element("h3", "Does not prove")
-        + bullet_list(judged["does_not_prove"] or ["Nothing is said."])
+    texts = [
+        f"Registered {formatting.rule_line(judged)}.",
+        f"{judged['verdict']}: {glossary.VERDICTS[judged['verdict']]}",
+        f"The rule alone says {judged['rule_says']}." if "rule_says" in judged else "",
+        RULES[judged["rule"]].text.meaning,
+        f"{gate[0].upper()}{gate[1:]}." if (gate := full_cache_gate.describe_gate(judged)) else glossary.GATE_PASSED,
+        _format_selection(judged),
+        *(meaning for begins, meaning in glossary.GRADES.items() if judged["label"].startswith(begins)),
+        glossary.SINGLE_MODEL if verdict_line.format_single_model(judged) else "",
+        glossary.UNPROVEN if judged["witness"] == formatting.WITNESS else glossary.PROVEN,
+    ]
+    return render("tested.html", texts=texts, proves=judged["proves"], does_not_prove=judged["does_not_prove"])
+
+
+def render_cells(files: JudgedStudy) -> Markup:
+    """Render the gate, what every arm reached, evicted and held, and how its lanes ended."""
+    judged, lanes, rows = files.judged, files.study.lanes, files.eviction_counts
+    attempts = [entry["event"] for entry in files.ledger].count("attempt")
+    return render(
+        "cells.html",
+        gate_table=report_tables.gate_table(judged["gate"]) if judged.get("gate") else "",
+        arms_table=report_tables.arms_table(judged, lanes),
+        warnings=eviction_counts.eviction_warnings(rows),
+        evictions_table=report_memory.evictions_table(rows),
+        ratios_table=report_memory.ratios_table(rows),
+        ratios=[f"{name}: {ratio.text}." for name, ratio in eviction_counts.RATIOS.items()],
+        states_table=report_tables.states_table(lanes, attempts),
     )
 
 
-def render_sensitivity(files: JudgedStudy) -> Html:
+def render_sensitivity(files: JudgedStudy) -> Markup:
     """Render the analyses that were not registered next to the registered one."""
     judged, lanes = files.judged, files.study.lanes
-    counts = ", ".join(f"{name} {count}" for name, count in report_tables.count_passing(judged).items())
-    parts = [
-        paragraphs(
-            f"Of {judged['family']} registered contrasts, these have p at or below "
-            f"{judged_numbers.format_level(judged['corrected_alpha'])}, by method (Holm, max-t: adjusted p at or "
-            f"below {judged_numbers.format_level(judged['alpha'])}): {counts}. Only {judged['method']}, as "
-            "registered, decides."
-        ),
-        report_tables.methods_table(judged),
-    ]
+    tables = [report_tables.methods_table(judged)]
     supplementary = judged.get("beside", {"contrasts": [], "auxiliary": []})
     all_contrasts = [*judged["contrasts"], *supplementary["contrasts"], *supplementary["auxiliary"]]
     if any("isocache" in contrast for contrast in all_contrasts):
-        parts.append(report_tables.isocache_table([contrast for contrast in all_contrasts if "isocache" in contrast]))
+        tables.append(report_tables.isocache_table([contrast for contrast in all_contrasts if "isocache" in contrast]))
     if supplementary["contrasts"]:
         correction = formatting.format_correction(judged["method"], supplementary)
         caption = f"Beside the rule: {supplementary['family']} contrasts, {correction} over these alone"
-        parts.append(report_tables.contrasts_table(caption, supplementary["contrasts"]))
+        tables.append(report_tables.contrasts_table(caption, supplementary["contrasts"]))
     if supplementary["auxiliary"]:
         caption = "Auxiliary: comparators against the arms beside, not corrected"
-        parts.append(report_tables.contrasts_table(caption, supplementary["auxiliary"]))
-    graded_twice = int(lanes["disagrees"].notna().sum())
-    repeats = files.repeats
-    parts.append(
-        paragraphs(
-            f"Second grader: disagrees on {int(lanes['disagrees'].sum())} of {graded_twice} graded lanes."
-            if graded_twice
-            else "Second grader: none read these answers.",
-            f"A/A: the probe ran one arm twice; {repeats.differing} of {repeats.lanes} pairs of grades differ."
-            if repeats
-            else "A/A: no probe ran an arm twice.",
-        )
+        tables.append(report_tables.contrasts_table(caption, supplementary["auxiliary"]))
+    return render(
+        "sensitivity.html",
+        judged=judged,
+        passing=", ".join(f"{name} {count}" for name, count in report_tables.count_passing(judged).items()),
+        tables=tables,
+        graded_twice=int(lanes["disagrees"].notna().sum()),
+        disagreements=int(lanes["disagrees"].sum()),
+        repeats=files.repeats,
+        levels_table=report_levels.levels_table(files.levels),
     )
-    return Html("".join(parts))
 
 
-def render_deviations(files: JudgedStudy) -> Html:
+def render_deviations(files: JudgedStudy) -> Markup:
     """Render amendments, exclusions, lanes without a grade, and every ledger entry."""
     judged, lock = files.judged, files.study.lock
-    return Html(
-        _render_amendment(lock)
-        + _render_exclusions(judged, lock["protocol"]["content"])
-        + _render_missing(judged["missing"])
-        + _render_commit(lock)
-        + _render_ledger(files)
+    events = [entry["event"] for entry in files.ledger]
+    return render(
+        "deviations.html",
+        amendment=lock.get("amends"),
+        changes_table=_changes_table(lock["amends"]) if lock.get("amends") else "",
+        exclude=lock["protocol"]["content"].get("exclude", {}),
+        excluded_table=_excluded_table(judged["excluded"]) if "excluded" in judged else "",
+        missing=judged["missing"],
+        missing_table=_missing_table(judged["missing"]["cells"]),
+        differing_files=(lock.get("git") or {}).get("differs", []),
+        events=events,
+        attempts=events.count("attempt"),
+        ledger_table=_ledger_table(files.ledger),
     )
 
 
-def render_provenance(files: JudgedStudy) -> Html:
+def render_provenance(files: JudgedStudy) -> Markup:
     """Render the digests that identify the study."""
     lock = files.study.lock
     folder = f"{'replications' if lock.get('parent') else 'registrations'}/{lock['name']}"
@@ -127,7 +119,7 @@ def render_provenance(files: JudgedStudy) -> Html:
     randomness = files.claim.get("randomness")
     author_seeds = f"author-chosen seeds ({_join_values(lock['protocol']['content'].get('seeds', []))})"
     parent = lock.get("parent")
-    pairs = [
+    facts = [
         *((f"SHA-256 of {name}", digest) for name, digest in files.digests.items()),
         ("SHA-256 of protocol.toml", lock["protocol"]["sha256"]),
         ("SHA-256 of sources.zip", lock["bundle"]),
@@ -143,7 +135,7 @@ def render_provenance(files: JudgedStudy) -> Html:
         ),
         *(("Asked", f"{message}.") for message in arm_text.extra_prompt_sentences(lock)),
         ("Replicates", f"{parent['name']} ({parent['lock']})" if parent else "nothing"),
-        ("Seeds", _format_value(randomness) if randomness else author_seeds),
+        ("Seeds", format_value(randomness) if randomness else author_seeds),
         ("Commit", (lock.get("git") or {}).get("commit", "none named in the lock")),
         ("Source files locked", str(len(lock["sources"]))),
         (
@@ -160,25 +152,12 @@ def render_provenance(files: JudgedStudy) -> Html:
         ("Verify", f"kv-prereg audit {folder}"),
         ("Replicate", f"kv-prereg replicate {folder}"),
     ]
-    return Html(
-        facts_table("What this study is", pairs)
-        + paragraphs(
-            "This page repeats what the files say. Whether they verify, whether the records give this "
-            "verdict and whether the proofs hold is for the audit, which needs neither a GPU nor torch."
-        )
-        + element("h3", "What registering found that the rule can see")
-        + element("pre", _format_json(lock["checks"]))
-    )
+    return render("provenance.html", facts=facts, checks=_format_json(lock["checks"]))
 
 
-def render_protocol(files: JudgedStudy) -> Html:
+def render_protocol(files: JudgedStudy) -> Markup:
     """Render the protocol as it was locked."""
-    if files.protocol is not None:
-        return element("pre", files.protocol)
-    return Html(
-        paragraphs("protocol.toml is not here as it was locked. This is its content in the lock.")
-        + element("pre", _format_json(files.study.lock["protocol"]["content"]))
-    )
+    return render("protocol.html", text=files.protocol, content=_format_json(files.study.lock["protocol"]["content"]))
 
 
 def _format_opened(lock: Mapping[str, Any]) -> str:
@@ -198,83 +177,38 @@ def _format_selection(judged: Mapping[str, Any]) -> str:
     return f"{subject} is {chosen['arm']} ({arm_text.describe_arm(chosen)}), selected on the development problems."
 
 
-def _render_amendment(lock: Mapping[str, Any]) -> Html:
-    amendment = lock.get("amends")
-    if not amendment:
-        return paragraphs("Amendments: this registration amends no other.")
-    when = "after a claim on held-out problems" if amendment["after_claim"] else "before any claim"
+def _changes_table(amendment: Mapping[str, Any]) -> Markup:
     rows = [
-        [change["path"], *(_format_value(change[side]) if side in change else "absent" for side in ("was", "is"))]
+        [change["path"], *(format_value(change[side]) if side in change else "absent" for side in ("was", "is"))]
         for change in amendment["diff"]
     ]
-    return Html(
-        paragraphs(
-            f"Amendments: this registration amends {amendment['name']} ({amendment['lock']}), {when}. "
-            f"Reason given: {amendment['reason']}",
-            f"Seen of {amendment['name']} by then: {_format_value(amendment['seen'])}",
-        )
-        + table("What the amendment changed", ("path", "was", "is"), rows)
-    )
+    return table("What the amendment changed", ("path", "was", "is"), rows)
 
 
-def _render_exclusions(judged: Mapping[str, Any], content: Mapping[str, Any]) -> Html:
-    if "excluded" not in judged:
-        return paragraphs("Exclusions: none was registered.")
-    rows = [
-        [row["model"], row["task"], NumberCell.of_count(row["problems"]), str(row["of"])] for row in judged["excluded"]
-    ]
-    return Html(
-        paragraphs(f"Exclusions, as registered: {_format_value(content.get('exclude', {}))}")
-        + table("Problems excluded", ("model", "task", "excluded", "of"), rows)
-    )
+def _excluded_table(excluded: Sequence[Mapping[str, Any]]) -> Markup:
+    rows = [[row["model"], row["task"], NumberCell.of_count(row["problems"]), str(row["of"])] for row in excluded]
+    return table("Problems excluded", ("model", "task", "excluded", "of"), rows)
 
 
-def _render_missing(missing: Mapping[str, Any]) -> Html:
-    summary = paragraphs(
-        f"Missing: {missing['lanes']} of {missing['registered']} registered lanes have no grade; the "
-        f"registered rule for such a lane is {missing['rule']}."
-    )
-    if not missing["cells"]:
-        return summary
+def _missing_table(cells: Sequence[Mapping[str, Any]]) -> Markup:
     heads = ("model", "task", "budget", "arm", "seed", "ended", "lanes")
-    rows: list[list[str | NumberCell]] = [
-        [*(str(cell[name]) for name in heads[:-1]), NumberCell.of_count(cell["lanes"])] for cell in missing["cells"]
+    rows: list[list[Cell]] = [
+        [*(str(cell[name]) for name in heads[:-1]), NumberCell.of_count(cell["lanes"])] for cell in cells
     ]
-    return Html(summary + table("Lanes without a grade", heads, rows))
+    return table("Lanes without a grade", heads, rows) if rows else Markup("")
 
 
-def _render_commit(lock: Mapping[str, Any]) -> Html:
-    differing = (lock.get("git") or {}).get("differs", [])
-    if not differing:
-        return Html("")
-    return paragraphs(f"Locked source files that the named commit holds otherwise: {_join_values(differing)}.")
-
-
-def _render_ledger(files: JudgedStudy) -> Html:
-    events = [entry["event"] for entry in files.ledger]
-    attempts, probes, held_out_reads = (events.count(name) for name in ("attempt", "probe", "held-out"))
-    rows: list[list[str | NumberCell]] = [
+def _ledger_table(entries: Sequence[Mapping[str, Any]]) -> Markup:
+    rows: list[list[Cell]] = [
         [NumberCell.of_count(entry["index"]), entry["event"], _format_body(entry["body"]), entry["time"]]
-        for entry in files.ledger
+        for entry in entries
     ]
-    return Html(
-        paragraphs(
-            f"Attempts to confirm: {attempts}, of which {max(0, attempts - 1)} aborted and were resumed. "
-            f"Probes of development problems: {probes}. Reads of held-out problems: {held_out_reads}.",
-            "Withdrawals: none; a registration that was judged cannot be withdrawn."
-            if "withdraw" not in events
-            else "Withdrawn: see the ledger.",
-        )
-        + table(
-            "The ledger: every act, in order. Times are this machine's clock and prove nothing.",
-            ("line", "event", "what", "time"),
-            rows,
-        )
-    )
+    caption = "The ledger: every act, in order. Times are this machine's clock and prove nothing."
+    return table(caption, ("line", "event", "what", "time"), rows)
 
 
 def _format_body(body: Mapping[str, Any]) -> str:
-    return "; ".join(f"{name} {_format_value(value)}" for name, value in sorted(body.items()))
+    return "; ".join(f"{name} {format_value(value)}" for name, value in sorted(body.items()))
 
 
 def _format_counts(lanes: Mapping[str, int]) -> str:
@@ -283,10 +217,6 @@ def _format_counts(lanes: Mapping[str, int]) -> str:
 
 def _join_values(values: Any) -> str:
     return ", ".join(str(value) for value in values)
-
-
-def _format_value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def _format_json(value: Any) -> str:

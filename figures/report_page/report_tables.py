@@ -4,12 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from analysis.judgement.study_files import EXCLUDED, NOT_RUN
 from analysis.rules import judged_numbers
 from figures.drawing import formatting
 from figures.drawing.table_rows import cell_of
 from figures.plots.accuracy import arm_accuracy
-from figures.report_page.markup import Html, NumberCell, table
+from figures.report_page.rendering import NO_NUMBER, Cell, NumberCell, decimal_cell, percent_cell, table
 
 __all__ = [
     "arms_table",
@@ -32,7 +34,7 @@ INTERPOLATION_REASONS = {
 }
 
 
-def contrasts_table(caption: str, rows: Sequence[Mapping[str, Any]]) -> Html:
+def contrasts_table(caption: str, rows: Sequence[Mapping[str, Any]]) -> Markup:
     heads = [*CELL_FIELDS, "subject", "against", "problems", "gains", "losses", "Δ (pp)"]
     heads += ["95 % interval", "simultaneous interval", "p", "cache ratio", "worst ratio", "says"]
     cells, charges = (
@@ -54,12 +56,12 @@ def contrasts_table(caption: str, rows: Sequence[Mapping[str, Any]]) -> Html:
     return table(caption, heads, cells)
 
 
-def _contrast_cells(contrast: Mapping[str, Any]) -> list[str | NumberCell]:
+def _contrast_cells(contrast: Mapping[str, Any]) -> list[Cell]:
     counts = (
         NumberCell(formatting.format_size(contrast), contrast["n"]),
         *(NumberCell.of_count(contrast[name]) for name in ("gains", "losses")),
     )
-    row: list[str | NumberCell] = [*cell_of(contrast), contrast["subject"], contrast["against"], *counts]
+    row: list[Cell] = [*cell_of(contrast), contrast["subject"], contrast["against"], *counts]
     if contrast["difference"] is None:
         return [*row, *[NumberCell("not estimated", None)] * 6, "nothing"]
     row += [
@@ -70,8 +72,8 @@ def _contrast_cells(contrast: Mapping[str, Any]) -> list[str | NumberCell]:
     return [
         *row,
         _p_cell(contrast["p"]),
-        _decimal_cell(contrast["cache_ratio"], 3),
-        _decimal_cell(contrast["cache_worst"], 3),
+        decimal_cell(contrast["cache_ratio"], 3),
+        decimal_cell(contrast["cache_worst"], 3),
         _format_outcome(contrast),
     ]
 
@@ -83,7 +85,7 @@ def _format_outcome(contrast: Mapping[str, Any]) -> str:
     return f"{mark}, memory unmatched" if contrast.get("saves") is None else f"{mark}, saves no memory"
 
 
-def arms_table(judged: Mapping[str, Any], lanes: Any) -> Html:
+def arms_table(judged: Mapping[str, Any], lanes: Any) -> Markup:
     """Render the table of arms. lanes: those of `study_files.read`. Columns that no arm of the study has are
     left out.
     """
@@ -100,30 +102,30 @@ def arms_table(judged: Mapping[str, Any], lanes: Any) -> Html:
     rows = []
     for arm in judged["arms"]:
         summary = arm_accuracy(by_arm[*cell_of(arm), arm["arm"]])
-        interval = NumberCell("", None)
+        interval = NO_NUMBER
         if not math.isnan(summary.mean):
             interval = NumberCell(f"[{100 * summary.low:.1f}, {100 * summary.high:.1f}]", summary.low)
-        row: list[str | NumberCell] = [*cell_of(arm), arm["arm"], NumberCell.of_count(arm["n"])]
-        row += [_percent_cell(arm["accuracy"]), interval]
-        row += [_decimal_cell(arm["mean_slots"], 1), _decimal_cell(arm["peak_slots"], 1)]
-        row += [_decimal_cell(arm["mean_bytes"], 0), _decimal_cell(arm["mean_tokens"], 1)]
+        row: list[Cell] = [*cell_of(arm), arm["arm"], NumberCell.of_count(arm["n"])]
+        row += [percent_cell(arm["accuracy"]), interval]
+        row += [decimal_cell(arm["mean_slots"], 1), decimal_cell(arm["peak_slots"], 1)]
+        row += [decimal_cell(arm["mean_bytes"], 0), decimal_cell(arm["mean_tokens"], 1)]
         row += [NumberCell.of_count(arm["no_answer"]), NumberCell.of_count(arm["truncated"])]
-        row += [_decimal_cell(arm[name], 3 if name == "scores_apart" else 0) for name in optional_columns]
+        row += [decimal_cell(arm[name], 3 if name == "scores_apart" else 0) for name in optional_columns]
         rows.append(row)
     return table("Accuracy and cost of every arm (exploratory)", heads, rows)
 
 
-def gate_table(gate: Mapping[str, Any]) -> Html:
+def gate_table(gate: Mapping[str, Any]) -> Markup:
     """Render what the full cache reached on the held-out problems, next to the registered bar."""
     heads = ["model", "task", "lanes", "accuracy, %", "at least, %", "cut, %", "at most, %", "no answer, %"]
     heads += ["published, %", "passed"]
-    rows: list[list[str | NumberCell]] = [
+    rows: list[list[Cell]] = [
         [
             gated["model"],
             gated["task"],
             NumberCell.of_count(gated["lanes"]),
-            *(_percent_cell(gated[name]) for name in ("accuracy", "needed", "cut", "at_most", "no_answer")),
-            " ± ".join(_percent_cell(gated[name]).text for name in ("published", "margin") if name in gated),
+            *(percent_cell(gated[name]) for name in ("accuracy", "needed", "cut", "at_most", "no_answer")),
+            " ± ".join(percent_cell(gated[name]).text for name in ("published", "margin") if name in gated),
             "yes" if gated["passed"] else "no",
         ]
         for gated in gate["places"]
@@ -131,10 +133,10 @@ def gate_table(gate: Mapping[str, Any]) -> Html:
     return table(f"The gate: {gate['arm']}, which never evicts, on the held-out problems", heads, rows)
 
 
-def states_table(lanes: Any, attempts: int) -> Html:
+def states_table(lanes: Any, attempts: int) -> Markup:
     """Render how every registered lane ended, one row for each arm of a cell, over all seeds and attempts."""
     heads = [*CELL_FIELDS, "arm", "registered", "ok", "failed", "excluded", "not run", "without a grade"]
-    rows: list[list[str | NumberCell]] = []
+    rows: list[list[Cell]] = []
     for key, arm_lanes in lanes.groupby([*CELL_FIELDS, "arm"], sort=False):
         end_counts = [int((arm_lanes["state"] == state).sum()) for state in ("ok", "failed", EXCLUDED, NOT_RUN)]
         ungraded = int((arm_lanes["correct"].isna() & (arm_lanes["state"] != EXCLUDED)).sum())
@@ -143,7 +145,7 @@ def states_table(lanes: Any, attempts: int) -> Html:
     return table(f"What became of every registered lane, in {attempts_phrase}", heads, rows)
 
 
-def methods_table(judged: Mapping[str, Any]) -> Html:
+def methods_table(judged: Mapping[str, Any]) -> Markup:
     """Render p of every contrast by each method, and after Holm's correction."""
     heads = [*CELL_FIELDS, "subject", "against", *(f"p, {name}" for name in METHODS), "p, Holm"]
     keys = [f"p_{name.replace('-', '_')}" for name in METHODS]
@@ -175,7 +177,7 @@ def count_passing(judged: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def isocache_table(rows: Sequence[Mapping[str, Any]]) -> Html:
+def isocache_table(rows: Sequence[Mapping[str, Any]]) -> Markup:
     """Render the memory match problem by problem and, where it fails, the difference at equal memory. If
     memory is not matched by slots, the ratio of mean slots is added.
     """
@@ -185,14 +187,14 @@ def isocache_table(rows: Sequence[Mapping[str, Any]]) -> Html:
     heads += [f"Δ at equal {unit} (pp)", "95 % interval", "p", "interpolated"]
     if matched_by != "slots":
         heads.append("slots ratio, of means")
-    table_rows: list[list[str | NumberCell]] = []
+    table_rows: list[list[Cell]] = []
     for contrast in rows:
         cache = contrast["isocache"]
-        row: list[str | NumberCell] = [*cell_of(contrast), contrast["subject"], contrast["against"]]
-        row += [_decimal_cell(cache["ratio"], 3), _percent_cell(cache["within"])]
+        row: list[Cell] = [*cell_of(contrast), contrast["subject"], contrast["against"]]
+        row += [decimal_cell(cache["ratio"], 3), percent_cell(cache["within"])]
         interpolated = cache["interpolated"]
         if interpolated is None:
-            row += [NumberCell("", None)] * 3
+            row += [NO_NUMBER] * 3
         else:
             row += [
                 _points_cell(interpolated, "difference"),
@@ -201,21 +203,13 @@ def isocache_table(rows: Sequence[Mapping[str, Any]]) -> Html:
             ]
         row.append(INTERPOLATION_REASONS.get(cache["why"], cache["why"]))
         if matched_by != "slots":
-            row.append(_decimal_cell((contrast.get("memory") or {"ratios": {}})["ratios"].get("slots"), 3))
+            row.append(decimal_cell((contrast.get("memory") or {"ratios": {}})["ratios"].get("slots"), 3))
         table_rows.append(row)
     return table("Equal memory, problem by problem; it decides nothing", heads, table_rows)
 
 
-def _decimal_cell(value: Any, digits: int) -> NumberCell:
-    return NumberCell("", None) if value is None else NumberCell(f"{float(value):,.{digits}f}", float(value))
-
-
-def _percent_cell(value: Any) -> NumberCell:
-    return NumberCell("", None) if value is None else NumberCell(f"{100 * float(value):.1f}", float(value))
-
-
 def _p_cell(value: Any) -> NumberCell:
-    return NumberCell("", None) if value is None else NumberCell(judged_numbers.format_p(value), float(value))
+    return NO_NUMBER if value is None else NumberCell(judged_numbers.format_p(value), float(value))
 
 
 def _points_cell(contrast: Mapping[str, Any], name: str) -> NumberCell:

@@ -16,11 +16,11 @@ from protocol.lock import installed_files
 
 PACKAGES = ("policies", "protocol", "splits", "analysis", "figures")
 # Files that Python imports, and data files that code reads from its own folder.
-_SUFFIXES = (".py", ".json", ".pyc", ".so", ".pyd")
+_SUFFIXES = (".py", ".json", ".html", ".css", ".js", ".pyc", ".so", ".pyd")
 
 
 def sources(root: Path) -> dict[str, str]:
-    """Return the SHA-256 of every code and JSON file of the packages in `root`, by relative posix path.
+    """Return the SHA-256 of every code and data file of the packages in `root`, by relative posix path.
 
     Python's caches and hidden folders are left out, since nothing is imported from them.
     """

@@ -2,5 +2,5 @@
 
 May import: policies, analysis.exploratory, analysis.judgement.arm_text, analysis.rules, figures, protocol.evidence,
 protocol.formats, protocol.plan, protocol.presses, protocol.recompute, protocol.run, protocol.tasks, protocol.models;
-torch, transformers.
+markupsafe, torch, transformers.
 """

@@ -40,6 +40,7 @@ def study(models=("tiny",), tasks=("chain",), **changes):
 
 
 SOUGHT = {
+    "rule": "smallest_lossless",
     "smallest_lossless": [
         {"arm": "crystal", "smallest": "64", "steps": []},
         {"arm": "h2o", "smallest": None, "steps": []},

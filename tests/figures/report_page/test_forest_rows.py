@@ -142,12 +142,12 @@ def test_a_row_opens_onto_its_answers_around_the_first_difference():
     ],
 )
 def test_texts_are_cut_with_a_mark_and_what_hides_in_them_is_shown(text, differs, shown):
-    page = drawn(judgements.judgement(), [lane(subject=text, differs=differs)])
+    page = drawn(judgements.judgement(), [lane(subject=text, common_prefix=differs)])
     assert page.all("q")[0].text == shown
 
 
 def test_the_text_of_a_model_never_becomes_markup():
-    page = drawn(judgements.judgement(), [lane(subject=reports.HOSTILE, problem=reports.HOSTILE, differs=0)])
+    page = drawn(judgements.judgement(), [lane(subject=reports.HOSTILE, problem=reports.HOSTILE, common_prefix=0)])
     assert page.all("script") == page.all("img") == []
     assert page.all("q")[0].text == reports.HOSTILE
     assert page.all("bdi")[0].text == reports.HOSTILE

@@ -10,7 +10,7 @@ import reports
 from pages import parsed
 
 from analysis.exploratory.text_difference import Divergence
-from figures.report_page import report_style
+from figures.report_page.rendering import TEMPLATES
 from protocol.instruments.show import problem_page
 from protocol.instruments.show.problem_answers import Answer, Piece, ProblemAnswers, RetainedTokens
 
@@ -64,9 +64,13 @@ def test_tokens_are_marked_by_how_many_heads_keep_them():
     assert "underline" not in re.search(r"\.k0 {([^}]*)}", style)[1]
 
 
+def style(name):
+    return TEMPLATES.get_template(name).render()
+
+
 def test_no_colour_of_its_own_takes_the_name_of_one_that_reports_draw_with():
     """As the shade that says that a table goes on; the ground of a page and its words are meant to be."""
-    own, every = (re.findall(r"(--[a-z]+):", text) for text in (problem_page.PAGE_STYLE, report_style.STYLE))
+    own, every = (re.findall(r"(--[a-z]+):", text) for text in map(style, ("problem.css", "page.css")))
     assert set(own) & set(every) <= {"--paper", "--ink", "--pale", "--line", "--band"}
 
 
