@@ -98,7 +98,7 @@ def test_a_trace_is_the_first_whose_labels_vary_and_its_rows_are_what_arms_kept(
     truth = np.array(needed(first))
     assert found.labelled.needed[0][0] == "padded"
     assert found.labelled.needed[0][1].tolist() == truth.tolist()
-    table = told.anatomy.of(("knows", "chain"))[0].values().kept
+    table = told.anatomy.traces_of(("knows", "chain"))[0].values().kept
     rows = [at for at, one in enumerate(first["kept"]) if one["budget"] == "32"]
     for row, at in zip(found.rows, rows, strict=True):
         own = table[at, first["span"][0] :]
@@ -111,7 +111,7 @@ def test_a_trace_is_the_first_whose_labels_vary_and_its_rows_are_what_arms_kept(
 
 
 def test_a_trace_that_was_asked_for_is_drawn_or_refused_with_what_became_of_it(told):
-    other = told.anatomy.of(("does-not", "chain"))[3].problem
+    other = told.anatomy.traces_of(("does-not", "chain"))[3].problem
     assert trace.select_trace(told, "does-not", other, "64").subtitle.startswith(
         f"{other} by does-not, chain; arms at bu"
     )

@@ -10,7 +10,6 @@ import pytest
 import reports
 
 from analysis.rules import RULES
-from figures.report_page import answer as answers
 from figures.report_page.answer import format_answer
 from figures.table import verdict_table
 
@@ -163,7 +162,6 @@ def test_the_answer_of_every_rule_and_verdict(case):
 
 
 def test_every_rule_has_an_answer_for_each_of_its_words():
-    assert answers.RULES.keys() == RULES.keys()
     asked = {case[:2] for case in CASES}
     assert asked >= set(itertools.product(RULES, ("CONFIRMED", "REFUTED", "INCONCLUSIVE")))
 
