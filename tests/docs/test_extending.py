@@ -171,6 +171,8 @@ def test_a_rule_is_registered_confirmed_sealed_and_reported(tree):
     assert "a win too few" in lock["checks"]["rule"]["gates"]
     printed = kv_prereg(tree, "confirm", folder)
     assert (folder / "seal.json").exists()
+    assert ANSWER in (folder / "report.html").read_text()  # drawn from the templates that the lock has
+    assert "figures/report_page/templates/report.html" in lock["sources"]
     judged = json.loads((folder / "verdict.json").read_text())["judged"]
     assert (judged["verdict"], judged["rule"]) == ("CONFIRMED", "everywhere")
     table = kv_prereg(tree, "table", folder)
