@@ -65,7 +65,7 @@ def test_slots_held_and_events_are_those_of_a_count_by_hand(context, query, firs
         held, events = lived(context, query, given.budget, given.policy.cadence, 20, first_event)
         assert [total / HEADS for total in outcome.held] == held
         assert [(step, a / HEADS, b / HEADS) for step, a, b in outcome.events] == events
-        assert all(slots * SLOT <= room for slots, room in zip(outcome.held, outcome.allocated, strict=True))
+        assert all(slots * SLOT <= room for slots, room in zip(outcome.slots, outcome.allocated, strict=True))
 
 
 def test_two_lives_written_out_agree_with_the_count():

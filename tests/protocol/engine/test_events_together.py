@@ -342,7 +342,7 @@ class Recalls(Recency):
 
     stacks: ClassVar[bool] = True
 
-    def after(self, kept):
+    def retain(self, kept):
         return self
 
     def tensors(self):

@@ -63,7 +63,7 @@ def test_events_fire_before_the_mark_alone(place, query, first_event):
         assert [total / HEADS for total in outcome.held] == held
         assert [step for step, *_ in outcome.events] == events
         assert len(outcome.granted) == len(events)
-        assert all(a * SLOT <= b for a, b in zip(outcome.held, outcome.allocated, strict=True))
+        assert all(a * SLOT <= b for a, b in zip(outcome.slots, outcome.allocated, strict=True))
 
 
 def test_a_life_written_out_agrees_with_the_count():
@@ -101,7 +101,7 @@ def test_a_lane_grows_at_its_mark_to_what_it_may_still_say_and_not_before():
     assert at == 6  # so that the lane holds 12 slots of a head when it has fed it, and 34 are to come
     (outcome,) = answer(tiny(), outside(40), given, max_new_tokens=40, marks={token})
     assert outcome.allocated == (rows(16),) * 6 + (rows(48),) * 34
-    assert outcome.held[6] == 12 * HEADS
+    assert outcome.slots[6] == 12 * HEADS
     assert outcome.held[-1] == (12 + 33) * HEADS
 
 

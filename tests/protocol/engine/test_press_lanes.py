@@ -82,7 +82,7 @@ def test_what_is_hidden_is_held_and_what_was_left_is_counted():
     few = KV_HEADS * (9 + 20 + 4)
     assert dropped.events == ((0, 40 * HEADS, few),)
     assert hidden.events == ((0, 40 * HEADS, 40 * HEADS),)
-    assert dropped.held == tuple(few + HEADS * step for step in range(NEW))
+    assert dropped.slots == tuple(few + HEADS * step for step in range(NEW))
     assert hidden.held == tuple(HEADS * (40 + step) for step in range(NEW))
     assert dropped.granted == hidden.granted == (11,)
     assert not dropped.state_bytes
@@ -154,7 +154,7 @@ def test_a_press_runs_once_for_all_seeds_unless_it_draws():
     calls = []
 
     class Counted(Leaves):
-        def left(self, network, context, budget, key):
+        def prefill(self, network, context, budget, key):
             calls.append(key)
             return super().left(network, context, budget, key)._replace(drew=self.hides)
 

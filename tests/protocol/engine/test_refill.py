@@ -38,7 +38,7 @@ def company(requests, answers, max_concurrent):
     one a step.
     """
     queue = deque(
-        (number, index, len(outcome.held) - 1 - bool(request.prompt.query))
+        (number, index, len(outcome.slots) - 1 - bool(request.prompt.query))
         for number, (request, answer) in enumerate(zip(requests, answers, strict=True))
         for index, outcome in enumerate(answer.outcomes)
     )

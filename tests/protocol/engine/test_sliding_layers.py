@@ -165,7 +165,7 @@ def test_windows_are_counted_in_bytes_and_in_no_slots_and_are_the_same_with_ever
     outcomes = answer(model, prompt, lanes, max_new_tokens=6)
     assert {outcome.window_bytes for outcome in outcomes} == {2 * WINDOW * LAYER}  # two sliding layers
     full, evicted, _ = outcomes
-    assert full.held[0], evicted.held[0] == (40 * 2 * KV_HEADS, 16 * 2 * KV_HEADS)
+    assert full.slots[0], evicted.slots[0] == (40 * 2 * KV_HEADS, 16 * 2 * KV_HEADS)
     assert full.allocated[0] == 2 * WINDOW * LAYER + 2 * 64 * LAYER  # 49 slots, rounded to 16
     ran = engine.run(model, [Request("p", prompt, tuple(lanes))], max_new_tokens=6, max_concurrent=1)
     assert ran.peak_bytes >= full.allocated[0]

@@ -115,7 +115,7 @@ def test_places_are_given_back_when_half_of_them_are_free():
     assert one == (2 * 16 + 12) * 2 * DIM * 8
     for member in range(4):
         pool.remove({member})
-        places.append(pool.places)
+        places.append(pool.size)
         sizes.append(pool.bytes())
     assert places == [5, 5, 5, 2, 1]
     assert sizes == [count * one for count in places]

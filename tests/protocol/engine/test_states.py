@@ -64,7 +64,7 @@ def plain_lane(model, policy, prompt, outcome):
         if plain.seen in events:
             view, event = events.pop(plain.seen)
             compare(plain, view)
-            plain.evict(event.kept, event.merging)
+            plain.evict(event.retained, event.merging)
     assert not events
     return chosen, plain
 

@@ -55,8 +55,8 @@ def test_each_amount_has_one_name_and_is_locked_by_it():
         *(3 * [False]),
     ]
     cell = BODY.fields["cell"].kind.fields["budget"].kind
-    assert all(cell.holds(name) for name in names)
-    assert not cell.holds("2 MB")
+    assert all(cell.accepts(name) for name in names)
+    assert not cell.accepts("2 MB")
 
 
 @pytest.mark.parametrize(
@@ -204,4 +204,4 @@ def test_a_room_is_rounded_to_the_bytes_of_sixteen_slots_as_computed(stored, nee
     from protocol.engine.storage_formats import SlotSizes
 
     assert stored.round_up(needed) == capacity
-    assert round_capacity(needed, SlotSizes(stored.computed, stored.bytes)) == capacity
+    assert round_capacity(needed, SlotSizes(stored.computed_bytes, stored.bytes)) == capacity
