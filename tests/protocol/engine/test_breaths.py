@@ -109,7 +109,7 @@ def test_long_generations_breathe_many_times_within_their_budget(name):
     outcomes = answer(tiny(dtype=torch.float32), outside(60, 5), [lane(crystal(name, 8), 40)], max_new_tokens=200)
     (outcome,) = outcomes
     assert len(outcome.events) >= 20
-    assert max(outcome.held[1:]) <= HEADS * (40 + 8)
+    assert max(outcome.slots[1:]) <= HEADS * (40 + 8)
     assert all(HEADS * 38 <= after <= HEADS * 40 for _, _, after in outcome.events)
 
 

@@ -63,7 +63,7 @@ def test_slots_held_and_events_are_those_of_a_count_by_hand(context, query, firs
     outcomes = answer(tiny(), outside(context, query), lanes, max_new_tokens=20, first_event=first_event)
     for given, outcome in zip(lanes, outcomes, strict=True):
         held, events = lived(context, query, given.budget, given.policy.cadence, 20, first_event)
-        assert [total / HEADS for total in outcome.held] == held
+        assert [total / HEADS for total in outcome.slots] == held
         assert [(step, a / HEADS, b / HEADS) for step, a, b in outcome.events] == events
         assert all(slots * SLOT <= room for slots, room in zip(outcome.slots, outcome.allocated, strict=True))
 
@@ -92,7 +92,7 @@ def test_the_query_is_whole_until_the_answer_has_begun(cadence):
     first, *later = outcome.events
     assert first[:2] == (0, 80 * HEADS)
     assert all(step >= 1 for step, *_ in later)
-    assert outcome.held[1] - outcome.held[0] == 12 * HEADS
+    assert outcome.slots[1] - outcome.slots[0] == 12 * HEADS
     (earlier,) = answer(tiny(), prompt, given, max_new_tokens=5, first_event=0)
     at_once = [step for step, *_ in earlier.events[1:]].count(0)
     slack = cadence.slack and not isinstance(cadence, Schedule)

@@ -113,4 +113,4 @@ def test_a_stop_token_right_after_the_prompt_leaves_an_empty_text():
     first = greedy(tiny(), words(40), 1)
     (outcome,) = answer(tiny(stop=first), outside(40), [lane(all_kept())], max_new_tokens=5)
     assert outcome[:2] == ((), "eos")
-    assert len(outcome.held) == 1
+    assert len(outcome.slots) == 1

@@ -60,7 +60,7 @@ def test_events_fire_before_the_mark_alone(place, query, first_event):
         (outcome,) = answer(model, prompt, [given], marks={token}, **settings)
         held, events = lived(30, query, 8, given.policy.cadence, 16, first_event, at)
         assert outcome.token_ids[:at] == before.token_ids[:at]
-        assert [total / HEADS for total in outcome.held] == held
+        assert [total / HEADS for total in outcome.slots] == held
         assert [step for step, *_ in outcome.events] == events
         assert len(outcome.granted) == len(events)
         assert all(a * SLOT <= b for a, b in zip(outcome.slots, outcome.allocated, strict=True))
@@ -102,7 +102,7 @@ def test_a_lane_grows_at_its_mark_to_what_it_may_still_say_and_not_before():
     (outcome,) = answer(tiny(), outside(40), given, max_new_tokens=40, marks={token})
     assert outcome.allocated == (rows(16),) * 6 + (rows(48),) * 34
     assert outcome.slots[6] == 12 * HEADS
-    assert outcome.held[-1] == (12 + 33) * HEADS
+    assert outcome.slots[-1] == (12 + 33) * HEADS
 
 
 @pytest.mark.parametrize("policy", [all_kept(), drawn(1)], ids=["full", "without an interval"])
@@ -159,7 +159,7 @@ def test_no_lane_holds_more_than_what_it_is_taken_to_hold(cadence, place, monkey
     network, requests = tiny().network, [Request("p", prompt, (given,))]
     max_concurrent.max_concurrent_for(network, requests, 16, marks={token})
     max_concurrent.max_concurrent_for(network, requests, 16)
-    assert max(outcome.held) <= HEADS * taken[0]
+    assert max(outcome.slots) <= HEADS * taken[0]
     assert taken[0] == cadence.most(8) + 2 + 16
     assert taken[1] == cadence.most(8) + 2 + cadence.interval
     assert IN_ALL_HEADS == HEADS * SLOT

@@ -81,7 +81,7 @@ def test_no_lane_ever_holds_more_than_what_it_is_taken_to_hold():
     prompt, lanes = outside(32, 9), two_dozen_lanes()
     request = Request("p", prompt, lanes)
     for given, outcome in zip(lanes, answer(tiny(), prompt, lanes, max_new_tokens=12), strict=True):
-        assert max(outcome.held) <= HEADS * max_concurrent.max_slots(request, given, 12)
+        assert max(outcome.slots) <= HEADS * max_concurrent.max_slots(request, given, 12)
 
 
 def test_a_run_uses_the_free_memory_unless_it_is_told(monkeypatch):

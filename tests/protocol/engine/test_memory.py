@@ -141,8 +141,8 @@ def test_a_ragged_lane_takes_the_sum_of_its_heads_after_every_event():
 
 def test_what_lanes_hold_fits_in_what_is_allocated_for_them():
     for outcome in answer(tiny(), outside(32, 9), two_dozen_lanes(), max_new_tokens=12):
-        assert len(outcome.held) == len(outcome.allocated)
-        assert all(held * SLOT <= size for held, size in zip(outcome.held, outcome.allocated, strict=True))
+        assert len(outcome.slots) == len(outcome.allocated)
+        assert all(held * SLOT <= size for held, size in zip(outcome.slots, outcome.allocated, strict=True))
 
 
 def test_the_bytes_of_lanes_are_those_of_the_memory_behind_them(batches):
@@ -163,7 +163,7 @@ def test_the_bytes_of_lanes_are_those_of_the_memory_behind_them(batches):
     assert len(sizes) == 4
     for step, (size, count) in enumerate(zip(sizes, counts, strict=True)):
         assert size == sum(outcome.allocated[step] for outcome in outcomes)
-        assert sorted(count.values()) == sorted(outcome.held[step] for outcome in outcomes)
+        assert sorted(count.values()) == sorted(outcome.slots[step] for outcome in outcomes)
 
 
 def test_memory_is_freed_when_lanes_leave(batches):

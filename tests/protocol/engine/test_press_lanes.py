@@ -83,7 +83,7 @@ def test_what_is_hidden_is_held_and_what_was_left_is_counted():
     assert dropped.events == ((0, 40 * HEADS, few),)
     assert hidden.events == ((0, 40 * HEADS, 40 * HEADS),)
     assert dropped.slots == tuple(few + HEADS * step for step in range(NEW))
-    assert hidden.held == tuple(HEADS * (40 + step) for step in range(NEW))
+    assert hidden.slots == tuple(HEADS * (40 + step) for step in range(NEW))
     assert dropped.granted == hidden.granted == (11,)
     assert not dropped.state_bytes
     assert min(hidden.allocated) > max(dropped.allocated)

@@ -117,7 +117,7 @@ def test_every_round_leaves_its_own_budget(load, kept, context):
             events.append((step, holds, budget))
             holds = budget
         held.append(holds)
-    assert [slots / HEADS for slots in outcome.held] == held
+    assert [slots / HEADS for slots in outcome.slots] == held
     assert [(step, a / HEADS, b / HEADS) for step, a, b in outcome.events] == events
     assert all(mine <= room for mine, room in zip(held, slots_of(outcome.allocated), strict=True))
 
@@ -126,7 +126,7 @@ def test_a_lane_has_room_for_the_largest_of_its_budgets():
     """Kept down to 20 slots, it grows past the registered 40 until it holds more than 60."""
     policy = watched("schedule-back", cadence=Schedule(interval=4, load="back", rounds=4))
     (outcome,) = answer(tiny(), outside(50), [lane(policy, 40)], max_new_tokens=60)
-    assert [slots / HEADS for slots in outcome.held[:45]] == [*range(20, 64), 60]
+    assert [slots / HEADS for slots in outcome.slots[:45]] == [*range(20, 64), 60]
     assert outcome.events == (
         (0, HEADS * 50, HEADS * 20),
         *((s, HEADS * 64, HEADS * 60) for s in (44, 48, 52, 56)),

@@ -30,7 +30,7 @@ from protocol.formats.refusals import BadInput
 
 def told(outcome):
     """What must not depend on the company: all but the memory of the pool, the clock and who was there."""
-    return (outcome.token_ids, outcome.stop, outcome.held, outcome.events, outcome.state_bytes)
+    return (outcome.token_ids, outcome.stop, outcome.slots, outcome.events, outcome.state_bytes)
 
 
 def shapes_of_forwards(model):

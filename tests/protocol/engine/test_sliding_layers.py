@@ -91,7 +91,7 @@ def test_evicted_lanes_equal_a_plain_forward_with_masks(family, logits_of):
         found = plain_hybrid(model, text, history.allowed).logits
         for step in range(10):
             torch.testing.assert_close(logits_of[Draw("p", 0, step)], found[28 + step], rtol=1e-9, atol=1e-9)
-        assert outcome.held[0] == 15 * layers * KV_HEADS
+        assert outcome.slots[0] == 15 * layers * KV_HEADS
 
 
 @pytest.mark.parametrize("family", ["Qwen3", "GptOss"])

@@ -118,7 +118,7 @@ def every_step(model, prompt, policies, outcomes, logits_of, steps):
         for step, logits in enumerate(chosen):
             (found,) = (made for draw, made in logits_of.items() if draw[1:] == (seed, step))
             torch.testing.assert_close(found, logits, rtol=1e-9, atol=1e-9)
-        assert outcome.held[-1] == sum(map(len, plain.held.values()))
+        assert outcome.slots[-1] == sum(map(len, plain.held.values()))
 
 
 PINNING = {
@@ -178,7 +178,7 @@ def test_a_state_that_loses_nothing_is_the_one_that_stores_verbatim(state, routi
         lane(keeping(own, routing, Cadence(interval=4)), 10, seed=seed) for seed, own in enumerate((state, Verbatim()))
     ]
     own, verbatim = answer(model, prompt, lanes, max_new_tokens=10, prefill_chunk=16)
-    assert (own.token_ids, own.held, own.events) == (verbatim.token_ids, verbatim.held, verbatim.events)
+    assert (own.token_ids, own.slots, own.events) == (verbatim.token_ids, verbatim.slots, verbatim.events)
     by_step = {draw[1:]: made for draw, made in logits_of.items()}
     for step in range(10):
         torch.testing.assert_close(by_step[0, step], by_step[1, step], rtol=1e-9, atol=1e-9)
