@@ -301,7 +301,8 @@ def _check_faults(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
     yield from differences.diff_values({name: checks.get(name) for name in expected}, expected, "checks")
     sizes = sorted({str(len(resampling_problems(item))) for item in locked["items"].values()})
     yield from differences.diff_values(sorted(checks.get("problems", {})), sizes, "checks.problems")
-    for size, simulated in checks.get("problems", {}).items():
+    for size in sorted(checks.get("problems", {}).keys() & set(sizes)):
+        simulated = checks["problems"][size]
         if (table_ratio := _table_ratio(design, locked, int(size), corrected)) is not None:
             path = f"checks.problems.{size}.type_one_over_nominal"
             yield from differences.diff_values(simulated.get("type_one_over_nominal"), table_ratio, path)

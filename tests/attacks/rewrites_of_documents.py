@@ -96,87 +96,10 @@ def a_probe_is_forgotten(rewrite):
     rewrite.lines = [line for line in rewrite.lines if line["event"] not in ("probe", "probed")]
 
 
-@named("A2", "seal", "found")
-def the_seal_counts_no_failures(rewrite):
-    """All lanes ended well, and one more."""
-    rewrite.later["seal"] = lambda seal: seal["found"].update(ok=105)
-
-
-@named("A2", "seal", "expected")
-def the_seal_expects_less(rewrite):
-    """Less was registered."""
-    rewrite.later["seal"] = lambda seal: seal.update(expected=100)
-
-
 @named("A4", "judgement", "verdict")
 def the_verdict_has_another_word(rewrite):
     """The claim is confirmed."""
     rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(verdict="CONFIRMED")
-
-
-@named("A4", "judgement", "rule_says")
-def the_rule_says_otherwise(rewrite):
-    """The study is too small, but its rule says CONFIRMED."""
-    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(rule_says="CONFIRMED")
-
-
-@named("A4", "judgement", "contrasts")
-def a_contrast_is_won(rewrite):
-    """crystal is 20 points better than random."""
-    row = {"difference": "0.200000", "low": "0.100000", "high": "0.300000", "better": True, "p": "0.000100"}
-    rewrite.later["verdict"] = lambda verdict: verdict["judged"]["contrasts"][0].update(row)
-
-
-@named("A4", "judgement", "accuracy")
-def an_arm_was_better(rewrite):
-    """The subject answers 9 in 10."""
-
-    def better(verdict):
-        next(one for one in verdict["judged"]["arms"] if one["arm"] == "crystal")["accuracy"] = "0.900000"
-
-    rewrite.later["verdict"] = better
-
-
-@named("A4", "judgement", "does_not_prove")
-def nothing_is_left_unproven(rewrite):
-    """There is nothing that the study does not prove."""
-    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(does_not_prove=[])
-
-
-@named("A4", "judgement", "label")
-def the_grade_of_the_study_is_higher(rewrite):
-    """It is confirmatory."""
-    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(label="confirmatory-grade")
-
-
-@named("A4", "judgement", "gate")
-def the_gate_is_passed(rewrite):
-    """The full cache can do the task."""
-    rewrite.later["verdict"] = lambda verdict: verdict["judged"]["gate"].update(passed=True)
-
-
-@named("A4", "judgement", "title")
-def the_judged_title_claims_more(rewrite):
-    """The study is about something grander."""
-    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(title="CrystalCache wins")
-
-
-@named("A4", "judgement", "reviewed")
-def the_judgement_says_one_thing_more(rewrite):
-    """It was reviewed."""
-    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(reviewed="by three experts")
-
-
-@named("A10", "judgement|verdict", "verdict")
-def the_judgement_has_no_word(rewrite):
-    """There is a judgement."""
-    rewrite.later["verdict"] = lambda verdict: verdict["judged"].pop("verdict")
-
-
-@named("A10", "verdict", "judged")
-def the_judgement_is_no_judgement(rewrite):
-    """There is a judgement."""
-    rewrite.later["verdict"] = lambda verdict: verdict.update(judged=["CONFIRMED"])
 
 
 @named("A10", "judgement|verdict", "verdict")
@@ -258,22 +181,6 @@ def a_proof_is_added_behind_a_comment(rewrite):
     behind_a_comment(rewrite, lambda judged: judged.update(edit))
 
 
-@named("A4", "selection", "winner", study="sweep")
-def another_candidate_was_selected(rewrite):
-    """random won on the development problems, and was confirmed."""
-
-    def choose(selection):
-        selection["selected"].update(winner="random")
-
-    rewrite.later["selection"] = choose
-
-
-@named("A4", "selection", "means", study="sweep")
-def the_winner_won_by_more(rewrite):
-    """It was half a point better than all others."""
-    rewrite.later["selection"] = lambda one: one["selected"]["means"].update(h2o="0.500000")
-
-
 @named("A2", "selection", "after the selection", study="sweep")
 def a_candidate_was_probed_after_it_was_chosen(rewrite):
     """The selection rests on all that was probed."""
@@ -301,12 +208,6 @@ def a_probed_candidate_held_less(rewrite):
     """random needs ten slots."""
     for lane in rewrite.of("random", "probe"):
         lane.body["cache"]["mean"] = "10.000000"
-
-
-@named("A2", "claim", "selection", study="sweep")
-def the_claim_names_another_selection(rewrite):
-    """The selection was made before the claim, and is another."""
-    rewrite.later["claim"] = lambda claim: claim.update(selection="0" * 64)
 
 
 @named("A6", "ledger", "line.time: is")

@@ -6,28 +6,6 @@ from rewrites_of_records import unmeasured
 SAID = ("text", "answer", "grade", "grade_reason")
 
 
-@named("A2", "sense", "summary")
-def the_mean_of_the_cache_is_ten(rewrite):
-    """crystal held ten slots."""
-    for lane in rewrite.of("crystal"):
-        lane.body["cache"]["mean"] = "10.000000"
-
-
-@named("A2", "sense", "summary")
-def the_peak_is_lower(rewrite):
-    """It never held more than at the end of the prompt."""
-    for lane in rewrite.of("crystal"):
-        lane.body["cache"]["peak"] = lane.body["cache"]["prefill_end"]
-
-
-@named("A2", "sense", "summary")
-def bytes_are_halved(rewrite):
-    """It needed half the memory."""
-    for lane in rewrite.of("crystal"):
-        lane.body["cache"]["mean_bytes"] //= 2
-        lane.body["cache"]["peak_bytes"] //= 2
-
-
 @named("A2", "sense", "room")
 def bytes_are_halved_in_the_trajectory_too(rewrite):
     """It needed half the memory at every step."""
@@ -43,13 +21,6 @@ def bytes_are_halved_where_no_full_cache_ran(rewrite):
     for lane in rewrite.of("full") + rewrite.of("full", "probe"):
         unmeasured(lane, "failed", "out of memory")
     bytes_are_halved_in_the_trajectory_too.edit(rewrite)
-
-
-@named("A2", "sense", "carried")
-def a_policy_carried_a_state(rewrite):
-    """The comparator needed more memory than its slots."""
-    for lane in rewrite.of("random"):
-        lane.body["cache"]["state_bytes"] = 4096
 
 
 @named("A2", "sense", "growth")
@@ -93,13 +64,6 @@ def a_trajectory_is_shorter_than_its_text(rewrite):
         _summarised(lane)
 
 
-@named("A2", "sense", "budget")
-def the_slots_of_a_budget_are_fewer(rewrite):
-    """crystal was given 100 slots."""
-    for lane in rewrite.of("crystal"):
-        lane.body["slots"] = 100
-
-
 @named("A2", "sense", "growth")
 def the_full_cache_is_relabelled_as_the_subject(rewrite):
     """crystal does whatever the full cache does, at 0.8 of its memory."""
@@ -113,28 +77,6 @@ def an_event_is_dropped(rewrite):
     """Nothing was evicted from crystal, and it held what the full cache held."""
     for lane in rewrite.of("crystal"):
         lane.body["cache"] |= {"events": [], "granted": []}
-
-
-@named("A2", "sense", "growth")
-def an_event_is_shifted(rewrite):
-    """It evicted at the tenth token."""
-    for lane in rewrite.of("crystal"):
-        lane.body["cache"]["events"][0][0] = 10
-
-
-@named("A2", "sense", "growth")
-def an_event_finds_fewer_slots(rewrite):
-    """It dropped little."""
-    for lane in rewrite.of("crystal"):
-        event = lane.body["cache"]["events"][0]
-        event[1] = event[2]
-
-
-@named("A2", "sense", "granted")
-def more_was_granted(rewrite):
-    """The comparator was allowed more."""
-    for lane in rewrite.of("random"):
-        lane.body["cache"]["granted"] = [200]
 
 
 @named("A2", "sense", "left")

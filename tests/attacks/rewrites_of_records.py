@@ -4,12 +4,6 @@ from case import named
 
 
 @named("A2", "grades", "grade")
-def a_grade_is_flipped_and_its_text_kept(rewrite):
-    """crystal answered one more."""
-    rewrite.of("crystal")[0].body["grade"] = "correct"
-
-
-@named("A2", "grades", "grade")
 def every_grade_of_the_subject_is_flipped(rewrite):
     """crystal answers everything."""
     for lane in rewrite.of("crystal"):
@@ -36,24 +30,6 @@ def another_answer_was_extracted(rewrite):
     rewrite.of("full")[0].body |= {"answer": "7", "grade": "wrong", "grade_reason": ""}
 
 
-@named("A2", "grades", "grade_reason")
-def a_reason_is_made_up(rewrite):
-    """The grader said why."""
-    rewrite.of("random")[0].body["grade_reason"] = "not even close"
-
-
-@named("A2", "sense", "no answer")
-def an_answer_stands_beside_no_answer(rewrite):
-    """It had answered."""
-    rewrite.of("crystal")[0].body["answer"] = "1234"
-
-
-@named("A2", "sense", "form")
-def a_second_grader_agrees(rewrite):
-    """A second grader read one of the answers."""
-    rewrite.of("full")[0].body["grade_second"] = "no answer"
-
-
 @named("A2", "grades", "grade")
 def the_text_of_a_truncated_answer_is_completed(rewrite):
     """The answer came within its 24 tokens."""
@@ -70,13 +46,6 @@ def texts_are_exchanged_between_problems(rewrite):
     told.body["text"], other.body["text"] = other.body["text"], told.body["text"]
 
 
-@named("A2", "sense", "stop")
-def an_answer_ended_by_itself(rewrite):
-    """No answer of crystal was cut."""
-    for lane in rewrite.of("crystal"):
-        lane.body["stop"] = "eos"
-
-
 @named("A2", "sense", "moments")
 def answers_are_shorter(rewrite):
     """crystal answers in ten tokens."""
@@ -84,24 +53,11 @@ def answers_are_shorter(rewrite):
         lane.body |= {"stop": "eos", "tokens": 10}
 
 
-@named("A2", "sense", "stop")
-def more_tokens_than_allowed(rewrite):
-    """The comparator went on for ever."""
-    for lane in rewrite.of("random"):
-        lane.body["tokens"] = 4000
-
-
 @named("A2", "sense", "one prompt")
 def an_arm_read_another_prompt(rewrite):
     """All arms were asked the same."""
     for lane in rewrite.of("crystal"):
         lane.body["prompt"] = "0123456789abcdef" * 4
-
-
-@named("A2", "sense", "one prompt")
-def one_lane_read_another_prompt(rewrite):
-    """All arms were asked the same."""
-    rewrite.of("random")[3].body["prompt"] = "0123456789abcdef" * 4
 
 
 @named("A2", "sense", "own prompts", status="cannot tell")
@@ -138,39 +94,11 @@ def prompts_are_longer_and_budgets_too(rewrite):
 
 
 @named("A2", "sense", "company")
-def a_lane_decoded_alone(rewrite):
-    """It had the machine for itself."""
-    for lane in rewrite.of("crystal"):
-        lane.body["batch"]["lanes"] = 1
-
-
-@named("A2", "sense", "company")
 def more_problems_decoded_together(rewrite):
     """Two problems shared a batch."""
     first, second = (rewrite.confirmed[at].body["problem"] for at in (0, 4))
     for lane in rewrite.confirmed[:8]:
         lane.body["batch"]["problems"] = [first, second]
-
-
-@named("A2", "sense", "joined")
-def a_lane_joined_later(rewrite):
-    """crystal waited for its place."""
-    for lane in rewrite.of("crystal"):
-        lane.body["batch"]["joined"] = 12
-
-
-@named("A2", "sense", "one prefill")
-def one_arm_was_prefilled_faster(rewrite):
-    """crystal needs no time."""
-    for lane in rewrite.of("crystal"):
-        lane.costs["prefill_seconds"] = "0.001"
-
-
-@named("A2", "sense", "costs")
-def the_seconds_of_an_arm_are_left_out(rewrite):
-    """Nobody measured how slow it was."""
-    for lane in rewrite.of("crystal"):
-        del lane.costs["decode_seconds"]
 
 
 @named("A2", "records", "decode_seconds")
@@ -240,12 +168,6 @@ def two_arms_have_changed_places(rewrite):
     """What the full cache did is what crystal did."""
     for lane, other in rewrite.pairs("crystal", "full"):
         lane.trajectory, other.trajectory = other.trajectory, lane.trajectory
-
-
-@named("A2", "grid", "is not registered")
-def a_lane_ran_with_another_seed(rewrite):
-    """It ran twice, and the better one counts."""
-    rewrite.of("crystal")[0].cell["seed"] = 5
 
 
 @named("A2", "grid", "registered records are missing")

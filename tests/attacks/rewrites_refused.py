@@ -153,12 +153,6 @@ def it_amends_nothing(rewrite):
     amending(rewrite, diff=[])
 
 
-@named("A1", "registered", "checks.'approved_by'")
-def an_authority_approved_it(rewrite):
-    """A committee looked at it."""
-    rewrite.lock["checks"]["approved_by"] = "a committee"
-
-
 @named("A1", "registered", "checks.problems.'12'.'power'")
 def its_power_was_found_to_be_high(rewrite):
     """The study finds what is there."""

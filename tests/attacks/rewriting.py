@@ -2,6 +2,7 @@
 that no digest, chain or count is out of place and the judgement is that of the records.
 """
 
+import copy
 import gzip
 import hashlib
 import io
@@ -107,7 +108,7 @@ def written(rewrite: Rewrite, folder: Path) -> Path:
     (folder / "protocol.toml").write_bytes(rewrite.protocol)
     lock = _document(folder / "lock.json", _locked(rewrite, folder), rewrite)
     found = {
-        phase: _records(folder / PLACES[phase], rewrite.lanes[phase], lock, rewrite.spare)
+        phase: _records(folder / PLACES[phase], rewrite.lanes[phase], lock, rewrite)
         for phase in PLACES
         if rewrite.lanes[phase]
     }
@@ -123,7 +124,9 @@ def written(rewrite: Rewrite, folder: Path) -> Path:
                 made = _made(name, rewrite, folder, digests, _head(entries), found)
                 digests[name] = _document(folder / f"{name}.json", made, rewrite)
                 body |= {name: digests[name]} if name != "verdict" else {"sha256": _file(folder / "verdict.json")}
-        entries.append(_entry(len(entries), line, body, _head(entries)["head"]))
+        own = {name: line[name] for name in ("event", "time")} | {"body": body}
+        own = _edited(own, rewrite.later.get(f"ledger.{len(entries)}"))
+        entries.append(_entry(len(entries), own, _head(entries)["head"]))
     (folder / "ledger.jsonl").write_bytes(b"".join(canonical.dumps(one) + b"\n" for one in entries))
     for change in rewrite.last:
         change(folder)
@@ -172,19 +175,20 @@ def _bundled(rewrite: Rewrite, folder: Path) -> bytes:
     return (folder / "sources.zip").read_bytes()
 
 
-def _records(place: Path, lanes: list[Lane], lock: str, spare: dict[str, Any]) -> dict[str, Any]:
+def _records(place: Path, lanes: list[Lane], lock: str, rewrite: Rewrite) -> dict[str, Any]:
     """Writes a phase; outcome and trajectories, as a seal and the line of a probe have them."""
     (place / "trajectories").mkdir(parents=True)
-    kept = _side_files(place, lanes, spare)
-    chain, written = "0" * 64, []
-    for lane in lanes:
+    kept = _side_files(place, lanes, rewrite.spare)
+    chain, written, bodies = "0" * 64, [], []
+    for number, lane in enumerate(lanes):
         lane.body["registration"] = lock
-        sha256 = canonical.digest({"body": lane.body, "costs": lane.costs})
+        own = _edited({"body": lane.body, "costs": lane.costs}, rewrite.later.get(f"{place.name}.{number}"))
+        sha256 = canonical.digest(own)
         chain = hashlib.sha256((chain + sha256).encode()).hexdigest()
-        record = {"body": lane.body, "costs": lane.costs, "sha256": sha256, "chain": chain}
-        written.append(canonical.dumps(record) + b"\n")
+        written.append(canonical.dumps(own | {"sha256": sha256, "chain": chain}) + b"\n")
+        bodies.append((_key(lane.body), own.get("body")))
     (place / "shard-0.jsonl").write_bytes(b"".join(written))
-    ordered = sorted((lane.body for lane in lanes), key=_key)
+    ordered = [body for _, body in sorted(bodies, key=lambda one: one[0])]
     outcome = hashlib.sha256(b"".join(canonical.dumps(body) + b"\n" for body in ordered)).hexdigest()
     return {"outcome": outcome, "trajectories": canonical.digest(kept)}
 
@@ -273,14 +277,21 @@ def _sealed(rewrite: Rewrite, folder: Path, found: dict[str, Any]) -> dict[str, 
 
 
 def _document(path: Path, content: dict[str, Any], rewrite: Rewrite) -> str:
-    rewrite.later.get(path.stem, lambda content: None)(content)
-    data = canonical.dumps(content)
+    data = canonical.dumps(_edited(content, rewrite.later.get(path.stem)))
     path.write_bytes(data + b"\n")
     return hashlib.sha256(data).hexdigest()
 
 
-def _entry(index: int, line: dict[str, Any], body: dict[str, Any], previous: str) -> dict[str, Any]:
-    own = {"index": index, "event": line["event"], "body": body, "time": line["time"], "previous": previous}
+def _edited(content: dict[str, Any], edit: Callable[[dict[str, Any]], None] | None) -> dict[str, Any]:
+    """A copy, edited; what follows from the content is left as it was."""
+    if edit is not None:
+        content = copy.deepcopy(content)
+        edit(content)
+    return content
+
+
+def _entry(index: int, line: dict[str, Any], previous: str) -> dict[str, Any]:
+    own = {"index": index, **line, "previous": previous}
     return own | {"sha256": canonical.digest(own)}
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import studies
+import tamperings
 from attacking import Repository, refused, rewrite, rewrite_ledger
 
 from protocol.evidence import ledger
@@ -64,81 +65,50 @@ def read_once(study, monkeypatch):
     """What no edit changes is not read again for each of hundreds."""
     members = bundle.read(study.registration.bundle, study.lock.content["sources"])
     items = frozen_problems.freeze_items(study.planned)
-    monkeypatch.setattr(bundle, "read", lambda archive, names: {name: members[name] for name in names})
+    read = bundle.read
+
+    def read_known(archive, names):
+        return {name: members[name] for name in names} if members.keys() >= set(names) else read(archive, names)
+
+    monkeypatch.setattr(bundle, "read", read_known)
     monkeypatch.setattr(frozen_problems, "freeze_items", lambda protocol: copy.deepcopy(items))
     monkeypatch.setattr(previously_opened, "claimed_registrations", lambda folder: [])
 
 
-def edits(value, at=()) -> Iterator[tuple[tuple[object, ...], object]]:
-    """(path, value to put there; ... takes it away) for every leaf, entry and list below `value`."""
-    if isinstance(value, dict):
-        for name in value:
-            yield (*at, name), ...
-            yield from edits(value[name], (*at, name))
-    elif isinstance(value, list):
-        if value:
-            yield (*at, 0), ...
-            yield (*at, len(value) - 1), ...
-            yield at, [*value, value[-1]]
-        for place in {0, len(value) // 2, len(value) - 1} if value else ():
-            yield from edits(value[place], (*at, place))
-    elif isinstance(value, bool) or value is None:
-        yield at, "other" if value is None else not value
-    elif isinstance(value, int):
-        yield from ((at, value + 1), (at, bool(value)))
-    else:
-        yield at, value[:-1] + ("1" if value[-1:] == "0" else "0")
-
-
-def edited(content, path, put):
-    changed = copy.deepcopy(content)
-    place = changed
-    for name in path[:-1]:
-        place = place[name]
-    if put is ...:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = put
-    return changed
-
-
-def told(check, content, path, put) -> str | None:
-    """What `check` says of the edit; None where it says nothing."""
-    changed = edited(content, path, put)
+def refusal(check, changed) -> str | None:
+    """Return what `check` says of an edited lock; None where it says nothing."""
     if wrong := fields.find_fault(lock.FIELDS, changed, "lock"):
         return wrong
     try:
         check(changed)
-    except Refusal as refusal:
-        return str(refusal)
+    except Refusal as refused:
+        return str(refused)
     except CannotTell:
         return None
     return None
 
 
-def dotted(path) -> str:
-    return ".".join(map(str, path))
+def exempt(path, exemptions) -> set[str]:
+    """Return the entries of `exemptions` that are the path or above it."""
+    text = tamperings.format_path(path)
+    return {name for name in exemptions if text == name or text.startswith(f"{name}.")}
 
 
-def listed(path, known) -> bool:
-    return any(dotted(path) == name or dotted(path).startswith(f"{name}.") for name in known)
+def walk(content, check, exemptions, fields, skipped_arms=()) -> tuple[list[str], set[str]]:
+    """Return the tamperings that `check` lets pass and that no exemption lists, and the exemptions that are used.
 
-
-def walk(content, check, known, among, one_of=()) -> tuple[list[str], set[str]]:
-    """The edits that `check` does not tell and that are not listed; the listed ones that it does not tell.
-
-    one_of: arms whose policies are left out, since another's are like them.
+    skipped_arms: arms whose policies are left out, since another's are like them.
     """
-    untold, used = [], set()
-    for path, put in edits(content):
-        if path[0] not in among or (path[0] == "policies" and len(path) > 2 and path[1] in one_of):
+    unnoticed, used = [], set()
+    for tampering in tamperings.generate(lock.FIELDS, content):
+        path = tampering.path
+        if path[0] not in fields or (path[0] == "policies" and len(path) > 2 and path[1] in skipped_arms):
             continue
-        if told(check, content, path, put) is None:
-            if listed(path, known):
-                used |= {name for name in known if listed(path, [name])}
-            else:
-                untold.append(f"{dotted(path)} = {put!r}"[:100])
-    return untold, used
+        if refusal(check, tampering.applied(content)) is None:
+            used |= exempt(path, exemptions)
+            if not exempt(path, exemptions):
+                unnoticed.append(f"{tampering} = {tampering.value!r}"[:100])
+    return unnoticed, used
 
 
 def test_confirm_tells_every_edit_that_anything_can_tell(study, read_once):
@@ -147,9 +117,9 @@ def test_confirm_tells_every_edit_that_anything_can_tell(study, read_once):
         verify_lock.check(opened.registration)
         verify_before_claim.refuse_edited_lock(opened)
 
-    among = study.lock.content.keys() - {"sources", "weights", "environment"}
-    untold, used = walk(study.lock.content, confirming, MOMENT, among, {"full", "random", "streaming"})
-    assert untold == []
+    among = {*study.lock.content, tamperings.ADDED} - {"sources", "weights", "environment"}
+    unnoticed, used = walk(study.lock.content, confirming, MOMENT, among, {"full", "random", "streaming"})
+    assert unnoticed == []
     assert used <= MOMENT.keys()
 
 
@@ -174,10 +144,6 @@ def claim_by_hand(folder: Path) -> None:
     ledger.append(folder, "held-out", {"task": "needle-256", "purpose": "confirm"})
 
 
-def dropped(lock) -> None:
-    lock["items"]["needle-256"]["confirm"].pop(0)
-
-
 def moved(lock) -> None:
     item = lock["items"]["needle-256"]
     item["dev"].append(item["confirm"].pop(0))
@@ -187,42 +153,27 @@ def fewer_cells(lock) -> None:
     lock["grid"] = [cell for cell in lock["grid"] if cell[3] != "streaming"]
 
 
-def softer(lock) -> None:
-    lock["protocol"]["content"]["decision"]["alpha"] = "0.2"
-
-
-def longer(lock) -> None:
-    lock["protocol"]["content"]["tasks"][0]["max_new_tokens"] = 48
-
-
-def larger(lock) -> None:
-    lock["policies"]["crystal"]["protect.sinks"] = "400"
-
-
-def no_rule(lock) -> None:
-    lock["checks"]["rule"]["gates"].popitem()
-
-
-def fewer_errors(lock) -> None:
-    lock["checks"]["decision_errors"]["confirmed"]["high"] = "0.000100"
-
-
 def another_rule(lock) -> None:
     lock["rule"]["source"] = "analysis/rules/equivalent.py"
     lock["rule"]["sha256"] = lock["sources"]["analysis/rules/equivalent.py"]
 
 
-def at_once(lock) -> None:
-    lock["batch"]["first_event"] = 0
-
-
-def never_asked(lock) -> None:
-    del lock["opened"]
-
-
 def of_before(lock) -> None:
     for name in ("policies", "amends", "git", "signer", "ledger", "opened"):
         del lock[name]
+
+
+def generated(name: str):
+    """Return the edit of the generated tampering of this name."""
+
+    def edit(lock_content) -> None:
+        tampering = next(one for one in tamperings.generate(lock.FIELDS, lock_content) if str(one) == name)
+        tampering.apply(lock_content)
+
+    return edit
+
+
+larger = generated("policies.crystal.protect.sinks changed")
 
 
 def a_child(lock) -> None:
@@ -232,18 +183,17 @@ def a_child(lock) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (dropped, "items.needle-256.confirm: 11 entries, there have to be 12"),
         (moved, "items.needle-256.confirm"),
         (fewer_cells, "lock.json: grid: 6 entries, there have to be 8"),
-        (softer, "protocol.content.decision.alpha: '0.2', it has to be '0.05'"),
-        (longer, "protocol.content.tasks[0].max_new_tokens: 48, it has to be 24"),
-        (larger, "policies.crystal.protect.sinks: '400', it has to be"),
-        (no_rule, "checks.rule.gates."),
-        (fewer_errors, "checks.decision_errors.confirmed"),
         (another_rule, "rule.source: 'analysis/rules/equivalent.py', it has to be"),
-        (at_once, "batch.first_event: 0, it has to be 1"),
-        (never_asked, "opened: missing"),
         (of_before, "policies: missing"),
+        (generated("items.needle-256.confirm.0 removed"), "items.needle-256.confirm: 11 entries, there have to be 12"),
+        (generated("protocol.content.decision.alpha changed"), "decision.alpha: '1.16', it has to be '0.05'"),
+        (generated("checks.rule.gates.one lane is not run removed"), "checks.rule.gates."),
+        (generated("checks.decision_errors.confirmed.high changed"), "checks.decision_errors.confirmed"),
+        (larger, "policies.crystal.protect.sinks: '"),
+        (generated("batch.first_event changed"), "batch.first_event: 2, it has to be 1"),
+        (generated("opened removed"), "opened: missing"),
     ],
 )
 def test_an_edited_lock_is_not_confirmed_though_its_ledger_fits(registered, tmp_path, change, words):
@@ -252,7 +202,7 @@ def test_an_edited_lock_is_not_confirmed_though_its_ledger_fits(registered, tmp_
     refused(3, words, "confirm", folder)
 
 
-@pytest.mark.parametrize("change", [dropped, larger])
+@pytest.mark.parametrize("change", [moved, larger])
 def test_a_claim_by_hand_of_an_edited_lock_is_not_resumed(registered, tmp_path, change):
     folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
     relock(folder, change)
@@ -317,10 +267,10 @@ def test_a_policy_of_other_settings_is_named_by_the_audit(study):
     assert "settings of 4 arms" in verify_lock.check_policies(study.registration)
     held = study.lock.content["policies"]
     assert len(held) == 4
-    for path, put in edits({"policies": {"crystal": held["crystal"]}}):
-        if len(path) == 1:  # without any it is a lock of before, as its other fields have to be
+    for tampering in tamperings.generate(lock.FIELDS.fields["policies"].kind, held, ("policies",)):
+        changed = tampering.applied(study.lock.content)
+        if set(tampering.path) & {"full", "random", "streaming"} or fields.find_fault(lock.FIELDS, changed, "lock"):
             continue
-        changed = edited(study.lock.content, path, put)
         with pytest.raises(Tampered, match="policies"):
             verify_lock.check_policies(Registration.with_lock(study.folder, lock.Lock(changed, "0" * 64)))
 
@@ -337,15 +287,13 @@ def test_what_drift_compares_is_told_by_drift(study, field, monkeypatch):
         refuse_drift(opened, with_weights=field == "weights")
 
     content = study.lock.content
-    some = dict(list(content["sources"].items())[:3])
-    kept = content if field != "sources" else {"sources": some}
-    for path, put in edits({field: kept[field]}):
-        changed = edited(content, path, put)
-        wrong = fields.find_fault(lock.FIELDS, changed, "lock")
-        if not wrong:
+    some = dict(list(content[field].items())[:3])
+    for tampering in tamperings.generate(lock.FIELDS.fields[field].kind, some, (field,)):
+        changed = tampering.applied(content)
+        if len(tampering.path) > 1 and not fields.find_fault(lock.FIELDS, changed, "lock"):
             with pytest.raises(Refusal, match="since the lock"):
                 drifting(changed)
-        if field == "environment" and len(path) > 2:
+        if field == "environment" and len(tampering.path) > 2:
             break
 
 
@@ -353,7 +301,7 @@ def test_an_audit_tells_every_edit_that_it_can(study, read_once):
     def auditing(changed):
         verify_lock.check(Registration.with_lock(study.folder, lock.Lock(changed, "0" * 64)))
 
-    among = study.lock.content.keys() - {"sources", "environment", "policies"}
-    untold, used = walk(study.lock.content, auditing, AUDIT, among)
+    among = {*study.lock.content, tamperings.ADDED} - {"sources", "environment", "policies"}
+    unnoticed, used = walk(study.lock.content, auditing, AUDIT, among)
     assert used <= AUDIT.keys()
-    assert untold == []
+    assert unnoticed == []
