@@ -22,7 +22,7 @@ soak: model  ## every kill, every flipped byte, every judgement of which `make t
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m soak
 
 cluster: .venv-cluster/installed  ## every executor on a small study, kills and changed bytes; Slurm where the system has it
-	.venv-cluster/bin/python -m pytest -n 0 -m soak tests/protocol/test_executors_run.py
+	.venv-cluster/bin/python -m pytest -n 0 -m soak tests/protocol/run/test_executors_run.py
 
 parity: .venv-parity/installed  ## our policies against the presses of kvpress, in an environment of its own
 	.venv-parity/bin/python -m pytest tests/parity

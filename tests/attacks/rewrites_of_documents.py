@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from case import named
+from rewrite_cases import named
 from rewriting import Rewrite
 
 

@@ -4,7 +4,7 @@ import gzip
 import os
 import zipfile
 
-from case import named
+from rewrite_cases import named
 from rewriting import Rewrite
 
 

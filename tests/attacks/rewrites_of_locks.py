@@ -3,7 +3,7 @@
 import copy
 import json
 
-from case import named
+from rewrite_cases import named
 from rewriting import Lane, Rewrite
 
 from protocol.formats import canonical

@@ -1,6 +1,6 @@
 """What lanes held is made to be less or more, and counted and judged as if it had been so."""
 
-from case import named
+from rewrite_cases import named
 from rewrites_of_records import unmeasured
 
 SAID = ("text", "answer", "grade", "grade_reason")

@@ -2,7 +2,7 @@
 and the records were not made so.
 """
 
-from case import named
+from rewrite_cases import named
 from rewriting import Rewrite
 
 

@@ -1,6 +1,6 @@
 """What lanes did is made to be something else, and counted and judged as if it had been so."""
 
-from case import named
+from rewrite_cases import named
 
 
 @named("A2", "grades", "grade")

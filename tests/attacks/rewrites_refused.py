@@ -1,6 +1,6 @@
 """What registering refuses stands in a lock all the same, and what a lock says of others is made up."""
 
-from case import named
+from rewrite_cases import named
 from rewrites_of_protocols import registered
 from rewriting import Rewrite
 

@@ -17,10 +17,10 @@ import zipfile
 import zlib
 from pathlib import Path
 
-import absurdities
 import commands
 import forging
 import pytest
+import random_damage
 import studies
 from attacking import findings
 from commands import DRAWING, READING, REPLICATE
@@ -364,12 +364,12 @@ def absurd(folder: Path, seed: int) -> None:
     if part == "raw":
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         for path in draw.sample(paths, min(len(paths), draw.choice([1, 5, 30]))):
-            path.write_bytes(absurdities.garbage(draw, path.read_bytes()))
+            path.write_bytes(random_damage.garbage(draw, path.read_bytes()))
         return
 
     def change(name: str, content: object) -> object:
         asked = part in (name, "all") and draw.random() < RARE.get(name, 1)
-        return absurdities.absurd(draw, content, times) if asked else content
+        return random_damage.absurd(draw, content, times) if asked else content
 
     forging.forge(folder, change)
 

@@ -14,10 +14,10 @@ import rewrites_of_memory
 import rewrites_of_protocols
 import rewrites_of_records
 import rewrites_refused
-import rewrites_untold
 import rewriting
 import studies
-from case import Case, cases
+import undetectable_rewrites
+from rewrite_cases import Case, cases
 from sampled import sampled
 
 from protocol import audit
@@ -116,7 +116,7 @@ def test_what_a_hostile_judge_would_do_was_not_done_and_no_escape_is_sent(opened
         assert studies.snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("case", cases(rewrites_untold), ids=lambda case: f"{case.of}-{case.name}")
+@pytest.mark.parametrize("case", cases(undetectable_rewrites), ids=lambda case: f"{case.of}-{case.name}")
 def test_what_no_folder_can_show_is_said_beforehand(case, opened, tmp_path):
     """The audit holds, and the page on threats names it, and what would tell."""
     rewrite = opened(case)
@@ -129,7 +129,7 @@ def test_what_no_folder_can_show_is_said_beforehand(case, opened, tmp_path):
 
 @pytest.mark.parametrize("name", ["bad_problems_were_too_long", "the_prompts_were_longer"])
 def test_a_replay_of_one_lane_tells_prompts_that_are_not_those_of_the_problems(name, opened, tmp_path):
-    case = next(case for case in cases(rewrites_untold) if case.name == name)
+    case = next(case for case in cases(undetectable_rewrites) if case.name == name)
     rewrite = opened(case)
     case.edit(rewrite)
     folder = rewriting.written(rewrite, tmp_path / "study")
@@ -139,7 +139,7 @@ def test_a_replay_of_one_lane_tells_prompts_that_are_not_those_of_the_problems(n
 
 
 def test_excluded_problems_are_counted_and_said_to_be_unproven(opened, tmp_path):
-    case = rewrites_untold.bad_problems_were_too_long
+    case = undetectable_rewrites.bad_problems_were_too_long
     rewrite = opened(case)
     case.edit(rewrite)
     folder = rewriting.written(rewrite, tmp_path / "study")

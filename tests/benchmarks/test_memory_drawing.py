@@ -1,6 +1,6 @@
 import json
 
-import looking
+import drawing_checks
 import pytest
 
 from benchmarks.drawings import memory
@@ -14,7 +14,7 @@ HELD = {"model": "tiny", "bytes_per_token": 1000, "rows": ROWS}
 
 
 def test_a_line_is_share_times_tokens_times_bytes_of_a_token():
-    found = looking.by_gid(looking.drawn(memory.memory, HELD))
+    found = drawing_checks.by_gid(drawing_checks.drawn(memory.memory, HELD))
     for share, factor in (("full", 1.0), ("0.5", 0.5), ("0.3", 0.3)):
         (line,) = found[f"line-{share}"]
         for tokens, height in zip(line.get_xdata(), line.get_ydata(), strict=True):
@@ -22,14 +22,14 @@ def test_a_line_is_share_times_tokens_times_bytes_of_a_token():
 
 
 def test_full_half_and_three_tenths_are_always_drawn_and_other_shares_where_measured():
-    lines = {gid for gid in looking.by_gid(looking.drawn(memory.memory, HELD)) if gid.startswith("line")}
+    lines = {gid for gid in drawing_checks.by_gid(drawing_checks.drawn(memory.memory, HELD)) if gid.startswith("line")}
     assert lines == {"line-full", "line-0.5", "line-0.3"}
     more = HELD | {"rows": [*ROWS, ROWS[0] | {"share": "0.1"}]}
-    assert "line-0.1" in looking.by_gid(looking.drawn(memory.memory, more))
+    assert "line-0.1" in drawing_checks.by_gid(drawing_checks.drawn(memory.memory, more))
 
 
 def test_markers_are_the_measurements():
-    found = looking.by_gid(looking.drawn(memory.memory, HELD))
+    found = drawing_checks.by_gid(drawing_checks.drawn(memory.memory, HELD))
     assert "measured-0.5" not in found
     (points,) = found["measured-0.3"]
     assert list(points.get_xdata()) == [1024, 4096]
@@ -39,7 +39,7 @@ def test_markers_are_the_measurements():
 
 
 def test_no_two_lines_and_no_two_markers_look_alike():
-    figure = looking.drawn(memory.memory, HELD | {"rows": [*ROWS, ROWS[0] | {"share": "0.1"}]})
+    figure = drawing_checks.drawn(memory.memory, HELD | {"rows": [*ROWS, ROWS[0] | {"share": "0.1"}]})
     lines = figure.axes[0].get_lines()
     dashes = [str(line._dash_pattern) for line in lines if line.get_gid().startswith("line")]
     markers = [line.get_marker() for line in lines if line.get_gid().startswith("measured")]
@@ -48,7 +48,7 @@ def test_no_two_lines_and_no_two_markers_look_alike():
 
 
 def test_both_axes_are_logarithmic_with_ticks_at_powers_of_two_bytes():
-    figure = looking.drawn(memory.memory, HELD)
+    figure = drawing_checks.drawn(memory.memory, HELD)
     axes = figure.axes[0]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1,024", "4,096"]
@@ -63,7 +63,7 @@ def test_both_axes_are_logarithmic_with_ticks_at_powers_of_two_bytes():
 
 def test_the_farthest_measurements_from_their_lines_are_said():
     # 1,024,000 / 1,024,000 and 1,300,000 / 1,228,800
-    assert "Measured over computed: 1.000 to 1.058" in looking.said(looking.drawn(memory.memory, HELD))
+    assert "Measured over computed: 1.000 to 1.058" in drawing_checks.said(drawing_checks.drawn(memory.memory, HELD))
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_bytes_are_printed_in_their_largest_unit(count, text):
 def test_every_text_lies_on_the_page_and_on_no_other():
     rows = [ROWS[0] | {"tokens": 1024 * 2**i, "measured_bytes": 10**9} for i in range(8)]
     for held in (HELD, HELD | {"rows": ROWS[:1]}, HELD | {"rows": rows, "model": "a model " * 20}):
-        figure = looking.drawn(memory.memory, held)
-        assert looking.off_the_page(figure) == []
-        assert looking.overlapping(figure) == []
+        figure = drawing_checks.drawn(memory.memory, held)
+        assert drawing_checks.off_the_page(figure) == []
+        assert drawing_checks.overlapping(figure) == []
 
 
 def test_two_drawings_are_the_same_bytes(tmp_path):

@@ -1,6 +1,6 @@
 import json
 
-import looking
+import drawing_checks
 import pytest
 from matplotlib.colors import to_rgb
 
@@ -27,7 +27,7 @@ def test_overhead_is_everything_beyond_the_forward_over_the_forward():
 
 
 def test_bars_are_the_seconds_stacked_in_the_order_of_the_parts():
-    found = looking.by_gid(looking.drawn(prefill.prefill, HELD))
+    found = drawing_checks.by_gid(drawing_checks.drawn(prefill.prefill, HELD))
     for row in ROWS:
         base = 0.0
         for part in PARTS:
@@ -37,7 +37,7 @@ def test_bars_are_the_seconds_stacked_in_the_order_of_the_parts():
 
 
 def test_the_right_panel_shows_the_same_parts_as_shares_of_the_forward():
-    found = looking.by_gid(looking.drawn(prefill.prefill, HELD))
+    found = drawing_checks.by_gid(drawing_checks.drawn(prefill.prefill, HELD))
     assert not [gid for gid in found if gid.startswith("share-forward")]
     assert found["share-salience_and_edges-1024"][0].get_height() == pytest.approx(5)
     (last,) = found["share-eviction-1024"]
@@ -45,7 +45,7 @@ def test_the_right_panel_shows_the_same_parts_as_shares_of_the_forward():
 
 
 def test_bars_stand_by_length_and_the_overhead_is_printed_above_each():
-    figure = looking.drawn(prefill.prefill, HELD)
+    figure = drawing_checks.drawn(prefill.prefill, HELD)
     for axes, tops in zip(figure.axes, ((2.2, 8.6), (10, 7.5)), strict=True):
         assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1,024", "4,096"]
         assert [text.get_text() for text in axes.texts] == ["+10.0 %", "+7.5 %"]
@@ -65,9 +65,9 @@ def test_no_two_parts_share_colour_or_hatch_with_equal_grey():
 @pytest.mark.parametrize("count", [1, 4, 9])
 def test_every_text_lies_on_the_page_and_on_no_other(count):
     rows = [ROWS[0] | {"tokens": 1024 * 2**i} for i in range(count)]
-    figure = looking.drawn(prefill.prefill, {"model": "a model", "rows": rows})
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+    figure = drawing_checks.drawn(prefill.prefill, {"model": "a model", "rows": rows})
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []
 
 
 def test_two_drawings_are_the_same_bytes(tmp_path):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import looking
+import drawing_checks
 import pytest
 import reports
 from matplotlib.figure import Figure
@@ -91,7 +91,7 @@ def test_the_witness_stands_in_every_drawing(tmp_path, monkeypatch):
 
     def drawn(folder: Path, drawing: Callable[..., Figure], *data: Any, name: str = "", **_: Any) -> tuple[()]:
         folder.mkdir(exist_ok=True)
-        said[name or drawing.__name__] = looking.said(drawing(*data))
+        said[name or drawing.__name__] = drawing_checks.said(drawing(*data))
         return ()
 
     monkeypatch.setattr(page, "write_drawing", drawn)
@@ -136,6 +136,6 @@ def test_the_cells_of_a_heat_map_are_the_lines_of_the_shard_counted_by_hand(fold
 def test_every_text_of_a_shipped_study_lies_on_the_page_and_on_no_other(folder):
     judged, lanes = page.read_judged(folder), read_study(folder).lanes
     for drawing, data in ((accuracy, lanes), (needle, needle_cells(lanes))):
-        figure = looking.drawn(drawing, judged, data)
-        assert looking.off_the_page(figure) == []
-        assert looking.overlapping(figure) == []
+        figure = drawing_checks.drawn(drawing, judged, data)
+        assert drawing_checks.off_the_page(figure) == []
+        assert drawing_checks.overlapping(figure) == []

@@ -3,9 +3,9 @@
 import json
 import tomllib
 
-import made_up_anatomy
 import numpy as np
 import pytest
+import simulated_anatomy
 
 from analysis.anatomy import policy_agreement
 from analysis.anatomy.traces import read_anatomy
@@ -13,7 +13,7 @@ from analysis.anatomy.traces import read_anatomy
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = made_up_anatomy.written(
+    made = simulated_anatomy.written(
         tmp_path_factory.mktemp("agreed") / "study",
         np.random.default_rng(1),
         problems=12,

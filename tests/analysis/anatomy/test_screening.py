@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from made_up_anatomy import ORACLE, written
 from scipy import stats
+from simulated_anatomy import ORACLE, written
 
 from analysis.anatomy.__main__ import main
 from analysis.anatomy.screening import Answers, collect_answers, correlate_over_policies, fit_over_problems

@@ -1,5 +1,5 @@
+import drawing_checks
 import judgements
-import looking
 import pytest
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
@@ -23,12 +23,12 @@ def lock(effects=None, policies=None, tasks=("needle-512",)):
 
 @pytest.fixture(scope="module")
 def five() -> Figure:
-    return looking.drawn(ablation, JUDGED, lock())
+    return drawing_checks.drawn(ablation, JUDGED, lock())
 
 
 @pytest.fixture(scope="module")
 def sixteen() -> Figure:
-    return looking.drawn(ablation, SIXTEEN, lock(tasks={one["task"] for one in SIXTEEN["contrasts"]}))
+    return drawing_checks.drawn(ablation, SIXTEEN, lock(tasks={one["task"] for one in SIXTEEN["contrasts"]}))
 
 
 # ---------------------------------------------------------------- when it is drawn
@@ -75,7 +75,7 @@ def test_the_subject_of_a_sweep_is_the_policy_that_was_selected(winner, answer):
 def test_a_bar_is_minus_the_judged_difference_and_its_line_the_simultaneous_interval_turned_round(
     request, drawn, judged
 ):
-    artists = looking.by_gid(request.getfixturevalue(drawn))
+    artists = drawing_checks.by_gid(request.getfixturevalue(drawn))
     for index, one in enumerate(judged["contrasts"]):
         if one["difference"] is None:
             assert f"bar-{index}" not in artists
@@ -96,7 +96,7 @@ def test_a_bar_is_minus_the_judged_difference_and_its_line_the_simultaneous_inte
     [(SNAPKV, "D", True), (LACACHE, "D", True), (H2O, "o", False), (RANDOM, "D", False)],
 )
 def test_only_what_passes_with_matched_memory_is_filled(five, index, marker, filled):
-    artists = looking.by_gid(five)
+    artists = drawing_checks.by_gid(five)
     (point,), (bar,) = artists[f"point-{index}"], artists[f"bar-{index}"]
     assert point.get_marker() == marker
     assert bool(same_color(point.get_markerfacecolor(), "white")) != filled
@@ -104,8 +104,8 @@ def test_only_what_passes_with_matched_memory_is_filled(five, index, marker, fil
 
 
 def test_a_row_prints_its_numbers_beside_its_bar(five):
-    y = looking.by_gid(five)[f"point-{LACACHE}"][0].get_ydata()[0]
-    row = {text.get_text() for text in looking.texts(five) if text.get_position()[1] == y}
+    y = drawing_checks.by_gid(five)[f"point-{LACACHE}"][0].get_ydata()[0]
+    row = {text.get_text() for text in drawing_checks.texts(five) if text.get_position()[1] == y}
     assert row == {
         "lacache",
         "+9.4",
@@ -117,7 +117,7 @@ def test_a_row_prints_its_numbers_beside_its_bar(five):
 
 
 def test_unmatched_rows_carry_a_dagger_and_rows_without_estimate_say_so(five):
-    at = [(text.get_text(), text.get_position()[1]) for text in looking.texts(five)]
+    at = [(text.get_text(), text.get_position()[1]) for text in drawing_checks.texts(five)]
     rows = dict(at)
     assert [y for text, y in at if text == "†"] == [rows["random"]]
     assert [y for text, y in at if text == "not estimated"] == [rows["streaming"]]
@@ -140,7 +140,7 @@ def test_contrasts_stand_in_registered_order_below_their_group(sixteen):
 
 
 def test_effects_below_the_registered_detectable_ones_are_shaded_the_smaller_over_the_larger(five):
-    artists = looking.by_gid(five)
+    artists = drawing_checks.by_gid(five)
     (small,), (large,) = artists["shade-0.2-0"], artists["shade-0.6-0"]
     for shade, reach in ((small, 8), (large, 15)):
         box = shade.get_paths()[0].get_extents()
@@ -152,7 +152,7 @@ def test_effects_below_the_registered_detectable_ones_are_shaded_the_smaller_ove
 def test_a_detectable_effect_beyond_the_axis_is_shaded_to_its_end():
     row = judgements.contrast("h2o", *judgements.FIVE["h2o"])
     figure = ablation(judgements.judgement([row]), lock({"0.2": "0.900", "0.6": "none"}))
-    (shade,) = looking.by_gid(figure)["shade-0.2-0"]
+    (shade,) = drawing_checks.by_gid(figure)["shade-0.2-0"]
     box = shade.get_paths()[0].get_extents()
     assert (box.x0, box.x1) == pytest.approx(figure.axes[0].get_xlim())
 
@@ -160,13 +160,13 @@ def test_a_detectable_effect_beyond_the_axis_is_shaded_to_its_end():
 def test_the_registered_effects_are_printed_and_so_is_that_there_is_none():
     figure = ablation(JUDGED, lock({"0.6": "0.150", "0.2": "none"}))
     note = "needle-512, 96 problems: none if 20 % of the problems are discordant; 15.0 pp (light)"
-    assert note in looking.said(figure)
-    (shade,) = looking.by_gid(figure)["shade-0.2-0"]
+    assert note in drawing_checks.said(figure)
+    (shade,) = drawing_checks.by_gid(figure)["shade-0.2-0"]
     assert shade.get_paths()[0].get_extents().width == 0
 
 
 def test_the_directions_the_family_and_the_verdict_are_said(five):
-    said = looking.said(five)
+    said = drawing_checks.said(five)
     for words in (
         "← crystal better",
         "variant better →",
@@ -178,12 +178,12 @@ def test_the_directions_the_family_and_the_verdict_are_said(five):
 
 
 def test_a_drawing_of_max_t_does_not_speak_of_bonferroni():
-    said = looking.said(ablation(JUDGED | {"method": "max-t"}, lock()))
+    said = drawing_checks.said(ablation(JUDGED | {"method": "max-t"}, lock()))
     assert "Bonferroni" not in said
     assert "passes max-t 0.05." in said
 
 
 def test_every_text_lies_on_the_page_and_on_no_other(five, sixteen):
     for figure in (five, sixteen):
-        assert looking.off_the_page(figure) == []
-        assert looking.overlapping(figure) == []
+        assert drawing_checks.off_the_page(figure) == []
+        assert drawing_checks.overlapping(figure) == []

@@ -1,8 +1,8 @@
 import math
 
+import drawing_checks
 import judgements
 import lanes
-import looking
 import numpy as np
 import pandas as pd
 import pytest
@@ -93,11 +93,11 @@ def study():
 
 @pytest.fixture(scope="module")
 def figure() -> Figure:
-    return looking.drawn(accuracy, *study())
+    return drawing_checks.drawn(accuracy, *study())
 
 
 def test_points_and_intervals_are_those_of_the_lanes(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     expected = [1, 2, 3, 2, 3]  # of eight: crystal, snapkv, h2o at 0.3; crystal, snapkv at 0.5
     for index, count in enumerate(expected):
         (point,), (interval,) = found[f"point-{index}"], found[f"interval-{index}"]
@@ -107,38 +107,38 @@ def test_points_and_intervals_are_those_of_the_lanes(figure):
 
 
 def test_an_arm_without_a_grade_has_no_point_and_says_so(figure):
-    assert "point-5" not in looking.by_gid(figure)
-    assert [text.get_text() for text in looking.texts(figure)].count("not graded") == 1
+    assert "point-5" not in drawing_checks.by_gid(figure)
+    assert [text.get_text() for text in drawing_checks.texts(figure)].count("not graded") == 1
 
 
 def test_a_row_prints_its_numbers_beside_its_point(figure):
-    y = looking.by_gid(figure)["point-2"][0].get_ydata()[0]
-    row = [text.get_text() for text in looking.texts(figure) if text.get_position()[1] == y]
+    y = drawing_checks.by_gid(figure)["point-2"][0].get_ydata()[0]
+    row = [text.get_text() for text in drawing_checks.texts(figure) if text.get_position()[1] == y]
     low, high = (f"{100 * end:.1f}" for end in clopper_pearson(3, 8))
     assert {"h2o", "37.5", f"[{low}, {high}]", "8"} <= set(row)
 
 
 def test_the_full_cache_is_a_line_through_every_group_of_its_task_with_its_numbers(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     for group in range(2):
         assert list(found[f"full-{group}"][0].get_xdata()) == pytest.approx([100 * 4 / 9] * 2)
-    assert [text.get_text() for text in looking.texts(figure)].count("44.4") == 2
+    assert [text.get_text() for text in drawing_checks.texts(figure)].count("44.4") == 2
 
 
 def test_a_study_without_a_full_cache_has_no_such_line():
     judged, rows = study()
     rows = rows[rows["arm"] != "full"]
-    assert not [gid for gid in looking.by_gid(accuracy(judged, rows)) if "full" in gid]
+    assert not [gid for gid in drawing_checks.by_gid(accuracy(judged, rows)) if "full" in gid]
 
 
 def test_only_the_subject_is_filled(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     filled = {gid for gid, (point,) in found.items() if "point" in gid and point.get_marker() == "s"}
     assert filled == {"point-0", "point-3"}
 
 
 def test_it_says_that_it_is_exploratory_and_what_the_intervals_are(figure):
-    said = looking.said(figure)
+    said = drawing_checks.said(figure)
     assert "exploratory" in said
     assert "Intervals per arm; contrasts are paired: see forest" in said
     assert "Clopper-Pearson" in said
@@ -152,10 +152,10 @@ def test_every_text_lies_on_the_page_and_on_no_other(length):
     places = [one | {"model": model} for one in judged["contrasts"]]
     arms = [one | {"model": model} for one in judged["arms"]]
     judged = judged | {"title": "Of several words " * length, "contrasts": places, "arms": arms}
-    figure = looking.drawn(accuracy, judged, rows.assign(model=model))
-    assert f"{model} · needle-512 · budget 0.3" in looking.said(figure)
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+    figure = drawing_checks.drawn(accuracy, judged, rows.assign(model=model))
+    assert f"{model} · needle-512 · budget 0.3" in drawing_checks.said(figure)
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []
 
 
 def test_scores_and_clusters_of_an_arm_are_resampled():

@@ -2,10 +2,10 @@
 
 import json
 
-import looking
-import made_up_anatomy
+import drawing_checks
 import numpy as np
 import pytest
+import simulated_anatomy
 
 import analysis.anatomy
 from analysis.anatomy.exploratory import explore_anatomy
@@ -17,14 +17,14 @@ from figures.plots.anatomy import curve, heat_map, labels, trace
 from figures.report_page.glossary import DRAWINGS
 from protocol.evidence.audit import inventory
 
-NATURE = made_up_anatomy.TraceSettings(tokens=128, window=16, stride=8)
+NATURE = simulated_anatomy.TraceSettings(tokens=128, window=16, stride=8)
 STATES = {2: "wrong", 5: "unmoved", 7: "short"}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Two models; one signal of one of them knows. Judged."""
-    made = made_up_anatomy.written(
+    made = simulated_anatomy.written(
         tmp_path_factory.mktemp("anatomy") / "study",
         np.random.default_rng(3),
         planted=("key_norm", 1),
@@ -79,8 +79,8 @@ def test_the_heat_map_shows_and_outlines_what_is_printed(folder, told):
 
 
 def test_the_scale_of_colours_is_even_about_zero_and_a_missing_value_has_no_colour_of_it(told):
-    figure = looking.drawn(heat_map.anatomy_map, told, heat_map.map_blocks(told))
-    gids = looking.by_gid(figure)
+    figure = drawing_checks.drawn(heat_map.anatomy_map, told, heat_map.map_blocks(told))
+    gids = drawing_checks.by_gid(figure)
     (image,) = gids["rho-knows/chain/padded/1"]
     assert image.norm.vmin == -image.norm.vmax
     assert np.allclose(image.cmap(0.5)[:3], 1, atol=0.05)
@@ -134,8 +134,8 @@ def test_of_a_long_span_the_stretch_with_the_first_needed_token_is_drawn_and_sai
     assert found.labelled.needed[0][1].tolist() == whole[begin : begin + 40].tolist()
     assert found.labelled.needed[0][1].any()
     assert len(found.rows[0].retained) == len(found.labelled.pieces) == 40
-    figure = looking.drawn(trace.anatomy_trace, told, found)
-    assert "40 of the span's 128 tokens are drawn" in looking.said(figure)
+    figure = drawing_checks.drawn(trace.anatomy_trace, told, found)
+    assert "40 of the span's 128 tokens are drawn" in drawing_checks.said(figure)
 
 
 @pytest.mark.parametrize(("piece", "shown"), [(" plus", "plus"), ("\n", "↵"), ("  ", "·"), ("字\x07", "□□")])
@@ -186,7 +186,7 @@ def test_accuracy_at_the_cut_is_that_of_the_lines_and_the_oracle_stands_apart(fo
             assert point.accuracy.share == pytest.approx(graded.count("correct") / len(graded))
             assert point.value == float(point.budget)
     assert list(places[0].arms)[-1] == oracle_style.NAME
-    said = looking.said(looking.drawn(curve.anatomy_curve, told, places))
+    said = drawing_checks.said(drawing_checks.drawn(curve.anatomy_curve, told, places))
     assert said.count(oracle_style.NAME) == 2
     for words in ("which no policy can", "nobody's result", "Nor is it a ceiling", "100 % (line) by choice"):
         assert words in said
@@ -194,21 +194,21 @@ def test_accuracy_at_the_cut_is_that_of_the_lines_and_the_oracle_stands_apart(fo
 
 def test_every_drawing_says_what_was_tested_and_how_traces_ended_and_its_words_do_not_touch(told):
     for drawing, *data in commands.drawings(told):
-        figure = looking.drawn(drawing, *data)
-        said = looking.said(figure)
+        figure = drawing_checks.drawn(drawing, *data)
+        said = drawing_checks.said(figure)
         assert "A made-up anatomy (anatomy): AGREES for 1" in said
         assert "42 labelled" in said
         assert "2 wrong" in said
         assert "no verdict on a policy depends on them" in said
-        assert looking.off_the_page(figure) == []
-        assert looking.overlapping(figure) == [], drawing.__name__
+        assert drawing_checks.off_the_page(figure) == []
+        assert drawing_checks.overlapping(figure) == [], drawing.__name__
 
 
 def test_without_a_verdict_it_says_so_and_marks_nothing(told):
     before = told._replace(verdict=None, chosen=None)
     blocks = heat_map.map_blocks(before)
     assert all(one.chosen is None for one in blocks)
-    said = looking.said(looking.drawn(heat_map.anatomy_map, before, blocks))
+    said = drawing_checks.said(drawing_checks.drawn(heat_map.anatomy_map, before, blocks))
     assert "NOT JUDGED YET" in said
     assert "chosen on the first half" not in said
 
@@ -226,7 +226,7 @@ def test_the_command_draws_all_and_every_file_is_known(folder, capsys, monkeypat
 
 
 def test_where_nothing_was_labelled_nothing_is_drawn_and_one_line_says_why(tmp_path, capsys):
-    made_up_anatomy.written(tmp_path / "study", np.random.default_rng(0), problems=2, states={0: "wrong", 1: "short"})
+    simulated_anatomy.written(tmp_path / "study", np.random.default_rng(0), problems=2, states={0: "wrong", 1: "short"})
     with pytest.raises(NothingLabelled, match="they ended as short, wrong"):
         commands.draw(tmp_path / "study")
     assert commands.main([str(tmp_path / "study")]) == 2

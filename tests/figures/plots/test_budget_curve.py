@@ -1,6 +1,6 @@
+import drawing_checks
 import judgements
 import lanes
-import looking
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
@@ -52,7 +52,7 @@ SOUGHT = {
 def drawing(locked=None, **changes) -> Figure:
     judged, rows = study(**changes)
     locked = locked or lock()
-    return looking.drawn(budget_curve, judged, locked, budget_curves(judged, locked, rows))
+    return drawing_checks.drawn(budget_curve, judged, locked, budget_curves(judged, locked, rows))
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def figure() -> Figure:
 
 
 def test_a_line_has_a_point_a_budget_at_the_memory_that_was_measured(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     (line,) = found["line-tiny/chain/crystal"]
     assert list(line.get_xdata()) == [31.5, 63.5, 127.5]
     assert list(line.get_ydata()) == pytest.approx([20, 60, 80])
@@ -70,7 +70,7 @@ def test_a_line_has_a_point_a_budget_at_the_memory_that_was_measured(figure):
 
 
 def test_limits_and_the_band_are_those_of_shares(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     _, rows = study()
     own = rows[(rows["arm"] == "crystal") & (rows["budget"] == "64")]
     expected = compute_share(own, own["correct"] == 1, own["correct"].notna())
@@ -92,30 +92,30 @@ def test_a_full_cache_that_answers_everything_still_has_a_band():
 
 
 def test_the_smallest_lossless_budget_is_ringed_where_there_is_one_and_the_margin_drawn(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     (ring,) = found["smallest-tiny/chain/crystal"]
     assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (63.5, pytest.approx(60))
     assert "smallest-tiny/chain/h2o" not in found
     (margin,) = found["margin-tiny/chain"]
     assert margin.get_ydata()[0] == pytest.approx(90 - 3)
-    said = looking.said(figure)
+    said = drawing_checks.said(figure)
     assert "Smallest budget shown within 3.0 pp of the full cache: crystal 64, h2o at none of its budgets." in said
     assert "exploratory" not in said
 
 
 def test_without_such_a_rule_nothing_is_marked_and_it_says_that_it_is_exploratory():
     figure = drawing()
-    assert not [gid for gid in looking.by_gid(figure) if gid.startswith(("smallest", "margin"))]
-    assert "exploratory" in looking.said(figure)
-    assert "INCONCLUSIVE" in looking.said(figure)
+    assert not [gid for gid in drawing_checks.by_gid(figure) if gid.startswith(("smallest", "margin"))]
+    assert "exploratory" in drawing_checks.said(figure)
+    assert "INCONCLUSIVE" in drawing_checks.said(figure)
 
 
 def test_the_axis_is_of_what_the_protocol_matches():
     for memory, first in (("bytes", 31.5), ("total", 33.5)):  # KiB; 2 of them are state
         figure = drawing(lock(memory))
-        (line,) = looking.by_gid(figure)["line-tiny/chain/crystal"]
+        (line,) = drawing_checks.by_gid(figure)["line-tiny/chain/crystal"]
         assert line.get_xdata()[0] == first
-        assert "KiB" in looking.said(figure)
+        assert "KiB" in drawing_checks.said(figure)
     judged, rows = study()
     older = {"protocol": {"content": {"decision": {}}}}
     assert budget_curves(judged, older, rows) == budget_curves(judged, lock(), rows)
@@ -134,7 +134,7 @@ def test_an_arm_without_a_grade_has_no_point_and_a_study_without_a_full_cache_no
     (place,) = budget_curves(judged | {"arms": arms}, lock(), rows)
     assert [one.budget for one in place.arms["h2o"]] == ["32", "128"]
     assert place.full is None
-    found = looking.by_gid(looking.drawn(budget_curve, judged | {"arms": arms}, lock(), [place]))
+    found = drawing_checks.by_gid(drawing_checks.drawn(budget_curve, judged | {"arms": arms}, lock(), [place]))
     assert not [gid for gid in found if gid.startswith("full")]
 
 
@@ -148,8 +148,8 @@ def test_every_text_lies_on_the_page_and_on_no_other(length):
     model = "a-model-of-a-long-name-" * (length - 1) + "tiny"
     figure = drawing(models=(model, "other"), tasks=("chain", "needle-1024"), **SOUGHT)
     assert len(figure.axes) == 4
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []
 
 
 # ---------------------------------------------------------------- many arms
@@ -174,11 +174,11 @@ def field():
 def many() -> Figure:
     judged, rows = field()
     judged |= SOUGHT
-    return looking.drawn(budget_curve, judged, lock(), budget_curves(judged, lock(), rows))
+    return drawing_checks.drawn(budget_curve, judged, lock(), budget_curves(judged, lock(), rows))
 
 
 def test_of_many_arms_each_is_named_at_the_end_of_its_line_in_the_order_in_which_they_end(many):
-    found = looking.by_gid(many)
+    found = drawing_checks.by_gid(many)
     named = {
         text.get_position()[1]: text.get_text() for gid in found if gid.startswith("name-tiny") for text in found[gid]
     }
@@ -186,14 +186,14 @@ def test_of_many_arms_each_is_named_at_the_end_of_its_line_in_the_order_in_which
     upwards = [named[y] for y in sorted(named)]
     ends = {"full cache": FULL, "crystal": 8, "h2o": 7} | {arm: min(i, 9) for i, arm in enumerate(MANY)}
     assert [ends[arm] for arm in upwards] == sorted(ends.values())
-    heavy = [text.get_text() for text in looking.texts(many) if text.get_weight() == "bold"]
+    heavy = [text.get_text() for text in drawing_checks.texts(many) if text.get_weight() == "bold"]
     assert {"crystal"} == {"crystal", "h2o", *MANY} & {*heavy}
-    assert looking.off_the_page(many) == []
-    assert looking.overlapping(many) == []
+    assert drawing_checks.off_the_page(many) == []
+    assert drawing_checks.overlapping(many) == []
 
 
 def test_of_many_arms_the_subject_alone_has_limits_and_the_full_cache_its_band(many):
-    found = looking.by_gid(many)
+    found = drawing_checks.by_gid(many)
     limits = {gid for gid in found if gid.startswith("limits-")}
     assert limits == {"limits-tiny/chain/crystal", "limits-other/chain/crystal"}
     _, rows = study()
@@ -205,4 +205,4 @@ def test_of_many_arms_the_subject_alone_has_limits_and_the_full_cache_its_band(m
     assert {"full-tiny/chain", "full-other/chain", "margin-tiny/chain", "smallest-tiny/chain/crystal"} <= {*found}
     (line,) = found["line-other/chain/method-03"]
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([32, 128], [0, pytest.approx(30)])
-    assert "Bands, of crystal and of the full cache" in looking.said(many)
+    assert "Bands, of crystal and of the full cache" in drawing_checks.said(many)

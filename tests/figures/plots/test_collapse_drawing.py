@@ -1,5 +1,5 @@
+import drawing_checks
 import judgements
-import looking
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ FULL, ALPHA, ONE = cells()
 
 @pytest.fixture(scope="module")
 def figure() -> Figure:
-    return looking.drawn(collapse.collapse, JUDGED, [FULL, ALPHA, ONE])
+    return drawing_checks.drawn(collapse.collapse, JUDGED, [FULL, ALPHA, ONE])
 
 
 def test_shares_are_those_of_a_hand_count():
@@ -65,7 +65,7 @@ def test_shares_are_those_of_a_hand_count():
 
 
 def test_what_is_drawn_is_what_was_counted(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     limits = stats.binomtest(3, 5).proportion_ci(0.95, method="wilson")
     assert found["no_answer-1"][0].get_xdata()[0] == 60
     expected = [100 * limits.low, 100 * limits.high]
@@ -76,22 +76,22 @@ def test_what_is_drawn_is_what_was_counted(figure):
 
 
 def test_a_row_prints_its_numbers_beside_its_marks(figure):
-    rows = {text.get_text(): text.get_position()[1] for text in looking.texts(figure)}
-    row = [text.get_text() for text in looking.texts(figure) if text.get_position()[1] == rows["alpha"]]
+    rows = {text.get_text(): text.get_position()[1] for text in drawing_checks.texts(figure)}
+    row = [text.get_text() for text in drawing_checks.texts(figure) if text.get_position()[1] == rows["alpha"]]
     assert row == ["alpha", "5", "60.0 [23.1, 88.2]", "28.6 [8.2, 64.1]"]
 
 
 def test_a_share_of_fewer_than_five_answers_is_a_count_without_limits(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     assert (ONE.no_answer.n_total, ONE.truncated.n_total) == (1, 5)
     assert "no_answer-2" in found
     assert "no_answer-interval-2" not in found
     assert "truncated-interval-2" in found
-    texts = looking.texts(figure)
+    texts = drawing_checks.texts(figure)
     (y,) = {text.get_position()[1] for text in texts if text.get_text() == "1d"}
     row = [text.get_text() for text in texts if text.get_position()[1] == y]
     assert row == ["1d", "1", "0 of 1", "20.0 [3.6, 62.4]"]
-    assert "left out of shares of fewer than 5 answers" in looking.said(figure)
+    assert "left out of shares of fewer than 5 answers" in drawing_checks.said(figure)
 
 
 def test_the_markdown_holds_a_row_an_arm_with_every_count():
@@ -105,7 +105,7 @@ def test_the_markdown_holds_a_row_an_arm_with_every_count():
 
 @pytest.mark.parametrize("model", ["tiny", "a-model-of-a-long-name-" * 4])
 def test_every_text_lies_on_the_page_and_on_no_other(model):
-    figure = looking.drawn(collapse.collapse, JUDGED, cells(model=model))
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
-    assert "exploratory" in looking.said(figure)
+    figure = drawing_checks.drawn(collapse.collapse, JUDGED, cells(model=model))
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []
+    assert "exploratory" in drawing_checks.said(figure)

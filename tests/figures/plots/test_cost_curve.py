@@ -1,6 +1,6 @@
+import drawing_checks
 import judgements
 import lanes
-import looking
 import pytest
 from matplotlib.figure import Figure
 
@@ -42,11 +42,11 @@ def study(models=("tiny",), arms=RAN):
 @pytest.fixture(scope="module")
 def figure() -> Figure:
     judged, table = study()
-    return looking.drawn(cost_curve, judged, LOCK, decoding_costs(judged, table))
+    return drawing_checks.drawn(cost_curve, judged, LOCK, decoding_costs(judged, table))
 
 
 def test_the_cost_of_an_answer_is_its_tokens_times_its_slots_and_of_an_arm_their_mean(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     (line,) = found["line-tiny/chain/crystal"]
     # (90 * 28 + 110 * 32) / 2 and (90 * 58 + 110 * 62) / 2: not the product of the means.
     assert list(line.get_xdata()) == [3020, 6020]
@@ -56,7 +56,7 @@ def test_the_cost_of_an_answer_is_its_tokens_times_its_slots_and_of_an_arm_their
 
 
 def test_a_line_goes_from_the_least_memory_to_the_most_even_where_that_costs_less(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     (line,) = found["line-tiny/chain/h2o"]
     assert list(line.get_xdata()) == [9020, 7220]
     sizes = found["points-tiny/chain/h2o"][0].get_sizes()
@@ -64,7 +64,7 @@ def test_a_line_goes_from_the_least_memory_to_the_most_even_where_that_costs_les
 
 
 def test_the_subject_alone_has_limits_and_the_full_cache_a_band(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     assert [gid for gid in found if gid.startswith("limits-")] == ["limits-tiny/chain/crystal"]
     _, table = study()
     own = table[(table["arm"] == "crystal") & (table["budget"] == "32")]
@@ -75,7 +75,7 @@ def test_the_subject_alone_has_limits_and_the_full_cache_a_band(figure):
 
 
 def test_it_says_that_nothing_was_timed_and_what_is_not_counted(figure):
-    said = looking.said(figure)
+    said = drawing_checks.said(figure)
     assert "Counted and not timed: seconds are those of a batch" in said
     assert "What a policy computes to choose slots is not in it" in said
     assert "exploratory" in said
@@ -98,7 +98,7 @@ def test_the_axis_begins_at_the_tens_below_the_worst_even_where_that_is_the_full
     assert high > 100
     judged, table = study(arms={"crystal": {"64": (8, 100, 60)}})
     table.loc[table["budget"] == "full", "correct"] = [1.0] * 4 + [0.0] * 6
-    low, _ = looking.drawn(cost_curve, judged, LOCK, decoding_costs(judged, table)).axes[0].get_ylim()
+    low, _ = drawing_checks.drawn(cost_curve, judged, LOCK, decoding_costs(judged, table)).axes[0].get_ylim()
     assert 25 < low < 40
 
 
@@ -106,7 +106,7 @@ def test_the_axis_begins_at_the_tens_below_the_worst_even_where_that_is_the_full
 def test_every_text_lies_on_the_page_and_on_no_other(arms):
     many = {"crystal": RAN["crystal"]} | {f"another-{i}": {"64": (i % 10, 500 * i, 60)} for i in range(1, arms)}
     judged, table = study(("tiny", "a-model-of-a-long-name"), many)
-    figure = looking.drawn(cost_curve, judged, LOCK, decoding_costs(judged, table))
+    figure = drawing_checks.drawn(cost_curve, judged, LOCK, decoding_costs(judged, table))
     assert len(figure.axes) == 2
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []

@@ -3,9 +3,9 @@
 import copy
 import json
 
+import drawing_checks
 import judgements
 import lanes
-import looking
 import pytest
 from measured_cost import CONTENT, whole
 
@@ -62,7 +62,7 @@ def test_the_added_share_is_that_of_crystalcache_and_its_limits_keep_their_order
 
 
 def test_rates_and_bytes_are_drawn_where_they_were_measured(found):
-    gids = looking.by_gid(looking.drawn(cost_throughput, found))
+    gids = drawing_checks.by_gid(drawing_checks.drawn(cost_throughput, found))
     (rate,) = gids["rate-tiny/100/20/h2o"]
     assert list(rate.get_ydata()) == pytest.approx([10 / 8, 40 / 8])
     (bytes_,) = gids["bytes-tiny/100/20/h2o"]
@@ -72,7 +72,7 @@ def test_rates_and_bytes_are_drawn_where_they_were_measured(found):
 
 
 def test_a_prefill_is_split_into_the_full_caches_and_the_rest(found):
-    gids = looking.by_gid(looking.drawn(cost_prefill, found))
+    gids = drawing_checks.by_gid(drawing_checks.drawn(cost_prefill, found))
     (forward,), (more,) = gids["forward-tiny/100/20/h2o"], gids["added-tiny/100/20/h2o"]
     assert (forward.get_width(), more.get_width()) == pytest.approx((2, 2))  # twice as long as 2 seconds
     assert "added-tiny/100/full/full" not in gids
@@ -92,7 +92,7 @@ def test_every_drawing_says_who_measured_and_what_makes_it_worth_less(tmp_path):
     del one.bodies[17]
     found = measured(tmp_path, one)
     for drawing in (cost_throughput, cost_prefill, cost_memory):
-        text = " ".join(part.get_text() for part in looking.drawn(drawing, found).texts)
+        text = " ".join(part.get_text() for part in drawing_checks.drawn(drawing, found).texts)
         assert "Measured on here" in text
         assert "INCOMPLETE: 17 of 18" in text
         assert "BUSY MACHINE: 1 of 17" in text
@@ -114,7 +114,7 @@ def test_the_frontier_has_judged_accuracy_measured_seconds_and_says_that_these_a
     assert drawn.full.value == pytest.approx(6)
     lock = {"protocol": {"content": {"arms": {}}}}
     judgement["contrasts"][0]["subject"] = "h2o"
-    figure = looking.drawn(cost_frontier, judgement, lock, [drawn], found)
+    figure = drawing_checks.drawn(cost_frontier, judgement, lock, [drawn], found)
     assert "TWO RUNS" in " ".join(part.get_text() for part in figure.texts)
 
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
+import drawing_checks
 import judgements
-import looking
 import pytest
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
@@ -17,16 +17,16 @@ SNAPKV, H2O, RANDOM, LACACHE, STREAMING = range(5)
 
 @pytest.fixture(scope="module")
 def five() -> Figure:
-    return looking.drawn(forest, JUDGED)
+    return drawing_checks.drawn(forest, JUDGED)
 
 
 @pytest.fixture(scope="module")
 def sixteen() -> Figure:
-    return looking.drawn(forest, SIXTEEN)
+    return drawing_checks.drawn(forest, SIXTEEN)
 
 
 def texts(figure: Figure) -> list[str]:
-    return [text.get_text() for text in looking.texts(figure)]
+    return [text.get_text() for text in drawing_checks.texts(figure)]
 
 
 # ---------------------------------------------------------------- what is drawn is what was judged
@@ -34,7 +34,7 @@ def texts(figure: Figure) -> list[str]:
 
 @pytest.mark.parametrize(("drawn", "judged"), [("five", JUDGED), ("sixteen", SIXTEEN)], ids=["five", "sixteen"])
 def test_drawn_points_and_nominal_intervals_are_the_judged_ones(drawn, judged, request):
-    lines = looking.by_gid(request.getfixturevalue(drawn))
+    lines = drawing_checks.by_gid(request.getfixturevalue(drawn))
     for index, one in enumerate(judged["contrasts"]):
         if one["difference"] is None:
             assert f"point-{index}" not in lines
@@ -46,7 +46,7 @@ def test_drawn_points_and_nominal_intervals_are_the_judged_ones(drawn, judged, r
 
 
 def test_simultaneous_intervals_are_the_judged_ones_where_they_fit(five):
-    lines = looking.by_gid(five)
+    lines = drawing_checks.by_gid(five)
     for index, name in ((SNAPKV, "snapkv"), (H2O, "h2o"), (RANDOM, "random")):
         expected = [100 * float(end) for end in judgements.FIVE[name][3:5]]
         if index == SNAPKV:
@@ -56,7 +56,7 @@ def test_simultaneous_intervals_are_the_judged_ones_where_they_fit(five):
 
 def test_a_clipped_interval_ends_at_the_axis_with_an_arrow_on_that_side(five):
     left, right = five.axes[0].get_xlim()
-    lines = looking.by_gid(five)
+    lines = drawing_checks.by_gid(five)
     arrows = {
         gid: [(line.get_marker(), line.get_xdata()[0]) for line in found]
         for gid, found in lines.items()
@@ -72,7 +72,7 @@ def test_a_clipped_interval_ends_at_the_axis_with_an_arrow_on_that_side(five):
 def test_no_interval_is_clipped_where_all_fit():
     row = judgements.contrast("h2o", *judgements.FIVE["h2o"])
     row |= {"low_simultaneous": "-0.050000", "high_simultaneous": "0.050000"}
-    lines = looking.by_gid(forest(judgements.judgement([row])))
+    lines = drawing_checks.by_gid(forest(judgements.judgement([row])))
     assert not [gid for gid in lines if gid.startswith("clipped")]
 
 
@@ -82,7 +82,7 @@ def test_the_axis_shows_zero_and_five_points_on_both_sides():
     left, right = figure.axes[0].get_xlim()
     assert left <= -5
     assert right >= 40
-    (zero,) = looking.by_gid(figure)["zero"]
+    (zero,) = drawing_checks.by_gid(figure)["zero"]
     assert set(zero.get_xdata()) == {0}
 
 
@@ -91,7 +91,7 @@ def test_the_axis_shows_zero_and_five_points_on_both_sides():
     [(SNAPKV, "D", True), (LACACHE, "D", True), (H2O, "o", False), (RANDOM, "D", False)],
 )
 def test_only_what_passes_with_matched_memory_is_a_filled_diamond(five, index, marker, filled):
-    (point,) = looking.by_gid(five)[f"point-{index}"]
+    (point,) = drawing_checks.by_gid(five)[f"point-{index}"]
     assert point.get_marker() == marker
     assert bool(same_color(point.get_markerfacecolor(), "white")) != filled
 
@@ -105,7 +105,7 @@ def test_unmatched_rows_carry_a_dagger_and_rows_without_estimate_say_so(five):
 
 
 def test_every_row_prints_its_numbers_beside_its_point(five):
-    y = looking.by_gid(five)[f"point-{LACACHE}"][0].get_ydata()[0]
+    y = drawing_checks.by_gid(five)[f"point-{LACACHE}"][0].get_ydata()[0]
     row = {text.get_text() for text in five.axes[0].texts if text.get_position()[1] == y}
     assert row == {
         "against lacache",
@@ -121,13 +121,13 @@ def test_groups_are_headed_by_model_task_and_budget(sixteen):
     heads = [text for text in texts(sixteen) if " · budget " in text]
     assert len(heads) == 8
     assert heads[0] == "smollm2-135m · needle-512 · budget 0.25"
-    assert len(looking.by_gid(sixteen)["zero"]) == 8
+    assert len(drawing_checks.by_gid(sixteen)["zero"]) == 8
     assert sum(text.startswith("against ") for text in texts(sixteen)) == 16
 
 
 def test_verdict_size_witness_and_rule_head_the_figure(five):
     assert "INCONCLUSIVE for tiny alone, n < 200, UNANCHORED" in texts(five)
-    said = looking.said(five)
+    said = drawing_checks.said(five)
     assert "crystal better in at least 3 of 5 contrasts" in said
     assert "(Bonferroni 0.01)." in said
     branch = judgements.judgement(
@@ -140,22 +140,22 @@ def test_verdict_size_witness_and_rule_head_the_figure(five):
     )
     assert (
         "CONFIRMED (branch A, symmetric B) for tiny alone, n ≥ 200, ANCHORED (lock by ots block 900000)"
-        in looking.said(forest(branch))
+        in drawing_checks.said(forest(branch))
     )
 
 
 def test_no_drawing_of_max_t_speaks_of_bonferroni():
     for judged in (JUDGED, study()):
-        assert "Bonferroni" not in looking.said(forest(judged | {"method": "max-t"}))
-    said = looking.said(forest(study(method="max-t")))
+        assert "Bonferroni" not in drawing_checks.said(forest(judged | {"method": "max-t"}))
+    said = drawing_checks.said(forest(study(method="max-t")))
     assert "(a) Registered contrasts: 2, max-t 0.05" in said
     assert "(b) Outside the decision rule: 2, max-t 0.05 over these alone" in said
 
 
 def test_every_text_of_a_single_panel_lies_on_the_page_and_on_no_other(five, sixteen):
     for figure in (five, sixteen):
-        assert looking.off_the_page(figure) == []
-        assert looking.overlapping(figure) == []
+        assert drawing_checks.off_the_page(figure) == []
+        assert drawing_checks.overlapping(figure) == []
 
 
 # ---------------------------------------------------------------- shipped studies
@@ -163,9 +163,9 @@ def test_every_text_of_a_single_panel_lies_on_the_page_and_on_no_other(five, six
 
 @pytest.mark.parametrize("folder", sampled(SHIPPED, of=3))
 def test_every_shipped_verdict_can_be_drawn(folder):
-    figure = looking.drawn(forest, page.read_judged(folder))
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+    figure = drawing_checks.drawn(forest, page.read_judged(folder))
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []
 
 
 # ---------------------------------------------------------------- a second panel
@@ -199,7 +199,7 @@ def study(name: str = "1d_div", **changes) -> dict:
 
 @pytest.fixture(scope="module")
 def two() -> Figure:
-    return looking.drawn(forest, study())
+    return drawing_checks.drawn(forest, study())
 
 
 def test_without_comparisons_beside_the_rule_there_is_one_panel():
@@ -210,7 +210,7 @@ def test_without_comparisons_beside_the_rule_there_is_one_panel():
 
 def test_every_contrast_is_drawn_where_it_was_judged_in_its_own_panel_on_one_axis(two):
     judged = study()
-    found = looking.by_gid(two)
+    found = drawing_checks.by_gid(two)
     first, second = two.axes
     assert first.get_xlim() == second.get_xlim()
     assert [first.get_position().x0, first.get_position().x1] == [
@@ -232,7 +232,7 @@ def test_every_contrast_is_drawn_where_it_was_judged_in_its_own_panel_on_one_axi
 
 
 def test_what_was_not_corrected_never_looks_significant(two):
-    found = looking.by_gid(two)
+    found = drawing_checks.by_gid(two)
     assert [found[f"point-{name}"][0].get_marker() for name in ("0", "beside-0")] == ["D", "D"]
     (untested,) = found["point-auxiliary-0"]
     assert untested.get_marker() == "s"
@@ -241,7 +241,7 @@ def test_what_was_not_corrected_never_looks_significant(two):
 
 
 def test_what_the_rule_leaves_out_is_grey_regular_and_thinner_than_what_it_decides_by(two):
-    found = looking.by_gid(two)
+    found = drawing_checks.by_gid(two)
     inside, outside = found["point-0"][0], found["point-beside-0"][0]
     assert inside.get_marker() == outside.get_marker() == "D"
     assert same_color(inside.get_markerfacecolor(), page.INK)
@@ -271,12 +271,12 @@ def many(count: int) -> dict:
 
 
 def test_more_auxiliary_comparisons_than_make_a_page_are_counted_and_not_drawn():
-    some, none = (looking.by_gid(forest(many(count))) for count in (24, 25))
+    some, none = (drawing_checks.by_gid(forest(many(count))) for count in (24, 25))
     assert sum(gid.startswith("point-auxiliary-") for gid in some) == 24
     assert not [gid for gid in none if "auxiliary" in gid]
     assert "point-beside-0" in none
-    assert "Not drawn" not in looking.said(forest(many(24)))
-    assert "Not drawn: 25 auxiliary comparisons" in looking.said(forest(many(25)))
+    assert "Not drawn" not in drawing_checks.said(forest(many(24)))
+    assert "Not drawn: 25 auxiliary comparisons" in drawing_checks.said(forest(many(25)))
 
 
 @pytest.mark.parametrize(("rule", "lines"), [("superior", []), ("non_inferior", [-3.0]), ("equivalent", [-3.0, 3.0])])
@@ -284,22 +284,22 @@ def test_the_margin_of_a_rule_stands_where_it_was_registered_and_in_no_panel_tha
     judged = study(rule=rule, at_least=2, margin="0.030000") if lines else study(rule=rule, at_least=2)
     judged |= {"rule": rule}
     drawn = forest(judged)
-    margins = looking.by_gid(drawn).get("margin", [])
+    margins = drawing_checks.by_gid(drawn).get("margin", [])
     assert sorted({line.get_xdata()[0] for line in margins}) == pytest.approx(lines)
     assert {line.axes for line in margins} <= {drawn.axes[0]}
-    assert ("Dashed: the registered margin, 3.0 pp." in looking.said(drawn)) == bool(lines)
-    assert ("count for nothing" in looking.said(drawn)) != bool(lines)  # a margin may ask for no difference
+    assert ("Dashed: the registered margin, 3.0 pp." in drawing_checks.said(drawn)) == bool(lines)
+    assert ("count for nothing" in drawing_checks.said(drawn)) != bool(lines)  # a margin may ask for no difference
 
 
 def test_with_a_margin_the_thin_line_has_the_limits_that_are_compared_with_it():
     row = judgements.contrast("h2o", *judgements.FIVE["h2o"]) | {"low_margin": "-0.04", "high_margin": "0.03"}
     judged = judgements.judgement([row], rule="non_inferior", margin="0.030000")
-    (thin,) = looking.by_gid(forest(judged))["simultaneous-0"]
+    (thin,) = drawing_checks.by_gid(forest(judged))["simultaneous-0"]
     assert list(thin.get_xdata()) == pytest.approx([-4, 3])
 
 
 def test_unmatched_memory_counts_for_nothing_in_the_second_panel_too(two):
-    (point,) = looking.by_gid(two)["point-beside-1"]
+    (point,) = drawing_checks.by_gid(two)["point-beside-1"]
     assert same_color(point.get_markerfacecolor(), "white")
     y = point.get_ydata()[0]
     row = [text for text in two.axes[1].texts if text.get_position()[1] == y]
@@ -316,7 +316,7 @@ def test_unmatched_memory_counts_for_nothing_in_the_second_panel_too(two):
 
 
 def test_both_families_and_their_levels_head_their_panels(two):
-    said = looking.said(two)
+    said = drawing_checks.said(two)
     assert "(a) Registered contrasts: 2, Bonferroni 0.01" in said
     assert "(b) Outside the decision rule: 2, Bonferroni 0.025 over these alone" in said
     assert "1d \N{MINUS SIGN} snapkv (auxiliary, no correction)" in said
@@ -327,11 +327,11 @@ def test_the_branch_heads_the_figure_and_the_winner_is_named(beside):
     judged = study(selected={"arm": "1d_div-1.0", "policy": "1d_div-1.0", "selection": "0" * 64})
     if not beside:
         del judged["beside"]
-    said = looking.said(forest(judged))
+    said = drawing_checks.said(forest(judged))
     assert "Branch A: A small study" in said
     assert "INCONCLUSIVE (branch A, symmetric B)" in said
     assert "1d_div is 1d_div-1.0" in said
-    no_letter = looking.said(forest(judged | {"branch": None}))
+    no_letter = drawing_checks.said(forest(judged | {"branch": None}))
     assert "Branch" not in no_letter
 
 
@@ -350,17 +350,17 @@ def test_what_an_unmatched_contrast_would_be_at_equal_memory_has_a_column_where_
         one["isocache"] = held
     judged["beside"]["auxiliary"][0]["isocache"] = isocache("outside")
     figure = forest(judged)
-    (y,) = looking.by_gid(figure)["point-beside-1"][0].get_ydata()
+    (y,) = drawing_checks.by_gid(figure)["point-beside-1"][0].get_ydata()
     assert "+1.2 pp" in [text.get_text() for text in figure.axes[1].texts if text.get_position()[1] == y]
-    shown = [text.get_text() for text in looking.texts(figure)]
+    shown = [text.get_text() for text in drawing_checks.texts(figure)]
     assert shown.count("at equal slots") == 2
     assert shown.count("outside") == 1
     assert "matched" not in shown
-    assert "at equal slots" not in looking.said(two)
+    assert "at equal slots" not in drawing_checks.said(two)
 
 
 @pytest.mark.parametrize("name", ["a", "1d_div", "a-subject-of-a-very-long-name-" * 3])
 def test_every_text_lies_on_the_page_and_on_no_other(name):
-    figure = looking.drawn(forest, study(name))
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+    figure = drawing_checks.drawn(forest, study(name))
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []

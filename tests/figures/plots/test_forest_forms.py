@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 
+import drawing_checks
 import judgements
-import looking
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
@@ -41,13 +41,13 @@ def family(arms: int, budgets: int) -> dict:
 @pytest.fixture(scope="module", params=[(9, 3), (3, 9)], ids=["budgets across", "pairs across"])
 def large(request) -> tuple[dict, Figure]:
     judged = family(*request.param)
-    return judged, looking.drawn(forest, judged)
+    return judged, drawing_checks.drawn(forest, judged)
 
 
 def test_a_large_family_has_every_contrast_where_it_was_judged_and_prints_it(large):
     judged, figure = large
-    found = looking.by_gid(figure)
-    said = [text.get_text() for text in looking.texts(figure)]
+    found = drawing_checks.by_gid(figure)
+    said = [text.get_text() for text in drawing_checks.texts(figure)]
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
     for index, one in enumerate(judged["contrasts"]):
         (point,), (nominal,) = found[f"point-{index}"], found[f"nominal-{index}"]
@@ -62,7 +62,7 @@ def test_a_large_family_has_every_contrast_where_it_was_judged_and_prints_it(lar
 
 def test_what_is_fewer_stands_across(large):
     judged, figure = large
-    heads = {text.get_text() for text in looking.texts(figure) if text.get_position()[1] == -0.62}
+    heads = {text.get_text() for text in drawing_checks.texts(figure) if text.get_position()[1] == -0.62}
     budgets = {f"budget {one['budget']}" for one in judged["contrasts"]}
     arms = {f"crystal {MINUS} {one['against']}" for one in judged["contrasts"]}
     across = min(budgets, arms, key=len)
@@ -75,8 +75,8 @@ def test_a_large_family_fits_a_page_and_no_text_lies_on_another(large):
     _, figure = large
     assert figure.get_figwidth() <= page.WIDEST
     assert figure.get_figheight() <= 6
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []
 
 
 @pytest.mark.parametrize(("arms", "budgets", "large"), [(8, 3, False), (9, 3, True), (15, 15, False)])
@@ -105,13 +105,13 @@ def narrow(request) -> tuple[dict, Figure, Figure]:
         "beside": beside,
         "large": lambda: family(9, 3),
     }[request.param]()
-    return judged, looking.drawn(forest_narrow, judged), looking.drawn(forest, judged)
+    return judged, drawing_checks.drawn(forest_narrow, judged), drawing_checks.drawn(forest, judged)
 
 
 def numbers(figure: Figure) -> Iterator[str]:
     """Differences, ends of intervals, p, sizes and ratios, as they are printed beside marks."""
     ticks = {label for axes in figure.axes for label in axes.get_xticklabels()}
-    for text in looking.texts(figure):
+    for text in drawing_checks.texts(figure):
         if text not in ticks and any(text is one for axes in figure.axes for one in axes.texts):
             for word in text.get_text().replace("[", " ").replace("]", " ").replace(",", " ").split():
                 if word[-1].isdigit() and "." in word:
@@ -133,7 +133,7 @@ def test_its_marks_are_those_of_the_wide_one(narrow):
     _, figure, drawn = narrow
     kinds = ("point-", "nominal-", "simultaneous-")
     own, wide = (
-        {gid: list(lines[0].get_xdata()) for gid, lines in looking.by_gid(one).items() if gid.startswith(kinds)}
+        {gid: list(lines[0].get_xdata()) for gid, lines in drawing_checks.by_gid(one).items() if gid.startswith(kinds)}
         for one in (figure, drawn)
     )
     assert own.keys() == wide.keys()
@@ -145,14 +145,14 @@ def test_on_a_screen_of_390_pixels_every_text_has_ten_and_lies_on_no_other(narro
     _, figure, _ = narrow
     assert figure.get_figwidth() * 96 == pytest.approx(358)
     assert pytest.approx(358 / 96) == WIDTH
-    assert min(text.get_size() for text in looking.texts(figure)) * 96 / 72 >= 10
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+    assert min(text.get_size() for text in drawing_checks.texts(figure)) * 96 / 72 >= 10
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []
 
 
 def test_the_label_of_a_contrast_stands_above_its_mark(narrow):
     _, figure, _ = narrow
-    for gid, (line, *_) in looking.by_gid(figure).items():
+    for gid, (line, *_) in drawing_checks.by_gid(figure).items():
         if gid.startswith("point-"):
             low, high = line.axes.get_ylim()
             assert low > high

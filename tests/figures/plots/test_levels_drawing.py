@@ -1,6 +1,6 @@
+import drawing_checks
 import judgements
 import lanes
-import looking
 import pytest
 from matplotlib.figure import Figure
 from scipy import stats
@@ -27,7 +27,7 @@ def cells(model: str = "tiny") -> list:
 
 @pytest.fixture(scope="module")
 def figure() -> Figure:
-    return looking.drawn(levels, JUDGED, cells())
+    return drawing_checks.drawn(levels, JUDGED, cells())
 
 
 def test_each_level_of_an_arm_is_counted_for_itself():
@@ -50,7 +50,7 @@ def test_a_level_without_a_graded_answer_is_left_out():
 
 
 def test_lines_run_through_the_shares_and_the_full_cache_stands_beside_each_budget(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     for budget in ("64", "128"):
         assert list(found[f"line-tiny/chain/{budget}/alpha"][0].get_ydata()) == [87.5, 62.5, 25]
         assert list(found[f"line-tiny/chain/{budget}/full"][0].get_ydata()) == [100, 100, 87.5]
@@ -60,7 +60,7 @@ def test_lines_run_through_the_shares_and_the_full_cache_stands_beside_each_budg
 
 
 def test_limits_stand_at_their_point(figure):
-    found = looking.by_gid(figure)
+    found = drawing_checks.by_gid(figure)
     limits = stats.binomtest(2, 8).proportion_ci(0.95, method="wilson")
     bottom, top = found["limits-tiny/chain/64/alpha"][0].get_segments()[2]
     x = found["line-tiny/chain/64/alpha"][0].get_xdata()[2]
@@ -69,27 +69,27 @@ def test_limits_stand_at_their_point(figure):
 
 def test_panels_go_on_in_the_next_row_where_a_page_has_no_room():
     rows = [lanes.lanes("alpha", chains(7, 5, 2), budget=str(64 + n), model="tiny", **PLACE) for n in range(6)]
-    figure = looking.drawn(levels, JUDGED, accuracy_by_level(lanes.table(*rows)))
+    figure = drawing_checks.drawn(levels, JUDGED, accuracy_by_level(lanes.table(*rows)))
     assert figure.get_figwidth() <= page.WIDEST
     rows = [axes.get_position().y0 for axes in figure.axes]
     assert rows == sorted(rows, reverse=True)
     assert [rows.count(row) for row in dict.fromkeys(rows)] == [3, 3]
-    assert looking.overlapping(figure) == []
+    assert drawing_checks.overlapping(figure) == []
 
 
 @pytest.mark.parametrize("names", [["a", "b", "c", "d", "crystal"], ["a", "b", "c", "d", "e", "crystal"]])
 def test_of_many_arms_the_subject_alone_has_limits(names):
     rows = [lanes.lanes(name, chains(7, 5, 2), budget="64", model="tiny", **PLACE) for name in names]
-    found = looking.by_gid(levels(JUDGED, accuracy_by_level(lanes.table(*rows))))
+    found = drawing_checks.by_gid(levels(JUDGED, accuracy_by_level(lanes.table(*rows))))
     limited = {gid.rpartition("/")[2] for gid in found if gid.startswith("limits")}
     assert limited == (set(names) if len(names) == 5 else {"crystal"})
 
 
 @pytest.mark.parametrize("model", ["tiny", "a-model-of-a-long-name-" * 4])
 def test_every_text_lies_on_the_page_and_on_no_other(model):
-    figure = looking.drawn(levels, JUDGED, cells(model))
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
-    said = looking.said(figure)
+    figure = drawing_checks.drawn(levels, JUDGED, cells(model))
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []
+    said = drawing_checks.said(figure)
     assert f"{model} · chain · budget 128" in said
     assert "8 problems a level" in said

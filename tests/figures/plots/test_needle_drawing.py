@@ -1,8 +1,8 @@
 import itertools
 
+import drawing_checks
 import judgements
 import lanes
-import looking
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -36,7 +36,7 @@ CELLS = needle_cells(study())
 
 @pytest.fixture(scope="module")
 def drawn() -> Figure:
-    return looking.drawn(needle, judgements.judgement(), CELLS)
+    return drawing_checks.drawn(needle, judgements.judgement(), CELLS)
 
 
 # ---------------------------------------------------------------- what a cell holds
@@ -69,7 +69,7 @@ def test_a_study_without_a_needle_has_no_cells():
 
 
 def test_every_cell_is_drawn_once_for_its_budget_and_one_without_a_budget_beside_each(drawn):
-    found = looking.by_gid(drawn)
+    found = drawing_checks.by_gid(drawn)
     assert set(found) == {"/".join(map(str, one[:6])) for one in CELLS}
     assert {gid: len(places) for gid, places in found.items() if len(places) != 1} == {
         f"tiny/full/full/needle-512/512/{depth}": 2 for depth in ("0", "1")
@@ -78,7 +78,7 @@ def test_every_cell_is_drawn_once_for_its_budget_and_one_without_a_budget_beside
 
 def test_its_number_and_its_count_stand_in_each_cell(drawn):
     (axes,) = drawn.axes
-    for gid, places in looking.by_gid(drawn).items():
+    for gid, places in drawing_checks.by_gid(drawn).items():
         cell = next(one for one in CELLS if "/".join(map(str, one[:6])) == gid)
         for box in places:
             inside = [text.get_text() for text in axes.texts if box.get_bbox().contains(*text.get_position())]
@@ -86,7 +86,7 @@ def test_its_number_and_its_count_stand_in_each_cell(drawn):
 
 
 def test_depths_run_to_the_right_lengths_down_and_budgets_side_by_side(drawn):
-    found = looking.by_gid(drawn)
+    found = drawing_checks.by_gid(drawn)
 
     def corner(budget, task, depth):
         (box,) = found[f"tiny/{budget}/crystal/{task}/{task.split('-')[1]}/{depth}"]
@@ -99,14 +99,14 @@ def test_depths_run_to_the_right_lengths_down_and_budgets_side_by_side(drawn):
 
 
 def test_a_cell_of_zero_is_tinted_and_a_place_without_problems_is_blank(drawn):
-    (zero,) = looking.by_gid(drawn)["tiny/0.5/crystal/needle-512/512/1"]
+    (zero,) = drawing_checks.by_gid(drawn)["tiny/0.5/crystal/needle-512/512/1"]
     assert max(to_rgb(zero.get_facecolor())) < 1
-    assert "tiny/0.3/snapkv/needle-2048/2048/1" not in looking.by_gid(drawn)
+    assert "tiny/0.3/snapkv/needle-2048/2048/1" not in drawing_checks.by_gid(drawn)
 
 
 def test_a_higher_accuracy_is_darker_in_grey_too():
     cells = [Cell("tiny", "0.5", "crystal", "t", 512, str(i / 10), i / 10, 1) for i in range(11)]
-    found = looking.by_gid(needle(judgements.judgement(), cells))
+    found = drawing_checks.by_gid(needle(judgements.judgement(), cells))
     boxes = [found[f"tiny/0.5/crystal/t/512/{i / 10}"][0] for i in range(11)]
     red, green, blue = zip(*(to_rgb(box.get_facecolor()) for box in boxes), strict=True)
     grey = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in zip(red, green, blue, strict=True)]
@@ -116,13 +116,13 @@ def test_a_higher_accuracy_is_darker_in_grey_too():
 
 def test_one_length_of_two_tasks_is_two_lines_that_name_the_task():
     cells = [Cell("tiny", "0.5", "crystal", task, 512, "0", 0.5, 3) for task in ("old", "new")]
-    said = looking.said(needle(judgements.judgement(), cells))
+    said = drawing_checks.said(needle(judgements.judgement(), cells))
     assert "512 (old)" in said
     assert "512 (new)" in said
 
 
 def test_it_says_that_it_is_exploratory_and_what_became_of_the_claim(drawn):
-    said = looking.said(drawn)
+    said = drawing_checks.said(drawn)
     assert "exploratory" in said
     assert "Only the registered contrasts are confirmatory" in said
     assert "A small study: INCONCLUSIVE for tiny alone, n < 200, UNANCHORED" in said
@@ -139,6 +139,6 @@ def test_every_text_lies_on_the_page_and_on_no_other(name, depths):
         for length in (256, 131072)
         for depth in range(depths)
     ]
-    figure = looking.drawn(needle, judgements.judgement(), cells)
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+    figure = drawing_checks.drawn(needle, judgements.judgement(), cells)
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []

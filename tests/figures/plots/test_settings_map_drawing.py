@@ -1,8 +1,8 @@
 import itertools
 
+import drawing_checks
 import judgements
 import lanes
-import looking
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -47,7 +47,7 @@ def study(models=("tiny",), budgets=("64",)):
 
 
 def drawing(table, judged=None) -> Figure:
-    return looking.drawn(settings_map, judged, LOCK, *settings_panels(LOCK, table))
+    return drawing_checks.drawn(settings_map, judged, LOCK, *settings_panels(LOCK, table))
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +56,13 @@ def figure() -> Figure:
 
 
 def cell(figure, p, decay, place="tiny/chain/64"):
-    (box,) = looking.by_gid(figure)[f"{place}/{p}/{decay}"]
+    (box,) = drawing_checks.by_gid(figure)[f"{place}/{p}/{decay}"]
     return box
 
 
 def inside(figure, box):
     extent = box.get_window_extent()
-    texts = [(one.get_text(), one.get_window_extent()) for one in looking.texts(figure)]
+    texts = [(one.get_text(), one.get_window_extent()) for one in drawing_checks.texts(figure)]
     return [text for text, at in texts if extent.contains((at.x0 + at.x1) / 2, (at.y0 + at.y1) / 2)]
 
 
@@ -73,7 +73,7 @@ def test_a_cell_stands_at_its_two_settings_and_says_its_share(figure):
     across = [cell(figure, "0.5", decay).get_x() for decay in DECAYS]
     assert across == sorted(across)
     assert cell(figure, "0.5", "0.1").get_y() < cell(figure, "0.9", "0.1").get_y(), "rows go down the page"
-    said = looking.said(figure)
+    said = drawing_checks.said(figure)
     for text in (
         "scoring.p",
         "scoring.decay",
@@ -92,17 +92,17 @@ def test_the_colours_of_all_panels_are_of_one_scale():
     figure = drawing(table)
     shades = {
         gid: sum(to_rgb(found[0].get_facecolor()))
-        for gid, found in looking.by_gid(figure).items()
+        for gid, found in drawing_checks.by_gid(figure).items()
         if gid.count("/") == 4
     }
     assert shades["tiny/chain/64/0.9/0.1"] == shades["other/chain/64/0.9/0.1"]
     assert min(shades, key=shades.get) in {f"tiny/chain/64/0.9/{decay}" for decay in ("0.1", "0.5")}
     assert max(shades, key=shades.get) == "other/chain/64/0.9/1.0"
-    assert {"0 %", "80 %"} <= {one.get_text() for one in looking.texts(figure)}
+    assert {"0 %", "80 %"} <= {one.get_text() for one in drawing_checks.texts(figure)}
 
 
 def test_cells_that_no_lane_tells_apart_are_framed_together_and_no_others(figure):
-    (frames,) = looking.by_gid(figure)["alike-tiny/chain/64"]
+    (frames,) = drawing_checks.by_gid(figure)["alike-tiny/chain/64"]
     # At 0.5 all three have four right answers, but those of 1.0 are longer.
     expected = []
     for p in PS:
@@ -113,15 +113,15 @@ def test_cells_that_no_lane_tells_apart_are_framed_together_and_no_others(figure
         expected += [((x, one.y0), (x, one.y1)) for x in (one.x0, other.x1)]
     found = [tuple(tuple(round(v, 6) for v in point) for point in edge) for edge in frames.get_segments()]
     assert sorted(found) == sorted(tuple(tuple(round(v, 6) for v in p) for p in edge) for edge in expected)
-    assert "Framed" in looking.said(figure)
+    assert "Framed" in drawing_checks.said(figure)
 
 
 def test_without_cells_alike_nothing_is_framed():
     table = study()
     table.loc[table["arm"].str.endswith("-0.1"), "tokens"] = 90.0
     figure = drawing(table)
-    assert looking.by_gid(figure)["alike-tiny/chain/64"][0].get_segments() == []
-    assert "Framed" not in looking.said(figure)
+    assert drawing_checks.by_gid(figure)["alike-tiny/chain/64"][0].get_segments() == []
+    assert "Framed" not in drawing_checks.said(figure)
 
 
 def test_a_lane_without_a_grade_counts_for_nothing_and_the_counts_are_then_told():
@@ -132,7 +132,7 @@ def test_a_lane_without_a_grade_counts_for_nothing_and_the_counts_are_then_told(
     assert inside(figure, cell(figure, "0.5", "0.1")) == ["37.5", "n 8"]
     assert inside(figure, cell(figure, "0.5", "0.5")) == ["40.0", "n 10"]
     table.loc[table["arm"] == "0.5-0.1", "correct"] = float("nan")
-    assert "tiny/chain/64/0.5/0.1" not in looking.by_gid(drawing(table))
+    assert "tiny/chain/64/0.5/0.1" not in drawing_checks.by_gid(drawing(table))
     table["correct"] = float("nan")
     with pytest.raises(NoGrid, match=r"^records: no arm of the grid has a graded answer"):
         settings_panels(LOCK, table)
@@ -142,12 +142,12 @@ def test_the_limits_are_the_widest_of_all_cells(figure):
     table = study()
     own = [group for arm, group in table[table["budget"] == "64"].groupby("arm") if arm != "h2o"]
     every = [compute_share(one, one["correct"] == 1, one["correct"].notna()) for one in own]
-    assert f"up to {max(50 * (one.high - one.low) for one in every):.1f} pp" in looking.said(figure)
+    assert f"up to {max(50 * (one.high - one.low) for one in every):.1f} pp" in drawing_checks.said(figure)
 
 
 def test_a_probe_says_that_there_is_no_verdict_and_a_judged_study_says_which(figure):
-    assert "A grid: development problems, no verdict" in looking.said(figure)
-    judged = looking.said(drawing(study(), judgements.judgement()))
+    assert "A grid: development problems, no verdict" in drawing_checks.said(figure)
+    judged = drawing_checks.said(drawing(study(), judgements.judgement()))
     assert "INCONCLUSIVE" in judged
     assert "development problems" not in judged
     assert "exploratory" in judged
@@ -162,8 +162,8 @@ def test_a_lock_of_before_settings_were_locked_is_refused():
 @pytest.mark.parametrize("budgets", [("64",), ("64", "128")])
 def test_every_text_lies_on_the_page_and_on_no_other(budgets):
     figure = drawing(study(("tiny", "a-model-of-a-rather-long-name"), budgets))
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []
     tops = {
         model: cell(figure, "0.5", "0.1", f"{model}/chain/64").get_x()
         for model in ("tiny", "a-model-of-a-rather-long-name")
@@ -179,5 +179,5 @@ def test_a_long_value_widens_its_cells():
         if "scoring.decay" in one
     }
     lock = LOCK | {"policies": long}
-    figure = looking.drawn(settings_map, None, lock, *settings_panels(lock, study()))
-    assert looking.overlapping(figure) == []
+    figure = drawing_checks.drawn(settings_map, None, lock, *settings_panels(lock, study()))
+    assert drawing_checks.overlapping(figure) == []

@@ -1,7 +1,7 @@
 from pathlib import Path
 
+import drawing_checks
 import judgements
-import looking
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -35,11 +35,11 @@ def found(model: str = "tiny") -> list[Trace]:
 
 @pytest.fixture(scope="module")
 def figure() -> Figure:
-    return looking.drawn(trajectories, JUDGED, found())
+    return drawing_checks.drawn(trajectories, JUDGED, found())
 
 
 def test_lines_bands_and_budgets_are_those_of_the_traces(figure):
-    drawn = looking.by_gid(figure)
+    drawn = drawing_checks.by_gid(figure)
     line = drawn["mean-tiny/chain/64/snapkv_with_window"][0]
     assert line.get_xydata().tolist() == [[0, 0], [1, 1], [2, 200]]
     assert set(drawn["nominal-tiny/chain/128/alpha"][0].get_ydata()) == {0}
@@ -49,7 +49,7 @@ def test_lines_bands_and_budgets_are_those_of_the_traces(figure):
 
 
 def test_the_ground_of_a_strip_is_as_high_as_lanes_still_decode(figure):
-    (ground,) = looking.by_gid(figure)["lanes-tiny/chain/64/alpha"]
+    (ground,) = drawing_checks.by_gid(figure)["lanes-tiny/chain/64/alpha"]
     floor, ceiling = ground.axes.get_ylim()
     tops = {x: max(y for at, y in ground.get_paths()[0].vertices if at == x) for x in (0, 1, 2)}
     shares = [(tops[x] - floor) / (ceiling - floor) for x in (0, 1, 2)]
@@ -57,7 +57,7 @@ def test_the_ground_of_a_strip_is_as_high_as_lanes_still_decode(figure):
 
 
 def test_each_arm_has_a_strip_of_its_own_and_those_of_a_block_have_one_scale(figure):
-    strips = {gid: line.axes for gid, (line, *_) in looking.by_gid(figure).items() if gid.startswith("mean")}
+    strips = {gid: line.axes for gid, (line, *_) in drawing_checks.by_gid(figure).items() if gid.startswith("mean")}
     assert len(set(strips.values())) == len(strips) == 4
     for budget in ("64", "128"):
         own = {axes.get_ylim() for gid, axes in strips.items() if f"/{budget}/" in gid}
@@ -97,7 +97,7 @@ def test_of_a_long_generation_blocks_are_drawn_that_hold_its_extremes():
     held[4], held[8] = 60, 90  # neither of them the first of its block of three
     slots = memory_traces.summarise([held])
     one = trace("alpha", "64", 64, 65)._replace(over=memory_traces.summarise([held - 64]), slots=slots)
-    drawn = looking.by_gid(trajectories(JUDGED, [one]))
+    drawn = drawing_checks.by_gid(trajectories(JUDGED, [one]))
     line = drawn["mean-tiny/chain/64/alpha"][0]
     assert list(line.get_xdata()) == list(range(0, 2501, 3))
     blocks = [held[start : start + 3].mean() for start in range(0, 2501, 3)]
@@ -108,7 +108,7 @@ def test_of_a_long_generation_blocks_are_drawn_that_hold_its_extremes():
 
 def test_a_cell_of_which_no_lane_ended_leaves_its_panel_out():
     rows = [one for one in found() if one.budget != "64"] + [trace("alpha", "64", 64, 65, model="other")]
-    drawn = looking.by_gid(trajectories(JUDGED, rows))
+    drawn = drawing_checks.by_gid(trajectories(JUDGED, rows))
     assert {gid for gid in drawn if gid.startswith("nominal")} == {
         "nominal-tiny/chain/128/alpha",
         "nominal-tiny/chain/128/snapkv_with_window",
@@ -118,26 +118,26 @@ def test_a_cell_of_which_no_lane_ended_leaves_its_panel_out():
 
 @pytest.mark.parametrize("model", ["tiny", "a-model-of-a-long-name-" * 4])
 def test_every_text_lies_on_the_page_and_on_no_other(model):
-    figure = looking.drawn(trajectories, JUDGED, found(model))
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
-    assert f"{model} · chain · budget 128" in looking.said(figure)
+    figure = drawing_checks.drawn(trajectories, JUDGED, found(model))
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []
+    assert f"{model} · chain · budget 128" in drawing_checks.said(figure)
 
 
 def test_many_strips_stand_in_two_columns_of_a_page_and_no_text_lies_on_another():
     names = [f"an-arm-named-{number}" for number in range(9)]
     held = [float(60 + step % 16) for step in range(240)]
     rows = [trace(name, budget, *held) for budget in ("64", "65") for name in names]
-    figure = looking.drawn(trajectories, JUDGED, rows)
+    figure = drawing_checks.drawn(trajectories, JUDGED, rows)
     assert figure.get_figwidth() <= page.WIDEST
-    strips = [line.axes.get_position() for gid, (line, *_) in looking.by_gid(figure).items() if "mean-" in gid]
+    strips = [line.axes.get_position() for gid, (line, *_) in drawing_checks.by_gid(figure).items() if "mean-" in gid]
     assert len({round(box.x0, 6) for box in strips}) == 2
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []
 
 
 def test_a_shipped_study_is_drawn_without_collisions():
     rows = memory_traces.read_traces(LONG, read_study(LONG).lock)
-    figure = looking.drawn(trajectories, page.read_judged(LONG), rows)
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+    figure = drawing_checks.drawn(trajectories, page.read_judged(LONG), rows)
+    assert drawing_checks.off_the_page(figure) == []
+    assert drawing_checks.overlapping(figure) == []

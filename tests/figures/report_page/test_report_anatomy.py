@@ -3,10 +3,10 @@
 import json
 import shutil
 
-import made_up_anatomy
 import numpy as np
 import pytest
 import reports
+import simulated_anatomy
 from pages import table
 
 import analysis.anatomy
@@ -18,7 +18,7 @@ TASKS = ("needle-768", "association-768")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The quickstart with a made-up anatomy in it, judged. No drawing is made."""
-    made = made_up_anatomy.written(
+    made = simulated_anatomy.written(
         tmp_path_factory.mktemp("labelled") / "made",
         np.random.default_rng(3),
         planted=SIGNAL,
@@ -77,7 +77,7 @@ def test_the_registered_test_stands_with_its_intervals_and_without_a_claim_on_po
 
 def test_arms_have_their_agreement_and_the_oracle_has_none(page):
     rows = table(page, "Agreement with labels")
-    assert {row["arm"] for row in rows} == set(made_up_anatomy.ARMS)
+    assert {row["arm"] for row in rows} == set(simulated_anatomy.ARMS)
     keen, blind = ([float(row["AUC"]) for row in rows if row["arm"] == arm] for arm in ("keen", "blind"))
     assert min(keen) > max(blind)
 

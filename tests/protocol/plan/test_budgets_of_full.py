@@ -130,7 +130,7 @@ def test_the_smallest_lossless_share_is_sought_from_the_largest_down():
 def test_a_share_below_what_an_arm_protects_is_refused_once_it_is_measured():
     protocol = parse(TEXT.replace("[0.8]", '["0.5 of full"]').replace("crystal-token-level", "random"))
     lengths = {("m", task, ""): [(400, 0)] for task in protocol.tasks}
-    least = 132  # sinks and recent tokens, as in tests/protocol/test_small_budgets.py
+    least = 132  # sinks and recent tokens, as in tests/protocol/preflight/test_small_budgets.py
 
     def asked(use):
         planned = PlannedStudy(protocol, None, {("m", task.name): Fraction(use) for task in protocol.tasks})

@@ -1,9 +1,9 @@
-"""Rewrites of a study of `made_study`, each with the relations that it breaks."""
+"""Rewrites of a study of `simulated_records`, each with the relations that it breaks."""
 
 import copy
 
-import made_study
-from made_study import HEADS, SLOT
+import simulated_records
+from simulated_records import HEADS, SLOT
 
 from protocol.evidence import records
 from protocol.evidence.invariants.vocabulary import Vocabulary
@@ -216,32 +216,32 @@ def copied_seeds(made):
 
 def measured_less_than_the_prompt(made):
     made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
-    made.content["full_use"][made_study.MODEL]["t"]["held"]["dp1"] = 7
+    made.content["full_use"][simulated_records.MODEL]["t"]["held"]["dp1"] = 7
 
 
 def measured_more_than_fits(made):
     made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
-    made.content["full_use"][made_study.MODEL]["t"]["held"]["dp1"] = 19 + 30
+    made.content["full_use"][simulated_records.MODEL]["t"]["held"]["dp1"] = 19 + 30
 
 
 def measured_on_fewer_problems(made):
     made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
-    del made.content["full_use"][made_study.MODEL]["t"]["held"]["dp1"]
+    del made.content["full_use"][simulated_records.MODEL]["t"]["held"]["dp1"]
 
 
 def slots_of_another_share(made):
     made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
-    made.content["full_use"][made_study.MODEL]["t"]["slots"]["0.4 of full"] = 10
+    made.content["full_use"][simulated_records.MODEL]["t"]["slots"]["0.4 of full"] = 10
 
 
 def words_are_tokens(made):
-    made.words = {made_study.MODEL: Vocabulary(True, 2)}
+    made.words = {simulated_records.MODEL: Vocabulary(True, 2)}
     body = made.lane(test=lambda body: body["tokens"] > 2)
     body["text"] += " w1"
 
 
 def pieces_are_short(made):
-    made.words = {made_study.MODEL: Vocabulary(False, 2)}
+    made.words = {simulated_records.MODEL: Vocabulary(False, 2)}
     body = made.lane(test=lambda body: body["tokens"] == 2)
     body["text"] = "seven c"
 
@@ -269,7 +269,7 @@ def nothing_thought(made, body):
 
 def a_mark_elsewhere_in_the_text(made, body):
     """By one word; the trajectory is as it was."""
-    made.words = {made_study.MODEL: Vocabulary(True, 8, frozenset({"</think>"}))}
+    made.words = {simulated_records.MODEL: Vocabulary(True, 8, frozenset({"</think>"}))}
     body["text"] = "w1 " + body["text"].removesuffix(" " + body["text"].split(" ")[-1])
 
 

@@ -2,9 +2,9 @@
 
 import copy
 
-import made_study
 import pytest
-from test_record_relations import Made
+import simulated_records
+from test_record_invariants import Made
 
 from protocol.evidence.invariants.planned_lanes import derive_plan
 from protocol.formats.refusals import Tampered
@@ -18,7 +18,7 @@ SIZES = {
 
 
 def lock(**settings):
-    return made_study.lock(budgets=("bytes of 6", "0.5"), sizes=copy.deepcopy(SIZES), **settings)
+    return simulated_records.lock(budgets=("bytes of 6", "0.5"), sizes=copy.deepcopy(SIZES), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def of_no_size(made):
 def below_what_is_held(made):
     body = made.lane("a", "0.5")
     own = made.trajectory(body)
-    own["allocated"] = [40 * (held - made_study.HEADS) for held in own["held"]]
+    own["allocated"] = [40 * (held - simulated_records.HEADS) for held in own["held"]]
     summed(body, own)
 
 
@@ -93,12 +93,12 @@ def test_a_lane_is_held_to_the_slots_and_bytes_of_its_arm(tmp_path, made, change
 
 
 def test_events_fire_by_the_interval_of_the_arm_and_not_by_the_registered_one(tmp_path, made):
-    made.content["slot_bytes"][made_study.MODEL]["arms"]["a"]["interval"] = 4
+    made.content["slot_bytes"][simulated_records.MODEL]["arms"]["a"]["interval"] = 4
     assert "cadence" in made.broken(tmp_path)
 
 
 def test_as_many_heads_as_the_lock_says(tmp_path, made):
-    made.content["slot_bytes"][made_study.MODEL]["heads"] = 8
+    made.content["slot_bytes"][simulated_records.MODEL]["heads"] = 8
     assert "heads" in made.broken(tmp_path)
 
 
@@ -106,14 +106,14 @@ def test_as_many_heads_as_the_lock_says(tmp_path, made):
     "change",
     [
         lambda told: told.clear(),
-        lambda told: told[made_study.MODEL]["arms"].pop("a"),
-        lambda told: told[made_study.MODEL]["arms"]["a"]["slots"].clear(),
-        lambda told: told[made_study.MODEL]["arms"]["a"].update(bytes=0),
-        lambda told: told[made_study.MODEL].update(width="8"),
+        lambda told: told[simulated_records.MODEL]["arms"].pop("a"),
+        lambda told: told[simulated_records.MODEL]["arms"]["a"]["slots"].clear(),
+        lambda told: told[simulated_records.MODEL]["arms"]["a"].update(bytes=0),
+        lambda told: told[simulated_records.MODEL].update(width="8"),
     ],
 )
 def test_a_lock_that_does_not_say_what_a_slot_takes_is_none(change):
     content = lock()
     change(content["slot_bytes"])
     with pytest.raises(Tampered, match="does not say which lanes run"):
-        derive_plan(content, made_study.DIGEST, "confirm")
+        derive_plan(content, simulated_records.DIGEST, "confirm")

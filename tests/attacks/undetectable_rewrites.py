@@ -5,7 +5,7 @@
 
 from decimal import Decimal
 
-from case import named
+from rewrite_cases import named
 from rewrites_of_protocols import registered, relabelled
 from rewrites_of_records import unmeasured
 

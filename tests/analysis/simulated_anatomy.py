@@ -1,6 +1,6 @@
 """A registration with an anatomy in it, made up from a generator: what judging and drawing it is tried on.
 
-    made_up_anatomy.written(folder, rng, planted=("key_norm", 1), strength=2.0)
+    simulated_anatomy.written(folder, rng, planted=("key_norm", 1), strength=2.0)
 
 writes FOLDER/lock.json (what reading an anatomy needs of it), anatomy/traces.jsonl, chained, and its side
 files. Labels and signals are those of `analysis.anatomy.simulated_traces`; what arms keep follows their skill, and

@@ -6,10 +6,10 @@ import random
 from collections import Counter
 from pathlib import Path
 
-import made_study
 import pytest
-from made_study import DIGEST
+import simulated_records
 from record_rewrites import BREAKS, an_event_leaves, an_event_while_it_answers, marked
+from simulated_records import DIGEST
 
 from protocol.evidence import record_fields, records
 from protocol.evidence.audit import consistency
@@ -21,11 +21,11 @@ from protocol.formats import canonical
 
 
 class Made:
-    """A study of `made_study`, to be rewritten: digests are mended when it is asked what is broken."""
+    """A study of `simulated_records`, to be rewritten: digests are mended when it is asked what is broken."""
 
     def __init__(self, content, phase="confirm", **settings):
         self.content, self.phase, self.words = content, phase, {}
-        self.lines, self.sides = made_study.run(content, phase, **settings)
+        self.lines, self.sides = simulated_records.run(content, phase, **settings)
         self.names = [canonical.digest(side) for side in self.sides]
 
     def broken(self, place: Path) -> set[str]:
@@ -68,12 +68,12 @@ class Made:
 @pytest.fixture(scope="module")
 def studies_made():
     return {
-        "inside": Made(made_study.lock(longest=17), seed=2),
-        "outside": Made(made_study.lock(outside=True), seed=2),
-        "failing": Made(made_study.lock(), seed=2, fails=0.2),
-        "measured": Made(made_study.lock(budgets=("6", "0.4 of full")), "probe", seed=2),
-        "thinking": Made(made_study.lock(thinking=True), seed=2, fewest=12),
-        "many": Made(made_study.lock(problems=40, together=10, budgets=("6",)), seed=1, fewest=1),
+        "inside": Made(simulated_records.lock(longest=17), seed=2),
+        "outside": Made(simulated_records.lock(outside=True), seed=2),
+        "failing": Made(simulated_records.lock(), seed=2, fails=0.2),
+        "measured": Made(simulated_records.lock(budgets=("6", "0.4 of full")), "probe", seed=2),
+        "thinking": Made(simulated_records.lock(thinking=True), seed=2, fewest=12),
+        "many": Made(simulated_records.lock(problems=40, together=10, budgets=("6",)), seed=1, fewest=1),
     }
 
 
@@ -87,7 +87,7 @@ def made(studies_made):
 def test_an_honest_study_breaks_no_relation(tmp_path, number, phase):
     """Batches of all sizes, both cadences, questions inside and outside, exclusions and failures."""
     draw = random.Random(number)
-    content = made_study.lock(
+    content = simulated_records.lock(
         interval=draw.choice([None, 1, 3, 4, 7]),
         slack=draw.random() < 0.5,
         first_event=draw.choice([0, 1, 3]),
@@ -99,7 +99,7 @@ def test_an_honest_study_breaks_no_relation(tmp_path, number, phase):
         whenever=number % 4 > 1,
     )
     made = Made(content, phase, seed=number, fails=draw.choice([0, 0.1]))
-    made.words = {made_study.MODEL: Vocabulary(True, 8, frozenset({"</think>"}))}
+    made.words = {simulated_records.MODEL: Vocabulary(True, 8, frozenset({"</think>"}))}
     assert made.broken(tmp_path) == set()
 
 
@@ -107,7 +107,7 @@ def test_an_honest_study_breaks_no_relation(tmp_path, number, phase):
 @pytest.mark.parametrize("outside", [True, False])
 @pytest.mark.parametrize("asked", [{"b": "Say"}, {"a": "Say"}, {"a": "Say", "b": "Tell it"}])
 def test_an_honest_study_whose_arms_ask_something_breaks_no_relation(tmp_path, asked, outside, phase):
-    content = made_study.lock(asked=asked, outside=outside, places=3, together=2, interval=3)
+    content = simulated_records.lock(asked=asked, outside=outside, places=3, together=2, interval=3)
     made = Made(content, phase, seed=5)
     assert len({line["body"]["prompt"] for line in made.lines}) == 5 * len({"", *asked.values()})
     assert made.broken(tmp_path) == set()
@@ -115,7 +115,7 @@ def test_an_honest_study_whose_arms_ask_something_breaks_no_relation(tmp_path, a
 
 def test_lanes_that_are_asked_something_else_than_the_lock_says_are_named(tmp_path):
     """Whether the lock says too little, too much, or of another arm."""
-    honest = Made(made_study.lock(asked={"b": "Say"}, places=3), seed=5)
+    honest = Made(simulated_records.lock(asked={"b": "Say"}, places=3), seed=5)
     for asked in ({}, {"a": "Say"}, {"a": "Say", "b": "Say"}, {"b": "Say", "full": "Say"}):
         made = copy.deepcopy(honest)
         made.content["asked"] = asked
@@ -131,9 +131,11 @@ def test_lanes_that_are_asked_something_else_than_the_lock_says_are_named(tmp_pa
 @pytest.mark.parametrize("slack", [True, False])
 @pytest.mark.parametrize("outside", [True, False])
 def test_an_honest_study_of_lanes_that_think_and_answer_breaks_no_relation(tmp_path, slack, outside, whenever):
-    content = made_study.lock(thinking=True, outside=outside, slack=slack, interval=3, first_event=2, whenever=whenever)
+    content = simulated_records.lock(
+        thinking=True, outside=outside, slack=slack, interval=3, first_event=2, whenever=whenever
+    )
     made = Made(content, seed=7)
-    made.words = {made_study.MODEL: Vocabulary(True, 8, frozenset({"</think>"}))}
+    made.words = {simulated_records.MODEL: Vocabulary(True, 8, frozenset({"</think>"}))}
     lanes = [line["body"] for line in made.lines]
     grown = [body for body in lanes if body["thought"] and body["cell"]["arm"] == "a"]
     assert len({body["thought"] for body in grown}) > 5
@@ -160,7 +162,7 @@ def test_a_rewrite_is_named_by_the_relation_that_it_breaks(tmp_path, studies_mad
 
 def windowed(made, size):
     """As of a model with three sliding layers beside two of full attention; windows of `size` bytes."""
-    made.content["layers"] = {made_study.MODEL: {"evictable": 2, "sliding": 3, "window": 20}}
+    made.content["layers"] = {simulated_records.MODEL: {"evictable": 2, "sliding": 3, "window": 20}}
     for side in made.sides:
         for own in side:
             own["allocated"] = [each + size for each in own["allocated"]]
@@ -171,10 +173,10 @@ def windowed(made, size):
 
 def test_windows_are_as_large_as_the_lock_says_and_no_part_of_a_budget(tmp_path, made):
     """Two KV heads, 20 slots each in three layers; one slot less in each, and the windows of no lane told."""
-    whole = 3 * 2 * 20 * made_study.SLOT
+    whole = 3 * 2 * 20 * simulated_records.SLOT
     honest, fewer, untold = (copy.deepcopy(made) for _ in range(3))
     assert windowed(honest, whole).broken(tmp_path / "honest") == set()
-    assert windowed(fewer, whole - 6 * made_study.SLOT).broken(tmp_path / "fewer") == {"windows"}
+    assert windowed(fewer, whole - 6 * simulated_records.SLOT).broken(tmp_path / "fewer") == {"windows"}
     untold.content["layers"] = honest.content["layers"]
     assert untold.broken(tmp_path / "untold") == {"windows"}
 
@@ -261,7 +263,7 @@ def test_budgets_swapped_within_an_arm_are_named(tmp_path, made):
 
 
 def test_records_of_a_model_that_did_not_run_at_all_are_compared_all_the_same(tmp_path):
-    made = Made(made_study.lock(longest=7))
+    made = Made(simulated_records.lock(longest=7))
     assert {line["body"]["state"] for line in made.lines} == {"excluded"}
     assert made.broken(tmp_path) == set()
     made.lines[0]["body"]["slots"] = 3

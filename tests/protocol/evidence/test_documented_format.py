@@ -15,7 +15,7 @@ from json_schema import fits
 
 from protocol.evidence import ledger, record_fields, records
 
-DOCS = Path(__file__).resolve().parents[4] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up_anatomy import named, settings, written
+from simulated_anatomy import named, settings, written
 
 from analysis.anatomy import choose, judge
 from analysis.anatomy.agreement import measure_agreement
