@@ -12,7 +12,7 @@ import studies
 import tamperings
 from rewriting import Rewrite
 
-from protocol.acts import audit
+from protocol import audit
 from protocol.evidence import document_fields, ledger, record_fields
 from protocol.evidence.registration import Registration
 from protocol.formats.fields import Field, Table

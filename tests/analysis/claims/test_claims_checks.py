@@ -163,7 +163,7 @@ def test_equal_shares_have_p_one():
 
 def test_a_p_that_follows_from_its_interval_agrees():
     # 4.79 [1.67, 7.92]: a standard error of 6.25 / 3.92 = 1.594, z = 3.004, p = 0.0027.
-    found = check_agreement(*map(rounding, ("4.79", "1.67", "7.92", "0.0022")))
+    found = check_agreement(*map(rounding_range, ("4.79", "1.67", "7.92", "0.0022")))
     z = 4.79 / (6.25 / (2 * NormalDist().inv_cdf(0.975)))
     assert found.low <= 2 * (1 - NormalDist().cdf(z)) <= found.high
     assert found.decision
@@ -175,21 +175,21 @@ def test_a_p_that_follows_from_its_interval_agrees():
     [("0.30", False, False), ("0.0001", True, False), ("0.02", True, False), ("0.0040", True, True)],
 )
 def test_a_p_that_does_not_follow_is_noticed(p, decision, size):
-    found = check_agreement(*map(rounding, ("4.79", "1.67", "7.92", p)))
+    found = check_agreement(*map(rounding_range, ("4.79", "1.67", "7.92", p)))
     assert (found.decision, found.size) == (decision, size)
 
 
 def test_an_interval_around_zero_needs_a_large_p():
-    assert check_agreement(*map(rounding, ("1.56", "-0.89", "4.01", "0.20"))).decision
-    assert not check_agreement(*map(rounding, ("1.56", "-0.89", "4.01", "0.02"))).decision
+    assert check_agreement(*map(rounding_range, ("1.56", "-0.89", "4.01", "0.20"))).decision
+    assert not check_agreement(*map(rounding_range, ("1.56", "-0.89", "4.01", "0.02"))).decision
     # An end that prints as 0.00 may lie on either side.
-    assert check_agreement(*map(rounding, ("1.00", "0.00", "2.00", "0.049"))).decision
-    assert check_agreement(*map(rounding, ("1.00", "0.00", "2.00", "0.051"))).decision
+    assert check_agreement(*map(rounding_range, ("1.00", "0.00", "2.00", "0.049"))).decision
+    assert check_agreement(*map(rounding_range, ("1.00", "0.00", "2.00", "0.051"))).decision
 
 
 def test_an_interval_that_is_upside_down_is_refused():
     with pytest.raises(ValueError, match="lower end"):
-        check_agreement(*map(rounding, ("1.0", "2.0", "0.5", "0.1")))
+        check_agreement(*map(rounding_range, ("1.0", "2.0", "0.5", "0.1")))
 
 
 def test_the_p_of_a_correlation_is_fishers():
