@@ -19,7 +19,7 @@ from benchmarks.setting import Setting, Subject, context, lane_of, open_subject,
 from policies import Cadence
 from protocol import engine
 from protocol.engine import Lane, Progress, Prompt, Request
-from protocol.instruments.planning import cost_model, rate_measurement, shapes
+from protocol.instruments.planning import rate_measurement, roofline, shapes
 from protocol.instruments.planning.estimate import USABLE_SHARE
 
 __all__ = ["company", "constants", "freed", "most", "throughput"]
@@ -36,23 +36,12 @@ def constants(chosen: Setting, tiny: bool) -> str:
     subject = open_subject(chosen)
     shape = shapes.shape_of(subject.network.config, chosen.dtype)
     names = ("snapkv",) if tiny else ("snapkv", "h2o", "crystal", "r-kv")
-    arms = {name: (replace(policies.get(name), cadence=Cadence(interval=16)), 32) for name in names}
-    asked = rate_measurement.MeasurementRequest(shape, chosen.dtype, 64 if tiny else 4096, 8 if tiny else 64, 16, arms)
+    arms = [(name, replace(policies.get(name), cadence=Cadence(interval=16)), 32) for name in names]
+    asked = rate_measurement.MeasurementRequest(shape, chosen.dtype, 64 if tiny else 4096, 8 if tiny else 64, arms)
     rates, without = rate_measurement.measure_rates(asked, chosen.device)
-    rows = [[name, f"{getattr(rates, name):.3g}"] for name in machines_of(rates)]
-    host = rates.host
-    rows += [[f"host.{name}", f"{getattr(host, name):.2g}"] for name in ("forward", "layer", "pool")]
-    rows += [[f"host.{name}", f"{getattr(host, name)[0]:.2g}"] for name in ("lane", "join")]
-    rows += [[f"host.{name}", f"{getattr(host, name):.2g}"] for name in ("logit", "noise")]
-    for name, arm in rates.arms.items():
-        parts = [f"{own:.2g} + {each:.2g} a layer" for own, each in arm]
-        rows.append([f"{name}: first event, step, event", "; ".join(parts)])
+    rows = [[name, f"{rate:.3g}"] for name, rate in rates._asdict().items() if name not in ("load", "is_asynchronous")]
     rows += [[f"{name}: not measured", why] for name, why in without.items()]
     return table(("a second, or seconds", chosen.dtype), rows)
-
-
-def machines_of(rates: cost_model.Rates) -> tuple[str, ...]:
-    return tuple(name for name in rates._fields if name not in ("beside", "host", "arms", "load"))
 
 
 class Reading(NamedTuple):
@@ -175,9 +164,9 @@ def lanes_by_arithmetic(subject: Subject, prompt: Prompt, lane: Lane, new: int, 
     """The weights are there already, so that what is free is for everything else."""
     shape = shapes.shape_of(subject.network.config, chosen.dtype)
     most = len(prompt.context) + new if lane.budget is None else lane.budget + new
-    capacity = -(-most // cost_model.QUANTUM) * cost_model.QUANTUM
-    kind = cost_model.LaneKind(lane.key, 0, most - new, None, 0, capacity, shape.slot_bytes, 0, lane.budget is not None)
-    needed = cost_model.memory_need(
+    capacity = -(-most // roofline.QUANTUM) * roofline.QUANTUM
+    kind = roofline.LaneKind(lane.key, 0, most - new, None, 0, capacity, shape.slot_bytes, 0, lane.budget is not None)
+    needed = roofline.memory_need(
         shape, len(prompt.context), None, [kind] * MOST_LANES, signals=1, watches=False, raw=False
     )
     if chosen.device == "cuda":
@@ -185,7 +174,7 @@ def lanes_by_arithmetic(subject: Subject, prompt: Prompt, lane: Lane, new: int, 
         free = torch.cuda.mem_get_info()[0]
     else:
         free = psutil.virtual_memory().available
-    return cost_model.lanes_that_fit(needed._replace(weights=0), USABLE_SHARE * free)
+    return roofline.lanes_that_fit(needed._replace(weights=0), USABLE_SHARE * free)
 
 
 def company(chosen: Setting, tiny: bool) -> str:

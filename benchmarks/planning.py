@@ -22,7 +22,7 @@ import torch
 from benchmarks.report import header, table
 from benchmarks.setting import Setting
 from protocol.instruments.planning import estimate, rate_measurement, workload
-from protocol.instruments.planning.cost_model import TimeSpent
+from protocol.instruments.planning.roofline import TimeSpent
 from protocol.instruments.planning.workload import Load, UserInputs
 from protocol.models import sources
 from protocol.plan import grid
@@ -104,13 +104,12 @@ def checked(case: Case) -> Checked:
     loads = workload.list_loads(planned, {case.task: {"dev": ids, "confirm": ids}}, UserInputs({}))
     load = next(each for each in loads if each.phase == "confirm")
     lanes = min(case.lanes, len(load.kinds) * case.problems)
-    asked = rate_measurement.MeasurementRequest(
-        load.shape, protocol.generation.dtype, load.prompt, lanes, protocol.generation.interval, load.arms
-    )
+    widest = load._replace(problems_per_batch=case.problems)
+    asked = estimate.measurement_request(widest, protocol.generation.dtype, lanes)
     rates, without = rate_measurement.measure_rates(asked, now=process_time)
     if without:
         print(f"not measured: {without}", file=sys.stderr)
-    acting = workload.designs_by_phase(protocol)["confirm"]
+    acting = protocol.designs_by_phase()["confirm"]
     cells = tuple(grid.cells(acting))
     run = make_executor(planned._replace(protocol=acting), {case.model: lanes}, load_model=cache_models(planned, print))
     job = Job(case.model, case.task, tuple(ids), cells)
@@ -120,9 +119,9 @@ def checked(case: Case) -> Checked:
     ran = process_time() - start
     answers = tuple(tuple(produced.records[cell, problem][0]["tokens"] for cell in cells) for problem in ids)
     own: Load = load._replace(answers=answers, problems_per_batch=case.problems)
-    predicted = estimate.batch_cost(own, rates, answers, lanes, protocol.generation.temperature > 0)
+    predicted = estimate.batch_seconds(own, rates, answers, lanes, protocol.generation.temperature > 0)
     steps = sum(map(sum, answers))
-    return Checked(predicted.spent.total, ran, len(cells) * len(ids), steps, predicted.spent)
+    return Checked(predicted.total, ran, len(cells) * len(ids), steps, predicted)
 
 
 def planned_of(case: Case) -> PlannedStudy:

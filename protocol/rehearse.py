@@ -102,9 +102,9 @@ def estimate_on_machine(args: Options) -> int:
         model: Path(file) for model, file in (_parse_pair(argument, protocol, "--shape") for argument in args.shape)
     }
     with phase("loading torch"):
-        from protocol.instruments.planning import estimate, study_estimate, workload
+        from protocol.instruments.planning import estimate, workload
     inputs = workload.UserInputs(shapes, args.prompt_tokens, args.answer_tokens)
-    result = study_estimate.estimate_study(
+    result = estimate.estimate_study(
         PlannedStudy(protocol, sources.cache_home(), folder=args.folder), args.on, inputs, args.price
     )
     command.print_result(args.json, estimate.format_estimate(result), estimate.json_values(result))

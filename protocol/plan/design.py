@@ -294,6 +294,11 @@ class Design:
         remaining = tuple(arm for arm in arms if arm.name not in sweep.candidates)
         return replace(self, arms=remaining, sweep=None)
 
+    def designs_by_phase(self) -> dict[str, Design]:
+        """Return the designs of probe and confirm before a probe: with a sweep, its first candidate wins."""
+        confirmed = self if self.sweep is None else self.confirm_design(self.sweep.candidates[0])
+        return {"probe": self.probe_design(), "confirm": confirmed}
+
     def contrast_models(self) -> list[str]:
         """Return the model of every contrast; contrasts are (model, task, budget, pair of arms)."""
         contrasts = len(self.tasks) * len(self.budgets) * len(arm_pairs(self.content()["decision"]))

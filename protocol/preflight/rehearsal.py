@@ -107,9 +107,9 @@ def rehearse(planned: PlannedStudy, models: Mapping[str, str], problems: int, fo
         planned = planned._replace(full_use=full_use.read_means(full_use_field))
         stand_in_plan = stand_in_plan._replace(full_use=full_use.read_means(stand_in_use))
     started = time.monotonic()
-    timings = {name: Timings(models) for name in phase_designs(protocol)}
+    timings = {name: Timings(models) for name in protocol.designs_by_phase()}
     bodies, registered_lanes = {}, {}
-    for name, design in phase_designs(protocol).items():
+    for name, design in protocol.designs_by_phase().items():
         cells = grid.cells(design)
         units = runner.split_into_units(cells, split, design.generation.problems_per_batch)
         total = sum(len(unit.problems) for unit in units)
@@ -148,7 +148,7 @@ def rehearse(planned: PlannedStudy, models: Mapping[str, str], problems: int, fo
             },
             lanes,
         )
-        for name, design in phase_designs(protocol).items()
+        for name, design in protocol.designs_by_phase().items()
     }
     with phase("looking for arms that keep the same slots"):
         same_slots_field = same_slots.find_same_slots(stand_in_plan, items)
@@ -221,7 +221,7 @@ def timed_phases(protocol: Design) -> dict[str, Design]:
     """Return the phases that are timed separately: a sweep confirms other arms and seeds than it probes,
     whose lanes take other times; without one the probe has every cell of the confirmation.
     """
-    designs = phase_designs(protocol)
+    designs = protocol.designs_by_phase()
     return designs if protocol.sweep is not None else {"probe": designs["probe"]}
 
 
@@ -294,15 +294,6 @@ def with_stand_ins(protocol: Design, models: Mapping[str, str]) -> Design:
     rule_fields = {field: models.get(value, value) for field, value in protocol.decision.rule_settings.items()}
     decision = replace(protocol.decision, rule_settings=rule_fields)
     return replace(protocol, models=tuple(models.values()), decision=decision)
-
-
-def phase_designs(protocol: Design) -> dict[str, Design]:
-    """Return the designs that probe and confirm would run; with a sweep, confirm has its first candidate as
-    the winner.
-    """
-    sweep = protocol.sweep
-    confirm_design = protocol if sweep is None else protocol.confirm_design(sweep.candidates[0])
-    return {"probe": protocol.probe_design(), "confirm": confirm_design}
 
 
 def _peak_bytes() -> int:

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from protocol.formats.progress_display import format_duration
-from protocol.instruments.planning.cost_model import (
-    DecodingCost,
+import psutil
+import torch
+
+from protocol.formats.progress_display import format_duration, phase
+from protocol.formats.refusals import BadInput
+from protocol.instruments.planning import machines, rate_measurement, workload
+from protocol.instruments.planning.roofline import (
     MemoryNeed,
     Rates,
     TimeSpent,
-    decoding_cost,
+    decoding_seconds,
     lanes_that_fit,
     memory_need,
     prefill_seconds,
 )
-from protocol.instruments.planning.workload import Load
+from protocol.instruments.planning.workload import Load, UserInputs
+from protocol.lock import frozen_problems, lock
 from protocol.plan.generation import Generation
+from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["USABLE_SHARE", "Estimate", "Part", "batch_cost", "estimate_study", "format_estimate", "json_values"]
+__all__ = [
+    "USABLE_SHARE",
+    "Estimate",
+    "Part",
+    "batch_seconds",
+    "estimate_study",
+    "format_estimate",
+    "json_values",
+    "measurement_request",
+]
 
 USABLE_SHARE = 0.9
 """The usable share of the memory of a device; the rest is for driver, libraries and fragmentation."""
+UNCERTAINTY_FACTOR = 1.3  # of a measurement here, in both directions
 
 PHRASES = {
     "prompts": "prompts",
@@ -58,45 +77,123 @@ class Estimate(NamedTuple):
     batches_at_once: int
     memory: float
     parts: tuple[Part, ...]
-    seconds: tuple[float, float, float, float]
+    seconds: tuple[float, ...]
     price: float | None
     assumed: tuple[str, ...]
 
 
-def estimate_study(
-    loads: Sequence[Load],
-    sides: Mapping[str, tuple[Rates, Rates, Rates]],
-    generation: Generation,
-    *,
-    machine: str,
-    batches_at_once: int,
-    memory: float,
-    lanes: Mapping[str, int | None],
-    price: float | None,
-    assumed: Sequence[str],
-) -> Estimate:
-    """Estimate a study. sides: pessimistic, expected and optimistic rates, by model. batches_at_once: batches
-    that run in parallel, each in a process. memory: bytes for each. lanes: how many decode at once, by model;
-    None if registering chooses.
+class Machine(NamedTuple):
+    """A machine as an estimate needs it. rates: pessimistic, expected and optimistic, by model. batches_at_once:
+    how many run in parallel, each in a process with `memory` bytes.
     """
-    samples = generation.temperature > 0
-    parts, totals = [], [0.0, 0.0, 0.0, 0.0]
+
+    name: str
+    rates: Mapping[str, tuple[Rates, Rates, Rates]]
+    batches_at_once: int
+    memory: float
+    assumed: Sequence[str]
+
+
+def estimate_study(planned: PlannedStudy, machine_name: str, inputs: UserInputs, price: float | None) -> Estimate:
+    """Raise BadInput for an unknown machine, an unknown shape of a model, and missing problems."""
+    is_local = machine_name.strip() == machines.LOCAL
+    known = None if is_local else machines.find_machine(machine_name)
+    items = _read_items(planned)
+    with phase("counting lanes, slots and tokens"):
+        loads = workload.list_loads(planned, items, inputs)
+    lanes = _lanes_by_model(planned)
+    machine = _measure_machine(planned, loads, lanes) if known is None else _known_machine(planned, known)
+    parts, totals = [], [0.0] * 4
     loaded: set[tuple[str, str]] = set()
     for load in loads:
-        low, middle, high = reversed(sides[load.model])
-        part = _estimate_part(load, (low, middle, high), generation, memory, lanes[load.model], samples)
+        sides = machine.rates[load.model]
+        part = _estimate_part(load, sides, planned.protocol.generation, machine.memory, lanes[load.model])
         parts.append(part)
-        rounds = -(-part.batches // batches_at_once)
-        count = rounds if batches_at_once > 1 else load.problems / load.problems_per_batch
-        for index, seconds in enumerate(part.seconds):
-            totals[index] += count * seconds
-        if (load.phase, load.model) not in loaded:
-            loaded.add((load.phase, load.model))
-            for index, side in enumerate((low, middle, middle, high)):
-                totals[index] += load.shape.bytes / side.load
-    low_, middle_, longest, high_ = totals
-    assumptions = tuple(dict.fromkeys([*assumed, *(sentence for load in loads for sentence in load.assumed)]))
-    return Estimate(machine, batches_at_once, memory, tuple(parts), (low_, middle_, longest, high_), price, assumptions)
+        rounds = -(-part.batches // machine.batches_at_once)
+        count = rounds if machine.batches_at_once > 1 else load.problems / load.problems_per_batch
+        is_first = (load.phase, load.model) not in loaded
+        loaded.add((load.phase, load.model))
+        worst, middle, best = sides
+        for index, side in enumerate((best, middle, middle, worst)):
+            totals[index] += count * part.seconds[index] + is_first * load.shape.bytes / side.load
+    assumed = dict.fromkeys([*machine.assumed, *(sentence for load in loads for sentence in load.assumed)])
+    return Estimate(
+        machine.name, machine.batches_at_once, machine.memory, tuple(parts), tuple(totals), price, tuple(assumed)
+    )
+
+
+def _known_machine(planned: PlannedStudy, machine: machines.Machine) -> Machine:
+    rates = machines.machine_rates(machine, planned.protocol.generation.dtype)
+    return Machine(
+        f"{machine.devices} x {machine.name}",
+        dict.fromkeys(planned.protocol.models, rates),
+        machine.devices,
+        machine.memory * USABLE_SHARE,
+        _describe_assumptions(machine),
+    )
+
+
+def _measure_machine(planned: PlannedStudy, loads: Sequence[Load], lanes: Mapping[str, int | None]) -> Machine:
+    """Measure this machine at the shape of each model."""
+    generation = planned.protocol.generation
+    device = generation.device
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput('--on here: torch finds no "cuda" here, which is registered; name a machine')
+    torch.set_num_threads(min(generation.threads, os.cpu_count() or 1))
+    rates_by_model, assumed = {}, []
+    for model in planned.protocol.models:
+        widest = max((load for load in loads if load.model == model), key=lambda load: (len(load.kinds), load.longest))
+        with phase(f"measuring this machine at the shape of {model}"):
+            request = measurement_request(widest, generation.dtype, lanes[model])
+            rates, unmeasured = rate_measurement.measure_rates(request, device)
+        rates_by_model[model] = rates.scale(1 / UNCERTAINTY_FACTOR), rates, rates.scale(UNCERTAINTY_FACTOR)
+        assumed += [f"{arm}: as another arm, since it was not measured: {why}" for arm, why in unmeasured.items()]
+    assumed.append(f"weights read and digested at {rate_measurement.LOAD / 1e9:g} GB a second")
+    cores = max(1, (os.cpu_count() or 1) // generation.threads)
+    processes = 1 if device == "cuda" else max(1, min(generation.workers or 1, cores))
+    memory = float(torch.cuda.mem_get_info()[0] if device == "cuda" else psutil.virtual_memory().available)
+    return Machine("this machine", rates_by_model, processes, memory * USABLE_SHARE / processes, assumed)
+
+
+def measurement_request(load: Load, dtype: str, lanes: int | None) -> rate_measurement.MeasurementRequest:
+    """Return what to measure for the lanes of a batch. lanes: decoded at once; None for all of them."""
+    every = len(load.kinds) * load.problems_per_batch
+    return rate_measurement.MeasurementRequest(load.shape, dtype, load.prompt, min(lanes or every, every), load.arms)
+
+
+def _read_items(planned: PlannedStudy) -> dict[str, dict[str, list[str]]]:
+    """Return the problems of the tasks that are available."""
+    try:
+        return frozen_problems.freeze_items(planned)
+    except BadInput:
+        if all(task.dev and task.confirm for task in planned.protocol.tasks):
+            return {}  # the protocol has the counts, the options the prompt lengths
+        raise
+
+
+def _lanes_by_model(planned: PlannedStudy) -> Mapping[str, int | None]:
+    """Return the lanes at once, by model: from the lock, or as registered."""
+    protocol = planned.protocol
+    path = planned.folder / lock.NAME if planned.folder else Path(lock.NAME)
+    if planned.folder and path.is_file():
+        try:
+            lock_lanes = json.loads(path.read_text(encoding="utf-8"))["batch"]["lanes"]
+            return {model: int(lock_lanes[model]) for model in protocol.models}
+        except (ValueError, KeyError, TypeError):
+            raise BadInput(f"{path}: is no lock that can be read; run: kv-prereg audit") from None
+    return dict.fromkeys(protocol.models, protocol.generation.lanes_per_batch)
+
+
+def _describe_assumptions(machine: machines.Machine) -> list[str]:
+    """Return the constants of a machine that nobody has measured."""
+    descriptions = {"share": "shares of the peaks that are reached", "host": "the host's seconds", "load": "loading"}
+    parts = [
+        description
+        for part, description in descriptions.items()
+        if not any(constant.startswith(part) for constant in machine.overrides)
+    ]
+    date = machines.load_constants()["assumed"]["date"]
+    return [f"{', '.join(parts)}: assumed on {date}, docs/planning.md"] if parts else []
 
 
 def _estimate_part(
@@ -105,9 +202,8 @@ def _estimate_part(
     generation: Generation,
     memory: float,
     registered: int | None,
-    samples: bool,
 ) -> Part:
-    low, middle, high = sides
+    worst, middle, best = sides
     every = len(load.kinds) * load.problems_per_batch
     needed = memory_need(
         load.shape,
@@ -121,45 +217,30 @@ def _estimate_part(
     fit = lanes_that_fit(needed, memory)
     lanes = min(every, max(1, fit) if registered is None else registered)
     longest = ((load.limit,) * len(load.kinds),)
-
-    def cost_of_answers(rates: Rates, answers: tuple[tuple[int, ...], ...]) -> DecodingCost:
-        return batch_cost(load, rates, answers, lanes, samples)
-
-    expected = cost_of_answers(middle, load.answers)
-    seconds = (
-        cost_of_answers(low, load.answers).spent.total,
-        expected.spent.total,
-        cost_of_answers(middle, longest).spent.total,
-        cost_of_answers(high, longest).spent.total,
+    samples = generation.temperature > 0
+    expected, *others = (
+        batch_seconds(load, rates, answers, lanes, samples)
+        for rates, answers in ((middle, load.answers), (best, load.answers), (middle, longest), (worst, longest))
     )
+    low, long, high = (spent.total for spent in others)
     batches = -(-load.problems // load.problems_per_batch)
-    return Part(load, seconds, expected.spent, batches, every, lanes, registered, fit, needed)
+    return Part(load, (low, expected.total, long, high), expected, batches, every, lanes, registered, fit, needed)
 
 
-def batch_cost(
-    load: Load, rates: Rates, answers: tuple[tuple[int, ...], ...], lanes: int, samples: bool
-) -> DecodingCost:
-    """Return the cost of a batch of the registered number of problems, a mean if answers are known."""
-    prompt = prefill_seconds(load.shape, rates, load.prompt, load.watched) * (1 + load.rereads)
+def batch_seconds(load: Load, rates: Rates, answers: Sequence[tuple[int, ...]], lanes: int, samples: bool) -> TimeSpent:
+    """Return seconds of a batch of the registered number of problems, a mean over batches if answers are
+    known problem by problem.
+    """
     size = load.problems_per_batch
-    groups = [answers[at : at + size] for at in range(0, len(answers), size)] if len(answers) > 1 else []
-    groups = [group for group in groups if len(group) == size] or [(answers * size)[:size]]
-    costs = []
+    groups = [answers[at : at + size] for at in range(0, len(answers) - size + 1, size)]
+    groups = groups or [[answers[number % len(answers)] for number in range(size)]]
+    draws = len({kind.seed for kind in load.kinds}) / len(load.kinds) if samples else None
+    prompt = prefill_seconds(load.shape, rates, load.prompt, load.watched) * (1 + load.rereads)
+    spent = TimeSpent(prompts=size * prompt)
     for group in groups:
-        lanes_of_batch = [
-            (kind, problem, tokens)
-            for problem, row in enumerate(group)
-            for kind, tokens in zip(load.kinds, row, strict=True)
-        ]
-        costs.append(decoding_cost(load.shape, rates, lanes_of_batch, lanes, samples))
-    spent = TimeSpent()
-    for cost in costs:
-        spent = spent.add(cost.spent.scale(1 / len(costs)))
-    return DecodingCost(
-        spent.add(TimeSpent(prompts=size * prompt)),
-        round(sum(cost.forwards for cost in costs) / len(costs)),
-        round(sum(cost.lane_steps for cost in costs) / len(costs)),
-    )
+        batch = [pair for row in group for pair in zip(load.kinds, row, strict=True)]
+        spent = spent.add(decoding_seconds(load.shape, rates, batch, lanes, draws), 1 / len(groups))
+    return spent
 
 
 def json_values(estimate: Estimate) -> dict[str, Any]:

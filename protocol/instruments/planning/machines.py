@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol.formats.refusals import BadInput, suggest
-from protocol.instruments.planning.cost_model import ArmSeconds, HostSeconds, Rates
+from protocol.instruments.planning.roofline import Rates
 
 __all__ = ["LOCAL", "SIDES", "Machine", "find_machine", "machine_rates", "parse_count"]
 
@@ -130,14 +130,18 @@ def _merge_constants(overrides: Any, assumed: Mapping[str, Any], at: str) -> dic
     for key, value in overrides.items():
         if key not in assumed:
             raise BadInput(f"{at}.{key}: unknown; {suggest(key, sorted(assumed))}")
-        form = assumed[key]
-        values = value if isinstance(value, list) else [value] * (len(form) if isinstance(form, list) else 1)
-        numbers = [_check_positive(number, f"{at}.{key}", zero=True) for number in values]
-        if len(numbers) != (len(form) if isinstance(form, list) else 1):
-            raise BadInput(f"{at}.{key}: write {len(form) if isinstance(form, list) else 1} numbers")
+        if not isinstance(assumed[key], list):
+            merged[key] = _check_positive(value, f"{at}.{key}", zero=True)
+            continue
+        numbers = [
+            _check_positive(number, f"{at}.{key}", zero=True)
+            for number in (value if isinstance(value, list) else [value] * len(SIDES))
+        ]
+        if len(numbers) != len(SIDES):
+            raise BadInput(f"{at}.{key}: write {len(SIDES)} numbers")
         if not at.endswith("host") and (min(numbers) <= 0 or numbers != sorted(numbers)):
             raise BadInput(f"{at}.{key}: write numbers above 0, the pessimistic one first")
-        merged[key] = numbers if isinstance(form, list) else numbers[0]
+        merged[key] = numbers
     return merged
 
 
@@ -160,35 +164,16 @@ def machine_rates(machine: Machine, dtype: str) -> tuple[Rates, Rates, Rates]:
     """Return pessimistic, expected and optimistic rates. Raises BadInput without a peak for this dtype."""
     if dtype not in machine.flops:
         raise BadInput(f"--on {machine.name}: flops: has none for {dtype}, which is registered; add it")
-    peak, bandwidth = machine.flops[dtype], machine.bandwidth
+    host = {name: seconds for name, seconds in machine.host.items() if name != "factor"}
 
     def side(index: int) -> Rates:
-        share = {name: values[index] for name, values in machine.share.items()}
-        factor, host = machine.host["factor"][index], machine.host
-
-        def pair(name: str) -> tuple[float, float]:
-            base, per_layer = host[name]
-            return factor * base, factor * per_layer
-
+        factor = machine.host["factor"][index]
         return Rates(
-            linear=peak * share["linear"],
-            attention=peak * share["attention"],
-            watched=bandwidth * share["watched"] / 4,
-            rows=peak * share["linear"],
-            weights=bandwidth * share["weights"],
-            cache=bandwidth * share["cache"],
+            flops=machine.flops[dtype] * machine.share["flops"][index],
+            bandwidth=machine.bandwidth * machine.share["bandwidth"][index],
             load=machine.load[index],
             is_asynchronous=machine.accelerator,
-            host=HostSeconds(
-                factor * host["forward"],
-                factor * host["layer"],
-                factor * host["pool"],
-                pair("lane"),
-                pair("join"),
-                factor * host["logit"],
-                factor * host["noise"],
-                ArmSeconds(pair("first"), pair("step"), pair("event")),
-            ),
+            **{name: factor * seconds for name, seconds in host.items()},
         )
 
     return side(0), side(1), side(2)

@@ -1,14 +1,14 @@
-"""Measurement of the rates of this device within seconds: matrix products, attention and engine overhead.
+"""Measurement of the rates of this device within seconds: products, reading, and the engine's overhead.
 
-The overhead of the engine is measured on small random networks, at two depths and two numbers of lanes, where
-products are negligible; each policy of a study is compared with lanes that retain everything. The registered
-models are not run: the rates are those of the machine.
+The overhead is that of the engine with a random network of the model's depth and heads and of a small width,
+where products are negligible, for the lanes of the study itself. The registered models are not run.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,23 +16,21 @@ import torch
 from torch.nn.functional import linear
 from transformers import LlamaConfig, LlamaForCausalLM
 
+import policies
 from policies import Bases, Mark, Policy, Routes, Statistics, Thresholds
-from policies.full import full
-from policies.signals import BLOCK, attention_rows
 from protocol import engine
-from protocol.engine import Lane, LaneFailure, Outcome, Prompt, Request, prefill, sampling
-from protocol.formats.progress_display import ReportProgress
+from protocol.engine import Lane, LaneFailure, Outcome, Prompt, Request, sampling
 from protocol.formats.refusals import BadInput
-from protocol.instruments.planning.cost_model import ArmSeconds, HostSeconds, Rates, Shape
+from protocol.instruments.planning.roofline import Rates, Shape
 from protocol.models.load import DTYPES
 
 __all__ = ["MeasurementRequest", "measure_rates"]
 
-DEPTHS = (4, 8)  # layers; with fewer, bands of layers that some policies read would overlap
-LANES = (2, 16)
-ALONE = 8  # lanes of a measured policy
+FEW_LANES = 2
 STEPS = 48
-PROMPT = 48  # tokens
+INTERVAL = 16  # at most, so that lanes evict within STEPS
+PROMPT = 512  # tokens, at most
+APART = 3  # by which prompts, and intervals of arms, differ, so that lanes evict apart as in a study
 VOCABULARY = 64
 WORKING_SET = 2**28  # bytes of weights to read in turn: more than a processor cache holds
 REPEATED = 2
@@ -40,14 +38,15 @@ LOAD = 1e9  # bytes a second read from disk and hashed, an assumption
 
 
 class MeasurementRequest(NamedTuple):
-    """What to measure for a study. arms: (policy, slots) by name. prompt: tokens. lanes: decoded at once."""
+    """What to measure for a study. arms: the policies of the lanes of a batch, in order, with their slots; None
+    never evicts. prompt: tokens. lanes: decoded at once.
+    """
 
     shape: Shape
     dtype: str
     prompt: int
     lanes: int
-    interval: int | None
-    arms: Mapping[str, tuple[Policy, int]]
+    arms: Sequence[tuple[str, Policy | None, int | None]]
 
 
 class RandomNetwork(NamedTuple):
@@ -74,268 +73,121 @@ class Clock(NamedTuple):
         act()
         best = float("inf")
         for _ in range(REPEATED):
-            count, start = 0, self._read()
-            while True:
+            count, start = 0, self.read()
+            while not count or self.read() - start < at_least:
                 act()
                 count += 1
-                elapsed = self._read() - start
-                if elapsed >= at_least:
-                    break
-            best = min(best, elapsed / count)
+            best = min(best, (self.read() - start) / count)
         return best
 
-    def _read(self) -> float:
+    def read(self) -> float:
         if self.device == "cuda":
             torch.cuda.synchronize()
         return self.now()
 
 
 def measure_rates(
-    request: MeasurementRequest,
-    device: str = "cpu",
-    now: Callable[[], float] = time.perf_counter,
-    tell: ReportProgress = lambda at: None,
+    request: MeasurementRequest, device: str = "cpu", now: Callable[[], float] = time.perf_counter
 ) -> tuple[Rates, dict[str, str]]:
     """Return the rates of this device, and the reason for each arm that could not be measured."""
     clock = Clock(now, device)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        host, arms, unmeasured = _host_seconds(request, clock)
-        rates = Rates(
-            linear=_linear_flops(request, clock, request.prompt),
-            attention=_attention_flops(request, clock),
-            watched=_watched_rate(request, clock),
-            rows=_linear_flops(request, clock, request.lanes),
-            weights=_weight_bandwidth(request, clock),
-            cache=_cache_bandwidth(request, clock),
-            load=LOAD,
-            is_asynchronous=device == "cuda",
-            host=host,
-            arms=arms,
-        )
-    return rates, unmeasured
+        layer, lane, join, event, unmeasured = _host_seconds(request, clock)
+        logit, noise = _sampling_seconds(clock)
+        flops, bandwidth = _tensor_rates(request, clock)
+    return Rates(flops, bandwidth, LOAD, device == "cuda", layer, lane, join, event, logit, noise), unmeasured
 
 
-def _random_tensor(request: MeasurementRequest, clock: Clock, *sizes: int) -> torch.Tensor:
-    return torch.randn(*sizes, device=clock.device).to(DTYPES[request.dtype])
-
-
-def _linear_flops(request: MeasurementRequest, clock: Clock, tokens: int) -> float:
-    """Return FLOP/s of a linear layer of the width of the model, on so many tokens, with uncached weights."""
-    matrices = _weight_matrices(request, clock)
-    tokens = max(1, min(tokens, 2048))
-    inputs = _random_tensor(request, clock, tokens, request.shape.width)
-    taken = clock.seconds_of(lambda: [linear(inputs, matrix) for matrix in matrices], 0.05)
-    return 2 * tokens * sum(matrix.numel() for matrix in matrices) / taken
-
-
-def _weight_bandwidth(request: MeasurementRequest, clock: Clock) -> float:
-    """Return bytes/s of weights read for one token."""
-    matrices = _weight_matrices(request, clock)
-    inputs = _random_tensor(request, clock, 1, request.shape.width)
-    taken = clock.seconds_of(lambda: [linear(inputs, matrix) for matrix in matrices], 0.05)
-    return sum(matrix.nbytes for matrix in matrices) / taken
-
-
-def _weight_matrices(request: MeasurementRequest, clock: Clock) -> list[torch.Tensor]:
+def _tensor_rates(request: MeasurementRequest, clock: Clock) -> tuple[float, float]:
+    """Return FLOP/s of linear layers of the model's width on a prompt, and bytes/s of weights read for one token."""
     shape = request.shape
-    size = shape.intermediate * shape.width * shape.itemsize
-    count = max(1, min(shape.bytes, WORKING_SET) // size)
-    return [_random_tensor(request, clock, shape.intermediate, shape.width) for _ in range(count)]
+    count = max(1, min(shape.bytes, WORKING_SET) // (shape.intermediate * shape.width * shape.itemsize))
+
+    def draw(*sizes: int) -> torch.Tensor:
+        return torch.randn(*sizes, device=clock.device).to(DTYPES[request.dtype])
+
+    matrices = [draw(shape.intermediate, shape.width) for _ in range(count)]
+
+    def seconds(tokens: int) -> float:
+        inputs = draw(tokens, shape.width)
+        return clock.seconds_of(lambda: [linear(inputs, matrix) for matrix in matrices], 0.05)
+
+    tokens = max(1, min(request.prompt, 2048))
+    operations = 2 * tokens * sum(matrix.numel() for matrix in matrices)
+    return operations / seconds(tokens), sum(matrix.nbytes for matrix in matrices) / seconds(1)
 
 
-def _random_heads(request: MeasurementRequest, clock: Clock, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-    shape = request.shape
-    return (
-        _random_tensor(request, clock, shape.q_heads, tokens, shape.head_dim),
-        _random_tensor(request, clock, shape.kv_heads, tokens, shape.head_dim),
-    )
-
-
-def _attention_flops(request: MeasurementRequest, clock: Clock) -> float:
-    """Return FLOP/s of the fused causal attention of one layer."""
-    tokens = max(16, min(request.prompt, 4096))
-    queries, keys = _random_heads(request, clock, tokens)
-    scale = request.shape.head_dim**-0.5
-    taken = clock.seconds_of(lambda: prefill.attend_causal(queries, keys, keys, scale), 0.05)
-    return 2 * request.shape.q_heads * request.shape.head_dim * tokens**2 / taken
-
-
-def _watched_rate(request: MeasurementRequest, clock: Clock) -> float:
-    """Return attention weights/s that a signal sums over the last block of rows, without the fused kernel."""
-    tokens = max(16, min(request.prompt, 4096))
-    rows = min(BLOCK, tokens)
-    queries, keys = _random_heads(request, clock, tokens)
-    scale = request.shape.head_dim**-0.5
-
-    def read() -> torch.Tensor:
-        weights = attention_rows(queries[:, -rows:], keys, scale, tokens - rows)
-        prefill.weight_values(weights, keys.float())
-        return weights.sum(-2)
-
-    plain = clock.seconds_of(lambda: prefill.attend_causal(queries[:, -rows:], keys, keys, scale), 0.05)
-    taken = clock.seconds_of(read, 0.05) - plain
-    return request.shape.q_heads * rows * tokens / max(taken, 1e-9)
-
-
-def _cache_bandwidth(request: MeasurementRequest, clock: Clock) -> float:
-    """Return bytes/s of slots that one new token per lane attends to, with a mask since lanes differ."""
-    from protocol.engine.forward_step import attend_masked
-
-    shape, slots = request.shape, 256
-    lanes = max(1, min(request.lanes, WORKING_SET // (slots * shape.slot_bytes // shape.layers)))
-    keys = _random_tensor(request, clock, lanes, shape.kv_heads, slots, shape.head_dim)
-    queries = _random_tensor(request, clock, lanes, shape.kv_heads, shape.q_heads // shape.kv_heads, shape.head_dim)
-    visible = torch.ones(lanes, shape.kv_heads, queries.shape[2], slots, dtype=torch.bool, device=clock.device)
-    visible[0, ..., -1] = False
-    taken = clock.seconds_of(lambda: attend_masked(queries, keys, keys, visible, shape.head_dim**-0.5), 0.05)
-    return 2 * keys.nbytes / taken
-
-
-def _host_seconds(
-    request: MeasurementRequest, clock: Clock
-) -> tuple[HostSeconds, dict[str, ArmSeconds], dict[str, str]]:
-    """Return the seconds outside of tensor operations, of all and by arm, and why arms were not measured."""
-    small = {depth: _make_network(request, clock, depth) for depth in DEPTHS}
-    timings: dict[tuple[int, int], tuple[float, float]] = {}  # (joining, a step) by depth and lanes
-    for depth, model in small.items():
-        for count in LANES:
-            timings[depth, count] = _time_run(model, clock, _make_lanes(full(), None, count))[:2]
-    joining = _fit_cost({key: seconds for key, (seconds, _) in timings.items()})
-    stepping = _fit_cost({key: seconds for key, (_, seconds) in timings.items()})
-    pool_seconds = _pool_seconds(small[DEPTHS[1]], clock)
-    arms, unmeasured = dict[str, ArmSeconds](), dict[str, str]()
-    for name, (policy, budget) in request.arms.items():
+def _host_seconds(request: MeasurementRequest, clock: Clock) -> tuple[float, float, float, float, dict[str, str]]:
+    """Return the seconds of a layer outside of tensor operations, as in `Rates`: of a forward pass, a lane in
+    it, a lane that joins and an eviction; and why arms were not measured.
+    """
+    layers = request.shape.layers
+    prompt = min(PROMPT, max([request.prompt, *(budget + 8 for _, _, budget in request.arms if budget is not None)]))
+    model = _make_network(request, clock, layers)
+    unmeasured: dict[str, str] = {}
+    lanes: list[Lane] = []
+    kinds = list(dict.fromkeys((name, budget) for name, _, budget in request.arms))
+    for number, (name, policy, budget) in enumerate(request.arms):
+        lane = Lane(f"lane {number}", policies.get("full"), None, seed=number)
+        if policy is not None and budget is not None:
+            if policy.cadence.interval is not None:
+                interval = min(policy.cadence.interval, INTERVAL - kinds.index((name, budget)) % APART)
+                policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
+            lane = lane._replace(policy=policy, budget=min(budget, prompt - 8))
         try:
-            arms[name] = _arm_seconds(small, clock, policy, budget, request.interval, joining, stepping)
+            if name not in unmeasured:
+                _run(model, [[lane]], prompt, 1)
+                lanes.append(lane)
         except (BadInput, ValueError) as refusal:
             unmeasured[name] = " ".join(str(refusal).split())
-    logit, noise = _sampling_seconds(clock)
-    usual = ArmSeconds()
-    if arms:
-        middle = sorted(arms.values(), key=lambda arm: arm.event[0] + 32 * arm.event[1])[len(arms) // 2]
-        usual = middle
-    host = HostSeconds(
-        stepping.base,
-        stepping.layer,
-        pool_seconds,
-        (stepping.lane, stepping.lane_layer),
-        (joining.lane, joining.lane_layer),
-        logit,
-        noise,
-        usual,
-    )
-    return host, arms, unmeasured
+    size = max(1, len(lanes))
+    lanes = (lanes or [Lane("full", policies.get("full"), None, 0)]) * -(-request.lanes // size)
+    batch = [lanes[at : at + size] for at in range(0, request.lanes, size)]
+    batch[-1] = batch[-1][: request.lanes - size * (len(batch) - 1)]
+    few = _time_batch(model, clock, [lanes[:FEW_LANES]], prompt)
+    every = _time_batch(model, clock, batch, prompt)
+    lane_seconds = max(0.0, every.forward - few.forward) / max(1, request.lanes - FEW_LANES)
+    base = max(0.0, every.forward - request.lanes * lane_seconds)
+    return base / layers, lane_seconds / layers, every.join / layers, every.event / layers, unmeasured
 
 
-class LinearCost(NamedTuple):
-    """Seconds = base + layers * layer + lanes * (lane + layers * lane_layer)."""
+class BatchSeconds(NamedTuple):
+    """Seconds of a forward pass, of a lane that joins, and of an eviction."""
 
-    base: float
-    layer: float
-    lane: float
-    lane_layer: float
-
-    def predict(self, layers: int, lanes: int) -> float:
-        return self.base + layers * self.layer + lanes * (self.lane + layers * self.lane_layer)
+    forward: float
+    join: float
+    event: float
 
 
-def _fit_cost(seconds: Mapping[tuple[int, int], float]) -> LinearCost:
-    """Fit the cost to two depths and two numbers of lanes; no coefficient is negative."""
-    (low, high), (few, many) = DEPTHS, LANES
-    slope = {depth: max(0.0, (seconds[depth, many] - seconds[depth, few]) / (many - few)) for depth in DEPTHS}
-    base = {depth: max(0.0, seconds[depth, few] - few * slope[depth]) for depth in DEPTHS}
-    lane_layer = max(0.0, (slope[high] - slope[low]) / (high - low))
-    layer = max(0.0, (base[high] - base[low]) / (high - low))
-    return LinearCost(max(0.0, base[high] - high * layer), layer, max(0.0, slope[high] - high * lane_layer), lane_layer)
+def _time_batch(model: RandomNetwork, clock: Clock, lanes: Sequence[Sequence[Lane]], prompt: int) -> BatchSeconds:
+    """lanes: of each problem; whose prompts differ in length."""
+    alone = [[Lane("full", policies.get("full"), None, 0)] for _ in lanes]
+    prefill = clock.seconds_of(lambda: _run(model, alone, prompt, 1))
+    first = clock.seconds_of(lambda: _run(model, lanes, prompt, 1))
+    start = clock.read()
+    ran = _run(model, lanes, prompt, STEPS)
+    taken = clock.read() - start
+    outcomes = [outcome for answers in ran.answers for outcome in answers.outcomes if isinstance(outcome, Outcome)]
+    events = sum(max(0, len(outcome.events) - 1) for outcome in outcomes)
+    evicting = ran.event_seconds / ran.seconds * taken if events else 0.0
+    forward = max(0.0, taken - first - evicting) / (STEPS - 1)
+    return BatchSeconds(forward, max(0.0, first - prefill) / len(outcomes), evicting / max(1, events))
 
 
-def _make_lanes(policy: Policy, budget: int | None, count: int) -> list[Lane]:
-    return [Lane(f"lane {number}", policy, budget, seed=number) for number in range(count)]
-
-
-def _time_run(
-    model: RandomNetwork, clock: Clock, lanes: Sequence[Lane], prompt: int = PROMPT
-) -> tuple[float, float, float, int]:
-    """Return seconds for all lanes to join with their first evictions, of a step without evictions and of an
-    eviction, and the number of evictions.
-    """
-    ids = tuple(torch.randint(VOCABULARY, (prompt,), generator=torch.Generator().manual_seed(0)).tolist())
-    request = Request("p", Prompt(ids, ()), tuple(lanes))
-
-    def run(tokens: int) -> engine.Run:
-        ran = engine.run(model, [request], max_new_tokens=tokens, max_concurrent=len(lanes))
-        for outcome in ran.answers[0].outcomes:
+def _run(model: RandomNetwork, lanes: Sequence[Sequence[Lane]], prompt: int, tokens: int) -> engine.Run:
+    """Decode lanes of random prompts. Raises ValueError for a lane that fails."""
+    ids = torch.randint(VOCABULARY, (prompt,), generator=torch.Generator().manual_seed(0)).tolist()
+    requests = [
+        Request(f"p{number}", Prompt(tuple(ids[APART * number % (prompt // 2) :]), ()), tuple(problem_lanes))
+        for number, problem_lanes in enumerate(lanes)
+    ]
+    ran = engine.run(model, requests, max_new_tokens=tokens, max_concurrent=sum(map(len, lanes)))
+    for answers in ran.answers:
+        for outcome in answers.outcomes:
             if isinstance(outcome, LaneFailure):
                 raise ValueError(outcome.reason)
-        return ran
-
-    first = clock.seconds_of(lambda: run(1))
-    run(STEPS)
-    best: tuple[float, float, int] | None = None
-    for _ in range(REPEATED):
-        start = clock._read()
-        ran = run(STEPS)
-        taken = clock._read() - start
-        outcomes = [candidate for candidate in ran.answers[0].outcomes if isinstance(candidate, Outcome)]
-        events = sum(max(0, len(outcome.events) - 1) for outcome in outcomes)
-        share = ran.event_seconds / ran.seconds if events else 0.0
-        if best is None or taken < best[0]:
-            best = (taken, share * taken, events)
-    assert best is not None
-    taken, evented, events = best
-    step = max(0.0, taken - first - evented) / (STEPS - 1)
-    return first, step, evented / events if events else 0.0, events
-
-
-def _arm_seconds(
-    small: Mapping[int, RandomNetwork],
-    clock: Clock,
-    policy: Policy,
-    budget: int,
-    interval: int | None,
-    joining: LinearCost,
-    stepping: LinearCost,
-) -> ArmSeconds:
-    """Return the seconds that a policy adds to lanes that retain everything, at so many slots."""
-    from dataclasses import replace
-
-    budget = min(budget, 512)
-    if policy.cadence.interval is not None:
-        policy = replace(policy, cadence=replace(policy.cadence, interval=min(interval or 16, 16)))
-    by_depth = {}
-    for depth, model in small.items():
-        first, step, event, _ = _time_run(model, clock, _make_lanes(policy, budget, ALONE), budget + 8)
-        plain = joining.predict(depth, ALONE)
-        by_depth[depth] = (
-            max(0.0, first - plain) / ALONE,
-            max(0.0, step - stepping.predict(depth, ALONE)) / ALONE,
-            event,
-        )
-    low, high = DEPTHS
-
-    def line(part: int) -> tuple[float, float]:
-        slope = max(0.0, (by_depth[high][part] - by_depth[low][part]) / (high - low))
-        return max(0.0, by_depth[high][part] - high * slope), slope
-
-    return ArmSeconds(line(0), line(1), line(2))
-
-
-def _pool_seconds(model: RandomNetwork, clock: Clock) -> float:
-    """Return seconds per layer of each further pool: four lanes of four lengths minus four of one length."""
-
-    def run(lengths: Sequence[int]) -> float:
-        lane = tuple(_make_lanes(full(), None, 1))
-        requests = [
-            Request(f"p{number}", Prompt(tuple(range(length)), ()), lane) for number, length in enumerate(lengths)
-        ]
-
-        def act(tokens: int) -> Callable[[], object]:
-            return lambda: engine.run(model, requests, max_new_tokens=tokens, max_concurrent=len(requests))
-
-        return (clock.seconds_of(act(STEPS)) - clock.seconds_of(act(1))) / (STEPS - 1)
-
-    return max(0.0, run((10, 26, 42, 58)) - run((10, 10, 10, 10))) / (3 * DEPTHS[1])
+    return ran
 
 
 def _sampling_seconds(clock: Clock) -> tuple[float, float]:

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from protocol.formats.refusals import BadInput
-from protocol.instruments.planning.cost_model import Shape
+from protocol.instruments.planning.roofline import Shape
 from protocol.layers.layer_kinds import head_width
 from protocol.models import sources
 from protocol.models.load import DTYPES

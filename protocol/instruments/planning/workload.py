@@ -15,16 +15,17 @@ from protocol.engine.max_concurrent import max_slots, slot_bytes
 from protocol.evidence import records
 from protocol.formats.refusals import BadInput
 from protocol.instruments.planning import shapes
-from protocol.instruments.planning.cost_model import QUANTUM, LaneKind, Shape
+from protocol.instruments.planning.roofline import QUANTUM, LaneKind, Shape
 from protocol.models import load
 from protocol.models.load import DTYPES
 from protocol.plan import grid
-from protocol.plan.design import Design, Task
+from protocol.plan.design import Task
 from protocol.plan.slot_bytes import Widths
+from protocol.presses.pressed import Pressed
 from protocol.tasks import held_out_guard, prompting
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["Load", "UserInputs", "designs_by_phase", "list_loads"]
+__all__ = ["Load", "UserInputs", "list_loads"]
 
 CHARACTERS = 4  # per token, without a tokenizer
 AROUND = 32  # tokens of a chat template
@@ -40,20 +41,19 @@ class UserInputs(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The work of one phase, model and task. kinds: the lanes of a problem, in order. prompt, longest:
-    mean and maximum tokens of a prompt. answers: tokens of each kind of lane, problem by problem.
-    watched: attention rows that signals read; signals: how many signals. watches, raw: whether they
-    read attention, and logits, of new tokens. rereads: further prefills of a prompt by lanes that need
-    their own. assumed: sentences.
+    """The work of one phase, model and task. kinds: the lanes of a problem, in order. arms: for each of them
+    its policy and slots, None for one that never evicts. prompt, longest: mean and maximum tokens of a prompt.
+    limit: new tokens at most. answers: tokens of each kind of lane, problem by problem. watched: attention
+    rows that signals read; signals: how many signals. watches, raw: whether they read attention, and logits,
+    of new tokens. rereads: further prefills of a prompt by lanes that need their own. assumed: sentences.
     """
 
     phase: str
     model: str
     task: str
-    config: Any
     shape: Shape
     kinds: tuple[LaneKind, ...]
-    arms: Mapping[str, tuple[Policy, int]]
+    arms: tuple[tuple[str, Policy | None, int | None], ...]
     problems: int
     problems_per_batch: int
     prompt: int
@@ -68,23 +68,22 @@ class Load(NamedTuple):
     assumed: tuple[str, ...]
 
 
-def designs_by_phase(protocol: Design) -> dict[str, Design]:
-    """Return the designs of probe and confirm; with a sweep, confirm uses the first candidate as winner."""
-    sweep = protocol.sweep
-    confirmed = protocol if sweep is None else protocol.confirm_design(sweep.candidates[0])
-    return {"probe": protocol.probe_design(), "confirm": confirmed}
+class PromptSizes(NamedTuple):
+    """(context, query) tokens of the development problems that are not excluded, and their share of all."""
+
+    sizes: Sequence[tuple[int, int]]
+    share: float
+    assumed: tuple[str, ...]
 
 
 def list_loads(planned: PlannedStudy, items: Mapping[str, Any], inputs: UserInputs) -> list[Load]:
     """Return the loads by phase, model and task, in running order. items: the problems of each available
     task. Raises BadInput for an unknown quantity that the user has not set.
     """
-    protocol, loads = planned.protocol, []
-    by_model = {}
-    for model in protocol.models:
-        model_config = shapes.find_config(model, planned.home, inputs.shapes.get(model))
-        by_model[model] = model_config, shapes.shape_of(model_config.config, protocol.generation.dtype)
-    widths = {model: Widths(shape.layers * shape.kv_heads, shape.head_dim) for model, (_, shape) in by_model.items()}
+    protocol = planned.protocol
+    configs = {model: shapes.find_config(model, planned.home, inputs.shapes.get(model)) for model in protocol.models}
+    by_model = {model: shapes.shape_of(found.config, protocol.generation.dtype) for model, found in configs.items()}
+    widths = {model: Widths(shape.layers * shape.kv_heads, shape.head_dim) for model, shape in by_model.items()}
     planned = planned._replace(widths=widths)
     probe_answers = _probe_answers(planned)
     prompts = {
@@ -92,65 +91,54 @@ def list_loads(planned: PlannedStudy, items: Mapping[str, Any], inputs: UserInpu
         for model in protocol.models
         for task in protocol.tasks
     }
-    for phase, design in designs_by_phase(protocol).items():
-        cells = grid.cells(design)
-        for (model, (model_config, shape)), task in (
-            (item, task) for item in by_model.items() for task in protocol.tasks
-        ):
-            sizes, share, about = prompts[model, task.name]
-            task_cells = tuple(cell for cell in cells if (cell.model, cell.task) == (model, task.name))
-            loads.append(
-                _build_load(
-                    planned,
-                    design,
-                    phase,
-                    task,
-                    task_cells,
-                    model_config,
-                    shape,
-                    sizes,
-                    share,
-                    about,
-                    items,
-                    probe_answers,
-                    inputs,
-                )
-            )
+    loads = []
+    for phase, design in protocol.designs_by_phase().items():
+        for model in protocol.models:
+            for task in protocol.tasks:
+                cells = [cell for cell in grid.cells(design) if (cell.model, cell.task) == (model, task.name)]
+                answers, guessed = _answer_lengths(cells, task, probe_answers, inputs)
+                prompt = prompts[model, task.name]
+                assumed = [*prompt.assumed, *guessed]
+                if (source := configs[model].source) != "here":
+                    assumed.append(f"shape of {model.partition('@')[0]} from {source}")
+                study = planned._replace(protocol=design)
+                built = _build_load(study, task, cells, configs[model], by_model[model], prompt)
+                count = _count_problems(phase, task, items, prompt.share)
+                loads.append(built._replace(phase=phase, problems=count, answers=answers, assumed=tuple(assumed)))
     return loads
 
 
+def _count_problems(phase: str, task: Task, items: Mapping[str, Any], share: float) -> int:
+    if task.name in items:
+        return round(share * len(items[task.name][SPLIT[phase]]))
+    if (registered := task.dev if phase == "probe" else task.confirm) is None:
+        raise BadInput(f"tasks: {task.name}: its problems are not here; write dev and confirm, or fetch them")
+    return registered
+
+
 def _build_load(
-    planned: PlannedStudy,
-    design: Design,
-    phase: str,
+    study: PlannedStudy,
     task: Task,
     cells: Sequence[grid.Cell],
     model_config: shapes.ModelConfig,
     shape: Shape,
-    sizes: Sequence[tuple[int, int]],
-    share: float,
-    about: tuple[str, ...],
-    items: Mapping[str, Any],
-    probe_answers: Mapping[tuple[str, ...], Sequence[int]],
-    inputs: UserInputs,
+    prompt: PromptSizes,
 ) -> Load:
-    model, generation = cells[0].model, design.generation
-    context = round(sum(item for item, _ in sizes) / len(sizes))
-    query = round(sum(query_tokens for _, query_tokens in sizes) / len(sizes))
-    longest = max(sizes, key=sum)
-    study = planned._replace(protocol=design)
-    slot_of = {cell.arm: study.slot(model, cell.arm) for cell in cells}
-    policy_of = {cell: grid.policy_of(design, cell, slot_of[cell.arm]) for cell in cells}
-    use = Fraction(longest[0] + longest[1] + task.max_new_tokens)
-
-    def kind(cell: grid.Cell) -> LaneKind:
-        policy, slot = policy_of[cell], slot_of[cell.arm]
+    """Return the load of these cells, without its problems and answers."""
+    design, model, generation = study.protocol, cells[0].model, study.protocol.generation
+    context, query = (round(sum(size[part] for size in prompt.sizes) / len(prompt.sizes)) for part in (0, 1))
+    longest = max(prompt.sizes, key=sum)
+    use = Fraction(sum(longest) + task.max_new_tokens)
+    kinds, arms, policies_run = [], [], []
+    for cell in cells:
+        slot = study.slot(model, cell.arm)
+        policy = grid.policy_of(design, cell, slot)
         budget = grid.budget_of(design, cell, context, use, slot)
         worst = grid.budget_of(design, cell, longest[0], use, slot)
         first = task.max_new_tokens if generation.think_only else generation.steps_before_eviction
-        prompt = Prompt((0,) * longest[0], (0,) * longest[1])
         lane = Lane("", policy, worst, 0)
-        most = max_slots(Request("", prompt, (lane,)), lane, task.max_new_tokens, first)
+        request = Request("", Prompt((0,) * longest[0], (0,) * longest[1]), (lane,))
+        most = max_slots(request, lane, task.max_new_tokens, first)
         if policy.exceeds or policy.cadence.in_blocks:
             most = max(most, sum(longest) + task.max_new_tokens)
         capacity = -(-most // QUANTUM) * QUANTUM
@@ -159,61 +147,38 @@ def _build_load(
         start = query + (context if budget is None else min(context, budget))
         settled = None if interval is None or generation.think_only else budget
         state = 0 if interval is None else _state_bytes(policy, shape, capacity, sum(longest))
-        return LaneKind(cell.arm, cell.seed, start, settled, interval or 0, capacity, size, state, policy.evicts)
-
-    kinds = tuple(map(kind, cells))
-    policies = list(policy_of.values())
-    signals = {signal for policy in policies if policy.evicts for signal in policy.needs}
-    rows = [
-        longest[0] if signal.window is None else signal.window
-        for signal in signals
-        if isinstance(signal, AttentionSignal)
-    ]
-    carried = [
+        kinds.append(LaneKind(cell.arm, cell.seed, start, settled, interval or 0, capacity, size, state, policy.evicts))
+        slots = max(1, start - query) if settled is None else settled
+        arms.append((cell.arm, policy, slots) if policy.evicts else (cell.arm, None, None))
+        policies_run.append(policy)
+    read = {signal for policy in policies_run if policy.evicts for signal in policy.needs}
+    rows = [signal.window or longest[0] for signal in read if isinstance(signal, AttentionSignal)]
+    watching = [
         signal
-        for policy in policies
+        for policy in policies_run
         if policy.evicts and policy.cadence.interval is not None
         for signal in policy.needs
+        if isinstance(signal, AttentionSignal) and signal.window is None
     ]
-    watching = [item for item in carried if isinstance(item, AttentionSignal) and item.window is None]
-    rereads = sum(policy.cadence.in_blocks or type(policy).__name__ == "Pressed" for policy in policies)
-    answers, guessed = _answer_lengths(cells, task, probe_answers, inputs)
-    assumed = [*about, *guessed]
-    if model_config.source != "here":
-        assumed.append(f"shape of {model.partition('@')[0]} from {model_config.source}")
-    written = task.dev if phase == "probe" else task.confirm
-    if task.name in items:
-        count = round(share * len(items[task.name][SPLIT[phase]]))
-    elif written is not None:
-        count = written
-    else:
-        raise BadInput(f"tasks: {task.name}: its problems are not here; write dev and confirm, or fetch them")
-    smallest: dict[str, tuple[Policy, int]] = {}
-    for cell, lane_kind in zip(cells, kinds, strict=True):
-        if lane_kind.evicts:
-            smallest.setdefault(cell.arm, (policy_of[cell], max(1, lane_kind.start - query)))
-            if lane_kind.budget is not None:
-                smallest[cell.arm] = (policy_of[cell], lane_kind.budget)
     return Load(
-        phase,
+        "",
         model,
         task.name,
-        model_config.config,
         shape,
-        kinds,
-        smallest,
-        count,
+        tuple(kinds),
+        tuple(arms),
+        0,
         generation.problems_per_batch or 1,
         context + query,
         sum(longest),
         task.max_new_tokens,
-        answers,
-        max(rows, default=0),
-        len(rows),
-        bool(watching),
-        any(item.raw for item in watching),
-        rereads,
-        tuple(assumed),
+        (),
+        watched=max(rows, default=0),
+        signals=len(rows),
+        watches=bool(watching),
+        raw=any(signal.raw for signal in watching),
+        rereads=sum(policy.cadence.in_blocks or isinstance(policy, Pressed) for policy in policies_run),
+        assumed=(),
     )
 
 
@@ -236,25 +201,21 @@ def _state_bytes(policy: Policy, shape: Shape, capacity: int, prompt: int) -> in
 
 def _prompt_sizes(
     planned: PlannedStudy, model: str, task: Task, items: Mapping[str, Any], inputs: UserInputs
-) -> tuple[list[tuple[int, int]], float, tuple[str, ...]]:
-    """Return (context, query) tokens of development problems not excluded, their share, and assumptions."""
-    protocol = planned.protocol
+) -> PromptSizes:
     if inputs.prompt is not None:
         query = 16 if task.query == "outside" else 0
-        return (
-            [(max(1, inputs.prompt - query), query)],
-            1.0,
-            (f"prompts of {inputs.prompt:,} tokens, as given",),
-        )
+        size = (max(1, inputs.prompt - query), query)
+        return PromptSizes([size], 1.0, (f"prompts of {inputs.prompt:,} tokens, as given",))
     if task.name not in items:
         raise BadInput(f"tasks: {task.name}: its problems are not here; say how long a prompt is: --prompt-tokens N")
-    definition, about = planned.tasks[task.name], []
+    definition = planned.tasks[task.name]
+    assumed: tuple[str, ...] = ()
     try:
         tokenizer = load.tokenizer(model, planned.home)
     except BadInput:
         tokenizer = None
         model_name = model.partition("@")[0]
-        about.append(f"prompts of {task.name} at {CHARACTERS} characters a token, for want of {model_name}")
+        assumed = (f"prompts of {task.name} at {CHARACTERS} characters a token, for want of {model_name}",)
 
     def rough(text: str) -> int:
         return -(-len(text) // CHARACTERS)
@@ -269,10 +230,10 @@ def _prompt_sizes(
         else:
             fed = prompting.render(problem, tokenizer, task.query)
             sizes.append((len(fed[0]), len(fed[1])))
-    included = [size for size in sizes if protocol.exclusion_reason(size[0]) is None]
+    included = [size for size in sizes if planned.protocol.exclusion_reason(size[0]) is None]
     if not included:
         raise BadInput(f"exclude: leaves no development problem of {task.name}; raise prompt_tokens_above")
-    return included, len(included) / len(sizes), tuple(about)
+    return PromptSizes(included, len(included) / len(sizes), assumed)
 
 
 def _probe_answers(planned: PlannedStudy) -> dict[tuple[str, ...], list[int]]:

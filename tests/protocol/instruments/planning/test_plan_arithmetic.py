@@ -12,11 +12,11 @@ from benchmarks.memory import account
 from policies import Cadence
 from protocol import engine
 from protocol.engine import Lane, Prompt, Request
-from protocol.instruments.planning import cost_model, shapes
-from protocol.instruments.planning.cost_model import ArmSeconds, HostSeconds, LaneKind, Rates, Shape
+from protocol.instruments.planning import roofline, shapes
+from protocol.instruments.planning.roofline import LaneKind, Rates, Shape
 
-NOTHING = HostSeconds(0.0, 0.0, 0.0, (0.0, 0.0), (0.0, 0.0), 0.0, 0.0, ArmSeconds())
-ENDLESS = Rates(*[float("inf")] * 7, is_asynchronous=False, host=NOTHING)
+HOST = dict.fromkeys(("layer", "lane", "join", "event", "logit", "noise"), 0.0)
+ENDLESS = Rates(*[float("inf")] * 3, is_asynchronous=False, **HOST)
 SHAPE = Shape(
     layers=3, q_heads=4, kv_heads=2, head_dim=16, width=64, intermediate=96, vocabulary=97, weights=1000,
     linear=800, head=100, itemsize=4,
@@ -37,61 +37,78 @@ def test_slots_and_events_of_a_lane_are_those_of_a_plain_loop(budget, start, tok
         if budget is not None and held == budget + interval:
             held, events = budget, events + 1
     lane = kind(budget, interval, start)
-    assert lane.events(tokens) == events
-    assert lane.held(tokens) == pytest.approx(sum(sizes) / tokens, rel=0.13)
+    assert lane.count_events(tokens) == events
+    assert lane.mean_slots(tokens) == pytest.approx(sum(sizes) / tokens, rel=0.13)
 
 
 @pytest.mark.parametrize("together", [1, 2, 3, 50])
 def test_lanes_take_the_places_of_those_that_ended(together):
+    """As many steps as a plain loop takes, and at most those of one answer fewer."""
     lengths = [3, 1, 4, 1, 5, 9, 2, 6]
-    rates = ENDLESS._replace(host=NOTHING._replace(forward=1.0, lane=(100.0, 0.0)))
-    found = cost_model.decoding_cost(SHAPE, rates, [(kind(), 0, each) for each in lengths], together, samples=False)
+    rates = ENDLESS._replace(layer=1.0)
+    spent = roofline.decoding_seconds(SHAPE, rates, [(kind(), each) for each in lengths], together, None)
     waiting, running, forwards = list(lengths), [], 0
     while waiting or running:
         while waiting and len(running) < together:
             running.append(waiting.pop(0))
         forwards += 1
         running = [left - 1 for left in running if left > 1]
-    assert (found.forwards, found.lane_steps) == (forwards, sum(lengths))
-    assert found.spent.total == pytest.approx(forwards + 100 * sum(lengths))
+    assert forwards - max(lengths) < spent.total / 3 <= forwards
+    lanes = roofline.decoding_seconds(
+        SHAPE, ENDLESS._replace(lane=1.0), [(kind(), each) for each in lengths], together, None
+    )
+    assert lanes.total == pytest.approx(3 * sum(lengths))
 
 
 def test_each_part_of_a_step_counted_by_hand():
-    lanes = [(kind(seed=0), 0, 10), (kind(seed=1), 0, 10), (kind(seed=0, capacity=80), 1, 10)]
+    lanes = [(kind(seed=0), 10), (kind(seed=1), 10), (kind(seed=0, capacity=80), 10)]
 
-    def of(**rates):
-        return cost_model.decoding_cost(SHAPE, ENDLESS._replace(**rates), lanes, 3, samples=True).spent
+    def of(draws=1.0, **rates):
+        return roofline.decoding_seconds(SHAPE, ENDLESS._replace(**rates), lanes, 3, draws)
 
     # 10 steps of 3 lanes: weights are read once a step, 4 bytes each; products are 2 x 900 a lane
-    assert of(weights=4000.0).weights == pytest.approx(10)
-    assert of(rows=5400.0).weights == pytest.approx(10)
-    assert of(weights=4000.0, rows=540.0).weights == pytest.approx(100), "the larger of the two"
-    # 15 slots a lane on average, 2 x 3 x 2 x 16 x 4 = 768 bytes each
-    assert of(cache=768.0).slots == pytest.approx(10 * 3 * 15)
-    # two capacities are two pools, three draws of (problem, seed)
-    assert of(host=NOTHING._replace(pool=1.0)).host == pytest.approx(10 * 3 * 1)
-    assert of(host=NOTHING._replace(noise=1.0)).sampling == pytest.approx(10 * 97 * 3)
-    assert of(host=NOTHING._replace(logit=1.0)).sampling == pytest.approx(10 * 97 * 3)
-    shared = [(kind(seed=0), 0, 10)] * 3
-    same = cost_model.decoding_cost(SHAPE, ENDLESS._replace(host=NOTHING._replace(noise=1.0)), shared, 3, samples=True)
-    assert same.spent.sampling == pytest.approx(10 * 97 * 1), "lanes of one problem and seed share the noise"
+    assert of(bandwidth=4000.0).weights == pytest.approx(10)
+    assert of(flops=5400.0).weights == pytest.approx(10)
+    assert of(bandwidth=4000.0, flops=540.0).weights == pytest.approx(110), "one after the other on a CPU"
+    device = {"bandwidth": 4000.0, "flops": 540.0, "is_asynchronous": True}
+    assert of(**device).weights == pytest.approx(100), "the larger of the two on an accelerator"
+    # 15 slots a lane on average, 2 x 3 x 2 x 16 x 4 = 768 bytes each, moved twice
+    assert of(bandwidth=768.0).slots == pytest.approx(2 * 10 * 3 * 15)
+    assert of(layer=1.0).host == pytest.approx(10 * 3)
+    assert of(lane=1.0).host == pytest.approx(10 * 3 * 3)
+    assert of(noise=1.0).sampling == pytest.approx(10 * 97 * 3)
+    assert of(logit=1.0).sampling == pytest.approx(10 * 97 * 3)
+    assert of(noise=1.0, draws=1 / 3).sampling == pytest.approx(10 * 97), "lanes of one problem and seed share it"
+    assert of(noise=1.0, logit=1.0, draws=None).sampling == 0, "nothing is drawn at temperature 0"
+    assert of(join=1.0).prompts == pytest.approx(3 * 3)
+    evicting = [(kind(budget=8, interval=4, start=10), 10)]  # at 12, 16, 20 and so on: after 2, 6 and 10 tokens
+    assert roofline.decoding_seconds(SHAPE, ENDLESS._replace(event=1.0), evicting, 1, None).events == 3 * 3
 
 
 def test_a_host_beside_the_device_counts_only_for_what_the_device_does_not_hide():
-    rates = ENDLESS._replace(weights=400.0, is_asynchronous=True, host=NOTHING._replace(forward=4.0))
-    lanes = [(kind(), 0, 1)]
-    assert cost_model.decoding_cost(SHAPE, rates, lanes, 1, samples=False).spent.total == pytest.approx(10)
-    slow = rates._replace(host=NOTHING._replace(forward=14.0))
-    assert cost_model.decoding_cost(SHAPE, slow, lanes, 1, samples=False).spent.total == pytest.approx(14)
+    rates = ENDLESS._replace(bandwidth=400.0, is_asynchronous=True, layer=4.0 / 3)
+    lanes = [(kind(start=0), 1)]
+    slots = 2 * 0.5 * 768 / 400
+    spent = roofline.decoding_seconds(SHAPE, rates, lanes, 1, None)
+    assert spent.total == pytest.approx(10 + slots)
+    slow = rates._replace(layer=(14.0 + slots) / 3)
+    assert roofline.decoding_seconds(SHAPE, slow, lanes, 1, None).total == pytest.approx(14 + slots)
 
 
 def test_a_prompt_counted_by_hand():
-    assert cost_model.prefill_seconds(SHAPE, ENDLESS._replace(linear=2 * (800 * 50 + 100)), 50, 0) == pytest.approx(1)
     pairs = sum(range(1, 51)) - 50 / 2  # of a query and a key, half of the diagonal
-    flop = 3 * 4 * 2 * 2 * 16 * pairs
-    assert cost_model.prefill_seconds(SHAPE, ENDLESS._replace(attention=flop), 50, 0) == pytest.approx(1)
+    attention = 3 * 4 * 2 * 2 * 16 * pairs
+    rates = ENDLESS._replace(flops=2 * (800 * 50 + 100) + attention)
+    assert roofline.prefill_seconds(SHAPE, rates, 50, 0) == pytest.approx(1)
     last = sum(range(41, 51)) - 10 / 2
-    assert cost_model.prefill_seconds(SHAPE, ENDLESS._replace(watched=3 * 4 * last), 50, 10) == pytest.approx(1)
+    rates = ENDLESS._replace(bandwidth=4000.0)
+    assert roofline.prefill_seconds(SHAPE, rates, 50, 10) == pytest.approx(1 + 4 * 8 * 3 * 4 * last / 4000)
+    assert roofline.prefill_seconds(SHAPE, ENDLESS._replace(layer=1.0), 50, 0) == pytest.approx(3)
+
+
+def test_a_faster_machine_is_faster_in_everything():
+    rates = Rates(2.0, 3.0, 5.0, False, *[1.0] * 6)
+    assert rates.scale(2) == Rates(4.0, 6.0, 10.0, False, *[0.5] * 6)
 
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
@@ -149,7 +166,7 @@ def test_what_fits_holds_what_the_engine_takes(name, interval):
     capacity = -(-most // 16) * 16
     state = 2 * 4 * 4 * 4 * (context + capacity) + 4 * 4 * 64 * 16 * 4 + 8 * 4 * 2 * capacity
     lane = LaneKind("a", 0, 0, None, 0, capacity, shape.slot_bytes, state * (interval is not None), budget is not None)
-    needed = cost_model.memory_need(
+    needed = roofline.memory_need(
         shape, context, None, [lane] * count, signals=2, watches=interval is not None, raw=False
     )
     assert taken.peak <= needed.bytes(count) - needed.weights
@@ -169,14 +186,14 @@ class Tiny:
 
 def test_the_largest_lanes_are_the_ones_that_must_fit():
     sizes = [kind(capacity=slots) for slots in (16, 160, 16, 320)]
-    needed = cost_model.memory_need(SHAPE, 10, None, sizes, signals=0, watches=False, raw=False)
+    needed = roofline.memory_need(SHAPE, 10, None, sizes, signals=0, watches=False, raw=False)
     slot = SHAPE.slot_bytes
     assert needed.lanes == (320 * slot, 160 * slot, 16 * slot, 16 * slot)
     two = needed.bytes(2)
-    assert cost_model.lanes_that_fit(needed, two) == 2
-    assert cost_model.lanes_that_fit(needed, two - 1) == 1
-    assert cost_model.lanes_that_fit(needed, needed.bytes(4)) == 4
-    assert cost_model.lanes_that_fit(needed, needed.weights) == 0
+    assert roofline.lanes_that_fit(needed, two) == 2
+    assert roofline.lanes_that_fit(needed, two - 1) == 1
+    assert roofline.lanes_that_fit(needed, needed.bytes(4)) == 4
+    assert roofline.lanes_that_fit(needed, needed.weights) == 0
 
 
 def test_known_shapes_are_read_by_the_arithmetic_alone():

@@ -52,10 +52,10 @@ OWN = {"memory": 96e9, "bandwidth": 1.6e12, "flops": {"bfloat16": 250e12}}
         ({"flops": {"int8": 1}}, "flops: write flops"),
         ({"memry": 1}, "memry: unknown; did you mean 'memory'?"),
         (
-            {"share": {"weights": [0.7, 0.6, 0.5]}},
-            "share.weights: write numbers above 0, the pessimistic one",
+            {"share": {"bandwidth": [0.7, 0.6, 0.5]}},
+            "share.bandwidth: write numbers above 0, the pessimistic one",
         ),
-        ({"share": {"weights": [0.7]}}, "share.weights: write 3 numbers"),
+        ({"share": {"bandwidth": [0.7]}}, "share.bandwidth: write 3 numbers"),
         ({"host": {"layr": 1}}, "host.layr: unknown"),
         ({"accelerator": "yes"}, "accelerator: write true or false"),
     ],
@@ -70,13 +70,13 @@ def test_a_file_of_constants_is_read_strictly(tmp_path, change, said):
 
 def test_constants_of_ones_own_take_the_place_of_assumed_ones(tmp_path):
     path = tmp_path / "own.json"
-    path.write_text(json.dumps({**OWN, "share": {"weights": 0.5}}))
+    path.write_text(json.dumps({**OWN, "share": {"bandwidth": 0.5}}))
     made = machines.find_machine(str(path))
     worst, middle, best = machines.machine_rates(made, "bfloat16")
-    assert worst.weights == middle.weights == best.weights == 0.8e12
-    assert worst.linear < middle.linear < best.linear
-    assert worst.host.forward > middle.host.forward > best.host.forward
-    assert made.overrides == ("share.weights",)
+    assert worst.bandwidth == middle.bandwidth == best.bandwidth == 0.8e12
+    assert worst.flops < middle.flops < best.flops
+    assert worst.layer > middle.layer > best.layer
+    assert made.overrides == ("share.bandwidth",)
     with pytest.raises(BadInput, match="flops: has none for float32"):
         machines.machine_rates(made, "float32")
 

@@ -42,14 +42,14 @@ def test_the_derivation_of_the_page_gives_the_numbers_of_the_command(folder):
         grows = budget + 128 - 256
         grown = sum(256 + step + 0.5 for step in range(grows)) + (4096 - grows) * (budget + 64)
         held += 18 * grown / 4096
-    slots = held * 57_344 / (2.039e12 * 0.3)
-    launches = 5e-4 + 28 * (5e-4 + 3 * 1e-4)
+    slots = 2 * held * 57_344 / (2.039e12 * 0.6)
+    launches = 28 * 7e-4
     sampling = 152_064 * (lanes * 5e-9 + 6 * 2e-8)
     spent = part["spent"]
     assert spent["weights"] == pytest.approx(steps * weights, rel=1e-4)
     assert spent["slots"] == pytest.approx(steps * slots, rel=1e-4)
     assert spent["sampling"] == pytest.approx(steps * sampling, rel=1e-4)
-    host = max(0, launches - weights - slots) + lanes * 5e-5 + 54 * 1e-5
+    host = max(0, launches - weights - slots) + lanes * 28 * 2e-6
     assert spent["host"] == pytest.approx(steps * host, rel=1e-4)
     for said in (
         f"{1000 * weights:.2f} ms", f"{1000 * slots:.2f} ms", f"{1000 * sampling:.1f} ms",
