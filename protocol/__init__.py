@@ -1,6 +1,6 @@
 """The commands, one file each, and the packages that they share.
 
-May import: protocol, policies, splits, analysis, figures; torch, transformers.
+May import: protocol, policies, splits, analysis, figures; shtab, torch, transformers.
 """
 
 import sys

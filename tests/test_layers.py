@@ -84,7 +84,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 COMPUTED = "what a computed name says"
 # kv-prereg runs a command by its name in MENU, and the registry loads instruments by their paths.
-STARTERS = {("protocol.__main__", COMPUTED), ("protocol.formats.instruments", COMPUTED)}
+STARTERS = {(f"protocol.{name}", COMPUTED) for name in ("__main__", "completion", "formats.instruments")}
 LOADERS = {"import_module", "__import__", "resolve_name", "run_module", "run_path"}
 
 

@@ -74,7 +74,7 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         **_instrument_entries(OUTPUTS, are_drawings=True),
         "forest": Entry("figures.forest", "its forest plot alone", OUTPUTS),
         "settings-map": Entry("figures.settings_map", "accuracy over two settings", OUTPUTS),
-        "completion": Entry("protocol.command.shell_completion", "what bash, zsh or fish complete this with", SETUP),
+        "completion": Entry("protocol.completion", "what bash, zsh or fish complete this with", SETUP),
     }
 )
 

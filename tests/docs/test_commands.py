@@ -10,7 +10,7 @@ import pytest
 from markdown_pages import commands
 from studies import ROOT
 
-from protocol import command
+from protocol import command, completion
 from protocol.command.menu import MENU, STATUSES
 from protocol.formats import refusals
 
@@ -22,7 +22,6 @@ WORKERS = {
     *("protocol.run.executors.worker", "protocol.run.executors.ray_launcher"),
 }
 OURS = sorted(name for name in commands() - WORKERS if not name.startswith("benchmarks."))
-SCRIPTS = {path.suffix[1:]: path for path in (ROOT / "protocol/command/completion").iterdir()}
 THERE = [name for name, entry in MENU.items() if entry.module in OURS]
 OWN_WORDS = {"lm-eval"}  # its parser is lm-eval's
 OF_OTHERS = {"tasks": {"--identity"}}  # options of another command, of which a help speaks
@@ -89,24 +88,17 @@ def test_a_status_is_one_that_the_code_ends_with():
             assert re.search(rf"\b{one.number}\b|that of the child", said), (one.number, name)
 
 
+@pytest.fixture(scope="module")
+def scripts():
+    return {shell: completion.format_script(shell) for shell in completion.SHELLS}
+
+
 @pytest.mark.parametrize("name", [name for name in THERE if name not in OWN_WORDS])
-def test_shells_complete_the_options_that_help_says(name):
-    """Without shtab; what it writes from the parsers is compared where it is installed."""
-    bash = SCRIPTS["bash"].read_text()
-    fish = SCRIPTS["fish"].read_text()
+def test_shells_complete_the_options_that_help_says(name, scripts):
     named = f"_shtab_kv_prereg_{name.replace('-', '_')}"
-    completed = " ".join(re.findall(rf"^{named}\w*_option_strings=\((.*)\)$", bash, re.MULTILINE)).split()
+    completed = " ".join(re.findall(rf"^{named}\w*_option_strings=\((.*)\)$", scripts["bash"], re.MULTILINE)).split()
     assert options(name) <= {*completed, *OF_OTHERS.get(name, ())}
-    assert f" -a {name} " in fish
-
-
-def test_what_shells_complete_is_what_the_parsers_say():
-    pytest.importorskip("shtab")
-    spec = importlib.util.spec_from_file_location("completion", ROOT / "docs" / "completion.py")
-    completion = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(completion)
-    for path, text in completion.written().items():
-        assert path.read_text() == text, "run: python docs/completion.py"
+    assert f" -a {name} " in scripts["fish"]
 
 
 TYPED = {
@@ -120,12 +112,12 @@ TYPED = {
 }
 
 
-def test_bash_completes():
+def test_bash_completes(scripts):
     """One process: a case a line, typed word by word."""
     calls = [
         f"COMP_WORDS=(kv-prereg {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _shtab_kv_prereg" for typed in TYPED
     ]
     lines = [f'{call} 2>/dev/null; echo "${{COMPREPLY[*]}}"' for call in calls]
-    script = "\n".join([f"source {SCRIPTS['bash']}", *lines])
+    script = "\n".join([scripts["bash"], *lines])
     done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert dict(zip(TYPED, done.stdout.splitlines(), strict=True)) == TYPED

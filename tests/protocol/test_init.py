@@ -49,7 +49,7 @@ def test_a_template_is_short_and_each_field_says_what_it_means(like):
 
 
 def test_every_template_that_is_installed_is_offered_and_no_other():
-    folder = studies.ROOT / "protocol" / "texts" / "templates"
+    folder = studies.ROOT / "protocol" / "command" / "templates"
     assert {path.stem for path in folder.glob("*.toml")} == {*init.TEMPLATES}
 
 
