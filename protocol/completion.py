@@ -82,7 +82,7 @@ def format_script(shell: str) -> str:
     """Return the script of a shell, from the parsers of all commands."""
     import shtab
 
-    return str(shtab.complete(build_parser(), shell, preamble=PREAMBLE))
+    return str(shtab.complete(build_parser(), shell, preamble=PREAMBLE))  # type: ignore[arg-type]
 
 
 def build_parser() -> argparse.ArgumentParser:
