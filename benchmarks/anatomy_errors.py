@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.anatomy.error_rates import StudySize, simulate_study
-from analysis.anatomy.power import choice_probability, power_of_test
-from analysis.anatomy.simulated_traces import TraceSettings
 from analysis.stats.interval import clopper_pearson
+from protocol.instruments.anatomy.analysis.error_rates import StudySize, simulate_study
+from protocol.instruments.anatomy.analysis.power import choice_probability, power_of_test
+from protocol.instruments.anatomy.analysis.simulated_traces import TraceSettings
 
 PLAIN = TraceSettings(tokens=128, window=16, stride=8)
 NULLS = {

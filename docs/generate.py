@@ -18,24 +18,17 @@ ROOT = HERE.parent
 PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks")
 sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is installed
 
-from analysis.anatomy import policy_agreement  # noqa: E402
 from analysis.hypotheses import study_outcomes, tables  # noqa: E402
 from policies.catalogue import CATALOGUE  # noqa: E402
 from policies.descriptions import DESCRIPTIONS, FAMILIES  # noqa: E402
 from protocol.command.menu import STATUSES  # noqa: E402
-from protocol.evidence import (  # noqa: E402
-    anatomy_fields,
-    cost_fields,
-    document_fields,
-    ledger,
-    measurement_journal,
-    record_fields,
-)
-from protocol.evidence.invariants import anatomy_invariants  # noqa: E402
+from protocol.evidence import cost_fields, document_fields, ledger, measurement_journal, record_fields  # noqa: E402
 from protocol.evidence.invariants.invariant import Invariant  # noqa: E402
 from protocol.evidence.invariants.registry import INVARIANTS, UNCHECKED_FIELDS  # noqa: E402
 from protocol.formats import terms  # noqa: E402
 from protocol.formats.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
+from protocol.instruments.anatomy import fields, invariants  # noqa: E402
+from protocol.instruments.anatomy.analysis import policy_agreement  # noqa: E402
 from protocol.lock import lock  # noqa: E402
 from protocol.plan.design import DESIGN  # noqa: E402
 from protocol.plan.field_kinds import TablesByName  # noqa: E402
@@ -179,7 +172,7 @@ def measured() -> str:
 
 
 def traced() -> str:
-    return journal("anatomy/traces.jsonl", "A trace.", anatomy_fields.BODIES)
+    return journal("anatomy/traces.jsonl", "A trace.", fields.BODIES)
 
 
 def records_page() -> str:
@@ -193,7 +186,7 @@ def records_page() -> str:
         f"| field | |\n|---|---|\n{free}",
     ]
     page = _between(page, BEGIN, END, "\n\n".join(parts))
-    traces = "\n".join(f"| {one.name} | {one.sentence} |" for one in anatomy_invariants.INVARIANTS)
+    traces = "\n".join(f"| {one.name} | {one.sentence} |" for one in invariants.INVARIANTS)
     return _between(page, ANATOMY, ANATOMY_END, f"| relation | what holds |\n|---|---|\n{traces}")
 
 

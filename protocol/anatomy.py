@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocol import command
-from protocol.evidence import anatomy_traces
-from protocol.evidence.anatomy_fields import STATES
 from protocol.evidence.registration import Registration
 from protocol.formats.progress_display import phase
+from protocol.instruments.anatomy import trace_file
+from protocol.instruments.anatomy.fields import STATES
 from protocol.models import sources
 from protocol.recompute import study_files
 from protocol.workspace import locked_tree
@@ -39,25 +39,25 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
     with phase(locked_tree.phase_label("checking the files of the study")):
         if _is_done(study):
             return _print_result(study, as_json)
-        study_files.check_instrument(study, anatomy_traces.INSTRUMENT)
+        study_files.check_instrument(study, trace_file.INSTRUMENT)
         if enter:
             locked_tree.enter(study, "protocol.anatomy")
     # Imported late: torch is slow, and --help and the refusals above do not need it.
     with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
-        from protocol.acts import anatomy
+        from protocol.instruments.anatomy.run import labelling
         from protocol.workspace.study import open_study
 
-    anatomy.anatomy(open_study(study, sources.cache_home()))
+    labelling.anatomy(open_study(study, sources.cache_home()))
     return _print_result(study.reopen(), as_json)
 
 
 def _is_done(study: Registration) -> bool:
     """Return whether the ledger has its verdict; the verdict is then printed and nothing is run."""
-    return "anatomy" in study.protocol and bool(study.count_events(anatomy_traces.VERDICT_EVENT))
+    return "anatomy" in study.protocol and bool(study.count_events(trace_file.VERDICT_EVENT))
 
 
 def _print_result(study: Registration, as_json: bool) -> int:
-    traces, verdict = anatomy_traces.read_traces(study), anatomy_traces.read_verdict(study).content
+    traces, verdict = trace_file.read_traces(study), trace_file.read_verdict(study).content
     states = Counter(body["state"] for body in traces.bodies)
     pairs = verdict.get("pairs", [])
     summary = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])

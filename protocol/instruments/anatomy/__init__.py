@@ -1,8 +1,7 @@
-"""Occlusion attribution: which tokens an answer needs, by decoding traces without some of their tokens.
+"""Occlusion attribution: which tokens an answer needs, and which signals and policies know of them.
 
-trace_record.occlude_trace makes the record of one trace; analysis.anatomy reads these records.
+table is [anatomy] of protocol.toml; fields, trace_file and invariants are its evidence. The command is
+protocol.anatomy.
 
-May import: policies, protocol.engine, protocol.formats, protocol.lock, protocol.evidence, protocol.grading,
-protocol.layers, protocol.workspace, protocol.models, protocol.plan, protocol.presses, protocol.tasks; numpy, torch,
-transformers.
+May import: protocol.evidence, protocol.formats, protocol.plan.
 """

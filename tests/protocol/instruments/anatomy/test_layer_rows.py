@@ -12,7 +12,7 @@ from tiny_networks import DIM, KV_HEADS, LAYERS, Q_HEADS, tiny, words
 from policies import Calibrated, Statistics, View
 from policies.signals import Keys
 from policies.triattention import per_head
-from protocol.instruments.anatomy import layer_statistics
+from protocol.instruments.anatomy.run import layer_statistics
 
 PROMPT, TOKENS = 9, 83
 NAMES = {

@@ -9,9 +9,9 @@ from tiny_networks import tiny, words
 from transformers import DynamicCache
 
 from protocol import engine
-from protocol.instruments.anatomy.continuations import OccludedText, continue_padded, dropping_lanes
-from protocol.instruments.anatomy.traces import Decoder, full_cache_lane
-from protocol.instruments.anatomy.windows import span_of, windows
+from protocol.instruments.anatomy.run.continuations import OccludedText, continue_padded, dropping_lanes
+from protocol.instruments.anatomy.run.traces import Decoder, full_cache_lane
+from protocol.instruments.anatomy.run.windows import span_of, windows
 
 NEW, PAD = 5, 0
 

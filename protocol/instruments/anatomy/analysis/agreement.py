@@ -1,0 +1,171 @@
+"""Agreement of each signal with the labels, trace by trace.
+
+The measure within a trace is Spearman's rho of a signal with the label over the tokens that may be occluded.
+Traces in which every token has one label have no rho and are counted. EpiKV pools the tokens of all traces
+(arXiv:2606.26472, section 4.2), which mixes in how traces differ: a trace that needs more of its tokens, or
+whose hidden states move more, adds correlation that no single trace has.
+
+*Given position* (`partial`) controls for the ranks of the position and of the number of windows that cover a
+token. A signal with a trend agrees with labels that have one (EpiKV, section 3.2, "the temporal-trend
+correction"); and fewer windows cover a token at an end of the span, so it is labelled needed less often. The
+control is linear in these ranks. If the prompt is needed and the written text is not, the label is a step,
+and a signal that only separates the two passes: see `partial_within_parts`.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.stats import correlations
+from protocol.instruments.anatomy.analysis import token_classes, trace_statistics
+from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair, Signal, Trace
+
+__all__ = [
+    "POSITION",
+    "Agreement",
+    "agreement_by_class",
+    "measure_agreement",
+    "partial_within_parts",
+    "pooled_tokens",
+    "select_varying",
+]
+
+Floats = NDArray[np.float64]
+POSITION: Signal = ("position", None)  # a signal of every trace that cannot be chosen
+LEAST_TOKENS = 8  # of a class in a trace; no rho is taken of fewer
+
+
+class Agreement(NamedTuple):
+    """The agreement of signals and labels for one (model, task), over its traces with varying labels.
+
+    rho, partial, auc: [trace, signal], NaN where a signal is constant or has no value.
+    """
+
+    signals: tuple[Signal, ...]
+    problems: tuple[str, ...]
+    clusters: tuple[str, ...]
+    rho: Floats
+    partial: Floats
+    auc: Floats
+
+    def unit_table(self, table: Floats) -> Floats:
+        """Return [unit, signal] of one of the tables; a unit is a trace or a cluster."""
+        return trace_statistics.aggregate_units(table, self.clusters)
+
+    @property
+    def unit_count(self) -> int:
+        """The number of units."""
+        return len(set(self.clusters))
+
+    @property
+    def candidates(self) -> NDArray[np.bool_]:
+        """[signal]: whether the signal may be chosen."""
+        return np.array([signal != POSITION for signal in self.signals], dtype=bool)
+
+
+def select_varying(traces: Iterable[Trace], reading: str) -> list[Trace]:
+    """Return the labelled traces that have tokens of both labels in this reading."""
+    return [trace for trace in traces if trace.windows and 0 < trace.labels(reading).mean() < 1]
+
+
+def measure_agreement(anatomy: Anatomy, pair: Pair, half: str | None, reading: str | None = None) -> Agreement:
+    """Measure the agreement on one half, or on both for None; reading: the registered one by default."""
+    reading = reading or anatomy.reading
+    traces = select_varying(anatomy.traces_of(pair, half), reading)
+    signals = tuple(dict.fromkeys(signal for trace in traces for signal in trace.signals))
+    column_of = {signal: index for index, signal in enumerate(signals)}
+    rho, partial, auc = (np.full((len(traces), len(signals)), np.nan) for _ in range(3))
+    for index, trace in enumerate(traces):
+        label, values = trace.labels(reading), _span_values(trace)
+        columns = [column_of[signal] for signal in trace.signals]
+        controls = np.stack([np.arange(len(label)), trace.window_counts(reading)])
+        correlation = correlations.correlate_rows(values, label, controls)
+        rho[index, columns], partial[index, columns], auc[index, columns] = (
+            correlation.rho,
+            correlation.partial,
+            correlation.auc,
+        )
+    # Rounded, so that sums in another order give the same choice.
+    problems, clusters = tuple(trace.problem for trace in traces), tuple(trace.cluster for trace in traces)
+    return Agreement(signals, problems, clusters, *(np.round(table, 12) for table in (rho, partial, auc)))
+
+
+def partial_within_parts(anatomy: Anatomy, pair: Pair, agreement: Agreement, reading: str | None = None) -> Floats:
+    """Return [trace, signal]: the partial rho with separate controls for the prompt and the written text.
+
+    agreement: that of both halves. The controls are a level and a slope of the position in each of the two
+    parts. If the span lies in one of them the value is that of `partial`.
+    """
+    reading = reading or anatomy.reading
+    column_of, table = {signal: index for index, signal in enumerate(agreement.signals)}, agreement.partial.copy()
+    for index, trace in enumerate(select_varying(anatomy.traces_of(pair), reading)):
+        start, stop = trace.span
+        if start < trace.prompt < stop:
+            position = np.arange(stop - start)
+            prompt = position < trace.prompt - start
+            controls = np.stack([position, trace.window_counts(reading), prompt, prompt * position])
+            columns = [column_of[signal] for signal in trace.signals]
+            rows = correlations.correlate_rows(_span_values(trace), trace.labels(reading), controls)
+            table[index, columns] = np.round(rows.partial, 12)
+    return table
+
+
+def agreement_by_class(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> dict[str, Agreement]:
+    """Measure the agreement within the tokens of one class, by class name. A trace counts if it has at least
+    8 tokens of the class with both labels among them.
+    """
+    reading = reading or anatomy.reading
+    traces = select_varying(anatomy.traces_of(pair), reading)
+    signals = tuple(dict.fromkeys(signal for trace in traces for signal in trace.signals))
+    column_of = {signal: index for index, signal in enumerate(signals)}
+    by_name: dict[str, tuple[list[Trace], list[Floats], list[Floats]]] = {
+        name: ([], [], []) for name in token_classes.CLASSES
+    }
+    for trace in traces:
+        label, values, token_names = trace.labels(reading), _span_values(trace), np.array(_token_classes(trace))
+        for name, (class_traces, rho, auc) in by_name.items():
+            in_class = token_names == name
+            if in_class.sum() < LEAST_TOKENS or np.ptp(label[in_class]) == 0:
+                continue
+            correlation = correlations.correlate_rows(values[:, in_class], label[in_class])
+            columns = [column_of[signal] for signal in trace.signals]
+            row = np.full((2, len(signals)), np.nan)
+            row[0, columns], row[1, columns] = correlation.rho, correlation.auc
+            class_traces.append(trace)
+            rho.append(row[0])
+            auc.append(row[1])
+    return {name: _stack_traces(signals, *lists) for name, lists in by_name.items() if lists[0]}
+
+
+def _stack_traces(signals: tuple[Signal, ...], traces: list[Trace], rho: list[Floats], auc: list[Floats]) -> Agreement:
+    problems, clusters = tuple(trace.problem for trace in traces), tuple(trace.cluster for trace in traces)
+    table = np.stack(rho)
+    return Agreement(signals, problems, clusters, table, np.full_like(table, np.nan), np.stack(auc))
+
+
+def pooled_tokens(
+    anatomy: Anatomy, pair: Pair, half: str | None, signal: Signal, reading: str | None = None
+) -> Iterator[tuple[str, Floats, NDArray[np.int8]]]:
+    """Yield the cluster, the values in the span, and the labels of every trace that has the signal.
+
+    Tokens without a value are left out. Traces whose labels do not vary are included, as in the paper's pool.
+    """
+    reading = reading or anatomy.reading
+    for trace in anatomy.traces_of(pair, half):
+        if signal in trace.signals:
+            start, stop = trace.span
+            values = trace.values().signals[trace.signals.index(signal), start:stop].astype(np.float64)
+            known = np.isfinite(values)
+            yield trace.cluster, values[known], trace.labels(reading)[known]
+
+
+def _span_values(trace: Trace) -> Floats:
+    start, stop = trace.span
+    return trace.values().signals[:, start:stop].astype(np.float64)
+
+
+def _token_classes(trace: Trace) -> list[str]:
+    start, stop = trace.span
+    return [token_classes.class_of(piece) for piece in trace.pieces[start:stop]]

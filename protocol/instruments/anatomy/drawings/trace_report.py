@@ -1,0 +1,124 @@
+"""The data of occlusion-attribution drawings: traces, the chosen signal, the test result, and the text above."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from analysis.judgement import untrusted_files
+from analysis.judgement.study_files import read_document
+from protocol.instruments.anatomy.analysis.traces import FOLDER, READINGS, Anatomy, read_anatomy
+
+__all__ = [
+    "CAPTIONS",
+    "AnatomyReport",
+    "ordered_readings",
+    "outcome_lines",
+    "read_report",
+    "signal_label",
+    "status_lines",
+]
+
+CHOSEN, VERDICT = "chosen.json", "verdict.json"
+# name of a drawing -> its caption and its alternative text
+CAPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "anatomy_map": (
+            "Which signals rank the needed tokens of a trace",
+            "Heat map: mean correlation of each signal of each layer with the labels, in both readings; what "
+            "survives the correction is outlined. The table of the registered test has its numbers.",
+        ),
+        "anatomy_trace": (
+            "One trace: what its answer needed, and what each arm kept",
+            "Rows of boxes under the tokens of one trace: which of them were needed, and what share of heads "
+            "and layers each arm kept; the oracle's row is marked unreachable.",
+        ),
+        "anatomy_labels": (
+            "Where the needed tokens lie (exploratory)",
+            "Dots: share of needed tokens by tenth of the span and by class of token, with 95 % intervals.",
+        ),
+        "anatomy_curve": (
+            "Accuracy at the cut over labelled traces (exploratory); the oracle is unreachable",
+            "Lines: accuracy of every arm that evicts once at the cut, by slots, and of an oracle that knows "
+            "the labels. No other accuracy of this study is comparable with these.",
+        ),
+    }
+)
+
+
+class AnatomyReport(NamedTuple):
+    """chosen, verdict: contents of anatomy/chosen.json and verdict.json; None if they do not exist yet."""
+
+    anatomy: Anatomy
+    lock: Mapping[str, Any]
+    chosen: Mapping[str, Any] | None
+    verdict: Mapping[str, Any] | None
+
+
+def read_report(folder: Path) -> AnatomyReport:
+    """Read an anatomy. Raises RecordError if nothing was labelled, and for a file of another format."""
+    anatomy = read_anatomy(folder)
+    _, lock = read_document(folder / "lock.json")
+    return AnatomyReport(
+        anatomy, lock, _read_optional(folder / FOLDER / CHOSEN), _read_optional(folder / FOLDER / VERDICT)
+    )
+
+
+def _read_optional(path: Path) -> Mapping[str, Any] | None:
+    try:
+        return untrusted_files.parse_object(untrusted_files.read_bytes(path), str(path))
+    except FileNotFoundError:
+        return None
+
+
+def ordered_readings(anatomy: Anatomy) -> list[str]:
+    """Return both readings, the registered one first."""
+    return sorted(READINGS, key=lambda name: name != anatomy.reading)
+
+
+def status_lines(report: AnatomyReport) -> list[str]:
+    """Return the result of the registered test and the number of traces: no drawing shows a pattern without
+    it.
+    """
+    title = report.lock["protocol"]["content"]["title"]
+    if report.verdict is None:
+        result = "NOT JUDGED YET"
+    else:
+        words = Counter(row["word"] for row in report.verdict["pairs"])
+        several = len(report.verdict["pairs"]) > 1
+        result = ", ".join(f"{word} for {count}" if several else word for word, count in words.items())
+        result += f" of {len(report.verdict['pairs'])} models and tasks" if several else ""
+    return [
+        f"{title} (anatomy): {result}",
+        f"{_count_traces(report.anatomy)} Development problems alone; no verdict on a policy depends on them.",
+    ]
+
+
+def outcome_lines(report: AnatomyReport) -> list[str]:
+    """Return the chosen signal of each model and task, and its result on the testing half."""
+    return [] if report.verdict is None else [_outcome_line(row) for row in report.verdict["pairs"]]
+
+
+def signal_label(signal: str, layer: int | None) -> str:
+    return signal if layer is None else f"{signal} of layer {layer}"
+
+
+def _outcome_line(row: Mapping[str, Any]) -> str:
+    where = f"{row['model']} · {row['task']}: {row['word']}"
+    if row["rho"] is None:
+        return f"{where}."
+    rho = row["rho"]
+    limits = "[{:+.2f}, {:+.2f}] ".format(*map(float, rho["interval"])) if rho["interval"] else ""
+    return (
+        f"{where}. {signal_label(row['signal'], row['layer'])}, mean rho {float(rho['mean']):+.2f} {limits}over "
+        f"{rho['units']} traces of the testing half; beyond position {row['beyond_position']['word']}."
+    )
+
+
+def _count_traces(anatomy: Anatomy) -> str:
+    n_expected = sum(map(len, anatomy.expected.values()))
+    states = Counter(trace.state for trace in anatomy.traces)
+    counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    missing = f" of {n_expected}" if len(anatomy.traces) < n_expected else ""
+    return f"{len(anatomy.traces)}{missing} traces: {counts}."

@@ -1,0 +1,385 @@
+"""The invariants of labelled traces: their fields, their occlusions and their values by token.
+
+docs/records.md lists them. `protocol.instruments.anatomy.trace_file` checks that chains are intact and that the
+choice precedes the testing half; the audit recomputes grades and the analysis.
+"""
+
+import math
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from protocol.evidence.invariants import invariant
+from protocol.evidence.invariants.invariant import Invariant, Subject, Violation
+from protocol.evidence.measurement_journal import Bodies
+from protocol.instruments.anatomy.fields import MEASURED, READINGS
+from protocol.instruments.anatomy.trace_file import ExpectedTrace, assign_half
+
+__all__ = ["INVARIANTS", "ORACLE", "AnatomyContext", "find_violations", "window_spans"]
+
+Body = Mapping[str, Any]
+CORRECT = "correct"
+ORACLE = "oracle-occlusion"
+FULL, OF_FULL_SUFFIX = "full", " of full"
+POSITION = ["position", None]
+SCORING_PREFIX = "scoring:"
+SINK_TOKENS = 4  # tokens without a window that the oracle retains at the beginning
+SIGNIFICANT_BITS = 12  # of the significand of a value
+ROUNDED_BYTES = bytes(range(0, 256, 16))  # bytes whose low four bits are 0
+
+
+class AnatomyContext(NamedTuple):
+    """What the lines are compared with. content, digest: of the lock."""
+
+    content: Mapping[str, Any]
+    digest: str
+    traces: Bodies
+    expected: Sequence[ExpectedTrace]
+
+    @property
+    def anatomy(self) -> Mapping[str, Any]:
+        anatomy: Mapping[str, Any] = self.content["protocol"]["content"]["anatomy"]
+        return anatomy
+
+    def has_query_outside(self, body: Body) -> bool:
+        """Whether the question is fed after the context was compressed."""
+        tasks = self.content["protocol"]["content"]["tasks"]
+        return any(task["name"] == body["task"] and task["query"] == "outside" for task in tasks)
+
+
+def find_violations(context: AnatomyContext, values: Callable[[Body], bytes]) -> list[Violation]:
+    """Return the violated invariants. values: reads the values of a line; called once a line. Raises as `values`
+    does.
+    """
+    return invariant.find_violations(INVARIANTS, _iter_subjects(context, values))
+
+
+def _iter_subjects(context: AnatomyContext, values: Callable[[Body], bytes]) -> Iterator[Subject]:
+    for body in context.traces.bodies:
+        yield Subject("line", [_format_trace(body)], (context, body))
+        if "values" in body:
+            yield Subject("values", [_format_trace(body)], (context, body, values(body)))
+    yield Subject("file", [""], (context,))
+
+
+def window_spans(span: Sequence[int], window: int, stride: int) -> list[tuple[int, int]]:
+    """Return [start, stop) of each window: one every `stride` tokens from the beginning, and one that ends
+    with the span; none if the span is shorter than a window.
+    """
+    start, stop = span
+    if (last := stop - window) < start:
+        return []
+    return [(position, position + window) for position in (*range(start, last, stride), last)]
+
+
+def check_lock(context: AnatomyContext, body: Body) -> str:
+    if body["registration"] != context.digest:
+        return f"registration is {body['registration']}, the lock's digest {context.digest}"
+    return ""
+
+
+def check_order(context: AnatomyContext) -> str:
+    recorded = [
+        _format_line(ExpectedTrace(*(body[name] for name in ExpectedTrace._fields))) for body in context.traces.bodies
+    ]
+    return invariant.describe_order(recorded, [*map(_format_line, context.expected)], "traces")
+
+
+def check_attempts(context: AnatomyContext) -> str:
+    return invariant.find_late_attempt(context.traces.bodies, _format_trace)
+
+
+def check_half(context: AnatomyContext, body: Body) -> str:
+    if body["half"] != (expected := assign_half(body["problem"], context.content["items"].get(body["task"], {}))):
+        return f"half is {body['half']!r}, the MD5 of its id or its cluster says {expected!r}"
+    return ""
+
+
+def check_split(context: AnatomyContext, body: Body) -> str:
+    if body["problem"] not in context.content["items"].get(body["task"], {}).get("dev", ()):
+        return "is not of the development split"
+    return ""
+
+
+def check_state(context: AnatomyContext, body: Body) -> str:
+    """Check the state in the order in which it is determined: the grade, the length, the control, the
+    windows.
+    """
+    state = body["state"]
+    if state == "failed":
+        return ""
+    if (state == "wrong") != (body["grade"] != CORRECT):
+        return f"state is {state!r} with the grade {body['grade']!r}"
+    if "span" in body:
+        is_short = body["span"][1] - body["span"][0] < context.anatomy["window"]
+        if state != "wrong" and (state == "short") != is_short:
+            return f"state is {state!r} with the span {body['span']}"
+    if "control" in body and state not in ("wrong", "short"):
+        is_changed = body["control"]["grade"] != body["grade"]
+        if is_changed and state != "unreproduced":  # also the state if the text, fed again, has another grade
+            return f"state is {state!r} with a control that is {body['control']['grade']!r}"
+    if state in MEASURED:
+        has_flip = any(grade != CORRECT for *_, grade in body["windows"][context.anatomy["reading"]])
+        if (state == "labelled") != has_flip:
+            return f"state is {state!r}, and {'a' if has_flip else 'no'} window changed the grade"
+    return ""
+
+
+def check_span(context: AnatomyContext, body: Body) -> str:
+    if "span" not in body:
+        return ""
+    (start, stop), n, prompt = body["span"], body["tokens"], body["prompt_tokens"]
+    if n < prompt or (context.anatomy["occlude"] == "prompt" and n != prompt):
+        return f"tokens are {n}, the prompt has {prompt}"
+    expected_start = prompt if context.anatomy["occlude"] == "reasoning" else 0
+    # A question that is fed after the context, right before the answer, is not part of the span.
+    is_end_valid = (
+        stop <= n - 1 if context.has_query_outside(body) and n == prompt else stop == max(expected_start, n - 1)
+    )
+    if start != expected_start or stop < start or not is_end_valid:
+        return f"span is [{start}, {stop}] of {n} tokens after a prompt of {prompt}"
+    return ""
+
+
+def check_pieces(context: AnatomyContext, body: Body) -> str:
+    if "pieces" in body and len(body["pieces"]) != body["tokens"]:
+        return f"{len(body['pieces'])} pieces of {body['tokens']} tokens"
+    return ""
+
+
+def check_windows(context: AnatomyContext, body: Body) -> str:
+    if body["state"] not in MEASURED:
+        return ""
+    expected = window_spans(body["span"], context.anatomy["window"], context.anatomy["stride"])
+    for reading in READINGS:
+        recorded = [(start, stop) for start, stop, *_ in body["windows"][reading]]
+        if recorded != expected:
+            return f"windows.{reading} has {len(recorded)} windows, {len(expected)} others lie on {body['span']}"
+    return ""
+
+
+def check_retained(context: AnatomyContext, body: Body) -> str:
+    """There is one row for every evicting arm at every budget, in the order of the protocol, then the
+    oracle's.
+    """
+    if body["state"] not in MEASURED:
+        return ""
+    budgets = context.content["protocol"]["content"]["budgets"]
+    expected = [(arm, str(budget)) for arm in (*_evicting_arms(context), ORACLE) for budget in budgets]
+    recorded = [(row["arm"], row["budget"]) for row in body["kept"]]
+    if "sweep" in context.content["protocol"]["content"]:  # the lock does not have the order of the candidates
+        expected, recorded = sorted(expected), sorted(recorded)
+    if recorded != expected:
+        return f"kept has {len(recorded)} entries, {len(expected)} others are registered"
+    if body["values"]["kept"] != len(recorded):
+        return f"values.kept is {body['values']['kept']}, kept has {len(recorded)} entries"
+    return ""
+
+
+def _evicting_arms(context: AnatomyContext) -> list[str]:
+    """Return the arms in the order of the grid, which is that of the protocol (the keys of the lock are
+    sorted); then the candidates of a sweep, which are in no cell.
+    """
+    cells, arms = context.content["grid"], context.content["protocol"]["content"]["arms"]
+    full_arms = {cell[3] for cell in cells if cell[2] == FULL}
+    return [arm for arm in dict.fromkeys((*(cell[3] for cell in cells), *arms)) if arm in {*arms} - full_arms]
+
+
+def check_budget(context: AnatomyContext, body: Body) -> str:
+    """Check the slots of each row. With a question outside there are fewer: no field gives the tokens of the
+    context alone.
+    """
+    for row in body.get("kept", ()):
+        expected, recorded = _budget_slots(context, body, row["arm"], row["budget"]), row["slots"]
+        may_have_fewer = (
+            "." in row["budget"] and OF_FULL_SUFFIX not in row["budget"] and context.has_query_outside(body)
+        )
+        if expected is None or (recorded is None and "state" in row):
+            continue
+        if recorded is None or recorded > expected or (recorded < expected and not may_have_fewer):
+            return f"{row['arm']} at {row['budget']} has {recorded} slots, its budget gives {expected}"
+    return ""
+
+
+def _budget_slots(context: AnatomyContext, body: Body, arm: str, budget: str) -> int | None:
+    """Return the slots of a budget; None where the lock does not give them: bytes for the oracle, which
+    stores nothing.
+    """
+    if budget.endswith(OF_FULL_SUFFIX):
+        return int(context.content["full_use"][body["model"]][body["task"]]["slots"][budget])
+    if "B" in budget or budget.startswith("bytes"):
+        slots = context.content["slot_bytes"][body["model"]]["arms"].get(arm, {}).get("slots", {})
+        return int(slots[budget]) if budget in slots else None
+    return math.ceil(Decimal(budget) * body["prompt_tokens"]) if "." in budget else int(budget)
+
+
+def check_signals(context: AnatomyContext) -> str:
+    """Check that all traces of a model have the same signals. The arms that have scores may differ, since an
+    arm evicts only in traces that are long enough.
+    """
+    first: dict[str, Any] = {}
+    for body in context.traces.bodies:
+        if "values" not in body:
+            continue
+        signals = body["values"]["signals"]
+        model_signals = [signal for signal in signals if not signal[0].startswith(SCORING_PREFIX)]
+        if first.setdefault(body["model"], model_signals) != model_signals:
+            return f"{_format_trace(body)}: its signals are not those of an earlier trace"
+        if POSITION not in signals or len({tuple(signal) for signal in signals}) != len(signals):
+            return f"{_format_trace(body)}: a signal stands twice, or the position is missing"
+        scored_arms = {
+            signal[0].removeprefix(SCORING_PREFIX) for signal in signals if signal[0].startswith(SCORING_PREFIX)
+        }
+        if unknown_arms := sorted(scored_arms - {*_evicting_arms(context)}):
+            return f"{_format_trace(body)}: {unknown_arms[0]!r} scores, and is no arm that evicts"
+    return ""
+
+
+def check_rounding(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
+    """The last twelve of the 24 significant bits of a float32 are 0: one byte, and half of the next."""
+    if value_bytes[0::4].strip(b"\0") or value_bytes[1::4].translate(None, ROUNDED_BYTES):
+        return f"a value has more than {SIGNIFICANT_BITS} significant bits"
+    return ""
+
+
+def check_shares(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
+    """Each token is retained by a share of the heads of all layers; the sum over tokens is at most the
+    granted slots, plus the tokens that are fed after the eviction. An arm without an eviction has NaN
+    everywhere.
+    """
+    n, signals = body["tokens"], len(body["values"]["signals"])
+    later_tokens = n - body["span"][1] if context.has_query_outside(body) and n == body["prompt_tokens"] else 1
+    for index, retained in enumerate(body["kept"], start=signals):
+        row = _read_row(value_bytes, index, n)
+        if all(map(math.isnan, row)):
+            continue
+        if not all(0 <= value <= 1 for value in row):
+            return f"{retained['arm']} at {retained['budget']}: a share that was kept is not in [0, 1]"
+        if (max_slots := retained["slots"]) is not None and sum(row) > (max_slots + later_tokens) * (
+            1 + 2.0 ** (1 - SIGNIFICANT_BITS)
+        ):
+            return (
+                f"{retained['arm']} at {retained['budget']}: kept {sum(row):.1f} slots a head, {max_slots} were granted"
+            )
+    return ""
+
+
+def check_oracle(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
+    """Check that the oracle's values follow from the windows of the same trace. Before its eviction it
+    retains as many tokens as were granted, and all later tokens: `span` ends where the eviction happens.
+    """
+    n, signals, (_, event_end) = body["tokens"], len(body["values"]["signals"]), body["span"]
+    flips: list[int | None] = [None] * event_end
+    for start, stop, _, grade in body["windows"][context.anatomy["reading"]]:
+        for position in range(start, stop):
+            flips[position] = (flips[position] or 0) + (grade != CORRECT)
+    for index, retained in enumerate(body["kept"], start=signals):
+        if retained["arm"] != ORACLE or retained["slots"] is None or "state" in retained:
+            continue
+        row = _read_row(value_bytes, index, n)
+        if all(map(math.isnan, row)) and event_end <= retained["slots"]:
+            continue  # everything fits: no eviction
+        oracle_positions = _oracle_positions(flips, retained["slots"])
+        if [*row] != [float(position in oracle_positions or position >= event_end) for position in range(n)]:
+            return f"{ORACLE} at {retained['budget']}: kept other tokens than those that its windows say"
+    return ""
+
+
+def _oracle_positions(flips: Sequence[int | None], slots: int) -> set[int]:
+    """Return the positions that `occlusion.windows.priorities` ranks first: those in most windows that
+    changed the grade; then those that no window covers, only the first SINK_TOKENS of them if not all fit;
+    then the latest.
+    """
+    untested = [position for position, count in enumerate(flips) if count is None]
+    if len(untested) > slots - sum(map(bool, flips)):
+        untested = [position for position in untested if position < SINK_TOKENS]
+    priorities = [
+        1.0 * (position in untested) if count is None else 1.0 + count if count else 0.0
+        for position, count in enumerate(flips)
+    ]
+    order = sorted(range(len(flips)), key=lambda position: (priorities[position], position))
+    return {*order[max(0, len(order) - slots) :]}
+
+
+def check_position(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
+    signals = body["values"]["signals"]
+    if POSITION not in signals:
+        return ""  # the invariant "signals" reports it
+    row = _read_row(value_bytes, signals.index(POSITION), body["tokens"])
+    if any(abs(value - position) > position * 2.0**-SIGNIFICANT_BITS for position, value in enumerate(row)):
+        return "the signal named position is not the position"
+    return ""
+
+
+def _read_row(value_bytes: bytes, index: int, n: int) -> Sequence[float]:
+    values = array("f", value_bytes[4 * index * n : 4 * (index + 1) * n])
+    if array("H", b"\1\0")[0] != 1:
+        values.byteswap()
+    return values
+
+
+def _format_line(trace: ExpectedTrace) -> str:
+    return f"{trace.model}/{trace.task}/{trace.problem} to {trace.half}"
+
+
+def _format_trace(body: Body) -> str:
+    return f"{body['model']}/{body['task']}/{body['problem']}"
+
+
+INVARIANTS = (
+    Invariant("lock", "Each line is of this lock.", (), "line", check_lock),
+    Invariant(
+        "order",
+        "Line for line it is what was registered: the choosing half of all models and tasks, then the other.",
+        (),
+        "file",
+        check_order,
+    ),
+    Invariant(
+        "attempts",
+        "The attempt of a line is never before that of the line before.",
+        (),
+        "file",
+        check_attempts,
+    ),
+    Invariant("development", "Each problem is of the development split.", (), "line", check_split),
+    Invariant("halves", "`half` follows from the MD5 of the problem's id.", (), "line", check_half),
+    Invariant(
+        "states",
+        "`state` follows from the grade of the trace, its length, its control and the grades of its windows.",
+        (),
+        "line",
+        check_state,
+    ),
+    Invariant("span", "`span` is what may be occluded of `tokens`, never the last of them.", (), "line", check_span),
+    Invariant("pieces", "There is one piece a token.", (), "line", check_pieces),
+    Invariant(
+        "windows", "Windows lie where span, window and stride put them, in both readings.", (), "line", check_windows
+    ),
+    Invariant(
+        "kept",
+        "Every arm that evicts is asked once at every budget, and so are the labels.",
+        (),
+        "line",
+        check_retained,
+    ),
+    Invariant("budget", "`slots` is what the budget gives for the prompt.", (), "line", check_budget),
+    Invariant(
+        "signals",
+        "All traces of a model have the same signals, the position among them, beside the scores of arms.",
+        (),
+        "file",
+        check_signals,
+    ),
+    Invariant("rounding", "Values have twelve significant bits.", (), "values", check_rounding),
+    Invariant(
+        "shares",
+        "What is kept is a share of the heads, over all tokens at most what was granted.",
+        (),
+        "values",
+        check_shares,
+    ),
+    Invariant("oracle", "What the oracle kept is what the windows of its trace say.", (), "values", check_oracle),
+    Invariant("position", "The signal `position` is the position.", (), "values", check_position),
+)

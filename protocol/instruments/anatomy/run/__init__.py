@@ -1,0 +1,8 @@
+"""The labelling of traces: a model's own answers are decoded without some of their tokens.
+
+trace_record.occlude_trace makes the record of one trace.
+
+May import: analysis.judgement.untrusted_files, policies, protocol.engine, protocol.evidence,
+protocol.formats, protocol.grading, protocol.instruments.anatomy, protocol.layers, protocol.models, protocol.plan,
+protocol.preflight, protocol.presses, protocol.recompute, protocol.run, protocol.tasks, protocol.workspace; numpy, torch, transformers.
+"""

@@ -1,0 +1,213 @@
+"""Label the traces that [anatomy] registers: one half chooses a signal and layer, the other tests them.
+
+No statistics are loaded before a half is complete; no testing trace is labelled before the choice is written.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import cache
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias
+
+import transformers
+
+from analysis.judgement.untrusted_files import RecordError
+from protocol.evidence import claim
+from protocol.formats import progress_display
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput
+from protocol.instruments.anatomy import analysis as analysed
+from protocol.instruments.anatomy import trace_file
+from protocol.instruments.anatomy.fields import HALVES
+from protocol.instruments.anatomy.run import trace_record, windows
+from protocol.instruments.anatomy.trace_file import ExpectedTrace
+from protocol.models import load
+from protocol.preflight import verify_before_claim
+from protocol.recompute import study_files
+from protocol.run import cost_measurement
+from protocol.run.executors import local
+from protocol.tasks import held_out_guard, prompting
+from protocol.workspace.planned_study import PlannedStudy
+from protocol.workspace.study import Study, refuse_drift
+
+__all__ = ["Workload", "anatomy", "estimate_workload", "rehearse"]
+
+CHOOSING_HALF, TESTING_HALF = HALVES
+CLOSING_EVENTS = {CHOOSING_HALF: "anatomy-chosen", TESTING_HALF: "anatomy-judged"}
+
+LabelTraces: TypeAlias = Callable[[Sequence[ExpectedTrace]], Iterator[trace_record.TraceLine]]
+
+
+class Workload(NamedTuple):
+    """The most work that labelling so many traces takes, if every answer is as long as its task allows.
+    tokens: fed and decoded.
+    """
+
+    traces: int
+    occlusions: int
+    tokens: int
+
+    def describe(self) -> str:
+        return (
+            f"{self.traces:,} traces: at most {self.occlusions:,} occlusions and {self.tokens:,} tokens "
+            "fed or decoded; how long that takes, the first trace says"
+        )
+
+
+def anatomy(study: Study) -> None:
+    """Label the remaining traces, choose, label the other half, judge. Raises as `study_files.check_instrument`,
+    `refuse_drift` and `verify_before_claim.refuse_edited_lock` do, and BadInput for a half on which nothing
+    can be chosen.
+    """
+    study_files.check_instrument(study.registration, trace_file.INSTRUMENT)
+    with phase("hashing sources, packages and weights"):
+        refuse_drift(study, with_weights=True)
+    with phase("deriving the lock again"):
+        verify_before_claim.refuse_edited_lock(study, simulated=False)
+    with claim.exclusive_run(study.registration):
+        study_files.refuse_claimed(study.registration.reopen(), trace_file.INSTRUMENT)
+        expected_traces = trace_file.expected_traces(study.lock.content)
+        if recorded_traces := len(trace_file.read_traces(study.registration).bodies):
+            progress_display.note(f"continuing: {recorded_traces:,} of {len(expected_traces):,} traces recorded")
+        with phase("counting what is ahead"):
+            progress_display.note(estimate_workload(study.planned, expected_traces[recorded_traces:]).describe())
+        label = cache(lambda: _make_labeller(study))  # loads a model, if traces are left to label
+        _label_half(
+            study,
+            sum(expected_trace.half == CHOOSING_HALF for expected_trace in expected_traces),
+            expected_traces,
+            label,
+        )
+        with phase("choosing a signal and a layer"):
+            chosen = trace_file.write_chosen(study.registration, _run_analysis(lambda: analysed.choose(study.folder)))
+        _label_half(study, len(expected_traces), expected_traces, label, chosen)
+        with phase("testing what was chosen"):
+            trace_file.write_verdict(study.registration, _run_analysis(lambda: analysed.judge(study.folder)))
+
+
+def estimate_workload(planned: PlannedStudy, expected_traces: Iterable[ExpectedTrace]) -> Workload:
+    """Return the most work that labelling these traces takes, from their prompts. Builds development problems
+    alone.
+    """
+    protocol, anatomy_settings = planned.protocol, planned.protocol.instruments["anatomy"]
+    load_tokenizer = cache(lambda model: load.tokenizer(model, planned.home))
+    registered, occlusion = {task.name: task for task in protocol.tasks}, anatomy_settings.occlusion()
+    decoded_arms = len(protocol.arms) + 1  # without the full cache, and with the oracle
+    traces = occlusions = tokens = 0
+    for expected_trace in expected_traces:
+        task, tokenizer = registered[expected_trace.task], load_tokenizer(expected_trace.model)
+        problem = held_out_guard.build(
+            planned.tasks[expected_trace.task],
+            expected_trace.task,
+            expected_trace.problem,
+            prompting.counter(tokenizer),
+        )
+        context, query = map(len, prompting.render(problem, tokenizer, task.query))
+        span = windows.span_of(occlusion.occlude, context, query, task.max_new_tokens, Fraction(occlusion.cut))
+        spans = windows.windows(span, occlusion.window, occlusion.stride)
+        traces, occlusions = traces + 1, occlusions + 2 * len(spans)
+        padded = sum(span.tokens - window_span.start for window_span in spans)
+        continued = (2 * len(spans) + decoded_arms * len(protocol.budgets) + 1) * occlusion.new_tokens
+        tokens += context + query + task.max_new_tokens + 3 * span.tokens + padded + continued
+    return Workload(traces, occlusions, tokens)
+
+
+def rehearse(
+    stand_in_plan: PlannedStudy, split: Mapping[str, Sequence[str]], lanes: Mapping[str, int]
+) -> tuple[dict[str, Any], list[str]]:
+    """Label one trace of the first model and task; return how it ended, what it took and the arms that failed,
+    as a value of a rehearsal and as lines.
+    """
+    model, (task, (problem, *_)) = stand_in_plan.protocol.models[0], next(iter(split.items()))
+    occlusion = stand_in_plan.protocol.instruments["anatomy"].occlusion()
+    with phase("labelling one trace"):
+        loaded, started = local.cache_models(stand_in_plan, lambda progress_event: None)(model), time.monotonic()
+        body = trace_record.occlude_trace(stand_in_plan, loaded, task, problem, occlusion, lanes.get(model)).body
+    occlusions, seconds = sum(map(len, body.get("windows", {}).values())), round(time.monotonic() - started, 1)
+    failed = sorted({f"{row['arm']}: {row['reason']}" for row in body.get("kept", ()) if "reason" in row})
+    trace = {
+        "task": task,
+        "problem": problem,
+        "state": body["state"],
+        "reason": body["reason"],
+        "occlusions": occlusions,
+        "seconds": seconds,
+        "failed": failed,
+    }
+    why = f" ({body['reason']})" if body["reason"] else ""
+    line = f"[anatomy]: {task} {problem} is {body['state']}{why}: {occlusions} occlusions in {seconds} s"
+    return {"trace": trace}, [line, *(f"[anatomy]: {failure}" for failure in failed)]
+
+
+def _label_half(
+    study: Study,
+    end: int,
+    expected_traces: Sequence[ExpectedTrace],
+    make_labeller: Callable[[], LabelTraces],
+    chosen: str | None = None,
+) -> None:
+    """Label the unlabelled traces before `end` in a new attempt, unless the last attempt ended with all of
+    them. chosen: the digest that testing traces cite.
+    """
+    current = study.registration.reopen()
+    events = [entry.event for entry in current.entries if entry.event in trace_file.EVENTS]
+    recorded_traces = len(trace_file.read_traces(current).bodies)
+    if recorded_traces >= end and {"occluded", *CLOSING_EVENTS.values()} & {*events[-1:]}:
+        return
+    attempt = trace_file.begin_attempt(study.registration)
+    with trace_file.TraceWriter(study.registration) as writer, phase("labelling traces") as update:
+        traced_bodies, started = make_labeller()(expected_traces[recorded_traces:end]), time.monotonic()
+        for index, expected_trace in enumerate(expected_traces[recorded_traces:end], start=recorded_traces):
+            seconds_left = (
+                (time.monotonic() - started) / (index - recorded_traces) * (len(expected_traces) - index)
+                if index > recorded_traces
+                else None
+            )
+            position_text = f"{index:,} of {len(expected_traces):,}"
+            update(
+                progress_display.Progress(
+                    position_text,
+                    index,
+                    len(expected_traces),
+                    seconds_left,
+                    more=f"{expected_trace.task} {expected_trace.problem}, to {expected_trace.half}",
+                )
+            )
+            traced = next(traced_bodies)
+            head = {"registration": study.lock.digest, "attempt": attempt, "half": expected_trace.half}
+            time_field = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
+            writer.append({**traced.body, **head, **time_field, **_cite_choice(expected_trace, chosen)}, traced.values)
+    trace_file.end_attempt(study.registration)
+
+
+def _cite_choice(expected_trace: ExpectedTrace, chosen: str | None) -> dict[str, str]:
+    return {} if expected_trace.half == CHOOSING_HALF or chosen is None else {"chosen": chosen}
+
+
+def _make_labeller(study: Study) -> LabelTraces:
+    """Return a function that labels traces in their order, those of a model and task together. Sets torch's
+    threads and deterministic mode for the process.
+    """
+    cost_measurement.configure_torch(study.planned)
+    transformers.utils.logging.disable_progress_bar()  # our own display is enough
+    model_of, lanes = local.cache_models(study.planned, lambda progress_event: None), study.lanes()
+    occlusion = study.protocol.instruments["anatomy"].occlusion()
+
+    def label(expected_traces: Sequence[ExpectedTrace]) -> Iterator[trace_record.TraceLine]:
+        for (model, task), group in groupby(
+            expected_traces, key=lambda expected_trace: (expected_trace.model, expected_trace.task)
+        ):
+            problems = [expected_trace.problem for expected_trace in group]
+            loaded, lane_count = model_of(model), lanes.get(model)
+            yield from trace_record.occlude_traces(study.planned, loaded, task, problems, occlusion, lane_count)
+
+    return label
+
+
+def _run_analysis(analyze: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return analyze()
+    except RecordError as incomplete:
+        raise BadInput(str(incomplete)) from None

@@ -1,0 +1,283 @@
+"""Traces with occlusion labels: the expected traces, their file, the choice, the verdict, the ledger lines.
+
+A line of anatomy/traces.jsonl is the canonical {body, sha256, chain}, chained like records; its values by
+token are in anatomy/values/<SHA-256>. All traces of the choosing half come first; then anatomy/chosen.json is
+written, once, which each testing trace cites. anatomy/verdict.json is last. docs/records.md has the fields.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from protocol.evidence import ledger, measurement_journal
+from protocol.evidence.measurement_journal import Bodies, BodyWriter, JournalFile
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical, documents, files, shards
+from protocol.formats.documents import Document
+from protocol.formats.fields import Table
+from protocol.formats.instruments import get_instrument
+from protocol.formats.refusals import BadInput, Tampered
+from protocol.instruments.anatomy import fields
+from protocol.instruments.anatomy.fields import HALVES
+
+__all__ = [
+    "CHOSEN",
+    "EVENTS",
+    "TRACES",
+    "VALUES",
+    "VERDICT",
+    "ExpectedTrace",
+    "TraceWriter",
+    "assign_half",
+    "begin_attempt",
+    "end_attempt",
+    "expected_traces",
+    "read_chosen",
+    "read_traces",
+    "read_values",
+    "read_verdict",
+    "uncited_files",
+    "verify",
+    "write_chosen",
+    "write_verdict",
+]
+
+INSTRUMENT = get_instrument("anatomy")
+ANATOMY = INSTRUMENT.name
+TRACES, VALUES = "traces.jsonl", "values"
+CHOSEN, VERDICT = "chosen.json", "verdict.json"
+CHOOSE, TEST = HALVES
+MAX_VALUES_BYTES = 1 << 30  # for one trace
+EVENTS = tuple(fields.EVENTS)
+CHOSEN_EVENT, VERDICT_EVENT = EVENTS[2:]
+# The ledger event that cites each document, with the document and the field of the event.
+CITED = {CHOSEN_EVENT: (CHOSEN, "chosen"), VERDICT_EVENT: (VERDICT, "verdict")}
+
+
+class ExpectedTrace(NamedTuple):
+    """One expected line of a complete anatomy."""
+
+    half: str
+    model: str
+    task: str
+    problem: str
+
+
+def assign_half(problem: str, item: Mapping[str, Any]) -> str:
+    """Return the half of a problem, from the MD5 of its cluster's name or, without clusters, of its id.
+
+    The half is independent of the split, which uses modulo 5; a cluster is never divided. item: the task in
+    the lock.
+    """
+    name = item.get("clusters", {}).get(problem, problem)
+    return HALVES[int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) % len(HALVES)]
+
+
+def expected_traces(content: Mapping[str, Any]) -> list[ExpectedTrace]:
+    """Return every line of a complete anatomy, in order, from a lock's content that has [anatomy].
+
+    These are the first development problems of each task; the choosing half of all models and tasks precedes
+    the testing half.
+    """
+    protocol, limit = content["protocol"]["content"], content["protocol"]["content"]["anatomy"].get("traces")
+    return [
+        ExpectedTrace(half, model, task["name"], problem)
+        for half in HALVES
+        for model in protocol["models"]
+        for task in protocol["tasks"]
+        for problem in content["items"][task["name"]]["dev"][:limit]
+        if assign_half(problem, content["items"][task["name"]]) == half
+    ]
+
+
+def read_traces(study: Registration) -> Bodies:
+    """Read every complete line. Raises Tampered for one that does not verify."""
+    return measurement_journal.read_bodies(study.folder / ANATOMY / TRACES, "trace", fields.find_fault)
+
+
+def read_values(study: Registration, body: Mapping[str, Any]) -> bytes:
+    """Return the values that a line cites: little-endian float32, [signals and kept, tokens].
+
+    Raises Tampered for a file that is missing, is not the cited one or has another size.
+    """
+    cited = body["values"]
+    path = study.folder / ANATOMY / VALUES / cited["sha256"]
+    try:
+        compressed = files.read(path, MAX_VALUES_BYTES)
+    except FileNotFoundError:
+        raise Tampered(f"{VALUES}/{path.name}: missing, and a line cites it") from None
+    if hashlib.sha256(compressed).hexdigest() != path.name:
+        raise Tampered(f"{VALUES}/{path.name}: is not the file that its name digests")
+    size = 4 * (len(cited["signals"]) + cited["kept"]) * body["tokens"]
+    try:
+        decompressor = zlib.decompressobj()
+        data = decompressor.decompress(compressed, min(size, MAX_VALUES_BYTES) + 1)
+    except zlib.error:
+        raise Tampered(f"{VALUES}/{path.name}: does not unpack") from None
+    if len(data) != size or not decompressor.eof or decompressor.unused_data:
+        raise Tampered(f"{VALUES}/{path.name}: does not hold the {size} bytes that its line says")
+    return data
+
+
+def uncited_files(study: Registration, traces: Bodies) -> list[Path]:
+    """Return side files that no line cites: their traces were killed before the line was written."""
+    cited = {body["values"]["sha256"] for body in traces.bodies if "values" in body}
+    return [path for path in files.list_folder(study.folder / ANATOMY / VALUES) if path.name not in cited]
+
+
+class TraceWriter(BodyWriter):
+    """The file of traces, to which only this process appends during a `with` block."""
+
+    def __init__(self, study: Registration):
+        super().__init__(study.folder / ANATOMY / TRACES, "anatomy", "trace", fields.find_fault)
+
+    def append(self, body: Mapping[str, Any], side_file: bytes = b"") -> None:
+        """Write the side file of a trace, then append its line.
+
+        Raises BadInput, and writes nothing, for an invalid trace and for a side file that it does not cite.
+        """
+        self.refuse_fault(body)
+        digest = hashlib.sha256(side_file).hexdigest() if side_file else None
+        if digest != body.get("values", {}).get("sha256"):
+            raise BadInput("anatomy: body.values.sha256: is not that of the values beside it")
+        if digest is not None and not files.exists(path := self.path.parent / VALUES / digest):
+            files.create(path, side_file)
+        super().append(body)
+
+
+def begin_attempt(study: Registration) -> int:
+    """Enter an attempt to label traces; return its number, from 1."""
+    return measurement_journal.begin_attempt(study, INSTRUMENT, len(read_traces(study).bodies))
+
+
+def end_attempt(study: Registration) -> None:
+    """Enter the end of the attempt with the number of traces and the chain."""
+    traces = read_traces(study)
+    measurement_journal.end_attempt(study, INSTRUMENT, len(traces.bodies), traces.head)
+
+
+def read_chosen(study: Registration) -> Document:
+    """Read anatomy/chosen.json. Raises Tampered where it is missing or damaged."""
+    return documents.read(study.folder / ANATOMY / CHOSEN, fields.CHOSEN)
+
+
+def read_verdict(study: Registration) -> Document:
+    """Read anatomy/verdict.json. Raises Tampered where it is missing or damaged."""
+    return documents.read(study.folder / ANATOMY / VERDICT, fields.VERDICT)
+
+
+READERS = {CHOSEN: read_chosen, VERDICT: read_verdict}
+
+
+def write_chosen(study: Registration, result: Mapping[str, Any]) -> str:
+    """Write the choice on the choosing half, once, and enter it; return its digest.
+
+    A repeated call with the same choice completes what a crash interrupted; another choice raises Tampered.
+    Raises BadInput while a trace of that half has no line.
+    """
+    current, traces = study.reopen(), read_traces(study)
+    trace_count = sum(expected.half == CHOOSE for expected in expected_traces(current.lock.content))
+    if len(traces.bodies) < trace_count:
+        raise BadInput(f"{current.folder}: {trace_count - len(traces.bodies)} traces of one half are missing")
+    header = {"kind": "kv-prereg anatomy, chosen", "version": 1}
+    _write_once(current, CHOSEN, fields.CHOSEN, header, traces.head_at(trace_count), result)
+    digest = read_chosen(current).digest
+    ledger.ensure(current.folder, CHOSEN_EVENT, {"chosen": digest})
+    return digest
+
+
+def write_verdict(study: Registration, result: Mapping[str, Any]) -> None:
+    """Write the result on the testing half, once, and enter it. Raises as `write_chosen` does."""
+    current, traces = study.reopen(), read_traces(study)
+    trace_count = len(expected_traces(current.lock.content))
+    if len(traces.bodies) < trace_count:
+        raise BadInput(f"{current.folder}: {trace_count - len(traces.bodies)} traces are missing")
+    for path in uncited_files(current, traces):
+        path.unlink()
+    header = {"kind": "kv-prereg anatomy, verdict", "version": 1, "chosen": read_chosen(current).digest}
+    _write_once(current, VERDICT, fields.VERDICT, header, traces.head_at(trace_count), result)
+    ledger.ensure(current.folder, VERDICT_EVENT, {"verdict": read_verdict(current).digest})
+
+
+def verify(study: Registration, traces: Bodies) -> int:
+    """Return how many attempts the ledger has.
+
+    Raises Tampered unless each ledger line about the anatomy matches the files, the choice precedes the first
+    testing trace and everything precedes the claim.
+    """
+    attempts = measurement_journal.verify_attempts(study, INSTRUMENT, lambda _: JournalFile(TRACES, traces.bodies))
+    begun, last, entered_after = 0, "", dict[str, int]()
+    for event, entry_body in ((entry.event, entry.body) for entry in study.entries if entry.event in EVENTS):
+        if VERDICT_EVENT in entered_after:
+            raise Tampered(f"{ledger.NAME}: the anatomy goes on after its verdict")
+        begun += event == INSTRUMENT.name
+        if event in CITED:
+            if event in entered_after or last != INSTRUMENT.end_event:
+                raise Tampered(f"{ledger.NAME}: {event} stands twice, or follows no attempt that ended")
+            name, field = CITED[event]
+            if entry_body[field] != READERS[name](study).digest:
+                raise Tampered(f"{ledger.NAME}: its {event} line cites another {ANATOMY}/{name}")
+            entered_after[event] = begun
+        last = event
+    _check_order(study, traces, attempts, entered_after)
+    return attempts
+
+
+def _check_order(study: Registration, traces: Bodies, attempts: int, entered_after: Mapping[str, int]) -> None:
+    """Raise Tampered unless traces and documents are in order. entered_after: attempt by ledger event."""
+    expected = expected_traces(study.lock.content)
+    trace_counts = {CHOSEN: sum(trace.half == CHOOSE for trace in expected), VERDICT: len(expected)}
+    for name, read_document in READERS.items():
+        if not files.exists(study.folder / ANATOMY / name):
+            continue
+        content = read_document(study).content
+        if content["lock"] != study.lock.digest:
+            raise Tampered(f"{ANATOMY}/{name}: names another lock")
+        if content["traces"] != traces.head_at(trace_counts[name]):
+            raise Tampered(f"{ANATOMY}/{name}: rests on other traces than those that are here")
+        head = content["ledger"]
+        if head["count"] > len(study.entries) or head != ledger.head_of(study.entries[: head["count"]]):
+            raise Tampered(f"{ANATOMY}/{name}: names a ledger head that this ledger never had")
+        if name == VERDICT and content["chosen"] != read_chosen(study).digest:
+            raise Tampered(f"{ANATOMY}/{name}: names another choice")
+    for body in traces.bodies:
+        if body["attempt"] > attempts:
+            raise Tampered(f"{TRACES}: attempt {body['attempt']} is not one of the ledger's")
+        is_late = body["attempt"] > entered_after.get(CHOSEN_EVENT, attempts)
+        if is_late != (body["half"] == TEST):
+            message = "chooses, and was labelled after the choice" if is_late else "tests, and nothing was chosen"
+            raise Tampered(f"{TRACES}: {body['problem']} {message}")
+        if body["half"] == TEST and body["chosen"] != read_chosen(study).digest:
+            raise Tampered(f"{TRACES}: {body['problem']} was labelled under another choice")
+
+
+def _write_once(
+    study: Registration,
+    name: str,
+    table: Table,
+    header: Mapping[str, Any],
+    traces: Mapping[str, Any],
+    result: Mapping[str, Any],
+) -> None:
+    path, result = study.folder / ANATOMY / name, canonical.loads(canonical.dumps(result), name)
+    if shared := {"lock", "traces", "ledger", *header} & result.keys():
+        raise BadInput(f"{name}: {min(shared)} is the document's own")
+    if files.exists(path):
+        content = documents.read(path, table).content
+        if {key: content.get(key) for key in result} != result:
+            raise Tampered(f"{ANATOMY}/{name}: holds something else of the same traces")
+        return
+    ledger.refuse_closed(study.folder)
+    head = {"lock": study.lock.digest, "traces": traces, "ledger": ledger.read_head(study.folder)}
+    documents.write(path, {**header, **head, **result}, table)
+
+
+def format_progress(study: Registration) -> str:
+    """Return the count of labelled traces; "" once they are judged."""
+    if study.count_events(VERDICT_EVENT):
+        return ""
+    path = study.folder / ANATOMY / TRACES
+    count = shards.count_lines(path) if files.exists(path) else 0
+    return f"{count} of {len(expected_traces(study.lock.content))} traces"

@@ -1,0 +1,77 @@
+"""The agreement that is told of a policy, against plain loops over the lines of a made-up folder."""
+
+import json
+import tomllib
+
+import numpy as np
+import pytest
+import simulated_anatomy
+
+from protocol.instruments.anatomy.analysis import policy_agreement
+from protocol.instruments.anatomy.analysis.traces import read_anatomy
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = simulated_anatomy.written(
+        tmp_path_factory.mktemp("agreed") / "study",
+        np.random.default_rng(1),
+        problems=12,
+        states={1: "unmoved"},
+    )
+    lock = json.loads((made / "lock.json").read_text())
+    lock["protocol"]["content"]["arms"]["fair"] = {"policy": "dull", "set": {"scoring.window": 8}}
+    lock["protocol"]["content"]["arms"]["blind"] = {"press": 'a "press"'}
+    (made / "lock.json").write_text(json.dumps(lock))
+    return made
+
+
+def agreed(folder):
+    return policy_agreement.measure_policies(json.loads((folder / "lock.json").read_text()), read_anatomy(folder))
+
+
+def test_what_an_arm_kept_of_needed_tokens_is_a_mean_over_traces_in_which_some_were_needed(folder):
+    rows = {(one.arm, one.budget): one for one in agreed(folder)}
+    assert "oracle-occlusion" not in {arm for arm, _ in rows}
+    shares, areas, right = [], [], []
+    for one in read_anatomy(folder).traces:
+        label = one.labels("padded")
+        if not label.any():
+            continue
+        at = next(at for at, kept in enumerate(one.outcomes) if (kept.arm, kept.budget) == ("keen", "32"))
+        own = one.values().retained[at, slice(*one.span)]
+        needed, others = own[label == 1], own[label == 0]
+        shares.append(needed.mean())
+        right.append(one.outcomes[at].correct)
+        wins = [(a > b) + (a == b) / 2 for a in needed for b in others]
+        areas.append(sum(wins) / len(wins))
+    found = rows["keen", "32"]
+    assert found.traces == len(shares) == 11
+    assert found.kept == pytest.approx(np.mean(shares), abs=1e-6)
+    assert found.auc == pytest.approx(np.mean(areas), abs=1e-6)
+    assert found.accuracy == pytest.approx(np.mean(right))
+    error = np.std(areas, ddof=1) / np.sqrt(11)
+    assert (found.low, found.high) == pytest.approx(  # Student's t of 10 degrees at .975
+        (np.mean(areas) - 2.228139 * error, np.mean(areas) + 2.228139 * error), abs=1e-6
+    )
+
+
+def test_the_file_names_policies_and_what_was_set_and_leaves_presses_out(folder):
+    rows = tomllib.loads(policy_agreement.format_toml(agreed(folder)))["agreement"]
+    by_arm = {one["arm"]: one for one in rows if one["budget"] == "64"}
+    assert by_arm.keys() == {"keen", "fair", "dull", "contrary"}
+    assert (by_arm["fair"]["policy"], by_arm["fair"]["changed"]) == (
+        "dull",
+        "policy dull, scoring.window = 8",
+    )
+    assert tomllib.loads(policy_agreement.format_toml([])) == {}
+
+
+def test_registrations_without_labels_are_passed_over(folder, tmp_path):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    lock = json.loads((folder / "lock.json").read_text())
+    del lock["protocol"]["content"]["anatomy"]
+    (bare / "lock.json").write_text(json.dumps(lock))
+    assert policy_agreement.read_registrations([bare]) == []
+    assert len(policy_agreement.read_registrations([bare, folder])) == len(agreed(folder))
