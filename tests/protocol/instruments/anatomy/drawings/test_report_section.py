@@ -83,7 +83,8 @@ def test_arms_have_their_agreement_and_the_oracle_has_none(page):
     assert min(keen) > max(blind)
 
 
-def test_a_study_without_labels_has_no_such_section(tmp_path, undrawn):
+def test_a_study_without_labels_has_no_such_section(tmp_path, monkeypatch):
+    monkeypatch.setattr("figures.study.draw", lambda folder, witness, to: ())
     page = reports.written(reports.copied(tmp_path / "study"))
     assert "anatomy" not in {one.attributes.get("id") for one in page.all("details")}
     assert "Needed tokens" not in page.text
