@@ -15,7 +15,7 @@ from protocol.grading import Grade
 from protocol.tasks import Task, held_out_guard
 from protocol.workspace import drift
 
-__all__ = ["TRANSIENT_GRADES", "Graders", "check_grades"]
+__all__ = ["MAX_SECONDS", "TRANSIENT_GRADES", "Graders", "check_grades", "refuse_other_grades"]
 
 TRANSIENT_GRADES = ("timeout", "error")  # may be the fault of this machine and this moment
 MAX_MESSAGES = 3  # of undetermined grades
@@ -46,7 +46,12 @@ class Graders:
 
         Raises as `find_task`, door.gold and grading.grader do.
         """
-        task, problem, text = body["cell"]["task"], body["problem"], body["text"]
+        return self.grade_text(body["cell"]["task"], body["problem"], body["text"])
+
+    def grade_text(self, task: str, problem: str, text: str, *, with_second: bool = True) -> tuple[Grade, Grade | None]:
+        """Return the grade of a text, and the second grader's if there is one and it is asked for. Raises as
+        `grade` does.
+        """
         task_object = self.find_task(task)
         name = task_object.grader
         if (task, problem) not in self.golds:
@@ -58,7 +63,7 @@ class Graders:
         if (name, gold, text) not in self.grades:
             if name not in self.graders:
                 self.graders[name] = grading.get_grader(name)
-            second = grading.second_grader(name)
+            second = grading.second_grader(name) if with_second else None
             second_grade = None if second is None else grading.best_grade(second.grade, gold, text)
             self.grades[name, gold, text] = grading.best_grade(self.graders[name].grade, gold, text), second_grade
         return self.grades[name, gold, text]
@@ -101,17 +106,25 @@ def check_grades(study: Registration, identity: Path | None = None) -> str:
                     undetermined.append(f"{message}; on an idle machine {_regrade_command(study)}")
                 else:
                     wrong.append(message)
-    if wrong:
-        first = f"{wrong[0]}; {len(wrong)} of {graded} lanes differ"
-        if other_sources := drift.differing_sources(study.lock.content["sources"], *GRADING_SOURCES):
-            raise CannotTell(f"{first}, and so do the locked graders ({', '.join(other_sources[:3])}); compare them")
-        raise Tampered(first)
+    refuse_other_grades(study, wrong, f"{graded} lanes")
     if undetermined:
         more = f"; {len(undetermined) - MAX_MESSAGES} more" if len(undetermined) > MAX_MESSAGES else ""
         raise CannotTell("; ".join(undetermined[:MAX_MESSAGES]) + more)
     if not graded:
         raise NotRun("no text is graded before the seal but those of a probe")
     return f"{graded} texts grade as recorded"
+
+
+def refuse_other_grades(study: Registration, wrong: Sequence[str], graded: str) -> None:
+    """Raise Tampered for texts that grade otherwise than recorded, CannotTell where the locked graders are others.
+    graded: how many were graded, with their noun.
+    """
+    if not wrong:
+        return
+    first = f"{wrong[0]}; {len(wrong)} of {graded} differ"
+    if other_sources := drift.differing_sources(study.lock.content["sources"], *GRADING_SOURCES):
+        raise CannotTell(f"{first}, and so do the locked graders ({', '.join(other_sources[:3])}); compare them")
+    raise Tampered(first)
 
 
 def _gradable_phases(study: Registration) -> Iterator[tuple[Sequence[Record], str | None]]:

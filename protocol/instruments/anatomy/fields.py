@@ -10,13 +10,27 @@ from protocol.formats.documents import declare_document
 from protocol.formats.fields import DIGEST, TIME, Choice, Field, Integer, ListOf, OrNull, Plain, Table, Text, tuple_of
 from protocol.formats.journal import HEAD
 
-__all__ = ["CHOSEN", "EVENTS", "HALVES", "MEASURED", "READINGS", "STATES", "TRACE", "VERDICT", "find_fault"]
+__all__ = [
+    "CHOSEN",
+    "CORRECT",
+    "EVENTS",
+    "HALVES",
+    "MEASURED",
+    "ORACLE",
+    "READINGS",
+    "STATES",
+    "TRACE",
+    "VERDICT",
+    "find_fault",
+]
 
 HALVES = ("choose", "test")
 READINGS = ("padded", "dropped")
 MEASURED = ("labelled", "unmoved")  # the states of a trace with labels
+CORRECT = "correct"
+ORACLE = "oracle-occlusion"  # the name of the arm that retains what the labels say is needed
 STATES = (*MEASURED, "wrong", "short", "unreproduced", "failed")
-_GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
+_GRADE = Choice(CORRECT, "wrong", "no answer", "scored", "timeout", "error")
 _SPAN = Plain(
     lambda value: isinstance(value, list) and len(value) == 2 and all(map(Integer().accepts, value)),
     {"type": "array", "prefixItems": 2 * [{"type": "integer", "minimum": 0}], "minItems": 2, "maxItems": 2},

@@ -13,18 +13,16 @@ from typing import Any, NamedTuple
 from protocol.evidence.invariants import invariant
 from protocol.evidence.invariants.invariant import Invariant, Subject, Violation
 from protocol.evidence.measurement_journal import Bodies
-from protocol.instruments.anatomy.fields import MEASURED, READINGS
+from protocol.instruments.anatomy import windows
+from protocol.instruments.anatomy.fields import CORRECT, MEASURED, ORACLE, READINGS
 from protocol.instruments.anatomy.trace_file import ExpectedTrace, assign_half
 
-__all__ = ["INVARIANTS", "ORACLE", "AnatomyContext", "find_violations", "window_spans"]
+__all__ = ["INVARIANTS", "AnatomyContext", "find_violations"]
 
 Body = Mapping[str, Any]
-CORRECT = "correct"
-ORACLE = "oracle-occlusion"
 FULL, OF_FULL_SUFFIX = "full", " of full"
 POSITION = ["position", None]
 SCORING_PREFIX = "scoring:"
-SINK_TOKENS = 4  # tokens without a window that the oracle retains at the beginning
 SIGNIFICANT_BITS = 12  # of the significand of a value
 ROUNDED_BYTES = bytes(range(0, 256, 16))  # bytes whose low four bits are 0
 
@@ -61,16 +59,6 @@ def _iter_subjects(context: AnatomyContext, values: Callable[[Body], bytes]) -> 
         if "values" in body:
             yield Subject("values", [_format_trace(body)], (context, body, values(body)))
     yield Subject("file", [""], (context,))
-
-
-def window_spans(span: Sequence[int], window: int, stride: int) -> list[tuple[int, int]]:
-    """Return [start, stop) of each window: one every `stride` tokens from the beginning, and one that ends
-    with the span; none if the span is shorter than a window.
-    """
-    start, stop = span
-    if (last := stop - window) < start:
-        return []
-    return [(position, position + window) for position in (*range(start, last, stride), last)]
 
 
 def check_lock(context: AnatomyContext, body: Body) -> str:
@@ -151,7 +139,9 @@ def check_pieces(context: AnatomyContext, body: Body) -> str:
 def check_windows(context: AnatomyContext, body: Body) -> str:
     if body["state"] not in MEASURED:
         return ""
-    expected = window_spans(body["span"], context.anatomy["window"], context.anatomy["stride"])
+    span = windows.Span(body["tokens"], body["tokens"], *body["span"])
+    ranges = windows.windows(span, context.anatomy["window"], context.anatomy["stride"])
+    expected = [(positions.start, positions.stop) for positions in ranges]
     for reading in READINGS:
         recorded = [(start, stop) for start, stop, *_ in body["windows"][reading]]
         if recorded != expected:
@@ -270,36 +260,20 @@ def check_oracle(context: AnatomyContext, body: Body, value_bytes: bytes) -> str
     retains as many tokens as were granted, and all later tokens: `span` ends where the eviction happens.
     """
     n, signals, (_, event_end) = body["tokens"], len(body["values"]["signals"]), body["span"]
-    flips: list[int | None] = [None] * event_end
-    for start, stop, _, grade in body["windows"][context.anatomy["reading"]]:
-        for position in range(start, stop):
-            flips[position] = (flips[position] or 0) + (grade != CORRECT)
+    window_rows = body["windows"][context.anatomy["reading"]]
     for index, retained in enumerate(body["kept"], start=signals):
         if retained["arm"] != ORACLE or retained["slots"] is None or "state" in retained:
             continue
         row = _read_row(value_bytes, index, n)
         if all(map(math.isnan, row)) and event_end <= retained["slots"]:
             continue  # everything fits: no eviction
-        oracle_positions = _oracle_positions(flips, retained["slots"])
+        priorities = windows.oracle_priorities(event_end, window_rows, retained["slots"])
+        oracle_positions = {
+            *sorted(range(event_end), key=priorities.__getitem__)[max(0, event_end - retained["slots"]) :]
+        }
         if [*row] != [float(position in oracle_positions or position >= event_end) for position in range(n)]:
             return f"{ORACLE} at {retained['budget']}: kept other tokens than those that its windows say"
     return ""
-
-
-def _oracle_positions(flips: Sequence[int | None], slots: int) -> set[int]:
-    """Return the positions that `occlusion.windows.priorities` ranks first: those in most windows that
-    changed the grade; then those that no window covers, only the first SINK_TOKENS of them if not all fit;
-    then the latest.
-    """
-    untested = [position for position, count in enumerate(flips) if count is None]
-    if len(untested) > slots - sum(map(bool, flips)):
-        untested = [position for position in untested if position < SINK_TOKENS]
-    priorities = [
-        1.0 * (position in untested) if count is None else 1.0 + count if count else 0.0
-        for position, count in enumerate(flips)
-    ]
-    order = sorted(range(len(flips)), key=lambda position: (priorities[position], position))
-    return {*order[max(0, len(order) - slots) :]}
 
 
 def check_position(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:

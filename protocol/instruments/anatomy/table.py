@@ -7,23 +7,21 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.fields import Choice, Field, Integer, Text, table_of
 from protocol.formats.refusals import BadInput
-from protocol.instruments.anatomy.fields import HALVES
+from protocol.instruments.anatomy.fields import HALVES, ORACLE
 from protocol.instruments.anatomy.trace_file import assign_half
+from protocol.instruments.anatomy.windows import Occlude, Reading
 from protocol.plan.field_kinds import Number
 
 if TYPE_CHECKING:
     from protocol.plan.design import Design
 
-__all__ = ["ORACLE", "TABLE", "Anatomy", "Occlusion", "faults", "refuse_infeasible"]
+__all__ = ["TABLE", "Anatomy", "Occlusion", "faults", "refuse_infeasible"]
 
-ORACLE = "oracle-occlusion"  # the name of the arm that retains what the labels say is needed
-Reading: TypeAlias = Literal["padded", "dropped"]
-Occlude: TypeAlias = Literal["reasoning", "prompt", "all"]
 WRITTEN = ("occlude", ("reasoning", "all"))  # the cases in which text of the model is occluded
 MOST = 2**20  # tokens
 TAIL = 64  # tokens

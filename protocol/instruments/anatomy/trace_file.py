@@ -34,11 +34,14 @@ __all__ = [
     "begin_attempt",
     "end_attempt",
     "expected_traces",
+    "format_progress",
+    "half_of",
     "read_chosen",
     "read_traces",
     "read_values",
     "read_verdict",
     "uncited_files",
+    "unpack_values",
     "verify",
     "write_chosen",
     "write_verdict",
@@ -71,7 +74,11 @@ def assign_half(problem: str, item: Mapping[str, Any]) -> str:
     The half is independent of the split, which uses modulo 5; a cluster is never divided. item: the task in
     the lock.
     """
-    name = item.get("clusters", {}).get(problem, problem)
+    return half_of(item.get("clusters", {}).get(problem, problem))
+
+
+def half_of(name: str) -> str:
+    """Return the half from the MD5 of the name of a cluster or a problem, modulo 2."""
     return HALVES[int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) % len(HALVES)]
 
 
@@ -98,19 +105,24 @@ def read_traces(study: Registration) -> Bodies:
 
 
 def read_values(study: Registration, body: Mapping[str, Any]) -> bytes:
-    """Return the values that a line cites: little-endian float32, [signals and kept, tokens].
-
-    Raises Tampered for a file that is missing, is not the cited one or has another size.
+    """Return the values that a line cites: little-endian float32, [signals and kept, tokens]. Raises as
+    `unpack_values` does.
     """
     cited = body["values"]
-    path = study.folder / ANATOMY / VALUES / cited["sha256"]
+    size = 4 * (len(cited["signals"]) + cited["kept"]) * body["tokens"]
+    return unpack_values(study.folder / ANATOMY / VALUES / cited["sha256"], size)
+
+
+def unpack_values(path: Path, size: int) -> bytes:
+    """Return the `size` bytes of a side file. Raises Tampered for a file that is missing, is not the one that its
+    name digests or has another size.
+    """
     try:
         compressed = files.read(path, MAX_VALUES_BYTES)
     except FileNotFoundError:
         raise Tampered(f"{VALUES}/{path.name}: missing, and a line cites it") from None
     if hashlib.sha256(compressed).hexdigest() != path.name:
         raise Tampered(f"{VALUES}/{path.name}: is not the file that its name digests")
-    size = 4 * (len(cited["signals"]) + cited["kept"]) * body["tokens"]
     try:
         decompressor = zlib.decompressobj()
         data = decompressor.decompress(compressed, min(size, MAX_VALUES_BYTES) + 1)

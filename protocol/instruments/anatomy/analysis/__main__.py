@@ -8,25 +8,22 @@ The registered test first, where it was made; all else is exploratory. Nothing h
 Exit status: 0 printed, whatever was found; 2 nothing was labelled, or the folder cannot be read.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.judgement import untrusted_files
 from protocol.formats.command_line import UNREADABLE, run_command
 from protocol.instruments.anatomy.analysis import report_text
 from protocol.instruments.anatomy.analysis.exploratory import explore_anatomy
-from protocol.instruments.anatomy.analysis.registered_test import VERDICT
-from protocol.instruments.anatomy.analysis.traces import FOLDER
+from protocol.instruments.anatomy.analysis.traces import read_document
+from protocol.instruments.anatomy.trace_file import VERDICT
 
 
 def read_findings(folder: Path) -> dict[str, Any]:
     """Return the printed data: `explore_anatomy`, and the verdict if there is one."""
     findings = explore_anatomy(folder)
-    path = Path(folder) / FOLDER / VERDICT
-    return {**findings, "verdict": json.loads(untrusted_files.read_bytes(path)) if path.exists() else None}
+    return {**findings, "verdict": read_document(folder, VERDICT)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -21,7 +21,8 @@ from protocol.instruments.anatomy.analysis.agreement import (
     measure_agreement,
     partial_within_parts,
 )
-from protocol.instruments.anatomy.analysis.traces import HALVES, READINGS, Anatomy, Pair, read_anatomy
+from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair, read_anatomy
+from protocol.instruments.anatomy.fields import HALVES, READINGS
 
 __all__ = ["corrected_p", "explore_anatomy", "label_shares"]
 

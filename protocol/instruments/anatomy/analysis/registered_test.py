@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.judgement import untrusted_files
 from analysis.judgement.untrusted_files import RecordError
 from analysis.stats import correlations
 from analysis.stats.multiplicity import corrected_alpha
@@ -26,20 +25,18 @@ from protocol.instruments.anatomy.analysis import trace_statistics
 from protocol.instruments.anatomy.analysis.agreement import POSITION, Agreement, measure_agreement, pooled_tokens
 from protocol.instruments.anatomy.analysis.power import needed_traces
 from protocol.instruments.anatomy.analysis.traces import (
-    CHOOSE,
-    FOLDER,
-    HALVES,
-    TEST,
     Anatomy,
     Pair,
     Signal,
     read_anatomy,
+    read_document,
 )
+from protocol.instruments.anatomy.fields import HALVES
+from protocol.instruments.anatomy.trace_file import ANATOMY, CHOOSE, CHOSEN, TEST
 
-__all__ = ["AGREES", "CHOSEN", "NOT_ASKED", "NOT_SHOWN", "TOO_FEW", "VERDICT", "choose", "judge", "pooled_rho"]
+__all__ = ["AGREES", "NOT_ASKED", "NOT_SHOWN", "TOO_FEW", "choose", "judge", "pooled_rho"]
 
 Floats = NDArray[np.float64]
-CHOSEN, VERDICT = "chosen.json", "verdict.json"
 AGREES, NOT_SHOWN, TOO_FEW = "AGREES", "NOT SHOWN", "TOO FEW TRACES"
 NOT_ASKED = "NOT ASKED"  # beyond position, if the first test does not AGREE
 
@@ -139,13 +136,14 @@ def judge(folder: Path) -> dict[str, Any]:
     or differs from what the choosing half gives.
     """
     anatomy = read_anatomy(folder)
-    recorded = _read_chosen(folder)
+    if (recorded := read_document(folder, CHOSEN)) is None:
+        raise RecordError(f"{folder}: {ANATOMY}/{CHOSEN} is missing; nothing is tested before it was chosen")
     for half in HALVES:
         _check_complete(folder, anatomy, half)
     chosen = _choose_signals(folder, anatomy)
     if {name: recorded.get(name) for name in chosen} != json.loads(json.dumps(chosen)):
         raise RecordError(
-            f"{folder}: {FOLDER}/{CHOSEN}: is not what the choosing half gives; run: kv-prereg audit {folder}"
+            f"{folder}: {ANATOMY}/{CHOSEN}: is not what the choosing half gives; run: kv-prereg audit {folder}"
         )
     level = corrected_alpha(float(anatomy.settings["alpha"]), len(anatomy.pairs))
     pairs = [
@@ -169,15 +167,6 @@ def judge(folder: Path) -> dict[str, Any]:
         }
     )
     return verdict
-
-
-def _read_chosen(folder: Path) -> dict[str, Any]:
-    try:
-        return untrusted_files.parse_object(
-            untrusted_files.read_bytes(Path(folder) / FOLDER / CHOSEN), f"{FOLDER}/{CHOSEN}"
-        )
-    except FileNotFoundError:
-        raise RecordError(f"{folder}: {FOLDER}/{CHOSEN} is missing; nothing is tested before it was chosen") from None
 
 
 def _check_complete(folder: Path, anatomy: Anatomy, half: str) -> None:

@@ -6,7 +6,6 @@ format; every trace counts, whatever its state.
 
 import hashlib
 import json
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,35 +16,23 @@ from numpy.typing import NDArray
 
 from analysis.judgement import untrusted_files
 from analysis.judgement.untrusted_files import RecordError
+from protocol.formats.refusals import Tampered
+from protocol.instruments.anatomy import trace_file
+from protocol.instruments.anatomy.fields import CORRECT, HALVES, MEASURED, READINGS, STATES
+from protocol.instruments.anatomy.trace_file import ANATOMY, TRACES, VALUES, half_of
 
 __all__ = [
-    "CHOOSE",
-    "CORRECT",
-    "FOLDER",
-    "HALVES",
-    "ORACLE",
-    "READINGS",
-    "STATES",
-    "TEST",
     "Anatomy",
     "ArmOutcome",
     "NothingLabelled",
     "Pair",
     "Trace",
     "Values",
-    "half_of",
     "read_anatomy",
+    "read_document",
     "token_labels",
 ]
 
-FOLDER, TRACES, VALUES = "anatomy", "traces.jsonl", "values"
-CHOOSE, TEST = HALVES = ("choose", "test")
-READINGS = ("padded", "dropped")
-MEASURED = ("labelled", "unmoved")  # states of a trace that has windows and values
-STATES = (*MEASURED, "wrong", "short", "unreproduced", "failed")
-ORACLE = "oracle-occlusion"  # retains the tokens that the labels mark: an upper bound, and no policy
-CORRECT = "correct"
-MOST_VALUES = 1 << 30  # bytes of an inflated side file
 Pair: TypeAlias = tuple[str, str]  # model, task
 Signal: TypeAlias = tuple[str, int | None]  # name, layer
 
@@ -151,14 +138,6 @@ class Anatomy(NamedTuple):
         ]
 
 
-def half_of(name: str) -> str:
-    """Return the half: the MD5 of the name of a cluster or, in a task without clusters, of the id, modulo 2.
-
-    The split into development and held-out problems uses modulo 5.
-    """
-    return HALVES[int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) % 2]
-
-
 def token_labels(windows: Sequence[tuple[int, int, bool]], span: tuple[int, int]) -> NDArray[np.int8]:
     """Return [token of the span]: 1 if any window that covers the token changed the grade, else 0 (EpiKV,
     arXiv:2606.26472, Appendix C). A token that no window covers has 0.
@@ -194,8 +173,8 @@ def read_anatomy(folder: Path) -> Anatomy:
     except (KeyError, TypeError) as problem:
         raise RecordError(f"{folder}: lock.json: not of the documented format ({problem})") from None
     traces: dict[tuple[str, str, str], Trace] = {}
-    for name, number, line in untrusted_files.read_lines(folder / FOLDER, TRACES):
-        location = f"{folder}: {FOLDER}/{name}:{number}"
+    for name, number, line in untrusted_files.read_lines(folder / ANATOMY, TRACES):
+        location = f"{folder}: {ANATOMY}/{name}:{number}"
         if not line.endswith(b"\n"):
             continue  # an incomplete last line: the audit reports it
         try:
@@ -217,6 +196,15 @@ def read_anatomy(folder: Path) -> Anatomy:
         raise NothingLabelled(f"{folder}: no trace was labelled yet; run: kv-prereg anatomy {folder}")
     digest = hashlib.sha256(lock_bytes.removesuffix(b"\n")).hexdigest()  # the digest that records cite
     return Anatomy(digest, settings, pairs, expected, clusters, arms, tuple(traces.values()))
+
+
+def read_document(folder: Path, name: str) -> dict[str, Any] | None:
+    """Return the content of a document of the anatomy; None if it does not exist yet. Raises RecordError."""
+    path = Path(folder) / ANATOMY / name
+    try:
+        return untrusted_files.parse_object(untrusted_files.read_bytes(path), f"{ANATOMY}/{name}")
+    except FileNotFoundError:
+        return None
 
 
 def _read_lock(folder: Path) -> tuple[bytes, dict[str, Any]]:
@@ -258,7 +246,7 @@ def _parse_trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]
     )
     if len(outcomes) != values["kept"]:
         raise RecordError(f"kept: {len(outcomes)} arms at budgets, and values of {values['kept']}")
-    side = folder / FOLDER / VALUES / _check_digest(values["sha256"])
+    side = folder / ANATOMY / VALUES / _check_digest(values["sha256"])
     return Trace(*first, (start, stop), tuple(body["pieces"]), windows, signals, outcomes, side, body["prompt_tokens"])
 
 
@@ -274,20 +262,9 @@ def _read_values(trace: Trace) -> Values:
     if trace.side is None:
         empty = np.zeros((0, 0), dtype=np.float32)
         return Values(empty, empty)
-    location, size = f"{FOLDER}/{VALUES}/{trace.side.name}", 4 * shape[0] * shape[1]
     try:
-        packed = untrusted_files.read_bytes(trace.side, MOST_VALUES)
-        decompressor = zlib.decompressobj()
-        data = decompressor.decompress(packed, size + 1) if size <= MOST_VALUES else b""
-    except OSError as problem:
-        raise RecordError(
-            f"{location}: cannot be read ({type(problem).__name__}); bring back the whole folder"
-        ) from None
-    except zlib.error as problem:
-        raise RecordError(f"{location}: damaged ({problem}); bring back the whole folder") from None
-    if hashlib.sha256(packed).hexdigest() != trace.side.name or len(data) != size:
-        raise RecordError(
-            f"{location}: is not the {size} bytes that its trace names; run kv-prereg audit on the folder"
-        )
+        data = trace_file.unpack_values(trace.side, 4 * shape[0] * shape[1])
+    except (Tampered, OSError) as problem:
+        raise RecordError(f"{ANATOMY}/{problem}; bring back the whole folder") from None
     table = np.frombuffer(data, dtype="<f4").reshape(shape)
     return Values(table[: len(trace.signals)], table[len(trace.signals) :])

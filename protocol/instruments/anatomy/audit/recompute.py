@@ -7,22 +7,17 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 from analysis.judgement.untrusted_files import RecordError
-from protocol import grading, tasks
+from protocol import tasks
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, files
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Refusal, Tampered
 from protocol.instruments.anatomy import analysis, trace_file
 from protocol.instruments.anatomy.trace_file import ANATOMY, CHOSEN, VERDICT
-from protocol.recompute import verify_judgement
-from protocol.tasks import held_out_guard
-from protocol.workspace import drift
+from protocol.recompute import verify_grades, verify_judgement
 
 __all__ = ["check"]
 
-GRADING_SOURCES = ("protocol/grading/", "protocol/tasks/")  # the code that grades a text
-TRANSIENT_GRADES = ("timeout", "error")  # may be the fault of this machine and this moment
-MAX_SECONDS = 60.0  # time limit of the grading in an audit
 DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{6}")
 LAST_DIGIT = Decimal("0.000001")
 MAX_CHARACTERS = 300  # of a message about a difference
@@ -84,41 +79,28 @@ def _is_rounding(recorded: Any, computed: Any) -> bool:
 
 
 def _check_grades(study: Registration) -> str:
-    """Check that every text gets the recorded grade from this installation. Raises as `regrade.check` does."""
-    find_task = tasks.task_finder(study.protocol["tasks"], study.folder)
+    """Check that every text gets the recorded grade from this installation. Raises as `verify_grades.check_grades`."""
+    graders = verify_grades.Graders(find_task=tasks.task_finder(study.protocol["tasks"], study.folder))
     graded, started, wrong = 0, time.monotonic(), list[str]()
-    graders: dict[str, grading.Grader] = {}
     for body in trace_file.read_traces(study).bodies:
         task, problem = body["task"], body["problem"]
-        try:
-            task_object = find_task(task)
-            gold, grader = (
-                held_out_guard.gold(task_object, problem),
-                graders.get(task_object.grader) or grading.get_grader(task_object.grader),
-            )
-        except Refusal as missing:  # the task, its data or math-verify is missing
-            raise CannotTell(str(missing)) from None
-        except (KeyError, ValueError, IndexError):
-            raise Tampered(f"{task}/{problem}: is no problem of {task}") from None
-        graders[task_object.grader] = grader
-        new_grades: dict[str, str] = {}
         for location, text, grade in _graded_texts(body):
-            if text not in new_grades:
-                new_grades[text] = grading.best_grade(grader.grade, gold, text).status
+            try:
+                new_grade = graders.grade_text(task, problem, text, with_second=False)[0].status
+            except Refusal as missing:  # the task, its data or math-verify is missing
+                raise CannotTell(str(missing)) from None
+            except (KeyError, ValueError, IndexError):
+                raise Tampered(f"{task}/{problem}: is no problem of {task}") from None
             graded += 1
-            if new_grades[text] == grade:
+            if new_grade == grade:
                 continue
-            message = f"{task}/{problem}: {location} is graded {grade!r}, now {new_grades[text]!r}"
-            if {new_grades[text], grade} & {*TRANSIENT_GRADES}:
+            message = f"{task}/{problem}: {location} is graded {grade!r}, now {new_grade!r}"
+            if {new_grade, grade} & {*verify_grades.TRANSIENT_GRADES}:
                 raise CannotTell(f"{message}; audit again on an idle machine")
             wrong.append(message)
-        if time.monotonic() - started > MAX_SECONDS:
-            raise CannotTell(f"not all was graded in {MAX_SECONDS:g} s; audit again on a faster machine")
-    if wrong:
-        first = f"{wrong[0]}; {len(wrong)} of {graded} texts differ"
-        if other_sources := drift.differing_sources(study.lock.content["sources"], *GRADING_SOURCES):
-            raise CannotTell(f"{first}, and so do the locked graders ({', '.join(other_sources[:3])}); compare them")
-        raise Tampered(first)
+        if time.monotonic() - started > verify_grades.MAX_SECONDS:
+            raise CannotTell(f"not all was graded in {verify_grades.MAX_SECONDS:g} s; audit again on a faster machine")
+    verify_grades.refuse_other_grades(study, wrong, f"{graded} texts")
     return f"{graded} texts of traces grade as recorded"
 
 

@@ -8,8 +8,9 @@ from markupsafe import Markup
 
 from figures.report_page.rendering import NO_NUMBER, Cell, NumberCell, decimal_cell, percent_cell, render, table
 from protocol.instruments.anatomy.analysis.policy_agreement import measure_policies
-from protocol.instruments.anatomy.analysis.traces import HALVES, STATES, NothingLabelled
+from protocol.instruments.anatomy.analysis.traces import NothingLabelled
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, read_report, status_lines
+from protocol.instruments.anatomy.fields import HALVES, STATES
 
 __all__ = ["render_section"]
 

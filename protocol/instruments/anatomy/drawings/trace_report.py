@@ -6,9 +6,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from analysis.judgement import untrusted_files
 from analysis.judgement.study_files import read_document
-from protocol.instruments.anatomy.analysis.traces import FOLDER, READINGS, Anatomy, read_anatomy
+from protocol.instruments.anatomy.analysis import traces
+from protocol.instruments.anatomy.analysis.traces import Anatomy, read_anatomy
+from protocol.instruments.anatomy.fields import READINGS
+from protocol.instruments.anatomy.trace_file import CHOSEN, VERDICT
 
 __all__ = [
     "CAPTIONS",
@@ -20,7 +22,6 @@ __all__ = [
     "status_lines",
 ]
 
-CHOSEN, VERDICT = "chosen.json", "verdict.json"
 # name of a drawing -> its caption and its alternative text
 CAPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -60,16 +61,7 @@ def read_report(folder: Path) -> AnatomyReport:
     """Read an anatomy. Raises RecordError if nothing was labelled, and for a file of another format."""
     anatomy = read_anatomy(folder)
     _, lock = read_document(folder / "lock.json")
-    return AnatomyReport(
-        anatomy, lock, _read_optional(folder / FOLDER / CHOSEN), _read_optional(folder / FOLDER / VERDICT)
-    )
-
-
-def _read_optional(path: Path) -> Mapping[str, Any] | None:
-    try:
-        return untrusted_files.parse_object(untrusted_files.read_bytes(path), str(path))
-    except FileNotFoundError:
-        return None
+    return AnatomyReport(anatomy, lock, traces.read_document(folder, CHOSEN), traces.read_document(folder, VERDICT))
 
 
 def ordered_readings(anatomy: Anatomy) -> list[str]:

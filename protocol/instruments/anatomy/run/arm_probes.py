@@ -12,13 +12,13 @@ from torch import Tensor
 from policies import Cadence, Eviction, Policy, View
 from policies.observer import ObservedPolicy
 from protocol import engine
+from protocol.instruments.anatomy.fields import ORACLE
 from protocol.instruments.anatomy.run.layer_statistics import StatisticRow
 from protocol.plan.grid import Cell, budget_of, never_evicts, policy_of
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["ORACLE", "Arm", "ArmProbes", "oracle_arms", "study_arms"]
+__all__ = ["Arm", "ArmProbes", "oracle_arms", "study_arms"]
 
-ORACLE = "oracle-occlusion"
 """The name of the oracle among the arms of a record. It keeps what the labels need, which no policy can know.
 """
 

@@ -19,9 +19,9 @@ from protocol.formats import progress_display
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.instruments.anatomy import analysis as analysed
-from protocol.instruments.anatomy import trace_file
+from protocol.instruments.anatomy import trace_file, windows
 from protocol.instruments.anatomy.fields import HALVES
-from protocol.instruments.anatomy.run import trace_record, windows
+from protocol.instruments.anatomy.run import trace_record
 from protocol.instruments.anatomy.trace_file import ExpectedTrace
 from protocol.models import load
 from protocol.preflight import verify_before_claim

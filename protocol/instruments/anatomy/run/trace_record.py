@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from policies.oracle import oracle_policy
 from protocol import engine
 from protocol.formats.refusals import BadInput
+from protocol.instruments.anatomy.fields import CORRECT
 from protocol.instruments.anatomy.run import continuations, layer_statistics, traces
 from protocol.instruments.anatomy.run.arm_probes import Arm, ArmProbes, oracle_arms, study_arms
 from protocol.instruments.anatomy.run.side_file import pack_rows
 from protocol.instruments.anatomy.run.traces import Decoder, Graded, Trace
-from protocol.instruments.anatomy.run.windows import (
-    CORRECT,
+from protocol.instruments.anatomy.windows import (
     Occlude,
     Reading,
     Span,

@@ -4,7 +4,6 @@ import copy
 import hashlib
 import struct
 import zlib
-from fractions import Fraction
 
 import labelled_traces as made
 import pytest
@@ -12,9 +11,8 @@ from labelled_traces import CONTENT, LOCK, PROBLEMS, line
 from studies import ROOT
 
 from protocol.evidence.measurement_journal import Bodies
-from protocol.instruments.anatomy import fields, invariants, trace_file
+from protocol.instruments.anatomy import fields, invariants, trace_file, windows
 from protocol.instruments.anatomy.invariants import AnatomyContext
-from protocol.instruments.anatomy.run import windows
 
 NAMES = [relation.name for relation in invariants.INVARIANTS]
 CHOOSE = [problem for problem in PROBLEMS if made.half(problem) == "choose"]
@@ -55,17 +53,11 @@ def test_the_choosing_half_of_everything_is_due_before_the_other_and_halves_are_
     assert {one.problem for one in trace_file.expected_traces(content)} == set(PROBLEMS[:2])
 
 
-@pytest.mark.parametrize(("length", "window", "stride"), [(11, 4, 3), (12, 4, 4), (4, 4, 1), (3, 4, 2), (40, 32, 16)])
-def test_windows_lie_where_whoever_occludes_puts_them(length, window, stride):
-    span = windows.span_of("reasoning", 8, 0, length, Fraction(1))
-    assert span.stop - span.start == length - 1
-    expected = [(one.start, one.stop) for one in windows.windows(span, window, stride)]
-    assert invariants.window_spans([span.start, span.stop], window, stride) == expected
-
-
 def test_windows_by_hand():
-    assert invariants.window_spans(made.SPAN, made.WINDOW, made.STRIDE) == made.WINDOWS
-    assert invariants.window_spans([8, 11], 4, 3) == []
+    for span, expected in ((made.SPAN, made.WINDOWS), ([8, 11], [])):
+        ranges = windows.windows(windows.Span(20, 20, *span), made.WINDOW, made.STRIDE)
+        assert [(positions.start, positions.stop) for positions in ranges] == expected
+    assert (made.WINDOW, made.STRIDE) == (4, 3)
 
 
 def changed(*path, to):

@@ -11,7 +11,7 @@ from transformers import DynamicCache
 from protocol import engine
 from protocol.instruments.anatomy.run.continuations import OccludedText, continue_padded, dropping_lanes
 from protocol.instruments.anatomy.run.traces import Decoder, full_cache_lane
-from protocol.instruments.anatomy.run.windows import span_of, windows
+from protocol.instruments.anatomy.windows import span_of, windows
 
 NEW, PAD = 5, 0
 

@@ -8,7 +8,7 @@ from tiny_networks import TinyModel, words
 from protocol import engine
 from protocol.instruments.anatomy.run.continuations import OccludedText, continue_padded, dropping_lanes
 from protocol.instruments.anatomy.run.traces import Decoder
-from protocol.instruments.anatomy.run.windows import Span, needed_labels, windows
+from protocol.instruments.anatomy.windows import Span, needed_labels, windows
 
 WIDTH, DIGITS = 64, 10
 MARKED, SAID, NOTHING = 20, 30, 40  # digit j is marked as token 20 + j, and answered as token 30 + j

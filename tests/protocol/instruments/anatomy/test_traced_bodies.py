@@ -14,7 +14,7 @@ from policies.epikv import Epiphany, preserving_policy
 from policies.signals import AttentionSums, HiddenChange, Keys, Trace
 from protocol.instruments.anatomy.run import trace_record
 from protocol.instruments.anatomy.run.arm_probes import Arm
-from protocol.instruments.anatomy.run.windows import needed_labels
+from protocol.instruments.anatomy.windows import needed_labels
 from protocol.models import sources
 from protocol.models.load import load
 from protocol.plan import toml_reader

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from protocol.instruments.anatomy.run.windows import (
+from protocol.instruments.anatomy.windows import (
     Span,
     count_flips,
     needed_labels,

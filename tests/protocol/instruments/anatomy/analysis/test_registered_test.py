@@ -11,7 +11,8 @@ from simulated_anatomy import named, settings, written
 from protocol.formats.json_text import dumps
 from protocol.instruments.anatomy.analysis import choose, judge
 from protocol.instruments.anatomy.analysis.agreement import measure_agreement
-from protocol.instruments.anatomy.analysis.traces import RecordError, half_of, read_anatomy, token_labels
+from protocol.instruments.anatomy.analysis.traces import RecordError, read_anatomy, token_labels
+from protocol.instruments.anatomy.trace_file import half_of
 
 PLANTED = ("key_norm", 1)
 

@@ -98,11 +98,11 @@ def test_a_trace_is_the_first_whose_labels_vary_and_its_rows_are_what_arms_kept(
     truth = np.array(needed(first))
     assert found.labelled.needed[0][0] == "padded"
     assert found.labelled.needed[0][1].tolist() == truth.tolist()
-    table = told.anatomy.traces_of(("knows", "chain"))[0].values().kept
+    table = told.anatomy.traces_of(("knows", "chain"))[0].values().retained
     rows = [at for at, one in enumerate(first["kept"]) if one["budget"] == "32"]
     for row, at in zip(found.rows, rows, strict=True):
         own = table[at, first["span"][0] :]
-        assert row.kept.tolist() == pytest.approx(own.tolist())
+        assert row.retained.tolist() == pytest.approx(own.tolist())
         assert row.of_needed == pytest.approx(float(np.mean(own[truth == 1])))
         assert row.of_others == pytest.approx(float(np.mean(own[truth == 0])))
         assert row.correct == (first["kept"][at]["grade"] == "correct")

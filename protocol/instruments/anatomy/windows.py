@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from protocol.instruments.anatomy.fields import CORRECT
+
 __all__ = [
-    "READINGS",
     "Occlude",
     "Reading",
     "Span",
@@ -25,12 +26,10 @@ __all__ = [
 ]
 
 Reading: TypeAlias = Literal["padded", "dropped"]
-READINGS: tuple[Reading, ...] = ("padded", "dropped")
 """padded: the tokens are replaced by the padding token and the text is fed again. dropped: their slots are
 removed from all layers of full attention, and everything computed from them stays.
 """
 Occlude: TypeAlias = Literal["reasoning", "prompt", "all"]
-CORRECT = "correct"
 SINKS = 4
 """The first tokens, which a model cannot do without (StreamingLLM)."""
 
