@@ -37,7 +37,6 @@ from analysis.judgement.judgement import MIN_CONFIRMATORY
 from analysis.judgement.memory import Arms
 from analysis.judgement.study_files import RecordError, Study, read_study
 from analysis.rules import full_cache_gate, verdict_line
-from analysis.rules.rule import FULL
 from analysis.stats import equivalence, memory_charge, multiplicity, resampled_units
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import problem_means
@@ -47,6 +46,7 @@ from protocol.formats import text_tables
 from protocol.formats.command_line import UNREADABLE, run_command
 from protocol.formats.settings_difference import differing_settings
 from protocol.formats.text_tables import format_points
+from protocol.formats.vocabulary import FULL
 
 __all__ = ["CLAIM_KINDS", "Claim", "claim_outcome", "judge_claims"]
 

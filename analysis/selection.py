@@ -18,11 +18,12 @@ import numpy as np
 import pandas as pd
 
 from analysis.judgement.contrasts import MILLION, problem_clusters
-from analysis.judgement.study_files import EXCLUDED, RERUN_SUFFIX, RecordError, Study, read_probe
+from analysis.judgement.study_files import EXCLUDED, RecordError, Study, read_probe
 from analysis.stats import bootstrap, resampled_units
 from analysis.stats.methods import draws_and_seed
 from protocol.formats.command_line import UNREADABLE, run_command
 from protocol.formats.json_text import dumps, format_decimal
+from protocol.formats.vocabulary import RERUN_SUFFIX
 
 __all__ = ["Choice", "SelectionCell", "choose", "select", "select_from_study"]
 

@@ -153,7 +153,7 @@ def room(name: str, known: Mapping[str, Path]) -> str:
 
 
 def rules(root: Path) -> dict[str, set[str]]:
-    """What each room may import, beside itself and the standard library, as its docstring ends."""
+    """What each room may import, beside itself, the ground and the standard library, as its docstring ends."""
     found = {}
     for name, path in modules(root).items():
         if path.name == "__init__.py":
@@ -175,8 +175,10 @@ def violations(root: Path) -> list[str]:
         own = room(name, known)
         for module in sorted(imported):
             mine = module in known and room(module, known) == own
-            standard = module.partition(".")[0] in sys.stdlib_module_names or (name, module) in STARTERS
-            if not (mine or standard or any(within(module, place) for place in stated[own])):
+            ground = module.partition(".")[0] in sys.stdlib_module_names or within(module, LEAF)
+            if not (
+                mine or ground or (name, module) in STARTERS or any(within(module, place) for place in stated[own])
+            ):
                 found.append(f"{name} imports {module}")
             if module in COMMANDS and name not in COMMANDS and not within(name, "benchmarks"):
                 found.append(f"{name} imports the command {module}")

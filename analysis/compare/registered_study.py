@@ -7,7 +7,7 @@ from typing import Any
 from analysis.compare.scored_answers import ResultFile, ScoredAnswer
 from analysis.judgement import contrasts
 from analysis.judgement.study_files import EXCLUDED, Study, read_study
-from analysis.rules.rule import FULL
+from protocol.formats.vocabulary import FULL
 
 __all__ = ["read_judged", "study_rows"]
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from analysis.rules.rule import FULL
+from protocol.formats.vocabulary import FULL
 
 __all__ = [
     "Body",

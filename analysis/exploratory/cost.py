@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from analysis.judgement import untrusted_files
 from analysis.judgement.untrusted_files import RecordError, read_bytes, refuse_special_files
-from analysis.rules.rule import FULL
 from analysis.stats.paired_ratios import MIN_REPETITIONS, GeometricMean, geometric_mean, paired_ratio
 from protocol.formats.text_tables import format_columns
+from protocol.formats.vocabulary import FULL
 
 __all__ = [
     "DECODE",

@@ -12,8 +12,8 @@ from analysis.judgement.arm_text import describe_arm, policy_name
 from analysis.judgement.study_files import read_document
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import RULES, full_cache_gate, verdict_line
-from analysis.rules.rule import FULL
 from analysis.rules.verdicts import CONFIRMED, REFUTED
+from protocol.formats.vocabulary import FULL
 
 __all__ = [
     "FEW",

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from analysis.judgement import untrusted_files
 from analysis.judgement.study_files import NOT_RUN, RecordError, Study, read_document
-from analysis.rules.rule import FULL
 from analysis.stats import resampled_units
 from analysis.stats.memory_matching import Reference
+from protocol.formats.vocabulary import FULL
 
 __all__ = [
     "MEMORY",

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from analysis.judgement import untrusted_files
 from analysis.judgement.arm_text import press_arms
+from protocol.formats.vocabulary import FULL
 
 __all__ = [
     "OF_BUDGET",
@@ -34,7 +35,6 @@ ALTERED = (
     "it holds every slot and stores it otherwise than the full cache, or was asked otherwise, so that "
     "nothing is shown of its evicting"
 )
-FULL = "full"  # the budget of arms that never evict
 CellKey: TypeAlias = tuple[str, str, str, str]
 
 

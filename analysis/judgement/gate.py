@@ -7,8 +7,8 @@ from typing import Any
 
 from analysis.judgement.study_files import EXCLUDED, RecordError, Study
 from analysis.rules import full_cache_gate
-from analysis.rules.rule import FULL
 from protocol.formats.json_text import format_decimal
+from protocol.formats.vocabulary import FULL
 
 __all__ = ["failed_gates", "judge_gate"]
 

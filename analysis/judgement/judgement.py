@@ -20,10 +20,11 @@ from analysis.judgement.study_files import (
     read_document,
     read_study,
 )
-from analysis.rules.rule import FULL, arm_pairs
+from analysis.rules.rule import arm_pairs
 from analysis.rules.verdict_line import SCREENED, format_single_model, smallest_contrast
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
 from protocol.formats.json_text import format_decimal
+from protocol.formats.vocabulary import FULL
 
 __all__ = ["DEVIATED", "MIN_CONFIRMATORY", "judge", "judge_study", "selection_summary"]
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.judgement.contrasts import Lanes, Pairing, lane_memory, problem_table
-from analysis.rules.rule import FULL
 from analysis.stats import memory_charge, memory_matching
 from analysis.stats.memory_charge import Charge, CurvePoint
 from protocol.formats.json_text import format_decimal
+from protocol.formats.vocabulary import FULL
 
 __all__ = ["Arms", "ContrastMemory", "charge_contrast", "contrast_memory", "memory_ratios", "memory_row", "slot_bytes"]
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from analysis.judgement import untrusted_files
 from analysis.judgement.eviction_counts import count_evictions
 from analysis.judgement.untrusted_files import RecordError
+from protocol.formats.vocabulary import RERUN_SUFFIX
 
 __all__ = [
     "EXCLUDED",
@@ -21,7 +22,6 @@ __all__ = [
     "MEASURED_COLUMNS",
     "NOT_RUN",
     "OPTIONAL_COLUMNS",
-    "RERUN_SUFFIX",
     "LocatedRecords",
     "RecordError",
     "Study",
@@ -35,7 +35,6 @@ __all__ = [
     "read_study",
 ]
 
-RERUN_SUFFIX = " (again)"  # suffix of an arm that a probe ran a second time
 LANE_COLUMNS = ["model", "task", "budget", "arm", "seed", "problem"]
 EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second means that it has no record
 SCORED = "scored"  # the grade of an answer with a score from 0 to 1

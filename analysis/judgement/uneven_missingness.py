@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.judgement.study_files import EXCLUDED, Study, is_ungraded
-from analysis.rules.rule import FULL
+from protocol.formats.vocabulary import FULL
 
 __all__ = ["uneven_rows"]
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from analysis.rules.judged_numbers import format_points
-from analysis.rules.rule import FULL, Contrast, Decision, Field, Refusal, Rule, RuleText, is_against_full
+from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, RuleText, is_against_full
 from analysis.rules.self_test_cases import (
     EVEN,
     LOST,
@@ -32,6 +32,7 @@ from analysis.rules.sentences import (
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.comparison import Margins
 from analysis.stats.methods import MARGIN_METHODS
+from protocol.formats.vocabulary import FULL
 
 __all__ = [
     "MARGIN",

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from analysis.rules.self_test_cases import Case, PlannedContrast, PlannedFamily
 from analysis.stats.comparison import Margins
+from protocol.formats.vocabulary import BYTES_OF, FULL, OF_FULL
 
 __all__ = [
-    "BYTES_OF",
-    "FULL",
-    "OF_FULL",
     "UNITS",
     "Contrast",
     "Decision",
@@ -37,11 +35,8 @@ __all__ = [
     "require_contrasts",
 ]
 
-FULL = "full"  # the comparator that never evicts, and the budget of its cells
-OF_FULL = " of full"  # suffix of a budget that is a share of the full cache's mean use
 AS_COMPUTED = ("policies.state.Verbatim()", "protocol.presses.pressed.AsThePress()")
 """The states, as named in a lock, that store slots as the model computed them."""
-BYTES_OF = "bytes of "  # prefix of a budget that is the bytes of that many slots as computed
 UNITS: Mapping[str, int] = MappingProxyType({"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30})
 """Units of a budget in bytes, which follow its number and a space."""
 

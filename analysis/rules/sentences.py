@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from analysis.rules.judged_numbers import format_interval, format_p, format_points
-from analysis.rules.rule import BYTES_OF
 from analysis.stats.methods import METHODS
+from protocol.formats.vocabulary import BYTES_OF
 
 __all__ = [
     "Row",

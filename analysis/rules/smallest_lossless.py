@@ -20,8 +20,6 @@ from analysis.rules.margin_rules import (
     refusal,
 )
 from analysis.rules.rule import (
-    BYTES_OF,
-    OF_FULL,
     UNITS,
     Contrast,
     Decision,
@@ -53,6 +51,7 @@ from analysis.rules.sentences import (
     strip_zeros,
 )
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
+from protocol.formats.vocabulary import BYTES_OF, OF_FULL
 
 __all__ = ["RULE", "BudgetTest", "fixed_sequence"]
 

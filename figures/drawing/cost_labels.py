@@ -5,10 +5,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from analysis.exploratory.cost import CostRow, MachineCosts
-from analysis.rules.rule import FULL
 from analysis.stats.paired_ratios import MIN_REPETITIONS, GeometricMean
 from figures.drawing.line_styles import styles
 from figures.drawing.page import PALE
+from protocol.formats.vocabulary import FULL
 
 __all__ = [
     "CAPTIONS",

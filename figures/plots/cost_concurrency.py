@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from analysis.exploratory.cost import CostRow, MachineCosts
-from analysis.rules.rule import FULL
 from figures.drawing import cost_labels, page
 from figures.drawing.line_styles import styles
 from figures.drawing.page import INK, MARGIN, PALE
+from protocol.formats.vocabulary import FULL
 
 __all__ = ["CARD", "cost_concurrency", "projected_requests"]
 

@@ -12,9 +12,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from analysis.exploratory.cost import DECODE, PREFILL, MachineCosts
-from analysis.rules.rule import FULL
 from figures.drawing import cost_labels, cost_panels, named_lines, page
 from figures.drawing.curves import Curves, build_curves
+from protocol.formats.vocabulary import FULL
 
 __all__ = ["cost_frontier", "timed_curves"]
 

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from analysis.exploratory.cost import DECODE, PREFILL, CostRow, MachineCosts
-from analysis.rules.rule import FULL
 from figures.drawing import cost_labels, page
 from figures.drawing.page import INK, MARGIN, PALE
+from protocol.formats.vocabulary import FULL
 
 __all__ = ["cost_memory", "freed_bytes"]
 

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from analysis.exploratory.cost import DECODE, CostRow, MachineCosts
-from analysis.rules.rule import FULL
 from figures.drawing import cost_labels, page
 from figures.drawing.page import INK, MARGIN, WIDEST
+from protocol.formats.vocabulary import FULL
 
 __all__ = ["cost_throughput"]
 

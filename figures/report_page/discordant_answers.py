@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from analysis.exploratory.text_difference import first_difference
 from analysis.judgement import contrasts
-from analysis.rules.rule import FULL
 from figures.report_page.judged_study import JudgedStudy
+from protocol.formats.vocabulary import FULL
 
 __all__ = ["DiscordantAnswer", "find_discordant"]
 

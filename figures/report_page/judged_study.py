@@ -10,10 +10,11 @@ from markupsafe import Markup
 
 from analysis.exploratory.level_contrasts import contrasts_by_level
 from analysis.judgement import eviction_counts, untrusted_files
-from analysis.judgement.study_files import RERUN_SUFFIX, RecordError, Study, read_document, read_study
+from analysis.judgement.study_files import RecordError, Study, read_document, read_study
 from figures.drawing import formatting, page
 from protocol.formats import files
 from protocol.formats.instruments import INSTRUMENTS, load_attribute
+from protocol.formats.vocabulary import RERUN_SUFFIX
 
 __all__ = ["JudgedStudy", "Lane", "RepeatedLanes", "Text", "list_proofs", "read_judged_study", "read_ledger"]
 

@@ -15,9 +15,9 @@ from protocol.evidence.registration import Registration
 from protocol.formats import canonical, files
 from protocol.formats.instruments import get_instrument
 from protocol.formats.refusals import Tampered
+from protocol.formats.vocabulary import FULL
 
 __all__ = [
-    "FULL",
     "ExpectedLine",
     "Measurement",
     "MeasurementWriter",
@@ -33,7 +33,6 @@ __all__ = [
 
 INSTRUMENT = get_instrument("cost")
 FOLDER = INSTRUMENT.name
-FULL = "full"  # the budget of an arm that never evicts
 NAME_DIGITS = 12  # digits of the digest in a file's name
 
 

@@ -9,10 +9,11 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from analysis.rules.rule import BYTES_OF, OF_FULL, UNITS
+from analysis.rules.rule import UNITS
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.fields import Fault, Kind, Schema
 from protocol.formats.value_faults import format_toml
+from protocol.formats.vocabulary import BYTES_OF, OF_FULL
 
 __all__ = ["DECIMALS", "MOST", "Budget", "BudgetKind", "Slot", "parse_bytes", "slots_of_full_share"]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from analysis.rules import RULES
-from analysis.rules.rule import FULL
 from protocol.formats.fields import Fault
 from protocol.formats.instruments import INSTRUMENTS, load_attribute
 from protocol.formats.refusals import BadInput, unknown_message
+from protocol.formats.vocabulary import FULL
 from protocol.plan.design import Arm, Decision, Design
 from protocol.plan.gate import GateException
 from protocol.plan.policy_name import POLICY

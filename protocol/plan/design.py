@@ -17,11 +17,11 @@ from protocol.evidence import late_randomness
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.fields import Choice, Field, Integer, ListOf, Table, table_of
 from protocol.formats.instruments import INSTRUMENTS, load_attribute
+from protocol.formats.vocabulary import RERUN_SUFFIX
 from protocol.plan import aliases
 from protocol.plan.budget import Budget, BudgetKind
 from protocol.plan.decision import DECISION, Decision
 from protocol.plan.field_kinds import (
-    RERUN_SUFFIX,
     ArmName,
     DeferredKind,
     Number,

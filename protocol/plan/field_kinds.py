@@ -10,11 +10,9 @@ from typing import Any
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.fields import Choice, Fault, Integer, Kind, ListOf, Plain, Schema, Table, Text
 from protocol.formats.value_faults import format_toml
+from protocol.formats.vocabulary import BLANKS, RERUN_SUFFIX
 
-RERUN_SUFFIX = " (again)"  # suffix of the name of an arm that a probe runs a second time
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # of an arm
-# Characters that print nothing: Hangul fillers, Khmer vowels, a joiner, blank Braille.
-BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 PLACEHOLDER = re.compile(r"\b(TODO|FIXME|TBD|XXX+)\b|\?{3}|\.{3}|…|_{3}|<.*>", re.IGNORECASE | re.DOTALL)
 
 

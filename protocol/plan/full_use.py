@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from analysis.rules.rule import OF_FULL
+from protocol.formats.vocabulary import OF_FULL
 from protocol.plan.budget import slots_of_full_share
 
 __all__ = ["FIELD", "FullUse", "faults", "full_shares", "lock_entry", "read_means"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-from analysis.rules.rule import FULL
+from protocol.formats.vocabulary import FULL
 from protocol.plan.budget import Budget, Slot
 from protocol.plan.design import Design
 from protocol.plan.slot_bytes import scale_interval

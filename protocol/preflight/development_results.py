@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from analysis.rules import full_cache_gate
 from protocol.evidence.records import Record
-from protocol.plan.design import RERUN_SUFFIX, Design
-from protocol.plan.grid import FULL
+from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
+from protocol.plan.design import Design
 
 __all__ = ["AlikeArms", "count_answers", "find_alike_arms", "format_shares", "gate_warnings", "summarize_cells"]
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from protocol.formats import canonical, files, strict_json
 from protocol.formats.refusals import BadInput, Tampered, unknown_message
+from protocol.formats.vocabulary import BLANKS
 from protocol.grading.grade import Gold
 
 __all__ = ["Row", "RowFault", "file_identity", "find_faults", "load_rows", "parse_rows", "read_file"]
@@ -28,8 +29,6 @@ NAMES, TEXTS = ("id", "level", "cluster"), ("context", "question", "prefix")
 FIELDS = ("id", "context", "question", "answer", "answers", "level", "cluster", "prefix")
 # Fields that either all lines or no line may have.
 ALL_OR_NONE = ("level", "cluster")
-# Characters that print nothing: a joiner, fillers of Hangul, vowels of Khmer, Braille without a dot.
-BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 # Characters that join or separate letters, as Persian and emoji need.
 JOINERS = frozenset("\u200c\u200d")
 
@@ -225,7 +224,7 @@ def _require_text(name: str, value: Any) -> str:
 
 def _require_visible(name: str, text: str, allowed: Callable[[str], bool]) -> str:
     for position, character in enumerate(text, start=1):
-        hidden = unicodedata.category(character)[0] == "C" or character in BLANK
+        hidden = unicodedata.category(character)[0] == "C" or character in BLANKS
         if hidden and not allowed(character):
             raise _LineError(
                 f"{name}: has U+{ord(character):04X} at character {position}, which cannot be seen; delete it"

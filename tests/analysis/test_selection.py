@@ -9,8 +9,9 @@ import pytest
 import study
 
 from analysis import selection
-from analysis.judgement.study_files import RERUN_SUFFIX, RecordError
+from analysis.judgement.study_files import RecordError
 from analysis.selection import choose, select
+from protocol.formats.vocabulary import RERUN_SUFFIX
 
 HALF_A_POINT = Fraction(Decimal("0.005"))
 # "Minimal-Intervention KV Retention", Table 3: points by (model, budget), one row a weight.

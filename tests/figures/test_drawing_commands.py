@@ -9,8 +9,8 @@ import judgements
 import pytest
 import reports
 
-from analysis.judgement.study_files import RERUN_SUFFIX
 from figures import forest, report, settings_map, study, table
+from protocol.formats.vocabulary import RERUN_SUFFIX
 
 COMMANDS = {
     "forest": forest,

@@ -6,14 +6,14 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from protocol.evidence.costs import FULL, ExpectedLine, Measurement, Point
+from protocol.evidence.costs import ExpectedLine, Measurement, Point
 from protocol.evidence.invariants import invariant
 from protocol.evidence.invariants.invariant import Invariant, Subject, Violation
+from protocol.formats.vocabulary import FULL, OF_FULL
 
 __all__ = ["INVARIANTS", "find_violations"]
 
 Body = Mapping[str, Any]
-OF_FULL_SUFFIX = " of full"  # suffix of a budget that is a share of what the full cache holds at the end
 CLOCK_TOLERANCE = Decimal("0.05")  # seconds by which the two clocks of a phase may disagree, in addition to a tenth
 PHASES = ("prefill", "decode")
 
@@ -82,9 +82,9 @@ def check_budget(context: CostContext, body: Body) -> str:
     tokens, budget = point["prompt_tokens"], point["budget"]
     if budget == FULL:
         expected_slots = None
-    elif budget.endswith(OF_FULL_SUFFIX):
+    elif budget.endswith(OF_FULL):
         full_slots = tokens + context.cost["new_tokens"] - 1
-        expected_slots = math.ceil(Fraction(budget.removesuffix(OF_FULL_SUFFIX)) * full_slots)
+        expected_slots = math.ceil(Fraction(budget.removesuffix(OF_FULL)) * full_slots)
     elif "B" in budget or budget.startswith("bytes"):  # in bytes: `same work` checks the bytes of a slot
         return "" if recorded_slots is not None else f"slots is null at the budget {budget}"
     else:

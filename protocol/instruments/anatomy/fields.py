@@ -16,7 +16,6 @@ __all__ = [
     "EVENTS",
     "HALVES",
     "MEASURED",
-    "ORACLE",
     "READINGS",
     "STATES",
     "TRACE",
@@ -28,7 +27,6 @@ HALVES = ("choose", "test")
 READINGS = ("padded", "dropped")
 MEASURED = ("labelled", "unmoved")  # the states of a trace with labels
 CORRECT = "correct"
-ORACLE = "oracle-occlusion"  # the name of the arm that retains what the labels say is needed
 STATES = (*MEASURED, "wrong", "short", "unreproduced", "failed")
 _GRADE = Choice(CORRECT, "wrong", "no answer", "scored", "timeout", "error")
 _SPAN = Plain(

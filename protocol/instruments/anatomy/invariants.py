@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from protocol.evidence.invariants import invariant
 from protocol.evidence.invariants.invariant import Invariant, Subject, Violation
 from protocol.evidence.measurement_journal import Bodies
+from protocol.formats.vocabulary import FULL, OF_FULL, ORACLE
 from protocol.instruments.anatomy import windows
-from protocol.instruments.anatomy.fields import CORRECT, MEASURED, ORACLE, READINGS
+from protocol.instruments.anatomy.fields import CORRECT, MEASURED, READINGS
 from protocol.instruments.anatomy.trace_file import ExpectedTrace, assign_half
 
 __all__ = ["INVARIANTS", "AnatomyContext", "find_violations"]
 
 Body = Mapping[str, Any]
-FULL, OF_FULL_SUFFIX = "full", " of full"
 POSITION = ["position", None]
 SCORING_PREFIX = "scoring:"
 SIGNIFICANT_BITS = 12  # of the significand of a value
@@ -182,9 +182,7 @@ def check_budget(context: AnatomyContext, body: Body) -> str:
     """
     for row in body.get("kept", ()):
         expected, recorded = _budget_slots(context, body, row["arm"], row["budget"]), row["slots"]
-        may_have_fewer = (
-            "." in row["budget"] and OF_FULL_SUFFIX not in row["budget"] and context.has_query_outside(body)
-        )
+        may_have_fewer = "." in row["budget"] and OF_FULL not in row["budget"] and context.has_query_outside(body)
         if expected is None or (recorded is None and "state" in row):
             continue
         if recorded is None or recorded > expected or (recorded < expected and not may_have_fewer):
@@ -196,7 +194,7 @@ def _budget_slots(context: AnatomyContext, body: Body, arm: str, budget: str) ->
     """Return the slots of a budget; None where the lock does not give them: bytes for the oracle, which
     stores nothing.
     """
-    if budget.endswith(OF_FULL_SUFFIX):
+    if budget.endswith(OF_FULL):
         return int(context.content["full_use"][body["model"]][body["task"]]["slots"][budget])
     if "B" in budget or budget.startswith("bytes"):
         slots = context.content["slot_bytes"][body["model"]]["arms"].get(arm, {}).get("slots", {})

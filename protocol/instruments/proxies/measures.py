@@ -29,10 +29,10 @@ from protocol import engine
 from protocol.engine import prefill
 from protocol.engine.observation import observe_forward
 from protocol.evidence.registration import VERDICT, Registration
+from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
 from protocol.models.load import LoadedModel, load
 from protocol.plan import grid
-from protocol.plan.design import RERUN_SUFFIX, Task
-from protocol.plan.grid import FULL
+from protocol.plan.design import Task
 from protocol.preflight import development_results
 from protocol.tasks import held_out_guard, prompting
 from protocol.workspace.study import Study

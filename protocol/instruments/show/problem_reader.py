@@ -12,13 +12,13 @@ from analysis.exploratory import changed_grades, text_difference
 from analysis.exploratory.changed_grades import Body, ChangedProblem
 from analysis.judgement import arm_text
 from analysis.rules import verdict_line
-from analysis.rules.rule import FULL
 from protocol import tasks
 from protocol.evidence import records
 from protocol.evidence.held_out_guard import JudgedHeldOut
 from protocol.evidence.registration import SEAL, VERDICT, Registration
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import BadInput, Refusal, Tampered, suggest
+from protocol.formats.vocabulary import FULL
 from protocol.instruments.show.problem_answers import Answer, ProblemAnswers
 from protocol.tasks import held_out_guard
 from protocol.tasks.problem import Problem
