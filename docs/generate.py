@@ -20,13 +20,14 @@ sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is i
 
 from analysis.hypotheses import study_outcomes, tables  # noqa: E402
 from policies.catalogue import CATALOGUE  # noqa: E402
-from policies.descriptions import DESCRIPTIONS, FAMILIES  # noqa: E402
+from policies.descriptions import FAMILIES  # noqa: E402
 from protocol.command.menu import STATUSES  # noqa: E402
 from protocol.evidence import cost_fields, document_fields, ledger, measurement_journal, record_fields  # noqa: E402
 from protocol.evidence.invariants.invariant import Invariant  # noqa: E402
 from protocol.evidence.invariants.registry import INVARIANTS, UNCHECKED_FIELDS  # noqa: E402
 from protocol.formats import terms  # noqa: E402
 from protocol.formats.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
+from protocol.formats.policy_facts import read_policy_facts  # noqa: E402
 from protocol.instruments.anatomy import fields, invariants  # noqa: E402
 from protocol.instruments.anatomy.analysis import policy_agreement  # noqa: E402
 from protocol.lock import lock  # noqa: E402
@@ -246,7 +247,7 @@ def gates() -> str:
     """docs/gates.md: every policy of the catalogue, and what this repository's registrations said of it."""
     folders = study_outcomes.list_registrations(ROOT / "registrations")
     records = [record for folder in folders for record in study_outcomes.read_records(folder)]
-    named = {name: [one for one in CATALOGUE if DESCRIPTIONS[one].family == name] for name in FAMILIES}
+    named = {name: [one for one in CATALOGUE if read_policy_facts()[one].family == name] for name in FAMILIES}
     others = {name: rows for name, own in named.items() if (rows := tables.method_rows(own, records))}
     parts = [
         "# What each policy was to show, and what registrations said",

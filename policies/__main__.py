@@ -32,16 +32,18 @@ from policies.contract import (
     Signal,
     UnknownPolicy,
 )
-from policies.descriptions import DESCRIPTIONS, FAMILIES
+from policies.descriptions import FAMILIES
 from policies.policy import Policy
 from policies.structure import structure
 from protocol.formats.command_line import make_parser
 from protocol.formats.escape import print_escaped
+from protocol.formats.policy_facts import read_policy_facts
 from protocol.formats.suggestions import suggest
 
 __all__ = ["main"]
 
 WIDTH = 110
+POLICY_FACTS = read_policy_facts()
 SIGNAL_LABELS = {
     AttentionSignal: "attention",
     HiddenSignal: "hidden states",
@@ -75,12 +77,12 @@ def _format_list(only: str | None) -> list[str]:
     """Format every policy, or those of one family, two lines each."""
     catalogue, lines = names(), []
     for family, about in FAMILIES.items():
-        members = [name for name, described in DESCRIPTIONS.items() if described.family == family and name in catalogue]
+        members = [name for name in catalogue if name in POLICY_FACTS and POLICY_FACTS[name].family == family]
         if members and only in (None, family):
             lines += ["", f"{family}: {about}"]
             for name in members:
-                lines += [f"  {name:<28}{DESCRIPTIONS[name].line}", *_indent(_format_facts(name))]
-    if others := [name for name in catalogue if name not in DESCRIPTIONS and only is None]:
+                lines += [f"  {name:<28}{POLICY_FACTS[name].line}", *_indent(_format_facts(name))]
+    if others := [name for name in catalogue if name not in POLICY_FACTS and only is None]:
         lines += ["", "of other distributions: not described here"]
         for name in others:
             lines += [f"  {name}", *_indent(_format_facts(name))]
@@ -94,7 +96,7 @@ def _indent(text: str) -> list[str]:
 
 def _format_policy(name: str) -> list[str]:
     policy = get(name)
-    described = DESCRIPTIONS.get(name)
+    described = POLICY_FACTS.get(name)
     about = f"{described.family}: {described.line}" if described else "of another distribution: not described here"
     settings, agreement = structure(policy), agreements.format_agreement(name)
     width = max(map(len, settings))
@@ -112,7 +114,7 @@ def _format_policy(name: str) -> list[str]:
 
 def _format_facts(name: str) -> str:
     """Return the source, the measured signals, when the policy evicts and whether it protects any slot."""
-    source = [DESCRIPTIONS[name].source] if name in DESCRIPTIONS else []
+    source = [POLICY_FACTS[name].source] if name in POLICY_FACTS else []
     try:
         policy = get(name)
     except Exception as error:  # code of another distribution, which keeps no list from the reader

@@ -6,8 +6,21 @@ from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import Adaptive
 from policies.snapkv import WindowAttention
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["ada_snapkv"]
+
+FACTS = {
+    "ada-snapkv": PolicyFacts(
+        "attention",
+        "as snapkv, heads of a layer competing for its slots",
+        "arXiv:2407.11550",
+        "Heads whose attention is spread need more slots.",
+        parent="snapkv",
+        component="routing",
+        aliases=("adakv", "ada-kv"),
+    ),
+}
 
 
 def ada_snapkv(window: int = 32, kernel: int = 5, floor: float = 0.2) -> Policy:

@@ -18,8 +18,20 @@ from policies.protect import Protect
 from policies.routing import PerHead
 from policies.signals import EveryLayer, group_mean, read_signal, upcast
 from policies.snapkv import refuse_window
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["Holistic", "RecentLogits", "ValuePrior", "ahakv", "recent_attention", "softmax_gain", "value_prior"]
+
+FACTS = {
+    "ahakv": PolicyFacts(
+        "attention",
+        "recent attention, sharpened to the budget, times the size of values",
+        "arXiv:2506.03762",
+        "Sums of attention favour early tokens; sharpened recent attention times values does not.",
+        parent="snapkv",
+        component="scoring",
+    ),
+}
 
 
 def softmax_gain(token_counts: Tensor, budget: int) -> Tensor:

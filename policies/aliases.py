@@ -1,7 +1,12 @@
-"""Aliases: names that papers and other libraries use for policies of the catalogue, with hints."""
+"""Names that papers and other libraries use for policies of the catalogue, and hints for what is none.
+
+An alias of a policy stands with its facts, in its file.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
+
+from protocol.formats.policy_facts import read_policy_facts
 
 __all__ = ["ALIASES"]
 
@@ -11,20 +16,8 @@ READ_SELECTION = (
 ORACLE = "it keeps what the labels of kv-prereg anatomy say was needed, which no policy can know"
 ALIASES: Mapping[str, str] = MappingProxyType(
     {
-        "h20": "h2o",
-        "heavy-hitter": "h2o",
-        "heavy-hitter-oracle": "h2o",
-        "streamingllm": "streaming",
-        "attention-sinks": "streaming",
-        "sinks": "streaming",
-        "sink": "streaming",
-        "sliding-window": 'write "streaming": the first slots and the latest',
-        "window": 'write "streaming": the first slots and the latest',
-        **dict.fromkeys(("none", "baseline", "no-eviction", "full-cache", "fullkv", "dense"), "full"),
-        "adakv": "ada-snapkv",
-        "ada-kv": "ada-snapkv",
-        "crystalcache": "crystal",
-        "expected": "expected-attention",
+        **{alias: name for name, facts in read_policy_facts().items() for alias in facts.aliases},
+        **dict.fromkeys(("sliding-window", "window"), 'write "streaming": the first slots and the latest'),
         **dict.fromkeys(("oracle-occlusion", "oracle"), ORACLE),
         **dict.fromkeys(("quest", "infinigen", "minference", "nsa", "shadowkv"), READ_SELECTION),
     }

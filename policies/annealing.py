@@ -16,8 +16,20 @@ from policies.contract import Scores, Segments, Signal, View
 from policies.policy import Policy
 from policies.signals import Keys, read_signal
 from policies.thinkv import TRANSITION, Thoughts, thinkv
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["AnnealedThoughts", "anneal_budgets", "ladder", "medoids", "thinkv_annealed"]
+
+FACTS = {
+    "thinkv-annealed": PolicyFacts(
+        "thoughts",
+        "as thinkv, segments that shrink at each transition",
+        "arXiv:2510.01290",
+        "Segments that later thoughts have left behind can shrink to a few medoids.",
+        parent="thinkv",
+        component="scoring",
+    ),
+}
 
 ROUNDS = 10
 """Maximum number of iterations of Lloyd's algorithm; ours."""

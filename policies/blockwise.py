@@ -10,8 +10,36 @@ from policies.caote import caote
 from policies.keydiff import keydiff
 from policies.lagkv import lagkv
 from policies.policy import Policy
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["Blockwise", "caote_blocks", "keydiff_blocks", "lagkv_blocks"]
+
+FACTS = {
+    "keydiff-blocks": PolicyFacts(
+        "stored",
+        "as keydiff, after each block of 128 of the prompt",
+        "arXiv:2504.15364",
+        "A prompt can be read block by block under its budget and lose little.",
+        parent="keydiff",
+        component="cadence",
+    ),
+    "lagkv-blocks": PolicyFacts(
+        "stored",
+        "as lagkv, after each block of 128 of the prompt",
+        "arXiv:2504.04704",
+        "A prompt can be read block by block under its budget and lose little.",
+        parent="lagkv",
+        component="cadence",
+    ),
+    "caote-blocks": PolicyFacts(
+        "attention",
+        "as caote, after each block of 128 of the prompt",
+        "arXiv:2504.14051",
+        "A prompt can be read block by block under its budget and lose little.",
+        parent="caote",
+        component="cadence",
+    ),
+}
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,18 @@ from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
 from policies.signals import AttentionSums, Values, group_mean, read_signal
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["OutputError", "caote", "output_errors"]
+
+FACTS = {
+    "caote": PolicyFacts(
+        "attention",
+        "what the output of the last query would miss most",
+        "arXiv:2504.14051",
+        "What changes the output of attention most when it is taken away is to be kept.",
+    ),
+}
 
 MIN_REST = 1e-12
 """Attention share below which 1 - share is dominated by rounding, even in float64."""

@@ -7,8 +7,26 @@ from policies.protect import Protect
 from policies.routing import PerLayer
 from policies.selection import Chunks
 from policies.snapkv import WindowAttention
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["chunkkv"]
+
+FACTS = {
+    "chunkkv": PolicyFacts(
+        "attention",
+        "the last window, and whole chunks of 10 that it attends to",
+        "arXiv:2502.00299",
+        "Whole chunks hold meaning that single tokens lose.",
+    ),
+    "chunkkv-20": PolicyFacts(
+        "attention",
+        "as chunkkv, chunks of 20",
+        "arXiv:2502.00299",
+        "Chunks of 20 hold more meaning than chunks of 10.",
+        parent="chunkkv",
+        component="selection",
+    ),
+}
 
 
 def chunkkv(size: int = 10, window: int = 32) -> Policy:

@@ -19,8 +19,36 @@ from policies.h2o import AccumulatedAttention, h2o
 from policies.policy import Policy
 from policies.pyramidkv import pyramidkv
 from policies.signals import AttentionSums, group_mean, read_signal
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["WindowSums", "crystal_baselines"]
+
+FACTS = {
+    "h2o-window": PolicyFacts(
+        "attention",
+        "as h2o, by the attention of the last 128 queries",
+        "Po-Ting Lin, CrystalCache",
+        "Attention of the latest queries alone says what will be attended to.",
+        parent="h2o",
+        component="scoring",
+    ),
+    "pyramidkv-cumulative": PolicyFacts(
+        "attention",
+        "as pyramidkv, by the attention of all queries",
+        "Po-Ting Lin, CrystalCache",
+        "Attention of all queries says what to keep, under budgets that fall with depth.",
+        parent="pyramidkv",
+        component="scoring",
+    ),
+    "chunkkv-cumulative": PolicyFacts(
+        "attention",
+        "as chunkkv, by the attention of all queries",
+        "Po-Ting Lin, CrystalCache",
+        "Attention of all queries says which chunks to keep.",
+        parent="chunkkv",
+        component="scoring",
+    ),
+}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead, round_counts, slots_per_head, uniform_counts
 from policies.signals import EveryLayer, read_signal, running_sums, upcast
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = [
     "Budgets",
@@ -30,6 +31,23 @@ __all__ = [
     "lrfu",
     "round_budgets",
 ]
+
+FACTS = {
+    "crystal-kv-lite": PolicyFacts(
+        "crystal-kv",
+        "what was attended to often and lately. Crystal-KV, not CrystalCache",
+        "arXiv:2601.16986",
+        "What attention has come back to often and lately is part of the answer's skeleton.",
+    ),
+    "crystal-kv": PolicyFacts(
+        "crystal-kv",
+        "as crystal-kv-lite, with budgets that move. Crystal-KV, not CrystalCache",
+        "arXiv:2601.16986",
+        "Heads that are hit more want more slots, from event to event.",
+        parent="crystal-kv-lite",
+        component="routing",
+    ),
+}
 
 ERROR = 1e-6
 """Relative tolerance for sums of attention compared with p: the rounding error of float32."""

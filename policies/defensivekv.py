@@ -16,6 +16,7 @@ from policies.routing import Adaptive, PerHead, uniform_counts
 from policies.selection import select_highest
 from policies.signals import EveryLayer, read_signal, running_sums, upcast
 from policies.snapkv import refuse_window
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = [
     "AcrossLayers",
@@ -30,6 +31,23 @@ __all__ = [
     "summarise_window",
     "worst_case",
 ]
+
+FACTS = {
+    "defensivekv": PolicyFacts(
+        "attention",
+        "what any recent query attends to, by what values add to the output",
+        "arXiv:2510.13334",
+        "The worst that dropping a slot can do counts, and not what it does on average.",
+    ),
+    "layer-defensivekv": PolicyFacts(
+        "attention",
+        "as defensivekv, heads of all layers competing for the slots",
+        "arXiv:2510.13334",
+        "Layers that risk more want more slots, told over all layers at once.",
+        parent="defensivekv",
+        component="routing",
+    ),
+}
 
 Divisor: TypeAlias = Literal["heads", "tokens", "plain"]
 

@@ -18,6 +18,7 @@ from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import Adaptive
 from policies.signals import read_signal
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = [
     "EpisodeScoring",
@@ -29,6 +30,21 @@ __all__ = [
     "epicache",
     "split_windows",
 ]
+
+FACTS = {
+    "epicache": PolicyFacts(
+        "attention",
+        "what the question's episode looks at; a cache for each of four",
+        "arXiv:2509.17396",
+        "A long conversation is of episodes, each with a cache of its own.",
+    ),
+    "epicache-shared-budget": PolicyFacts(
+        "attention",
+        "as epicache, the four caches sharing the budget",
+        "arXiv:2509.17396",
+        "Episodes are worth it even where all their caches share one budget.",
+    ),
+}
 
 WINDOW = 4
 """Sentences per window; the authors use utterances."""

@@ -26,6 +26,7 @@ from policies.contract import Scores, Scoring, Signal, View
 from policies.policy import Policy
 from policies.protect import Preserve
 from policies.signals import AttentionSums, HiddenChange, read_signal, refuse_separate_heads, upcast
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = [
     "BandDifference",
@@ -45,6 +46,39 @@ __all__ = [
     "score_parts",
     "standardise",
 ]
+
+FACTS = {
+    "epikv": PolicyFacts(
+        "epikv",
+        "tokens that changed one layer much and another little, detrended",
+        "Kolawole and Smith, arXiv:2606.26472",
+        "Tokens at which one layer turns much and another little are epiphanies, and needed.",
+    ),
+    "hs-variance": PolicyFacts(
+        "epikv",
+        "as epikv, changes averaged and not detrended",
+        "Kolawole and Smith, arXiv:2606.26472",
+        "Detrending adds nothing to how much layers turn.",
+        parent="epikv",
+        component="scoring",
+    ),
+    "band-adaptive": PolicyFacts(
+        "epikv",
+        "as epikv, two bands of layers in place of two layers",
+        "Kolawole and Smith, arXiv:2606.26472",
+        "Bands of layers tell epiphanies better than two layers.",
+        parent="epikv",
+        component="scoring",
+    ),
+    "attn-x-hs": PolicyFacts(
+        "epikv",
+        "as epikv, attention received and the change of one layer",
+        "Kolawole and Smith, arXiv:2606.26472",
+        "Attention received adds to how much a layer turns.",
+        parent="epikv",
+        component="scoring",
+    ),
+}
 
 EPSILON = 1e-6
 """The epsilon of Eq. 3, whose value the paper does not give; ours."""

@@ -22,8 +22,36 @@ from policies.epikv import (
 )
 from policies.policy import Policy
 from policies.signals import read_signal, upcast
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["ChannelVariances", "LagState", "LagVariance", "LagVariances", "MeanVariance", "vectors"]
+
+FACTS = {
+    "kv-key": PolicyFacts(
+        "epikv",
+        "as epikv, tokens whose keys vary most over their channels",
+        "Kolawole and Smith, arXiv:2606.26472",
+        "The variance of keys over their channels is as good a sign.",
+        parent="epikv",
+        component="scoring",
+    ),
+    "kv-val": PolicyFacts(
+        "epikv",
+        "as epikv, tokens whose values vary most over their channels",
+        "Kolawole and Smith, arXiv:2606.26472",
+        "The variance of values over their channels is as good a sign.",
+        parent="epikv",
+        component="scoring",
+    ),
+    "lagkv-causal": PolicyFacts(
+        "epikv",
+        "as epikv, what stands out from the chunk before: its Lag-KV",
+        "Kolawole and Smith, arXiv:2606.26472",
+        "Standing out from the chunk before is as good a sign.",
+        parent="epikv",
+        component="scoring",
+    ),
+}
 
 Part: TypeAlias = Literal["keys", "values"]
 

@@ -15,6 +15,7 @@ from policies.protect import Protect, slot_index
 from policies.routing import PerHead
 from policies.selection import HEAVIEST
 from policies.signals import Keys, Norms, group_mean, read_signal, upcast
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = [
     "ExpectedAttention",
@@ -25,6 +26,16 @@ __all__ = [
     "mean_rotation",
     "undo_rotation",
 ]
+
+FACTS = {
+    "expected-attention": PolicyFacts(
+        "attention",
+        "what queries to come are expected to attend to",
+        "arXiv:2510.00636",
+        "The distribution of queries so far says what later ones will attend to.",
+        aliases=("expected",),
+    ),
+}
 
 FURTHEST = 2**20
 """Maximum number of future positions in the average; each needs one angle per pair."""

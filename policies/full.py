@@ -11,8 +11,19 @@ from policies.cadence import Cadence
 from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["Equal", "full"]
+
+FACTS = {
+    "full": PolicyFacts(
+        "controls",
+        "every slot: the full cache, which never evicts",
+        "ours",
+        "Nothing is evicted: what the task costs without any saving.",
+        aliases=("none", "baseline", "no-eviction", "full-cache", "fullkv", "dense"),
+    ),
+}
 
 
 @dataclass(frozen=True)

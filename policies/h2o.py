@@ -12,8 +12,19 @@ from policies.policy import Policy
 from policies.protect import RecentHalf
 from policies.routing import PerHead
 from policies.signals import AttentionSums, group_mean, read_signal
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["AccumulatedAttention", "h2o"]
+
+FACTS = {
+    "h2o": PolicyFacts(
+        "attention",
+        "recent slots, and those with the largest attention of all queries",
+        "arXiv:2306.14048",
+        "A few tokens receive most of all attention, and go on receiving it.",
+        aliases=("h20", "heavy-hitter", "heavy-hitter-oracle"),
+    ),
+}
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,20 @@ from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
 from policies.signals import read_signal, upcast
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["Dissimilarity", "MeanKeyCosine", "keydiff"]
+
+FACTS = {
+    "keydiff": PolicyFacts(
+        "stored",
+        "keys that are least like the mean key",
+        "arXiv:2504.15364",
+        "Keys unlike the mean key are attended to.",
+        parent="knorm",
+        component="scoring",
+    ),
+}
 
 
 @dataclass(frozen=True)

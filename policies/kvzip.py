@@ -12,8 +12,18 @@ from policies.defensivekv import AcrossLayers
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.signals import read_signal
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["Reconstruction", "RepeatAttention", "group_max", "kvzip"]
+
+FACTS = {
+    "kvzip": PolicyFacts(
+        "attention",
+        "what a repetition of the text looks at, heads and layers competing",
+        "arXiv:2505.23416",
+        "What is needed to repeat the context is all that any question can need.",
+    ),
+}
 
 
 @dataclass(frozen=True)

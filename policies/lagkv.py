@@ -13,8 +13,18 @@ from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
 from policies.signals import read_signal, upcast
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["LagRelative", "LagScores", "lag_scores", "lagkv", "relative_spread"]
+
+FACTS = {
+    "lagkv": PolicyFacts(
+        "stored",
+        "keys and values that stand out from the chunk after theirs",
+        "arXiv:2504.04704",
+        "Keys and values that stand out from the chunk after theirs are needed.",
+    ),
+}
 
 
 def relative_spread(states: Tensor) -> Tensor:

@@ -13,8 +13,20 @@ from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerLayer
 from policies.signals import AttentionSums, read_signal, upcast
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["Contribution", "MeanMagnitude", "importance", "longflow"]
+
+FACTS = {
+    "longflow": PolicyFacts(
+        "attention",
+        "what adds most to the output of the current token",
+        "arXiv:2603.11504",
+        "What adds most to the output of the current token will do so again.",
+        parent="tova",
+        component="scoring",
+    ),
+}
 
 
 def importance(attention: Tensor, magnitude: Tensor) -> Tensor:

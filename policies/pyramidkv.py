@@ -6,8 +6,20 @@ from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import Pyramid
 from policies.snapkv import WindowAttention
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["pyramidkv"]
+
+FACTS = {
+    "pyramidkv": PolicyFacts(
+        "attention",
+        "as snapkv, more slots in early layers than in late ones",
+        "arXiv:2406.02069",
+        "Early layers attend more broadly than late ones.",
+        parent="snapkv",
+        component="routing",
+    ),
+}
 
 
 def pyramidkv(window: int = 32, kernel: int = 5, beta: float = 20) -> Policy:

@@ -16,6 +16,7 @@ from policies.routing import PerHead
 from policies.signals import BLOCK, EveryLayer, read_signal, upcast
 from policies.snapkv import refuse_window
 from policies.streaming import streaming
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = [
     "GroupMaxAttention",
@@ -30,6 +31,30 @@ __all__ = [
     "snapkv_rkv",
     "streamingllm_rkv",
 ]
+
+FACTS = {
+    "streamingllm-rkv": PolicyFacts(
+        "positions",
+        "the first slots and the latest ones, as R-KV's repository has it",
+        "arXiv:2505.24133",
+        "The first slots and the latest ones are enough.",
+        parent="streaming",
+    ),
+    "r-kv": PolicyFacts(
+        "attention",
+        "what recent queries attend to, less what repeats other keys",
+        "arXiv:2505.24133",
+        "Reasoning repeats itself: what is attended to, less what repeats other keys.",
+    ),
+    "snapkv-rkv": PolicyFacts(
+        "attention",
+        "what recent queries attend to, as R-KV's repository has it",
+        "arXiv:2505.24133",
+        "R-KV without redundancy is as good.",
+        parent="r-kv",
+        component="scoring",
+    ),
+}
 
 
 def importance(logits: Tensor, kv_heads: int) -> Tensor:

@@ -13,8 +13,18 @@ from policies.policy import Policy
 from policies.protect import Pinned, Protect
 from policies.routing import PerLayer
 from policies.signals import EveryLayer, read_signal
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["LastLooked", "Stamps", "raas", "update_stamps"]
+
+FACTS = {
+    "raas": PolicyFacts(
+        "attention",
+        "the prompt, and what some query has looked at most recently",
+        "arXiv:2502.11147",
+        "Steps of reasoning are read for a while and never again.",
+    ),
+}
 
 
 def update_stamps(attention: Tensor, before: Tensor | None, start: int, threshold: float) -> Tensor:

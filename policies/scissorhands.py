@@ -13,8 +13,18 @@ from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
 from policies.signals import EveryLayer, add_earlier, group_mean, read_signal
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["Neglect", "NeglectCounts", "NeglectState", "scissorhands"]
+
+FACTS = {
+    "scissorhands": PolicyFacts(
+        "attention",
+        "what recent queries pass over least often",
+        "arXiv:2305.17118",
+        "What recent queries pass over, later ones pass over.",
+    ),
+}
 
 
 class NeglectState(NamedTuple):

@@ -18,6 +18,7 @@ from policies.routing import Adaptive, Pyramid
 from policies.selection import HEAVIEST, Diverse, select_diverse, select_highest
 from policies.signals import MeanValues, read_signal, upcast
 from policies.triattention import per_head, per_layer, triattention
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = [
     "DiverseByHead",
@@ -28,6 +29,77 @@ __all__ = [
     "concatenate_units",
     "modes",
 ]
+
+FACTS = {
+    "ada-1d": PolicyFacts(
+        "triattention",
+        "as 1d-per-head, heads of a layer competing for its slots",
+        "ours",
+        "Heads of a layer that compete for its slots use them better than equal shares.",
+        parent="1d-per-head",
+        component="routing",
+    ),
+    "pyramid-1d": PolicyFacts(
+        "triattention",
+        "as 1d-per-head, more slots in early layers than in late ones",
+        "ours",
+        "More slots in early layers than in late ones use them better than equal shares.",
+        parent="1d-per-head",
+        component="routing",
+    ),
+    "1d_div-per-layer": PolicyFacts(
+        "triattention",
+        "as 1d_div, likeness as the mean over layers",
+        "ours",
+        "Likeness is to be told layer by layer, not on the mean value of all.",
+        parent="1d_div",
+        component="selection",
+    ),
+    "1d_div-per-head": PolicyFacts(
+        "triattention",
+        "as 1d_div, likeness as the mean over layers and heads",
+        "ours",
+        "Likeness is to be told head by head, not on the mean value of all.",
+        parent="1d_div",
+        component="selection",
+    ),
+    "1d_div-scheduled": PolicyFacts(
+        "triattention",
+        "as 1d_div, a weight that falls while the answer grows",
+        "ours",
+        "The weight of the discount is to fall as the answer grows.",
+        parent="1d_div",
+        component="selection",
+    ),
+    "ada-1d_div": PolicyFacts(
+        "triattention",
+        "as ada-1d, less the likeness of values that the head has kept",
+        "ours",
+        "The discount helps inside budgets that heads compete for, as it does inside one for all.",
+        parent="ada-1d",
+        component="selection",
+    ),
+    "pyramid-1d_div": PolicyFacts(
+        "triattention",
+        "as pyramid-1d, less the likeness of values that the head has kept",
+        "ours",
+        "The discount helps inside budgets of layers, as it does inside one for all.",
+        parent="pyramid-1d",
+        component="selection",
+    ),
+    "1d-per-layer": PolicyFacts(
+        "triattention",
+        "as 1d, one set for the heads of each layer",
+        "arXiv:2604.04921",
+        "As 1d; layers want scores and sets of their own.",
+    ),
+    "1d-per-head": PolicyFacts(
+        "triattention",
+        "as 1d, a set for each layer and KV head",
+        "arXiv:2604.04921",
+        "As 1d; heads want scores and sets of their own.",
+    ),
+}
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,18 @@ from policies.policy import Policy
 from policies.protect import Protect, slots_after
 from policies.routing import PerHead
 from policies.signals import AttentionSums, group_mean, read_signal
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["WindowAttention", "refuse_window", "snapkv"]
+
+FACTS = {
+    "snapkv": PolicyFacts(
+        "attention",
+        "the last window, and what its queries attend to",
+        "arXiv:2404.14469",
+        "What the end of the prompt attends to is what the answer will attend to.",
+    ),
+}
 
 WIDEST = 4095
 """Maximum pooling kernel: torch's pooling does not accept larger ones."""

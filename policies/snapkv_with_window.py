@@ -13,8 +13,21 @@ from policies.policy import Policy
 from policies.protect import Protect
 from policies.signals import PastAttention, read_signal, refuse_separate_heads
 from policies.snapkv import refuse_window
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["WindowFirst", "snapkv_with_window"]
+
+FACTS = {
+    "snapkv_with_window": PolicyFacts(
+        "attention",
+        "as snapkv, one set for all layers and heads: a comparator",
+        "Sun and Harn, arXiv:2605.14292",
+        "What the last queries attend to, one set for all, says better what to keep than query statistics.",
+        parent="1d",
+        component="scoring",
+        is_control=True,
+    ),
+}
 
 
 @dataclass(frozen=True)

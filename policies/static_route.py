@@ -15,8 +15,20 @@ from policies.policy import Policy
 from policies.routing import PerHead
 from policies.signals import read_calibration
 from policies.triattention import per_head
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["StaticRoute", "even_scores", "static_route"]
+
+FACTS = {
+    "static_route": PolicyFacts(
+        "triattention",
+        "as 1d-per-head, slots at even distances where a table says so",
+        "Sun and Harn, arXiv:2605.14292",
+        "An offline choice, head by head, between evenly spaced and scored slots beats either alone.",
+        parent="1d-per-head",
+        component="routing",
+    ),
+}
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,19 @@ from typing import ClassVar
 from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["Recency", "streaming"]
+
+FACTS = {
+    "streaming": PolicyFacts(
+        "positions",
+        "the first slots and the latest ones: StreamingLLM",
+        "arXiv:2309.17453",
+        "The first slots and the latest ones are enough.",
+        aliases=("streamingllm", "attention-sinks", "sinks", "sink"),
+    ),
+}
 
 
 @dataclass(frozen=True)

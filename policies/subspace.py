@@ -21,8 +21,28 @@ from policies.full import full
 from policies.policy import Policy
 from policies.signals import read_calibration, upcast
 from policies.triattention import triattention
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["Coefficients", "Subspace", "coefficients", "expand_coefficients", "subspaces"]
+
+FACTS = {
+    "subspace": PolicyFacts(
+        "triattention",
+        "as 1d, values as coefficients of the 32 directions in which they vary most",
+        "Sun and Harn, arXiv:2605.14292",
+        "Values of a head have low rank: a basis of rank 32 holds accuracy and frees memory for more slots.",
+        parent="1d",
+        component="state",
+    ),
+    "full-subspace": PolicyFacts(
+        "controls",
+        "every slot, its value as 32 coefficients: what coding alone costs",
+        "ours",
+        "Values of rank 32 lose nothing where no slot is evicted: what coding alone costs.",
+        parent="full",
+        component="state",
+    ),
+}
 
 
 def coefficients(values: Tensor, mean: Tensor, basis: Tensor) -> Tensor:

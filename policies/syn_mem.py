@@ -33,6 +33,7 @@ from policies.policy import Policy
 from policies.selection import select_first, select_highest
 from policies.signals import AttentionSums, group_mean, read_signal
 from policies.triattention import triattention
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = [
     "BoundedSpans",
@@ -46,6 +47,72 @@ __all__ = [
     "merge_spans",
     "synthetic",
 ]
+
+FACTS = {
+    "syn_mem-1": PolicyFacts(
+        "triattention",
+        "as 1d, the prompt as means of its spans",
+        "Sun and Harn, arXiv:2605.14292",
+        "Spans of the prompt as mean slots, once, hold more of it than the tokens that would be kept.",
+        parent="1d",
+        component="state",
+    ),
+    "syn_mem-2": PolicyFacts(
+        "triattention",
+        "as 1d, what is dropped as means of spans, of which the oldest merge",
+        "Sun and Harn, arXiv:2605.14292",
+        "A bounded number of mean slots beside kept tokens beats kept tokens alone at small budgets.",
+        parent="1d",
+        component="state",
+    ),
+    "syn_mem-3": PolicyFacts(
+        "triattention",
+        "as 1d, a quarter of the slots means of spans of what is dropped",
+        "Sun and Harn, arXiv:2605.14292",
+        "Kept tokens and mean slots in a fixed ratio beat kept tokens alone: a mean stands for many.",
+        parent="1d",
+        component="state",
+    ),
+    "syn_mem-4": PolicyFacts(
+        "triattention",
+        "as 1d, as many means of what is dropped as there are gaps",
+        "Sun and Harn, arXiv:2605.14292",
+        "As many mean slots as kept tokens leave gaps, whatever the ratio, beat a fixed ratio.",
+        parent="1d",
+        component="state",
+    ),
+    "syn_mem": PolicyFacts(
+        "triattention",
+        "as 1d, a quarter of the slots means of what is dropped: syn_mem-3",
+        "Sun and Harn, arXiv:2605.14292",
+        "The family's name stands for its third sub-attempt.",
+        parent="syn_mem-3",
+    ),
+    "syn_mem-attention": PolicyFacts(
+        "triattention",
+        "as syn_mem, means weighted by recent attention",
+        "Sun and Harn, arXiv:2605.14292",
+        "Means weighted by attention hold what a span is read for better than uniform ones.",
+        parent="syn_mem",
+        component="state",
+    ),
+    "syn_mem-massless": PolicyFacts(
+        "triattention",
+        "as syn_mem, without log N on a slot of N tokens",
+        "Sun and Harn, arXiv:2605.14292",
+        "A mean slot needs no log N beside its logit.",
+        parent="syn_mem",
+        component="state",
+    ),
+    "syn_mem-attention-massless": PolicyFacts(
+        "triattention",
+        "as syn_mem-attention, without log N",
+        "Sun and Harn, arXiv:2605.14292",
+        "Means weighted by attention need no log N beside their logit.",
+        parent="syn_mem",
+        component="state",
+    ),
+}
 
 Mean: TypeAlias = Literal["uniform", "attention"]
 WINDOW = 32

@@ -24,6 +24,7 @@ from policies.policy import Policy
 from policies.protect import Preserve
 from policies.routing import PerHead, Shared
 from policies.signals import EveryLayer, read_calibration, read_signal
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = [
     "SEGMENT",
@@ -41,6 +42,21 @@ __all__ = [
     "thinkv",
     "thought_variants",
 ]
+
+FACTS = {
+    "segment-hs": PolicyFacts(
+        "epikv",
+        "as thinkv, slots of a segment ranked by the score of epikv",
+        "Kolawole and Smith, arXiv:2606.26472",
+        "Segments of thought want budgets, and in them epiphanies are to be kept.",
+    ),
+    "thinkv": PolicyFacts(
+        "thoughts",
+        "of each segment as many slots as its kind of thought is worth",
+        "arXiv:2510.01290",
+        "Kinds of thought are worth different numbers of slots.",
+    ),
+}
 
 SEGMENT = 128
 """Tokens of a segment: the interval between classifications by sparsity, tau of ThinKV."""

@@ -12,8 +12,18 @@ from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerLayer
 from policies.signals import AttentionSums, group_mean, read_signal
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["LastRow", "tova"]
+
+FACTS = {
+    "tova": PolicyFacts(
+        "attention",
+        "what the last query attends to, one set for each layer",
+        "arXiv:2401.06104",
+        "What the last query attends to is what the next ones will attend to.",
+    ),
+}
 
 
 @dataclass(frozen=True)

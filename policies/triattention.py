@@ -24,6 +24,7 @@ from policies.protect import Protect
 from policies.routing import PerHead, PerLayer
 from policies.selection import HEAVIEST, Diverse, signature
 from policies.signals import Keys, MeanValues, lane_matmul, read_calibration, read_signal, refuse_separate_heads, upcast
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = [
     "HeadStatistics",
@@ -38,6 +39,96 @@ __all__ = [
     "standard_scores",
     "triattention",
 ]
+
+FACTS = {
+    "schedule-front": PolicyFacts(
+        "triattention",
+        "as 1d, budgets that fall from round to round",
+        "Sun and Harn, arXiv:2605.14292",
+        "Budgets that fall from round to round spend memory where reasoning is most at risk.",
+        parent="1d",
+        component="cadence",
+    ),
+    "schedule-back": PolicyFacts(
+        "triattention",
+        "as 1d, budgets that rise from round to round",
+        "Sun and Harn, arXiv:2605.14292",
+        "Budgets that rise from round to round spend memory where reasoning is most at risk.",
+        parent="1d",
+        component="cadence",
+    ),
+    "schedule-inverted": PolicyFacts(
+        "triattention",
+        "as 1d, a low budget in the first rounds and a high one after",
+        "Sun and Harn, arXiv:2605.14292",
+        "The shortfall of a schedule is of its phase: turned round, a low budget first and a high one later, it goes.",
+        parent="1d",
+        component="cadence",
+    ),
+    "state_emit": PolicyFacts(
+        "triattention",
+        "as state_ask, and State: lines that it wrote are pinned",
+        "Sun and Harn, arXiv:2605.14292",
+        "Compact lines that the model is asked for give the scorer dense tokens that it can pin.",
+        parent="state_ask",
+        component="decoding",
+    ),
+    "variant_b": PolicyFacts(
+        "triattention",
+        "as 1d, and values that point where the model's values point",
+        "Sun and Harn, arXiv:2605.14292",
+        "Values that point where the model's values point on average are worth more.",
+        parent="1d",
+        component="scoring",
+    ),
+    "q_stats": PolicyFacts(
+        "triattention",
+        "as 1d, with statistics of the model's own answers",
+        "Sun and Harn, arXiv:2605.14292",
+        "Query statistics of the model's own reasoning score better than those of plain text.",
+        parent="1d",
+        component="scoring",
+    ),
+    "1d_div": PolicyFacts(
+        "triattention",
+        "as 1d, less the likeness of values to those kept already, weight 0.5",
+        "Sun and Harn, arXiv:2605.14292",
+        "A greedy choice that discounts values like those kept already (by 0.5) is more accurate.",
+        parent="1d",
+        component="selection",
+    ),
+    "1d_div-1.0": PolicyFacts(
+        "triattention",
+        "as 1d_div, weight 1.0",
+        "Sun and Harn, arXiv:2605.14292",
+        "As 1d_div, at weight 1.0: a heavier discount is better.",
+        parent="1d",
+        component="selection",
+    ),
+    "1d_div-1.5": PolicyFacts(
+        "triattention",
+        "as 1d_div, weight 1.5",
+        "Sun and Harn, arXiv:2605.14292",
+        "As 1d_div, at weight 1.5: a heavier discount is better.",
+        parent="1d",
+        component="selection",
+    ),
+    "state_ask": PolicyFacts(
+        "triattention",
+        "as 1d, of a model that is asked for State: lines; none is pinned: a control",
+        "Sun and Harn, arXiv:2605.14292",
+        "Asked for compact lines, with nothing pinned, the model answers as before: the control.",
+        parent="1d",
+        component="decoding",
+        is_control=True,
+    ),
+    "1d": PolicyFacts(
+        "triattention",
+        "keys that the model's mean query would attend to, one set for all",
+        "arXiv:2604.04921",
+        "The queries that a model asks on average say which keys later ones will attend to.",
+    ),
+}
 
 OFFSETS = tuple(2**power for power in range(17))
 """Distances in tokens of the future queries for which a key is scored: 1, 2, 4, ..., 65536."""

@@ -13,8 +13,18 @@ from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
+from protocol.formats.policy_facts import PolicyFacts
 
 __all__ = ["Draws", "random"]
+
+FACTS = {
+    "random": PolicyFacts(
+        "controls",
+        "sinks and recent slots, and a random choice of the others",
+        "ours",
+        "Which slots are kept does not matter: what others must beat.",
+    ),
+}
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def run(tree: Path, *arguments: object) -> str:
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done.stdout
 
 
@@ -140,6 +140,7 @@ truncated = 0.1
 [decision]
 rule = "everywhere"
 subject = "heads"
+reviewer = "B. Reader"
 against = ["shared"]
 alpha = 0.05
 method = "sign-flip"
@@ -160,11 +161,33 @@ def kv_prereg(tree: Path, *arguments: object) -> str:
     return run(tree, "-m", "protocol", *arguments)
 
 
-def test_a_rule_is_registered_confirmed_sealed_and_reported(tree):
+@pytest.fixture(scope="module")
+def registered(tree) -> Path:
     folder = tree / "registrations" / "everywhere"
     folder.mkdir(parents=True)
     (folder / "protocol.toml").write_text(PROTOCOL)
     kv_prereg(tree, "register", folder)
+    return folder
+
+
+def test_a_field_reaches_the_lock_its_text_and_the_audit(tree, registered, tmp_path):
+    lock = json.loads((registered / "lock.json").read_text())
+    assert lock["protocol"]["content"]["decision"]["reviewer"] == "B. Reader"
+    assert "decision.reviewer = B. Reader" in kv_prereg(tree, "export", registered, "--format", "osf")
+    edited = shutil.copytree(registered, tmp_path / "everywhere")
+    text = (edited / "lock.json").read_text()
+    (edited / "lock.json").write_text(text.replace("B. Reader", "C. Reader"))
+    with pytest.raises(AssertionError, match="lock"):
+        kv_prereg(tree, "audit", edited)
+    silent = PROTOCOL.replace('reviewer = "B. Reader"', "reviewer = 7")
+    (edited / "protocol.toml").write_text(silent)
+    (edited / "lock.json").unlink()
+    with pytest.raises(AssertionError, match="decision.reviewer"):
+        kv_prereg(tree, "register", edited)
+
+
+def test_a_rule_is_registered_confirmed_sealed_and_reported(tree, registered):
+    folder = registered
     lock = json.loads((folder / "lock.json").read_text())
     assert lock["rule"]["source"] == "analysis/rules/everywhere.py"
     assert sorted(lock["checks"]["rule"]["verdicts"].values()) == ["CONFIRMED", "INCONCLUSIVE", "REFUTED"]

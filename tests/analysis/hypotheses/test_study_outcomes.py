@@ -31,7 +31,7 @@ def test_a_contrast_is_seen_from_both_of_its_sides(tmp_path):
     )
     assert found["h2o"].role == "comparator"
     assert found["h2o"].comparisons == (Comparison("1d", 2, ("two",), ("one",), 0, (240, 250), ("one", "two")),)
-    assert found["tova"].against == (Comparison("1d", 2, (), (), 1, (250, 250), ("one", "two")),)
+    assert found["tova"].comparisons == (Comparison("1d", 2, (), (), 1, (250, 250), ("one", "two")),)
 
 
 def test_what_saves_no_memory_against_the_full_cache_counts_for_nothing(tmp_path):
