@@ -173,13 +173,13 @@ def test_a_budget_of_the_whole_prompt_gives_the_text_of_the_full_cache(name, mod
         settings["lazy_threshold"] = 1
     outcome = by_us(model, build_press_policy(f"kvpress:{name}", settings), prompt, N)
     assert outcome.token_ids == by_us(model, policies.get("full"), prompt, None).token_ids
-    assert outcome.held[0] == N * LAYERS * HEADS
+    assert outcome.slots[0] == N * LAYERS * HEADS
 
 
 def test_a_registered_ratio_is_not_moved_by_the_budget(model, prompt):
     arm = build_press_policy("kvpress:KnormPress", {"compression_ratio": 0.75})
     assert not arm.by_budget
-    assert [by_us(model, arm, prompt, budget).held[0] for budget in (20, 120)] == [50 * LAYERS * HEADS] * 2
+    assert [by_us(model, arm, prompt, budget).slots[0] for budget in (20, 120)] == [50 * LAYERS * HEADS] * 2
 
 
 @pytest.mark.parametrize("budget", range(1, N, 13))
@@ -190,7 +190,7 @@ def test_the_ratio_of_a_budget_leaves_the_budget(name, budget, model, prompt):
     if isinstance(outcome, engine.LaneFailure):
         assert (name, budget) == ("PyramidKVPress", 1)
     else:
-        assert abs(outcome.held[0] - budget * LAYERS * HEADS) <= (name == "PyramidKVPress") * HEADS
+        assert abs(outcome.slots[0] - budget * LAYERS * HEADS) <= (name == "PyramidKVPress") * HEADS
 
 
 def test_importing_kvpress_changes_no_attention_function_of_transformers():
