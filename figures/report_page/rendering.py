@@ -96,7 +96,7 @@ def _digest(text: str) -> str:
 
 
 TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    loader=FileSystemLoader((Path(__file__).with_name("templates"), Path(__file__).parents[2])),  # and of instruments
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,

@@ -159,12 +159,12 @@ def _canonical_output(output: bytes) -> bytes:
         return output
 
 
-def compare_installed(study: Registration) -> InstalledAnalysis:
-    """Compare the installed analysis with the locked one."""
+def compare_installed(study: Registration, *more: str) -> InstalledAnalysis:
+    """Compare the installed analysis with the locked one. more: folders that belong to it, of an instrument."""
     content = study.lock.content
-    prefix = f"{PACKAGE}/"
-    differing = drift.differing_sources(content["sources"], prefix)
-    file_count = sum(name.startswith(prefix) for name in content["sources"].keys() | differing)
+    folders = (f"{PACKAGE}/", *more)
+    differing = drift.differing_sources(content["sources"], *folders)
+    file_count = sum(name.startswith(folders) for name in content["sources"].keys() | differing)
     return InstalledAnalysis(
         differing, file_count, differing_packages(content), known_versions.is_known_version(content["sources"])
     )

@@ -20,6 +20,7 @@ __all__ = ["check"]
 
 DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{6}")
 LAST_DIGIT = Decimal("0.000001")
+ANALYSIS = "protocol/instruments/anatomy/analysis/"
 MAX_CHARACTERS = 300  # of a message about a difference
 
 
@@ -120,7 +121,7 @@ def _graded_texts(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 def _refuse_difference(study: Registration, message: str) -> NoReturn:
     """Raise Tampered if the installed analysis is the locked one, else CannotTell with the remedy."""
-    installed = verify_judgement.compare_installed(study)
+    installed = verify_judgement.compare_installed(study, ANALYSIS)
     if installed.is_same:
         raise Tampered(f"{message}; {installed}")
     raise CannotTell(f"{message}; {installed}; install what was locked")

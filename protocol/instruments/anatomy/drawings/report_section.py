@@ -31,7 +31,7 @@ def render_section(folder: Path) -> Markup | None:
 
 def render_anatomy(traces: AnatomyReport) -> Markup:
     return render(
-        "anatomy.html",
+        "protocol/instruments/anatomy/drawings/section.html",
         notes=[NOTE, *(f"{note.rstrip('.')}." for note in status_lines(traces))],
         states_table=_states_table(traces),
         verdict=traces.verdict,

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import simulated_anatomy
 
-from figures.drawing import oracle_style
 from figures.drawing.shares import mean_share
 from figures.report_page.glossary import DRAWINGS
 from protocol.evidence.audit import inventory
 from protocol.instruments.anatomy import analysis
 from protocol.instruments.anatomy.analysis.exploratory import explore_anatomy
 from protocol.instruments.anatomy.analysis.traces import NothingLabelled, RecordError
-from protocol.instruments.anatomy.drawings import curve, heat_map, labels, trace, trace_report
+from protocol.instruments.anatomy.drawings import curve, heat_map, labels, oracle_style, trace, trace_report
 from protocol.instruments.anatomy.drawings import draw as commands
 
 NATURE = simulated_anatomy.TraceSettings(tokens=128, window=16, stride=8)
