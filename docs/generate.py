@@ -22,7 +22,7 @@ from analysis.hypotheses import study_outcomes, tables  # noqa: E402
 from policies.catalogue import CATALOGUE  # noqa: E402
 from policies.descriptions import FAMILIES  # noqa: E402
 from protocol.command.menu import STATUSES  # noqa: E402
-from protocol.evidence import cost_fields, document_fields, ledger, measurement_journal, record_fields  # noqa: E402
+from protocol.evidence import document_fields, ledger, measurement_journal, record_fields  # noqa: E402
 from protocol.evidence.invariants.invariant import Invariant  # noqa: E402
 from protocol.evidence.invariants.registry import INVARIANTS, UNCHECKED_FIELDS  # noqa: E402
 from protocol.formats import terms  # noqa: E402
@@ -30,6 +30,7 @@ from protocol.formats.fields import DIGEST, Field, Kind, ListOf, Schema, Table  
 from protocol.formats.policy_facts import read_policy_facts  # noqa: E402
 from protocol.instruments.anatomy import fields, invariants  # noqa: E402
 from protocol.instruments.anatomy.analysis import policy_agreement  # noqa: E402
+from protocol.instruments.cost import fields as cost_fields  # noqa: E402
 from protocol.lock import lock  # noqa: E402
 from protocol.plan.design import DESIGN  # noqa: E402
 from protocol.plan.field_kinds import TablesByName  # noqa: E402

@@ -14,12 +14,12 @@ nothing was measured, or another process is running it.
 import sys
 from pathlib import Path
 
-from analysis.exploratory import cost as explored
 from protocol import command
-from protocol.evidence import costs
 from protocol.evidence.registration import CLAIM, Registration
 from protocol.formats.progress_display import phase
 from protocol.formats.text_tables import to_plain
+from protocol.instruments.cost import measurement_file
+from protocol.instruments.cost import summary as explored
 from protocol.models import sources
 from protocol.recompute import study_files
 from protocol.workspace import locked_tree
@@ -36,21 +36,21 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
     with phase(locked_tree.phase_label("checking the files of the study")):
         if _is_done(study):
             return _print_result(study.folder, as_json)
-        study_files.check_instrument(study, costs.INSTRUMENT)
+        study_files.check_instrument(study, measurement_file.INSTRUMENT)
         if enter:
             locked_tree.enter(study, "protocol.cost")
     # Imported late: torch is slow, and --help and the refusals above do not need it.
     with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
-        from protocol.acts import cost
+        from protocol.instruments.cost.run import measurement
         from protocol.workspace.study import open_study
 
-    cost.cost(open_study(study, sources.cache_home()))
+    measurement.measure_study(open_study(study, sources.cache_home()))
     return _print_result(study.folder, as_json)
 
 
 def _is_done(study: Registration) -> bool:
     """Return whether the study is claimed and has measurements, which are then printed without a run."""
-    return study.has(CLAIM) and any(measurement.bodies for measurement in costs.read_measurements(study))
+    return study.has(CLAIM) and any(measurement.bodies for measurement in measurement_file.read_measurements(study))
 
 
 def _print_result(folder: Path, as_json: bool) -> int:

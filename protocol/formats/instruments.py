@@ -74,25 +74,29 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     Instrument(
         name="cost",
         end_event="costed",
-        table="protocol.plan.cost:TABLE",
+        table="protocol.instruments.cost.table:TABLE",
         description="Time and memory, measured apart.",
         if_absent="nothing",
-        faults="protocol.plan.cost:faults",
-        events="protocol.evidence.cost_fields:EVENTS",
+        faults="protocol.instruments.cost.table:faults",
+        events="protocol.instruments.cost.fields:EVENTS",
         files=MappingProxyType({"": r"[0-9a-f]{12}\.jsonl"}),
-        check="protocol.evidence.audit.cost_check:check",
+        check="protocol.instruments.cost.verify:check",
         verb="measure",
         activity="time is measured",
         advice="or measure without evidence: python -m benchmarks.decode",
         commands=MappingProxyType(
             {
                 "cost": Command("protocol.cost", "time and memory of every arm, as registered"),
-                "draw-cost": Command("figures.cost", "drawings of the measured time and memory", is_drawing=True),
+                "draw-cost": Command(
+                    "protocol.instruments.cost.drawings.draw",
+                    "drawings of the measured time and memory",
+                    is_drawing=True,
+                ),
             }
         ),
         drawings=("cost_concurrency", "cost_frontier", "cost_memory", "cost_prefill", "cost_throughput"),
-        draw="figures.cost:draw_with_study",
-        captions="figures.drawing.cost_labels:CAPTIONS",
+        draw="protocol.instruments.cost.drawings.draw:draw_with_study",
+        captions="protocol.instruments.cost.drawings.labels:CAPTIONS",
     ),
     Instrument(
         name="anatomy",

@@ -17,6 +17,7 @@ from protocol.evidence import late_randomness, records
 from protocol.formats import canonical
 from protocol.layers.layer_kinds import evictable
 from protocol.models.load import LoadedModel, load
+from protocol.plan.generation import Generation
 from protocol.plan.grid import Cell, budget_of, policy_of
 from protocol.run.executors import Execute, Job, JobResult, JobUpdate, Loading
 from protocol.tasks import held_out_guard, prompting
@@ -33,6 +34,14 @@ class PromptGroup(NamedTuple):
     problem: Problem
     cells: tuple[Cell, ...]
     request: engine.Request
+
+
+def configure_torch(generation: Generation) -> None:
+    """Set torch's threads and deterministic mode for the process."""
+    torch.set_num_threads(generation.threads)
+    torch.use_deterministic_algorithms(True)
+    if generation.device == "cuda":  # otherwise deterministic matrix products are refused on CUDA
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def make_executor(
@@ -53,10 +62,7 @@ def make_executor(
     report: receives progress updates.
     """
     protocol = planned.protocol
-    torch.set_num_threads(protocol.generation.threads)
-    torch.use_deterministic_algorithms(True)
-    if protocol.generation.device == "cuda":  # otherwise deterministic matrix products are refused on CUDA
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    configure_torch(protocol.generation)
     transformers.utils.logging.disable_progress_bar()  # only our progress display is shown
     get_model = load_model or cache_models(planned, report)
     graders: dict[str, grading.Grader] = {}

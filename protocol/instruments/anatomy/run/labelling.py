@@ -26,7 +26,6 @@ from protocol.instruments.anatomy.trace_file import ExpectedTrace
 from protocol.models import load
 from protocol.preflight import verify_before_claim
 from protocol.recompute import study_files
-from protocol.run import cost_measurement
 from protocol.run.executors import local
 from protocol.tasks import held_out_guard, prompting
 from protocol.workspace.planned_study import PlannedStudy
@@ -190,7 +189,7 @@ def _make_labeller(study: Study) -> LabelTraces:
     """Return a function that labels traces in their order, those of a model and task together. Sets torch's
     threads and deterministic mode for the process.
     """
-    cost_measurement.configure_torch(study.planned)
+    local.configure_torch(study.planned.protocol.generation)
     transformers.utils.logging.disable_progress_bar()  # our own display is enough
     model_of, lanes = local.cache_models(study.planned, lambda progress_event: None), study.lanes()
     occlusion = study.protocol.instruments["anatomy"].occlusion()

@@ -3,8 +3,8 @@
 from decimal import Decimal
 from typing import Any
 
-from protocol.evidence import costs
-from protocol.evidence.costs import ExpectedLine, Measurement, Point
+from protocol.instruments.cost import measurement_file
+from protocol.instruments.cost.measurement_file import ExpectedLine, Measurement, Point
 
 LOCK = "a" * 64
 COST = {
@@ -81,5 +81,5 @@ def body(due: ExpectedLine, seconds: float = 0.5, **other: Any) -> dict[str, Any
 
 def whole(seconds: Any = lambda due: 0.5) -> Measurement:
     """All that is due; seconds: of the prefill of a line."""
-    bodies = [body(due, seconds(due)) for due in costs.expected_lines(CONTENT)]
-    return Measurement(costs.file_name(MACHINE), MACHINE, LOCK, bodies, "b" * 64, 0)
+    bodies = [body(due, seconds(due)) for due in measurement_file.expected_lines(CONTENT)]
+    return Measurement(measurement_file.file_name(MACHINE), MACHINE, LOCK, bodies, "b" * 64, 0)

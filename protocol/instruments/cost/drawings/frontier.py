@@ -11,10 +11,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from analysis.exploratory.cost import DECODE, PREFILL, MachineCosts
-from figures.drawing import cost_labels, cost_panels, named_lines, page
+from figures.drawing import cost_panels, named_lines, page
 from figures.drawing.curves import Curves, build_curves
 from protocol.formats.vocabulary import FULL
+from protocol.instruments.cost.drawings import labels
+from protocol.instruments.cost.summary import DECODE, PREFILL, MachineCosts
 
 __all__ = ["cost_frontier", "timed_curves"]
 
@@ -25,7 +26,7 @@ def timed_curves(judged: Mapping[str, Any], lanes: Any, machines: Sequence[Machi
     An arm that was not measured is left out, and the winner of a sweep has the seconds of its candidate.
     lanes: those of `study_files.read`.
     """
-    seconds = _lane_seconds(cost_labels.choose_measurement(machines))
+    seconds = _lane_seconds(labels.choose_measurement(machines))
     winner = (judged.get("selected") or {}).get("winner")
     subject = judged["contrasts"][0]["subject"]
 
@@ -49,7 +50,7 @@ def cost_frontier(
     """Draw the curves. Rows of panels: models. Columns: tasks. Artists as in `named_lines.panel` and
     `costs.points`.
     """
-    machine = cost_labels.choose_measurement(machines)
+    machine = labels.choose_measurement(machines)
     arms = list(dict.fromkeys(arm for panel in panels for arm in panel.arms))
     subject = judged["contrasts"][0]["subject"]
     style = named_lines.styles(subject, named_lines.scoring_families(lock, arms))
@@ -60,10 +61,10 @@ def cost_frontier(
         [
             page.study_status(judged),
             "TWO RUNS: accuracy is that of the judged answers, seconds are those of kv-prereg cost.",
-            *cost_labels.heading_lines(machine),
+            *labels.heading_lines(machine),
         ],
         [
-            *cost_labels.note_lines(machine, machines),
+            *labels.note_lines(machine, machines),
             f"Seconds: prefill and decoding of {tokens} made-up prompt tokens and {machine.cost['new_tokens']} "
             f"new tokens, {lanes} at once, over the lanes; geometric means, their intervals not drawn. "
             "Judged answers are longer or shorter, by arm: one that writes on takes longer than this shows. "

@@ -9,10 +9,11 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from analysis.exploratory.cost import DECODE, PREFILL, CostRow, MachineCosts
-from figures.drawing import cost_labels, page
+from figures.drawing import page
 from figures.drawing.page import INK, MARGIN, PALE
 from protocol.formats.vocabulary import FULL
+from protocol.instruments.cost.drawings import labels
+from protocol.instruments.cost.summary import DECODE, PREFILL, CostRow, MachineCosts
 
 __all__ = ["cost_memory", "freed_bytes"]
 
@@ -63,9 +64,9 @@ def cost_memory(machines: Sequence[MachineCosts]) -> Figure:
     """Draw one row for each arm and budget, by model and length, at the fewest lanes. The gids are
     "<mark>-<model>/<tokens>/<budget>/<arm>".
     """
-    costs = cost_labels.choose_measurement(machines)
-    groups = cost_labels.group_rows(costs.rows)
-    rows = [(group, row) for group in groups for row in cost_labels.fewest_lane_rows(group)]
+    costs = labels.choose_measurement(machines)
+    groups = labels.group_rows(costs.rows)
+    rows = [(group, row) for group in groups for row in labels.fewest_lane_rows(group)]
     body = STEP * len(rows) + HEAD * len(groups) + 0.55 + LEGEND
     cuda = "device_memory" in costs.machine
     resident = (
@@ -78,9 +79,9 @@ def cost_memory(machines: Sequence[MachineCosts]) -> Figure:
         2 * MARGIN + NAMES + BARS + TEXT,
         body,
         "Memory of the prefill and of decoding apart",
-        cost_labels.heading_lines(costs),
+        labels.heading_lines(costs),
         [
-            *cost_labels.note_lines(costs, machines),
+            *labels.note_lines(costs, machines),
             f"{resident} Slots: keys and values. Freed per head: what was allocated for the full cache's "
             "slots less the arm's, per lane, layer and KV head, after the prefill, with room to append. The "
             "axis is logarithmic. After CrystalCache's Table 13.",
@@ -113,18 +114,16 @@ def cost_memory(machines: Sequence[MachineCosts]) -> Figure:
                 gid=f"{label}-{name}",
             )
         full_row = next(
-            (candidate for candidate in cost_labels.fewest_lane_rows(group) if candidate.place.budget == FULL), None
+            (candidate for candidate in labels.fewest_lane_rows(group) if candidate.place.budget == FULL), None
         )
-        label = "; ".join(
-            f"{kind} {cost_labels.format_bytes(value)}" for kind, value in freed_bytes(row, full_row).items()
-        )
+        label = "; ".join(f"{kind} {labels.format_bytes(value)}" for kind, value in freed_bytes(row, full_row).items())
         transform = axes.get_yaxis_transform()
         axes.text(1.02, y - STEP / 2, label, va="center", transform=transform)
     axes.text(1.02, 0.02, "freed per head", va="top", weight="bold", transform=axes.get_yaxis_transform())
-    axes.set_yticks(ticks, [cost_labels.row_label(row) for _, row in rows])
+    axes.set_yticks(ticks, [labels.row_label(row) for _, row in rows])
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(LogLocator(base=16, numticks=12))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: cost_labels.format_bytes(x)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: labels.format_bytes(x)))
     axes.minorticks_off()
     axes.set_xlabel("bytes, all lanes")
     axes.spines[["right", "top", "left"]].set_visible(False)

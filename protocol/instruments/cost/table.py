@@ -1,6 +1,6 @@
 """The table [cost] of protocol.toml: measurements of time and memory, separate from accuracy.
 
-`protocol.evidence.costs` derives from the lock what each repetition runs, in which order.
+`protocol.instruments.cost.measurement_file` derives from the lock what each repetition runs, in which order.
 """
 
 from collections.abc import Iterator, Sequence

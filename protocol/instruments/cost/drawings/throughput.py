@@ -11,10 +11,11 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from analysis.exploratory.cost import DECODE, CostRow, MachineCosts
-from figures.drawing import cost_labels, page
+from figures.drawing import page
 from figures.drawing.page import INK, MARGIN, WIDEST
 from protocol.formats.vocabulary import FULL
+from protocol.instruments.cost.drawings import labels
+from protocol.instruments.cost.summary import DECODE, CostRow, MachineCosts
 
 __all__ = ["cost_throughput"]
 
@@ -29,20 +30,20 @@ def cost_throughput(machines: Sequence[MachineCosts]) -> Figure:
 
     The gids are "rate-" and "bytes-<model>/<tokens>/<budget>/<arm>".
     """
-    costs = cost_labels.choose_measurement(machines)
+    costs = labels.choose_measurement(machines)
     budgets = list(dict.fromkeys(row.place.budget for row in costs.rows if row.place.budget != FULL)) or [FULL]
-    groups = cost_labels.group_rows(costs.rows)
+    groups = labels.group_rows(costs.rows)
     wide = min(MOST, (WIDEST - 2 * MARGIN) / len(budgets) - LEFT)
     block = TOP + HIGH + BELOW
-    style = cost_labels.line_styles(costs.rows)
+    style = labels.line_styles(costs.rows)
     title = "Decoding: tokens a second and bytes of keys and values, by lanes at once"
     sheet = page.new_sheet(
         max(6.0, 2 * MARGIN + len(budgets) * (LEFT + wide)),
         2 * block * len(groups) + LEGEND,
         title,
-        [*cost_labels.heading_lines(costs), *_fitting_text(costs)],
+        [*labels.heading_lines(costs), *_fitting_text(costs)],
         [
-            *cost_labels.note_lines(costs, machines, "Bars"),
+            *labels.note_lines(costs, machines, "Bars"),
             "Rates are of all lanes together. Bytes: the most that the engine allocated for keys and values "
             "of all lanes, with room to append; arms that hold the same stand level. Both axes are "
             "logarithmic. Points of one number of lanes stand side by side. After Crystal-KV's Table I.",
@@ -89,7 +90,7 @@ def _draw_panel(axes: Any, rows: Sequence[CostRow], style: Any, name: str, rates
         if rates:
             levels = [row.rates[DECODE] for row in arm_rows if row.rates is not None]
             y = [level.mean for level in levels]
-            bars = axes.errorbar(x, y, yerr=cost_labels.error_bars(levels), capsize=2, elinewidth=0.9, **line_style)
+            bars = axes.errorbar(x, y, yerr=labels.error_bars(levels), capsize=2, elinewidth=0.9, **line_style)
             bars.lines[0].set_gid(f"rate-{name}/{arm}")
             handles[label] = bars
         else:
@@ -100,7 +101,7 @@ def _draw_panel(axes: Any, rows: Sequence[CostRow], style: Any, name: str, rates
     axes.set_xticks(lanes, [str(count) for count in lanes])
     axes.set_xlim(lanes[0] / 1.3, lanes[-1] * 1.3)
     axes.minorticks_off()
-    formatter = FuncFormatter(lambda y, _: f"{y:,.0f}" if rates else cost_labels.format_bytes(y))
+    formatter = FuncFormatter(lambda y, _: f"{y:,.0f}" if rates else labels.format_bytes(y))
     axes.yaxis.set_major_formatter(formatter)
     _set_ticks(axes, not rates)
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -129,4 +130,4 @@ def _fitting_text(costs: MachineCosts) -> list[str]:
         f"{'none' if batch.lanes is None else batch.lanes} ({batch.prompt_tokens} tokens)"
         for batch in costs.largest
     ]
-    return [f"Most of the registered lanes that fit in {cost_labels.format_bytes(limit)}: {'; '.join(texts)}."]
+    return [f"Most of the registered lanes that fit in {labels.format_bytes(limit)}: {'; '.join(texts)}."]

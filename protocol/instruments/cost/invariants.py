@@ -6,10 +6,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from protocol.evidence.costs import ExpectedLine, Measurement, Point
 from protocol.evidence.invariants import invariant
 from protocol.evidence.invariants.invariant import Invariant, Subject, Violation
 from protocol.formats.vocabulary import FULL, OF_FULL
+from protocol.instruments.cost.measurement_file import ExpectedLine, Measurement, Point
 
 __all__ = ["INVARIANTS", "find_violations"]
 

@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.exploratory.cost import MachineCosts, NothingMeasured, read_costs
 from analysis.judgement.study_files import RecordError, read_study
 from figures.drawing import page
-from figures.drawing.cost_labels import choose_measurement
-from figures.plots.cost_concurrency import cost_concurrency
-from figures.plots.cost_frontier import cost_frontier, timed_curves
-from figures.plots.cost_memory import cost_memory
-from figures.plots.cost_prefill import cost_prefill
-from figures.plots.cost_throughput import cost_throughput
 from protocol.formats.command_line import run_command
+from protocol.instruments.cost.drawings.concurrency import cost_concurrency
+from protocol.instruments.cost.drawings.frontier import cost_frontier, timed_curves
+from protocol.instruments.cost.drawings.labels import choose_measurement
+from protocol.instruments.cost.drawings.memory import cost_memory
+from protocol.instruments.cost.drawings.prefill import cost_prefill
+from protocol.instruments.cost.drawings.throughput import cost_throughput
+from protocol.instruments.cost.summary import MachineCosts, NothingMeasured, read_costs
 
 __all__ = ["draw", "draw_with_study", "drawings"]
 

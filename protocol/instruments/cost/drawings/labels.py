@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from analysis.exploratory.cost import CostRow, MachineCosts
 from analysis.stats.paired_ratios import MIN_REPETITIONS, GeometricMean
 from figures.drawing.line_styles import styles
 from figures.drawing.page import PALE
 from protocol.formats.vocabulary import FULL
+from protocol.instruments.cost.summary import CostRow, MachineCosts
 
 __all__ = [
     "CAPTIONS",

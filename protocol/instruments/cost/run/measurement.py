@@ -25,14 +25,20 @@ import torch
 
 from protocol import engine
 from protocol.engine.max_concurrent import slot_bytes
-from protocol.evidence.costs import ExpectedLine
-from protocol.formats import canonical
+from protocol.evidence import claim
+from protocol.formats import canonical, progress_display
+from protocol.formats.progress_display import phase
+from protocol.instruments.cost import measurement_file
+from protocol.instruments.cost.measurement_file import ExpectedLine
 from protocol.models.load import LoadedModel
 from protocol.plan.grid import Cell, budget_of, policy_of
-from protocol.run.executors.local import count_kv_heads
+from protocol.preflight import verify_before_claim
+from protocol.recompute import study_files
+from protocol.run.executors.local import cache_models, configure_torch, count_kv_heads
 from protocol.workspace.planned_study import PlannedStudy
+from protocol.workspace.study import Study, refuse_drift
 
-__all__ = ["configure_torch", "describe_machine", "draw_prompts", "measure_point"]
+__all__ = ["describe_machine", "draw_prompts", "measure_point", "measure_study"]
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 CPU_OUT_OF_MEMORY = "can't allocate memory"  # in the error message of torch's CPU allocator
@@ -53,16 +59,42 @@ class TimedRun(NamedTuple):
     end: Moment
 
 
-def configure_torch(planned: PlannedStudy) -> None:
-    """Set torch's threads and deterministic mode for the process, as a phase of the study does."""
-    torch.set_num_threads(planned.protocol.generation.threads)
-    torch.use_deterministic_algorithms(True)
-    if planned.protocol.generation.device == "cuda":  # else products refuse to run deterministically there
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+def measure_study(study: Study) -> None:
+    """Measure the repetitions that this machine's file lacks. Raises as `study_files.check_instrument`,
+    `refuse_drift` and `verify_before_claim.refuse_edited_lock` do.
+    """
+    study_files.check_instrument(study.registration, measurement_file.INSTRUMENT)
+    with phase("hashing sources, packages and weights"):
+        refuse_drift(study, with_weights=True)
+    with phase("deriving the lock again"):
+        verify_before_claim.refuse_edited_lock(study, simulated=False)
+    with claim.exclusive_run(study.registration):
+        study_files.refuse_claimed(study.registration.reopen(), measurement_file.INSTRUMENT)
+        configure_torch(study.planned.protocol.generation)
+        machine = describe_machine(study.planned)
+        expected = measurement_file.expected_lines(study.lock.content)
+        if measurement_file.count_repetitions(study.registration, machine) < len(expected):
+            _measure_points(study, machine, expected)
+
+
+def _measure_points(study: Study, machine: dict[str, object], expected: list[measurement_file.ExpectedLine]) -> None:
+    attempt = measurement_file.begin_attempt(study.registration, machine)
+    model_of = cache_models(study.planned, lambda progress_event: None)
+    with measurement_file.MeasurementWriter(study.registration, machine) as writer, phase("measuring") as update:
+        measured_count = writer.measured
+        for index, repetition in enumerate(expected[measured_count:], start=measured_count):
+            position_text = f"{index:,} of {len(expected):,} repetitions"
+            update(
+                progress_display.Progress(
+                    position_text, index, len(expected), more=f"{repetition.point.arm}, {repetition.point.lanes} lanes"
+                )
+            )
+            writer.append(measure_point(study.planned, model_of(repetition.point.model), repetition, attempt))
+    measurement_file.end_attempt(study.registration, machine)
 
 
 def describe_machine(planned: PlannedStudy) -> dict[str, Any]:
-    """Return a description of this machine, with the fields of `cost_fields.MACHINE`."""
+    """Return a description of this machine, with the fields of `fields.MACHINE`."""
     cuda = planned.protocol.generation.device == "cuda"
     fields = {
         "host": platform.node(),
@@ -94,7 +126,7 @@ def draw_prompts(model: LoadedModel, seed: int, tokens: int, lanes: int) -> list
 
 
 def measure_point(planned: PlannedStudy, model: LoadedModel, expected: ExpectedLine, attempt: int) -> dict[str, Any]:
-    """Run one repetition and return the fields of `cost_fields.MEASURED`. A refusal by the policy and
+    """Run one repetition and return the fields of `fields.MEASURED`. A refusal by the policy and
     exhausted memory are outcomes.
     """
     point, cost = expected.point, planned.protocol.instruments["cost"]

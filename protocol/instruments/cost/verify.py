@@ -1,12 +1,11 @@
 """The audit of measured time and memory: they match the registration and satisfy the invariants."""
 
-from protocol.evidence import costs
-from protocol.evidence.costs import Measurement
-from protocol.evidence.invariants import cost_invariants
 from protocol.evidence.invariants.invariant import describe_violations
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import NotRun, Unfinished
 from protocol.formats.refusals import Tampered
+from protocol.instruments.cost import invariants, measurement_file
+from protocol.instruments.cost.measurement_file import Measurement
 
 __all__ = ["check"]
 
@@ -17,11 +16,11 @@ def check(study: Registration, is_claimed: bool, has_ended: bool = False) -> str
     Raises Tampered for measurements that do not verify or break an invariant, NotRun where nothing
     was measured, Unfinished while more can be measured. has_ended: makes no difference.
     """
-    measurements = costs.read_measurements(study)
-    attempts = costs.verify(study, measurements)
-    expected = costs.expected_lines(study.lock.content)
+    measurements = measurement_file.read_measurements(study)
+    attempts = measurement_file.verify(study, measurements)
+    expected = measurement_file.expected_lines(study.lock.content)
     for measurement in measurements:
-        if wrong := cost_invariants.find_violations(study.lock.content, study.lock.digest, measurement, expected):
+        if wrong := invariants.find_violations(study.lock.content, study.lock.digest, measurement, expected):
             raise Tampered(f"{measurement.name}: {describe_violations(wrong)}")
     nonempty = [measurement for measurement in measurements if measurement.bodies]
     if not attempts or not nonempty:
@@ -29,7 +28,7 @@ def check(study: Registration, is_claimed: bool, has_ended: bool = False) -> str
     summary = "; ".join(_summarise(measurement, len(expected)) for measurement in nonempty)
     if not is_claimed and any(len(measurement.bodies) < len(expected) or measurement.torn for measurement in nonempty):
         raise Unfinished(f"{summary}; run again: kv-prereg cost {study.folder}")
-    return f"{summary}; {len(cost_invariants.INVARIANTS)} relations hold; no verdict depends on it"
+    return f"{summary}; {len(invariants.INVARIANTS)} relations hold; no verdict depends on it"
 
 
 def _summarise(measurement: Measurement, expected_count: int) -> str:

@@ -10,10 +10,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from analysis.exploratory.cost import PREFILL, CostRow, MachineCosts
 from analysis.stats.paired_ratios import GeometricMean
-from figures.drawing import cost_labels, page
+from figures.drawing import page
 from figures.drawing.page import INK, MARGIN, PALE
+from protocol.instruments.cost.drawings import labels
+from protocol.instruments.cost.summary import PREFILL, CostRow, MachineCosts
 
 __all__ = ["added_share", "cost_prefill"]
 
@@ -35,18 +36,18 @@ def cost_prefill(machines: Sequence[MachineCosts]) -> Figure:
     """Draw one bar for each arm and budget, by model and length, at the fewest lanes. The gids are "forward-"
     and "added-<model>/<tokens>/<budget>/<arm>".
     """
-    costs = cost_labels.choose_measurement(machines)
-    groups = cost_labels.group_rows(costs.rows)
-    rows = [(group, row) for group in groups for row in cost_labels.fewest_lane_rows(group)]
+    costs = labels.choose_measurement(machines)
+    groups = labels.group_rows(costs.rows)
+    rows = [(group, row) for group in groups for row in labels.fewest_lane_rows(group)]
     body = STEP * len(rows) + HEAD * len(groups) + 0.55
     lanes = min(row.place.lanes for row in costs.rows)
     sheet = page.new_sheet(
         2 * MARGIN + NAMES + BARS + TEXT,
         body,
         "Prefill: the model's own forward, and what a policy adds",
-        cost_labels.heading_lines(costs),
+        labels.heading_lines(costs),
         [
-            *cost_labels.note_lines(costs, machines, "In [ ]"),
+            *labels.note_lines(costs, machines, "In [ ]"),
             f"{lanes} {'lane' if lanes == 1 else 'lanes'}; grey: seconds of the full cache's prefill, which "
             "stands for the forward. Orange: what the arm's takes beyond it, for signals and the first "
             "event; hatched where the interval has 0, or there is none. In %: the added share of the arm's "
@@ -67,7 +68,7 @@ def cost_prefill(machines: Sequence[MachineCosts]) -> Figure:
         y += STEP
         ticks.append(y - STEP / 2)
         _draw_bar(axes, y - STEP / 2, row)
-    axes.set_yticks(ticks, [cost_labels.row_label(row) for _, row in rows])
+    axes.set_yticks(ticks, [labels.row_label(row) for _, row in rows])
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("seconds, all lanes")
     axes.spines[["right", "top", "left"]].set_visible(False)

@@ -6,9 +6,8 @@ import json
 import pytest
 from measured_cost import CONTENT, MACHINE, whole
 
-from analysis.exploratory import cost
 from analysis.judgement.untrusted_files import RecordError
-from protocol.evidence import costs
+from protocol.instruments.cost import measurement_file, summary
 
 
 def seconds(due):
@@ -24,7 +23,7 @@ def study(folder, one, **changes):
     lines = [{"registration": one.registration, "machine": one.machine}, *one.bodies]
     text = "".join(json.dumps({"body": body}) + "\n" for body in lines)
     (folder / "cost" / one.name).write_text(text)
-    return cost.read_costs(folder)
+    return summary.read_costs(folder)
 
 
 def test_levels_are_geometric_means_and_ratios_are_paired_within_repetitions(tmp_path):
@@ -52,7 +51,7 @@ def test_the_most_lanes_that_fit_and_the_rate_there(tmp_path):
     assert found["full", "full"].lanes == 1
     assert found["h2o", "20"].lanes == 4
     assert found["h2o", "20"].ratio.mean == pytest.approx(8, rel=1e-4)  # 4 lanes in half of the time
-    assert "4 lanes, the most that were tried" in "\n".join(cost.format_costs([one]))
+    assert "4 lanes, the most that were tried" in "\n".join(summary.format_costs([one]))
 
 
 def test_what_ran_out_of_memory_does_not_fit_and_has_no_time(tmp_path):
@@ -67,14 +66,14 @@ def test_what_ran_out_of_memory_does_not_fit_and_has_no_time(tmp_path):
     assert rows["tiny", 100, 4, "full", "full"].rates is None
     assert rows["tiny", 100, 4, "h2o", "20"].ratio is None  # nothing beside it
     assert {each.lanes for each in told.largest if each.budget == "full"} == {1}
-    assert "out of memory" in "\n".join(cost.format_costs([told]))
+    assert "out of memory" in "\n".join(summary.format_costs([told]))
 
 
 def test_too_few_repetitions_are_said_and_no_interval_is(tmp_path):
     one = whole()
     kept = [body for body in one.bodies if body["repetition"] < 3]
     (told,) = study(tmp_path, one._replace(bodies=kept), repetitions=2)
-    text = "\n".join(cost.format_costs([told]))
+    text = "\n".join(summary.format_costs([told]))
     assert "2 repetitions: too few for an interval, which takes 3 or more" in text
     assert "[" not in text
 
@@ -92,8 +91,8 @@ def test_machines_are_never_mixed(tmp_path):
     machine = MACHINE | {"host": "there"}
     lines = [{"registration": other.registration, "machine": machine}, *other.bodies]
     text = "".join(json.dumps({"body": body}) + "\n" for body in lines)
-    (tmp_path / "cost" / costs.file_name(machine)).write_text(text)
-    found = {one.machine["host"]: one for one in cost.read_costs(tmp_path)}
+    (tmp_path / "cost" / measurement_file.file_name(machine)).write_text(text)
+    found = {one.machine["host"]: one for one in summary.read_costs(tmp_path)}
     assert {host: one.rows[0].seconds["prefill"].mean for host, one in found.items()} == {
         "here": pytest.approx(0.5),
         "there": pytest.approx(5.0),
@@ -101,19 +100,19 @@ def test_machines_are_never_mixed(tmp_path):
 
 
 def test_no_word_of_a_verdict_is_said(tmp_path):
-    text = "\n".join(cost.format_costs(study(tmp_path, whole())))
+    text = "\n".join(summary.format_costs(study(tmp_path, whole())))
     assert not {"CONFIRMED", "REFUTED", "INCONCLUSIVE"} & set(text.split())
 
 
 def test_nothing_measured_and_nothing_registered_are_told_apart(tmp_path):
     (tmp_path / "lock.json").write_text(json.dumps(CONTENT))
-    with pytest.raises(cost.NothingMeasured, match="run: kv-prereg cost"):
-        cost.read_costs(tmp_path)
+    with pytest.raises(summary.NothingMeasured, match="run: kv-prereg cost"):
+        summary.read_costs(tmp_path)
     without = copy.deepcopy(CONTENT)
     del without["protocol"]["content"]["cost"]
     (tmp_path / "lock.json").write_text(json.dumps(without))
-    with pytest.raises(cost.NothingMeasured, match="registers no"):
-        cost.read_costs(tmp_path)
+    with pytest.raises(summary.NothingMeasured, match="registers no"):
+        summary.read_costs(tmp_path)
     (tmp_path / "lock.json").write_text("{")
     with pytest.raises(RecordError):
-        cost.read_costs(tmp_path)
+        summary.read_costs(tmp_path)

@@ -9,16 +9,16 @@ import lanes
 import pytest
 from measured_cost import CONTENT, whole
 
-from analysis.exploratory import cost
 from analysis.stats.paired_ratios import GeometricMean
-from figures import cost as commands
-from figures.plots.cost_concurrency import CARD, projected_requests, slots_at
-from figures.plots.cost_frontier import cost_frontier, timed_curves
-from figures.plots.cost_memory import cost_memory, freed_bytes
-from figures.plots.cost_prefill import added_share, cost_prefill
-from figures.plots.cost_throughput import cost_throughput
 from figures.report_page.glossary import DRAWINGS
 from protocol.evidence.audit import inventory
+from protocol.instruments.cost import summary
+from protocol.instruments.cost.drawings import draw as commands
+from protocol.instruments.cost.drawings.concurrency import CARD, projected_requests, slots_at
+from protocol.instruments.cost.drawings.frontier import cost_frontier, timed_curves
+from protocol.instruments.cost.drawings.memory import cost_memory, freed_bytes
+from protocol.instruments.cost.drawings.prefill import added_share, cost_prefill
+from protocol.instruments.cost.drawings.throughput import cost_throughput
 
 GIB = 2**30
 
@@ -40,7 +40,7 @@ def measured(folder, one, **changes):
     lines = [{"registration": one.registration, "machine": one.machine}, *one.bodies]
     text = "".join(json.dumps({"body": body}) + "\n" for body in lines)
     (folder / "cost" / one.name).write_text(text)
-    return cost.read_costs(folder)
+    return summary.read_costs(folder)
 
 
 def test_the_projection_has_the_numbers_of_epikv():

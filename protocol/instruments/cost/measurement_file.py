@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from protocol.evidence import cost_fields, measurement_journal
+from protocol.evidence import measurement_journal
 from protocol.evidence.measurement_journal import BodyWriter, JournalFile
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, files
 from protocol.formats.instruments import get_instrument
 from protocol.formats.refusals import Tampered
 from protocol.formats.vocabulary import FULL
+from protocol.instruments.cost import fields
 
 __all__ = [
     "ExpectedLine",
@@ -102,7 +103,7 @@ def read_measurements(study: Registration) -> list[Measurement]:
 
 def read_file(path: Path) -> Measurement:
     """Read the file of one machine; without a complete line it is empty. Raises as `read_measurements`."""
-    bodies, head, torn = measurement_journal.read_bodies(path, "measurement", cost_fields.find_fault)
+    bodies, head, torn = measurement_journal.read_bodies(path, "measurement", fields.find_fault)
     if not bodies:
         return Measurement(path.name, {}, "", [], head, torn)
     if path.name != file_name(bodies[0]["machine"]):
@@ -115,7 +116,7 @@ class MeasurementWriter(BodyWriter):
 
     def __init__(self, study: Registration, machine: Mapping[str, Any]):
         path = study.folder / FOLDER / file_name(machine)
-        super().__init__(path, "cost", "measurement", cost_fields.find_fault)
+        super().__init__(path, "cost", "measurement", fields.find_fault)
         self._header = {"registration": study.lock.digest, "machine": dict(machine)}
 
     def __enter__(self) -> Self:

@@ -12,11 +12,12 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from analysis.exploratory.cost import CostRow, MachineCosts
-from figures.drawing import cost_labels, page
+from figures.drawing import page
 from figures.drawing.line_styles import styles
 from figures.drawing.page import INK, MARGIN, PALE
 from protocol.formats.vocabulary import FULL
+from protocol.instruments.cost.drawings import labels
+from protocol.instruments.cost.summary import CostRow, MachineCosts
 
 __all__ = ["CARD", "cost_concurrency", "projected_requests"]
 
@@ -47,7 +48,7 @@ def slots_at(budget: str, context: int) -> int | None:
 
 def cost_concurrency(machines: Sequence[MachineCosts]) -> Figure:
     """Draw a panel for each model, a line for each budget. The gids are "fits-<model>/<budget>"."""
-    costs = cost_labels.choose_measurement(machines)
+    costs = labels.choose_measurement(machines)
     full_rows = {row.place.model: row for row in costs.rows if row.memory and row.place.budget == FULL}
     any_rows = {row.place.model: row for row in reversed(costs.rows) if row.memory}
     models = {model: full_rows.get(model, row) for model, row in any_rows.items()}
@@ -87,8 +88,7 @@ def _draw_panel(axes: Any, model: str, row: CostRow, budgets: Sequence[str]) -> 
         axes.plot(CONTEXTS, counts, markersize=3.5, linewidth=1.2, gid=f"fits-{model}/{budget}", **line_style)
         ends.append((counts[-1], "full cache" if budget == FULL else f"budget {budget}", line_style["color"]))
     axes.set_title(
-        f"{model}: weights {cost_labels.format_bytes(row.memory['weights'])}, "
-        f"a token {cost_labels.format_bytes(token)}",
+        f"{model}: weights {labels.format_bytes(row.memory['weights'])}, a token {labels.format_bytes(token)}",
         loc="left",
         size=8.5,
         weight="bold",

@@ -7,16 +7,15 @@ import pytest
 from measured_cost import CONTENT, LOCK, whole
 from studies import ROOT
 
-from protocol.evidence import cost_fields, costs
-from protocol.evidence.invariants import cost_invariants
+from protocol.instruments.cost import fields, invariants, measurement_file
 
-NAMES = [relation.name for relation in cost_invariants.INVARIANTS]
+NAMES = [relation.name for relation in invariants.INVARIANTS]
 
 
 def broken(one, content=CONTENT):
     return [
         found.invariant.name
-        for found in cost_invariants.find_violations(content, LOCK, one, costs.expected_lines(content))
+        for found in invariants.find_violations(content, LOCK, one, measurement_file.expected_lines(content))
     ]
 
 
@@ -26,11 +25,11 @@ def first(one, budget):
 
 def test_an_honest_measurement_breaks_nothing_and_is_well_formed():
     assert broken(whole()) == []
-    assert all(cost_fields.find_fault(body, 1) is None for body in whole().bodies)
+    assert all(fields.find_fault(body, 1) is None for body in whole().bodies)
 
 
 def test_each_repetition_has_every_point_once_in_an_order_of_its_own_that_the_seed_draws():
-    due = costs.expected_lines(CONTENT)
+    due = measurement_file.expected_lines(CONTENT)
     rounds = [[one.point for one in due if one.repetition == number] for number in (1, 2, 3)]
     expected = {
         ("tiny", 100, lanes, budget, arm)
@@ -42,7 +41,7 @@ def test_each_repetition_has_every_point_once_in_an_order_of_its_own_that_the_se
     assert len({tuple(points) for points in rounds}) == 3
     other = copy.deepcopy(CONTENT)
     other["protocol"]["content"]["cost"]["seed"] = 8
-    assert costs.expected_lines(other) != due
+    assert measurement_file.expected_lines(other) != due
 
 
 ABSURD = {
@@ -63,7 +62,7 @@ def test_an_absurd_line_that_is_well_formed_is_refused_by_name(name, change):
     one = whole()
     line = next(b for b in one.bodies if b["point"]["budget"] == "full" and b["point"]["lanes"] == 1)
     line[change[0]][change[1]] = change[2]
-    assert cost_fields.find_fault(line, 1) is None
+    assert fields.find_fault(line, 1) is None
     assert name in broken(one)
 
 
@@ -73,7 +72,7 @@ def test_an_absurd_line_that_is_well_formed_is_refused_by_name(name, change):
 def test_negative_seconds_and_other_forms_are_no_line_at_all(field, value):
     line = whole().bodies[0]
     line["decode"][field] = value
-    assert field in cost_fields.find_fault(line, 1)
+    assert field in fields.find_fault(line, 1)
 
 
 def test_a_budget_gives_its_slots():

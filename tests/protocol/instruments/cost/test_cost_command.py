@@ -6,9 +6,10 @@ import shutil
 import pytest
 import studies
 
-from protocol.evidence import costs, ledger, measurement_journal
+from protocol.evidence import ledger, measurement_journal
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical
+from protocol.instruments.cost import measurement_file
 
 COST = """
 [cost]
@@ -69,7 +70,7 @@ def audited(folder):
 def test_what_was_registered_is_measured_and_the_audit_holds_it(measured):
     path = the_file(measured)
     first, *rest = [json.loads(line)["body"] for line in path.read_text().splitlines()]
-    assert path.name == costs.file_name(first["machine"])
+    assert path.name == measurement_file.file_name(first["machine"])
     assert len(rest) == DUE
     assert {body["state"] for body in rest} == {"ok"}
     wide = next(body for body in rest if body["point"]["lanes"] == 2 and body["slots"] is None)
@@ -148,7 +149,7 @@ def test_a_whole_forgery_with_its_ledger_still_breaks_a_relation(study, change, 
     lines = (study / ledger.NAME).read_bytes().splitlines(keepends=True)
     (study / ledger.NAME).write_bytes(b"".join(lines[:2]))
     registration = Registration(study)
-    costs.end_attempt(registration, json.loads(path.read_text().splitlines()[0])["body"]["machine"])
+    measurement_file.end_attempt(registration, json.loads(path.read_text().splitlines()[0])["body"]["machine"])
     status, detail = audited(study)
     assert status == "failed"
     assert f"{relation}: repetition" in detail
