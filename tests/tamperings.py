@@ -120,7 +120,7 @@ def other_values(kind: Kind, value: Any) -> list[Any]:
             candidates = [8, "8", "0" * 64, "0.500000", [8], {}]
         case _:
             candidates = [["8"]] if isinstance(value, list) else [{ADDED: "8"}]
-    return [one for one in candidates if one != value and kind.accepts(one)][:1]
+    return [candidate for candidate in candidates if candidate != value and kind.accepts(candidate)][:1]
 
 
 def other_kind(value: Any) -> Any:

@@ -70,7 +70,8 @@ def test_an_arm_that_gains_everywhere_is_better_and_contradicts_that_it_is_worse
     solved = lanes(0, h2o=(10, 10, 10, 10), snapkv=(10, 0, 0, 0))
     claims = against_full("snapkv") | against_full("h2o", says="better")
     by_arm = {
-        one["arm"]: one for one in judge_claims(finished(tmp_path, written(claims), partial(right, solved)))["claims"]
+        claim["arm"]: claim
+        for claim in judge_claims(finished(tmp_path, written(claims), partial(right, solved)))["claims"]
     }
     assert by_arm["h2o"]["outcome"] == "supported"
     assert by_arm["snapkv"]["outcome"] == "contradicted"

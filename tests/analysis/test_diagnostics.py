@@ -239,10 +239,10 @@ def test_a_shipped_study_is_read_as_its_verdict_counts_it():
     assert [row.no_answer for row in ended] == [arm["no_answer"] for arm in judged["arms"]]
     small = found["modes"]["small_sample"].rows
     assert [row.difference for row in small] == pytest.approx(
-        [float(one["difference"]) for one in judged["contrasts"]], abs=1e-6
+        [float(contrast["difference"]) for contrast in judged["contrasts"]], abs=1e-6
     )
     ratios = [row.ratios.mean for row in found["modes"]["iso_cache"].rows]
-    assert ratios == pytest.approx([float(one["cache_ratio"]) for one in judged["contrasts"]], abs=1e-6)
+    assert ratios == pytest.approx([float(contrast["cache_ratio"]) for contrast in judged["contrasts"]], abs=1e-6)
     assert {name: mode.verdict for name, mode in found["modes"].items()} == {
         "iso_cache": "not seen",
         "small_sample": "seen",

@@ -72,17 +72,17 @@ def test_the_contrasts_are_those_counted_by_hand(judged):
     assert against_h2o["difference"] == f"{-0.5 / 12:.6f}"
     assert (against_h2o["gains"], against_h2o["losses"], against_h2o["p"]) == (1, 2, "1.000000")
     assert against_h2o["cache_ratio"] == "1.000000"
-    flags = [(one["better"], one["worse"], one["matched"]) for one in judged["contrasts"]]
+    flags = [(contrast["better"], contrast["worse"], contrast["matched"]) for contrast in judged["contrasts"]]
     assert flags == [(True, False, True), (False, False, True)]
-    assert [one["against"] for one in judged["contrasts"]] == ["snapkv", "h2o"]
-    assert {one["seeds"] for one in judged["contrasts"]} == {2}
+    assert [contrast["against"] for contrast in judged["contrasts"]] == ["snapkv", "h2o"]
+    assert {contrast["seeds"] for contrast in judged["contrasts"]} == {2}
 
 
 def test_the_family_is_corrected_by_bonferroni(judged):
     assert (judged["family"], judged["alpha"], judged["corrected_alpha"]) == (2, "0.050000", "0.025000")
-    for one in judged["contrasts"]:
-        assert float(one["low_simultaneous"]) <= float(one["low"]) <= float(one["difference"])
-        assert float(one["difference"]) <= float(one["high"]) <= float(one["high_simultaneous"])
+    for contrast in judged["contrasts"]:
+        assert float(contrast["low_simultaneous"]) <= float(contrast["low"]) <= float(contrast["difference"])
+        assert float(contrast["difference"]) <= float(contrast["high"]) <= float(contrast["high_simultaneous"])
     assert float(judged["contrasts"][0]["low_simultaneous"]) > 0  # as p is below 0.025
 
 
@@ -106,7 +106,7 @@ def test_holm_stands_beside_bonferroni(tmp_path):
         return RIGHT if int(lane[5][1:]) < solved else {}
 
     # Eight gains and six gains without a loss: p = 2/256 and 2/64; Holm doubles the smaller one alone.
-    holm = [one["p_holm"] for one in judge(write(tmp_path, record))["contrasts"]]
+    holm = [contrast["p_holm"] for contrast in judge(write(tmp_path, record))["contrasts"]]
     assert holm == [f"{4 / 256:.6f}", f"{2 / 64:.6f}"]
 
 
@@ -210,7 +210,7 @@ def test_a_branch_study_reports_both_guards(tmp_path, loses, letter, symmetric, 
     assert judged["branch"] == {"registered": letter, "symmetric": symmetric}
     assert judged["rule_says"] == verdict
     places = [("qwen", "0.25"), ("qwen", "0.5"), ("llama", "0.25"), ("llama", "0.5")]
-    assert [(one["model"], one["budget"]) for one in judged["contrasts"]] == places
+    assert [(contrast["model"], contrast["budget"]) for contrast in judged["contrasts"]] == places
 
 
 @pytest.mark.parametrize(("problems", "label"), [(199, "screening-grade"), (200, "confirmatory-grade for tiny alone")])
@@ -256,7 +256,7 @@ def test_one_lane_without_a_grade_is_inconclusive_and_named(tmp_path, change, en
     json.loads(dumps(judged), parse_float=pytest.fail)
     assert [one["failed"] for one in judged["arms"] if one["arm"] == "h2o"] == [1]
     # The other comparator keeps twelve problems; p009, which h2o alone solves, falls out of this one.
-    assert [one["n"] for one in judged["contrasts"]] == [12, 11]
+    assert [contrast["n"] for contrast in judged["contrasts"]] == [12, 11]
     assert judged["contrasts"][1]["difference"] == f"{0.5 / 11:.6f}"
     assert "1 of 96 lanes" in judged["does_not_prove"][0]
 
@@ -345,17 +345,17 @@ def test_the_exact_bootstrap_is_every_resample_and_needs_no_draws_and_no_seed(tm
     contrasts = judge(study.write(tmp_path / "small", content, 6, alternating))["contrasts"]
     means = np.array([0.0, 0.0, 1.0, -1.0, 1.0, 0.0])  # crystal is right in 1, 2, 4, 5, others in 1, 3, 5
     every = np.sort(np.array([*itertools.product(means, repeat=6)]).mean(axis=1)).round(12)
-    for one in contrasts:
-        assert float(one["difference"]) == pytest.approx(means.mean(), abs=1e-6)
+    for contrast in contrasts:
+        assert float(contrast["difference"]) == pytest.approx(means.mean(), abs=1e-6)
         tails = (every <= 0).mean(), (every >= 0).mean()
-        assert float(one["p"]) == pytest.approx(min(1, max(2 * min(tails), 2**-5)), abs=1e-6)
+        assert float(contrast["p"]) == pytest.approx(min(1, max(2 * min(tails), 2**-5)), abs=1e-6)
         for suffix, level in (("", 0.95), ("_simultaneous", 1 - 0.05 / 2)):
             ends = np.quantile(every, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
-            low, high = (float(one[end + suffix]) for end in ("low", "high"))
+            low, high = (float(contrast[end + suffix]) for end in ("low", "high"))
             assert low <= ends[0] + 1e-6  # moved out where the exact test reaches further
             assert high >= ends[1] - 1e-6
-        assert (one["p_bootstrap"], one["p_sign_flip"]) == (None, None)
-        assert one["p_t"] is not None
+        assert (contrast["p_bootstrap"], contrast["p_sign_flip"]) == (None, None)
+        assert contrast["p_t"] is not None
 
 
 def test_every_contrast_has_its_own_draws(tmp_path):
@@ -367,7 +367,7 @@ def test_every_contrast_has_its_own_draws(tmp_path):
 def test_a_complete_study_of_one_problem_estimates_nothing_and_is_inconclusive(tmp_path):
     judged = judge(write(tmp_path, problems=1))
     assert judged["missing"]["lanes"] == 0
-    assert [one["difference"] for one in judged["contrasts"]] == [None, None]
+    assert [contrast["difference"] for contrast in judged["contrasts"]] == [None, None]
     assert judged["rule_says"] == "INCONCLUSIVE"
 
 

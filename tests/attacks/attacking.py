@@ -38,7 +38,7 @@ def repository(study: Path) -> Repository:
 def findings(study: Path, *options: object) -> dict[str, dict[str, str]]:
     """What `kv-prereg audit --json` says, by item."""
     said = json.loads(studies.here("audit", study, "--json", *options).stdout)
-    return {one["item"]: one for one in said["findings"]}
+    return {finding["item"]: finding for finding in said["findings"]}
 
 
 def caught(study: Path, item: str, words: str) -> None:

@@ -127,7 +127,7 @@ def written(rewrite: Rewrite, folder: Path) -> Path:
         own = {name: line[name] for name in ("event", "time")} | {"body": body}
         own = _edited(own, rewrite.later.get(f"ledger.{len(entries)}"))
         entries.append(_entry(len(entries), own, _head(entries)["head"]))
-    (folder / "ledger.jsonl").write_bytes(b"".join(canonical.dumps(one) + b"\n" for one in entries))
+    (folder / "ledger.jsonl").write_bytes(b"".join(canonical.dumps(entry) + b"\n" for entry in entries))
     for change in rewrite.last:
         change(folder)
     return folder

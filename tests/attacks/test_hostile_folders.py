@@ -140,7 +140,7 @@ def test_no_command_sends_what_a_hostile_study_says(folder):
 
 def test_a_forger_who_changes_nothing_is_an_honest_study(folder):
     forging.forge(folder, lambda name, content: content)
-    assert not [one for one in findings(folder).values() if one["status"] == "failed"]
+    assert not [finding for finding in findings(folder).values() if finding["status"] == "failed"]
 
 
 # --- links, pipes, devices
@@ -228,7 +228,7 @@ def test_a_proof_is_not_written_through_a_link(folder, tmp_path):
 def test_the_folder_itself_may_be_reached_by_a_link(folder, tmp_path):
     (tmp_path / "short").symlink_to(folder)
     assert commands.run(commands.Command("analysis.judge", ("{}",), (0,)), tmp_path / "short").status == 0
-    assert not [one for one in findings(tmp_path / "short").values() if one["status"] == "failed"]
+    assert not [finding for finding in findings(tmp_path / "short").values() if finding["status"] == "failed"]
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "/dev/stdin"])

@@ -56,7 +56,9 @@ def installed_once(monkeypatch):
 
 def audited(folder, asked=None):
     """The findings by item, in a process that has read nothing of it before."""
-    return {one.item: one for one in audit.audit(Registration(folder), (), asked or AuditOptions()).findings}
+    return {
+        finding.item: finding for finding in audit.audit(Registration(folder), (), asked or AuditOptions()).findings
+    }
 
 
 @pytest.mark.parametrize("study", ["plain", "sweep"])

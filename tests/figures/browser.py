@@ -53,7 +53,7 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         self.call("Page.navigate", url=page.resolve().as_uri())
-        while not any(one["method"] == "Page.loadEventFired" for one in self.events):
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 
     def prefer(self, scheme: str) -> None:
@@ -83,11 +83,13 @@ class Browser:
     def complaints(self) -> list[str]:
         """What the console was told, and what was thrown."""
         kinds = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
-        return [json.dumps(one["params"]) for one in self.events if one["method"] in kinds]
+        return [json.dumps(event["params"]) for event in self.events if event["method"] in kinds]
 
     def requested(self) -> list[str]:
         """Addresses that were asked for, but for the data within the page."""
-        asked = [one["params"]["request"]["url"] for one in self.events if one["method"] == "Network.requestWillBeSent"]
+        asked = [
+            event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"
+        ]
         return [url for url in asked if not url.startswith("data:")]
 
     def picture(self, path: Path) -> None:

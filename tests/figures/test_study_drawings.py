@@ -108,10 +108,10 @@ def test_the_witness_stands_in_every_drawing(tmp_path, monkeypatch):
 def test_accuracies_are_the_judged_ones(folder):
     judged, lanes = page.read_judged(folder), read_study(folder).lanes
     by_arm = lanes.groupby(["model", "task", "budget", "arm"])
-    for one in judged["arms"]:
-        found = arm_accuracy(by_arm.get_group(tuple(one[name] for name in ("model", "task", "budget", "arm"))))
-        assert f"{found.mean:.6f}" == one["accuracy"]
-        assert found.problems == one["n"]
+    for arm in judged["arms"]:
+        found = arm_accuracy(by_arm.get_group(tuple(arm[name] for name in ("model", "task", "budget", "arm"))))
+        assert f"{found.mean:.6f}" == arm["accuracy"]
+        assert found.problems == arm["n"]
         assert found.low <= found.mean <= found.high
 
 

@@ -331,13 +331,13 @@ def test_what_a_press_holds_is_recorded_and_judged(confirmed, lanes):
         assert lanes["loose-press"][problem]["cache"]["events"] == [[0, 4 * n, 4 * (3 * n // 10)]]
         assert lanes["snapkv-press"][problem]["cache"]["events"] == [[0, 4 * n, 4 * -(-n // 2)]]
     judged = studies.content(confirmed / "verdict.json")["judged"]
-    matched = {one["against"]: one["matched"] for one in judged["contrasts"]}
+    matched = {contrast["against"]: contrast["matched"] for contrast in judged["contrasts"]}
     assert matched == {"snapkv-press": True, "ada-press": False, "loose-press": False}
 
 
 def test_the_study_audits_and_its_lanes_decode_again(confirmed):
     done = studies.here("audit", confirmed, "--replay", 6, "--json")
-    items = {one["item"]: one["status"] for one in json.loads(done.stdout)["findings"]}
+    items = {finding["item"]: finding["status"] for finding in json.loads(done.stdout)["findings"]}
     for name in ("lock", "registered", "policies", "sense", "grades", "judgement", "replay"):
         assert items[name] == "held", done.stdout
 

@@ -65,7 +65,7 @@ def written(folder: Path, count: int = PROBLEMS) -> Path:
     """The task of lm-eval and its data. Returns the folder to be included."""
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "chain.jsonl"
-    data.write_text("".join(json.dumps(one) + "\n" for one in problems(count)))
+    data.write_text("".join(json.dumps(problem) + "\n" for problem in problems(count)))
     (folder / "chain_dev.yaml").write_text(TASK.format(data=data))
     return folder
 
@@ -106,8 +106,13 @@ def of_inspect(folder: Path, tokens: int, count: int = PROBLEMS) -> Path:
     from inspect_ai.solver import generate
 
     asked = [
-        Sample(input=one["question"], target=one["answer"], id=one["problem"], metadata={"steps": one["steps"]})
-        for one in problems(count)
+        Sample(
+            input=problem["question"],
+            target=problem["answer"],
+            id=problem["problem"],
+            metadata={"steps": problem["steps"]},
+        )
+        for problem in problems(count)
     ]
     folder_of_model = os.path.relpath(EMBEDDED / MODEL)
     local = get_model(

@@ -96,7 +96,7 @@ def test_a_log_of_inspect_ai_says_what_it_says(tmp_path, capsys):
     (row,) = found["contrasts"]
     assert (row["n"], row["clusters"], row["gains"], row["losses"]) == (
         FEW,
-        len({one["steps"] for one in made_here.problems(FEW)}),
+        len({problem["steps"] for problem in made_here.problems(FEW)}),
         0,
         0,
     )
@@ -112,7 +112,7 @@ def test_what_was_held_stands_in_the_results(runs):
     assert full["memory"]["requests"] == evicted["memory"]["requests"] == FEW
     # The full cache holds the prompt and every new token but the last, snapkv its budget in the place of the
     # prompt: on average it holds less by what it dropped, but for answers of other lengths.
-    dropped = [max(0, one - 40) for one in prompt_tokens()]
+    dropped = [max(0, token - 40) for token in prompt_tokens()]
     apart = full["memory"]["mean_slots"] - evicted["memory"]["mean_slots"]
     assert sum(dropped) / FEW == pytest.approx(apart, abs=8)
     assert evicted["memory"]["never_evicted"] == sum(one == 0 for one in dropped)
@@ -125,9 +125,9 @@ def prompt_tokens() -> list[int]:
     words = tokenizer(made_here.MODEL, cache_home())
     texts = (
         words.apply_chat_template(
-            [{"role": "user", "content": one["question"]}], tokenize=False, add_generation_prompt=True
+            [{"role": "user", "content": problem["question"]}], tokenize=False, add_generation_prompt=True
         )
-        for one in made_here.problems(FEW)
+        for problem in made_here.problems(FEW)
     )
     return [len(words(text, add_special_tokens=False)["input_ids"]) for text in texts]
 
@@ -213,7 +213,7 @@ def test_the_response_cache_is_refused_before_it_answers(model, tmp_path):
 def test_requests_are_answered_in_their_order_and_cut(model):
     from lm_eval.api.instance import Instance
 
-    asked = [one["question"] for one in made_here.problems(3)]
+    asked = [problem["question"] for problem in made_here.problems(3)]
     settings = [
         {"until": ["}"], "max_gen_toks": 30, "do_sample": False},
         {"until": [";"], "max_gen_toks": 20, "temperature": 0.0},

@@ -138,10 +138,10 @@ def test_settings_that_only_fit_together_are_judged_together():
     both = {"scoring.impact.lowest": 30.0, "scoring.impact.highest": 40.0}
     impact = policies.get("crystal", both).scoring.impact
     assert (impact.lowest, impact.highest) == (30.0, 40.0)
-    for one in both.items():
-        if one[0].endswith("lowest"):
+    for item in both.items():
+        if item[0].endswith("lowest"):
             with pytest.raises(ValueError, match=r"scoring.impact.lowest: impact needs 0 <= lowest < highest"):
-                policies.get("crystal", dict([one]))
+                policies.get("crystal", dict([item]))
     with pytest.raises(ValueError, match=r"cadence.interval, cadence.at_prefill: interval needs at_prefill"):
         policies.get("snapkv", {"cadence.interval": 8, "cadence.at_prefill": False})
 

@@ -131,7 +131,7 @@ def test_what_was_amended_is_neither_run_nor_amended_nor_withdrawn(amended):
     refused(4, "amend the newest", "amend", old, amended / "other", *WHY, unchanged=amended)
     refused(4, "was amended", "withdraw", old, *WHY, unchanged=amended)
     found = json.loads(studies.here("status", amended, "--json").stdout)
-    assert [each["state"] for each in found["registrations"]] == ["locked", "amended"]
+    assert [registration["state"] for registration in found["registrations"]] == ["locked", "amended"]
     assert found["registrations"][0]["drifted"] == []
 
 
@@ -198,7 +198,7 @@ def test_amended_studies_and_their_amendments_audit(history):
     assert studies.here("audit", shelf / "study").returncode == 0
     done = studies.here("audit", shelf / "third", "--json")
     assert done.returncode == 0, done.stdout
-    held = {one["item"]: one["status"] for one in json.loads(done.stdout)["findings"]}
+    held = {finding["item"]: finding["status"] for finding in json.loads(done.stdout)["findings"]}
     assert held["amendment"] == "held"
 
 

@@ -31,7 +31,10 @@ def test_a_lossless_study_is_registered_confirmed_audited_and_told(tmp_path, tin
     assert checks["rule"]["gates"]["the subject saves no memory"] == "INCONCLUSIVE"
     assert studies.here("confirm", folder, drawn=True).returncode == 11
     judged = judge(folder)
-    rows = [(one["subject"], one["budget"], one["saves"], one["matched"]) for one in judged["contrasts"]]
+    rows = [
+        (contrast["subject"], contrast["budget"], contrast["saves"], contrast["matched"])
+        for contrast in judged["contrasts"]
+    ]
     assert rows == [
         (arm, budget, saves, saves)
         for budget, saves in (("140", True), ("1000", False))
@@ -39,7 +42,7 @@ def test_a_lossless_study_is_registered_confirmed_audited_and_told(tmp_path, tin
     ]
     # The model knows nothing, so that every budget would pass: the gate keeps all of it unsaid.
     assert judged["rule_says"] == "INCONCLUSIVE"
-    assert {one["difference"] for one in judged["contrasts"]} == {"0.000000"}
+    assert {contrast["difference"] for contrast in judged["contrasts"]} == {"0.000000"}
     assert "smallest_lossless" not in judged
     assert judged["proves"] == []
     told = " ".join(studies.here("status", folder).stdout.split())

@@ -94,7 +94,7 @@ def test_a_changed_byte_is_found(quickstart, seed):
     path = draw.choice(files(quickstart)[: len(EVIDENCE)] * 3 + files(quickstart)[len(EVIDENCE) :])
     with studies.flipped(path, draw) as place:
         findings = auditor.audit(Registration(quickstart))
-    failed = {one.item for one in findings if one.status == "failed"}
+    failed = {finding.item for finding in findings if finding.status == "failed"}
     assert failed, f"{path.name}: byte {place} was flipped unnoticed"
 
 

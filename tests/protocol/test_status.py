@@ -198,7 +198,7 @@ def test_an_amended_study_leads_to_its_amendment(shelf):
     second = amended(first, "second", [1])
     toy.confirm(second, stop_after=1)
     third = amended(second, "third", [2])
-    found = {each["name"]: each for each in values(shelf)["registrations"]}
+    found = {registration["name"]: registration for registration in values(shelf)["registrations"]}
     assert [each["state"] for each in found.values()] == ["amended", "amended", "locked"]
     assert [each["after_claim"] for each in found.values()] == [False, True, False]
     assert found["first"]["amended"] == lock.read(second).digest

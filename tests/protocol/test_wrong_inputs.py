@@ -62,7 +62,7 @@ def here(tmp_path_factory, registered) -> Path:
     (here / "nan.csv").write_text("id,arm,score\n1,a,nan\n1,b,0\n")
     (here / "claims.toml").write_text('format = 1\n[[tabel]]\nid = "x"\n')
     problems = ({"id": str(n), "context": "c", "question": "q?", "answer": "a"} for n in range(4))
-    (here / "good.jsonl").write_text("".join(json.dumps(one) + "\n" for one in problems))
+    (here / "good.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
     for name, study in {
         "locked": registered,
         "other": registered,

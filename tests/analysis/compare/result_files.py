@@ -91,7 +91,7 @@ def table(path: Path, scores: Scores, **columns: Sequence[str]) -> Path:
         for arm, problems in scores.items():
             for number, (name, seeds) in enumerate(zip(ids(len(problems)), problems, strict=True)):
                 for seed, score in enumerate(seeds):
-                    writer.writerow([name, arm, seed, float(score), *(one[number] for one in columns.values())])
+                    writer.writerow([name, arm, seed, float(score), *(column[number] for column in columns.values())])
     return path
 
 

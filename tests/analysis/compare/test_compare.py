@@ -98,7 +98,7 @@ def test_the_label_comes_first(tmp_path, capsys):
 def test_clusters_widen_and_are_counted(tmp_path, capsys):
     """Problems of a cluster that agree are one: 60 copies in 12 clusters have the interval of 12 problems."""
     few = {arm: [seeds[:1] for seeds in scores[:12]] for arm, scores in files.SCORES.items()}
-    many = {arm: [one for one in scores for _ in range(5)] for arm, scores in few.items()}
+    many = {arm: [score for score in scores for _ in range(5)] for arm, scores in few.items()}
     names = [f"t{i // 5}" for i in range(60)]
     twelve = compared(capsys, files.table(tmp_path / "few.csv", few), "--method", "t")["contrasts"]
     sixty = compared(capsys, files.table(tmp_path / "many.csv", many, cluster=names))["contrasts"]

@@ -45,7 +45,7 @@ def test_the_full_cache_and_presses_are_no_policies_of_the_catalogue_of_verdicts
     arms = {"1d": {"policy": "1d"}, "full": {"policy": "full"}, "other": {"press": "kvpress:SnapKVPress"}}
     found = by_policy(write(tmp_path / "a", rows, arms=arms))
     assert list(found) == ["1d"]
-    assert [one.policy for one in found["1d"].comparisons] == ["full", "kvpress:SnapKVPress"]
+    assert [comparison.policy for comparison in found["1d"].comparisons] == ["full", "kvpress:SnapKVPress"]
 
 
 def test_an_arm_is_its_policy_with_what_it_sets_beside(tmp_path):

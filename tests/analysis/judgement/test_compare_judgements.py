@@ -149,7 +149,7 @@ def test_no_field_but_that_of_no_gate_may_be_left_out(field):
 def test_sentences_are_told_apart():
     said = {"label": "screening-grade for tiny alone", "does_not_prove": ["Nothing.", "Other models."]}
     found = find_differences(TODAY | said, TODAY)
-    assert [one.path for one in found.sentences] == ["does_not_prove[0]", "label"]
+    assert [sentence.path for sentence in found.sentences] == ["does_not_prove[0]", "label"]
     assert found.all == found.sentences
     assert find_differences(TODAY | {"does_not_prove": ["Equality."]}, TODAY).decisive == []
 

@@ -45,7 +45,7 @@ def test_excluded_problems_are_out_of_every_arm_and_the_verdict_is_given(tmp_pat
         "cells": [],
         "uneven": [],
     }
-    assert [one["n"] for one in judged["contrasts"]] == [9, 9]
+    assert [contrast["n"] for contrast in judged["contrasts"]] == [9, 9]
     assert judged["contrasts"][0]["difference"] == f"{7 / 9:.6f}"
     assert judged["contrasts"][0]["p"] == f"{20 / 512:.6f}"
     arms = {one["arm"]: one for one in judged["arms"]}
@@ -78,7 +78,7 @@ def test_a_problem_that_is_too_long_under_one_model_is_out_for_that_model_alone(
         return solved(lane) if lane[0] == "big" else answers(lane)
 
     judged = judge(write(tmp_path, record, models=("tiny", "big")))
-    assert [(one["model"], one["n"]) for one in judged["contrasts"]] == [
+    assert [(contrast["model"], contrast["n"]) for contrast in judged["contrasts"]] == [
         ("tiny", 9),
         ("tiny", 9),
         ("big", 12),
@@ -97,7 +97,7 @@ def test_a_lane_of_an_excluded_problem_without_a_record_was_not_run(tmp_path):
 def test_with_every_problem_excluded_nothing_is_compared_and_it_says_so(tmp_path):
     judged = judge(write(tmp_path, lambda lane: EXCLUDED))
     assert judged["rule_says"] == "INCONCLUSIVE"
-    assert [(one["n"], one["difference"]) for one in judged["contrasts"]] == [(0, None), (0, None)]
+    assert [(contrast["n"], contrast["difference"]) for contrast in judged["contrasts"]] == [(0, None), (0, None)]
     assert [one["accuracy"] for one in judged["arms"]] == [None] * 4
     assert any("2 of 2 contrasts, where fewer than two problems" in one for one in judged["does_not_prove"])
 
@@ -182,7 +182,7 @@ def test_a_probe_leaves_long_problems_out_and_selects(tmp_path):
     assert (read_probe(place).lanes["state"] == "excluded").sum() == 4
     found = select(place)
     assert found["winner"] == "h2o"
-    assert [one["problems"] for one in found["cells"]] == [2, 2]
+    assert [cell["problems"] for cell in found["cells"]] == [2, 2]
     assert found["again"] == {"lanes": 2, "differ": 0}
 
 

@@ -49,7 +49,7 @@ def test_a_full_cache_that_answers_nothing_makes_equal_arms_uninformative_not_eq
         at_least=None,
         method="t",
     )
-    assert [(one["gains"], one["losses"]) for one in found["contrasts"]] == [(0, 0), (0, 0)]
+    assert [(contrast["gains"], contrast["losses"]) for contrast in found["contrasts"]] == [(0, 0), (0, 0)]
     assert (found["verdict"], found["proves"]) == ("INCONCLUSIVE", [])
     assert found["gate"]["passed"] is False
     assert full_cache_gate.describe_gate(found) == (

@@ -37,7 +37,7 @@ def expected(groups: list[list[np.ndarray]]) -> list[tuple[str, str, str]]:
 
 def printed(judged) -> list[tuple[str, str, str]]:
     keys = ("low_simultaneous", "high_simultaneous", "p_adjusted")
-    return [tuple(one[key] for key in keys) for one in judged["contrasts"]]
+    return [tuple(contrast[key] for key in keys) for contrast in judged["contrasts"]]
 
 
 def test_all_contrasts_of_a_task_are_flipped_together_in_the_documented_stream(tmp_path):
@@ -62,7 +62,7 @@ def test_a_model_that_lost_other_problems_is_a_group_of_its_own(tmp_path):
         [difference("tiny", arm, range(40)) for arm in ("snapkv", "h2o")],
         [difference("llama", arm, kept) for arm in ("snapkv", "h2o")],
     ]
-    assert [one["n"] for one in judged["contrasts"]] == [40, 40, 38, 38]
+    assert [contrast["n"] for contrast in judged["contrasts"]] == [40, 40, 38, 38]
     assert printed(judged) == expected(groups)
 
 
@@ -73,9 +73,9 @@ def test_a_contrast_is_won_by_the_adjusted_p_of_max_t(tmp_path):
 
     judged = together(tmp_path, record, models=("tiny",))
     # The two contrasts are one and the same: flips leave 2 of 2^7 as extreme, and Bonferroni twice as many.
-    for one in judged["contrasts"]:
-        assert float(one["p_adjusted"]) == pytest.approx(2 / 2**7, abs=0.012)
-        assert one["better"]
+    for contrast in judged["contrasts"]:
+        assert float(contrast["p_adjusted"]) == pytest.approx(2 / 2**7, abs=0.012)
+        assert contrast["better"]
     assert judged["rule_says"] == "CONFIRMED"
     assert "max-t, level 0.05, simultaneous" in study.proves(judged)[0]
 
@@ -89,7 +89,7 @@ def test_accuracy_interpolated_beside_max_t_has_students_interval(tmp_path):
     found = [judge(study.write(tmp_path / "a", content, 20, record))]
     content["decision"]["method"] = "t"
     found.append(judge(study.write(tmp_path / "b", content, 20, record)))
-    together, alone = ([one["isocache"] for one in each["contrasts"]] for each in found)
+    together, alone = ([contrast["isocache"] for contrast in each["contrasts"]] for each in found)
     assert together == alone
     assert {one["why"] for one in together} == {"interpolated"}
 
@@ -133,9 +133,9 @@ def test_a_margin_is_judged_on_its_side_or_on_both(tmp_path, arm, below, equival
 def test_limits_about_a_margin_are_one_sided_at_the_corrected_level(tmp_path):
     judged = lossless(tmp_path, "non_inferior", solved("crystal", 40))
     values = np.repeat([-1.0, 0.0], [40, 60])
-    for one in judged["contrasts"]:
+    for contrast in judged["contrasts"]:
         interval = stats.ttest_1samp(values, 0).confidence_interval(1 - 2 * 0.05 / 2)
-        assert [float(one["low_margin"]), float(one["high_margin"])] == pytest.approx(interval, abs=1e-6)
+        assert [float(contrast["low_margin"]), float(contrast["high_margin"])] == pytest.approx(interval, abs=1e-6)
 
 
 def test_unmatched_memory_neither_confirms_nor_refutes_a_margin(tmp_path):
@@ -145,7 +145,7 @@ def test_unmatched_memory_neither_confirms_nor_refutes_a_margin(tmp_path):
 
     for below in (0, 40):
         judged = lossless(tmp_path / str(below), "non_inferior", uneven(below))
-        assert [one["matched"] for one in judged["contrasts"]] == [False, False]
+        assert [contrast["matched"] for contrast in judged["contrasts"]] == [False, False]
         assert judged["rule_says"] == "INCONCLUSIVE"
 
 

@@ -31,8 +31,8 @@ def test_a_lane_that_ended_without_a_grade_is_wrong_and_counted(tmp_path, change
     judged = judge(write(tmp_path, change, {("crystal", 1, "p003")}))
     assert judged["rule_says"] == "CONFIRMED"
     # Eleven problems won by both seeds, one by one of them; no problem is dropped.
-    assert [one["n"] for one in judged["contrasts"]] == [12, 12]
-    assert [one["difference"] for one in judged["contrasts"]] == [f"{11.5 / 12:.6f}", f"{-0.5 / 12:.6f}"]
+    assert [contrast["n"] for contrast in judged["contrasts"]] == [12, 12]
+    assert [contrast["difference"] for contrast in judged["contrasts"]] == [f"{11.5 / 12:.6f}", f"{-0.5 / 12:.6f}"]
     cell = {"model": "tiny", "task": "needle", "budget": "0.5", "arm": "crystal", "seed": 1}
     missing = {"rule": "wrong", "registered": 96, "lanes": 1, "cells": [cell | {"ended": ended, "lanes": 1}]}
     place = {"model": "tiny", "task": "needle", "budget": "0.5", "arm": "crystal"}
@@ -45,14 +45,14 @@ def test_a_lane_that_ended_without_a_grade_is_wrong_and_counted(tmp_path, change
 def test_the_same_lanes_leave_the_question_open_where_that_is_registered(tmp_path):
     judged = judge(write(tmp_path, study.FAILED, {("crystal", 1, "p003")}, missing="inconclusive"))
     assert judged["rule_says"] == "INCONCLUSIVE"
-    assert [one["n"] for one in judged["contrasts"]] == [11, 11]
+    assert [contrast["n"] for contrast in judged["contrasts"]] == [11, 11]
 
 
 def test_failing_is_no_way_to_win(tmp_path):
     failing = {("crystal", seed, f"p{number:03d}") for seed in (0, 1) for number in range(10)}
     judged = judge(write(tmp_path, study.FAILED, failing))
     # Ten problems lost to h2o, two even: 2 / 2^10. Against snapkv two won: 2 / 2^2.
-    assert [one["p"] for one in judged["contrasts"]] == ["0.500000", f"{2 / 2**10:.6f}"]
+    assert [contrast["p"] for contrast in judged["contrasts"]] == ["0.500000", f"{2 / 2**10:.6f}"]
     assert judged["rule_says"] == "REFUTED"
 
 
@@ -88,6 +88,6 @@ def test_caches_are_compared_where_every_lane_was_measured(tmp_path):
 def test_an_arm_that_was_hardly_measured_matches_nothing(tmp_path):
     failing = {("crystal", 0, f"p{number:03d}") for number in range(11)}
     judged = judge(write(tmp_path, study.FAILED, failing))
-    assert [(one["difference"], one["matched"]) for one in judged["contrasts"]] == [(None, False)] * 2
+    assert [(contrast["difference"], contrast["matched"]) for contrast in judged["contrasts"]] == [(None, False)] * 2
     assert judged["rule_says"] == "INCONCLUSIVE"
     assert any("fewer than two problems could be compared" in one for one in judged["does_not_prove"])

@@ -55,7 +55,7 @@ def test_a_loss_at_the_largest_budget_refutes(tmp_path):
 def test_a_subject_that_evicts_nothing_is_not_found_lossless(tmp_path, rule):
     found = judged(tmp_path, {}, slots=dict.fromkeys(SLOTS, 400), rule=rule)
     assert verdict_line.rule_verdict(found) == "INCONCLUSIVE"
-    assert {one["saves"] for one in found["contrasts"]} == {False}
+    assert {contrast["saves"] for contrast in found["contrasts"]} == {False}
     assert found["proves"] == []
     assert "Anything about eviction in 6 of 6 contrasts" in " ".join(found["does_not_prove"])
 
@@ -64,7 +64,7 @@ def test_a_subject_that_evicts_nothing_is_not_found_lossless(tmp_path, rule):
 def test_memory_is_saved_where_the_full_cache_holds_more_by_more_than_the_tolerance(tmp_path, held, saves):
     # 400 / 1.02 is 392.2.
     found = judged(tmp_path, {}, slots=SLOTS | {"0.5": held})
-    largest = [one for one in found["contrasts"] if one["budget"] == "0.5"]
+    largest = [contrast for contrast in found["contrasts"] if contrast["budget"] == "0.5"]
     assert {one["saves"] for one in largest} == {saves}
 
 

@@ -24,7 +24,9 @@ def test_three_lanes_won_and_three_lost_are_a_transfer_mean_of_zero(tmp_path):
     content = study.content(**decision, primary_model="qwen", transfer_model="llama")
     content |= {"models": ["qwen", "llama"], "budgets": ["0.25", "0.5"], "seeds": [0, 1, 2]}
     judged = judge(study.write(tmp_path / "small", content, 20, record))
-    transfer = [(one["gains"], one["losses"]) for one in judged["contrasts"] if one["model"] == "llama"]
+    transfer = [
+        (contrast["gains"], contrast["losses"]) for contrast in judged["contrasts"] if contrast["model"] == "llama"
+    ]
     assert transfer == [(3, 0), (0, 3)]
     # Rounded to twelve decimals, the means of these problems do not cancel.
     assert round(2 / 3, 12) + round(1 / 3, 12) > sum(3 * [round(1 / 3, 12)])

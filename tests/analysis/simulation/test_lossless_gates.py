@@ -59,9 +59,10 @@ def test_arms_that_share_the_level_need_more_problems():
 
 def without_sequence(contrasts, decision):
     """Each budget on its own: a smaller one may pass after a larger one failed."""
-    budgets = {one.budget for one in contrasts}
+    budgets = {contrast.budget for contrast in contrasts}
     steps = [
-        smallest_lossless.fixed_sequence([one for one in contrasts if one.budget == each], 0.05) for each in budgets
+        smallest_lossless.fixed_sequence([contrast for contrast in contrasts if contrast.budget == each], 0.05)
+        for each in budgets
     ]
     if any(step.passed and step.saves_memory for (step,) in steps):
         return CONFIRMED
@@ -69,7 +70,7 @@ def without_sequence(contrasts, decision):
 
 
 def without_memory(contrasts, decision):
-    return smallest_lossless.verdict([one._replace(matched=True) for one in contrasts], decision)
+    return smallest_lossless.verdict([contrast._replace(matched=True) for contrast in contrasts], decision)
 
 
 def never_refutes(contrasts, decision):
@@ -80,7 +81,7 @@ def never_refutes(contrasts, decision):
 def without_models(contrasts, decision):
     """One model is enough."""
     words = {
-        smallest_lossless.verdict([one for one in contrasts if one.model == model], decision)
+        smallest_lossless.verdict([contrast for contrast in contrasts if contrast.model == model], decision)
         for model in ("qwen", "llama")
     }
     return CONFIRMED if CONFIRMED in words else smallest_lossless.verdict(contrasts, decision)
@@ -116,7 +117,7 @@ def test_a_judge_that_takes_a_full_cache_for_a_saving_is_refused(monkeypatch, ru
 
 def test_a_made_up_study_shares_the_full_caches_answers_between_budgets():
     plan = planned("smallest_lossless", 20, others=["h2o"])
-    places = [(one.model, one.budget, one.subject) for one in planned_contrasts(plan)]
+    places = [(contrast.model, contrast.budget, contrast.subject) for contrast in planned_contrasts(plan)]
     assert places == [
         (model, budget, arm) for model in ("qwen", "llama") for budget in ("96", "160") for arm in ("crystal", "h2o")
     ]

@@ -202,7 +202,7 @@ def branch_without(condition: str) -> Callable[..., str]:
         )
 
         def lost(cells: list[Contrast], matched: bool = True) -> bool:
-            fair = [one for one in cells if one.matched or not matched or condition == "caches of losses"]
+            fair = [cell for cell in cells if cell.matched or not matched or condition == "caches of losses"]
             each = alpha / len(cells) if matched and condition != "level of losses" else alpha
             return condition != "losses" and any(worse(one, each) for one in fair)
 

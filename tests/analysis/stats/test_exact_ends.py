@@ -38,7 +38,7 @@ def test_a_family_of_intervals_covers_gains_without_a_loss(method, gained, probl
     held = 0
     for study in families(gained, problems, seeds):
         cells = [np.tile(cell[:, None], (1, seeds)) for cell in study.T]
-        held += all(one.low <= gained <= one.high for one in intervals(method, cells))
+        held += all(interval.low <= gained <= interval.high for interval in intervals(method, cells))
     assert stats.binomtest(held, STUDIES, 0.95, alternative="less").pvalue > 1e-3
 
 

@@ -15,7 +15,7 @@ LONG = Path(__file__).parents[3] / "registrations" / "crystal-long"
 
 @pytest.fixture(scope="module")
 def shipped() -> dict[str, Trace]:
-    return {one.arm: one for one in memory_traces.read_traces(LONG, read_study(LONG).lock)}
+    return {trace.arm: trace for trace in memory_traces.read_traces(LONG, read_study(LONG).lock)}
 
 
 def bodies(arm: str) -> list[dict]:
@@ -73,7 +73,7 @@ def test_arms_come_in_registered_order_and_know_whether_they_were_compressed_whi
     assert {arm for arm, one in shipped.items() if one.events} == set(shipped) - {"full"}
     assert np.isnan(shipped["full"].nominal)
     quickstart = LONG.parent / "quickstart"  # compressed at the end of the prefill alone
-    assert not any(one.events for one in memory_traces.read_traces(quickstart, read_study(quickstart).lock))
+    assert not any(trace.events for trace in memory_traces.read_traces(quickstart, read_study(quickstart).lock))
 
 
 def test_bytes_of_a_token_are_near_those_of_the_model(shipped):

@@ -28,7 +28,7 @@ def five() -> Figure:
 
 @pytest.fixture(scope="module")
 def sixteen() -> Figure:
-    return drawing_checks.drawn(ablation, SIXTEEN, lock(tasks={one["task"] for one in SIXTEEN["contrasts"]}))
+    return drawing_checks.drawn(ablation, SIXTEEN, lock(tasks={contrast["task"] for contrast in SIXTEEN["contrasts"]}))
 
 
 # ---------------------------------------------------------------- when it is drawn
@@ -125,13 +125,13 @@ def test_unmatched_rows_carry_a_dagger_and_rows_without_estimate_say_so(five):
 
 def test_contrasts_stand_in_registered_order_below_their_group(sixteen):
     (axes,) = sixteen.axes
-    names = {*(one["against"] for one in SIXTEEN["contrasts"])}
+    names = {*(contrast["against"] for contrast in SIXTEEN["contrasts"])}
     labels = sorted(
         (text.get_position()[1], text.get_text())
         for text in axes.texts
         if text.get_text() in names or " · budget " in text.get_text()
     )
-    assert [name for _, name in labels if name in names] == [one["against"] for one in SIXTEEN["contrasts"]]
+    assert [name for _, name in labels if name in names] == [contrast["against"] for contrast in SIXTEEN["contrasts"]]
     assert labels[0][1] == "smollm2-135m · needle-512 · budget 0.25"
     assert [y for y, _ in labels] == list(range(24))
 

@@ -149,7 +149,7 @@ def test_it_says_that_it_is_exploratory_and_what_the_intervals_are(figure):
 def test_every_text_lies_on_the_page_and_on_no_other(length):
     judged, rows = study()
     model = "a-model-of-a-long-name-" * (length - 1) + "tiny"
-    places = [one | {"model": model} for one in judged["contrasts"]]
+    places = [contrast | {"model": model} for contrast in judged["contrasts"]]
     arms = [one | {"model": model} for one in judged["arms"]]
     judged = judged | {"title": "Of several words " * length, "contrasts": places, "arms": arms}
     figure = drawing_checks.drawn(accuracy, judged, rows.assign(model=model))

@@ -33,7 +33,7 @@ def family(arms: int, budgets: int) -> dict:
         for budget in range(budgets):
             at = len(rows)
             ends = (at, at - 3, at + 4, at - 5, at + 6)
-            values = (*(f"{one / 100:.6f}" for one in ends), "0.000100", at % 2 == 0, False, at % 3 != 2)
+            values = (*(f"{end / 100:.6f}" for end in ends), "0.000100", at % 2 == 0, False, at % 3 != 2)
             rows.append(judgements.contrast(f"arm-{arm}", *values, budget=str(64 + budget)))
     return judgements.judgement(rows)
 
@@ -63,8 +63,8 @@ def test_a_large_family_has_every_contrast_where_it_was_judged_and_prints_it(lar
 def test_what_is_fewer_stands_across(large):
     judged, figure = large
     heads = {text.get_text() for text in drawing_checks.texts(figure) if text.get_position()[1] == -0.62}
-    budgets = {f"budget {one['budget']}" for one in judged["contrasts"]}
-    arms = {f"crystal {MINUS} {one['against']}" for one in judged["contrasts"]}
+    budgets = {f"budget {contrast['budget']}" for contrast in judged["contrasts"]}
+    arms = {f"crystal {MINUS} {contrast['against']}" for contrast in judged["contrasts"]}
     across = min(budgets, arms, key=len)
     assert len(figure.axes) == len(across) == 3
     assert across <= heads
@@ -124,9 +124,9 @@ def test_the_narrow_drawing_prints_the_numbers_of_the_wide_one(narrow):
     assert own >= wide
     if len(judged["contrasts"]) <= 24:  # the wide one leaves intervals out of a larger family
         assert own == wide
-    for one in judged["contrasts"]:
-        if one["difference"] is not None:
-            assert {points(round(1000 * float(one[name]))) for name in ("difference", "low", "high")} <= set(own)
+    for contrast in judged["contrasts"]:
+        if contrast["difference"] is not None:
+            assert {points(round(1000 * float(contrast[name]))) for name in ("difference", "low", "high")} <= set(own)
 
 
 def test_its_marks_are_those_of_the_wide_one(narrow):

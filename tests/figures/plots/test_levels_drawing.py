@@ -31,7 +31,7 @@ def figure() -> Figure:
 
 
 def test_each_level_of_an_arm_is_counted_for_itself():
-    found = {(one.budget, one.arm, one.level): one for one in cells()}
+    found = {(cell.budget, cell.arm, cell.level): cell for cell in cells()}
     assert len(found) == 15
     assert found["64", "alpha", 10].accuracy[3:] == (2, 8)
     assert found["64", "alpha", 10].problems == 8

@@ -81,7 +81,7 @@ def lossless(steps, rows, **more):
     own["steps"] = [dict(zip(names, step, strict=True)) for step in steps]
     own |= {"smallest": smallest and smallest[0], "memory": smallest and smallest[3]}
     other = own | {"arm": "h2o", "steps": [{"passed": True}], "smallest": "16", "memory": "0.100000"}
-    found = [one | {"saves": one["matched"]} for one in rows]
+    found = [row | {"saves": row["matched"]} for row in rows]
     return margin("smallest_lossless", *found, smallest_lossless=[own, other], **more)
 
 

@@ -59,10 +59,10 @@ SORTED = """(() => {
 
 def sorted_by_hand(folder: Path) -> list:
     rows = json.loads((folder / "verdict.json").read_bytes())["judged"]["contrasts"]
-    values = sorted(float(one["difference"]) for one in rows)
+    values = sorted(float(row["difference"]) for row in rows)
     shown = [f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}") for value in values]
     shown = [re.sub(r"^.0\.0$", "0.0", text) for text in shown]
-    names = sorted(one["against"] for one in rows)
+    names = sorted(row["against"] for row in rows)
     return [["ascending", shown], ["descending", shown[::-1]], ["ascending", names]]
 
 

@@ -112,7 +112,7 @@ def test_judged_studies_stand_first_and_the_latest_before_the_others(tmp_path):
 
 
 def test_each_judged_study_shows_its_answer_and_its_contrasts():
-    found = {one.name: one for one in report_index.read_entries(reports.SHIPPED)}
+    found = {entry.name: entry for entry in report_index.read_entries(reports.SHIPPED)}
     page = parsed(report_index.render_index(list(found.values())))
     cards = {one.all("h3")[0].text.partition(":")[0]: one for one in page.all("article")}
     for folder in reports.JUDGED:
@@ -150,8 +150,10 @@ def test_a_small_drawing_has_every_interval_where_it_was_judged():
 
 def test_the_index_over_the_shipped_registrations_has_a_line_for_each_protocol():
     entries = report_index.read_entries(reports.SHIPPED)
-    assert [one.name for one in entries] == sorted(path.parent.name for path in reports.SHIPPED.glob("*/protocol.toml"))
-    assert {one.name for one in entries if one.state == "judged"} == {path.name for path in reports.JUDGED}
+    assert [entry.name for entry in entries] == sorted(
+        path.parent.name for path in reports.SHIPPED.glob("*/protocol.toml")
+    )
+    assert {entry.name for entry in entries if entry.state == "judged"} == {path.name for path in reports.JUDGED}
     page = parsed(report_index.render_index(entries))
     locked = len(list(reports.SHIPPED.glob("*/lock.json")))
     words = [json.loads((path / "verdict.json").read_bytes())["judged"]["verdict"] for path in reports.JUDGED]

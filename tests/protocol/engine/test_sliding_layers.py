@@ -69,7 +69,7 @@ def test_several_lanes_of_several_lengths_in_few_places_equal_generate():
         Request(f"p{n}", outside((20, 9, 17)[n % 3], (0, 4)[n % 2], seed=n), (lane(all_kept()), lane(drawn(), 60)))
         for n in range(4)
     ]
-    texts = [greedy(model, one.prompt.context + one.prompt.query, 8) for one in requests]
+    texts = [greedy(model, request.prompt.context + request.prompt.query, 8) for request in requests]
     assert len(set(map(len, texts))) > 1
     for most in (1, 3):
         ran = engine.run(model, requests, max_new_tokens=8, prefill_chunk=11, max_concurrent=most)

@@ -43,5 +43,5 @@ def test_for_tools_it_is_one_object_with_every_item(confirmed):
     said = json.loads(done.stdout)
     assert (said["status"], said["held"], done.returncode) == (0, True, 0)
     assert {"files", "registered", "sense", "grades", "judgement"} <= {
-        one["item"] for one in said["findings"] if one["status"] == "held"
+        finding["item"] for finding in said["findings"] if finding["status"] == "held"
     }

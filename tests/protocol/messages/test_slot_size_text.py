@@ -10,7 +10,7 @@ def lock(memory, arms):
 
 
 def said(memory, arms):
-    return any(one.startswith("Budgets are equal slots") for one in slot_sizes.describe_slots(lock(memory, arms)))
+    return any(slot.startswith("Budgets are equal slots") for slot in slot_sizes.describe_slots(lock(memory, arms)))
 
 
 PLAIN, CODED = {"bytes": 256}, {"bytes": 160}

@@ -157,4 +157,4 @@ def test_a_lock_says_of_hybrid_models_which_layers_budgets_are_of(check):
 
 def test_a_network_without_weights_is_enough():
     bare = layer_support._build_meta_model("a-model", config_of("Gemma3Text"))
-    assert {each.device for each in bare.network.parameters()} == {torch.device("meta")}
+    assert {parameter.device for parameter in bare.network.parameters()} == {torch.device("meta")}

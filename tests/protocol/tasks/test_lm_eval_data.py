@@ -44,7 +44,7 @@ def test_rows_without_ids_of_their_own_are_known_by_their_lines(path, other):
 def test_a_published_id_is_the_problem_in_any_file_and_a_line_in_its_own(path, tmp_path):
     def recipes(*rows):
         files = (written(path, *rows), written(tmp_path / "other.jsonl", *rows, row(9)))
-        return {LmEvalTask("mine", "longbench_qasper", each).recipe() for each in files}
+        return {LmEvalTask("mine", "longbench_qasper", file).recipe() for file in files}
 
     assert len(recipes(row(1))) == 1
     assert len(recipes(row(1, _id=""), row(2, _id=""))) == 2

@@ -52,7 +52,7 @@ def digest(path):
 
 
 def status(folder, *witnesses):
-    return {one.document: one.status for one in anchors.verify_anchors(Registration(folder), witnesses)}
+    return {anchor.document: anchor.status for anchor in anchors.verify_anchors(Registration(folder), witnesses)}
 
 
 @pytest.mark.parametrize("document", ["lock", "claim", "seal", "verdict"])
@@ -147,7 +147,7 @@ def test_a_file_that_is_no_proof_fails(study, name):
     path = study / "anchors" / name
     path.parent.mkdir(parents=True)
     path.write_text("")
-    assert [one.status for one in anchors.verify_anchors(Registration(study), [Clerk()])] == ["failed"]
+    assert [anchor.status for anchor in anchors.verify_anchors(Registration(study), [Clerk()])] == ["failed"]
 
 
 def test_block_headers_may_lie_beside_the_proofs(study):

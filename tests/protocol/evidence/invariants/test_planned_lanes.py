@@ -67,7 +67,7 @@ def test_caches_that_an_arm_parks_are_those_of_its_other_episodes(name):
 def test_what_a_lane_parks_is_no_more_than_its_other_caches_can_hold(parks, after, state, fine):
     """Of 90 slots of 8 bytes; nothing is parked where all of them stay."""
     arm = planned_lanes.Arm(False, 0, True, True, True, parked_caches=parks)
-    lane = SimpleNamespace(full=False, arm=arm, events=[[0, 90, after]], cache={"state_bytes": state})
+    lane = SimpleNamespace(is_full=False, arm=arm, events=[[0, 90, after]], cache={"state_bytes": state})
     assert (memory_invariants.check_state_bytes(None, lane, SlotBounds(6, 8, 8)) == "") == fine
 
 

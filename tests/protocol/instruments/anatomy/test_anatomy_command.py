@@ -136,7 +136,7 @@ def rechained(folder, change):
 
 def audited(folder, item="anatomy"):
     done = studies.here("audit", folder, "--json")
-    found = {one["item"]: one for one in json.loads(done.stdout)["findings"]}
+    found = {finding["item"]: finding for finding in json.loads(done.stdout)["findings"]}
     return found[item]["status"], found[item]["detail"]
 
 

@@ -63,7 +63,7 @@ def rechained(path, change):
 
 def audited(folder):
     done = studies.here("audit", folder, "--json")
-    found = {one["item"]: one for one in json.loads(done.stdout)["findings"]}
+    found = {finding["item"]: finding for finding in json.loads(done.stdout)["findings"]}
     return found["cost"]["status"], found["cost"]["detail"]
 
 

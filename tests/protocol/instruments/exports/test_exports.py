@@ -261,7 +261,7 @@ def test_a_statement_names_the_proofs_of_outside_witnesses_by_their_digests(stud
     (study / "anchors" / "headers" / "1.hex").write_bytes(b"header")
     sums = subprocess.run(["sha256sum", study / "anchors" / "lock.ots"], capture_output=True, text=True).stdout
     anchors = json.loads(export.export_study(Registration(study), "in-toto"))["predicate"]["anchors"]
-    assert [one["name"] for one in anchors] == ["anchors/headers/1.hex", "anchors/lock.ots"]
+    assert [anchor["name"] for anchor in anchors] == ["anchors/headers/1.hex", "anchors/lock.ots"]
     assert anchors[1]["digest"] == {"sha256": sums.split()[0]}
 
 

@@ -58,7 +58,7 @@ def test_what_an_arm_kept_of_needed_tokens_is_a_mean_over_traces_in_which_some_w
 
 def test_the_file_names_policies_and_what_was_set_and_leaves_presses_out(folder):
     rows = tomllib.loads(policy_agreement.format_toml(agreed(folder)))["agreement"]
-    by_arm = {one["arm"]: one for one in rows if one["budget"] == "64"}
+    by_arm = {row["arm"]: row for row in rows if row["budget"] == "64"}
     assert by_arm.keys() == {"keen", "fair", "dull", "contrary"}
     assert (by_arm["fair"]["policy"], by_arm["fair"]["changed"]) == (
         "dull",

@@ -61,7 +61,7 @@ def needed(body):
 
 
 def test_the_heat_map_shows_and_outlines_what_is_printed(folder, told):
-    blocks = {(one.model, one.reading): one for one in heat_map.map_blocks(told)}
+    blocks = {(block.model, block.reading): block for block in heat_map.map_blocks(told)}
     assert len(blocks) == 4
     outlined = set()
     for row in explore_anatomy(folder)["pairs"]:
@@ -158,7 +158,7 @@ def test_shares_by_place_and_class_are_means_over_traces_of_hand_counts(folder, 
         for body, one in zip(own, truth, strict=True)
     ]
     assert panel.classes["padded"]["number"].share == pytest.approx(
-        float(np.mean([np.mean(one) for one in numbers if one]))
+        float(np.mean([np.mean(number) for number in numbers if number]))
     )
     assert panel.tokens["number"] == sum(map(len, numbers))
 
@@ -206,7 +206,7 @@ def test_every_drawing_says_what_was_tested_and_how_traces_ended_and_its_words_d
 def test_without_a_verdict_it_says_so_and_marks_nothing(told):
     before = told._replace(verdict=None, chosen=None)
     blocks = heat_map.map_blocks(before)
-    assert all(one.chosen is None for one in blocks)
+    assert all(block.chosen is None for block in blocks)
     said = drawing_checks.said(drawing_checks.drawn(heat_map.anatomy_map, before, blocks))
     assert "NOT JUDGED YET" in said
     assert "chosen on the first half" not in said
