@@ -12,16 +12,25 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from analysis.judge import judge
 from analysis.judgement.study_files import RecordError
 from analysis.selection import select
-from protocol.formats import canonical
 from protocol.formats.json_text import dumps
 
 PLACES = {"probe": "probe", "confirm": "records"}
+Edit = Callable[[dict[str, Any]], Any]  # edits in place, or returns another content
+
+
+def dump(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(dump(value)).hexdigest()
 
 
 @dataclass
@@ -56,9 +65,10 @@ class Rewrite:
     lines: list[dict[str, Any]]  # of the ledger: event, body, time
     lanes: dict[str, list[Lane]]  # by phase, in the order of their lines
     sources: dict[str, bytes | None] = field(default_factory=dict)  # other members of the bundle; None: gone
-    later: dict[str, Callable[[dict[str, Any]], None]] = field(default_factory=dict)  # edits of documents
+    later: dict[str, Edit] = field(default_factory=dict)  # of documents, lines of the ledger (ledger.0), records
     spare: dict[str, Any] = field(default_factory=dict)  # a trajectory that no lane has, by its side file
     last: list[Callable[[Path], None]] = field(default_factory=list)  # what is done to the finished folder
+    keeps_judgement: bool = False  # the verdict is not derived again
 
     @property
     def confirmed(self) -> list[Lane]:
@@ -127,10 +137,34 @@ def written(rewrite: Rewrite, folder: Path) -> Path:
         own = {name: line[name] for name in ("event", "time")} | {"body": body}
         own = _edited(own, rewrite.later.get(f"ledger.{len(entries)}"))
         entries.append(_entry(len(entries), own, _head(entries)["head"]))
-    (folder / "ledger.jsonl").write_bytes(b"".join(canonical.dumps(entry) + b"\n" for entry in entries))
+    (folder / "ledger.jsonl").write_bytes(b"".join(dump(entry) + b"\n" for entry in entries))
     for change in rewrite.last:
         change(folder)
     return folder
+
+
+def forge(folder: Path, change: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
+    """Let `change` edit everything that a finished study says, and mend what cites it.
+
+    change(name, content) returns the content; the name is that of the document, "ledger.jsonl" for the body of a line,
+    "records" or "probe" for the body of a record.
+    """
+    rewrite = opened(folder)
+    rewrite.keeps_judgement = True
+    for name in ("lock", "claim", "seal", "verdict"):
+        rewrite.later[name] = partial(change, f"{name}.json")
+
+    def edit_body(name: str, line: dict[str, Any]) -> dict[str, Any]:
+        return line | {"body": change(name, line["body"])}
+
+    for number in range(len(rewrite.lines)):
+        rewrite.later[f"ledger.{number}"] = partial(edit_body, "ledger.jsonl")
+    for phase, place in PLACES.items():
+        for number in range(len(rewrite.lanes[phase])):
+            rewrite.later[f"{place}.{number}"] = partial(edit_body, place)
+    forged = written(rewrite, folder.with_name("forged"))
+    shutil.copytree(forged, folder, dirs_exist_ok=True)
+    shutil.rmtree(forged)
 
 
 def _lanes(place: Path) -> Iterable[Lane]:
@@ -183,14 +217,14 @@ def _records(place: Path, lanes: list[Lane], lock: str, rewrite: Rewrite) -> dic
     for number, lane in enumerate(lanes):
         lane.body["registration"] = lock
         own = _edited({"body": lane.body, "costs": lane.costs}, rewrite.later.get(f"{place.name}.{number}"))
-        sha256 = canonical.digest(own)
+        sha256 = digest(own)
         chain = hashlib.sha256((chain + sha256).encode()).hexdigest()
-        written.append(canonical.dumps(own | {"sha256": sha256, "chain": chain}) + b"\n")
+        written.append(dump(own | {"sha256": sha256, "chain": chain}) + b"\n")
         bodies.append((_key(lane.body), own.get("body")))
     (place / "shard-0.jsonl").write_bytes(b"".join(written))
     ordered = [body for _, body in sorted(bodies, key=lambda one: one[0])]
-    outcome = hashlib.sha256(b"".join(canonical.dumps(body) + b"\n" for body in ordered)).hexdigest()
-    return {"outcome": outcome, "trajectories": canonical.digest(kept)}
+    outcome = hashlib.sha256(b"".join(dump(body) + b"\n" for body in ordered)).hexdigest()
+    return {"outcome": outcome, "trajectories": digest(kept)}
 
 
 def _key(body: dict[str, Any]) -> tuple[Any, ...]:
@@ -206,7 +240,7 @@ def _side_files(place: Path, lanes: list[Lane], spare: dict[str, Any]) -> dict[s
             of[lane.side].append(lane.trajectory)
     names, kept = {}, {}
     for side, contents in of.items():
-        data = canonical.dumps([*contents, *([spare[side]] if side in spare else [])])
+        data = dump([*contents, *([spare[side]] if side in spare else [])])
         names[side] = hashlib.sha256(data).hexdigest()
         path = place / "trajectories" / f"{names[side]}.json.gz"
         path.write_bytes(gzip.compress(data, mtime=0))
@@ -240,7 +274,7 @@ def _made(
         case "seal":
             return was | digests | {"ledger": head} | _sealed(rewrite, folder, found["confirm"])
     return {
-        "judged": _judged(folder, was["judged"]),
+        "judged": was["judged"] if rewrite.keeps_judgement else _judged(folder, was["judged"]),
         "lock": digests["lock"],
         "seal": digests["seal"],
         "ledger": head,
@@ -277,22 +311,23 @@ def _sealed(rewrite: Rewrite, folder: Path, found: dict[str, Any]) -> dict[str, 
 
 
 def _document(path: Path, content: dict[str, Any], rewrite: Rewrite) -> str:
-    data = canonical.dumps(_edited(content, rewrite.later.get(path.stem)))
+    data = dump(_edited(content, rewrite.later.get(path.stem)))
     path.write_bytes(data + b"\n")
     return hashlib.sha256(data).hexdigest()
 
 
-def _edited(content: dict[str, Any], edit: Callable[[dict[str, Any]], None] | None) -> dict[str, Any]:
+def _edited(content: dict[str, Any], edit: Edit | None) -> dict[str, Any]:
     """A copy, edited; what follows from the content is left as it was."""
-    if edit is not None:
-        content = copy.deepcopy(content)
-        edit(content)
-    return content
+    if edit is None:
+        return content
+    content = copy.deepcopy(content)
+    replaced = edit(content)
+    return replaced if isinstance(replaced, dict) else content
 
 
 def _entry(index: int, line: dict[str, Any], previous: str) -> dict[str, Any]:
     own = {"index": index, **line, "previous": previous}
-    return own | {"sha256": canonical.digest(own)}
+    return own | {"sha256": digest(own)}
 
 
 def _head(entries: list[dict[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from protocol.formats.refusals import Tampered
 from protocol.recompute import verify_drawings
 
 FLIPS = 20  # a test
-SEEDS = [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 50))]
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 50))]
 UNKNOWN = ("notes.txt", ".hidden", "figures/mine.svg", "older/verdict.json")
 
 

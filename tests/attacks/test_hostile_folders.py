@@ -18,9 +18,9 @@ import zlib
 from pathlib import Path
 
 import commands
-import forging
 import pytest
 import random_damage
+import rewriting
 import studies
 from attacking import findings
 from commands import DRAWING, READING, REPLICATE
@@ -123,7 +123,7 @@ def hostile_key(key: str) -> str:
 
 
 def test_no_command_sends_what_a_hostile_study_says(folder):
-    forging.forge(folder, hostile)
+    rewriting.forge(folder, hostile)
     (folder / "protocol.toml").write_text(f'title = "{ESCAPES}"')
     (folder / "anchors").mkdir()
     (folder / "anchors" / f"lock.{ESCAPES}").write_bytes(b"")
@@ -139,7 +139,7 @@ def test_no_command_sends_what_a_hostile_study_says(folder):
 
 
 def test_a_forger_who_changes_nothing_is_an_honest_study(folder):
-    forging.forge(folder, lambda name, content: content)
+    rewriting.forge(folder, lambda name, content: content)
     assert not [finding for finding in findings(folder).values() if finding["status"] == "failed"]
 
 
@@ -371,7 +371,7 @@ def absurd(folder: Path, seed: int) -> None:
         asked = part in (name, "all") and draw.random() < RARE.get(name, 1)
         return random_damage.absurd(draw, content, times) if asked else content
 
-    forging.forge(folder, change)
+    rewriting.forge(folder, change)
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 300))])
@@ -388,7 +388,7 @@ def test_a_judgement_without_a_word_is_named(folder):
             del content["judged"]["verdict"]
         return content
 
-    forging.forge(folder, speechless)
+    rewriting.forge(folder, speechless)
     assert findings(folder)["verdict"]["status"] == "failed"
     look(folder)
 
