@@ -89,6 +89,7 @@ def records(rewrite: Rewrite) -> list[Subject]:
 def is_named(subject: Subject, tampering: tamperings.Tampering, found) -> bool:
     """Whether an item that reads the subject fails, and names the field, what it says now, or the line."""
     names = {str(name) for name in tampering.path[-2:] if isinstance(name, str)} | {subject.line, str(tampering.value)}
+    names |= {subject.content["event"]} if "event" in subject.content else set()  # "the ledger's verdict line"
     return any(
         finding.status in ("failed", "unfinished")
         and (finding.item in subject.items or not subject.items)
