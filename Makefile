@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Where an image of a container forbids bytecode, every process that a test starts compiles all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: confirm test soak cluster parity peers browser docs check reports format model
+.PHONY: confirm test soak cluster parity peers browser docs pages check reports format model
 
 confirm: .venv/installed  ## replicate the shipped alpha-chain; ends well whenever the study ran to a verdict
 	$(BIN)/python -m protocol.replicate registrations/alpha-chain || { s=$$?; [ $$s -eq 10 ] || [ $$s -eq 11 ] || exit $$s; }
@@ -38,13 +38,15 @@ check: .venv/installed  ## format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: .venv-docs/installed  ## the pages as a site, in site/; a dead link fails
+pages: .venv/installed  ## the pages that follow from the code; git has not docs/files.md and docs/published_claims.md
+	$(BIN)/python docs/generate.py
+
+docs: .venv-docs/installed pages  ## the pages as a site, in site/; a dead link fails
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build  # with --quiet nothing is strict
 
-reports: .venv/installed  ## the pages of all judged registrations, the index, and the audit of published claims
+reports: .venv/installed  ## the pages of all judged registrations, and the index
 	for study in registrations/*/verdict.json; do $(BIN)/python -m figures.report $$(dirname $$study) || exit; done
 	$(BIN)/python -m figures.report registrations
-	$(BIN)/python -m analysis.claims analysis/published/*.toml --markdown docs/published_claims.md > /dev/null
 
 format: .venv/installed
 	$(BIN)/ruff format .

@@ -4,7 +4,7 @@
 
 Two arms whose scores have many ties at 0 and 1, with sizes of clusters drawn anew in each study, so that the
 truth is the ratio of means that a mean over problems estimates. Prints the table of
-docs/decisions/scores-and-clusters.md: t, bootstrap and sign flips over clusters, few, more and most of them,
+docs/decisions/42-scores-and-clusters.md: t, bootstrap and sign flips over clusters, few, more and most of them,
 and t over problems beside. 1,000 studies of a row take half a minute.
 """
 

@@ -3,7 +3,7 @@
     python -m benchmarks.uneven_clusters [STUDIES]
 
 Gaussian differences without an effect, 30 % of their variance common to a cluster. Prints the table of
-docs/decisions/scores-and-clusters.md. 400 studies of a row take some ten seconds.
+docs/decisions/42-scores-and-clusters.md. 400 studies of a row take some ten seconds.
 """
 
 import sys

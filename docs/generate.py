@@ -1,7 +1,7 @@
 """Write the pages of this folder that follow from the code, and the table that kv-prereg policies reads.
 
-python docs/generate.py           writes them all
-python docs/generate.py --check   exits 1, naming each page that the code no longer gives
+python docs/generate.py           writes them all, those that git does not have (UNTRACKED) included
+python docs/generate.py --check   exits 1, naming each tracked page that the code no longer gives
 """
 
 import ast
@@ -18,6 +18,8 @@ ROOT = HERE.parent
 PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks")
 sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is installed
 
+from analysis.claims import markdown  # noqa: E402
+from analysis.claims.paper_file import read_paper  # noqa: E402
 from analysis.hypotheses import study_outcomes, tables  # noqa: E402
 from policies.catalogue import CATALOGUE  # noqa: E402
 from policies.descriptions import FAMILIES  # noqa: E402
@@ -36,6 +38,7 @@ from protocol.plan.design import DESIGN  # noqa: E402
 from protocol.plan.field_kinds import TablesByName  # noqa: E402
 
 BEGIN, END = "<!-- relations: written by docs/generate.py -->", "<!-- end of relations -->"
+STATUSES_BEGIN, STATUSES_END = "<!-- exit statuses: written by docs/generate.py -->", "<!-- end of exit statuses -->"
 ANATOMY, ANATOMY_END = "<!-- anatomy: written by docs/generate.py -->", "<!-- end of anatomy -->"
 DOCUMENTS = {
     "lock": lock.FIELDS,
@@ -179,7 +182,7 @@ def traced() -> str:
 
 def records_page() -> str:
     """docs/records.md, which a person writes, with the relations between fields in their places."""
-    page = (HERE / "records.md").read_text()
+    path = HERE / "records.md"
     rows = "\n".join(_relation(relation) for relation in INVARIANTS)
     free = "\n".join(f"| {_code(name)} | {why} |" for name, why in UNCHECKED_FIELDS.items())
     parts = [
@@ -187,16 +190,16 @@ def records_page() -> str:
         "What of these fields no relation reaches, and what does:",
         f"| field | |\n|---|---|\n{free}",
     ]
-    page = _between(page, BEGIN, END, "\n\n".join(parts))
+    page = _between(path, path.read_text(), BEGIN, END, "\n\n".join(parts))
     traces = "\n".join(f"| {one.name} | {one.sentence} |" for one in invariants.INVARIANTS)
-    return _between(page, ANATOMY, ANATOMY_END, f"| relation | what holds |\n|---|---|\n{traces}")
+    return _between(path, page, ANATOMY, ANATOMY_END, f"| relation | what holds |\n|---|---|\n{traces}")
 
 
-def _between(page: str, begin: str, end: str, text: str) -> str:
+def _between(path: Path, page: str, begin: str, end: str, text: str) -> str:
     before, begins, rest = page.partition(begin)
     _, ends, after = rest.partition(end)
     if not (begins and ends):
-        raise ValueError(f"docs/records.md: put the lines {begin} and {end} where the relations belong")
+        raise ValueError(f"docs/{path.name}: put the lines {begin} and {end} where the table belongs")
     return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
@@ -209,20 +212,11 @@ def _code(name: str) -> str:
     return f"`{name}`"
 
 
-def exit_statuses() -> str:
-    """docs/exit-statuses.md: what a status means, and of which commands."""
+def commands_page() -> str:
+    """docs/commands.md, which a person writes, with the table of exit statuses in its place."""
     rows = [f"| {one.number} | {one.meaning} | {', '.join(map(_code, one.commands)) or 'all'} |" for one in STATUSES]
-    parts = [
-        "# Exit statuses",
-        "Generated from `protocol/command/menu.py`: `python docs/generate.py`.",
-        "A script learns from the status what a person reads in the last line. The help of a command names "
-        "its own. 10, 11 and 12 are verdicts: the command did what it was asked to do.",
-        "\n".join(["| status | means | of |", "|---|---|---|", *rows]),
-        "A refusal is one line on standard error, and with `--json` one object on standard output, which has "
-        "the status as `exit_status`. Nothing was written then. A reader that goes away (`| head`) changes "
-        "no status.",
-    ]
-    return "\n\n".join(wrapped(part) if part[0] not in "#|" else part for part in parts) + "\n"
+    table = "\n".join(["| status | means | of |", "|---|---|---|", *rows])
+    return _between(HERE / "commands.md", (HERE / "commands.md").read_text(), STATUSES_BEGIN, STATUSES_END, table)
 
 
 def said(path: Path) -> list[str]:
@@ -316,8 +310,7 @@ def wrapped(text: str) -> str:
 FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
         "../policies/agreements.toml": agreements,
-        "exit-statuses.md": exit_statuses,
-        "files.md": files,
+        "commands.md": commands_page,
         "gates.md": gates,
         "glossary.md": glossary,
         "protocol.md": protocol,
@@ -335,13 +328,25 @@ FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
 )
 
 
+def published_claims() -> str:
+    """docs/published_claims.md: the audit of the claims of published papers."""
+    return markdown.format_document([read_paper(path) for path in sorted((ROOT / "analysis/published").glob("*.toml"))])
+
+
+UNTRACKED: Mapping[str, Callable[[], str]] = MappingProxyType(
+    {"files.md": files, "published_claims.md": published_claims}
+)
+
+
 def main(arguments: list[str]) -> int:
-    pages = {(HERE / name).resolve(): text() for name, text in FILES.items()}
+    tracked = {(HERE / name).resolve(): text() for name, text in FILES.items()}
     if arguments == ["--check"]:
-        old = [page.relative_to(ROOT) for page, text in pages.items() if not page.exists() or page.read_text() != text]
+        old = [
+            page.relative_to(ROOT) for page, text in tracked.items() if not page.exists() or page.read_text() != text
+        ]
         print("\n".join(f"{name}: run python docs/generate.py" for name in old), end="\n" if old else "")
         return 1 if old else 0
-    for page, text in pages.items():
+    for page, text in (tracked | {HERE / name: text() for name, text in UNTRACKED.items()}).items():
         page.write_text(text)
     return 0
 

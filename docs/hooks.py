@@ -27,6 +27,7 @@ ELSEWHERE = {
     "docs/notebook/first_study.ipynb": "first-study.md",
 }
 """Pages from outside of docs/, and the notebook, by their path in the repository: their place in the site."""
+GENERATED = ("docs/files.md", "docs/published_claims.md")  # by docs/generate.py; git does not have them
 PICTURES = (".png", ".svg")
 LINK = re.compile(r"\[((?:!?\[[^\]]*\]\([^)]*\)|[^\[\]])*)\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
@@ -68,7 +69,7 @@ def linked(markdown: str, source: str, place: str, repository: str | None) -> st
         if not path or "://" in path or path.startswith("mailto:"):
             return f"[{words}]({target})"
         there = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-        if there in ELSEWHERE or (there.startswith("docs/") and (ROOT / there).is_file()):
+        if there in ELSEWHERE or (there.startswith("docs/") and ((ROOT / there).is_file() or there in GENERATED)):
             inside = ELSEWHERE.get(there, there.removeprefix("docs/"))
             return f"[{words}]({_relative(inside, place)}{hash_}{anchor})"
         if there.endswith(PICTURES):

@@ -5,7 +5,7 @@ depends only on the tokens up to it, so it is fixed when the token is generated 
 that "the raw key-variance and lag-key variants recompute scores over the whole cache each step": we follow
 section 3.3 for every method). An interval does not change scores; it only delays evictions.
 
-Choices that all methods of the paper share here, see docs/decisions/epikv-where-it-is-silent.md: windows
+Choices that all methods of the paper share here, see docs/decisions/05-epikv.md: windows
 restart at the first token of the answer, whose change is relative to the last token of the prompt; tokens of
 the prompt are scored by the same formula among themselves, which has no effect if the prompt is preserved;
 one score per token means one keep set for all layers and heads; layer numbers refer to a model of `depth`

@@ -37,7 +37,7 @@ VERSION = ("--version", "-V")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return the exit status of the command (docs/exit-statuses.md), or 2 if there is no such command."""
+    """Return the exit status of the command (docs/commands.md), or 2 if there is no such command."""
     arguments = [*(sys.argv[1:] if argv is None else argv)]
     _drop_script_folder()
     if message := package_shadowing.find_shadowing():
@@ -93,7 +93,7 @@ def overview() -> str:
     lines = [f"usage: {PROGRAM} COMMAND ...", "", *(__doc__ or "").splitlines()[:1]]
     for group, entries in groups.items():
         lines += ["", f"{group}:", *entries]
-    lines += ["", "Exit statuses (docs/exit-statuses.md; those of a command: its help):"]
+    lines += ["", "Exit statuses (docs/commands.md; those of a command: its help):"]
     lines += [f"  {status.number:<{width}}{status.brief}" for status in STATUSES if status.brief]
     return "\n".join([*lines, "", f"{PROGRAM} help COMMAND, {PROGRAM} --version"])
 

@@ -5,7 +5,7 @@
 The locked sources run. One arm at a time decodes made-up prompts of a fixed length, warm, repeated, in an
 order drawn by the registered seed; each repetition is one line of cost/<machine>.jsonl. Interrupted, it
 continues; finished, it prints the same table again. On another machine it is another measurement, in another
-file, and the two are never mixed. No verdict depends on it: docs/cost.md.
+file, and the two are never mixed. No verdict depends on it: docs/machines.md.
 
 Exit status: 0 done; 2 bad input, such as a study without [cost]; 3 drifted; 4 claimed or closed already and
 nothing was measured, or another process is running it.

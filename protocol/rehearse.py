@@ -10,7 +10,7 @@ differences that a study of the registered size can see. A device that is not he
 float32.
 
 With --on MACHINE nothing is run: hours, memory and cost are worked out from the shapes of the models, the
-lanes, and constants of the machine (docs/planning.md); what of these is assumed is said. MACHINE is one that
+lanes, and constants of the machine (docs/machines.md); what of these is assumed is said. MACHINE is one that
 is known, with how many of it before an x (8xA100-80G, 2xH100-80G, H200, L40S, A10G, 4090, CPU), `here`, which
 is measured in seconds, or a TOML or JSON file of constants.
 

@@ -166,7 +166,7 @@ def _size_notes(all_contrasts: Sequence[contrasts.Contrast]) -> list[str]:
     ):
         notes.append(
             f"Of fewer than {FEW_CLUSTERS} clusters, or of uneven ones, a 95 % interval holds in 85 to 96 % of "
-            "studies (docs/decisions/scores-and-clusters.md)."
+            "studies (docs/decisions/42-scores-and-clusters.md)."
         )
     return notes
 

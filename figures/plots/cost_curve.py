@@ -3,7 +3,7 @@
 EpiKV draws accuracy against seconds a problem (arXiv:2606.26472, figure 4). Our seconds are those of a lane
 in its batch, where the lanes of all arms take the same steps, so that they do not distinguish arms. The slots
 that an answer read are counted instead: they depend on its length and on its cache. Why:
-docs/decisions/cost-is-counted-not-timed.md.
+docs/decisions/29-counted-cost.md.
 """
 
 from collections.abc import Mapping, Sequence

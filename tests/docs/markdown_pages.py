@@ -9,10 +9,13 @@ FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 RUNNABLE = ("protocol", "policies", "analysis", "figures", "splits", "benchmarks")
 
 
+GENERATED = (ROOT / "docs/files.md", ROOT / "docs/published_claims.md")  # by `make docs`; git does not have them
+
+
 def pages() -> list[Path]:
-    """Pages that people write or the code generates; what a registration holds is evidence."""
+    """Pages of the repository; what a registration holds is evidence."""
     folders = ("*.md", "docs/**/*.md", "benchmarks/*.md", "protocol/embedded/*/*.md")
-    return [path for folder in folders for path in sorted(ROOT.glob(folder))]
+    return [path for folder in folders for path in sorted(ROOT.glob(folder)) if path not in GENERATED]
 
 
 def name(page: Path) -> str:

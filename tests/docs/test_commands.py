@@ -1,4 +1,4 @@
-"""docs/commands.md has every command of the menu, its options; docs/exit-statuses.md what they end with."""
+"""docs/commands.md has every command of the menu, its options and what they end with."""
 
 import contextlib
 import importlib
@@ -16,9 +16,10 @@ from protocol.formats import refusals
 
 PAGE = (ROOT / "docs" / "commands.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line[:1] == "|"]
-# Run by commands, not by people.
+# Run by commands, not by people; and what whoever keeps the repository runs.
 WORKERS = {
     *("protocol.grading.worker", "protocol.harness.worker", "protocol.workspace.first_process"),
+    "protocol.evidence.pack_shards",
     *("protocol.run.executors.worker", "protocol.run.executors.ray_launcher"),
 }
 OURS = sorted(name for name in commands() - WORKERS if not name.startswith("benchmarks."))

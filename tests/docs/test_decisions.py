@@ -24,5 +24,11 @@ def test_each_stands_in_the_list_under_its_own_title():
     assert sorted(listed) == sorted(titles)
 
 
-def test_a_page_is_short():
-    assert max(len(page.read_text().splitlines()) for page in PAGES) <= 60
+def test_each_choice_is_short():
+    choices = [choice for page in PAGES for choice in page.read_text().partition("\nHeld by:")[0].split("\n## ")]
+    assert max(len(choice.splitlines()) for choice in choices) <= 60
+
+
+def test_pages_are_numbered_in_the_order_of_the_list():
+    listed = re.findall(r"^- \[.+\]\((.+)\)$", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    assert [int(name.partition("-")[0]) for name in listed] == [*range(1, len(PAGES) + 1)]

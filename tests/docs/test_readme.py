@@ -122,7 +122,7 @@ OURS = {"rule before results", "checked by others", "what they have more of"}  #
 def test_what_its_table_says_of_others_is_measured_on_a_page():
     table = README.partition("## Why not")[2].partition("\n\nHow each row")[0]
     named = re.findall(r"^\| \**([^|*]+?)\** \|", table, re.MULTILINE)
-    told = (ROOT / "docs/comparison.md").read_text()
+    told = (ROOT / "docs/systems.md").read_text()
     assert set(named) > OURS
     assert [name for name in named if name not in OURS and f"| {name.split(',')[0]} |" not in told] == []
 

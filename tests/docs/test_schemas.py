@@ -153,5 +153,5 @@ def test_the_page_has_every_field_of_every_table():
     named = list(each(design.DESIGN))
     assert len(named) > 40
     for name, field in named:
-        assert f"| `{name}` | {field.meaning} |" in page or re.search(rf"[\[.]{name}\]", page), name
-        assert field.meaning.endswith("."), name
+        assert f"| `{name}` | {field.description} |" in page or re.search(rf"[\[.]{name}\]", page), name
+        assert field.description.endswith("."), name

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import yaml
-from markdown_pages import name, pages
+from markdown_pages import GENERATED, name, pages
 from studies import ROOT
 
 SPEC = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
@@ -34,13 +34,13 @@ NAV = places(SETTINGS["nav"])
 
 
 def test_every_page_has_one_place():
-    inside = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").glob("*.md")}
-    expected = inside | set(hooks.CHECKED_ELSEWHERE.values()) | {"decisions/README.md"}
+    inside = {path.relative_to(ROOT / "docs").as_posix() for path in {*(ROOT / "docs").glob("*.md"), *GENERATED}}
+    expected = inside | set(hooks.ELSEWHERE.values()) | {"decisions/README.md"}
     assert sorted(NAV) == sorted(expected)
 
 
 def test_what_lies_elsewhere_exists():
-    for source in hooks.CHECKED_ELSEWHERE:
+    for source in hooks.ELSEWHERE:
         assert hooks.text(source).startswith("#"), source
 
 
@@ -95,12 +95,12 @@ def test_without_an_address_of_the_repository_a_link_into_it_is_words():
 
 def test_every_link_of_every_page_leads_to_a_page_a_picture_or_out():
     known = set(NAV) | {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*")}
-    elsewhere = set(hooks.CHECKED_ELSEWHERE)
+    elsewhere = set(hooks.ELSEWHERE)
     for page in pages():
         source = name(page)
         if not (source in elsewhere or source.startswith("docs/")):
             continue
-        place = hooks.CHECKED_ELSEWHERE.get(source, source.removeprefix("docs/"))
+        place = hooks.ELSEWHERE.get(source, source.removeprefix("docs/"))
         read = page.read_text()
         shown = known | set(hooks.pictures(source, read))
         for target in re.findall(r"\]\(([^)\s#]+)", hooks.linked(hooks.CODE.sub("", read), source, place, "")):

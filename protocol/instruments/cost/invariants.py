@@ -1,4 +1,4 @@
-"""The invariants of measured time and memory, which hold on every machine; docs/cost.md lists them."""
+"""The invariants of measured time and memory, which hold on every machine; docs/machines.md lists them."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 A line of cost/<machine>.jsonl is the canonical {body, sha256, chain}, chained like records. The first body
 describes the machine, and the file is named by its digest: another machine has another file, and the two are
-never mixed. Each further body is one repetition of one point. docs/cost.md describes every field.
+never mixed. Each further body is one repetition of one point. docs/machines.md describes every field.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Measured time and memory as tables: rates, ratios to the full cache, peaks, the largest batch that fits.
 
-Reads cost/*.jsonl by their documented format (docs/cost.md); kv-prereg audit verifies them. This module knows
+Reads cost/*.jsonl by their documented format (docs/machines.md); kv-prereg audit verifies them. This module knows
 no accuracies and gives no verdict.
 """
 

@@ -193,7 +193,7 @@ def _describe_assumptions(machine: machines.Machine) -> list[str]:
         if not any(constant.startswith(part) for constant in machine.overrides)
     ]
     date = machines.load_constants()["assumed"]["date"]
-    return [f"{', '.join(parts)}: assumed on {date}, docs/planning.md"] if parts else []
+    return [f"{', '.join(parts)}: assumed on {date}, docs/machines.md"] if parts else []
 
 
 def _estimate_part(

@@ -69,7 +69,7 @@ def find_machine(text: str) -> Machine:
     if (right := folded.get(_normalize_name(name))) is None:
         sizes = [candidate for key, candidate in folded.items() if key.startswith(_normalize_name(name))]
         meant = f"did you mean {' or '.join(sizes)}?" if sizes else suggest(name, [*machines, LOCAL])
-        raise BadInput(f"--on {text}: unknown machine {name!r}; {meant} A file of constants: docs/planning.md")
+        raise BadInput(f"--on {text}: unknown machine {name!r}; {meant} A file of constants: docs/machines.md")
     return _build_machine(right, count, machines[right], right, ())
 
 
@@ -85,7 +85,7 @@ def _read_constants(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
         return json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
     except OSError:
-        raise BadInput(f"--on {path}: no such file; docs/planning.md shows one") from None
+        raise BadInput(f"--on {path}: no such file; docs/machines.md shows one") from None
     except (ValueError, RecursionError) as error:
         raise BadInput(f"--on {path}: not read: {' '.join(str(error).split())}") from None
 

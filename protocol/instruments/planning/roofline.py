@@ -1,6 +1,6 @@
 """A roofline: seconds and bytes of a batch from the operations and bytes that it needs and a machine's rates.
 
-docs/planning.md derives every formula. There are no tensors: numbers in, numbers out.
+docs/machines.md derives every formula. There are no tensors: numbers in, numbers out.
 """
 
 from __future__ import annotations

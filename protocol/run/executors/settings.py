@@ -76,7 +76,7 @@ LOCAL = Settings()
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `parse_settings` reads."""
-    group = parser.add_argument_group("where it runs (docs/clusters.md); no verdict follows from it")
+    group = parser.add_argument_group("where it runs (docs/machines.md); no verdict follows from it")
     group.add_argument("--executor", default="local", metavar="KIND", help="local (default), slurm or ray")
     group.add_argument("--workers", type=int, metavar="N", help="processes (as registered, or 1)")
     group.add_argument("--devices", metavar="LIST", help="cuda:0,cuda:1,...: one process each, here")

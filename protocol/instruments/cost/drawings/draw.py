@@ -4,7 +4,7 @@
 
 Writes figures/cost_throughput, cost_prefill, cost_memory and cost_concurrency, a projection, each as .svg and
 .png, into the same folder; and, where the study is judged, cost_frontier: its accuracy against these seconds.
-Of several machines one is drawn, for they are never mixed. docs/cost.md says what each shows.
+Of several machines one is drawn, for they are never mixed. docs/machines.md says what each shows.
 Exit status: 0 drawn; 2 nothing was measured, or the files cannot be read.
 """
 

@@ -117,7 +117,7 @@ def describe_machine(planned: PlannedStudy) -> dict[str, Any]:
 def draw_prompts(model: LoadedModel, seed: int, tokens: int, lanes: int) -> list[tuple[int, ...]]:
     """Return random prompts, the same for every arm: uniform over the vocabulary without its special tokens.
 
-    The cost of a pass depends on lengths and not on content; docs/cost.md says what that leaves out for
+    The cost of a pass depends on lengths and not on content; docs/machines.md says what that leaves out for
     policies that select by content.
     """
     special = set(model.tokenizer.all_special_ids) | model.stop_ids

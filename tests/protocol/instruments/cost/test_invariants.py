@@ -130,7 +130,7 @@ def test_on_cuda_peaks_are_allocated_and_reserved_and_hold_weights_and_slots():
 
 
 def test_the_page_lists_every_relation():
-    page = (ROOT / "docs" / "cost.md").read_text()
+    page = (ROOT / "docs" / "machines.md").read_text()
     assert [name for name in NAMES if f"| {name} |" not in page] == []
 
 

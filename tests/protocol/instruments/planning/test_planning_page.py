@@ -1,4 +1,4 @@
-"""The example of docs/planning.md: what the page shows is what the command prints, and a reader counts."""
+"""The example of docs/machines.md: what the page shows is what the command prints, and a reader counts."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 import studies
 
-PAGE = (studies.ROOT / "docs" / "planning.md").read_text()
+PAGE = (studies.ROOT / "docs" / "machines.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
 
 
