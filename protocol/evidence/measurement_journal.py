@@ -5,7 +5,6 @@ A ledger line begins each attempt with the number of lines that it found, and an
 number and the chain of the last line. All attempts precede the claim.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -87,7 +86,7 @@ def read_bodies(path: Path, noun: str, find_fault: FindFault) -> Bodies:
             raise Tampered(f"{source}: its digest is not that of its body; the line was edited")
         if wrong := find_fault(parsed["body"], index):
             raise Tampered(f"{source}: {wrong}")
-        chain = _next_chain(chain, parsed["sha256"])
+        chain = journal.next_chain(chain, parsed["sha256"])
         if chain != parsed["chain"]:
             raise Tampered(f"{source}: does not follow the line before; lines were removed, added or swapped")
         bodies.append(parsed["body"])
@@ -99,18 +98,15 @@ class BodyWriter:
 
     def __init__(self, path: Path, name: str, noun: str, find_fault: FindFault):
         self.path, self._name, self._noun, self._find_fault = path, name, noun, find_fault
-        self._exit_stack = ExitStack()
 
     def __enter__(self) -> Self:
         """Raise Tampered for a line that does not verify, AlreadyClaimed while another process appends."""
-        self._journal = self._exit_stack.enter_context(journal.open_journal(self.path, wait=False))
-        try:
+        with ExitStack() as stack:
+            self._journal = stack.enter_context(journal.open_journal(self.path, wait=False))
             written = read_bodies(self.path, self._noun, self._find_fault)
             self._journal.drop_torn()
             self._chain, self.count = written.head, len(written.bodies)
-        except BaseException:
-            self._exit_stack.close()
-            raise
+            self._exit_stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -120,7 +116,7 @@ class BodyWriter:
         """Append one line in one write and one fsync. Raises BadInput, and writes nothing, for an invalid one."""
         self.refuse_fault(body)
         sha256 = canonical.digest(body)
-        chain = _next_chain(self._chain, sha256)
+        chain = journal.next_chain(self._chain, sha256)
         self._journal.append([canonical.dumps({"body": body, "sha256": sha256, "chain": chain})])
         self._chain, self.count = chain, self.count + 1
 
@@ -177,9 +173,5 @@ def chain_after(bodies: Sequence[Mapping[str, Any]]) -> str:
     """Return the chain after these lines, recomputed."""
     chain = journal.START
     for body in bodies:
-        chain = _next_chain(chain, canonical.digest(body))
+        chain = journal.next_chain(chain, canonical.digest(body))
     return chain
-
-
-def _next_chain(chain: str, sha256: str) -> str:
-    return hashlib.sha256((chain + sha256).encode("ascii")).hexdigest()

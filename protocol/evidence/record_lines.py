@@ -8,6 +8,7 @@ import gc
 import hashlib
 import itertools
 import json
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -110,7 +111,23 @@ def select_records(records: Sequence[Record], indices: Iterable[int]) -> Iterabl
     return records.iter_records(indices) if isinstance(records, LazyRecords) else map(records.__getitem__, indices)
 
 
-class LazyRecords(Sequence[Record]):
+class _RecordSequence(Sequence[Record], ABC):
+    """Records that are not all in memory."""
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        positions = range(len(self))[index]
+        return self._read(positions) if isinstance(positions, int) else list(map(self._read, positions))
+
+    @abstractmethod
+    def _read(self, position: int) -> Record:
+        """Return the record at a position from 0."""
+
+
+class LazyRecords(_RecordSequence):
     """The records of a shard, each read from its file and parsed on access.
 
     The lines of a packed shard are read from a temporary file, since a gzip file is slow to read out of order.
@@ -136,15 +153,9 @@ class LazyRecords(Sequence[Record]):
     def __len__(self) -> int:
         return len(self.heads)
 
-    @overload
-    def __getitem__(self, index: int) -> Record: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Record]: ...
-    def __getitem__(self, index: int | slice) -> Record | list[Record]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
+    def _read(self, position: int) -> Record:
         with self._open() as file:
-            return self._read_record(file, range(len(self))[index])
+            return self._read_record(file, position)
 
     def __iter__(self) -> Iterator[Record]:
         return self.iter_records(range(len(self)))
@@ -181,7 +192,7 @@ class LazyRecords(Sequence[Record]):
         return line
 
 
-class JoinedRecords(Sequence[Record]):
+class JoinedRecords(_RecordSequence):
     """The concatenated records of several shards or of two phases."""
 
     def __init__(self, parts: Iterable[Sequence[Record]]) -> None:
@@ -194,19 +205,12 @@ class JoinedRecords(Sequence[Record]):
     def __len__(self) -> int:
         return sum(map(len, self._parts))
 
-    @overload
-    def __getitem__(self, index: int) -> Record: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Record]: ...
-    def __getitem__(self, index: int | slice) -> Record | list[Record]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        position = range(len(self))[index]
+    def _read(self, position: int) -> Record:
         for part in self._parts:
             if position < len(part):
                 return part[position]
             position -= len(part)
-        raise IndexError(index)
+        raise IndexError(position)
 
     def __iter__(self) -> Iterator[Record]:
         return itertools.chain.from_iterable(self._parts)
@@ -262,7 +266,7 @@ def iter_lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
 def format_line(body: bytes, costs: bytes, chain: str) -> tuple[bytes, str]:
     """Return the line of a record after `chain`, and the new chain. body, costs: canonical JSON."""
     sha256 = hashlib.sha256(b'{"body":%b,"costs":%b}' % (body, costs)).hexdigest()
-    new_chain = next_chain(chain, sha256)
+    new_chain = journal.next_chain(chain, sha256)
     tail = new_chain.encode(), costs, sha256.encode()
     return b'{"body":%b,"chain":"%b","costs":%b,"sha256":"%b"}' % (body, *tail), new_chain
 
@@ -308,7 +312,7 @@ def _parse_exact(data: bytes, chain: str) -> Record | None:
 def _parse_chained(line: bytes, chain: str, source: str) -> Record:
     """Parse a line after `chain`. Raises Tampered with the fault of an invalid line."""
     record = _parse_line(line, source)
-    if next_chain(chain, record["sha256"]) != record["chain"]:
+    if journal.next_chain(chain, record["sha256"]) != record["chain"]:
         raise Tampered(f"{source}: does not follow the line before; lines were removed, added or swapped")
     return record
 
@@ -375,10 +379,6 @@ def outcome_digest(records: Sequence[Record]) -> str:
     for body in bodies:
         outcome.update(body + b"\n")
     return outcome.hexdigest()
-
-
-def next_chain(chain: str, sha256: str) -> str:
-    return hashlib.sha256((chain + sha256).encode("ascii")).hexdigest()
 
 
 def _refuse_number(text: str) -> Any:

@@ -58,21 +58,18 @@ class ShardWriter:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._exit_stack = ExitStack()
 
     def __enter__(self) -> Self:
         path = self._folder / "shard-0.jsonl"
         if files.exists(packed := path.with_name(path.name + shards.PACKED)):
             raise AlreadyClaimed(f"{packed} is packed: its study is finished and records nothing more")
-        self._journal = self._exit_stack.enter_context(journal.open_journal(path, wait=False, keep_lines=False))
-        try:
+        with ExitStack() as stack:
+            self._journal = stack.enter_context(journal.open_journal(path, wait=False, keep_lines=False))
             shard_contents = read_shards(self._folder)
             self._done = {head.key for head in record_heads(join_shards(shard_contents))}
             self._chain = shard_contents[path.name].chain
             self._journal.drop_torn()
-        except BaseException:
-            self._exit_stack.close()
-            raise
+            self._exit_stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,6 +1,7 @@
 """Append-only files of lines that never lose an acknowledged line."""
 
 import errno
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,11 @@ HEAD = Table(  # the state of a chain, as a document records it
 
 
 _BLOCK = 1 << 16
+
+
+def next_chain(chain: str, sha256: str) -> str:
+    """Return the chain of a line with this digest after a line with that chain."""
+    return hashlib.sha256((chain + sha256).encode("ascii")).hexdigest()
 
 
 class Lines(NamedTuple):

@@ -2,8 +2,9 @@
 
 from collections import Counter
 
-from protocol.grading.answer_text import excerpt, extract_answer, split_words
-from protocol.grading.grade import Grade, make_score
+from protocol.grading.answer_text import split_words
+from protocol.grading.grade import Grade
+from protocol.grading.word_grade import grade_words
 
 __all__ = ["grade"]
 
@@ -14,12 +15,10 @@ def grade(gold: str, text: str) -> Grade:
     Departs from LongBench's `qa_f1_score`: a thought before the answer and special tokens are not part of it,
     and punctuation and case follow Unicode. A gold answer without words gives "error".
     """
-    gold_words, answer = split_words(gold), extract_answer(text)
-    if not gold_words:
-        return Grade("error", None, "the gold answer has no words")
-    answer_words = split_words(answer)
-    if not answer_words:
-        return make_score(0, excerpt(answer), "the answer has no words")
+    return grade_words(gold, text, split_words, _compare)
+
+
+def _compare(gold_words: list[str], answer_words: list[str]) -> tuple[float, str]:
     common_count = (Counter(answer_words) & Counter(gold_words)).total()
     score = 2 * common_count / (len(answer_words) + len(gold_words))
-    return make_score(score, excerpt(answer), "" if score == 1 else f"{common_count} of its {len(gold_words)} words")
+    return score, f"{common_count} of its {len(gold_words)} words"

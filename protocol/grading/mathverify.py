@@ -7,7 +7,6 @@ killed at a deadline and restarted: model output is not parsed in this process, 
 
 import importlib.util
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from protocol.formats.refusals import BadInput
@@ -44,9 +43,7 @@ class MathVerify:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -4,8 +4,8 @@ import re
 import unicodedata
 
 from protocol.grading import common_subsequence
-from protocol.grading.answer_text import excerpt, extract_answer
-from protocol.grading.grade import Grade, make_score
+from protocol.grading.grade import Grade
+from protocol.grading.word_grade import grade_words
 
 __all__ = ["MAX_WORDS", "grade", "split_words"]
 
@@ -20,14 +20,11 @@ def grade(gold: str, text: str) -> Grade:
     union of their subsequences, and for a long text without one exceeds the recursion limit, which LongBench
     counts as 0. A gold answer without words gives "error".
     """
-    gold_words, answer = split_words(gold), extract_answer(text)
-    if not gold_words:
-        return Grade("error", None, "the gold answer has no words")
-    answer_words = split_words(answer)
-    if not answer_words:
-        return make_score(0, excerpt(answer), "the answer has no words")
-    score = common_subsequence.similarity(gold_words, answer_words)
-    return make_score(score, excerpt(answer), "" if score == 1 else "not its words in their order")
+    return grade_words(gold, text, split_words, _compare)
+
+
+def _compare(gold_words: list[str], answer_words: list[str]) -> tuple[float, str]:
+    return common_subsequence.similarity(gold_words, answer_words), "not its words in their order"
 
 
 def split_words(text: str) -> list[str]:

@@ -102,7 +102,7 @@ def test_a_score_of_an_entry_point_is_from_nothing_to_all(score, plugins, monkey
 
 def test_an_entry_point_cannot_take_the_name_of_a_grader(plugins):
     plugins(shouting=f"{__name__}:Shouting", exact=f"{__name__}:Shouting")
-    with pytest.raises(BadInput, match=r"entry point exact of kv_prereg\\.graders is taken: rename the grader in"):
+    with pytest.raises(BadInput, match=r"entry point exact of kv_prereg\.graders is taken: rename the grader in"):
         grading.get_grader("shouting")
 
 

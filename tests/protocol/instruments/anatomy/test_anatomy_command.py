@@ -9,10 +9,10 @@ import pytest
 import studies
 
 from protocol import status
-from protocol.evidence import claim, ledger, measurement_journal
+from protocol.evidence import claim, ledger
 from protocol.evidence.audit import study_status
 from protocol.evidence.registration import Registration
-from protocol.formats import canonical
+from protocol.formats import canonical, journal
 from protocol.formats.refusals import BadInput
 from protocol.instruments.anatomy import trace_file
 from protocol.instruments.anatomy.run import trace_record as occlusion
@@ -129,7 +129,7 @@ def rechained(folder, change):
     change(found)
     for body in found:
         sha256 = canonical.digest(body)
-        chain = measurement_journal._next_chain(chain, sha256)
+        chain = journal.next_chain(chain, sha256)
         written.append(canonical.dumps({"body": body, "sha256": sha256, "chain": chain}) + b"\n")
     (folder / "anatomy" / "traces.jsonl").write_bytes(b"".join(written))
 

@@ -6,9 +6,9 @@ import shutil
 import pytest
 import studies
 
-from protocol.evidence import ledger, measurement_journal
+from protocol.evidence import ledger
 from protocol.evidence.registration import Registration
-from protocol.formats import canonical
+from protocol.formats import canonical, journal
 from protocol.instruments.cost import measurement_file
 
 COST = """
@@ -56,7 +56,7 @@ def rechained(path, change):
     chain, lines = "0" * 64, []
     for body in bodies:
         sha256 = canonical.digest(body)
-        chain = measurement_journal._next_chain(chain, sha256)
+        chain = journal.next_chain(chain, sha256)
         lines.append(canonical.dumps({"body": body, "sha256": sha256, "chain": chain}) + b"\n")
     path.write_bytes(b"".join(lines))
 
