@@ -15,10 +15,11 @@ __all__ = [
     "axis_limits",
     "cell_texts",
     "draw_contrast",
-    "draw_untested",
+    "draw_marks",
     "is_significant",
     "label_axis",
     "rule_margins",
+    "set_ticks",
 ]
 
 
@@ -84,8 +85,14 @@ def draw_contrast(
     )
 
 
-def draw_untested(axes: Any, y: float, name: str, contrast: Mapping[str, Any]) -> None:
-    """Draw a pale square on its 95 % interval."""
+def draw_marks(axes: Any, y: float, contrast: Mapping[str, Any], *, outside: bool, size: float = 1) -> None:
+    """Draw a contrast with its "mark" at the end of the gids; one that was not "tested" is a pale square on its
+    95 % interval.
+    """
+    name = contrast["mark"]
+    if contrast["tested"]:
+        draw_contrast(axes, y, name, contrast, outside=outside, size=size)
+        return
     ends = [100 * float(contrast[end]) for end in ("low", "high")]
     line = {"color": PALE, "linewidth": 1.6, "solid_capstyle": "butt", "zorder": 2}
     axes.plot(ends, (y, y), gid=f"nominal-{name}", **line)
@@ -106,10 +113,15 @@ def cell_texts(contrast: Mapping[str, Any]) -> dict[str, str]:
 def label_axis(drawn: RowTable, left: str, right: str) -> None:
     """Set ticks and label of the axis of differences, and label both sides of zero."""
     axes = drawn.axes
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], min_n_ticks=4))
-    axes.xaxis.set_major_formatter(lambda x, _: judged_numbers.format_points(str(x / 100)).removesuffix(".0"))
+    set_ticks(axes, 8, [1, 2, 2.5, 5, 10], min_n_ticks=4)
     axes.set_xlabel("accuracy difference, percentage points", labelpad=20)
     under = axes.transAxes + ScaledTranslation(0, -0.36, drawn.sheet.figure.dpi_scale_trans)
     below = blended_transform_factory(axes.transData, under)
     for text, side in ((f"← {left}   ", "right"), (f"   {right} →", "left")):
         axes.text(0, 0, text, transform=below, va="center", ha=side, color=INK)
+
+
+def set_ticks(axes: Any, bins: int, steps: Sequence[float], **locator: int) -> None:
+    """Set the ticks of the axis of differences, in percentage points."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=bins, steps=steps, **locator))
+    axes.xaxis.set_major_formatter(lambda x, _: judged_numbers.format_points(str(x / 100)).removesuffix(".0"))

@@ -24,6 +24,7 @@ __all__ = [
     "limits",
     "numbered_entries",
     "row_groups",
+    "strip_axes",
 ]
 
 ROW = 0.235  # inches
@@ -130,6 +131,13 @@ def layout_frame(rows: Sequence[TableRow], columns: Mapping[str, float], plot: f
     return Frame(left, plot, right, max(right.values()) + MARGIN)
 
 
+def strip_axes(axes: Any) -> None:
+    """Hide all of the axes but the x-axis."""
+    axes.set_yticks([])
+    axes.spines[["left", "right", "top"]].set_visible(False)
+    axes.patch.set_visible(False)
+
+
 def draw_rows(
     sheet: Sheet, frame: Frame, rows: Sequence[TableRow], bottom: float, *, outside: bool = False
 ) -> RowTable:
@@ -138,9 +146,7 @@ def draw_rows(
     """
     axes = sheet.add_axes(frame.left, bottom, frame.plot, ROW * len(rows))
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_yticks([])
-    axes.spines[["left", "right", "top"]].set_visible(False)
-    axes.patch.set_visible(False)
+    strip_axes(axes)
     across = blended_transform_factory(sheet.figure.dpi_scale_trans, axes.transData)
     ends = MARGIN - 0.1, frame.width - MARGIN + 0.1
     pale = {"transform": across, "color": BAND, "linewidth": 0, "zorder": -2, "clip_on": False}

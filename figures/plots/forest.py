@@ -6,9 +6,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from figures.drawing import formatting, page
-from figures.drawing.contrasts import axis_limits, cell_texts, draw_contrast, draw_untested, is_significant, label_axis
-from figures.drawing.page import INK, MARGIN, PALE
+from figures.drawing import formatting
+from figures.drawing.contrasts import axis_limits, cell_texts, draw_marks, label_axis
+from figures.drawing.page import MARGIN, PALE
 from figures.drawing.table_rows import (
     HEAD,
     ROW,
@@ -22,12 +22,12 @@ from figures.drawing.table_rows import (
 from figures.plots import forest_panels
 from figures.plots.forest_parts import (
     EQUAL,
+    Part,
     draw_margin,
     equal_memory_text,
-    forest_title,
-    heading_lines,
-    mark_notes,
+    list_contrasts,
     memory_notes,
+    new_forest_sheet,
     part_rows,
     side_names,
     split_parts,
@@ -53,51 +53,44 @@ def forest(judged: Mapping[str, Any]) -> Figure:
         return forest_panels.draw_panels(judged, parts)
     is_single, (first, second) = len(parts) == 1, side_names(judged)
     panels = [part_rows(part) for part in parts]
-    contrasts = [contrast for part in parts for contrast in part.contrasts]
+    contrasts = list_contrasts(parts)
     memory_unit = formatting.memory_basis(contrasts)
     columns = COLUMNS | ({EQUAL[memory_unit]: 1.15} if any(map(equal_memory_text, contrasts)) else {})
     framed = layout_frame(list(itertools.chain(*panels)), columns, plot=4.0)
     letter = 0 if is_single else LETTER
     body = ROW * sum(map(len, panels)) + len(panels) * (letter + HEAD + APART) - APART + BELOW
-    notes = [*mark_notes(judged, parts), *memory_notes(contrasts, first, second), *formatting.score_notes(contrasts)]
-    sheet = page.new_sheet(framed.width, body, forest_title(judged), heading_lines(judged), notes)
+    sheet = new_forest_sheet(judged, parts, framed.width, body, memory_notes(contrasts, first, second))
     top = body
     for part, lines in zip(parts, panels, strict=True):
         top -= letter + HEAD + ROW * len(lines)
         drawn = draw_rows(sheet, framed, lines, top, outside=part.outside)
         drawn.axes.set_xlim(*axis_limits(contrasts))
         drawn.axes.tick_params(labelbottom=False)
-        style = {"va": "bottom", "size": 9.5, "transform": drawn.across}
-        style |= {"weight": "normal", "color": PALE} if part.outside else {"weight": "bold", "color": INK}
-        drawn.axes.text(MARGIN, -1.75, part.name, **style)
+        drawn.axes.text(MARGIN, -1.75, part.name, va="bottom", size=9.5, transform=drawn.across, **part.style)
         if not part.outside:
             for group in row_groups(lines):
                 draw_margin(drawn.axes, (group.first + 0.5, group.last - 0.5), judged)
-        _draw_contrasts(drawn, lines, memory_unit, outside=part.outside)
+        _draw_contrasts(drawn, lines, memory_unit, part)
         top -= APART
     drawn.axes.tick_params(labelbottom=True)
     label_axis(drawn, f"{second} better", f"{first} better")
     return sheet.figure
 
 
-def _draw_contrasts(drawn: RowTable, lines: Sequence[TableRow], memory_unit: str, *, outside: bool) -> None:
-    axes, ink = drawn.axes, PALE if outside else INK
+def _draw_contrasts(drawn: RowTable, lines: Sequence[TableRow], memory_unit: str, part: Part) -> None:
+    axes = drawn.axes
     for first, last, _ in row_groups(lines):
-        axes.plot((0, 0), (first + 0.5, last - 0.5), color=ink, linewidth=0.9, zorder=1, gid="zero")
+        axes.plot((0, 0), (first + 0.5, last - 0.5), color=part.ink, linewidth=0.9, zorder=1, gid="zero")
     for y, _, entry in numbered_entries(lines):
         if entry["difference"] is None:
             drawn.print_cells(y, {"95 % interval": "not estimated"}, color=PALE)
             continue
-        if entry["tested"]:
-            draw_contrast(axes, y, entry["mark"], entry, outside=outside)
-        else:
-            draw_untested(axes, y, entry["mark"], entry)
-        weight = "bold" if is_significant(entry) and not outside else "normal"
+        draw_marks(axes, y, entry, outside=part.outside)
         drawn.print_cells(
             y,
             cell_texts(entry) | ({EQUAL[memory_unit]: equal_text} if (equal_text := equal_memory_text(entry)) else {}),
-            weight=weight,
-            color=ink,
+            weight=part.weight(entry),
+            color=part.ink,
         )
         if not entry["matched"]:
-            drawn.mark_unmatched(y, "cache", ink)
+            drawn.mark_unmatched(y, "cache", part.ink)

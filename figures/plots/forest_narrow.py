@@ -4,22 +4,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from analysis.rules import judged_numbers
-from figures.drawing import formatting, page
-from figures.drawing.contrasts import axis_limits, cell_texts, draw_contrast, draw_untested, is_significant
+from figures.drawing import page
+from figures.drawing.contrasts import (
+    axis_limits,
+    cell_texts,
+    draw_marks,
+    set_ticks,
+)
 from figures.drawing.page import BAND, INK, MARGIN, PALE
+from figures.drawing.table_rows import strip_axes
 from figures.plots import forest_panels
 from figures.plots.forest_parts import (
     Part,
     draw_margin,
     equal_memory_text,
-    forest_title,
-    heading_lines,
-    mark_notes,
+    list_contrasts,
     memory_notes,
+    new_forest_sheet,
     part_rows,
     side_names,
     split_parts,
@@ -56,23 +59,20 @@ class Entry(NamedTuple):
 def forest_narrow(judged: Mapping[str, Any]) -> Figure:
     """Draw the contrasts, numbers and gids of `forest` in 358 CSS pixels, with no text below 10 pixels."""
     parts = split_parts(judged)
-    contrasts = [item for part in parts for item in part.contrasts]
+    contrasts = list_contrasts(parts)
     brief = forest_panels.should_use_panels(parts)
     entries_by_part = [_part_entries(part, brief=brief) for part in parts]
     heights = [sum(item.height for item in entries) for entries in entries_by_part]
     body = sum(heights) + AXIS * len(parts) + MEANS
-    notes = [*mark_notes(judged, parts), *([] if brief else memory_notes(contrasts, *side_names(judged)))]
-    notes += formatting.score_notes(contrasts)
-    sheet = page.new_sheet(WIDTH, body, forest_title(judged), heading_lines(judged), notes)
+    notes = [] if brief else memory_notes(contrasts, *side_names(judged))
+    sheet = new_forest_sheet(judged, parts, WIDTH, body, notes)
     top = body
     for part, entries, height in zip(parts, entries_by_part, heights, strict=True):
         top -= height
         axes = sheet.add_axes(MARGIN, top, PLOT, height)
-        axes.set(xlim=axis_limits(contrasts), ylim=(height, 0), yticks=[])
-        axes.spines[["left", "right", "top"]].set_visible(False)
-        axes.patch.set_visible(False)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
-        axes.xaxis.set_major_formatter(lambda x, _: judged_numbers.format_points(str(x / 100)).removesuffix(".0"))
+        axes.set(xlim=axis_limits(contrasts), ylim=(height, 0))
+        strip_axes(axes)
+        set_ticks(axes, 4, [1, 2, 2.5, 5, 10])
         _draw_part(axes, part, entries, judged)
         top -= AXIS
     _, second = side_names(judged)
@@ -108,14 +108,13 @@ def _detail_text(contrast: Mapping[str, Any]) -> str:
 
 
 def _draw_part(axes: Any, part: Part, entries: Sequence[Entry], judged: Mapping[str, Any]) -> None:
-    ink, weight = (PALE, "normal") if part.outside else (INK, "bold")
     across = blended_transform_factory(axes.figure.dpi_scale_trans, axes.transData)
     top, groups = 0.0, list[tuple[float, float]]()
     for entry in entries:
-        style = {"transform": across, "va": "center", "color": ink}
+        style = {"transform": across, "va": "center", "color": part.ink}
         for line, text in enumerate(entry.above):
             up = top + entry.padding + TEXT * (line + 0.5)
-            axes.text(MARGIN, up, text, weight=weight if entry.contrast is None else "normal", **style)
+            axes.text(MARGIN, up, text, weight=part.style["weight"] if entry.contrast is None else "normal", **style)
         y = top + TEXT * len(entry.above) + LINE / 2
         for line, text in enumerate(entry.below):
             small = style | {"size": 7.5, "color": PALE}
@@ -127,22 +126,18 @@ def _draw_part(axes: Any, part: Part, entries: Sequence[Entry], judged: Mapping[
     band = {"transform": across, "color": BAND, "linewidth": 0, "zorder": -2}
     for low, high in groups:
         axes.fill_betweenx((low, high), MARGIN, MARGIN + PLOT, **band)
-        axes.plot((0, 0), (low, high), color=ink, linewidth=0.9, zorder=1, gid="zero")
+        axes.plot((0, 0), (low, high), color=part.ink, linewidth=0.9, zorder=1, gid="zero")
         if not part.outside:
             draw_margin(axes, (low, high), judged)
 
 
 def _draw_line(axes: Any, y: float, part: Part, contrast: Mapping[str, Any], across: Any) -> None:
-    style = {"transform": across, "va": "center", "ha": "right", "color": PALE if part.outside else INK}
+    style = {"transform": across, "va": "center", "ha": "right", "color": part.ink}
     right = WIDTH - MARGIN
     if contrast["difference"] is None:
         axes.text(right, y, "not estimated", **style)
         return
-    if contrast["tested"]:
-        draw_contrast(axes, y, contrast["mark"], contrast, outside=part.outside, size=0.9)
-    else:
-        draw_untested(axes, y, contrast["mark"], contrast)
+    draw_marks(axes, y, contrast, outside=part.outside, size=0.9)
     texts = cell_texts(contrast)
-    weight = "bold" if is_significant(contrast) and not part.outside else "normal"
     dagger = "" if contrast["matched"] else " †"
-    axes.text(right, y, f"{texts['Δ (pp)']} {texts['95 % interval']}{dagger}", weight=weight, **style)
+    axes.text(right, y, f"{texts['Δ (pp)']} {texts['95 % interval']}{dagger}", weight=part.weight(contrast), **style)

@@ -5,14 +5,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from analysis.rules import judged_numbers
-from figures.drawing import formatting, page
-from figures.drawing.contrasts import axis_limits, draw_contrast, draw_untested, is_significant
+from figures.drawing.contrasts import (
+    axis_limits,
+    cell_texts,
+    draw_marks,
+    set_ticks,
+)
 from figures.drawing.page import BAND, INK, MARGIN, PALE, WIDEST, text_width
-from figures.plots.forest_parts import MINUS, Part, draw_margin, forest_title, heading_lines, mark_notes
+from figures.drawing.table_rows import strip_axes
+from figures.plots.forest_parts import MINUS, Part, draw_margin, list_contrasts, new_forest_sheet
 
 __all__ = ["draw_panels", "should_use_panels"]
 
@@ -58,21 +61,19 @@ def draw_panels(judged: Mapping[str, Any], parts: Sequence[Part]) -> Figure:
     The difference and, if there is room, its interval are printed next to each mark; p, n and memory are left
     to the tables. The gids are those of the forest.
     """
-    contrasts = [item for part in parts for item in part.contrasts]
+    contrasts = list_contrasts(parts)
     blocks = _list_blocks(parts)
     layout = _plan_layout(blocks)
     width = max(2 * MARGIN + layout.label + layout.column * max(len(item.columns) for item in blocks), 7.0)
     body = AXIS + NAME * sum(bool(part.name) for part in parts)
     body += sum(HEAD + ROW * len(block.rows) + TICKS + APART for block in blocks)
-    notes = [*mark_notes(judged, parts), *_number_notes(contrasts)]
-    sheet = page.new_sheet(width, body, forest_title(judged), heading_lines(judged), notes)
+    sheet = new_forest_sheet(judged, parts, width, body, _number_notes(contrasts))
     limits, top, current_name = axis_limits(contrasts), body, ""
     for block in blocks:
-        ink, weight = (PALE, "normal") if block.part.outside else (INK, "bold")
         if block.part.name != current_name:
             current_name = block.part.name
             up = (sheet.floor + top - 0.2) / sheet.height
-            sheet.figure.text(MARGIN / width, up, current_name, size=9.5, color=ink, weight=weight)
+            sheet.figure.text(MARGIN / width, up, current_name, size=9.5, **block.part.style)
             top -= NAME
         top -= HEAD + ROW * len(block.rows)
         for number, column in enumerate(block.columns):
@@ -134,30 +135,25 @@ def _draw_row_names(axes: Any, block: Block, width: float) -> None:
     task.
     """
     across = blended_transform_factory(axes.figure.dpi_scale_trans, axes.transData)
-    ink, weight = (PALE, "normal") if block.part.outside else (INK, "bold")
     band = {"transform": across, "color": BAND, "linewidth": 0, "zorder": -2, "clip_on": False}
     for y, name in enumerate(block.rows):
-        axes.text(MARGIN, y, name, transform=across, va="center", color=ink)
+        axes.text(MARGIN, y, name, transform=across, va="center", color=block.part.ink)
         if y % 2 == 0:
             axes.fill_betweenx((y - 0.5, y + 0.5), MARGIN - 0.1, width - MARGIN + 0.1, **band)
-    axes.text(MARGIN, -0.62, block.label, transform=across, va="bottom", color=ink, weight=weight)
+    axes.text(MARGIN, -0.62, block.label, transform=across, va="bottom", **block.part.style)
 
 
 def _style_axes(axes: Any, plot: float, block: Block, judged: Mapping[str, Any]) -> None:
     ends = len(block.rows) - 0.5, -0.5
     axes.set_ylim(*ends)
-    axes.set_yticks([])
-    axes.spines[["left", "right", "top"]].set_visible(False)
-    axes.patch.set_visible(False)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=max(2, int(plot / 0.42)), steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(lambda x, _: judged_numbers.format_points(str(x / 100)).removesuffix(".0"))
-    axes.plot((0, 0), ends, color=PALE if block.part.outside else INK, linewidth=0.9, zorder=1, gid="zero")
+    strip_axes(axes)
+    set_ticks(axes, max(2, int(plot / 0.42)), [1, 2, 5, 10])
+    axes.plot((0, 0), ends, color=block.part.ink, linewidth=0.9, zorder=1, gid="zero")
     if not block.part.outside:
         draw_margin(axes, ends, judged)
 
 
 def _draw_column(axes: Any, layout: Layout, block: Block, column: str) -> None:
-    outside = block.part.outside
     transform = blended_transform_factory(axes.transAxes, axes.transData)
     edges = itertools.accumulate(CELLS[name] for name in layout.printed)
     right = {name: 1 + edge / layout.plot for name, edge in zip(layout.printed, edges, strict=True)}
@@ -170,17 +166,13 @@ def _draw_column(axes: Any, layout: Layout, block: Block, column: str) -> None:
         contrast = block.cells.get((row, column))
         if contrast is None:
             continue
-        text_style = {"transform": transform, "va": "center", "ha": "right", "color": PALE if outside else INK}
+        text_style = {"transform": transform, "va": "center", "ha": "right", "color": block.part.ink}
         if contrast["difference"] is None:
             axes.text(last, y, "none", **text_style)
             continue
-        if contrast["tested"]:
-            draw_contrast(axes, y, contrast["mark"], contrast, outside=outside, size=SMALL)
-        else:
-            draw_untested(axes, y, contrast["mark"], contrast)
-        texts = {POINTS: judged_numbers.format_points(contrast["difference"])}
-        texts[INTERVAL] = judged_numbers.format_interval(contrast["low"], contrast["high"])
-        weight = "bold" if is_significant(contrast) and not outside else "normal"
+        draw_marks(axes, y, contrast, outside=block.part.outside, size=SMALL)
+        printed = cell_texts(contrast)
+        texts, weight = {POINTS: printed["Δ (pp)"], INTERVAL: printed[INTERVAL]}, block.part.weight(contrast)
         for name, position in right.items():
             axes.text(position, y, texts[name], weight=weight, **text_style)
         if not contrast["matched"]:
@@ -193,4 +185,4 @@ def _number_notes(contrasts: Sequence[Mapping[str, Any]]) -> list[str]:
     text = f"Δ: difference in percentage points, of {problems} problems."
     if any(contrast["difference"] is None for contrast in contrasts):
         text += " none: not estimated."
-    return [f"{text} p and memory: in the tables of the report.", *formatting.score_notes(contrasts)]
+    return [f"{text} p and memory: in the tables of the report."]

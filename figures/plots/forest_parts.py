@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 
 from analysis.rules import RULES, judged_numbers
 from figures.drawing import formatting
-from figures.drawing.contrasts import rule_margins
-from figures.drawing.page import INK
+from figures.drawing.contrasts import is_significant, rule_margins
+from figures.drawing.page import INK, PALE, Sheet, new_sheet
 from figures.drawing.table_rows import TableRow, cell_of, group_entries
 
 __all__ = [
@@ -18,10 +18,9 @@ __all__ = [
     "Part",
     "draw_margin",
     "equal_memory_text",
-    "forest_title",
-    "heading_lines",
-    "mark_notes",
+    "list_contrasts",
     "memory_notes",
+    "new_forest_sheet",
     "part_rows",
     "side_names",
     "split_parts",
@@ -50,6 +49,19 @@ class Part(NamedTuple):
     contrasts: list[dict[str, Any]]
     outside: bool
     """Whether the decision rule leaves them out."""
+
+    @property
+    def style(self) -> dict[str, str]:
+        """Colour and weight of its names."""
+        return {"color": self.ink, "weight": "normal" if self.outside else "bold"}
+
+    @property
+    def ink(self) -> str:
+        return PALE if self.outside else INK
+
+    def weight(self, contrast: Mapping[str, Any]) -> str:
+        """Return the weight of the numbers of a contrast: bold if it is significant inside the rule."""
+        return "bold" if is_significant(contrast) and not self.outside else "normal"
 
 
 def split_parts(judged: Mapping[str, Any]) -> list[Part]:
@@ -121,13 +133,25 @@ def draw_margin(axes: Axes, rows: tuple[float, float], judged: Mapping[str, Any]
         axes.plot((position, position), rows, gid="margin", **style)
 
 
-def forest_title(judged: Mapping[str, Any]) -> str:
+def list_contrasts(parts: Sequence[Part]) -> list[dict[str, Any]]:
+    return [contrast for part in parts for contrast in part.contrasts]
+
+
+def new_forest_sheet(
+    judged: Mapping[str, Any], parts: Sequence[Part], width: float, body: float, notes: Sequence[str]
+) -> Sheet:
+    """Return the page of a forest. notes: on its numbers, between those on marks and on scores."""
+    all_notes = [*_mark_notes(judged, parts), *notes, *formatting.score_notes(list_contrasts(parts))]
+    return new_sheet(width, body, _title(judged), _heading_lines(judged), all_notes)
+
+
+def _title(judged: Mapping[str, Any]) -> str:
     letters = RULES[judged["rule"]].text.letters(judged)
     text = f"{letters[0]}: {judged['title']}" if letters else str(judged["title"])
     return text[:1].upper() + text[1:]
 
 
-def heading_lines(judged: Mapping[str, Any]) -> list[str]:
+def _heading_lines(judged: Mapping[str, Any]) -> list[str]:
     lines = [formatting.outcome_text(judged), f"{formatting.rule_line(judged)}."]
     if "selected" in judged:
         subject = judged["contrasts"][0]["subject"]
@@ -135,9 +159,9 @@ def heading_lines(judged: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def mark_notes(judged: Mapping[str, Any], parts: Sequence[Part]) -> list[str]:
+def _mark_notes(judged: Mapping[str, Any], parts: Sequence[Part]) -> list[str]:
     """Return notes on the meaning of lines and markers."""
-    contrasts = [contrast for part in parts for contrast in part.contrasts]
+    contrasts = list_contrasts(parts)
     thin = "simultaneous interval of the family"
     if bound := rule_margins(judged):
         thin = "the limits that the rule compares with the margin"

@@ -182,7 +182,7 @@ def test_a_field_reaches_the_lock_its_text_and_the_audit(tree, registered, tmp_p
     silent = PROTOCOL.replace('reviewer = "B. Reader"', "reviewer = 7")
     (edited / "protocol.toml").write_text(silent)
     (edited / "lock.json").unlink()
-    with pytest.raises(AssertionError, match="decision.reviewer"):
+    with pytest.raises(AssertionError, match=r"decision\.reviewer"):
         kv_prereg(tree, "register", edited)
 
 
