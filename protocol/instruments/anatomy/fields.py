@@ -27,6 +27,7 @@ HALVES = ("choose", "test")
 READINGS = ("padded", "dropped")
 MEASURED = ("labelled", "unmoved")  # the states of a trace with labels
 CORRECT = "correct"
+ORACLE = "oracle-occlusion"  # the arm that retains the tokens that the labels mark: an upper bound, no policy
 STATES = (*MEASURED, "wrong", "short", "unreproduced", "failed")
 _GRADE = Choice(CORRECT, "wrong", "no answer", "scored", "timeout", "error")
 _SPAN = Plain(

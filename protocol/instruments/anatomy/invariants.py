@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from protocol.evidence.invariants import invariant
 from protocol.evidence.invariants.invariant import Invariant, Subject, Violation
 from protocol.evidence.measurement_journal import Bodies
-from protocol.formats.vocabulary import FULL, OF_FULL, ORACLE
+from protocol.formats.vocabulary import FULL, OF_FULL
 from protocol.instruments.anatomy import windows
-from protocol.instruments.anatomy.fields import CORRECT, MEASURED, READINGS
+from protocol.instruments.anatomy.fields import CORRECT, MEASURED, ORACLE, READINGS
 from protocol.instruments.anatomy.trace_file import ExpectedTrace, assign_half
 
 __all__ = ["INVARIANTS", "AnatomyContext", "find_violations"]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.fields import Choice, Field, Integer, Text, table_of
 from protocol.formats.refusals import BadInput
-from protocol.formats.vocabulary import ORACLE
-from protocol.instruments.anatomy.fields import HALVES
+from protocol.instruments.anatomy.fields import HALVES, ORACLE
 from protocol.instruments.anatomy.trace_file import assign_half
 from protocol.instruments.anatomy.windows import Occlude, Reading
 from protocol.plan.field_kinds import Number

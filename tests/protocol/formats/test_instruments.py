@@ -12,8 +12,8 @@ from protocol.formats.instruments import INSTRUMENTS, load_attribute
 
 PACKAGES = ("protocol", "policies", "splits", "analysis", "figures")
 REGISTRY = "protocol/formats/instruments.py"
-# Names of shipped studies, and English words.
-OTHER_NAMES = {"protocol/lock/known_versions.py", "protocol/formats/vocabulary.py"}
+# The digests of shipped studies, whose names may contain that of an instrument.
+KNOWN_VERSIONS = "protocol/lock/known_versions.py"
 FOLDER = {
     "__init__.py": '''"""A third instrument: the weather outside.
 
@@ -119,7 +119,7 @@ print(json.dumps({
 def test_the_core_names_no_instrument():
     """An instrument is a word of the registry, of its folder and of its command file."""
     names = [instrument.name for instrument in INSTRUMENTS]
-    own_files = {REGISTRY, *OTHER_NAMES, *(f"protocol/{name}.py" for name in names)}
+    own_files = {REGISTRY, KNOWN_VERSIONS, *(f"protocol/{name}.py" for name in names)}
     mention = re.compile(rf"""["'\[]({"|".join(names)})["'\]]|instruments\.({"|".join(names)})\b|\banatomy\b""")
     files = (path for package in ("protocol", "analysis", "figures") for path in (ROOT / package).rglob("*.py"))
     core = [path for path in files if "instruments" not in path.parts and "cost" not in path.stem]

@@ -33,9 +33,9 @@ from statsmodels.genmod.generalized_estimating_equations import GEE
 from analysis.judgement import study_files
 from analysis.stats import correlations
 from analysis.stats.ranks import MIN_PAIRS, spearman
-from protocol.formats.vocabulary import ORACLE
 from protocol.instruments.anatomy.analysis.trace_statistics import FEWEST
 from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair
+from protocol.instruments.anatomy.fields import ORACLE
 
 __all__ = ["Answers", "collect_answers", "correlate_held_out", "correlate_over_policies", "fit_over_problems"]
 

@@ -13,10 +13,10 @@ from figures.drawing.curves import Curves, Point
 from figures.drawing.memory_axis import draw_memory_axis
 from figures.drawing.page import PALE
 from figures.drawing.shares import compute_share
-from protocol.formats.vocabulary import ORACLE
 from protocol.instruments.anatomy.analysis.traces import Anatomy
 from protocol.instruments.anatomy.drawings import oracle_style
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, status_lines
+from protocol.instruments.anatomy.fields import ORACLE
 
 __all__ = ["anatomy_curve", "anatomy_curves"]
 

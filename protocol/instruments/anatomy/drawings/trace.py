@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from analysis.judgement.untrusted_files import RecordError
 from figures.drawing import page
 from figures.drawing.page import BAND, INK, MARGIN, PALE, WIDEST, text_width
-from protocol.formats.vocabulary import ORACLE
 from protocol.instruments.anatomy.analysis.traces import Trace
 from protocol.instruments.anatomy.drawings import oracle_style
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, ordered_readings, status_lines
+from protocol.instruments.anatomy.fields import ORACLE
 
 __all__ = ["MOST", "ArmRow", "Labelled", "TraceView", "anatomy_trace", "printable_token", "select_trace"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from policies import Cadence, Eviction, Policy, View
 from policies.observer import ObservedPolicy
 from protocol import engine
-from protocol.formats.vocabulary import ORACLE
+from protocol.instruments.anatomy.fields import ORACLE
 from protocol.instruments.anatomy.run.layer_statistics import StatisticRow
 from protocol.plan.grid import Cell, budget_of, never_evicts, policy_of
 from protocol.workspace.planned_study import PlannedStudy
