@@ -184,4 +184,4 @@ def probe_attention(network: PreTrainedModel, layer: Any) -> AttentionProbe:
                 position_ids=position,
                 observer=probe,
             )
-    return AttentionProbe(probe.turned, tuple(probe.calls))
+    return AttentionProbe(probe.uses_rotation, tuple(probe.calls))
