@@ -25,6 +25,12 @@ class Tampering(NamedTuple):
     def __str__(self) -> str:
         return f"{format_path(self.path)} {self.how}"
 
+    @property
+    def breaks_form(self) -> bool:
+        """Whether a field is gone, is unknown or has a value of another kind."""
+        is_gone = self.how == "removed" and isinstance(self.path[-1], str)
+        return is_gone or self.path[-1] == ADDED or self.how == "of another kind"
+
     def apply(self, content: Any) -> None:
         """Edit `content` in place."""
         *way, last = self.path

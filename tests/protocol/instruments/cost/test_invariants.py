@@ -4,6 +4,7 @@ import copy
 
 import measured_cost
 import pytest
+import tamperings
 from measured_cost import CONTENT, LOCK, whole
 from studies import ROOT
 
@@ -73,6 +74,13 @@ def test_negative_seconds_and_other_forms_are_no_line_at_all(field, value):
     line = whole().bodies[0]
     line["decode"][field] = value
     assert field in fields.find_fault(line, 1)
+
+
+def test_a_line_without_a_field_with_an_unknown_one_or_with_another_kind_of_value_is_no_line_at_all():
+    line, optional = whole().bodies[0], {"load", "rss_peak", "rss_before"}  # what some systems do not tell
+    for tampering in tamperings.generate(fields.MEASURED, line):
+        if tampering.breaks_form and (tampering.how != "removed" or tampering.path[-1] not in optional):
+            assert fields.find_fault(tampering.applied(line), 1) is not None, tampering
 
 
 def test_a_budget_gives_its_slots():
