@@ -1,4 +1,4 @@
-"""The tools of an attacker who knows this project, and how a test says that he was found."""
+"""The tools of an attacker who knows this project, and the assertions that a test makes of what came of it."""
 
 import json
 import subprocess
@@ -37,20 +37,20 @@ def repository(study: Path) -> Repository:
 
 def findings(study: Path, *options: object) -> dict[str, dict[str, str]]:
     """What `kv-prereg audit --json` says, by item."""
-    said = json.loads(studies.here("audit", study, "--json", *options).stdout)
-    return {finding["item"]: finding for finding in said["findings"]}
+    report = json.loads(studies.here("audit", study, "--json", *options).stdout)
+    return {finding["item"]: finding for finding in report["findings"]}
 
 
-def caught(study: Path, item: str, words: str) -> None:
+def assert_audit_names(study: Path, item: str, words: str) -> None:
     """Audit ends with status 3, calls the verdict INVALID, and its finding on `item` names what was done."""
     done = studies.here("audit", study, "--details")
     assert done.returncode == 3, done.stdout
     assert "INVALID" in done.stdout
-    found = [line for line in done.stdout.splitlines() if line.startswith("failed")]
-    assert any(line.split()[1] == f"{item}:" and words in line for line in found), done.stdout
+    failed = [line for line in done.stdout.splitlines() if line.startswith("failed")]
+    assert any(line.split()[1] == f"{item}:" and words in line for line in failed), done.stdout
 
 
-def refused(status: int, words: str, act: str, study: Path, *options: object, tree: Path | None = None) -> None:
+def assert_refused(status: int, words: str, act: str, study: Path, *options: object, tree: Path | None = None) -> None:
     """The command ends with `status` and one line that holds `words`, and changes no byte of the folder.
 
     tree: the source tree in which it is typed.

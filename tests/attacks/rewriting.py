@@ -101,24 +101,24 @@ class Rewrite:
             return self.sources.get(name) or archive.read(name)
 
 
-def opened(folder: Path) -> Rewrite:
+def read_study(folder: Path) -> Rewrite:
     lines = [json.loads(line) for line in (folder / "ledger.jsonl").read_bytes().splitlines()]
     return Rewrite(
         folder,
         (folder / "protocol.toml").read_bytes(),
         json.loads((folder / "lock.json").read_bytes()),
         [{name: line[name] for name in ("event", "body", "time")} for line in lines],
-        {phase: list(_lanes(folder / place)) for phase, place in PLACES.items()},
+        {phase: list(_read_lanes(folder / place)) for phase, place in PLACES.items()},
     )
 
 
-def written(rewrite: Rewrite, folder: Path) -> Path:
+def write_study(rewrite: Rewrite, folder: Path) -> Path:
     """The whole of it in a new folder, each document after those that it cites."""
     folder.mkdir(parents=True)
     (folder / "protocol.toml").write_bytes(rewrite.protocol)
-    lock = _document(folder / "lock.json", _locked(rewrite, folder), rewrite)
-    found = {
-        phase: _records(folder / PLACES[phase], rewrite.lanes[phase], lock, rewrite)
+    lock = _write_document(folder / "lock.json", _mend_lock(rewrite, folder), rewrite)
+    phases = {
+        phase: _write_records(folder / PLACES[phase], rewrite.lanes[phase], lock, rewrite)
         for phase in PLACES
         if rewrite.lanes[phase]
     }
@@ -129,14 +129,16 @@ def written(rewrite: Rewrite, folder: Path) -> Path:
             case "register":
                 body |= {"lock": lock}
             case "probed":
-                body |= {"records": len(rewrite.probed), **found["probe"]}
+                body |= {"records": len(rewrite.probed), **phases["probe"]}
             case "selection" | "claim" | "seal" | "verdict" as name:
-                made = _made(name, rewrite, folder, digests, _head(entries), found)
-                digests[name] = _document(folder / f"{name}.json", made, rewrite)
-                body |= {name: digests[name]} if name != "verdict" else {"sha256": _file(folder / "verdict.json")}
+                content = _derive_document(name, rewrite, folder, digests, _head_of(entries), phases)
+                digests[name] = _write_document(folder / f"{name}.json", content, rewrite)
+                body |= (
+                    {name: digests[name]} if name != "verdict" else {"sha256": _file_digest(folder / "verdict.json")}
+                )
         own = {name: line[name] for name in ("event", "time")} | {"body": body}
-        own = _edited(own, rewrite.later.get(f"ledger.{len(entries)}"))
-        entries.append(_entry(len(entries), own, _head(entries)["head"]))
+        own = _apply_edit(own, rewrite.later.get(f"ledger.{len(entries)}"))
+        entries.append(_chain_entry(len(entries), own, _head_of(entries)["head"]))
     (folder / "ledger.jsonl").write_bytes(b"".join(dump(entry) + b"\n" for entry in entries))
     for change in rewrite.last:
         change(folder)
@@ -149,7 +151,7 @@ def forge(folder: Path, change: Callable[[str, dict[str, Any]], dict[str, Any]])
     change(name, content) returns the content; the name is that of the document, "ledger.jsonl" for the body of a line,
     "records" or "probe" for the body of a record.
     """
-    rewrite = opened(folder)
+    rewrite = read_study(folder)
     rewrite.keeps_judgement = True
     for name in ("lock", "claim", "seal", "verdict"):
         rewrite.later[name] = partial(change, f"{name}.json")
@@ -162,12 +164,12 @@ def forge(folder: Path, change: Callable[[str, dict[str, Any]], dict[str, Any]])
     for phase, place in PLACES.items():
         for number in range(len(rewrite.lanes[phase])):
             rewrite.later[f"{place}.{number}"] = partial(edit_body, place)
-    forged = written(rewrite, folder.with_name("forged"))
+    forged = write_study(rewrite, folder.with_name("forged"))
     shutil.copytree(forged, folder, dirs_exist_ok=True)
     shutil.rmtree(forged)
 
 
-def _lanes(place: Path) -> Iterable[Lane]:
+def _read_lanes(place: Path) -> Iterable[Lane]:
     sides: dict[str, list[Any]] = {}
     for line in (place / "shard-0.jsonl").read_bytes().splitlines():
         record = json.loads(line)
@@ -179,20 +181,20 @@ def _lanes(place: Path) -> Iterable[Lane]:
         yield Lane(record["body"], record["costs"], held, side)
 
 
-def _locked(rewrite: Rewrite, folder: Path) -> dict[str, Any]:
+def _mend_lock(rewrite: Rewrite, folder: Path) -> dict[str, Any]:
     """The lock with the digests of what lies beside it."""
-    lock, own = rewrite.lock, _bundled(rewrite, folder)
+    lock, archive = rewrite.lock, _write_bundle(rewrite, folder)
     lock["protocol"]["sha256"] = hashlib.sha256(rewrite.protocol).hexdigest()
     for name, data in rewrite.sources.items():
         lock["sources"].pop(name, None)
         if data is not None:
             lock["sources"][name] = hashlib.sha256(data).hexdigest()
-    lock["bundle"] = hashlib.sha256(own).hexdigest()
+    lock["bundle"] = hashlib.sha256(archive).hexdigest()
     lock["rule"]["sha256"] = lock["sources"][lock["rule"]["source"]]
     return lock
 
 
-def _bundled(rewrite: Rewrite, folder: Path) -> bytes:
+def _write_bundle(rewrite: Rewrite, folder: Path) -> bytes:
     if rewrite.sources:
         with zipfile.ZipFile(rewrite.source / "sources.zip") as archive:
             held = {name: archive.read(name) for name in archive.namelist()} | rewrite.sources
@@ -209,30 +211,30 @@ def _bundled(rewrite: Rewrite, folder: Path) -> bytes:
     return (folder / "sources.zip").read_bytes()
 
 
-def _records(place: Path, lanes: list[Lane], lock: str, rewrite: Rewrite) -> dict[str, Any]:
+def _write_records(place: Path, lanes: list[Lane], lock: str, rewrite: Rewrite) -> dict[str, Any]:
     """Writes a phase; outcome and trajectories, as a seal and the line of a probe have them."""
     (place / "trajectories").mkdir(parents=True)
-    kept = _side_files(place, lanes, rewrite.spare)
+    file_digests = _write_side_files(place, lanes, rewrite.spare)
     chain, written, bodies = "0" * 64, [], []
     for number, lane in enumerate(lanes):
         lane.body["registration"] = lock
-        own = _edited({"body": lane.body, "costs": lane.costs}, rewrite.later.get(f"{place.name}.{number}"))
+        own = _apply_edit({"body": lane.body, "costs": lane.costs}, rewrite.later.get(f"{place.name}.{number}"))
         sha256 = digest(own)
         chain = hashlib.sha256((chain + sha256).encode()).hexdigest()
         written.append(dump(own | {"sha256": sha256, "chain": chain}) + b"\n")
-        bodies.append((_key(lane.body), own.get("body")))
+        bodies.append((_sort_key(lane.body), own.get("body")))
     (place / "shard-0.jsonl").write_bytes(b"".join(written))
     ordered = [body for _, body in sorted(bodies, key=lambda one: one[0])]
     outcome = hashlib.sha256(b"".join(dump(body) + b"\n" for body in ordered)).hexdigest()
-    return {"outcome": outcome, "trajectories": digest(kept)}
+    return {"outcome": outcome, "trajectories": digest(file_digests)}
 
 
-def _key(body: dict[str, Any]) -> tuple[Any, ...]:
+def _sort_key(body: dict[str, Any]) -> tuple[Any, ...]:
     cell = body["cell"]
     return cell["model"], cell["task"], cell["budget"], cell["arm"], cell["seed"], body["problem"]
 
 
-def _side_files(place: Path, lanes: list[Lane], spare: dict[str, Any]) -> dict[str, str]:
+def _write_side_files(place: Path, lanes: list[Lane], spare: dict[str, Any]) -> dict[str, str]:
     """Writes those of each batch, equal trajectories once, and cites them; digests by file name."""
     of: dict[str, list[Any]] = {}
     for lane in lanes:
@@ -244,20 +246,20 @@ def _side_files(place: Path, lanes: list[Lane], spare: dict[str, Any]) -> dict[s
         names[side] = hashlib.sha256(data).hexdigest()
         path = place / "trajectories" / f"{names[side]}.json.gz"
         path.write_bytes(gzip.compress(data, mtime=0))
-        kept[path.name] = _file(path)
+        kept[path.name] = _file_digest(path)
     for lane in lanes:
         if lane.trajectory is not None:
             lane.body["trajectory"] = f"{names[lane.side]}#{of[lane.side].index(lane.trajectory)}"
     return kept
 
 
-def _made(
+def _derive_document(
     name: str,
     rewrite: Rewrite,
     folder: Path,
     digests: dict[str, str],
     head: dict[str, Any],
-    found: dict[str, dict[str, Any]],
+    phases: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
     """A document as it follows from what is there."""
     was = json.loads((rewrite.source / f"{name}.json").read_bytes())
@@ -267,21 +269,21 @@ def _made(
                 chosen = json.loads(dumps(select(folder)))
             except RecordError:
                 chosen = was["selected"]
-            probe = found["probe"]["outcome"]
+            probe = phases["probe"]["outcome"]
             return was | {"lock": digests["lock"], "probe": probe, "selected": chosen, "ledger": head}
         case "claim":
             return was | digests | {"ledger": head}
         case "seal":
-            return was | digests | {"ledger": head} | _sealed(rewrite, folder, found["confirm"])
+            return was | digests | {"ledger": head} | _count_for_seal(rewrite, folder, phases["confirm"])
     return {
-        "judged": was["judged"] if rewrite.keeps_judgement else _judged(folder, was["judged"]),
+        "judged": was["judged"] if rewrite.keeps_judgement else _judge(folder, was["judged"]),
         "lock": digests["lock"],
         "seal": digests["seal"],
         "ledger": head,
     }
 
 
-def _judged(folder: Path, before: dict[str, Any]) -> dict[str, Any]:
+def _judge(folder: Path, before: dict[str, Any]) -> dict[str, Any]:
     """What today's analysis says; where it refuses such records, what it had said."""
     try:
         judged: dict[str, Any] = json.loads(dumps(judge(folder)))
@@ -290,7 +292,7 @@ def _judged(folder: Path, before: dict[str, Any]) -> dict[str, Any]:
     return judged
 
 
-def _sealed(rewrite: Rewrite, folder: Path, found: dict[str, Any]) -> dict[str, Any]:
+def _count_for_seal(rewrite: Rewrite, folder: Path, outcome: dict[str, Any]) -> dict[str, Any]:
     states = Counter(lane.body["state"] for lane in rewrite.confirmed)
     shard = folder / "records" / "shard-0.jsonl"
     sides = len({lane.side for lane in rewrite.confirmed if lane.trajectory is not None})
@@ -300,23 +302,23 @@ def _sealed(rewrite: Rewrite, folder: Path, found: dict[str, Any]) -> dict[str, 
         "found": {state: states[state] for state in ("ok", "failed", "excluded")},
         "shards": {
             shard.name: {
-                "sha256": _file(shard),
+                "sha256": _file_digest(shard),
                 "bytes": shard.stat().st_size,
                 "records": len(rewrite.confirmed),
             }
         },
-        "trajectories": {"count": sides, "digest": found["trajectories"]},
-        "outcome": found["outcome"],
+        "trajectories": {"count": sides, "digest": outcome["trajectories"]},
+        "outcome": outcome["outcome"],
     }
 
 
-def _document(path: Path, content: dict[str, Any], rewrite: Rewrite) -> str:
-    data = dump(_edited(content, rewrite.later.get(path.stem)))
+def _write_document(path: Path, content: dict[str, Any], rewrite: Rewrite) -> str:
+    data = dump(_apply_edit(content, rewrite.later.get(path.stem)))
     path.write_bytes(data + b"\n")
     return hashlib.sha256(data).hexdigest()
 
 
-def _edited(content: dict[str, Any], edit: Edit | None) -> dict[str, Any]:
+def _apply_edit(content: dict[str, Any], edit: Edit | None) -> dict[str, Any]:
     """A copy, edited; what follows from the content is left as it was."""
     if edit is None:
         return content
@@ -325,14 +327,14 @@ def _edited(content: dict[str, Any], edit: Edit | None) -> dict[str, Any]:
     return replaced if isinstance(replaced, dict) else content
 
 
-def _entry(index: int, line: dict[str, Any], previous: str) -> dict[str, Any]:
+def _chain_entry(index: int, line: dict[str, Any], previous: str) -> dict[str, Any]:
     own = {"index": index, **line, "previous": previous}
     return own | {"sha256": digest(own)}
 
 
-def _head(entries: list[dict[str, Any]]) -> dict[str, Any]:
+def _head_of(entries: list[dict[str, Any]]) -> dict[str, Any]:
     return {"count": len(entries), "head": entries[-1]["sha256"] if entries else "0" * 64}
 
 
-def _file(path: Path) -> str:
+def _file_digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,7 +1,7 @@
 """Somebody has seen enough to wish that something else had been registered."""
 
 import studies
-from attacking import findings, refused
+from attacking import assert_refused, findings
 
 
 def begun(study):
@@ -28,7 +28,7 @@ def test_the_question_is_amended_after_the_answer_was_seen(unconfirmed):
     done = studies.here("amend", unconfirmed, new, "--reason", "the larger budget looks better")
     assert done.returncode == 0, done.stderr
     assert "DEVIATED" in done.stderr
-    refused(4, "amended", "confirm", unconfirmed)
+    assert_refused(4, "amended", "confirm", unconfirmed)
     again = studies.here("confirm", new)
     assert again.returncode == 12, again.stderr
     assert again.stdout.startswith("DEVIATED")
@@ -43,7 +43,7 @@ def test_a_study_that_goes_badly_is_withdrawn_and_forgotten(unconfirmed):
     """It stays in the index, with what had been seen."""
     begun(unconfirmed)
     assert studies.here("withdraw", unconfirmed, "--reason", "the machine was needed").returncode == 0
-    refused(4, "withdrawn", "confirm", unconfirmed)
+    assert_refused(4, "withdrawn", "confirm", unconfirmed)
     said = studies.here("status", unconfirmed.parent).stdout
     assert "1 registered, 0 judged; 1 withdrawn\n" in said
     assert "withdrawn" in said

@@ -2,7 +2,7 @@
 
 import pytest
 import studies
-from attacking import refused, rewrite, rewrite_records
+from attacking import assert_refused, rewrite, rewrite_records
 
 from protocol import audit
 from protocol.formats.findings import Finding
@@ -28,7 +28,7 @@ def improve(found):
 )
 def test_a_study_that_was_edited_is_not_replicated(study, item, edit):
     edit(study)
-    refused(3, item, "replicate", study)
+    assert_refused(3, item, "replicate", study)
     assert not (study.parent.parent / "replications").exists()
 
 

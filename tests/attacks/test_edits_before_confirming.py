@@ -5,7 +5,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from attacking import findings, refused
+from attacking import assert_refused, findings
 
 from protocol.models import sources as models
 from protocol.workspace import drift
@@ -14,28 +14,28 @@ from protocol.workspace import drift
 def test_the_protocol_gets_an_easier_rule(unconfirmed):
     path = unconfirmed / "protocol.toml"
     path.write_bytes(path.read_bytes().replace(b'"random", "streaming"', b'"random"'))
-    refused(3, "protocol.toml: differs from the locked file", "confirm", unconfirmed)
+    assert_refused(3, "protocol.toml: differs from the locked file", "confirm", unconfirmed)
 
 
 def test_a_lock_that_was_edited_by_hand_is_not_read(unconfirmed):
     path = unconfirmed / "lock.json"
     path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version": 1'))
-    refused(3, "lock.json", "confirm", unconfirmed)
+    assert_refused(3, "lock.json", "confirm", unconfirmed)
 
 
 def test_the_decision_rule_is_softened(unconfirmed, sources, edited):
     edited("analysis/rules/superior.py", lambda code: code.replace(b"CONFIRMED", b"CONFIRMED ", 1))
-    refused(3, "analysis/rules/superior.py: changed", "confirm", unconfirmed, tree=sources)
+    assert_refused(3, "analysis/rules/superior.py: changed", "confirm", unconfirmed, tree=sources)
 
 
 def test_a_helper_that_the_rule_calls_is_softened(unconfirmed, sources, edited):
     edited("analysis/stats/multiplicity.py", lambda code: code + b"\nlevel = 0.5\n")
-    refused(3, "analysis/stats/multiplicity.py: changed", "confirm", unconfirmed, tree=sources)
+    assert_refused(3, "analysis/stats/multiplicity.py: changed", "confirm", unconfirmed, tree=sources)
 
 
 def test_a_policy_is_tuned(unconfirmed, sources, edited):
     edited("policies/streaming.py", lambda code: code + b"\n# tuned\n")
-    refused(3, "policies/streaming.py: changed", "confirm", unconfirmed, tree=sources)
+    assert_refused(3, "policies/streaming.py: changed", "confirm", unconfirmed, tree=sources)
 
 
 def test_an_untracked_module_is_put_beside_the_policies(unconfirmed, sources):
@@ -44,14 +44,14 @@ def test_an_untracked_module_is_put_beside_the_policies(unconfirmed, sources):
     stray.write_text("BONUS = 1\n")
     try:
         with mock.patch.object(drift, "ROOT", sources):
-            refused(3, "policies/sitehelp.py: new", "confirm", unconfirmed)
+            assert_refused(3, "policies/sitehelp.py: new", "confirm", unconfirmed)
     finally:
         stray.unlink()
 
 
 def test_held_out_problems_are_moved_to_the_development_split(unconfirmed, sources, edited):
     edited("splits/needle-256.json", lambda data: data.replace(b'"confirm":', b'"confirm" :', 1))
-    refused(3, "splits/needle-256.json: changed", "confirm", unconfirmed, tree=sources)
+    assert_refused(3, "splits/needle-256.json: changed", "confirm", unconfirmed, tree=sources)
 
 
 def test_the_locked_sources_are_replaced(unconfirmed):
@@ -79,7 +79,7 @@ def test_the_weights_are_swapped(unconfirmed, tiny_model, swapped):
     weights = tiny_model / "model.safetensors"
     kept = weights.read_bytes()
     swapped(weights, kept[:-1] + bytes([kept[-1] ^ 1]))
-    refused(3, "model.safetensors: changed", "confirm", unconfirmed)
+    assert_refused(3, "model.safetensors: changed", "confirm", unconfirmed)
 
 
 def test_the_chat_template_is_swapped(unconfirmed, tiny_model, swapped):
@@ -87,11 +87,11 @@ def test_the_chat_template_is_swapped(unconfirmed, tiny_model, swapped):
         path for path in tiny_model.iterdir() if b"im_start" in path.read_bytes() and path.suffix != ".safetensors"
     )
     swapped(path, path.read_bytes() + b" ")
-    refused(3, f"{path.name}: changed", "confirm", unconfirmed)
+    assert_refused(3, f"{path.name}: changed", "confirm", unconfirmed)
 
 
 def test_no_environment_variable_lets_an_edit_pass(unconfirmed, sources, edited, monkeypatch):
     for name in ("KV_PREREG_FORCE", "FORCE", "PYTHONOPTIMIZE", "KV_PREREG_SKIP_CHECKS"):
         monkeypatch.setitem(os.environ, name, "1")
     edited("policies/streaming.py", lambda code: code + b"\n# tuned\n")
-    refused(3, "policies/streaming.py: changed", "confirm", unconfirmed, tree=sources)
+    assert_refused(3, "policies/streaming.py: changed", "confirm", unconfirmed, tree=sources)

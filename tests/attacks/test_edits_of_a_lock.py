@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import studies
 import tamperings
-from attacking import Repository, refused, rewrite, rewrite_ledger
+from attacking import Repository, assert_refused, rewrite, rewrite_ledger
 
 from protocol.evidence import ledger
 from protocol.evidence.registration import Registration
@@ -199,7 +199,7 @@ def a_child(lock) -> None:
 def test_an_edited_lock_is_not_confirmed_though_its_ledger_fits(registered, tmp_path, change, words):
     folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
     relock(folder, change)
-    refused(3, words, "confirm", folder)
+    assert_refused(3, words, "confirm", folder)
 
 
 @pytest.mark.parametrize("change", [moved, larger])
@@ -207,22 +207,22 @@ def test_a_claim_by_hand_of_an_edited_lock_is_not_resumed(registered, tmp_path, 
     folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
     relock(folder, change)
     claim_by_hand(folder)
-    refused(3, "lock.json: ", "confirm", folder)
+    assert_refused(3, "lock.json: ", "confirm", folder)
 
 
 def test_a_lock_that_calls_itself_a_replication_of_nothing_is_not_confirmed(registered, tmp_path):
     folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
     relock(folder, a_child)
-    refused(2, "replicates nowhere, of which no folder beside has the lock", "confirm", folder)
+    assert_refused(2, "replicates nowhere, of which no folder beside has the lock", "confirm", folder)
 
 
 def test_an_edited_lock_is_not_probed_and_its_study_not_replicated(registered, confirmed, tmp_path):
     folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
     relock(folder, larger)
-    refused(3, "policies.crystal.protect.sinks", "probe", folder)
+    assert_refused(3, "policies.crystal.protect.sinks", "probe", folder)
     done = shutil.copytree(confirmed, tmp_path / "registrations" / "done")
     rewrite(done / "lock.json", fewer_cells)
-    refused(3, "lock.json: grid: 6 entries", "replicate", done)
+    assert_refused(3, "lock.json: grid: 6 entries", "replicate", done)
 
 
 def test_a_protocol_that_is_something_else_is_named(registered, tmp_path):
@@ -251,14 +251,14 @@ def test_an_earlier_claim_that_the_repository_shows_cannot_be_left_out(registere
     commit = repository.git("rev-parse", "HEAD").strip()
     sources = sorted(lock.read(folder).content["sources"])  # no source is committed here
     relock(folder, lambda lock: lock.update(git={"commit": commit, "differs": sources}))
-    refused(3, "opened: does not list earlier, whose claim is in the commit", "confirm", folder)
+    assert_refused(3, "opened: does not list earlier, whose claim is in the commit", "confirm", folder)
     with pytest.raises(Tampered, match="opened: does not list earlier"):
         verify_lock.check(Registration(folder))
     shared = {task: item["confirm"] for task, item in lock.read(folder).content["items"].items()}
     listed = [{"name": "earlier", "lock": lock.read(earlier).digest, "problems": shared}]
     shared["needle-256"] = shared["needle-256"][1:]
     relock(folder, lambda lock: lock.update(opened=listed))
-    refused(3, "opened.earlier.needle-256: 11 entries, there have to be 12", "confirm", folder)
+    assert_refused(3, "opened.earlier.needle-256: 11 entries, there have to be 12", "confirm", folder)
     with pytest.raises(Tampered, match="needle-256: 11 entries"):
         verify_lock.check(Registration(folder))
 

@@ -1,7 +1,7 @@
 """Somebody shows a proof that proves nothing: of another study, of nobody, by an authority of his own."""
 
 import studies
-from attacking import caught, findings
+from attacking import assert_audit_names, findings
 
 
 def anchored(study, data=b"", name="lock.tsr"):
@@ -12,12 +12,12 @@ def anchored(study, data=b"", name="lock.tsr"):
 
 def test_a_file_that_is_no_proof_is_put_among_the_proofs(study):
     anchored(study, b"trust me\n", "lock.txt")
-    caught(study, "anchors", "lock.txt")
+    assert_audit_names(study, "anchors", "lock.txt")
 
 
 def test_a_proof_is_made_up(study):
     anchored(study, b"not a token")
-    caught(study, "anchors", "lock")
+    assert_audit_names(study, "anchors", "lock")
 
 
 def test_a_verdict_line_is_upgraded_by_no_file_alone(study):

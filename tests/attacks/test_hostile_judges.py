@@ -83,7 +83,7 @@ def judged_by(code: str, tmp_path: Path, way: Mechanism, limits: Limits = LIMITS
         assert snapshot(tmp_path) == before
 
 
-def refused(code: str, kind: type[Exception], words: str, *place: object, limits: Limits = LIMITS) -> str:
+def assert_refused(code: str, kind: type[Exception], words: str, *place: object, limits: Limits = LIMITS) -> str:
     begun = time.monotonic()
     with pytest.raises(kind) as caught:
         judged_by(code, *place, limits)
@@ -177,17 +177,17 @@ except OSError:
 def test_what_one_prints_is_data(tmp_path, way, printed):
     """On its output and on its errors alike; the check ends with its own words."""
     code = f"import sys\nprint({printed!r})\nprint({printed!r}, file=sys.stderr)\n"
-    refused(code, Tampered, "says otherwise than verdict.json", tmp_path, way)
+    assert_refused(code, Tampered, "says otherwise than verdict.json", tmp_path, way)
 
 
 @pytest.mark.parametrize("loop", ["pass", "import os; os.close(1); os.close(2)\nwhile True: pass"])
 def test_one_that_goes_on_for_ever_is_ended(tmp_path, way, mark, loop):
     code = SURVIVOR.format(mark=mark) + f"{loop}\nimport time\ntime.sleep(600)\n"
-    refused(code, CannotTell, "was ended after 1 s", tmp_path, way, limits=HURRIED)
+    assert_refused(code, CannotTell, "was ended after 1 s", tmp_path, way, limits=HURRIED)
 
 
 def test_one_that_uses_up_its_processor_time_cannot_tell(tmp_path, way):
-    refused("while True: pass", CannotTell, "limits are 1 s", tmp_path, way, limits=LIMITS._replace(cpu=1))
+    assert_refused("while True: pass", CannotTell, "limits are 1 s", tmp_path, way, limits=LIMITS._replace(cpu=1))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere what leaves its session is not followed")
@@ -217,11 +217,11 @@ os.killpg(0, signal.SIGKILL)
 
 def test_one_that_prints_without_end_is_not_kept(tmp_path, way):
     code = "import os\npiece = b'x' * (1 << 20)\nfor _ in range(300): os.write(1, piece)\n"
-    refused(code, Tampered, "prints more than 1048576 bytes", tmp_path, way)
+    assert_refused(code, Tampered, "prints more than 1048576 bytes", tmp_path, way)
 
 
 def test_one_that_takes_all_memory_gets_none(tmp_path, way):
-    refused("held = bytearray(20 << 30)", CannotTell, "1073741824 bytes", tmp_path, way)
+    assert_refused("held = bytearray(20 << 30)", CannotTell, "1073741824 bytes", tmp_path, way)
 
 
 def test_one_that_fills_the_disk_is_ended(tmp_path, way):
@@ -230,7 +230,7 @@ import os, tempfile
 with open(os.path.join(tempfile.gettempdir(), "big"), "wb") as file:
     for _ in range(2000): file.write(bytes(1 << 20))
 """
-    refused(code, Tampered, "says otherwise", tmp_path, way, limits=LIMITS._replace(file=1 << 22))
+    assert_refused(code, Tampered, "says otherwise", tmp_path, way, limits=LIMITS._replace(file=1 << 22))
 
 
 def test_one_that_asks_gets_no_answer(tmp_path, way):
@@ -249,20 +249,20 @@ def test_one_that_asks_gets_no_answer(tmp_path, way):
 
 @pytest.mark.parametrize("module", ["nowhere_to_be_found", "nowhere_to_be_found.below"])
 def test_one_that_needs_a_package_that_is_not_here_cannot_tell(tmp_path, way, module):
-    refused(f"import {module}", CannotTell, "nowhere_to_be_found", tmp_path, way)
+    assert_refused(f"import {module}", CannotTell, "nowhere_to_be_found", tmp_path, way)
 
 
 def test_one_that_needs_what_only_this_auditor_cannot_show_it_cannot_tell(tmp_path, way, monkeypatch):
     """It is installed here, and outside of what the walls leave to see."""
     (tmp_path / "elsewhere.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    refused("import elsewhere", CannotTell, "not installed here", tmp_path, way)
+    assert_refused("import elsewhere", CannotTell, "not installed here", tmp_path, way)
 
 
 @pytest.mark.parametrize("module", ["json", "sys", "numpy", "__main__", "analysis", "analysis.nowhere"])
 def test_one_that_misses_a_package_that_is_here_says_otherwise(tmp_path, way, module):
     code = f'raise ModuleNotFoundError("No module named {module!r}")'
-    refused(code, Tampered, "says otherwise than verdict.json", tmp_path, way)
+    assert_refused(code, Tampered, "says otherwise than verdict.json", tmp_path, way)
 
 
 def test_one_that_nothing_can_contain_is_not_run(tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ REWRITES = cases(
 @pytest.fixture
 def opened(request, confirmed, swept):
     def open_one(case: Case):
-        return rewriting.opened({"plain": confirmed, "sweep": swept}[case.study])
+        return rewriting.read_study({"plain": confirmed, "sweep": swept}[case.study])
 
     return open_one
 
@@ -65,7 +65,7 @@ def audited(folder, asked=None):
 def test_a_rewrite_that_edits_nothing_is_the_same_folder(study, confirmed, swept, tmp_path):
     folder = {"plain": confirmed, "sweep": swept}[study]
     before = studies.snapshot(folder)
-    after = studies.snapshot(rewriting.written(rewriting.opened(folder), tmp_path / "study"))
+    after = studies.snapshot(rewriting.write_study(rewriting.read_study(folder), tmp_path / "study"))
     assert {name: before[name] for name in after} == after
     beside = {name for name in before.keys() - after.keys() if not name.startswith("figures/")}
     assert beside == {".gitattributes", "report.html"}
@@ -76,7 +76,7 @@ def test_a_rewrite_that_edits_nothing_is_the_same_folder(study, confirmed, swept
 def test_a_rewrite_is_named(case, opened, tmp_path):
     rewrite = opened(case)
     case.edit(rewrite)
-    folder = rewriting.written(rewrite, tmp_path / "study")
+    folder = rewriting.write_study(rewrite, tmp_path / "study")
     found = audited(folder)
     told = {item: one for item, one in found.items() if one.status == case.status}
     assert [
@@ -94,7 +94,7 @@ def test_a_lock_that_nobody_signed_fails_where_a_signature_is_asked_for(opened, 
     """A8: the author took the signature out, and everything cites the unsigned lock."""
     signers = tmp_path / "signers"
     signers.write_text("somebody@example.org ssh-ed25519 AAAA\n")
-    folder = rewriting.written(opened(REWRITES[0]), tmp_path / "study")
+    folder = rewriting.write_study(opened(REWRITES[0]), tmp_path / "study")
     assert audited(folder)["signature"].status == "not run"
     assert audited(folder, AuditOptions(signers=signers))["signature"].status == "failed"
 
@@ -108,7 +108,7 @@ def test_what_a_hostile_judge_would_do_was_not_done_and_no_escape_is_sent(opened
     for case in (judge, clears):
         rewrite = opened(case)
         case.edit(rewrite)
-        folder = rewriting.written(rewrite, tmp_path / case.of / "study")
+        folder = rewriting.write_study(rewrite, tmp_path / case.of / "study")
         before = studies.snapshot(tmp_path)
         for options in ([], ["--details"], ["--json"]):
             done = studies.here("audit", folder, *options)
@@ -123,7 +123,7 @@ def test_what_no_folder_can_show_is_said_beforehand(case, opened, tmp_path):
     """The audit holds, and the page on threats names it, and what would tell."""
     rewrite = opened(case)
     case.edit(rewrite)
-    found = audited(rewriting.written(rewrite, tmp_path / "study"))
+    found = audited(rewriting.write_study(rewrite, tmp_path / "study"))
     outside = {"commit", "history"}  # which a folder outside a repository lacks
     assert {item: one for item, one in found.items() if one.status in TOLD and item not in outside} == {}
     assert case.words in THREATS.read_text()
@@ -134,7 +134,7 @@ def test_a_replay_of_one_lane_tells_prompts_that_are_not_those_of_the_problems(n
     case = next(case for case in cases(undetectable_rewrites) if case.name == name)
     rewrite = opened(case)
     case.edit(rewrite)
-    folder = rewriting.written(rewrite, tmp_path / "study")
+    folder = rewriting.write_study(rewrite, tmp_path / "study")
     found = audited(folder, AuditOptions(replay=1, nonce="cd" * 16))
     assert found["replay"].status == "failed"
     assert re.search("prompt_tokens: recorded", found["replay"].detail)
@@ -144,7 +144,7 @@ def test_excluded_problems_are_counted_and_said_to_be_unproven(opened, tmp_path)
     case = undetectable_rewrites.bad_problems_were_too_long
     rewrite = opened(case)
     case.edit(rewrite)
-    folder = rewriting.written(rewrite, tmp_path / "study")
+    folder = rewriting.write_study(rewrite, tmp_path / "study")
     problems = len({lane.problem for lane in rewrite.confirmed})
     found = audited(folder)
     assert found["grid"].detail.endswith(f"one record each; 8 of {problems} problems are excluded")

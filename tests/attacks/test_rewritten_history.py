@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import studies
-from attacking import Repository, caught, findings, repository, rewrite_ledger
+from attacking import Repository, assert_audit_names, findings, repository, rewrite_ledger
 
 from protocol.evidence import ledger
 
@@ -50,7 +50,7 @@ def test_bad_lines_are_taken_out_of_the_ledger_and_all_is_committed_again(study)
 
     rewrite_ledger(study, forget)
     repository(study).commit("tidied")
-    caught(study, "history", "ledger.jsonl")
+    assert_audit_names(study, "history", "ledger.jsonl")
 
 
 def test_a_shallow_clone_hides_the_history(study, tmp_path):

@@ -4,23 +4,23 @@ import shutil
 
 import pytest
 import studies
-from attacking import caught, refused, repository
+from attacking import assert_audit_names, assert_refused, repository
 
 from protocol.evidence import ledger
 
 
 def test_a_finished_study_is_confirmed_again(study):
-    refused(4, "the verdict closed it; to run it again: kv-prereg replicate", "confirm", study)
+    assert_refused(4, "the verdict closed it; to run it again: kv-prereg replicate", "confirm", study)
 
 
 def test_a_finished_study_is_locked_again(study):
-    refused(4, "is locked already", "register", study)
+    assert_refused(4, "is locked already", "register", study)
 
 
 def test_the_claim_of_a_run_that_began_is_removed_before_the_next(unconfirmed):
     studies.kill_when_it_grows(studies.start("confirm", unconfirmed), unconfirmed / "records" / "shard-0.jsonl")
     (unconfirmed / "claim.json").unlink()
-    refused(3, "claim.json: missing, and the claim was taken before", "confirm", unconfirmed)
+    assert_refused(3, "claim.json: missing, and the claim was taken before", "confirm", unconfirmed)
 
 
 def test_the_results_are_deleted_and_made_again_behind_the_same_lock(study):
@@ -37,7 +37,7 @@ def test_the_results_are_deleted_and_made_again_behind_the_same_lock(study):
     ledger.append(study, line.event, line.body)
     assert studies.here("confirm", study).returncode in (10, 11)
     assert studies.content(study / "lock.json") == first
-    caught(study, "history", "has another claim.json: it was replaced")
+    assert_audit_names(study, "history", "has another claim.json: it was replaced")
 
 
 def test_the_study_is_locked_anew_under_its_old_name(study, tiny_model):
@@ -47,7 +47,7 @@ def test_the_study_is_locked_anew_under_its_old_name(study, tiny_model):
     for act in ("register", "confirm"):
         assert studies.here(act, study).returncode in (0, 10, 11)
     repository(study).commit("as if nothing had been")
-    caught(study, "history", "lock.json")
+    assert_audit_names(study, "history", "lock.json")
 
 
 @pytest.mark.soak
@@ -64,7 +64,7 @@ def test_the_study_is_run_a_second_time_under_another_name(study):
     shutil.rmtree(study)
     repository(again).commit("renamed")
     assert studies.here("confirm", again).returncode in (10, 11)
-    caught(again, "history", "has this lock claimed in study: it was run there too")
+    assert_audit_names(again, "history", "has this lock claimed in study: it was run there too")
 
 
 @pytest.mark.soak
@@ -81,10 +81,10 @@ def test_two_processes_confirm_at_once(unconfirmed):
 
 
 def test_development_problems_are_probed_after_the_verdict(study):
-    refused(4, "the verdict closed it", "probe", study)
+    assert_refused(4, "the verdict closed it", "probe", study)
 
 
 def test_records_of_a_probe_are_thrown_away_and_drawn_again(unconfirmed):
     shutil.rmtree(unconfirmed / "probe")
     assert studies.here("probe", unconfirmed).returncode == 0
-    caught(unconfirmed, "probe", "attempt")
+    assert_audit_names(unconfirmed, "probe", "attempt")

@@ -104,7 +104,7 @@ def is_named(subject: Subject, tampering: tamperings.Tampering, found) -> bool:
 )
 def test_a_tampering_is_named_by_the_audit(study, which, start, confirmed, swept, tmp_path):
     folder = {"plain": confirmed, "sweep": swept}[study]
-    rewrite = rewriting.opened(folder)
+    rewrite = rewriting.read_study(folder)
     subjects = {"documents": documents(folder), "ledger": ledger_lines(rewrite), "records": records(rewrite)}[which]
     unnamed, tried = [], 0
     for subject in subjects:
@@ -112,9 +112,9 @@ def test_a_tampering_is_named_by_the_audit(study, which, start, confirmed, swept
         for tampering in generated[start :: len(generated) * len(subjects) // SAMPLE + 1]:
             if str(tampering).startswith(tuple(UNTOLD)):
                 continue
-            rewrite, tried = rewriting.opened(folder), tried + 1
+            rewrite, tried = rewriting.read_study(folder), tried + 1
             rewrite.later[subject.name] = tampering.apply
-            tampered = Registration(rewriting.written(rewrite, tmp_path / str(tried) / "study"))
+            tampered = Registration(rewriting.write_study(rewrite, tmp_path / str(tried) / "study"))
             findings = audit.audit(tampered, (), audit.AuditOptions()).findings
             if not is_named(subject, tampering, findings):
                 unnamed.append((subject.name, str(tampering), [one for one in findings if one.status == "failed"][:3]))
