@@ -12,7 +12,7 @@ from benchmarks.setting import Subject, every_signal, needs_by_policy
 from benchmarks.signals import ALL, NONE, contenders
 from policies import Calibrated
 
-SCRIPTS = ("sweep", "signals", "states", "memory", "decode", "reasoning")
+SCRIPTS = ("sweep", "signals", "memory", "decode")
 
 
 def test_contenders_take_turns_and_every_second_round_goes_backwards(capsys):

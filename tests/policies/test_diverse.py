@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from plain_selector import plain_diverse
 from policy_prompts import a_prompt, a_view
 
 import policies
-from benchmarks.plain_selector import plain_diverse
 from policies import Diverse, PerHead, Protect, TopK
 from policies.selection import WINDOW, select_diverse, signature
 

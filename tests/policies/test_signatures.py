@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from plain_selector import plain_diverse
 from policy_prompts import a_prompt, a_view
 from torch.nn.functional import cosine_similarity
 
 import policies
-from benchmarks.plain_selector import plain_diverse
 from policies import Diverse, Protect, Scores, View
 from policies.selection import WINDOW
 from policies.signals import MeanValues
