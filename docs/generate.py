@@ -24,10 +24,14 @@ from analysis.hypotheses import study_outcomes, tables  # noqa: E402
 from policies.catalogue import CATALOGUE  # noqa: E402
 from policies.descriptions import FAMILIES  # noqa: E402
 from protocol.command.menu import STATUSES  # noqa: E402
-from protocol.evidence import document_fields, ledger, measurement_journal, record_fields  # noqa: E402
+from protocol.evidence import ledger, measurement_journal  # noqa: E402
 from protocol.evidence.invariants.invariant import Invariant  # noqa: E402
 from protocol.evidence.invariants.registry import INVARIANTS, UNCHECKED_FIELDS  # noqa: E402
-from protocol.formats import terms  # noqa: E402
+from protocol.formats import (  # noqa: E402
+    document_fields,
+    record_fields,
+    terms,
+)
 from protocol.formats.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
 from protocol.formats.policy_facts import read_policy_facts  # noqa: E402
 from protocol.instruments.anatomy import fields, invariants  # noqa: E402

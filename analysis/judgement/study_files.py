@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from analysis.judgement import untrusted_files
 from analysis.judgement.eviction_counts import count_evictions
 from analysis.judgement.untrusted_files import RecordError
+from protocol.formats.record_fields import FOLDERS, SCORE, STATES
 from protocol.formats.vocabulary import RERUN_SUFFIX
 
 __all__ = [
@@ -39,7 +40,6 @@ LANE_COLUMNS = ["model", "task", "budget", "arm", "seed", "problem"]
 EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second means that it has no record
 SCORED = "scored"  # the grade of an answer with a score from 0 to 1
 GRADED = {"correct", "wrong", "no answer", SCORED}
-SCORE = re.compile(r"0\.[0-9]{6}|1\.000000")
 MEASURED_COLUMNS = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes", "evictable_bytes"]
 OPTIONAL_COLUMNS = ["disagrees", "apart", "granted", "evicted"]  # columns that are NaN for some lanes
 TEXT_COLUMNS = ("state", "grade", "stop")  # text columns
@@ -47,7 +47,6 @@ SPLIT_BY_PHASE = {"confirm": "confirm", "probe": "dev"}  # the split whose probl
 TIMEOUT = "timeout"  # verification timed out: counts as not correct, else one such lane would void a study
 UNGRADED = {"error"}
 LocatedRecords: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]  # location and content of each record
-FOLDER_BY_PHASE = {"confirm": "records", "probe": "probe"}  # folder of the records of a phase
 
 
 class Study(NamedTuple):
@@ -105,7 +104,7 @@ def read_study(folder: Path) -> Study:
     """
     untrusted_files.refuse_special_files(Path(folder))
     registration, lock = read_document(Path(folder) / "lock.json")
-    return build_study(folder, registration, lock, _read_records(Path(folder) / FOLDER_BY_PHASE["confirm"]))
+    return build_study(folder, registration, lock, _read_records(Path(folder) / FOLDERS["confirm"]))
 
 
 def build_study(folder: Path, registration: str, lock: dict[str, Any], records: LocatedRecords) -> Study:
@@ -120,7 +119,7 @@ def read_probe(folder: Path) -> Study:
     """
     untrusted_files.refuse_special_files(Path(folder))
     registration, lock = read_document(Path(folder) / "lock.json")
-    return build_probe(folder, registration, lock, _read_records(Path(folder) / FOLDER_BY_PHASE["probe"]))
+    return build_probe(folder, registration, lock, _read_records(Path(folder) / FOLDERS["probe"]))
 
 
 def build_probe(folder: Path, registration: str, lock: dict[str, Any], records: LocatedRecords) -> Study:
@@ -146,7 +145,7 @@ def read_development(folder: Path) -> Study:
     """
     untrusted_files.refuse_special_files(Path(folder))
     registration, lock = read_document(Path(folder) / "lock.json")
-    content, lines = lock["protocol"]["content"], _read_records(Path(folder) / FOLDER_BY_PHASE["probe"])
+    content, lines = lock["protocol"]["content"], _read_records(Path(folder) / FOLDERS["probe"])
     if "sweep" in content:
         return build_probe(folder, registration, lock, lines)
     first = content["decision"]["against"][0]
@@ -294,7 +293,7 @@ def _check_exclusion(body: dict[str, Any], longest: int | None, where: str) -> N
 
 def _lane_row(body: dict[str, Any], where: str) -> dict[str, Any]:
     state, grade, cache = body["state"], body["grade"], body["cache"]
-    if state not in {"ok", "failed", EXCLUDED}:
+    if state not in STATES:
         raise RecordError(f"{where}: state: {state!r} is unknown")
     row: dict[str, Any] = {"state": state, "grade": grade, "correct": math.nan, "stop": body["stop"]}
     row |= dict.fromkeys(OPTIONAL_COLUMNS, math.nan)
@@ -327,7 +326,7 @@ def _parse_credit(grade: str, score: Any, where: str) -> float:
         raise RecordError(f"{where}: score: {str(score)[:40]!r} beside the grade {grade!r}")
     if score is None:
         return float(grade == "correct")
-    if not isinstance(score, str) or not SCORE.fullmatch(score):
+    if not isinstance(score, str) or not re.fullmatch(SCORE, score):
         raise RecordError(f"{where}: score: {str(score)[:40]!r} is no number from 0 to 1 with six places")
     return float(score)
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from protocol.evidence import document_fields, late_randomness, ledger, registration, selection
+from protocol.evidence import late_randomness, ledger, registration, selection
 from protocol.evidence.registration import Registration
-from protocol.formats import documents, journal
+from protocol.formats import document_fields, documents, journal
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock
 

@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypedDict, overload
 
-from protocol.evidence.record_fields import find_fault
 from protocol.formats import canonical, files, journal, line_endings, shards
+from protocol.formats.record_fields import find_fault
 from protocol.formats.refusals import Tampered
 
 __all__ = [

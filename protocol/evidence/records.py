@@ -15,12 +15,9 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self
 
 from protocol.evidence import record_lines
-from protocol.evidence.record_fields import STATES as STATES
-from protocol.evidence.record_fields import find_fault
 from protocol.evidence.record_lines import JoinedRecords as JoinedRecords
 from protocol.evidence.record_lines import Key as Key
 from protocol.evidence.record_lines import Record as Record
@@ -35,9 +32,11 @@ from protocol.evidence.record_lines import read_shard as read_shard
 from protocol.evidence.record_lines import record_heads as record_heads
 from protocol.evidence.record_lines import select_records as select_records
 from protocol.formats import canonical, files, gzip_file, journal, shards
+from protocol.formats.record_fields import FOLDERS as FOLDERS
+from protocol.formats.record_fields import STATES as STATES
+from protocol.formats.record_fields import find_fault
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 
-FOLDERS = MappingProxyType({"probe": "probe", "confirm": "records"})  # in a registration, by phase
 TRAJECTORIES = "trajectories"
 
 

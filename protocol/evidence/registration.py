@@ -13,10 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from protocol.evidence import document_fields, ledger, records
+from protocol.evidence import ledger, records
 from protocol.evidence.ledger import Entry
 from protocol.evidence.records import Record
-from protocol.formats import documents, files
+from protocol.formats import document_fields, documents, files
 from protocol.formats.documents import Document
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput, Refusal, Tampered

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from protocol.evidence import document_fields, ledger, records, registration
+from protocol.evidence import ledger, records, registration
 from protocol.evidence.records import Key, Record
 from protocol.evidence.registration import Registration
-from protocol.formats import canonical, documents
+from protocol.formats import canonical, document_fields, documents
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock.lock import Lock
 

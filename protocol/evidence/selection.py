@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from protocol.evidence import document_fields, ledger, records, registration
+from protocol.evidence import ledger, records, registration
 from protocol.evidence.registration import REGISTRATION_FOLDERS, Registration
-from protocol.formats import documents, files
+from protocol.formats import document_fields, documents, files
 from protocol.formats.documents import Document
 from protocol.formats.refusals import BadInput, Tampered
 

@@ -8,9 +8,9 @@ does not verify, whatever its own verdict.
 from collections.abc import Mapping
 from typing import Any
 
-from protocol.evidence import document_fields, ledger, registration
+from protocol.evidence import ledger, registration
 from protocol.evidence.registration import Registration
-from protocol.formats import canonical, documents, files
+from protocol.formats import canonical, document_fields, documents, files
 from protocol.formats.documents import Document
 from protocol.formats.refusals import BadInput, Tampered
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
-from typing import IO
 
 from protocol.formats.findings import TooLarge
 from protocol.formats.refusals import BadInput, Tampered

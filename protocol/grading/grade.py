@@ -5,11 +5,12 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
+from protocol.formats.record_fields import SCORE
+
 __all__ = ["Gold", "Grade", "Grader", "best_grade", "grade_safely", "make_score"]
 
 Gold: TypeAlias = str | tuple[str, ...]  # an answer, or several right answers
 STEP = Decimal("0.000001")
-SCORE = re.compile(r"0\.[0-9]{6}|1\.000000")
 MAX_REASON = 300  # characters of a reason from an untrusted grader
 
 
@@ -90,7 +91,7 @@ def _fault(result: object) -> str:
         return "has an answer or a reason that is no text"
     if (result.status == "scored") != (result.score is not None):
         return f"has the status {result.status!r} and the score {result.score!r}"
-    if result.score is not None and not (isinstance(result.score, str) and SCORE.fullmatch(result.score)):
+    if result.score is not None and not (isinstance(result.score, str) and re.fullmatch(SCORE, result.score)):
         return f"has the score {result.score!r}, which is no text of a number from 0 to 1 with six places"
     return ""
 

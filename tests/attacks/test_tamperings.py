@@ -13,8 +13,9 @@ import tamperings
 from rewriting import Rewrite
 
 from protocol import audit
-from protocol.evidence import document_fields, ledger, record_fields
+from protocol.evidence import ledger
 from protocol.evidence.registration import Registration
+from protocol.formats import document_fields, record_fields
 from protocol.formats.fields import Field, Table
 from protocol.lock import installed_files
 

@@ -10,8 +10,8 @@ import pytest
 from json_schema import fits
 from studies import PROTOCOL, ROOT, SWEEP
 
-from protocol.evidence import document_fields, ledger
-from protocol.formats import fields
+from protocol.evidence import ledger
+from protocol.formats import document_fields, fields
 from protocol.formats.refusals import BadInput
 from protocol.lock import lock
 from protocol.plan import design, toml_reader

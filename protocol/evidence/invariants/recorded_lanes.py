@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from protocol.evidence import records
 from protocol.evidence.invariants.planned_lanes import FULL, Arm, Cell, Plan, UnitPlan
-from protocol.evidence.record_fields import TRAJECTORY
 from protocol.evidence.records import Key, Record
 from protocol.formats import fields
+from protocol.formats.record_fields import TRAJECTORY
 from protocol.formats.refusals import Tampered
 
 __all__ = [

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Any
 
 from analysis.rules import verdict_line
-from protocol.evidence import record_fields, records
+from protocol.evidence import records
 from protocol.evidence.registration import VERDICT, Registration
-from protocol.formats import files, shards
+from protocol.formats import files, record_fields, shards
 from protocol.formats.fields import DIGEST, Field, OrNull, Table
 from protocol.formats.refusals import BadInput
 

@@ -22,8 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from protocol.evidence import record_fields
-from protocol.formats import canonical, files
+from protocol.formats import canonical, files, record_fields
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Drifted, Refusal, Tampered
 from protocol.plan.grid import Cell
 from protocol.run.executors import Job, JobResult, problem_handover

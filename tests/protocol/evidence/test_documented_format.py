@@ -13,7 +13,8 @@ import pytest
 import studies
 from json_schema import fits
 
-from protocol.evidence import ledger, record_fields, records
+from protocol.evidence import ledger, records
+from protocol.formats import record_fields
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

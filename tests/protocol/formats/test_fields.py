@@ -7,8 +7,8 @@ import pytest
 import studies
 from sampled import sampled
 
-from protocol.evidence import document_fields, ledger, record_fields, records
-from protocol.formats import fields
+from protocol.evidence import ledger, records
+from protocol.formats import document_fields, fields, record_fields
 from protocol.formats.fields import Choice, Field, Integer, ListOf, MapOf, OrNull, Table, Text, tuple_of
 from protocol.lock import lock
 

@@ -3,7 +3,7 @@
 import pytest
 
 from protocol import grading, regrade, tasks
-from protocol.evidence import record_fields
+from protocol.formats import record_fields
 from protocol.grading import make_score
 from protocol.preflight import development_results
 from protocol.recompute.verify_grades import Graders, _describe_difference

@@ -9,7 +9,7 @@ from studies import PROTOCOL
 from analysis.rules.smallest_lossless import _descending, _describe_budget
 from policies import Cadence
 from protocol.evidence.invariants.planned_lanes import IN_BYTES, ArmSlots
-from protocol.evidence.record_fields import BODY
+from protocol.formats.record_fields import BODY
 from protocol.formats.refusals import BadInput
 from protocol.plan import grid, slot_bytes, toml_reader
 from protocol.plan.budget import Slot

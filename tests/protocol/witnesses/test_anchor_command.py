@@ -10,8 +10,7 @@ import studies
 from finished_study import lock_content
 from studies import BLOCK_TORCH, ROOT
 
-from protocol.evidence import document_fields
-from protocol.formats import documents
+from protocol.formats import document_fields, documents
 from protocol.lock import lock
 
 

@@ -11,13 +11,13 @@ import simulated_records
 from record_rewrites import BREAKS, an_event_leaves, an_event_while_it_answers, marked
 from simulated_records import DIGEST
 
-from protocol.evidence import record_fields, records
+from protocol.evidence import records
 from protocol.evidence.audit import consistency
 from protocol.evidence.invariants import invariant
 from protocol.evidence.invariants.planned_lanes import PRESS_SELECTION, derive_plan
 from protocol.evidence.invariants.registry import INVARIANTS, UNCHECKED_FIELDS
 from protocol.evidence.invariants.vocabulary import Vocabulary, parse_tokenizer
-from protocol.formats import canonical
+from protocol.formats import canonical, record_fields
 
 
 class Made:

@@ -1,13 +1,15 @@
 """The fields of a record, from which `docs/record.schema.json` is generated."""
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from protocol.formats import fields
 from protocol.formats.fields import DIGEST, Choice, Field, Integer, ListOf, OrNull, Table, Text
 
-__all__ = ["BODY", "COSTS", "MEASURED", "STATES", "TRAJECTORY", "find_fault"]
+__all__ = ["BODY", "COSTS", "FOLDERS", "MEASURED", "SCORE", "STATES", "TRAJECTORY", "find_fault"]
 
+FOLDERS = MappingProxyType({"probe": "probe", "confirm": "records"})  # of records, by phase
 STATES = ("ok", "failed", "excluded")
 MEASURED = ("stop", "grade", "cache")  # present if and only if a lane ended well
 # Fields that only lanes that ended well may have.
@@ -17,7 +19,8 @@ SCORES = {
     "grade_second": "score_second",
 }  # present if and only if the grade is "scored"
 _GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
-_SCORE = Text(r"0\.[0-9]{6}|1\.000000", 'a number from 0 to 1 with six places, such as "0.666667"')
+SCORE = r"0\.[0-9]{6}|1\.000000"
+_SCORE = Text(SCORE, 'a number from 0 to 1 with six places, such as "0.666667"')
 _DECIMAL = Text(r"[0-9]+(\.[0-9]+)?", 'a decimal written as text, such as "0.5"')
 _EVENTS = ListOf(ListOf(Integer(), 3, 3), expected="a list of [step, slots before, slots after]")
 

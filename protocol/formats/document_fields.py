@@ -1,9 +1,9 @@
 """The fields of selection, claim, seal and verdict, from which their JSON Schemas in docs/ are generated."""
 
-from protocol.evidence.record_fields import STATES
 from protocol.formats.documents import declare_document
 from protocol.formats.fields import DIGEST, Field, Integer, MapOf, Table, Text
 from protocol.formats.journal import HEAD
+from protocol.formats.record_fields import STATES
 
 __all__ = ["CLAIM", "SEAL", "SELECTION", "VERDICT"]
 
