@@ -3,8 +3,8 @@
     simulated_anatomy.written(folder, rng, planted=("key_norm", 1), strength=2.0)
 
 writes FOLDER/lock.json (what reading an anatomy needs of it), anatomy/traces.jsonl, chained, and its side
-files. Labels and signals are those of `protocol.instruments.anatomy.analysis.simulated_traces`; what arms keep follows their skill, and
-answers follow what they keep where `helps` is not 0.
+files. Labels and signals are those of `protocol.instruments.anatomy.analysis.simulated_traces`; what arms keep follows
+their skill, and answers follow what they keep where `helps` is not 0.
 """
 
 import hashlib
