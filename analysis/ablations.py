@@ -43,7 +43,7 @@ from analysis.stats.interval import problem_means
 from analysis.stats.methods import draws_and_seed
 from analysis.stats.sample_size import problems_needed
 from protocol.formats import text_tables
-from protocol.formats.command_line import UNREADABLE, run_command
+from protocol.formats.command_line import run_command
 from protocol.formats.settings_difference import differing_settings
 from protocol.formats.text_tables import format_points
 from protocol.formats.vocabulary import FULL
@@ -389,7 +389,7 @@ def _format_outcome(entry: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration, e.g. registrations/crystal-ablations"}
-    return run_command("ablations", __doc__, path, judge_claims, UNREADABLE, argv, text=_format_report)
+    return run_command("ablations", __doc__, path, judge_claims, argv, text=_format_report)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from analysis.exploratory.level_contrasts import contrasts_by_level
 from analysis.judgement.contrasts import read_judged
 from analysis.judgement.study_files import RecordError, read_study
 from protocol.formats import text_tables
-from protocol.formats.command_line import UNREADABLE, run_command
+from protocol.formats.command_line import run_command
 from protocol.formats.text_tables import format_points
 
 __all__ = ["read_levels"]
@@ -66,7 +66,7 @@ def _format_interval(row: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration whose lock names levels"}
-    return run_command("by-level", __doc__, path, read_levels, UNREADABLE, argv, text=_format_report)
+    return run_command("by-level", __doc__, path, read_levels, argv, text=_format_report)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from analysis.rules import full_cache_gate, verdict_line
 from analysis.rules.rule import arm_pairs
 from analysis.stats.methods import draws_and_seed
 from protocol.formats import text_tables
-from protocol.formats.command_line import UNREADABLE, run_command
+from protocol.formats.command_line import run_command
 from protocol.formats.text_tables import format_points
 
 __all__ = ["diagnose", "read_measurements"]
@@ -232,7 +232,7 @@ def _format_number(decimal: str | None) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration, e.g. registrations/alpha-chain"}
-    return run_command("diagnostics", __doc__, path, diagnose, UNREADABLE, argv, text=_format_report)
+    return run_command("diagnostics", __doc__, path, diagnose, argv, text=_format_report)
 
 
 if __name__ == "__main__":

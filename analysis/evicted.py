@@ -20,7 +20,7 @@ from typing import Any
 from analysis.judgement import arm_text, eviction_counts
 from analysis.judgement.study_files import read_development, read_study
 from protocol.formats import text_tables
-from protocol.formats.command_line import UNREADABLE, run_command
+from protocol.formats.command_line import run_command
 
 __all__ = ["read_evictions"]
 
@@ -104,7 +104,7 @@ def _spaced_names(names: Mapping[str, Any]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a probed or confirmed registration, e.g. registrations/lossless-chain"}
-    return run_command("evicted", __doc__, path, read_evictions, UNREADABLE, argv, text=_format_report)
+    return run_command("evicted", __doc__, path, read_evictions, argv, text=_format_report)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ wherever it is computed. Exit status: 0 judged, whatever the verdict; 2 the fold
 import sys
 
 from analysis.judgement.judgement import judge
-from protocol.formats.command_line import UNREADABLE, run_command
+from protocol.formats.command_line import run_command
 from protocol.formats.json_text import dumps
 
 __all__ = ["judge"]
@@ -18,7 +18,7 @@ __all__ = ["judge"]
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a registration, e.g. registrations/quickstart"}
-    return run_command("judge", __doc__, folder, judge, UNREADABLE, argv, show=dumps)
+    return run_command("judge", __doc__, folder, judge, argv, show=dumps)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from analysis.judgement.contrasts import MILLION, problem_clusters
 from analysis.judgement.study_files import EXCLUDED, RecordError, Study, read_probe
 from analysis.stats import bootstrap, resampled_units
 from analysis.stats.methods import draws_and_seed
-from protocol.formats.command_line import UNREADABLE, run_command
+from protocol.formats.command_line import run_command
 from protocol.formats.json_text import dumps, format_decimal
 from protocol.formats.vocabulary import RERUN_SUFFIX
 
@@ -152,7 +152,7 @@ def _format_cell(cell: SelectionCell) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a registration with a sweep, e.g. registrations/alpha-chain"}
-    return run_command("selection", __doc__, folder, select, UNREADABLE, argv, show=dumps)
+    return run_command("selection", __doc__, folder, select, argv, show=dumps)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def draw(folder: Path) -> tuple[Path, ...]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return run_command("forest", __doc__, folder, draw, page.NoVerdict, argv)
+    return run_command("forest", __doc__, folder, draw, argv)
 
 
 if __name__ == "__main__":

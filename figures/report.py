@@ -187,7 +187,7 @@ def _write_report(folder: Path) -> tuple[Path, ...]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a judged registration, or the folder of all of them"}
-    return run_command("report", __doc__, folder, _write_report, (NoVerdict, RecordError), argv)
+    return run_command("report", __doc__, folder, _write_report, argv)
 
 
 if __name__ == "__main__":

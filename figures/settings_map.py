@@ -12,8 +12,7 @@ Exit status: 0 drawn; 2 the arms form no grid (it says what varies), or there ar
 import sys
 from pathlib import Path
 
-from analysis.exploratory.settings_grid import NoGrid
-from analysis.judgement.study_files import RecordError, read_development, read_study
+from analysis.judgement.study_files import read_development, read_study
 from figures.drawing import page
 from figures.plots.settings_map import settings_map, settings_panels
 from protocol.formats.command_line import run_command
@@ -39,8 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         "rows": "path of the setting whose values stand one below another, e.g. scoring.p",
         "columns": "path of the other",
     }
-    refusals = (NoGrid, page.NoVerdict, RecordError)
-    return run_command("settings-map", __doc__, folder, draw, refusals, argv, options=options)
+    return run_command("settings-map", __doc__, folder, draw, argv, options=options)
 
 
 if __name__ == "__main__":

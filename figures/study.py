@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.exploratory.settings_grid import NoGrid
-from analysis.judgement.study_files import RecordError, read_study
+from analysis.judgement.study_files import read_study
 from figures.drawing import formatting, page
 from figures.drawing.memory_traces import read_traces
 from figures.plots.ablation import ablation, is_ablation
@@ -83,7 +83,7 @@ def draw(folder: Path, witness: str = formatting.WITNESS, to: Path | None = None
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return run_command("draw", __doc__, folder, draw, (page.NoVerdict, RecordError), argv)
+    return run_command("draw", __doc__, folder, draw, argv)
 
 
 if __name__ == "__main__":

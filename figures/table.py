@@ -155,7 +155,7 @@ def _wrap_line(line: str) -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
     doc = f"{__doc__}\n{terms.format_terms(*EXPLAINED_TERMS)}"
-    return run_command("table", doc, folder, page.read_judged, page.NoVerdict, argv, show=verdict_table)
+    return run_command("table", doc, folder, page.read_judged, argv, show=verdict_table)
 
 
 if __name__ == "__main__":

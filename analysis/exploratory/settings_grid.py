@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
+from protocol.formats.refusals import Refusal
+
 __all__ = ["Grid", "NoGrid", "build_grid"]
 
 Settings = Mapping[str, str]  # of a policy: the value of each path, as in locks
 
 
-class NoGrid(ValueError):
+class NoGrid(Refusal, ValueError):
     """The arms of a study do not form a grid over two settings; the message says what varies."""
 
 

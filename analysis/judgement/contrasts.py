@@ -211,4 +211,6 @@ def read_judged(folder: Path) -> dict[str, Any]:
     if not (Path(folder) / "verdict.json").exists():
         raise RecordError(f"{folder}: has no verdict; run: kv-prereg confirm {folder}")
     judged: dict[str, Any] = read_document(Path(folder) / "verdict.json")[1]["judged"]
+    if not isinstance(judged, dict):
+        raise RecordError(f"{folder}: verdict.json: judged: is no object; run: kv-prereg audit {folder}")
     return judged

@@ -104,7 +104,8 @@ def read_study(folder: Path) -> Study:
     """
     untrusted_files.refuse_special_files(Path(folder))
     registration, lock = read_document(Path(folder) / "lock.json")
-    return build_study(folder, registration, lock, _read_records(Path(folder) / FOLDERS["confirm"]))
+    with untrusted_files.refuse_wrong_shape(folder):
+        return build_study(folder, registration, lock, _read_records(Path(folder) / FOLDERS["confirm"]))
 
 
 def build_study(folder: Path, registration: str, lock: dict[str, Any], records: LocatedRecords) -> Study:
@@ -119,7 +120,8 @@ def read_probe(folder: Path) -> Study:
     """
     untrusted_files.refuse_special_files(Path(folder))
     registration, lock = read_document(Path(folder) / "lock.json")
-    return build_probe(folder, registration, lock, _read_records(Path(folder) / FOLDERS["probe"]))
+    with untrusted_files.refuse_wrong_shape(folder):
+        return build_probe(folder, registration, lock, _read_records(Path(folder) / FOLDERS["probe"]))
 
 
 def build_probe(folder: Path, registration: str, lock: dict[str, Any], records: LocatedRecords) -> Study:
@@ -145,13 +147,14 @@ def read_development(folder: Path) -> Study:
     """
     untrusted_files.refuse_special_files(Path(folder))
     registration, lock = read_document(Path(folder) / "lock.json")
-    content, lines = lock["protocol"]["content"], _read_records(Path(folder) / FOLDERS["probe"])
-    if "sweep" in content:
-        return build_probe(folder, registration, lock, lines)
-    first = content["decision"]["against"][0]
-    rerun_cells = [[*head, arm + RERUN_SUFFIX, seed] for *head, arm, seed in lock["grid"] if arm == first]
-    cells = [tuple(cell) for cell in (*lock["grid"], *rerun_cells)]
-    return Study(registration, lock, _lane_frame(folder, "probe", registration, lock, lines, cells))
+    with untrusted_files.refuse_wrong_shape(folder):
+        content, lines = lock["protocol"]["content"], _read_records(Path(folder) / FOLDERS["probe"])
+        if "sweep" in content:
+            return build_probe(folder, registration, lock, lines)
+        first = content["decision"]["against"][0]
+        rerun_cells = [[*head, arm + RERUN_SUFFIX, seed] for *head, arm, seed in lock["grid"] if arm == first]
+        cells = [tuple(cell) for cell in (*lock["grid"], *rerun_cells)]
+        return Study(registration, lock, _lane_frame(folder, "probe", registration, lock, lines, cells))
 
 
 def _lane_frame(

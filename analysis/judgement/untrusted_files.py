@@ -1,15 +1,17 @@
 """Reading files of an untrusted folder: no link, pipe or device is opened, and sizes are bounded."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from protocol.formats import files, gzip_file, shards, strict_json
 from protocol.formats.refusals import Refusal
 
 __all__ = [
+    "Fields",
+    "MissingField",
     "RecordError",
     "parse_object",
     "read_bytes",
@@ -17,11 +19,32 @@ __all__ = [
     "read_lines",
     "read_shards",
     "refuse_special_files",
+    "refuse_wrong_shape",
 ]
 
 
-class RecordError(ValueError):
+class RecordError(Refusal, ValueError):
     """An invalid lock or record; the message is one line with file, line and field."""
+
+
+class MissingField(RecordError, KeyError):
+    """A document lacks a field that its format has."""
+
+    __str__ = Exception.__str__
+
+
+class Fields(dict[str, Any]):
+    """An object of a document. A field that is missing is refused with the name of its file."""
+
+    def __init__(self, where: str, content: Mapping[str, Any]) -> None:
+        super().__init__(content)
+        self.where = where
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise MissingField(
+            f"{self.where}: lacks the field {name!r}, since it was edited or another version wrote it; kv-prereg audit "
+            "says which files hold"
+        )
 
 
 def refuse_special_files(folder: Path) -> None:
@@ -37,6 +60,20 @@ def refuse_special_files(folder: Path) -> None:
                 elif not entry.is_file(follow_symlinks=False):
                     name = os.path.relpath(entry.path, folder)
                     raise RecordError(f"{folder}: {name}: is not a plain file; put the file itself there")
+
+
+@contextmanager
+def refuse_wrong_shape(folder: Path) -> Iterator[None]:
+    """Raise RecordError for what reading a document of the wrong shape raises. Only reading stands inside."""
+    try:
+        yield
+    except (RecordError, OSError):
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise RecordError(
+            f"{folder}: a file is not of the documented format ({type(error).__name__}: {error}); kv-prereg audit says "
+            "which files hold"
+        ) from None
 
 
 def read_bytes(path: Path, max_bytes: int = files.MAX_DOCUMENT_BYTES) -> bytes:
@@ -82,7 +119,15 @@ def parse_object(data: bytes, where: str) -> dict[str, Any]:
         raise RecordError(f"{where}: {fault}") from None
     if not isinstance(value, dict):
         raise RecordError(f"{where}: not an object")
-    return value
+    fields: dict[str, Any] = _name_source(value, where)
+    return fields
+
+
+def _name_source(value: Any, where: str) -> Any:
+    """Return the value with every object as `Fields`."""
+    if isinstance(value, dict):
+        return Fields(where, {name: _name_source(part, where) for name, part in value.items()})
+    return [_name_source(part, where) for part in value] if isinstance(value, list) else value
 
 
 @contextmanager

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol.formats.command_line import run_command
+from protocol.formats.refusals import Refusal
 
 __all__ = ["COUNT", "SECONDS", "TEXT", "BadMeasurements", "Kind", "drawing", "read"]
 
 
-class BadMeasurements(ValueError):
+class BadMeasurements(Refusal):
     """Measurements that cannot be drawn; one line names the file, the field and the fix."""
 
 
@@ -67,4 +68,4 @@ def drawing(
 ) -> int:
     """The command line of such a drawing: measurements and a folder in, the written files out."""
     paths = {"source": "measurements, as JSON", "folder": "where the drawing goes"}
-    return run_command(name, description, paths, draw, BadMeasurements, argv)
+    return run_command(name, description, paths, draw, argv)

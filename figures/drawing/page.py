@@ -3,7 +3,7 @@
 Lengths are inches; (0, 0) is the lower left corner of the page.
 """
 
-import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from matplotlib.textpath import text_to_path
 from analysis.judgement import untrusted_files
 from analysis.judgement.untrusted_files import RecordError
 from figures.drawing import formatting
+from protocol.formats.refusals import Refusal
 
 __all__ = [
     "BAND",
@@ -56,7 +57,7 @@ STYLE = {
 MARGIN, LINE = 0.25, 0.165
 
 
-class NoVerdict(ValueError):
+class NoVerdict(Refusal, ValueError):
     """Raised if there is no judged result to draw."""
 
 
@@ -81,8 +82,8 @@ def read_judged(folder: Path, witness: str = formatting.WITNESS) -> dict[str, An
     path = Path(folder) / "verdict.json"
     try:
         untrusted_files.refuse_special_files(Path(folder))
-        content = json.loads(untrusted_files.read_bytes(path))
-        return {**content["judged"], "witness": witness}
+        content = untrusted_files.parse_object(untrusted_files.read_bytes(path), str(path))
+        return untrusted_files.Fields(str(path), {**content["judged"], "witness": witness})
     except OSError as problem:
         if not Path(folder).is_dir():
             raise NoVerdict(f"{folder}: no such folder; name one, such as registrations/quickstart") from None
@@ -106,7 +107,8 @@ def write_drawing(
     folder.mkdir(parents=True, exist_ok=True)
     name = drawing.__name__ if name is None else name
     files = [folder / f"{name}.svg"]
-    with style.context(["default", STYLE]):  # ignores the user's matplotlibrc
+    with style.context(["default", STYLE]), warnings.catch_warnings():  # ignores the user's matplotlibrc
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a title may have any character
         figure = drawing(*data)
         figure.savefig(files[0], metadata={"Date": None, "Creator": None})
         if png:

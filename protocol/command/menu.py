@@ -128,6 +128,7 @@ STATUSES = (
         ("confirm", "replicate"),
     ),
     Status(12, "DEVIATED", "DEVIATED", ("confirm", "replicate")),
+    Status(70, "a fault of kv-prereg itself, whatever the files say: please report it", "a fault of kv-prereg"),
     Status(130, "interrupted by hand; the same command continues where it stopped", "interrupted"),
     Status(143, "terminated, as by a batch system; the same command continues where it stopped", "terminated"),
 )

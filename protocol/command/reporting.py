@@ -2,13 +2,11 @@
 
 import argparse
 import json
-import os
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from protocol.formats import extras, progress_display
+from protocol.formats import command_line, extras, progress_display
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput, Refusal, explain_os_error
 
@@ -44,9 +42,9 @@ def run(
 def execute(as_json: bool, act: Callable[[], int], *, resumes: bool = False) -> int:
     """Run `act`, show its phases and return its exit status.
 
-    A refusal becomes one line on standard error and its own exit status. Errors of the system (no permission,
-    a full disk) and any other exception, for example from an untrusted file, become one line and status 2;
-    `python -X dev` shows the traceback of the latter. resumes: whether an interrupted command continues.
+    A refusal becomes one line on standard error and its own exit status, an error of the system (no permission,
+    a full disk) one line and status 2. Any other exception is a fault of this program: see
+    `command_line.report_fault`. resumes: whether an interrupted command continues.
     """
     try:
         with progress_display.show_phases():
@@ -64,15 +62,7 @@ def execute(as_json: bool, act: Callable[[], int], *, resumes: bool = False) -> 
     except Exception as fault:
         if sys.flags.dev_mode:
             raise
-        return _refuse(
-            as_json, type(fault).__name__, f"{fault} ({_format_location(fault)}); {_FAULT}", Refusal.exit_status
-        )
-
-
-_FAULT = (
-    "a file is not what this command takes, or the command has a fault: kv-prereg audit says "
-    "whether the files hold; typed as python -X dev -m protocol ..., the same command says where the fault is"
-)
+        return command_line.report_fault(fault, as_json)
 
 
 def _refuse(as_json: bool, kind: str, reason: str, status: int) -> int:
@@ -81,9 +71,3 @@ def _refuse(as_json: bool, kind: str, reason: str, status: int) -> int:
         print_escaped(json.dumps({"refused": kind, "why": message, "exit_status": status}, sort_keys=True), sys.stdout)
     print_notice(f"{kind}: {message}")
     return status
-
-
-def _format_location(fault: Exception) -> str:
-    """Return the file and line of the code that raised."""
-    last = traceback.extract_tb(fault.__traceback__)[-1]
-    return f"{os.path.basename(last.filename)}:{last.lineno}"

@@ -1,24 +1,26 @@
 """The command line: a parser that rejects in one line, and programs that read a study and print a result."""
 
 import argparse
+import json
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from protocol.formats import progress_display
 from protocol.formats.escape import print_bytes, print_escaped
 from protocol.formats.json_text import dumps
+from protocol.formats.refusals import Refusal
 from protocol.formats.suggestions import explain_os_error, unknown_message
 from protocol.formats.text_tables import to_plain
 
-__all__ = ["UNREADABLE", "format_refusal", "make_parser", "run_command"]
+__all__ = ["FAULT_STATUS", "format_refusal", "make_parser", "report_fault", "run_command"]
 
-Refusals: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 Result = TypeVar("Result")
-UNREADABLE: Refusals = (ValueError, OSError)  # raised for a folder that is no study
+FAULT_STATUS = 70  # EX_SOFTWARE of sysexits.h
 
 # Messages of argparse, which are replaced by the argument and the fix.
 UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
@@ -90,7 +92,6 @@ def run_command(
     doc: str | None,
     paths: Mapping[str, str],
     read: Callable[..., Result],
-    refusals: Refusals,
     argv: Sequence[str] | None,
     *,
     show: Callable[[Result], str] = _join_lines,
@@ -101,7 +102,7 @@ def run_command(
 
     paths, options: the help of each, by name; an option that is not given is None. text: formats the result
     of `to_plain` as lines for people; with --json it is printed as canonical JSON. Exit status: 0 printed; 2
-    for one of `refusals`, for an error of the system and for a document of another format, in one line.
+    for a refusal and for an error of the system, in one line; FAULT_STATUS for a fault of this program.
     Control characters are escaped.
     """
     parser = make_parser(f"kv-prereg {name}", doc)
@@ -113,7 +114,6 @@ def run_command(
         parser.add_argument("--json", action="store_true", help="print canonical JSON")
     arguments = vars(parser.parse_args(argv))
     as_json = arguments.pop("json", False)
-    refused: Refusals = (*(refusals if isinstance(refusals, tuple) else (refusals,)), OSError)
     try:
         with (
             progress_display.show_phases(),
@@ -125,25 +125,31 @@ def run_command(
             else:
                 plain_result = to_plain(result)
                 printed = dumps(plain_result) if as_json else _join_lines(text(plain_result))
-    except refused as refusal:
+    except (Refusal, OSError) as refusal:
         return _print_refusal(f"{type(refusal).__name__}: {format_refusal(refusal)}")
     except Exception as fault:
-        # A document of another format or a fault of this program: the two look the same at this point.
         if sys.flags.dev_mode:
             raise
-        location = " ".join(str(value) for value in arguments.values() if value is not None)
-        if isinstance(fault, KeyError):
-            return _print_refusal(
-                f"{location}: a file is not of the documented format: it lacks the field {fault}, since it was "
-                "edited or another version wrote it; kv-prereg audit says which files hold"
-            )
-        return _print_refusal(
-            f"{location}: a file is not of the documented format, or this command has a fault "
-            f"({type(fault).__name__}: {fault}); kv-prereg audit says whether the files hold, "
-            f"python -X dev -m protocol {name} where the fault is"
-        )
+        return report_fault(fault, as_json)
     print_bytes(printed)
     return 0
+
+
+def report_fault(fault: Exception, as_json: bool) -> int:
+    """Print in one line that this program has a fault, which is not to be looked for in anyone's files."""
+    last = traceback.extract_tb(fault.__traceback__)[-1]
+    location = f"{Path(last.filename).name}:{last.lineno}"
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    module = (main.name if main else "protocol").removesuffix(".__main__")
+    message = " ".join(
+        f"kv-prereg has a fault: {type(fault).__name__}: {fault} ({location}); no file is to blame; please report it, "
+        f"with python -X dev -m {module} ... for the traceback".split()
+    )
+    if as_json:
+        content = {"fault": type(fault).__name__, "why": message, "exit_status": FAULT_STATUS}
+        print_escaped(json.dumps(content, sort_keys=True), sys.stdout)
+    print_escaped(message, sys.stderr)
+    return FAULT_STATUS
 
 
 def format_refusal(refusal: Exception) -> str:

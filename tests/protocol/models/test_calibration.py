@@ -264,16 +264,20 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_nothing_is_measured(emb
 
 
 def test_a_programming_error_is_not_taken_for_a_refusal(capsys):
-    """It is one line too, which says that it may be the command's own fault, and where."""
+    """It is one line too, which says that it is the command's own fault, and where, and blames no file."""
 
     def act():
         raise ValueError("ours")
 
-    assert command.execute(False, act) == 2
+    assert command.execute(False, act) == 70
     said = capsys.readouterr().err
-    assert said.startswith("ValueError: ours (test_calibration.py:")
-    assert "or the command has a fault" in said
+    assert said.startswith("kv-prereg has a fault: ValueError: ours (test_calibration.py:")
+    assert "no file is to blame; please report it" in said
     assert said.count("\n") == 1
+    assert command.execute(True, act) == 70
+    answer = json.loads(capsys.readouterr().out)
+    assert answer == {"fault": "ValueError", "why": answer["why"], "exit_status": 70}
+    assert said.startswith(answer["why"].partition("(")[0])
 
 
 def test_what_the_system_refuses_is_one_json_object_too(capsys):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.formats.command_line import UNREADABLE, run_command
+from protocol.formats.command_line import run_command
 from protocol.instruments.anatomy.analysis import report_text
 from protocol.instruments.anatomy.analysis.exploratory import explore_anatomy
 from protocol.instruments.anatomy.analysis.traces import read_document
@@ -28,7 +28,7 @@ def read_findings(folder: Path) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a registration whose traces were labelled, e.g. registrations/anatomy-chain"}
-    return run_command("needed", __doc__, path, read_findings, UNREADABLE, argv, text=report_text.format_report)
+    return run_command("needed", __doc__, path, read_findings, argv, text=report_text.format_report)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.judgement.study_files import RecordError
 from figures.drawing import page
 from protocol.formats.command_line import run_command
 from protocol.instruments.anatomy.analysis.traces import NothingLabelled
@@ -73,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
         "problem": "of the trace that is drawn",
         "budget": "at which arms are shown beside that trace",
     }
-    return run_command("draw-anatomy", __doc__, folder, draw, RecordError, argv, options=options)
+    return run_command("draw-anatomy", __doc__, folder, draw, argv, options=options)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.judgement.study_files import RecordError, read_study
+from analysis.judgement.study_files import read_study
 from figures.drawing import page
 from protocol.formats.command_line import run_command
 from protocol.instruments.cost.drawings.concurrency import cost_concurrency
@@ -60,7 +60,7 @@ def draw_with_study(folder: Path, judged: Mapping[str, Any], study: Any) -> list
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a registration with measured time and memory"}
-    return run_command("draw-cost", __doc__, folder, draw, (page.NoVerdict, RecordError), argv)
+    return run_command("draw-cost", __doc__, folder, draw, argv)
 
 
 if __name__ == "__main__":
