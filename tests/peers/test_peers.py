@@ -49,7 +49,7 @@ def runs(tmp_path_factory, task):
 
 def compared(capsys, *arguments: object) -> dict:
     capsys.readouterr()
-    assert analysis.__main__.main([*map(str, arguments), "--json"]) == 0, capsys.readouterr().err
+    assert analysis.compare.__main__.main([*map(str, arguments), "--json"]) == 0, capsys.readouterr().err
     return json.loads(capsys.readouterr().out)
 
 
