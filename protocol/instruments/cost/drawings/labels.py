@@ -19,9 +19,11 @@ __all__ = [
     "format_bytes",
     "group_rows",
     "heading_lines",
+    "lay_out_rows",
     "line_styles",
     "note_lines",
     "row_label",
+    "row_name",
 ]
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -113,6 +115,32 @@ def fewest_lane_rows(group: RowGroup) -> list[CostRow]:
     """Return the rows with the fewest lanes that completed: tables in papers have one lane."""
     least = min(row.place.lanes for row in group.rows)
     return [row for row in group.rows if row.place.lanes == least and row.seconds is not None]
+
+
+def lay_out_rows(
+    axes: Any, rows: Iterable[tuple[RowGroup, CostRow]], step: float, head: float, left: float, lanes: bool = False
+) -> list[tuple[float, RowGroup, CostRow]]:
+    """Return the centre of each row, in inches below the top of the axes. A heading of `head` inches goes before
+    each group, `left` axis widths to the left; lanes: whether it says how many.
+    """
+    y, current_group = 0.0, None
+    centres = []
+    for group, row in rows:
+        if group is not current_group:
+            y, current_group = y + head, group
+            title = f"{group.model} · {group.prompt_tokens} tokens{f' · lanes: {row.place.lanes}' if lanes else ''}"
+            axes.text(-left, y - 0.15, title, weight="bold", transform=axes.get_yaxis_transform())
+        y += step
+        centres.append((y - step / 2, group, row))
+    axes.set_yticks([centre for centre, *_ in centres], [row_label(row) for *_, row in centres])
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["right", "top", "left"]].set_visible(False)
+    return centres
+
+
+def row_name(row: CostRow) -> str:
+    """Return the end of the gids of a row's artists: <model>/<tokens>/<budget>/<arm>."""
+    return "/".join(map(str, (row.place.model, row.place.prompt_tokens, row.place.budget, row.place.arm)))
 
 
 def row_label(row: CostRow) -> str:

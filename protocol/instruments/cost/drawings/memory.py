@@ -90,22 +90,15 @@ def cost_memory(machines: Sequence[MachineCosts]) -> Figure:
     axes = sheet.add_axes(MARGIN + NAMES, 0.5 + LEGEND, BARS, body - 0.5 - LEGEND)
     axes.set_ylim(body - 0.5 - LEGEND, 0)
     axes.set_xscale("log")
-    y, ticks, current_group = 0.0, [], None
     handles: dict[str, Any] = {}
-    for group, row in rows:
-        if group is not current_group:
-            y, current_group = y + HEAD, group
-            title = f"{group.model} · {group.prompt_tokens} tokens · lanes: {row.place.lanes}"
-            axes.text(-NAMES / BARS, y - 0.15, title, weight="bold", transform=axes.get_yaxis_transform())
-        y += STEP
-        ticks.append(y - STEP / 2)
-        axes.axhline(y - STEP / 2, color=PALE, linewidth=0.4, alpha=0.4, zorder=0)
-        name = "/".join(map(str, (row.place.model, row.place.prompt_tokens, row.place.budget, row.place.arm)))
+    for y, group, row in labels.lay_out_rows(axes, rows, STEP, HEAD, NAMES / BARS, lanes=True):
+        axes.axhline(y, color=PALE, linewidth=0.4, alpha=0.4, zorder=0)
+        name = labels.row_name(row)
         for label, value in memory_marks(row).items():
             marker, color = MARKS[label]
             (handles[label],) = axes.plot(
                 value,
-                y - STEP / 2,
+                y,
                 marker,
                 color=color,
                 markersize=6,
@@ -118,15 +111,12 @@ def cost_memory(machines: Sequence[MachineCosts]) -> Figure:
         )
         label = "; ".join(f"{kind} {labels.format_bytes(value)}" for kind, value in freed_bytes(row, full_row).items())
         transform = axes.get_yaxis_transform()
-        axes.text(1.02, y - STEP / 2, label, va="center", transform=transform)
+        axes.text(1.02, y, label, va="center", transform=transform)
     axes.text(1.02, 0.02, "freed per head", va="top", weight="bold", transform=axes.get_yaxis_transform())
-    axes.set_yticks(ticks, [labels.row_label(row) for _, row in rows])
-    axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(LogLocator(base=16, numticks=12))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: labels.format_bytes(x)))
     axes.minorticks_off()
     axes.set_xlabel("bytes, all lanes")
-    axes.spines[["right", "top", "left"]].set_visible(False)
     anchor = (MARGIN / sheet.width, (sheet.floor + 0.02) / sheet.height)
     order = [label for label in MARKS if label in handles]
     sheet.figure.legend(

@@ -59,25 +59,15 @@ def cost_prefill(machines: Sequence[MachineCosts]) -> Figure:
     axes.set_ylim(body - 0.5, 0)
     most = max(row.seconds[PREFILL].mean for _, row in rows if row.seconds is not None)
     axes.set_xlim(0, most * 1.04)
-    y, ticks, current_group = 0.0, [], None
-    for group, row in rows:
-        if group is not current_group:
-            y, current_group = y + HEAD, group
-            title = f"{group.model} · {group.prompt_tokens} tokens"
-            axes.text(-NAMES / BARS, y - 0.15, title, weight="bold", transform=axes.get_yaxis_transform())
-        y += STEP
-        ticks.append(y - STEP / 2)
-        _draw_bar(axes, y - STEP / 2, row)
-    axes.set_yticks(ticks, [labels.row_label(row) for _, row in rows])
-    axes.tick_params(axis="y", length=0)
+    for y, _, row in labels.lay_out_rows(axes, rows, STEP, HEAD, NAMES / BARS):
+        _draw_bar(axes, y, row)
     axes.set_xlabel("seconds, all lanes")
-    axes.spines[["right", "top", "left"]].set_visible(False)
     return sheet.figure
 
 
 def _draw_bar(axes: Any, y: float, row: CostRow) -> None:
     assert row.seconds is not None
-    name = "/".join(map(str, (row.place.model, row.place.prompt_tokens, row.place.budget, row.place.arm)))
+    name = labels.row_name(row)
     seconds = row.seconds[PREFILL].mean
     forward = seconds if row.overhead is None else min(seconds, seconds / row.overhead.mean)
     axes.barh(y, forward, height=0.16, color="#b9b9b4", gid=f"forward-{name}")
