@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from protocol.run.executors import Executor, Job, JobUpdate, process_pool, ray_launcher, slurm_launcher
+from protocol.run.executors import Executor, Job, JobUpdate, process_pool
+from protocol.run.executors.launchers import LAUNCHERS
 from protocol.run.executors.settings import LOCAL, Settings
 from protocol.run.executors.spool import Spool
-from protocol.run.executors.spool_driver import Launcher, drive_workers
+from protocol.run.executors.spool_driver import drive_workers
 from protocol.tasks import held_out_guard
 from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.workspace.planned_study import PlannedStudy
@@ -33,14 +34,9 @@ def open_executor(
         return
     count = settings.count(generation.workers)
     gpus = int(generation.device == "cuda")
-    launcher: Launcher
-    if settings.kind == "slurm":
-        folder = Spool.for_phase(study.folder, study.lock.digest, phase, settings.spool).folder
-        launcher = slurm_launcher.SlurmLauncher(folder, settings, generation.threads, gpus)
-        wait = slurm_launcher.WAIT_SECONDS
-    else:
-        launcher = ray_launcher.RayLauncher(settings, count, generation.threads, gpus)
-        wait = ray_launcher.WAIT_SECONDS
+    kind = LAUNCHERS[settings.kind]
+    folder = Spool.for_phase(study.folder, study.lock.digest, phase, settings.spool).folder
+    launcher = kind.start(folder, settings, count, generation.threads, gpus)
     encrypted_tasks = {name for name, task in planned.tasks.items() if held_out_guard.is_encrypted(task)}
 
     def decrypt_problems(job: Job) -> Mapping[str, Any]:
@@ -52,6 +48,6 @@ def open_executor(
             for problem_id in job.problems
         }
 
-    wait = wait if settings.wait is None else settings.wait
+    wait = kind.wait if settings.wait is None else settings.wait
     with drive_workers(study, settings, count, launcher, phase, wait, decrypt_problems, report) as execute:
         yield execute

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from protocol.formats.refusals import Refusal
@@ -24,7 +25,7 @@ TRIES = 3  # to start a cluster here: Ray gives its processes 30 s, and a busy m
 WAIT_SECONDS = 600.0  # seconds; other jobs may hold all CPUs of a cluster for ever
 
 
-def refuse_missing() -> None:
+def refuse_missing(settings: Settings) -> None:
     """Raises ModuleNotFoundError without Ray."""
     if find_spec("ray") is None:
         raise ModuleNotFoundError("no module named 'ray'", name="ray")
@@ -35,7 +36,7 @@ class RayLauncher:
     is large enough for `count` workers and ends with `stop`, or with this process.
     """
 
-    def __init__(self, settings: Settings, count: int, cpus: int, gpus: int) -> None:
+    def __init__(self, folder: Path, settings: Settings, count: int, cpus: int, gpus: int) -> None:
         command = [sys.executable, "-P", "-m", __name__]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

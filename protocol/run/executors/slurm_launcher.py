@@ -38,7 +38,7 @@ def refuse_missing(settings: Settings) -> None:
 class SlurmLauncher:
     """A launcher on Slurm. cpus, gpus: of a worker, unless the settings override them."""
 
-    def __init__(self, folder: Path, settings: Settings, cpus: int, gpus: int) -> None:
+    def __init__(self, folder: Path, settings: Settings, count: int, cpus: int, gpus: int) -> None:
         import submitit
 
         self._command = submitit.helpers.CommandFunction

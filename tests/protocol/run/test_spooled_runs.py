@@ -32,7 +32,7 @@ JOBS = [Job("tiny", "toy", (problem,), CELLS) for problem in PROBLEMS]
 def fast(monkeypatch):
     """Beats, looks and waits that a test has time for."""
     monkeypatch.setattr(spool, "HEARTBEAT_SECONDS", 0.02)
-    for name, seconds in {"POLL": 0.005, "LOOK": 0.02, "GRACE": 2.0}.items():
+    for name, seconds in {"POLL_SECONDS": 0.005, "CHECK_SECONDS": 0.02, "EXIT_SECONDS": 2.0}.items():
         monkeypatch.setattr(spool_driver, name, seconds)
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.005)
 
@@ -96,7 +96,7 @@ class Threads:
             slot: None if one.is_alive() else WorkerExit(self.why.get(slot, "")) for slot, one in self.threads.items()
         }
 
-    def look(self):
+    def status_command(self):
         return "squeue --jobs 12"
 
     def stop(self):
@@ -212,7 +212,7 @@ def test_a_driver_that_was_killed_asks_for_nothing_again_of_what_is_spooled(stud
 )
 def test_a_result_that_was_cut_or_edited_is_run_again_and_not_believed(study, alone, damage):
     own, first = shared(study), Counter()
-    own.begin()
+    own.prepare()
     own.ask(0, own.name(JOBS[0]), JOBS[0])
     own.write_result(own.take("earlier"), produced(JOBS[0]))
     path = own.done / f"{own.name(JOBS[0])}.json"
@@ -281,7 +281,7 @@ def spooled_as(own, job, content):
 
 def test_a_result_of_other_lanes_another_lock_or_another_form_is_damaged_whatever_its_digest(study):
     own = shared(study)
-    own.begin()
+    own.prepare()
     own.ask(0, own.name(JOBS[0]), JOBS[0])
     own.write_result(own.take("earlier"), produced(JOBS[0]))
     whole = json.loads((own.done / f"{own.name(JOBS[0])}.json").read_bytes())["content"]
@@ -475,7 +475,7 @@ def test_what_was_handed_to_a_worker_opens_for_no_other_and_is_handed_again_wher
 
 def test_a_worker_that_waits_for_its_problems_ends_with_its_driver_and_runs_nothing(study):
     own = shared(study)
-    own.begin()
+    own.prepare()
     own.ask(0, own.name(JOBS[0]), JOBS[0], handed=True)
     own.driver.write_text(json.dumps({"session": "mine", "beat": 1}))
     says, ended = {"state": ""}, []
@@ -498,7 +498,7 @@ def test_a_worker_that_waits_for_its_problems_ends_with_its_driver_and_runs_noth
 
 def test_workers_end_with_their_driver(study, monkeypatch):
     own = shared(study)
-    own.begin()
+    own.prepare()
     says = {"state": ""}
     own.driver.write_text(json.dumps({"session": "another", "beat": 1}))
     with pytest.raises(worker.Orphaned):
@@ -519,7 +519,7 @@ def test_the_display_and_the_status_say_who_runs_and_who_waits(study):
     )
     own = shared(study)
     assert spool.describe_status(study.folder, LOCK, "confirm") == ""
-    own.begin()
+    own.prepare()
     said = {"running": ["node1"], "pending": 7, "waiting": 12, "ready": 3, "refused": ""}
     said |= {"look": "squeue --jobs 12", "workers": 8, "host": "login", "executor": "slurm"}
     own.driver.write_text(json.dumps(said))

@@ -52,8 +52,8 @@ def slowly(job):
 def launcher(kind, place):
     cluster = kind.removeprefix("submitit-")
     if kind == "ray":
-        return ray_launcher.RayLauncher(Settings("ray"), WORKERS, 1, 0)
-    return slurm_launcher.SlurmLauncher(place, Settings("slurm", slurm=(("cluster", cluster),)), 1, 0)
+        return ray_launcher.RayLauncher(place, Settings("ray"), WORKERS, 1, 0)
+    return slurm_launcher.SlurmLauncher(place, Settings("slurm", slurm=(("cluster", cluster),)), WORKERS, 1, 0)
 
 
 def drive(folder, kind):
