@@ -193,7 +193,7 @@ def test_a_driver_that_was_killed_asks_for_nothing_again_of_what_is_spooled(stud
     with suppress(InterruptedError), driven(study, Threads(shared(study), counted(first))) as execute:
         results = execute(iter(JOBS))
         record(study.folder, lambda jobs: results, JOBS[:2])
-        while len(shared(study).ready()) < len(JOBS) - 1:  # the second is recorded, and not yet removed
+        while len(shared(study).result_names()) < len(JOBS) - 1:  # the second is recorded, and not yet removed
             time.sleep(0.01)
         raise InterruptedError
     assert first == Counter(PROBLEMS)
@@ -213,9 +213,9 @@ def test_a_driver_that_was_killed_asks_for_nothing_again_of_what_is_spooled(stud
 def test_a_result_that_was_cut_or_edited_is_run_again_and_not_believed(study, alone, damage):
     own, first = shared(study), Counter()
     own.prepare()
-    own.ask(0, own.name(JOBS[0]), JOBS[0])
+    own.enqueue(0, own.job_name(JOBS[0]), JOBS[0])
     own.write_result(own.take("earlier"), produced(JOBS[0]))
-    path = own.done / f"{own.name(JOBS[0])}.json"
+    path = own.results / f"{own.job_name(JOBS[0])}.json"
     path.write_bytes(damage(path.read_bytes()))
     launcher = Threads(own, lambda job: first.update(job.problems) or produced(job))
     assert ran(study, launcher) == alone
@@ -276,16 +276,16 @@ def test_where_the_disk_is_full_workers_are_stopped_all_the_same(study, monkeypa
 def spooled_as(own, job, content):
     """A result of `job` that says `content`, with a digest of its own."""
     whole = {"content": content, "sha256": canonical.digest(content)}
-    (own.done / f"{own.name(job)}.json").write_bytes(canonical.dumps(whole))
+    (own.results / f"{own.job_name(job)}.json").write_bytes(canonical.dumps(whole))
 
 
 def test_a_result_of_other_lanes_another_lock_or_another_form_is_damaged_whatever_its_digest(study):
     own = shared(study)
     own.prepare()
-    own.ask(0, own.name(JOBS[0]), JOBS[0])
+    own.enqueue(0, own.job_name(JOBS[0]), JOBS[0])
     own.write_result(own.take("earlier"), produced(JOBS[0]))
-    whole = json.loads((own.done / f"{own.name(JOBS[0])}.json").read_bytes())["content"]
-    assert own.result(own.name(JOBS[0]), JOBS[0]).records == produced(JOBS[0]).records
+    whole = json.loads((own.results / f"{own.job_name(JOBS[0])}.json").read_bytes())["content"]
+    assert own.read_result(own.job_name(JOBS[0]), JOBS[0]).records == produced(JOBS[0]).records
     lanes = whole["records"]
     swapped = [[*lanes[0][:2], *lanes[1][2:]], [*lanes[1][:2], *lanes[0][2:]]]
     edited = [[*lanes[0][:2], {**lanes[0][2], "tokens": "three"}, lanes[0][3]], *lanes[1:]]
@@ -302,7 +302,7 @@ def test_a_result_of_other_lanes_another_lock_or_another_form_is_damaged_whateve
     ):
         spooled_as(own, JOBS[0], whole | other)
         with pytest.raises(DamagedResult):
-            own.result(own.name(JOBS[0]), JOBS[0])
+            own.read_result(own.job_name(JOBS[0]), JOBS[0])
 
 
 def test_what_a_job_refuses_is_refused_here(study):
@@ -381,7 +381,7 @@ def test_a_full_disk_loses_no_job(study, alone, monkeypatch):
     def finishing(self, asked, result):
         if full:
             full.pop()
-            (self.done / f".{asked.name}.json.01234567").write_bytes(b"cut")
+            (self.results / f".{asked.name}.json.01234567").write_bytes(b"cut")
             raise OSError(errno.ENOSPC, "No space left on device")
         finish(self, asked, result)
 
@@ -476,7 +476,7 @@ def test_what_was_handed_to_a_worker_opens_for_no_other_and_is_handed_again_wher
 def test_a_worker_that_waits_for_its_problems_ends_with_its_driver_and_runs_nothing(study):
     own = shared(study)
     own.prepare()
-    own.ask(0, own.name(JOBS[0]), JOBS[0], handed=True)
+    own.enqueue(0, own.job_name(JOBS[0]), JOBS[0], needs_problems=True)
     own.driver.write_text(json.dumps({"session": "mine", "beat": 1}))
     says, ended = {"state": ""}, []
 
@@ -493,7 +493,7 @@ def test_a_worker_that_waits_for_its_problems_ends_with_its_driver_and_runs_noth
     own.driver.write_text(json.dumps({"session": "over", "beat": 2}))
     thread.join(10)
     assert ended == ["orphaned"]
-    assert own.ready() == set()
+    assert own.result_names() == set()
 
 
 def test_workers_end_with_their_driver(study, monkeypatch):
