@@ -14,13 +14,13 @@ from protocol.lock.lock import Lock
 RUN = """
 import sys
 from pathlib import Path
-from protocol.evidence.run import claim
+from protocol.evidence import claim
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import Refusal
 
 folder = Path(sys.argv[1])
 try:
-    with claim.running(Registration(folder)):
+    with claim.exclusive_run(Registration(folder)):
         claim.take(Registration(folder))
         print("running", flush=True)
         sys.stdin.read()

@@ -25,13 +25,13 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from finished_study import body
-from protocol.evidence.run import records
+from protocol.evidence import records
 
-with records.Shard(Path(sys.argv[1])) as shard:
+with records.ShardWriter(Path(sys.argv[1])) as shard:
     number = 0
     while True:
         lane = body("0" * 64, "crystal", f"p{number}")
-        if records.key(lane) not in shard:
+        if records.body_key(lane) not in shard:
             shard.append([(lane | {"text": "x" * 5000}, {"attempt": 1})])
             print(f"p{number}", flush=True)
         number += 1

@@ -16,10 +16,10 @@ from protocol.formats.progress_display import Display, Progress, phase
 SHOWN = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from analysis.output import phases
-with phases.showing():
+from protocol.formats import progress_display
+with progress_display.show_phases():
     try:
-        with phases.phase("waiting"):
+        with progress_display.phase("waiting"):
             print("ready", flush=True)
             {waiting}
     finally:
