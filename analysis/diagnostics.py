@@ -124,8 +124,8 @@ def _development_differences(folder: Path, content: Mapping[str, Any], pairs: Se
 
 
 def _has_shared_batches(lock: Mapping[str, Any]) -> bool:
-    """Return whether lanes of several arms were batched; locks from before 2026-11-21 lack it, and they were."""
-    return "batch" not in lock or max(lock["batch"]["lanes"].values()) > 1
+    """Return whether lanes of several arms were batched; some locks of version 1 do not say it, and they were."""
+    return max(lock.get("batch", {}).get("lanes", {}).values(), default=2) > 1
 
 
 def _memory_row(cell: tuple[str, ...], lanes: pd.DataFrame) -> dict[str, Any]:

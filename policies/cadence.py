@@ -6,7 +6,9 @@ import sys
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 
-__all__ = ["Cadence", "Schedule"]
+__all__ = ["Cadence", "Fires", "Schedule"]
+
+Fires: TypeAlias = Literal["never", "prefill", "interval", "slack", "every", "own"]
 
 Load: TypeAlias = Literal["front", "back", "inverted"]
 NEVER = sys.maxsize
@@ -29,6 +31,30 @@ class Cadence:
 
     in_blocks: ClassVar[bool] = False
     """Whether eviction steps also fire before the last token of the context."""
+
+    @property
+    def parked_caches(self) -> int:
+        """The most caches that a lane stores besides the active one."""
+        return 0
+
+    @property
+    def fires(self) -> Fires:
+        """When eviction steps fire: "never"; once the "prefill" is read, and not while decoding; or also by the
+        rule of `due`, with "slack", without it at an "interval", or at "every" interval whatever the cache
+        size. A class that overrides `due` has its "own" rule, unless it declares another word here.
+        """
+        if not self.at_prefill:
+            return "never"
+        if self.interval is None:
+            return "prefill"
+        if type(self).due is not Cadence.due:
+            return "own"
+        return "slack" if self.slack else "interval"
+
+    @property
+    def grants_budget(self) -> bool:
+        """Whether every eviction step may leave the registered budget, and no other number."""
+        return type(self).budgets is Cadence.budgets and type(self).budget is Cadence.budget
 
     def __post_init__(self) -> None:
         if self.interval is not None and self.interval < 1:

@@ -335,6 +335,11 @@ class State(Protocol):
         ...
 
     @property
+    def keeps_counts(self) -> bool:
+        """Whether a head stores as many slots as were selected, although others are merged into them."""
+        ...
+
+    @property
     def mass(self) -> bool:
         """Whether the logarithm of this number is added to the attention logit of the slot."""
         ...

@@ -99,6 +99,10 @@ class Episodic(Blockwise):
                 f"episodes, window and medoids must be 1 or more, not {self.episodes}, {self.window} and {self.medoids}"
             )
 
+    @property
+    def parked_caches(self) -> int:
+        return self.episodes - 1
+
     def budgets(self, budget: int) -> tuple[int, ...]:
         return (max(1, budget // self.episodes),) if self.shared else (budget,)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from policies.cadence import Cadence
+from policies.cadence import Cadence, Fires
 from policies.calibration import Calibrated
 from policies.contract import (
     AttentionSignal,
@@ -41,7 +41,32 @@ from policies.selection import TopK
 from policies.signal_protocols import Additive
 from policies.state import CompressedState, Verbatim
 
-__all__ = ["Eviction", "Policy", "pin_prompt", "refuse_non_finite"]
+__all__ = ["Eviction", "Policy", "Promises", "pin_prompt", "refuse_non_finite"]
+
+
+class Promises(NamedTuple):
+    """What a policy promises of its eviction steps, by the declarations of its parts. A lock has it for each
+    arm, and the evidence is held to it.
+    """
+
+    fires: Fires
+    """As `Cadence.fires`."""
+    interval: int | None
+    """Decode steps between eviction steps; None for none while decoding."""
+    grants_budget: bool
+    """As `Cadence.grants_budget`."""
+    leaves_at_most: bool
+    """Whether an eviction step leaves no more slots than it is granted."""
+    leaves_exactly: bool
+    """Whether it leaves all slots that it is granted, if there are more."""
+    may_leave_less: bool
+    """Whether it may leave fewer slots than it is granted even if there are no more."""
+    parked_caches: int
+    """As `Cadence.parked_caches`."""
+    stores_as_computed: bool
+    """Whether a slot takes the bytes of the key and value that the model computes."""
+    is_press: bool = False
+    """Whether a press of kvpress decides what it leaves."""
 
 
 class Eviction(NamedTuple):
@@ -113,6 +138,21 @@ class Policy:
     def exceeds(self) -> bool:
         """Whether an eviction step may exceed its budget if the protected slots do not fit into it."""
         return isinstance(self.selection, UnitSelection) and self.selection.exceeds
+
+    @property
+    def promises(self) -> Promises:
+        """What evidence about this policy is held to."""
+        bounds, exceeds = self.routing.bounds, self.exceeds
+        return Promises(
+            fires=self.cadence.fires,
+            interval=self.cadence.interval,
+            grants_budget=self.cadence.grants_budget,
+            leaves_at_most=not exceeds,
+            leaves_exactly=not (exceeds or bounds or self.selection.unused) and self.state.keeps_counts,
+            may_leave_less=bounds,
+            parked_caches=self.cadence.parked_caches,
+            stores_as_computed=type(self.state).slot_bytes is Verbatim.slot_bytes,
+        )
 
     def reach(self, protected: Tensor) -> int:
         """Return the maximum number of slots that the `protected` ones [n] can force it to keep.

@@ -30,6 +30,7 @@ class Verbatim:
     needs: ClassVar[frozenset[Signal]] = frozenset()
     stacks: ClassVar[bool] = True
     merges: ClassVar[bool] = False
+    keeps_counts: ClassVar[bool] = True
     mass: ClassVar[bool] = False
 
     def merge(self, view: View, scores: Scores, protected: Tensor, retained: Tensor) -> Merging | None:

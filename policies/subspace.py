@@ -110,6 +110,7 @@ class Subspace:
     rank: int = 32
     statistics: str = "bases"
     merges: ClassVar[bool] = False
+    keeps_counts: ClassVar[bool] = True
     mass: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -210,6 +210,7 @@ class Synthetic:
     mean: Mean = "uniform"
     mass: bool = True
     merges: ClassVar[bool] = True
+    keeps_counts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.mean not in ("uniform", "attention"):

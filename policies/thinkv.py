@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from policies.cadence import Cadence
+from policies.cadence import Cadence, Fires
 from policies.calibration import Calibrated, Thresholds
 from policies.contract import Allocation, AttentionRows, LayerBands, Routing, Scores, Scoring, Segments, Signal, View
 from policies.epikv import Epiphany
@@ -259,6 +259,10 @@ class Whenever(Cadence):
     """Evict every `interval` steps, even if the cache does not exceed the budget."""
 
     interval: int | None = SEGMENT
+
+    @property
+    def fires(self) -> Fires:
+        return "every" if super().fires == "own" else super().fires
 
     def due(self, step: int, slots_per_head: float, budget: int) -> bool:
         return self.interval is not None and step > 0 and step % self.interval == 0

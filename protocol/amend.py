@@ -27,10 +27,8 @@ from protocol.formats import files
 from protocol.formats.refusals import AlreadyClaimed, BadInput
 from protocol.lock import lock
 from protocol.lock.lock import Lock
-from protocol.plan import checks
 from protocol.register import register
 from protocol.workspace import imports
-from protocol.workspace.planned_study import read_protocol
 
 __all__ = ["AmendResult", "amend", "main"]
 
@@ -123,12 +121,10 @@ def amend(old: Registration, new: Registration, reason: str, key: Path | None) -
         if has_begun and new.has_entries:
             amending_lock = new.lock
         else:
-            _, protocol = read_protocol(new.folder)
             amending_lock = register(
                 new.folder,
                 files.cache_home(),
                 amends=partial(amendment.describe_amendment, old, reason),
-                predates_gates=checks.needs_no_gate(old.protocol, protocol.content()),
                 key=key,
             )
         amendment.close_ledger(old, amending_lock)

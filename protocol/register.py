@@ -24,7 +24,8 @@ from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import terms
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
-from protocol.lock import bundle, closure, frozen_problems, git_attributes, installed_files, lock, signing
+from protocol.lock import bundle, closure, frozen_problems, git_attributes, installed_files, lock, signing, version_1
+from protocol.lock.derive import derive_lock
 from protocol.lock.lock import Lock
 from protocol.lock.previously_opened import find_previously_opened
 from protocol.messages import slot_sizes
@@ -123,7 +124,6 @@ def register(
     *,
     parent: dict[str, str] | None = None,
     amends: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
-    predates_gates: bool = False,
     first_event: int | None = None,
     parent_full_use: dict[str, Any] | None = None,
     key: Path | None = None,
@@ -136,11 +136,9 @@ def register(
     that no problem is in it twice, and how long the held-out ones are.
 
     parent: the study that this one replicates; amends: describes the lock that this one amends, as in
-    `evidence.amendment`; predates_gates: the lock that this one replicates or amends is older than gates, so
-    that this one needs no gate and need not say what counts as memory; first_event: the first step at which
-    the replicated study may evict, whose lock may predate the setting; parent_full_use: the use of the full
-    cache in that study, whose budgets in slots this one takes over; key: a private key of ssh, to sign the
-    lock with. A registration that a crash interrupted before its line in the ledger is completed.
+    `evidence.amendment`; first_event: the first step at which the replicated study may evict; parent_full_use:
+    the use of the full cache in that study, whose budgets in slots this one takes over; key: a private key of
+    ssh, to sign the lock with. A registration that a crash interrupted before its line in the ledger is completed.
     """
     registration = Registration(folder)
     if registration.has(lock.NAME) and not registration.has_entries:
@@ -148,7 +146,7 @@ def register(
     lock.refuse_second(folder)
     with phase(f"reading {PROTOCOL} and its policies"):
         data, protocol = read_protocol(folder)
-        if not predates_gates:
+        if not version_1.is_replicated(parent, closure.sha256_hex(data)):
             checks.require_gate(protocol, folder / PROTOCOL)
             checks.require_memory(protocol, folder / PROTOCOL)
         planned = PlannedStudy(protocol, home, folder=folder)
@@ -160,7 +158,7 @@ def register(
         planned.refuse_device()
         signer = signing.usable_public_key(key) if key else None
         # Imports transformers and analysis, which no check above needs.
-        from protocol.preflight import feasibility, full_cache_use, lock_content, slot_sizes
+        from protocol.preflight import feasibility, full_cache_use, lock_inputs, slot_sizes
 
     planned = slot_sizes.with_widths(planned)
     lengths, rule_results = feasibility.check_feasibility(planned, frozen_items, is_replication=parent is not None)
@@ -173,39 +171,40 @@ def register(
     full_use_field = {}
     if share_budgets := full_cache_use.share_budgets(protocol):
         problems = {name: item["dev"] for name, item in frozen_items.items()}
-        full_use_field = {full_use.FIELD: parent_full_use or full_cache_use.measure_full_cache(planned, problems)}
-        planned = planned._replace(full_use=full_use.read_means(full_use_field[full_use.FIELD]))
+        full_use_field = parent_full_use or full_cache_use.measure_full_cache(planned, problems)
+        planned = planned._replace(full_use=full_use.read_means(full_use_field))
         if parent is None:
             feasibility.refuse_small_budgets(planned, lengths, share_budgets)
             feasibility.refuse_duplicate_budgets(planned, lengths, protocol.budgets)
     with phase("hashing sources and packages"):
         environment = planned.environment()
         sources = closure.sources(ROOT)
-        derived_content = lock_content.derive_content(planned, data, frozen_items, sources, first_event)
     with phase("looking through the repository"):
         previously_opened = find_previously_opened(folder, frozen_items, protocol.content(), parent)
         git_state = git_history.describe_commit(ROOT, sources)
     with phase("looking for arms that keep the same slots"):
-        checks_field = lock_content.derive_checks(planned, frozen_items, rule_results)
-    content = {
+        checks_field = lock_inputs.read_checks(planned, frozen_items, rule_results)
+    lanes = {model: feasibility.choose_lane_count(planned, model, lengths) for model in protocol.models}
+    inputs = {
         "kind": "kv-prereg lock",
-        "version": 1,
+        "version": lock.VERSION,
         "name": registration.name,
+        "release": installed_files.release(),
         "parent": parent,
         "amends": None,
         "opened": previously_opened,
-        "ledger": ledger.head_of([]),
         "git": git_state,
         "signer": signer,
         "sources": sources,
+        "bundle": "",
         "weights": frozen_weights,
         "environment": environment,
-        **derived_content,
-        **full_use_field,
+        "batch": {"lanes": lanes} | ({} if first_event is None else {"first_event": first_event}),
+        "full_use": full_use_field,
         "checks": checks_field,
+        **lock_inputs.read_inputs(planned, data, frozen_items),
     }
-    lanes = {model: feasibility.choose_lane_count(planned, model, lengths) for model in protocol.models}
-    content["batch"] = derived_content["batch"] | {"lanes": lanes}
+    content = derive_lock(protocol, protocol.promises(), inputs)
     if amends is not None:
         content["amends"] = amends(content)
     with phase("writing the lock"):

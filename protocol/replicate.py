@@ -212,9 +212,8 @@ def register_child(parent: Study) -> Study:
             folder,
             parent.planned.home,
             parent=parent_reference,
-            predates_gates="gate" not in parent.registration.protocol,
             first_event=parent.first_event(),
-            parent_full_use=parent.lock.content.get(full_use.FIELD),
+            parent_full_use=parent.lock.content[full_use.FIELD],
         )
     except BaseException:
         if not (folder / lock.NAME).exists():

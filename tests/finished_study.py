@@ -1,13 +1,37 @@
 """A small registration written through the evidence layer alone: toy sources, two arms, three problems."""
 
+import copy
 from pathlib import Path
 
 from protocol.evidence import claim, ledger, records, seal, verdict
 from protocol.evidence.held_out_guard import HeldOutGuard
 from protocol.evidence.registration import Registration
-from protocol.lock import bundle, closure, lock
+from protocol.lock import bundle, closure, installed_files, lock
 from protocol.lock.lock import Lock
 
+SHARES = {"low": "0.000000", "share": "0.010000", "high": "0.020000"}
+CHECKS = {
+    "tests": 1,
+    "corrected_alpha": "0.050000",
+    "problems": {},
+    "golds": {},
+    "scored": [],
+    "rule": {"verdicts": {}, "gates": {}},
+    "decision_errors": {
+        "confirmed": SHARES,
+        "refuted": SHARES,
+        "discordance": "0.17",
+        "setting": "nothing",
+        "studies": 10,
+    },
+    "same_kept": {"pairs": [], "on": {}, "left_out": []},
+}
+ENVIRONMENT = {
+    **dict.fromkeys(("python", "implementation", "system", "machine"), "any"),
+    "library": "0" * 64,
+    **{field: {} for field in ("distributions", "altered", "own")},
+    "torch": {**dict.fromkeys(("build", "cpu", "device", "version"), "any"), "threads": 1},
+}
 ARMS = ("full", "crystal")
 CONFIRM = ("p2", "p3", "p4")
 PROTOCOL = b'title = "toy"\n'
@@ -61,20 +85,43 @@ def lock_content(name: str = "study", written: dict | None = None, **own) -> dic
     }
     return {
         "kind": "kv-prereg lock",
-        "version": 1,
+        "version": 2,
         "name": name,
+        "release": installed_files.release(),
         "parent": None,
+        **dict.fromkeys(("amends", "git", "signer")),
+        "opened": [],
+        "ledger": {"count": 0, "head": "0" * 64},
         "protocol": {"sha256": closure.sha256_hex(PROTOCOL), "content": content},
         "grid": [["tiny", "toy", "full" if arm == "full" else "0.5", arm, 0] for arm in ARMS],
+        "policies": {arm: {} for arm in content["arms"]},
+        "promises": {arm: promise("never" if arm == "full" else "prefill") for arm in content["arms"]},
+        **{field: {} for field in ("asked", "full_use", "slot_bytes", "layers")},
         "items": {"toy": {"manifest": "0" * 64, "dev": ["p0", "p1"], "confirm": list(CONFIRM)}},
         "batch": {"lanes": {"tiny": 2}, "first_event": 1},
         "sources": {},
         "bundle": "0" * 64,
         "data": {},
         "weights": {},
-        "environment": {"distributions": {}},
+        "environment": copy.deepcopy(ENVIRONMENT),
         "rule": {"name": "toy", "source": "analysis/judge.py", "sha256": "0" * 64},
-        "checks": {},
+        "checks": copy.deepcopy(CHECKS),
+        **own,
+    }
+
+
+def promise(fires: str, **own) -> dict:
+    """What the policy of an arm promises: exactly its budget, at the end of the prefill."""
+    return {
+        "fires": fires,
+        "interval": None,
+        "grants_budget": True,
+        "leaves_at_most": True,
+        "leaves_exactly": True,
+        "may_leave_less": False,
+        "parked_caches": 0,
+        "stores_as_computed": True,
+        "is_press": False,
         **own,
     }
 

@@ -22,6 +22,7 @@ PARTS = {
         (
             f"protocol.lock.{module}"
             for module in (
+                "derive",
                 "field_checks",
                 "frozen_problems",
                 "previously_opened",

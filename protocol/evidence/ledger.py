@@ -29,7 +29,7 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
     {
         "register": Field(Table({"lock": Field(DIGEST, "The lock.")}), "The study was locked."),
         "probe": Field(
-            Table({"number": _NUMBER, "records": _RECORDS._replace(if_absent="before 2026-11-22")}),
+            Table({"number": _NUMBER, "records": _RECORDS._replace(if_absent="some ledgers of version 1")}),
             "An attempt on the development problems began.",
         ),
         "probed": Field(

@@ -213,7 +213,7 @@ def _read_by_citation(folder: Path, name: str) -> dict[str, Any]:
     )
     if not all(isinstance(item, dict) for item in by_citation.values()):
         raise Tampered(f"{_side_file_path(folder, name).name}: holds what is no trajectory")
-    return by_citation  # before 2026-11-22 each trajectory had a file
+    return by_citation  # in version 1 a trajectory may have its own file
 
 
 def _get_trajectory(by_citation: Mapping[str, Any], citation: str) -> Any:

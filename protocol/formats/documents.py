@@ -20,11 +20,11 @@ class Document(NamedTuple):
     digest: str
 
 
-def declare_document(kind: str, body_fields: Mapping[str, Field]) -> Table:
+def declare_document(kind: str, body_fields: Mapping[str, Field], version: int = 1) -> Table:
     """Return the table of a document: the fields `kind` and `version`, then `body_fields`."""
     header = {
         "kind": Field(Choice(f"kv-prereg {kind}"), "What the file is."),
-        "version": Field(Integer(1, 1), "Of its format."),
+        "version": Field(Integer(version, version), "Of its format."),
     }
     return Table({**header, **body_fields})
 
@@ -39,7 +39,22 @@ def write(path: Path, content: Mapping[str, Any], table: Table | None = None) ->
 
 
 def read(path: Path, table: Table | None = None) -> Document:
-    """Read a document and check it against `table`; without a table only its form is checked.
+    """Read a document and check it against `table`; without a table only its form is checked. Raises as
+    `read_unchecked` does, and Tampered, naming the field, for content that the table does not allow.
+    """
+    document = read_unchecked(path)
+    check(path, document.content, table)
+    return document
+
+
+def check(path: Path, content: Mapping[str, Any], table: Table | None) -> None:
+    """Raise Tampered, naming the field, for the content of a document that `table` does not allow."""
+    if wrong := _find_fault(content, table):
+        raise Tampered(f"{path.name}: {wrong}; it was edited, or another version of kv-prereg wrote it")
+
+
+def read_unchecked(path: Path) -> Document:
+    """Read a document whose fields the caller checks.
 
     Raises Tampered, naming the field, when the file is missing or is not what `write` leaves, and Rewritten,
     a subclass of Tampered, where only the line endings differ.
@@ -54,8 +69,6 @@ def read(path: Path, table: Table | None = None) -> Document:
     content = canonical.loads(data[:-1], path.name)
     if not isinstance(content, dict):
         raise Tampered(f"{path.name}: not an object")
-    if wrong := _find_fault(content, table):
-        raise Tampered(f"{path.name}: {wrong}; it was edited, or another version of kv-prereg wrote it")
     return Document(content, hashlib.sha256(data[:-1]).hexdigest())
 
 

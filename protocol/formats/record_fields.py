@@ -58,7 +58,7 @@ _CACHE = Table(
         "granted": Field(
             ListOf(Integer(1)),
             "The budget that each of them was granted, per KV head and layer.",
-            if_absent="a record of before 2026-11-22",
+            if_absent="some records of version 1",
         ),
     }
 )
@@ -104,7 +104,7 @@ BODY = Table(
             OrNull(Text("[0-9a-f]{64}(#[0-9]+)?", "a digest and a place, as <digest>#<place>")),
             "The side file and the place in it, or null.",
         ),
-        "batch": Field(_BATCH, "Who decoded together.", if_absent="excluded, or a record of before 2026-11-21"),
+        "batch": Field(_BATCH, "Who decoded together.", if_absent="excluded, or a record of version 1"),
     }
 )
 COSTS = Table(
@@ -112,12 +112,12 @@ COSTS = Table(
         "attempt": Field(Integer(1), "The attempt that recorded the lane."),
         "prefill_seconds": Field(_DECIMAL, "Seconds of the problem's prefill.", if_absent="not ok"),
         "decode_seconds": Field(_DECIMAL, "Seconds from joining the batch to leaving it.", if_absent="not ok"),
-        "lanes": Field(Integer(1), "Lanes at once.", if_absent="a record of 2026-11-21 or later"),
+        "lanes": Field(Integer(1), "Lanes at once.", if_absent="all but some records of version 1"),
         "executor": Field(
-            Choice("local", "slurm", "ray"), "What gave the lane a process.", if_absent="before 2026-11-23"
+            Choice("local", "slurm", "ray"), "What gave the lane a process.", if_absent="some records of version 1"
         ),
-        "host": Field(Text(), "The machine that ran it, by its own name.", if_absent="before 2026-11-23"),
-        "device": Field(Text(), "What it ran on there.", if_absent="before 2026-11-23"),
+        "host": Field(Text(), "The machine that ran it, by its own name.", if_absent="some records of version 1"),
+        "device": Field(Text(), "What it ran on there.", if_absent="some records of version 1"),
     }
 )
 _MOMENTS = ListOf(Integer(), 1, expected="a list of whole numbers, one a moment")

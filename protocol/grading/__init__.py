@@ -20,6 +20,7 @@ from protocol.harness import PREFIX
 
 __all__ = [
     "GRADERS",
+    "LIBRARIES",
     "PLUGINS",
     "SECOND",
     "Gold",
@@ -34,6 +35,8 @@ __all__ = [
     "make_score",
     "second_grader",
 ]
+
+LIBRARIES = ("math-verify", "sympy", "latex2sympy2-extended", "antlr4-python3-runtime")  # that graders use
 
 GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
     {

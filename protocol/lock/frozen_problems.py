@@ -15,6 +15,7 @@ from protocol.workspace.planned_study import PlannedStudy
 
 __all__ = [
     "checks_golds",
+    "count_all_golds",
     "count_golds",
     "freeze_items",
     "problem_facts",
@@ -132,26 +133,24 @@ def checks_golds(task: Task) -> bool:
     return task.grader == "math" or isinstance(task, FileTask)
 
 
-def count_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:
-    """Count the golds that registering checks with their own grader; empty without any. Encrypted ones are
-    not read, and the lock counts none of them.
-    """
-    counts = {
-        name: {
-            "purpose": "gold self-check",
-            "dev": len(item["dev"]),
-            "confirm": 0 if held_out_guard.is_encrypted(tasks[name]) else len(item["confirm"]),
-        }
+def count_golds(item: Mapping[str, Any], *, is_encrypted: bool) -> dict[str, Any]:
+    """Count the golds of a task that registering checks with its grader. Encrypted ones are not read."""
+    confirm = 0 if is_encrypted else len(item["confirm"])
+    return {"purpose": "gold self-check", "dev": len(item["dev"]), "confirm": confirm}
+
+
+def count_all_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:
+    """Count the golds that registering checks, by task."""
+    return {
+        name: count_golds(item, is_encrypted=held_out_guard.is_encrypted(tasks[name]))
         for name, item in items.items()
         if checks_golds(tasks[name])
     }
-    return {"golds": counts} if counts else {}
 
 
-def scored_tasks(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:
-    """Return the tasks whose answers have scores; empty without any."""
-    names = [name for name in items if grading.gives_scores(tasks[name].grader)]
-    return {"scored": names} if names else {}
+def scored_tasks(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> list[str]:
+    """Return the tasks whose answers have scores."""
+    return [name for name in items if grading.gives_scores(tasks[name].grader)]
 
 
 def refuse_wrong_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> None:

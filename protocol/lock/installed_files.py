@@ -21,7 +21,16 @@ from typing import NamedTuple
 
 from protocol.formats import files
 
-__all__ = ["SELF", "Installed", "format_altered", "hash_standard_library", "scan_packages", "site_folders", "versions"]
+__all__ = [
+    "SELF",
+    "Installed",
+    "format_altered",
+    "hash_standard_library",
+    "release",
+    "scan_packages",
+    "site_folders",
+    "versions",
+]
 
 SELF = "kv-prereg"  # its modules are sources, which the closure covers
 MISSING = "missing"
@@ -43,6 +52,15 @@ class _RecordLine(NamedTuple):
     name: str  # relative to the site folder, with slashes
     digest: str  # algorithm=base64
     is_this_project: bool
+
+
+@cache
+def release() -> str:
+    """Return the version of this project that is installed here, or "not installed"."""
+    try:
+        return metadata.version(SELF)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def versions() -> dict[str, dict[str, str]]:

@@ -6,20 +6,36 @@ from typing import Any
 
 from protocol.formats import documents, files
 from protocol.formats.documents import Document as Lock
-from protocol.formats.fields import ANYTHING, DIGEST, FLAG, Field, Integer, ListOf, MapOf, OrNull, Table, Text, tuple_of
+from protocol.formats.fields import (
+    ANYTHING,
+    DIGEST,
+    FLAG,
+    Choice,
+    Field,
+    Integer,
+    ListOf,
+    MapOf,
+    OrNull,
+    Table,
+    Text,
+    tuple_of,
+)
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.journal import HEAD
-from protocol.formats.refusals import AlreadyClaimed, BadInput
+from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.lock import installed_files, version_1
 
-__all__ = ["FIELDS", "NAME", "Lock", "read", "refuse_second", "write"]
+__all__ = ["FIELDS", "NAME", "VERSION", "Lock", "is_of_other_code", "read", "refuse_second", "write"]
 
 NAME = "lock.json"
 OBJECT = MapOf(ANYTHING)
 TEXT_LIST = ListOf(Text(), 1)
-OLD_LOCK = "a lock of before 2026-11-22"
-OLD_LOCK_SILENT = "a lock of before 2026-11-23, which does not say"
-OLD_FIRST_EVENT = "a lock of before 2026-11-23: 0, right after a question that stands outside"
-OLD_BATCH = "a lock of before 2026-11-21: all lanes of a problem at once"
+VERSION = 2
+FOLDER_NAME = Text(r"(?!\.{1,2}$)[^/\\\0]+", "the name of a folder")
+COMMIT = Text("[0-9a-f]{40}|[0-9a-f]{64}", "the full id of a commit")
+SIGNER = Text(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}", "a public key")
+SHARE = Text(r"[01]\.\d{6}", "a share with six digits")
+VERDICT_WORDS = MapOf(Choice("CONFIRMED", "REFUTED", "INCONCLUSIVE"))
 
 # The content of protocol.toml; protocol.plan.design declares the fields of its tables.
 PROTOCOL = Table(
@@ -59,7 +75,7 @@ _ITEMS = Table(
 _CELL = tuple_of(*(4 * [Text()]), Integer(), expected="a cell [model, task, budget, arm, seed]")
 _PARENT = Table(
     {
-        "name": Field(Text(), "The folder of the study that this one replicates."),
+        "name": Field(FOLDER_NAME, "The folder of the study that this one replicates."),
         "lock": Field(DIGEST, "Its lock."),
         "selection": Field(DIGEST, "Its selection.", if_absent="no sweep"),
     }
@@ -73,7 +89,7 @@ _DIFFERENCE = Table(
 )
 _AMENDS = Table(
     {
-        "name": Field(Text(), "The folder of the study that this one amends."),
+        "name": Field(FOLDER_NAME, "The folder of the study that this one amends."),
         "lock": Field(DIGEST, "Its lock."),
         "reason": Field(Text(), "Why."),
         "diff": Field(ListOf(_DIFFERENCE), "What differs between the locks."),
@@ -126,24 +142,106 @@ _LAYERS = Table(
 )
 _GIT = Table(
     {
-        "commit": Field(Text(), "What was checked out."),
+        "commit": Field(COMMIT, "What was checked out."),
         "differs": Field(ListOf(Text()), "Locked sources that it holds otherwise, or not at all."),
+    }
+)
+_PROMISES = Table(
+    {
+        "fires": Field(
+            Choice("never", "prefill", "interval", "slack", "every", "own"),
+            "When eviction steps fire: never; once the prefill is read; and while decoding, every interval that "
+            "finds more than the budget, once a lane holds the budget and the interval (slack), every interval, "
+            "or by a rule of its own.",
+        ),
+        "interval": Field(OrNull(Integer(1)), "Decode steps between eviction steps; null while none fires then."),
+        "grants_budget": Field(FLAG, "Whether every eviction step is granted the registered budget."),
+        "leaves_at_most": Field(FLAG, "Whether it leaves no more slots than it is granted."),
+        "leaves_exactly": Field(FLAG, "Whether it leaves all of its grant, where there is more."),
+        "may_leave_less": Field(FLAG, "Whether it may leave less than its grant although there is no more."),
+        "parked_caches": Field(Integer(), "The most caches that a lane stores besides the active one."),
+        "stores_as_computed": Field(FLAG, "Whether a slot takes the bytes of its key and value as computed."),
+        "is_press": Field(FLAG, "Whether a press of kvpress decides what is left."),
+    }
+)
+_ENVIRONMENT = Table(
+    {
+        **{name: Field(Text(), name) for name in ("python", "implementation", "system", "machine")},
+        "library": Field(DIGEST, "Of the files of the standard library."),
+        "distributions": Field(
+            MapOf(Table({"version": Field(Text(), "Its version."), "files": Field(DIGEST, "Of its list of files.")})),
+            "What is installed, by name.",
+        ),
+        "altered": Field(MapOf(Text()), "SHA-256 of installed files that no list has so, by path."),
+        "own": Field(MapOf(DIGEST), "SHA-256 of the files that make this project importable, by path."),
+        "torch": Field(
+            Table(
+                {name: Field(Text(), name) for name in ("build", "cpu", "device", "version")}
+                | {"threads": Field(Integer(1), "threads")}
+            ),
+            "How it was built and run.",
+        ),
+    }
+)
+_SHARES = Table({name: Field(SHARE, name) for name in ("low", "share", "high")})
+_SIZE = Table(
+    {
+        "type_one_over_nominal": Field(Text(r"\d+\.\d{3}"), "How often the method errs, over the level."),
+        "type_one_setting": Field(Text(), "Where it errs most."),
+        "minimal_detectable_effect": Field(MapOf(Text(r"none|0\.\d{3}|1\.000")), "By discordance."),
+    }
+)
+_GOLDS = Table(
+    {
+        "purpose": Field(Text(), "Why golds were read."),
+        "dev": Field(Integer(), "Those of development problems."),
+        "confirm": Field(Integer(), "Those of held-out problems."),
+    }
+)
+_ERRORS = Table(
+    {
+        **{word: Field(_SHARES, f"Of simulated studies that were {word}.") for word in ("confirmed", "refuted")},
+        "discordance": Field(Text(), "The share of problems on which arms differ."),
+        "setting": Field(Text(), "What was simulated."),
+        "studies": Field(Integer(), "How many."),
+    }
+)
+_SAME_SLOTS = Table(
+    {
+        "pairs": Field(ListOf(Table({"arms": Field(ListOf(Text(), 2), "Two.")}, allow_extra=True)), "Arms alike."),
+        "on": Field(MapOf(Text()), "What ran for each model."),
+        "left_out": Field(ListOf(Text()), "Arms that were not compared."),
+    }
+)
+_CHECKS = Table(
+    {
+        "tests": Field(Integer(1), "Of the family."),
+        "corrected_alpha": Field(SHARE, "The level of each."),
+        "problems": Field(MapOf(_SIZE), "By number of problems, or of clusters of a task that has some."),
+        "golds": Field(MapOf(_GOLDS), "Golds that were graded against themselves, by task."),
+        "scored": Field(ListOf(Text()), "Tasks whose answers have scores."),
+        "rule": Field(
+            Table({name: Field(VERDICT_WORDS, name) for name in ("verdicts", "gates")}),
+            "The rule, on simulated studies.",
+        ),
+        "decision_errors": Field(_ERRORS, "How often the rule decides where nothing differs."),
+        "same_kept": Field(_SAME_SLOTS, "Arms that keep the same slots."),
     }
 )
 FIELDS = documents.declare_document(
     "lock",
     {
         "name": Field(Text(), "The folder."),
+        "release": Field(Text(), "The version of kv-prereg that locked it."),
         "parent": Field(OrNull(_PARENT), "The study that this one replicates."),
-        "amends": Field(OrNull(_AMENDS), "The study that this one amends.", if_absent=OLD_LOCK),
+        "amends": Field(OrNull(_AMENDS), "The study that this one amends."),
         "opened": Field(
             ListOf(_PREVIOUSLY_OPENED),
             "Who in the repository had opened held-out problems of it; of a replication, others than its parent.",
-            if_absent=OLD_LOCK_SILENT,
         ),
-        "ledger": Field(HEAD, "The ledger when it was locked: no line.", if_absent=OLD_LOCK),
-        "git": Field(OrNull(_GIT), "The commit; null outside a repository.", if_absent=OLD_LOCK),
-        "signer": Field(OrNull(Text()), "The public key that signs the lock; null without one.", if_absent=OLD_LOCK),
+        "ledger": Field(HEAD, "The ledger when it was locked: no line."),
+        "git": Field(OrNull(_GIT), "The commit; null outside a repository."),
+        "signer": Field(OrNull(SIGNER), "The public key that signs the lock; null without one."),
         "protocol": Field(
             Table(
                 {
@@ -154,48 +252,33 @@ FIELDS = documents.declare_document(
             "What was registered.",
         ),
         "grid": Field(ListOf(_CELL, 1), "Every cell that confirm runs."),
-        "policies": Field(MapOf(OBJECT), "Every setting of each arm's policy, by its path.", if_absent=OLD_LOCK),
-        "asked": Field(
-            MapOf(Text()),
-            "What arms say to the model beside the problem, by arm.",
-            if_absent="no arm says anything",
-        ),
+        "policies": Field(MapOf(MapOf(Text())), "Every setting of each arm's policy, by its path."),
+        "promises": Field(MapOf(_PROMISES), "What each arm's policy declares of its eviction steps."),
+        "asked": Field(MapOf(Text()), "What arms say to the model beside the problem, by arm."),
         "items": Field(MapOf(_ITEMS), "The split of each task."),
         "batch": Field(
             Table(
                 {
                     "lanes": Field(MapOf(Integer(1)), "Those that decode at once, by model."),
-                    "first_event": Field(
-                        Integer(0), "Decode steps before which no event fires.", if_absent=OLD_FIRST_EVENT
-                    ),
+                    "first_event": Field(Integer(0), "Decode steps before which no event fires."),
                 }
             ),
             "How lanes decode, where the protocol may leave it out.",
-            if_absent=OLD_BATCH,
         ),
         "full_use": Field(
             MapOf(MapOf(_FULL_USE)),
-            "What the full cache held on development problems, by model and task.",
-            if_absent="no budget is a share of it",
+            "What the full cache held on development problems, by model and task, if a budget is a share of it.",
         ),
         "slot_bytes": Field(
             MapOf(_SLOT_BYTES),
-            "What a slot takes, by model.",
-            if_absent="no budget is in bytes, and every arm stores its slots as computed",
+            "What a slot takes, by model, if a budget is in bytes or an arm does not store its slots as computed.",
         ),
-        "layers": Field(
-            MapOf(_LAYERS),
-            "Which layers budgets are of, by model with sliding-window layers.",
-            if_absent="no model has such layers",
-        ),
+        "layers": Field(MapOf(_LAYERS), "Which layers budgets are of, by model with sliding-window layers."),
         "sources": Field(MapOf(DIGEST), "SHA-256 of each source file."),
         "bundle": Field(DIGEST, "SHA-256 of sources.zip."),
         "data": Field(MapOf(ANYTHING), "SHA-256 of each task's data file, or of its two splits."),
         "weights": Field(MapOf(MapOf(DIGEST)), "SHA-256 of each file of each model."),
-        "environment": Field(
-            Table({"distributions": Field(OBJECT, "What is installed.")}, allow_extra=True),
-            "The interpreter, the machine and everything installed.",
-        ),
+        "environment": Field(_ENVIRONMENT, "The interpreter, the machine and everything installed."),
         "rule": Field(
             Table(
                 {
@@ -206,9 +289,18 @@ FIELDS = documents.declare_document(
             ),
             "The rule that gives the verdict.",
         ),
-        "checks": Field(OBJECT, "What registering found that the rule can see."),
+        "checks": Field(_CHECKS, "What registering computed of what the rule can see."),
     },
+    VERSION,
 )
+
+
+def is_of_other_code(lock: Lock) -> bool:
+    """Whether other code than that of this release locked the study, so that it may have read, run and judged it
+    otherwise: the lock ships with this project, or it names another release. The bundled sources are no excuse,
+    because their author chose them.
+    """
+    return lock.digest in version_1.PROTOCOLS or lock.content["release"] != installed_files.release()
 
 
 def write(folder: Path, content: Mapping[str, Any]) -> str:
@@ -229,4 +321,14 @@ def read(folder: Path) -> Lock:
         raise BadInput(f"{folder}: no such folder; kv-prereg status lists the registrations that are here")
     if not files.exists(folder / NAME):
         raise BadInput(f"{folder} is not locked; run: kv-prereg register {folder}")
-    return documents.read(folder / NAME, FIELDS)
+    path = folder / NAME
+    document = documents.read_unchecked(path)
+    if document.content.get("version") != 1:
+        documents.check(path, document.content, FIELDS)
+        return document
+    if document.digest not in version_1.PROTOCOLS:
+        raise Tampered(
+            f"{NAME}: has version 1, which only the studies that ship with kv-prereg have; it was edited, or it has "
+            "to be registered anew by this release"
+        )
+    return document._replace(content=version_1.complete(document.content))

@@ -14,12 +14,12 @@ from protocol.evidence.external.git_repository import Repository
 from protocol.evidence.registration import CLAIM, Registration
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import Refusal
-from protocol.lock import field_checks, previously_opened
-from protocol.plan import checks, full_use
+from protocol.lock import previously_opened
+from protocol.plan import full_use
 from protocol.tasks import registry
 from protocol.workspace import differences
 
-__all__ = ["find_contradictions", "find_opened_faults", "find_parent", "predates_gates"]
+__all__ = ["find_contradictions", "find_opened_faults", "find_parent"]
 
 
 def find_contradictions(study: Registration) -> Iterator[str]:
@@ -37,7 +37,7 @@ def find_opened_faults(study: Registration) -> Iterator[str]:
     of questions is missing is skipped.
     """
     locked, folder = study.lock.content, study.folder
-    if "opened" not in locked or not all(map(partial(_has_problems, folder), study.protocol["tasks"])):
+    if not all(map(partial(_has_problems, folder), study.protocol["tasks"])):
         return
     listed_problems = {entry["lock"]: entry["problems"] for entry in locked["opened"] if entry["lock"]}
     other_studies = (
@@ -46,7 +46,7 @@ def find_opened_faults(study: Registration) -> Iterator[str]:
     relevant = [
         other
         for other in other_studies
-        if other.lock.digest in listed_problems or _has_committed_claim(other, locked.get("git"))
+        if other.lock.digest in listed_problems or _has_committed_claim(other, locked["git"])
     ]
     if not relevant:
         return
@@ -67,7 +67,7 @@ def find_parent(study: Registration) -> Registration | None:
     """Return the registration that a replication repeats: a folder with the name and the lock that it cites,
     in any folder of registrations here. None if there is none, and for a study that is no replication.
     """
-    if (reference := study.parent) is None or not field_checks.is_folder_name(reference["name"]):
+    if (reference := study.parent) is None:
         return None
     for shelf_folder in sorted(study.folder.resolve().parent.parent.glob("*/")):
         if _has_lock(candidate := Registration(shelf_folder / reference["name"]), reference["lock"]):
@@ -75,24 +75,9 @@ def find_parent(study: Registration) -> Registration | None:
     return None
 
 
-def predates_gates(study: Registration) -> bool | None:
-    """Whether the study that this one replicates or amends predates gates, by the test of registering. None
-    if that study is not here.
-    """
-    if study.parent is not None:
-        parent = find_parent(study)
-        return None if parent is None else "gate" not in parent.protocol
-    if not (amended := study.lock.content.get("amends")):
-        return False
-    amended_study = Registration(study.folder.resolve().parent / amended["name"])
-    if not field_checks.is_folder_name(amended["name"]) or not _has_lock(amended_study, amended["lock"]):
-        return None
-    return checks.needs_no_gate(amended_study.protocol, study.protocol)
-
-
 def _parent_faults(study: Registration) -> Iterator[str]:
     """Check that a replication has its parent's protocol, byte for byte, the parent's measured use of the
-    full cache, and its first event, if the parent's lock has one.
+    full cache, and its first event.
     """
     if (parent := find_parent(study)) is None:
         return
@@ -100,10 +85,9 @@ def _parent_faults(study: Registration) -> Iterator[str]:
     yield from differences.diff_values(
         content["protocol"]["sha256"], parent_content["protocol"]["sha256"], "protocol.sha256"
     )
-    yield from differences.diff_values(content.get(full_use.FIELD), parent_content.get(full_use.FIELD), full_use.FIELD)
-    if "opened" in content:
-        expected = parent_content.get("batch", {}).get("first_event", 0)
-        yield from differences.diff_values(content.get("batch", {}).get("first_event"), expected, "batch.first_event")
+    yield from differences.diff_values(content[full_use.FIELD], parent_content[full_use.FIELD], full_use.FIELD)
+    first_event, expected = (side["batch"]["first_event"] for side in (content, parent_content))
+    yield from differences.diff_values(first_event, expected, "batch.first_event")
 
 
 def _has_problems(folder: Path, task: Mapping[str, Any]) -> bool:

@@ -1,10 +1,10 @@
 """Checks of a whole design: repeated names, undefined names, an impossible rule."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from analysis.rules import RULES
 from protocol.formats.fields import Fault
@@ -16,7 +16,7 @@ from protocol.plan.gate import GateException
 from protocol.plan.policy_name import POLICY
 from protocol.plan.settings_grid import setting_location
 
-__all__ = ["check", "faults", "needs_no_gate", "require_gate", "require_memory"]
+__all__ = ["check", "faults", "require_gate", "require_memory"]
 
 SAVED = Decimal("0.01")  # the smallest share of the full cache that a lossless subject must save
 TOLERANCE = Decimal("0.02")  # for new registrations; older ones may have up to 0.5
@@ -50,15 +50,6 @@ def require_gate(design: Design, path: Path) -> None:
             f"{path}: gate: missing; add the table [gate] with accuracy and truncated: what the full cache "
             "must reach before any rule may speak"
         )
-
-
-def needs_no_gate(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether an amendment may lack a gate: the old protocol has none, and models, tasks and tolerance
-    are the same. Otherwise it is a new study, which needs a gate.
-    """
-    same = all(old[name] == new[name] for name in ("models", "tasks"))
-    tolerances = [content["decision"]["cache_tolerance"] for content in (old, new)]
-    return "gate" not in old and same and tolerances[0] == tolerances[1]
 
 
 def require_memory(design: Design, path: Path) -> None:

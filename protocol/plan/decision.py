@@ -54,7 +54,7 @@ class Decision:
         Field(
             Number("0", "0.5"),
             "Share by which the memory of two arms may differ, on the whole and, on average, problem by "
-            "problem. Above 0.02 it is refused, but in replications and amendments of a lock without a gate.",
+            "problem. Above 0.02 it is refused, but in replications of a shipped study without a gate.",
             0.02,
         ),
     ]
@@ -85,7 +85,7 @@ class Decision:
             "Also reported: the share of problems on which two arms hold the same, and the accuracy "
             "interpolated to the subject's memory where they do not match.",
             "slots",
-            if_absent="refused, but in replications and amendments of a lock without a gate; then slots",
+            if_absent="refused, but in replications of a shipped study without a gate; then slots",
         ),
     ] = None
     rule_settings: dict[str, Any] = field(default_factory=dict)

@@ -215,7 +215,7 @@ class Design:
         Field(
             table_of(Gate),
             "What the full cache must reach, for every model and task; else the verdict is INCONCLUSIVE.",
-            if_absent="refused, but in replications and amendments of a lock without one",
+            if_absent="refused, but in replications of a shipped study without one",
         ),
     ] = None
     sweep: Annotated[
@@ -267,6 +267,10 @@ class Design:
             return policy
         slack = self.generation.cadence != "exact"
         return replace(policy, cadence=replace(policy.cadence, interval=interval, slack=slack))
+
+    def promises(self) -> dict[str, dict[str, Any]]:
+        """Return the field `promises` of a lock: what the policy of each arm declares of its eviction steps."""
+        return {arm.name: self.policy(arm.name).promises._asdict() for arm in self.arms}
 
     def extra_prompt(self, name: str) -> str:
         """Return the text that an arm adds to the prompt of a problem, or an empty text."""

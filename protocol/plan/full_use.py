@@ -6,7 +6,7 @@ prompt and answer, for each model and task. The lock stores the slots of each pr
 arithmetic.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from protocol.formats.vocabulary import OF_FULL
 from protocol.plan.budget import slots_of_full_share
 
-__all__ = ["FIELD", "FullUse", "faults", "full_shares", "lock_entry", "read_means"]
+__all__ = ["FIELD", "FullUse", "full_shares", "lock_entry", "read_means"]
 
 FIELD = "full_use"  # the field of a lock
 
@@ -38,39 +38,3 @@ def lock_entry(slots_by_problem: Mapping[str, int], budgets: Iterable[str]) -> d
 def read_means(locked: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> FullUse:
     """Return the means by model and task from the field of a lock."""
     return {(model, task): Fraction(entry["mean"]) for model, tasks in locked.items() for task, entry in tasks.items()}
-
-
-def faults(locked: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one line for each contradiction between this field and the rest of a lock. The slots of each
-    problem are not checked here: confirm measures them again.
-    """
-    content, field = locked["protocol"]["content"], locked.get(FIELD)
-    if not full_shares(content["budgets"]):
-        if field is not None:
-            yield f"{FIELD}: no budget is a share of the full cache's use, so nothing belongs there"
-        return
-    if field is None:
-        yield f"{FIELD}: missing, and {full_shares(content['budgets'])[0]!a} is a share of it"
-        return
-    expected = {(model, task["name"]) for model in content["models"] for task in content["tasks"]}
-    pairs = {(model, task) for model, tasks in field.items() for task in tasks}
-    if pairs != expected or field.keys() != set(content["models"]):
-        yield f"{FIELD}: is not about the registered models and tasks"
-        return
-    for model, task in sorted(expected):
-        yield from _entry_faults(locked, field[model][task], task, f"{FIELD}.{model!a}.{task!a}")
-
-
-def _entry_faults(locked: Mapping[str, Any], entry: Mapping[str, Any], task: str, at: str) -> Iterator[str]:
-    content = locked["protocol"]["content"]
-    measured, dev = entry["held"].keys(), set(locked["items"][task]["dev"])
-    if measured - dev:
-        yield f"{at}.held: {min(measured - dev)!a} is no development problem"
-    elif not measured or (measured != dev and "exclude" not in content):
-        yield f"{at}.held: has {len(measured)} of {len(dev)} development problems, and none was excluded"
-    if not measured:
-        return
-    derived = lock_entry(entry["held"], content["budgets"])
-    for name in ("mean", "slots"):
-        if entry[name] != derived[name]:
-            yield f"{at}.{name}: {entry[name]!a}, where held and the budgets give {derived[name]!a}"

@@ -17,9 +17,8 @@ from protocol.layers.layer_kinds import evictable, head_width, layers_of
 from protocol.models import sources
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["LAYERS_FIELD", "layers_field", "refuse_unfit_layers", "refuse_unsupported"]
+__all__ = ["read_layers", "refuse_unfit_layers", "refuse_unsupported"]
 
-LAYERS_FIELD = "layers"  # field of a lock
 # Errors of an architecture that is built or called in an unknown way; the engine checks it later.
 UNSUPPORTED_CALL = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, NotImplementedError, IndexError)
 
@@ -72,8 +71,8 @@ def refuse_unfit_layers(planned: PlannedStudy) -> None:
                 raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None
 
 
-def layers_field(planned: PlannedStudy) -> dict[str, Any]:
-    """Return the field `layers` of a lock, for the models that have sliding layers; empty if none has."""
+def read_layers(planned: PlannedStudy) -> dict[str, Any]:
+    """Return the field `layers` of a lock, for the models that have sliding layers."""
     entries = {}
     for model in planned.protocol.models:
         layers = layers_of(_read_config(planned, model))
@@ -83,7 +82,7 @@ def layers_field(planned: PlannedStudy) -> dict[str, Any]:
                 "sliding": layers.sliding,
                 "window": layers.window,
             }
-    return {LAYERS_FIELD: entries} if entries else {}
+    return entries
 
 
 def _read_config(planned: PlannedStudy, model: str) -> Any:

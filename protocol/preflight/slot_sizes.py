@@ -7,7 +7,6 @@ import transformers
 
 from analysis.rules.rule import arm_pairs
 from policies import Calibrated
-from policies.structure import structure
 from protocol.engine import max_concurrent
 from protocol.formats.refusals import BadInput
 from protocol.layers.layer_kinds import evictable
@@ -17,7 +16,7 @@ from protocol.plan.design import Design
 from protocol.plan.slot_bytes import Widths
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["refuse_unequal_slots", "refuse_unfit_states", "slot_bytes_field", "with_widths"]
+__all__ = ["measure_slots", "refuse_unequal_slots", "refuse_unfit_states", "with_widths"]
 
 
 def with_widths(planned: PlannedStudy) -> PlannedStudy:
@@ -25,25 +24,21 @@ def with_widths(planned: PlannedStudy) -> PlannedStudy:
     slots as computed.
     """
     protocol = planned.protocol
-    policies = {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms}
-    if not slot_bytes.is_needed(map(str, protocol.budgets), policies):
+    if not slot_bytes.is_needed(map(str, protocol.budgets), protocol.promises()):
         return planned._replace(widths=None)
     return planned._replace(widths={model: _read_widths(planned, model) for model in protocol.models})
 
 
-def slot_bytes_field(planned: PlannedStudy) -> dict[str, Any]:
-    """Return the field `slot_bytes` of a lock, read again from the models; empty if it is not needed."""
+def measure_slots(planned: PlannedStudy) -> dict[str, Any]:
+    """Return what the field `slot_bytes` of a lock is derived from, read again from the models; empty if it is
+    not needed.
+    """
     planned = with_widths(planned)
-    if planned.widths is None:
-        return {}
-    protocol = planned.protocol
-    budgets = list(map(str, protocol.budgets))
-    policies = {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms}
-    entries = {}
-    for model, widths in planned.widths.items():
-        slot_sizes = {arm: _stored_bytes(planned, model, arm) for arm in policies}
-        entries[model] = slot_bytes.lock_entry(widths, protocol.generation.dtype, slot_sizes, budgets, policies)
-    return {slot_bytes.FIELD: entries}
+    arms = [arm.name for arm in planned.protocol.arms]
+    return {
+        model: {**widths._asdict(), "arms": {arm: {"bytes": _stored_bytes(planned, model, arm)} for arm in arms}}
+        for model, widths in (planned.widths or {}).items()
+    }
 
 
 def refuse_unfit_states(planned: PlannedStudy) -> None:

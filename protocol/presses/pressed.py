@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from policies import Policy, Signal, Verbatim
+from policies.policy import Promises
 from protocol.presses import press_settings, supported_presses
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ class Pressed(Policy):
     press: Any = None
     version: str = ""
     by_budget: bool = True
+
+    @property
+    def promises(self) -> Promises:
+        return super().promises._replace(leaves_at_most=False, leaves_exactly=False, is_press=True)
 
     def prefill(self, network: PreTrainedModel, context: Sequence[int], budget: int, key: int) -> LanePrefill:
         """Return what the press leaves of a context that transformers feeds at once, into a separate cache.

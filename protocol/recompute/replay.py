@@ -6,15 +6,14 @@ records were sealed: nobody could know which lanes to keep honest, and everybody
 same lanes.
 
 The auditor's engine decodes, and not the locked one: the author wrote the locked engine, and it could replay
-stored answers. Where the locked files that decode are the auditor's own, both are the same, and a difference
-that rounding does not explain is a failure. Where they are not, a change of the code may be the reason, and
-the result is undetermined.
+stored answers. Where the lock names the auditor's own release and libraries, a difference that rounding does
+not explain is a failure. Where it names others, or ships with this project, a change of the code may be the
+reason, and the result is undetermined.
 """
 
 import hashlib
 import heapq
 import hmac
-import importlib.metadata
 import re
 import sys
 import time
@@ -67,22 +66,22 @@ PROGRESS_SECONDS = 5.0  # between progress reports
 
 class Engine(NamedTuple):
     """The engine that decodes here, compared with the locked one. differing_files: how many of `files` locked
-    files differ or are missing here; libraries: those with another version, as text.
+    files differ or are missing here; reasons: why it may decode otherwise, as the lock has it.
     """
 
     differing_files: int
     files: int
-    libraries: tuple[str, ...]
+    reasons: tuple[str, ...]
 
     @property
     def is_locked(self) -> bool:
-        return not self.differing_files and not self.libraries
+        return not self.reasons
 
     def __str__(self) -> str:
-        if self.is_locked:
+        if not self.differing_files and not self.reasons:
             return "decoded with the locked sources"
         differences = [f"{self.differing_files} of {self.files} locked files differ"] if self.differing_files else []
-        return f"decoded by today's engine ({', '.join([*differences, *self.libraries])})"
+        return f"decoded by today's engine ({', '.join([*differences, *self.reasons])})"
 
 
 def check(
@@ -145,23 +144,10 @@ def draw_lanes(all_records: Sequence[Record], count: int, nonce: str) -> list[Re
 
 def compare_engine(study: Registration) -> Engine:
     """Compare the engine here with the locked one: files by their bytes, libraries by their version."""
-    content = study.lock.content
-    locked = [name for name in content["sources"] if name.startswith(DECODING_SOURCES)]
-    differing = len({*drift.differing_sources(content["sources"], *DECODING_SOURCES)} & {*locked})
-    libraries = []
-    for name in LIBRARIES:
-        installed = content["environment"]["distributions"].get(name)
-        locked_version = installed.get("version") if isinstance(installed, dict) else None
-        if locked_version is not None and locked_version != (installed_version := _version(name)):
-            libraries.append(f"{name} {installed_version} for {locked_version!a}")
-    return Engine(differing, len(locked), tuple(libraries))
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    sources = study.lock.content["sources"]
+    locked = [name for name in sources if name.startswith(DECODING_SOURCES)]
+    differing = len({*drift.differing_sources(sources, *DECODING_SOURCES)} & {*locked})
+    return Engine(differing, len(locked), tuple(drift.other_code(study, LIBRARIES)))
 
 
 class ReplayedLane(NamedTuple):

@@ -20,7 +20,6 @@ __all__ = ["MAX_SECONDS", "TRANSIENT_GRADES", "Graders", "check_grades", "refuse
 TRANSIENT_GRADES = ("timeout", "error")  # may be the fault of this machine and this moment
 MAX_MESSAGES = 3  # of undetermined grades
 MAX_SECONDS = 60.0  # time limit of an audit; `kv-prereg regrade` has none
-GRADING_SOURCES = ("protocol/grading/", "protocol/tasks/")  # the code that grades a text
 
 
 class Graders:
@@ -116,14 +115,14 @@ def check_grades(study: Registration, identity: Path | None = None) -> str:
 
 
 def refuse_other_grades(study: Registration, wrong: Sequence[str], graded: str) -> None:
-    """Raise Tampered for texts that grade otherwise than recorded, CannotTell where the locked graders are others.
+    """Raise Tampered for texts that grade otherwise than recorded, CannotTell where other code or libraries graded them.
     graded: how many were graded, with their noun.
     """
     if not wrong:
         return
     first = f"{wrong[0]}; {len(wrong)} of {graded} differ"
-    if other_sources := drift.differing_sources(study.lock.content["sources"], *GRADING_SOURCES):
-        raise CannotTell(f"{first}, and so do the locked graders ({', '.join(other_sources[:3])}); compare them")
+    if reasons := drift.other_code(study, grading.LIBRARIES):
+        raise CannotTell(f"{first}; {', '.join(reasons)}; compare the graders")
     raise Tampered(first)
 
 

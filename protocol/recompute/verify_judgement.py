@@ -28,8 +28,7 @@ from protocol.formats import canonical, shards
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.json_text import dumps
 from protocol.formats.refusals import BadInput, Tampered
-from protocol.lock import bundle, closure, installed_files, known_versions
-from protocol.lock.lock import NAME
+from protocol.lock import bundle, closure, installed_files, lock, version_1
 from protocol.workspace import drift, sandbox
 from protocol.workspace.sandbox import LIMITS, Limits, Mechanism, SandboxResult
 
@@ -52,12 +51,15 @@ class InstalledAnalysis(NamedTuple):
     differing_files: list[str]  # paths of files that differ or exist on one side only; files of both sides come first
     file_count: int  # on both sides together
     differing_packages: list[str]  # packages whose installed version is not the locked one
-    is_known_version: bool  # whether the locked files are a known older version of this project
+    is_other_code: bool  # whether other code than that of this release judged the study
+    is_shipped: bool  # whether the study ships with this project, and so was judged by a known older version
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing here explains a different judgement."""
-        return not self.differing_files and not self.differing_packages
+        """Whether nothing here explains a different judgement. Other bundled files are no explanation, because
+        their author chose them.
+        """
+        return not self.is_other_code and not self.differing_packages
 
     def __str__(self) -> str:
         if self.differing_files:
@@ -75,9 +77,9 @@ def judge_study(study: Registration) -> dict[str, Any]:
     for a lock or a record of the wrong shape, Tampered for a lock that would take hours to judge.
     """
     _refuse_costly(study, _count_confirmed_lanes(study), study.confirm_records)
-    lock = study.lock
+    locked = study.lock
     confirmed_study = study_files.build_study(
-        study.folder, lock.digest, lock.content, _name_records(study.confirm_records)
+        study.folder, locked.digest, locked.content, _name_records(study.confirm_records)
     )
     selected = judgement.selection_summary(study.selection.digest, study.selection.content) if study.has_sweep else None
     return _through_json(judgement.judge_study(confirmed_study, selected))
@@ -114,9 +116,9 @@ def check_selection(study: Registration) -> str:
 
     def select() -> dict[str, Any]:
         _refuse_costly(study, _count_probed_lanes(study), study.probe_records)
-        lock = study.lock
+        locked = study.lock
         probed_study = study_files.build_probe(
-            study.folder, lock.digest, lock.content, _name_records(study.probe_records)
+            study.folder, locked.digest, locked.content, _name_records(study.probe_records)
         )
         return _through_json(rule.select_from_study(study.folder, probed_study))
 
@@ -166,13 +168,17 @@ def compare_installed(study: Registration, *more: str) -> InstalledAnalysis:
     differing = drift.differing_sources(content["sources"], *folders)
     file_count = sum(name.startswith(folders) for name in content["sources"].keys() | differing)
     return InstalledAnalysis(
-        differing, file_count, differing_packages(content), known_versions.is_known_version(content["sources"])
+        differing,
+        file_count,
+        differing_packages(content),
+        lock.is_of_other_code(study.lock),
+        study.lock.digest in version_1.PROTOCOLS,
     )
 
 
-def differing_packages(lock: Mapping[str, Any]) -> list[str]:
+def differing_packages(content: Mapping[str, Any]) -> list[str]:
     """Return the packages and properties of the machine that affect a judgement and differ from the lock."""
-    locked, installed = lock["environment"], installed_files.versions()
+    locked, installed = content["environment"], installed_files.versions()
     machine = {"python": platform.python_version(), "machine": platform.machine()}
     names = [name for name in COMPUTING if locked.get("distributions", {}).get(name) != installed.get(name)]
     return names + [name for name, value in machine.items() if locked.get(name) != value]
@@ -199,7 +205,7 @@ def _judge_again(
     only_packages_differ = installed.differing_packages and not (
         differences.sentences or differences.later
     )  # explain bounds and p values only
-    is_excused = installed.is_known_version if installed.differing_files else only_packages_differ
+    is_excused = installed.is_shipped if installed.is_other_code else only_packages_differ
     if differences.decisive or (differences.all and not is_excused):
         message = _format_first(differences.decisive or differences.all, len(differences.all))
         _refuse_difference(study, f"{name}: is not what today's analysis says: {message}")
@@ -212,7 +218,7 @@ def _refuse_difference(study: Registration, message: str) -> NoReturn:
     if installed.is_same:
         raise Tampered(f"{message}; {installed}")
     remedy = (
-        "--run-locked lets the locked code judge, contained" if installed.differing_files else "install what was locked"
+        "--run-locked lets the locked code judge, contained" if installed.is_other_code else "install what was locked"
     )
     raise CannotTell(f"{message}; {installed}; {remedy}")
 
@@ -285,7 +291,7 @@ def _copy_registration(study: Registration, target: Path) -> None:
     """Copy the files that a judgement depends on, shards in their plain form: regular files alone, no links."""
     (target / "records").mkdir(parents=True)
     (target / "probe").mkdir()
-    for path in (study.folder / name for name in (NAME, PROTOCOL, SELECTION)):
+    for path in (study.folder / name for name in (lock.NAME, PROTOCOL, SELECTION)):
         if path.is_file() and not path.is_symlink():
             shutil.copyfile(path, target / path.name)
     for folder in (study.phase_folder("confirm"), study.phase_folder("probe")):

@@ -1,7 +1,7 @@
 """Drift: differences between the current files and those that a lock froze. Needs no torch."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from protocol import tasks
 from protocol.evidence.registration import CLAIM, PROTOCOL, Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput, Drifted, Refusal
-from protocol.lock import closure, digest_cache
+from protocol.lock import closure, digest_cache, installed_files, lock
 from protocol.models import calibration_paths, sources
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "differing_sources",
     "list_drift",
     "model_files",
+    "other_code",
     "refuse",
     "refuse_edited",
     "summarize_packages",
@@ -98,6 +99,22 @@ def differing_sources(locked: Mapping[str, str], *below: str) -> list[str]:
     return sorted(differing, key=lambda name: (name not in locked or name not in current, name))
 
 
+def other_code(study: Registration, libraries: Iterable[str]) -> list[str]:
+    """Return why other code than that which is installed here may have computed a study's results, as the lock
+    has it: it is of another release, or names other versions of these libraries. That its bundled sources are
+    others is no reason, because their author chose them.
+    """
+    reasons, content = [], study.lock.content
+    if lock.is_of_other_code(study.lock):
+        reasons = [f"locked by {content['release'] or 'an earlier release'} of kv-prereg"]
+    locked, installed = content["environment"]["distributions"], installed_files.versions()
+    for name in libraries:
+        version, installed_version = (side.get(name, {}).get("version") for side in (locked, installed))
+        if version is not None and version != installed_version:
+            reasons.append(f"{name} {installed_version} for {version!a}")
+    return reasons
+
+
 def summarize_packages(content: Mapping[str, Any]) -> str:
     """Summarize by package how many locked sources differ from the installed ones or are missing,
     for a reader who asks whether a study ran the installed code.
@@ -118,7 +135,7 @@ def compare_data(content: Mapping[str, Any], folder: Path) -> list[str]:
 
 def model_files(source: str, home: Path, locked: Mapping[str, str]) -> dict[str, Path]:
     """Return the files of a model, and its locked calibration statistics, by the name that the lock uses.
-    Locks up to 2026-11-22 list all statistics that existed then, whether or not an arm needs them.
+    Some locks of version 1 list all statistics that existed then, whether or not an arm needs them.
     """
     statistics = {
         calibration_paths.locked_name(name): path

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Protocol
 
 from protocol.evidence.registration import Registration
-from protocol.formats import canonical
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle, lock
 from protocol.workspace import drift, imports
@@ -136,7 +135,7 @@ def _unpack(study: Registration) -> Path:
                 continue
             if path.is_file() and name not in sources:  # files that the lock lists as weights
                 shutil.copyfile(path, tree / name)
-        (tree / lock.NAME).write_bytes(canonical.dumps(study.lock.content) + b"\n")
+        shutil.copyfile(study.folder / lock.NAME, tree / lock.NAME)
     except BaseException:
         shutil.rmtree(tree)
         raise

@@ -37,12 +37,12 @@ class Study:
         return {name: list(item["dev"]) for name, item in self.lock.content["items"].items()}
 
     def lanes(self) -> dict[str, int]:
-        """Return how many lanes decode at once, by model; empty for locks older than this field."""
-        return dict(self.lock.content.get("batch", {}).get("lanes", {}))
+        """Return how many lanes decode at once, by model."""
+        return dict(self.lock.content["batch"]["lanes"])
 
     def first_event(self) -> int:
-        """Return the number of decode steps before the first eviction; 0 for locks older than this field."""
-        return int(self.lock.content.get("batch", {}).get("first_event", 0))
+        """Return the number of decode steps before the first eviction."""
+        return int(self.lock.content["batch"]["first_event"])
 
     def cells(self) -> list[grid.Cell]:
         return [grid.Cell(*cell) for cell in self.lock.content["grid"]]
@@ -56,8 +56,8 @@ def open_study(registration: Registration, home: Path) -> Study:
     protocol = toml_reader.parse(drift.refuse_edited(registration), str(path))
     if protocol.content() != registration.protocol:
         raise Drifted(f"{path}: reads otherwise than the lock says; restore it or register another folder")
-    entry = registration.lock.content.get(full_use.FIELD)
-    use = None if entry is None else full_use.read_means(entry)
+    entry = registration.lock.content[full_use.FIELD]
+    use = full_use.read_means(entry) if entry else None
     widths = slot_bytes.read_widths(registration.lock.content)
     return Study(registration, PlannedStudy(protocol, home, use, registration.folder, widths))
 

@@ -116,14 +116,14 @@ print("everything held; CONFIRMED, ANCHORED")
 """
 
 
-@named("A3", "judgement", "analysis/judge.py", status="cannot tell")
+@named("A3", "judgement", "analysis/judge.py")
 def the_locked_judge_writes_and_prints(rewrite):
     """Nothing: the author's code has run on the reader's machine."""
     rewrite.sources["analysis/judge.py"] = JUDGE
     the_verdict_has_another_word.edit(rewrite)
 
 
-@named("A4", "judgement", "analysis/rules/superior.py", status="cannot tell")
+@named("A4", "judgement", "analysis/rules/superior.py")
 def the_locked_rule_always_confirms(rewrite):
     """The locked code judges alike: the claim is confirmed."""
     own = rewrite.member("analysis/rules/superior.py")
@@ -137,31 +137,31 @@ def behind_a_comment(rewrite: Rewrite, change: Callable[[dict[str, Any]], None])
     rewrite.later["verdict"] = lambda verdict: change(verdict["judged"])
 
 
-@named("A4", "judgement", "label confirmatory-grade, here screening-grade", status="cannot tell")
+@named("A4", "judgement", "label confirmatory-grade, here screening-grade")
 def the_grade_is_edited_behind_a_comment(rewrite):
     """It is of confirmatory grade: another version of the analysis said so."""
     behind_a_comment(rewrite, lambda judged: judged.update(label="confirmatory-grade"))
 
 
-@named("A4", "judgement", "does_not_prove 0 entries", status="cannot tell")
+@named("A4", "judgement", "does_not_prove 0 entries")
 def the_limits_are_emptied_behind_a_comment(rewrite):
     """It proves everything: another version of the analysis said so."""
     behind_a_comment(rewrite, lambda judged: judged.update(does_not_prove=[]))
 
 
-@named("A4", "judgement", r"does_not_prove\[0\] Nothing", status="cannot tell")
+@named("A4", "judgement", r"does_not_prove\[0\] Nothing")
 def a_limit_is_reworded_behind_a_comment(rewrite):
     """It proves all but nothing: another version of the analysis worded it so."""
     behind_a_comment(rewrite, lambda judged: judged["does_not_prove"].__setitem__(0, "Nothing."))
 
 
-@named("A4", "judgement", r"contrasts\[0\].label", status="cannot tell")
+@named("A4", "judgement", r"contrasts\[0\].label")
 def a_contrast_is_labelled_behind_a_comment(rewrite):
     """One contrast was shown beyond doubt."""
     behind_a_comment(rewrite, lambda judged: judged["contrasts"][0].update(label="shown beyond doubt"))
 
 
-@named("A4", "judgement", r"contrasts\[0\].low", status="cannot tell")
+@named("A4", "judgement", r"contrasts\[0\].low")
 def an_interval_is_narrowed_behind_a_comment(rewrite):
     """The interval is narrower than the records bear, within what another method could have given."""
 
@@ -174,7 +174,7 @@ def an_interval_is_narrowed_behind_a_comment(rewrite):
     behind_a_comment(rewrite, narrow)
 
 
-@named("A4", "judgement", "proves", status="cannot tell")
+@named("A4", "judgement", "proves")
 def a_proof_is_added_behind_a_comment(rewrite):
     """It proves everything: another version of the analysis said so."""
     edit = {"proves": ["crystal is better than everything else"]}

@@ -2,11 +2,15 @@
 
 import copy
 import json
+import re
 
 from rewrite_cases import named
 from rewriting import Lane, Rewrite
+from studies import ROOT
 
+from protocol.evidence.registration import Registration
 from protocol.formats import canonical
+from protocol.lock import bundle
 from splits import manifest
 
 
@@ -104,37 +108,42 @@ def other_threads_computed(rewrite):
     rewrite.lock["environment"]["torch"]["threads"] = 64
 
 
-def before_they_were_locked(*names: str, checks: tuple[str, ...] = ()):
-    """The lock lacks these, as code of another day that nobody knows would have left it."""
-
-    def edit(rewrite: Rewrite) -> None:
-        for maker in ("protocol/register.py", "protocol/preflight/lock_content.py"):
-            rewrite.sources[maker] = rewrite.member(maker) + b"\n# Another version.\n"
-        for name in names:
-            del rewrite.lock[name]
-        for name in checks:
-            del rewrite.lock["checks"][name]
-
-    return edit
-
-
-@named("A1", "registered", "lacks policies, amends, git, .*opened, batch.first_event", status="cannot tell")
+@named("A1", "lock", "has version 1, which only the studies that ship with kv-prereg have")
 def it_was_locked_before_policies_were(rewrite):
     """Nobody listed what had been opened, nor what the settings were: locks had no such fields."""
-    before_they_were_locked("policies", "amends", "git", "signer", "ledger", "opened")(rewrite)
+    rewrite.lock["version"] = 1
+    for name in ("release", "promises", "policies", "amends", "git", "signer", "ledger", "opened"):
+        del rewrite.lock[name]
     del rewrite.lock["batch"]["first_event"]
 
 
-@named("A1", "registered", "lacks opened, and its sources", status="cannot tell")
+@named("A1", "lock", "'opened'. are missing or unknown")
 def it_was_locked_before_what_was_opened_was(rewrite):
     """Nobody listed what had been opened."""
-    before_they_were_locked("opened")(rewrite)
+    del rewrite.lock["opened"]
 
 
-@named("A1", "registered", "lacks checks.decision_errors", status="cannot tell")
+@named("A1", "lock", "checks: the fields .'decision_errors'. are missing or unknown")
 def it_was_locked_before_errors_of_the_rule_were_found(rewrite):
     """Nobody simulated how often the rule errs."""
-    before_they_were_locked(checks=("decision_errors",))(rewrite)
+    del rewrite.lock["checks"]["decision_errors"]
+
+
+@named("A1", "registered", "protocol.toml: gate: missing")
+def it_was_locked_with_the_sources_of_a_study_without_a_gate(rewrite):
+    """The code that locked it, which ships with this project, asked for no gate."""
+    shipped = Registration(ROOT / "registrations" / "alpha-chain")
+    names = [name for name in shipped.lock.content["sources"] if name.startswith("protocol/")]
+    ours = [name for name in rewrite.lock["sources"] if name.startswith("protocol/")]
+    rewrite.sources |= dict.fromkeys(ours) | bundle.read(shipped.bundle, names)
+    del rewrite.content["gate"]
+    rewrite.protocol = re.sub(rb"\n\[gate\]\n(?:\w+ = .*\n)+", b"\n", rewrite.protocol)
+
+
+@named("A1", "policies", "promises.crystal.leaves_exactly")
+def an_arm_promises_nothing(rewrite):
+    """What the arm left was for its policy to say."""
+    rewrite.lock["promises"]["crystal"]["leaves_exactly"] = not rewrite.lock["promises"]["crystal"]["leaves_exactly"]
 
 
 @named("A1", "registered", "weights")

@@ -75,7 +75,7 @@ def a_sweep_has_one_candidate(rewrite):
     registered(rewrite, 'random = { policy = "random" }\n', "")
     written["sweep"]["candidates"] = ["h2o"]
     rewrite.lanes["probe"] = [lane for lane in rewrite.probed if lane.arm != "random"]
-    del written["arms"]["random"], rewrite.lock["policies"]["random"]
+    del written["arms"]["random"], rewrite.lock["policies"]["random"], rewrite.lock["promises"]["random"]
 
 
 @named("A1", "registered", "protocol.toml: sweep.candidates: h2o stands twice", study="sweep")
@@ -85,7 +85,7 @@ def a_candidate_stands_twice(rewrite):
     written["sweep"]["candidates"] = ["h2o", "h2o"]
 
 
-@named("A1", "registered", "today's code refuses claims.best.arm", status="cannot tell")
+@named("A1", "registered", "protocol.toml: claims.best.arm")
 def the_locked_code_refuses_less(rewrite):
     """The code that was locked let the claim in."""
     name = "protocol/plan/checks.py"

@@ -32,6 +32,7 @@ MOMENT = {
     "git.commit": "the repository is not here, as in a folder that was sent; with it the audit compares",
     "git.differs": "as above",
     "git": "null is what registering writes outside a repository",
+    "release": "names the code that locked, which runs as it was locked",
 }
 """What confirm cannot tell, and why."""
 AUDIT = MOMENT | {
@@ -44,8 +45,10 @@ AUDIT = MOMENT | {
     "checks.decision_errors": "simulated: confirm derives it",
     "checks.rule": "the judge is run on made-up studies: confirm derives it",
     "checks.same_kept": "models are run: confirm derives it",
+    "promises": "derived with torch, by the item of policies",
     "version": "read with the document",
     "kind": "read with the document",
+    "release": "names the code that locked; no other code is excused by it than that of another release",
 }
 """What an audit cannot tell without torch, seconds or the author's machine."""
 
@@ -126,7 +129,7 @@ def test_confirm_tells_every_edit_that_anything_can_tell(study, read_once):
 def relock(folder: Path, change) -> None:
     """Edit the lock and make its line in the ledger anew, as somebody would who knows how."""
     rewrite(folder / "lock.json", change)
-    digest = lock.read(folder).digest
+    digest = documents.read_unchecked(folder / "lock.json").digest
     rewrite_ledger(folder, lambda lines: lines.__setitem__(0, ("register", {"lock": digest})))
 
 
@@ -158,9 +161,15 @@ def another_rule(lock) -> None:
     lock["rule"]["sha256"] = lock["sources"]["analysis/rules/equivalent.py"]
 
 
-def of_before(lock) -> None:
-    for name in ("policies", "amends", "git", "signer", "ledger", "opened"):
+def of_version_1(lock) -> None:
+    """As locks once were: without what later ones have to have."""
+    lock["version"] = 1
+    for name in ("release", "promises", "policies", "amends", "git", "signer", "ledger", "opened"):
         del lock[name]
+
+
+def never_evicting(lock) -> None:
+    lock["promises"]["crystal"]["fires"] = "never"
 
 
 def generated(name: str):
@@ -186,14 +195,16 @@ def a_child(lock) -> None:
         (moved, "items.needle-256.confirm"),
         (fewer_cells, "lock.json: grid: 6 entries, there have to be 8"),
         (another_rule, "rule.source: 'analysis/rules/equivalent.py', it has to be"),
-        (of_before, "policies: missing"),
+        (of_version_1, "has version 1, which only the studies that ship with kv-prereg have"),
+        (never_evicting, "grid[1][2]: '0.8', it has to be 'full'"),
+        (generated("promises.crystal.leaves_at_most changed"), "leaves_at_most: False, it has to be True"),
         (generated("items.needle-256.confirm.0 removed"), "items.needle-256.confirm: 11 entries, there have to be 12"),
         (generated("protocol.content.decision.alpha changed"), "decision.alpha: '1.16', it has to be '0.05'"),
         (generated("checks.rule.gates.one lane is not run removed"), "checks.rule.gates."),
         (generated("checks.decision_errors.confirmed.high changed"), "checks.decision_errors.confirmed"),
         (larger, "policies.crystal.protect.sinks: '"),
         (generated("batch.first_event changed"), "batch.first_event: 2, it has to be 1"),
-        (generated("opened removed"), "opened: missing"),
+        (generated("opened removed"), r"the fields ['opened'] are missing"),
     ],
 )
 def test_an_edited_lock_is_not_confirmed_though_its_ledger_fits(registered, tmp_path, change, words):
@@ -265,14 +276,15 @@ def test_an_earlier_claim_that_the_repository_shows_cannot_be_left_out(registere
 
 def test_a_policy_of_other_settings_is_named_by_the_audit(study):
     assert "settings of 4 arms" in verify_lock.check_policies(study.registration)
-    held = study.lock.content["policies"]
-    assert len(held) == 4
-    for tampering in tamperings.generate(lock.FIELDS.fields["policies"].kind, held, ("policies",)):
-        changed = tampering.applied(study.lock.content)
-        if set(tampering.path) & {"full", "random", "streaming"} or fields.find_fault(lock.FIELDS, changed, "lock"):
-            continue
-        with pytest.raises(Tampered, match="policies"):
-            verify_lock.check_policies(Registration.with_lock(study.folder, lock.Lock(changed, "0" * 64)))
+    for field in ("policies", "promises"):
+        held = study.lock.content[field]
+        assert len(held) == 4
+        for tampering in tamperings.generate(lock.FIELDS.fields[field].kind, held, (field,)):
+            changed = tampering.applied(study.lock.content)
+            if set(tampering.path) & {"full", "random", "streaming"} or fields.find_fault(lock.FIELDS, changed, "lock"):
+                continue
+            with pytest.raises(Tampered, match=field):
+                verify_lock.check_policies(Registration.with_lock(study.folder, lock.Lock(changed, "0" * 64)))
 
 
 @pytest.mark.parametrize("field", ["sources", "weights", "environment"])
@@ -301,7 +313,7 @@ def test_an_audit_tells_every_edit_that_it_can(study, read_once):
     def auditing(changed):
         verify_lock.check(Registration.with_lock(study.folder, lock.Lock(changed, "0" * 64)))
 
-    among = {*study.lock.content, tamperings.ADDED} - {"sources", "environment", "policies"}
+    among = {*study.lock.content, tamperings.ADDED} - {"sources", "environment", "policies", "promises"}
     unnoticed, used = walk(study.lock.content, auditing, AUDIT, among)
     assert used <= AUDIT.keys()
     assert unnoticed == []

@@ -177,7 +177,8 @@ def the_subject_had_another_policy_from_the_start(rewrite):
     """What ran as crystal was streaming, as registered."""
     arms = registered(rewrite, '"crystal-token-level"', '"streaming"')["arms"]
     arms["crystal"]["policy"] = "streaming"
-    rewrite.lock["policies"]["crystal"] = rewrite.lock["policies"]["streaming"]
+    for field in ("policies", "promises"):
+        rewrite.lock[field]["crystal"] = rewrite.lock[field]["streaming"]
 
 
 @named("A1", REPLAY, "Weights that nobody else has")
@@ -249,7 +250,8 @@ def an_arm_has_another_name(rewrite):
     content = rewrite.content
     content["arms"]["mine"] = content["arms"].pop("streaming")
     content["decision"]["against"] = ["random", "mine"]
-    rewrite.lock["policies"]["mine"] = rewrite.lock["policies"].pop("streaming")
+    for field in ("policies", "promises"):
+        rewrite.lock[field]["mine"] = rewrite.lock[field].pop("streaming")
     relabelled(rewrite, lambda cell: cell.update(arm={"streaming": "mine"}.get(cell["arm"], cell["arm"])))
 
 

@@ -89,6 +89,46 @@ def test_budgets_are_exact(name, budget):
     assert policy.selection.unused == (2 if name in CRYSTALS else 0)
 
 
+@pytest.mark.parametrize(("name", "budget"), sampled(EVICTING, [200, 10 * N], of=2))
+def test_an_eviction_leaves_what_the_policy_promises(name, budget):
+    promises, counts = policies.get(name).promises, keep(policies.get(name), budget).sum(-1)
+    if budget < N:
+        assert counts.sum() <= 4 * budget or not promises.leaves_at_most
+        assert counts.sum() == 4 * budget or not promises.leaves_exactly
+    else:
+        assert counts.sum() == 4 * N or promises.may_leave_less
+
+
+@every_policy
+def test_eviction_steps_fire_when_the_policy_promises(name):
+    """A lane of 10 slots whose budget is 8 gains one a step; an event leaves the budget."""
+    policy = policies.get(name)
+    promises = policy.promises
+    assert (promises.fires == "never") == (not policy.evicts)
+    assert (promises.interval is None) == (promises.fires in ("never", "prefill"))
+    if not policy.evicts:
+        return
+    for interval, slack in ((4, True), (3, False)):
+        cadence = replace(policy.cadence, interval=interval, slack=slack)
+        word, held = replace(policy, cadence=cadence).promises.fires, 10
+        expected = {"slack": slack, "interval": not slack, "every": True, "own": True}
+        assert expected[word]
+        for step in range(1, 30):
+            held += 1
+            on_time = step % interval == 0
+            due = {"slack": held >= 8 + interval, "interval": on_time and held > 8, "every": on_time}
+            assert due.get(word, cadence.due(step, held, 8)) == cadence.due(step, held, 8)
+            held = 8 if cadence.due(step, held, 8) else held
+    budgets = {policy.cadence.budget(64, step) for step in range(0, 200, 16)}
+    assert budgets == {64} or not promises.grants_budget
+
+
+@every_policy
+def test_a_slot_takes_the_bytes_that_the_policy_promises(name):
+    policy = policies.get(name)
+    assert (policy.state.slot_bytes(64, 4) == 2 * 64 * 4) == policy.promises.stores_as_computed
+
+
 @pytest.mark.parametrize(("name", "budget"), sampled(policies.names(), [N, N + 1, 10 * N], of=3))
 def test_a_budget_that_covers_everything_keeps_everything(name, budget):
     """But for what a routing bounds, of an answer: then the answer is thinned by another measure."""

@@ -1,6 +1,5 @@
 """Arms that ask the model something beside the problem: what is registered, locked, fed and said of it."""
 
-import copy
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +8,6 @@ from analysis.judgement import arm_text
 from policies.structure import structure
 from protocol import engine
 from protocol.formats.refusals import BadInput
-from protocol.lock import field_checks
 from protocol.plan import grid, toml_reader
 from protocol.run.executors import Job, local
 from protocol.tasks import Problem, prompting
@@ -115,25 +113,6 @@ def test_units_are_not_kept_whole_of_lines_that_no_budget_bounds():
     assert parse(text).policy("parent").protect.line == "x"
     with pytest.raises(BadInput, match=r"arms\.c\.policy: keeps units whole"):
         parse(text.replace("[generation]", 'c = { policy = "crystal" }\n[generation]', 1))
-
-
-def test_a_lock_says_what_its_settings_say():
-    content = locked(parse())
-    assert list(field_checks._extra_prompt_faults(content)) == []
-    for change, named in (
-        ({"asks": "Another."}, "asked.asks"),
-        ({"parent": ASKED}, "asked.parent"),
-        ({"pins": ""}, "asked.pins"),
-        ({"nobody": "x"}, "asked.'nobody': is no arm"),
-    ):
-        other = copy.deepcopy(content)
-        other["asked"] |= change
-        assert any(named in line for line in field_checks._extra_prompt_faults(other)), change
-    assert any("asked.pins" in line for line in field_checks._extra_prompt_faults({**content, "asked": {}}))
-    silent = locked(parse(TEXT.replace("state_ask", "1d").replace('policy = "state_emit" }', 'policy = "1d" }')))
-    assert list(field_checks._extra_prompt_faults({**silent, "asked": {}})) == [
-        "asked: is about no arm; a lock of which no arm says anything has no such field"
-    ]
 
 
 def test_reports_say_what_is_asked_and_whom_it_sets_apart():

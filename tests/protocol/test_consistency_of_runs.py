@@ -14,7 +14,6 @@ from protocol.evidence import records
 from protocol.evidence.audit import consistency
 from protocol.evidence.invariants.planned_lanes import derive_plan
 from protocol.plan import grid, toml_reader
-from protocol.preflight.lock_content import structure
 from protocol.run import runner
 from protocol.run.executors import local
 from protocol.workspace.planned_study import PlannedStudy
@@ -62,8 +61,9 @@ def left(tmp_path, model, arms, changes, places, problems=3):
         "grid": [list(cell) for cell in cells],
         "items": {task: {"confirm": items, "dev": []} for task, items in ids.items()},
         "batch": {"lanes": lanes, "first_event": protocol.generation.steps_before_eviction},
-        "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
+        "promises": protocol.promises(),
         "weights": {},
+        **{field: {} for field in ("asked", "full_use", "slot_bytes", "layers")},
     }
     return records.read_records(folder / "records"), content
 
@@ -199,10 +199,10 @@ def test_segments_that_leave_less_than_their_budget_make_sense_and_are_held_to_t
     assert all(before <= 4 * 200 for _, before, _ in events)
     assert any(after < before for _, before, after in events)
     for setting, relation in (
-        ({"routing": "policies.routing.PerHead()"}, "left"),
-        ({"cadence.interval": "5"}, "cadence"),
-        ({"cadence": "policies.cadence.Cadence()"}, "cadence"),
+        ({"may_leave_less": False}, "left"),
+        ({"interval": 5}, "cadence"),
+        ({"fires": "slack"}, "cadence"),
     ):
-        other = content["policies"] | {"thinkv": content["policies"]["thinkv"] | setting}
-        broken = broken_of(tmp_path, found, content | {"policies": other})
+        other = content["promises"] | {"thinkv": content["promises"]["thinkv"] | setting}
+        broken = broken_of(tmp_path, found, content | {"promises": other})
         assert relation in {one.invariant.name for one in broken}, setting

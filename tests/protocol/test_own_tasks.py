@@ -156,12 +156,8 @@ def test_a_lock_whose_problems_were_edited_is_found(study):
         ("source", "0" * 64),
     ):
         edited = {**content, "items": {**content["items"], "questions": {**item, field: value}}}
-        wrong = list(
-            verify_problems.item_faults(Registration.with_lock(study, lock.Lock(edited, "0" * 64)), untold := [])
-        )
-        assert wrong
-        assert wrong[0].startswith(f"items.questions.{field}"), wrong
-        assert untold == []
+        found = verify_problems.derive_problem_fields(Registration.with_lock(study, lock.Lock(edited, "0" * 64)))
+        assert (found.items["questions"], found.faults, found.undetermined) == (item, [], [])
 
 
 @pytest.mark.parametrize("table", [{"data": "data.jsonl"}, {"lengths": [64]}])
@@ -179,15 +175,16 @@ def test_what_a_lock_says_of_a_task_of_lm_eval_is_derived_without_lm_eval(table,
     content["data"]["theirs"] = studies.closure.files.sha256(study / "data.jsonl")
     opened = Registration.with_lock(study, lock.Lock(content, "0" * 64))
     first = item["confirm"][0]
-    for edited, at in (
-        (item, None),
-        ({**item, "confirm": item["confirm"][1:]}, "confirm"),
-        ({**item, kind: {**item[kind], first: "alone"}}, kind),
+    for edited in (
+        item,
+        {**item, "confirm": item["confirm"][1:]},
+        {**item, kind: {**item[kind], first: "alone"}},
     ):
-        wrong = list(verify_problems._task_faults(opened, edited, table, untold := []))
-        assert untold == []
-        assert bool(wrong) == bool(at)
-        assert all(line.startswith(f"items.theirs.{at}") for line in wrong), wrong
+        opened.lock.content["items"]["theirs"] = edited
+        found = verify_problems._item_of_task(
+            opened, table, fields := verify_problems.ProblemFields({}, {}, {}, [], [], [])
+        )
+        assert (found, fields.faults, fields.undetermined) == (item, [], [])
 
 
 @pytest.fixture

@@ -279,7 +279,7 @@ class Checks:
     def _count_attempts(self, event: str, recorded: Sequence[Record]) -> int:
         """Return how many attempts the ledger has; each must have found the records of those before it.
 
-        Probe lines from before 2026-11-22 do not have the number of records.
+        Some probe lines of studies of version 1 do not have the number of records.
         """
         bodies = [entry.body for entry in self.study.entries if entry.event == event]
         started = Counter(head.attempt for head in records.record_heads(recorded))

@@ -225,7 +225,7 @@ INVARIANTS = (
     Invariant(
         "company",
         "Who decoded together follows from the lock: so many problems in their order, without the excluded "
-        "ones, and as many lanes at once as it allows. Records of before 2026-11-21 do not say it.",
+        "ones, and as many lanes at once as it allows. Some records of version 1 do not say it.",
         ("batch.problems", "batch.lanes", "state"),
         "batch",
         check_batch,

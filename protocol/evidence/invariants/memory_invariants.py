@@ -109,7 +109,7 @@ def check_schedule(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
 def check_grants(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     grants = lane.cache.get("granted")
     if grants is None:
-        return "cache.granted is missing; the lock is of 2026-11-22 or later" if plan.has_grants else ""
+        return "cache.granted is missing" if plan.has_grants else ""
     if len(grants) != len(lane.events):
         return f"cache.granted has {len(grants)} entries for {len(lane.events)} events"
     if lane.arm.is_plain and set(grants) - {lane.body["slots"]}:
@@ -129,8 +129,8 @@ def check_remaining(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
         else:
             is_allowed = (
                 slots_after < slots_before
-                and not (arm.leaves_at_most_grant and slots_after > max_slots)
-                and not (arm.leaves_exact_grant and slots_after != max_slots)
+                and not (arm.leaves_at_most and slots_after > max_slots)
+                and not (arm.leaves_exactly and slots_after != max_slots)
             )
         if not is_allowed:
             return f"cache.events leaves {slots_after} of {slots_before} slots at step {step}, granted {max_slots}"
@@ -180,12 +180,12 @@ def check_state_bytes(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
 
 def _expected_steps(plan: Plan, lane: Lane) -> Iterator[int]:
     """Yield the expected steps of the evictions after the first one."""
-    heads, interval, slots = lane.trajectory.heads, lane.arm.interval or 0, lane.body["slots"] or 0
+    heads, interval, slots = lane.trajectory.heads, lane.arm.interval, lane.body["slots"] or 0
     end = lane.fed_tokens + 1 if lane.thinking_end is None else lane.thinking_end
-    if lane.arm.is_periodic:
+    if lane.arm.fires == "every":
         yield from (step for step in range(interval, end, interval) if step >= plan.first_event)
         return
-    max_slots = (slots + interval) * heads if lane.arm.has_slack else slots * heads + 1
+    max_slots = (slots + interval) * heads if lane.arm.fires == "slack" else slots * heads + 1
     slots_after_events = {step: slots_after for step, _, slots_after in lane.events[1:]}
     level, last_step = lane.events[0][2], 0
     if lane.query_outside:
@@ -196,7 +196,7 @@ def _expected_steps(plan: Plan, lane: Lane) -> Iterator[int]:
             slots_after_events.pop(0, None)
     while True:
         step = max(last_step + 1, plan.first_event, last_step - (level - max_slots) // heads)
-        if not lane.arm.has_slack:
+        if lane.arm.fires != "slack":
             step = -(-step // interval) * interval
         if step >= end:
             return
@@ -267,7 +267,7 @@ def _allocation_bounds(plan: Plan, lane: Lane, number: int, max_held: int) -> tu
     query_tokens = 0 if number else lane.query_tokens
     max_new_tokens += query_tokens
     if lane.arm.interval != 0:
-        if not lane.arm.is_plain or lane.arm.interval is None:
+        if not lane.arm.is_plain:
             return max(1, max_held), UNBOUNDED
         wait = 0 if number else max(0, plan.first_event - 1)
         free_slots = max(0, (lane.body["slots"] or 0) - slots_after // heads)
@@ -342,7 +342,7 @@ INVARIANTS = (
     Invariant(
         "granted",
         "Each event has its grant, which is the budget in `slots` where the arm's cadence is a plain one. "
-        "Records of before 2026-11-22 have none.",
+        "Some records of version 1 have none.",
         ("cache.granted", "cache.events", "slots"),
         "trajectory",
         check_grants,

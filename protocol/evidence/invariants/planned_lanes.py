@@ -18,36 +18,8 @@ FULL = "full"  # the budget of an arm that never evicts
 OF_FULL_SUFFIX = " of full"  # suffix of a budget that is a share of what the full cache holds
 IN_BYTES = re.compile(r"[0-9]+ (?:B|[KMG]iB)|bytes of [0-9]+")  # in bytes: the arm decides the slots
 SLOT_BYTES_FIELD = "slot_bytes"  # field of a lock with the bytes of a slot
-QUANTUM = 16  # slots as computed: since 2026-11-21 the allocation of a head is a multiple of their bytes
+QUANTUM = 16  # slots as computed, of whose bytes the allocation of a head is a multiple
 ITEM_BYTES = {"float32": 4, "bfloat16": 2}  # bytes of a number
-PRESS_SELECTION = "protocol.presses.pressed.AsThePress()"  # stands for the selection of a press
-PLAIN_CADENCE = "policies.cadence.Cadence()"
-BLOCKWISE_CADENCE = "policies.blockwise.Blockwise()"  # behaves as the plain cadence once the prompt is read
-EPISODIC_CADENCE = "policies.epicache.Episodic()"  # fills one cache per episode and parks all but one
-EVERY_INTERVAL_CADENCE = "policies.thinkv.Whenever()"  # evicts periodically, whatever the budget
-# Selections that leave exactly the granted slots, and those that leave at most that.
-EXACT_SELECTIONS = (
-    *(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse")),
-    *(f"policies.signatures.Diverse{name}()" for name in ("Each", "ByLayer", "ByHead", "Scheduled")),
-)
-BOUNDED_SELECTIONS = (
-    "policies.crystal.dissolution.BranchDissolution()",
-    "policies.crystal.tiers.TieredDissolution()",
-    "policies.thinkv.WithinSegments()",
-)
-# States that leave as many slots as were selected; one that merges may leave fewer.
-SLOT_PRESERVING_STATES = (
-    "policies.state.Verbatim()",
-    "policies.subspace.Subspace()",
-    *(f"policies.syn_mem.{name}()" for name in ("PromptSpans", "BoundedSpans", "StaticHybrid", "DynamicHybrid")),
-    PRESS_SELECTION,
-)
-# Routings that take the budget as a bound: an eviction may leave less, even where everything fits.
-BOUNDING_ROUTINGS = (
-    "policies.crystal_kv.Utilised()",
-    "policies.thinkv.SegmentsPerHead()",
-    "policies.thinkv.SegmentsShared()",
-)
 
 
 class Cell(NamedTuple):
@@ -62,25 +34,22 @@ class Task(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """How an arm evicts, as far as the lock determines it; None where it does not.
+    """What an arm promises of its eviction steps, as the lock says; see its field `promises`."""
 
-    is_plain: an eviction is triggered by `interval` (0: none while decoding) and `has_slack`, and is granted
-    the registered budget. leaves_at_most_grant, leaves_exact_grant: how many slots an eviction leaves.
-    is_periodic: it evicts every `interval` steps, whatever the cache size. may_leave_less: its routing may
-    leave fewer slots than granted, even if there are more. is_press: it is a press, whose result is not
-    determined. parked_caches: the most caches that it stores besides the active one.
-    """
-
-    is_plain: bool | None
-    interval: int | None
-    has_slack: bool
-    leaves_at_most_grant: bool | None
-    leaves_exact_grant: bool | None
-    is_periodic: bool = False
+    fires: str
+    interval: int  # decode steps between eviction steps; 0: none while decoding
+    grants_budget: bool
+    leaves_at_most: bool
+    leaves_exactly: bool
     may_leave_less: bool = False
-    is_press: bool = False
     parked_caches: int = 0
+    is_press: bool = False
     extra_prompt: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the lock determines when eviction steps fire, and that each is granted the budget."""
+        return self.fires != "own" and self.grants_budget
 
 
 class ArmSlots(NamedTuple):
@@ -125,7 +94,7 @@ class UnitPlan(NamedTuple):
 
 class Plan(NamedTuple):
     """One phase of a study. lanes: how many decode at once, by model. has_batches, has_grants: whether
-    records have the fields that were added on 2026-11-21 (who decoded together) and on 2026-11-22 (grants).
+    records say who decoded together, and what each eviction step was granted: all but some of version 1 do.
     think_only: whether evictions happen only while a lane thinks.
     """
 
@@ -189,7 +158,8 @@ def budget_slots(plan: Plan, cell: Mapping[str, Any], prompt_tokens: int) -> int
 
 
 def _derive_plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | None) -> Plan:
-    registered, batch = content["protocol"]["content"], content.get("batch", {})
+    registered, batch = content["protocol"]["content"], content["batch"]
+    records = content.get("records", {"batches": True, "grants": True})
     generation = registered["generation"]
     problems_per_unit = generation.get("problems_per_batch", 1)
     ids = {task: item["dev" if phase == "probe" else "confirm"] for task, item in content["items"].items()}
@@ -220,13 +190,13 @@ def _derive_plan(content: Mapping[str, Any], digest: str, phase: str, winner: st
             for task in registered["tasks"]
         },
         arms={name: _derive_arm(content, base) for name, base in bases.items()},
-        lanes={model: _check_integer(lanes, 1) for model, lanes in batch.get("lanes", {}).items()},
+        lanes={model: _check_integer(lanes, 1) for model, lanes in batch["lanes"].items()},
         max_prompt_tokens=_check_integer(registered["exclude"]["prompt_tokens_above"])
         if "exclude" in registered
         else None,
-        first_event=_check_integer(batch.get("first_event", 0)),
-        has_batches="batch" in content,
-        has_grants="first_event" in batch,
+        first_event=_check_integer(batch["first_event"]),
+        has_batches=records["batches"],
+        has_grants=records["grants"],
         is_sampled=Decimal(generation["temperature"]) > 0,
         think_only=generation.get("think_only") is True,
         vocabularies={},
@@ -235,7 +205,7 @@ def _derive_plan(content: Mapping[str, Any], digest: str, phase: str, winner: st
         arm_slots=dict(_derive_arm_slots(content, units, bases)),
         window_layers={
             model: Windows(*(_check_integer(layers[name], 1) for name in Windows._fields))
-            for model, layers in content.get("layers", {}).items()
+            for model, layers in content["layers"].items()
         },
     )
 
@@ -249,7 +219,7 @@ def _full_share_slots(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, s
 
 
 def _full_cache_slots(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str], int]]:
-    for model, tasks in content.get("full_use", {}).items():
+    for model, tasks in content["full_use"].items():
         for task, use in tasks.items():
             yield from (((model, task, problem), _check_integer(slots, 1)) for problem, slots in use["held"].items())
 
@@ -287,11 +257,10 @@ def _locked_arm_names(registered: Mapping[str, Any], units: Sequence[UnitPlan], 
 
 
 def _derive_arm(content: Mapping[str, Any], base: str) -> Arm:
-    if "policies" in content:
-        extra_prompt = content.get("asked", {}).get(base, "")
-        return _arm_from_settings(content["policies"][base])._replace(extra_prompt=extra_prompt)
-    registered = content["protocol"]["content"]
-    return _arm_before_settings(registered["generation"], registered["arms"][base]["policy"])
+    promises = content["promises"][base]
+    interval = 0 if promises["interval"] is None else _check_integer(promises["interval"], 1)
+    named = {name: promises[name] for name in Arm._fields if name not in ("interval", "extra_prompt")}
+    return Arm(interval=interval, extra_prompt=content["asked"].get(base, ""), **named)
 
 
 def _derive_arm_slots(
@@ -300,7 +269,7 @@ def _derive_arm_slots(
     """Yield the slots of every arm of every model if the lock has them. Raises LookupError if a cell needs
     them and the lock lacks them.
     """
-    if SLOT_BYTES_FIELD not in content:
+    if not content[SLOT_BYTES_FIELD]:
         if any(IN_BYTES.fullmatch(cell.budget) for unit in units for cell in unit.cells):
             raise LookupError(SLOT_BYTES_FIELD)
         return
@@ -322,40 +291,6 @@ def _derive_arm_slots(
                 arm_slots.get("interval"),
             ),
         )
-
-
-def _arm_from_settings(settings: Mapping[str, str]) -> Arm:
-    interval = 0 if settings["cadence.interval"] == "None" else _check_integer(int(settings["cadence.interval"]))
-    selection, may_leave_less = settings["selection"], settings.get("routing") in BOUNDING_ROUTINGS
-    parked_caches = (
-        _check_integer(int(settings["cadence.episodes"]), 1) - 1 if settings["cadence"] == EPISODIC_CADENCE else 0
-    )
-    leaves_exact_grant = (
-        selection in EXACT_SELECTIONS
-        and settings.get("state", SLOT_PRESERVING_STATES[0]) in SLOT_PRESERVING_STATES
-        and not may_leave_less
-    )
-    leaves_at_most_grant = selection in (*EXACT_SELECTIONS, *BOUNDED_SELECTIONS)
-    return Arm(
-        settings["cadence"] in (PLAIN_CADENCE, BLOCKWISE_CADENCE, EVERY_INTERVAL_CADENCE),
-        interval,
-        settings["cadence.slack"] == "True",
-        leaves_at_most_grant or None,
-        leaves_exact_grant or None,
-        settings["cadence"] == EVERY_INTERVAL_CADENCE,
-        may_leave_less,
-        selection == PRESS_SELECTION,
-        parked_caches,
-    )
-
-
-def _arm_before_settings(generation: Mapping[str, Any], policy: str) -> Arm:
-    """Derive an arm from a lock before 2026-11-22, which does not contain the settings of policies. At that
-    time all policies used the registered interval, and none left more slots than granted.
-    """
-    is_plain = None if policy.startswith("schedule-") else True
-    has_slack = generation.get("cadence", "slack") == "slack"
-    return Arm(is_plain, _check_integer(generation.get("interval", 0)), has_slack, True, None)
 
 
 def _check_integer(value: Any, minimum: int = 0) -> int:

@@ -176,7 +176,7 @@ INVARIANTS = (
     Invariant(
         "costs",
         "A lane that was prefilled has the seconds of it, one that ended well those of decoding; `lanes` is "
-        "there in records of before 2026-11-21 alone, and is then every cell of the problem.",
+        "there in some records of version 1 alone, and is then every cell of the problem.",
         ("costs.prefill_seconds", "costs.decode_seconds", "costs.lanes", "state"),
         "record",
         check_costs,

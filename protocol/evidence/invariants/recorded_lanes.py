@@ -164,7 +164,7 @@ class LaneSummary(NamedTuple):
         return str(self.key)
 
 
-# Fields that only some versions of the record format have; all records of a task must have the same.
+# Fields that not all records have; those of a task must have the same.
 VERSION_FIELDS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = MappingProxyType(
     {
         "cache.granted": lambda body: "granted" in (body["cache"] or {}),
@@ -248,7 +248,7 @@ def read_units(phase: Phase, folder: Path) -> Iterator[Unit]:
 
     folder: the folder of the phase. Raises Tampered for a trajectory that is missing, damaged or malformed.
     """
-    shared_trajectories: dict[str, Trajectory] = {}  # before 2026-11-22: one trajectory, shared by units
+    shared_trajectories: dict[str, Trajectory] = {}  # in version 1: one trajectory, shared by units
     for number, unit_plan in enumerate(phase.plan.units):
         if not phase.units[number]:
             continue

@@ -63,6 +63,7 @@ class Gathered(Verbatim):
     lossless: bool = False
     """Nothing is merged after all."""
     merges: ClassVar[bool] = True
+    keeps_counts: ClassVar[bool] = True
 
     def merge(self, view, scores, protected, kept):
         # With one keep set for all, every row of the positions is the same.

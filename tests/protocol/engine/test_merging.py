@@ -112,6 +112,7 @@ class Secretive(Gathered):
     """Merges without a weight."""
 
     merges: ClassVar[bool] = False
+    keeps_counts: ClassVar[bool] = True
 
 
 PLACE = "state merged a slot into one that is not kept, or one that its head does not hold"

@@ -1,9 +1,9 @@
 """Budgets in bytes: an arm gets the slots that fit into them, as it stores them."""
 
-import copy
 import re
 
 import pytest
+from finished_study import promise
 from studies import PROTOCOL
 
 from analysis.rules.smallest_lossless import _descending, _describe_budget
@@ -98,14 +98,9 @@ def test_the_room_between_events_is_in_bytes_too(slot, interval):
     ]
 
 
-SETTINGS = {
-    "cadence": "policies.cadence.Cadence()",
-    "cadence.at_prefill": "True",
-    "cadence.interval": "16",
-    "state": "policies.state.Verbatim()",
-}
-CODER = SETTINGS | {"state": "policies.subspace.Subspace()"}
-FULL = SETTINGS | {"cadence.at_prefill": "False", "cadence.interval": "None"}
+SETTINGS = promise("slack", interval=16)
+CODER = SETTINGS | {"stores_as_computed": False}
+FULL = promise("never")
 PLAIN = {"bytes": 256, "slots": {"bytes of 64": 64, "96 KiB": 96}, "interval": 16}
 LOCK = {
     "protocol": {
@@ -115,7 +110,7 @@ LOCK = {
             "generation": {"dtype": "float32"},
         }
     },
-    "policies": {"1d": SETTINGS, "coded": CODER, "full": FULL},
+    "promises": {"1d": SETTINGS, "coded": CODER, "full": FULL},
     "slot_bytes": {
         "m": {
             "heads": 4,
@@ -130,62 +125,19 @@ LOCK = {
 }
 
 
-def faults(change):
-    lock = copy.deepcopy(LOCK)
-    change(lock, lock["slot_bytes"]["m"]["arms"])
-    return list(slot_bytes.faults(lock))
-
-
 def test_a_lock_has_the_slots_and_the_interval_of_each_arm():
-    own = {arm: one["bytes"] for arm, one in LOCK["slot_bytes"]["m"]["arms"].items()}
     written = LOCK["protocol"]["content"]["budgets"]
-    found = slot_bytes.lock_entry(Widths(4, 32), "float32", own, written, LOCK["policies"])
-    assert found == LOCK["slot_bytes"]["m"]
-    assert faults(lambda lock, arms: None) == []
+    for bytes_of in ({"coded": 160}, {"1d": 1, "coded": 160, "full": 1}):  # as computed is no other number
+        found = slot_bytes.lock_entry(Widths(4, 32), "float32", bytes_of, written, LOCK["promises"])
+        assert found == LOCK["slot_bytes"]["m"]
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (
-            lambda lock, arms: arms["1d"].update(bytes=128),
-            "'1d'.bytes: 128, and a slot as computed takes 256",
-        ),
-        (lambda lock, arms: arms["full"].update(bytes=160), "'full'.bytes: 160, and a slot as computed"),
-        (lambda lock, arms: arms["coded"]["slots"].update({"96 KiB": 154}), "'coded'.slots: {"),
-        (lambda lock, arms: arms["coded"]["slots"].pop("96 KiB"), "'coded'.slots: {"),
-        (lambda lock, arms: arms["coded"].update(bytes=128), "'coded'.slots: {"),
-        (lambda lock, arms: arms["coded"].update(interval=16), "'coded'.interval: 16, where the bytes of"),
-        (lambda lock, arms: arms["full"].update(slots={"96 KiB": 96}), "'full'.slots: {"),
-        (lambda lock, arms: arms.pop("full"), "is not about the registered arms"),
-        (lambda lock, arms: lock["slot_bytes"].update(n={}), "is not about the registered models"),
-        (lambda lock, arms: lock["slot_bytes"]["m"].update(width=16), "a slot as computed takes 128"),
-        (lambda lock, arms: lock["slot_bytes"]["m"].update(heads=8), "'1d'.slots: {"),
-        (lambda lock, arms: lock.pop("slot_bytes"), "missing, and a budget is in bytes or an arm"),
-        (
-            lambda lock, arms: lock.update(
-                policies={"1d": SETTINGS},
-                protocol={"content": lock["protocol"]["content"] | {"budgets": ["32"]}},
-            ),
-            "so nothing belongs there",
-        ),
-    ],
-)
-def test_what_the_rest_of_a_lock_contradicts_is_named(change, says):
-    assert any(says in fault and fault.startswith("slot_bytes") for fault in faults(change))
-
-
-def test_an_arm_that_codes_is_told_without_a_budget_in_bytes_and_a_lock_of_before_is_not_faulted():
-    def in_slots(lock, arms):
-        lock["protocol"]["content"]["budgets"] = ["32"]
-        for one in arms.values():
-            one.pop("slots", None), one.pop("interval", None)
-
-    assert faults(in_slots) == []
-    older = copy.deepcopy(LOCK)
-    del older["slot_bytes"], older["policies"]
-    older["protocol"]["content"]["budgets"] = ["0.5", "64"]
-    assert list(slot_bytes.faults(older)) == []
+def test_an_arm_that_codes_is_told_without_a_budget_in_bytes():
+    found = slot_bytes.lock_entry(Widths(4, 32), "float32", {"coded": 160}, ["32"], LOCK["promises"])
+    assert found["arms"] == {"1d": {"bytes": 256}, "coded": {"bytes": 160}, "full": {"bytes": 256}}
+    assert slot_bytes.is_needed(["32"], LOCK["promises"])
+    assert not slot_bytes.is_needed(["32", "0.5"], {"1d": SETTINGS, "full": FULL})
+    assert slot_bytes.is_needed(["96 KiB"], {"1d": SETTINGS})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Budgets that are shares of what the full cache holds on average at the end of an answer."""
 
-import copy
 import re
 from decimal import Decimal
 from fractions import Fraction
@@ -12,6 +11,7 @@ from analysis.judgement.full_cache_use import describe_full_use
 from analysis.rules import RULES
 from analysis.rules.smallest_lossless import _descending, _describe_budget
 from protocol.formats.refusals import BadInput
+from protocol.lock import field_checks
 from protocol.plan import full_use, grid, toml_reader
 from protocol.plan.design import Budget
 from protocol.preflight import feasibility
@@ -141,55 +141,19 @@ def test_a_share_below_what_an_arm_protects_is_refused_once_it_is_measured():
         asked(2 * least - 2)
 
 
-LOCK = {
-    "protocol": {
-        "content": {"budgets": ["0.5 of full", "64"], "models": ["m"], "tasks": [{"name": "t"}]},
-    },
-    "items": {"t": {"dev": ["a", "b"], "confirm": ["c"]}},
-    "full_use": {"m": {"t": {"held": {"a": 10, "b": 13}, "mean": "23/2", "slots": {"0.5 of full": 6}}}},
-}
+def test_the_full_cache_was_measured_on_all_development_problems_that_were_not_excluded():
+    def faults(held, **registered):
+        return list(
+            field_checks._full_use_faults(
+                {
+                    "protocol": {"content": registered},
+                    "items": {"t": {"dev": ["a", "b"], "confirm": ["c"]}},
+                    "full_use": {"m": {"t": {"held": held}}},
+                }
+            )
+        )
 
-
-def faults(change):
-    lock = copy.deepcopy(LOCK)
-    change(lock, lock["full_use"]["m"]["t"])
-    return list(full_use.faults(lock))
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda lock, one: one["slots"].update({"0.5 of full": 5}), "'t'.slots: {'0.5 of full': 5}, where"),
-        (lambda lock, one: one["slots"].update({"0.25 of full": 3}), "'t'.slots: {"),
-        (lambda lock, one: one.update(mean="12"), "'t'.mean: '12', where held and the budgets give '23/2'"),
-        (lambda lock, one: one.update(mean="46/4"), "'t'.mean: '46/4'"),
-        (
-            lambda lock, one: one["held"].update(a=11),
-            "'t'.mean: '23/2', where held and the budgets give '12'",
-        ),
-        (lambda lock, one: one["held"].pop("a"), "'t'.held: has 1 of 2 development problems"),
-        (lambda lock, one: one["held"].clear(), "'t'.held: has 0 of 2 development problems"),
-        (lambda lock, one: one["held"].update(c=10), "'t'.held: 'c' is no development problem"),
-        (lambda lock, one: lock["full_use"].update(n={}), "is not about the registered models and tasks"),
-        (lambda lock, one: lock["full_use"]["m"].clear(), "is not about the registered models and tasks"),
-        (lambda lock, one: lock.pop("full_use"), "missing, and '0.5 of full' is a share of it"),
-        (lambda lock, one: lock["protocol"]["content"].update(budgets=["64"]), "so nothing belongs there"),
-    ],
-)
-def test_what_the_rest_of_a_lock_contradicts_is_named(change, says):
-    assert any(says in fault and fault.startswith("full_use") for fault in faults(change))
-
-
-def test_an_honest_lock_and_one_of_before_are_not_faulted():
-    assert faults(lambda lock, one: None) == []
-    excluding = {"exclude": {"prompt_tokens_above": 8}}
-
-    def one_excluded(lock, one):
-        lock["protocol"]["content"] |= excluding
-        one |= {"held": {"b": 13}, "mean": "13", "slots": {"0.5 of full": 7}}
-
-    assert faults(one_excluded) == []
-    older = copy.deepcopy(LOCK)
-    del older["full_use"]
-    older["protocol"]["content"]["budgets"] = ["0.5", "64"]
-    assert list(full_use.faults(older)) == []
+    assert faults({"a": 10, "b": 13}) == []
+    assert faults({"b": 13}, exclude={"prompt_tokens_above": 8}) == []
+    assert faults({"b": 13}) == ["full_use.'m'.'t'.held: has 1 of 2 development problems, and none was excluded"]
+    assert faults({"a": 1, "b": 2, "c": 3}) == ["full_use.'m'.'t'.held: 'c' is no development problem"]

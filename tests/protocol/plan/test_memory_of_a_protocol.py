@@ -61,11 +61,3 @@ def test_registering_refuses_both_and_writes_nothing(tmp_path, replace, said):
     with pytest.raises(BadInput, match=said):
         register(folder, tmp_path)
     assert [path.name for path in folder.iterdir()] == ["protocol.toml"]
-
-
-def test_a_replication_of_a_lock_of_before_keeps_its_protocol(tmp_path):
-    text = {'memory = "slots"\n': "", "cache_tolerance = 0.02": "cache_tolerance = 0.05"}
-    folder = studies.write(tmp_path / "registrations" / "mine", tmp_path / "model", text)
-    with pytest.raises(BadInput) as refused:  # for its model, which is not there
-        register(folder, tmp_path, predates_gates=True)
-    assert "decision" not in str(refused.value)

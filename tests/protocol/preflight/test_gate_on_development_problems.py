@@ -10,9 +10,10 @@ import pytest
 import studies
 
 from protocol import register
+from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput
 from protocol.lock import frozen_problems
-from protocol.plan import checks, toml_reader
+from protocol.plan import toml_reader
 from protocol.preflight import development_results, feasibility
 from protocol.workspace.planned_study import read_protocol
 
@@ -128,28 +129,10 @@ def test_a_gate_cannot_be_amended_away(registered, tmp_path):
     assert (done.returncode, "gate: missing" in done.stderr) == (2, True)
 
 
-OLD = sorted(
-    path.parent
-    for path in (studies.ROOT / "registrations").glob("*/lock.json")
-    if "gate" not in json.loads(path.read_bytes())["protocol"]["content"]
-)
-
-
-@pytest.mark.parametrize("folder", OLD, ids=lambda folder: folder.name)
-def test_an_older_lock_excuses_no_other_study_from_a_gate(folder):
-    old = json.loads((folder / "lock.json").read_bytes())["protocol"]["content"]
-    _, written = read_protocol(folder)
-    now = written.content()
-    assert checks.needs_no_gate(old, now | {"seeds": [7]})
-    longer = [task | {"max_new_tokens": 1 + task["max_new_tokens"]} for task in now["tasks"]]
-    wider = now["decision"] | {"cache_tolerance": "0.5"}
-    for other in ({"models": ["other"]}, {"tasks": longer}, {"decision": wider}):
-        assert not checks.needs_no_gate(old, now | other)
-    assert not checks.needs_no_gate(old | {"gate": {}}, now)
-
-
-def test_a_protocol_of_before_there_were_gates_is_registered_as_a_replication_alone(tiny_model, tmp_path, monkeypatch):
-    """A lock of today's code without a gate can only be a replication or an amendment of an older one."""
+def test_a_protocol_without_a_gate_is_registered_as_a_replication_of_a_shipped_study_alone(
+    tiny_model, tmp_path, monkeypatch
+):
+    """Of the one that has this protocol: neither another parent nor another protocol is excused."""
     folder = gateless(studies.write(tmp_path / "study", tiny_model))
     reached: list[object] = []
 
@@ -160,9 +143,14 @@ def test_a_protocol_of_before_there_were_gates_is_registered_as_a_replication_al
     monkeypatch.setattr(frozen_problems, "freeze_items", items)
     with pytest.raises(BadInput, match="gate: missing"):
         register.register(folder, tmp_path)
+    shipped = Registration(studies.ROOT / "registrations" / "quickstart").lock.digest
+    for parent in ("0" * 64, shipped):
+        with pytest.raises(BadInput, match="gate: missing"):
+            register.register(folder, tmp_path, parent={"name": "quickstart", "lock": parent})
     assert not reached
+    (folder / "protocol.toml").write_bytes((studies.ROOT / "registrations/quickstart/protocol.toml").read_bytes())
     with pytest.raises(BadInput, match="reached"):
-        register.register(folder, tmp_path, predates_gates=True)
+        register.register(folder, tmp_path, parent={"name": "quickstart", "lock": shipped})
 
 
 def test_every_protocol_that_is_shipped_and_not_locked_has_a_gate():

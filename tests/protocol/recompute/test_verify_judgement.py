@@ -13,7 +13,7 @@ from protocol.evidence.registration import Registration
 from protocol.formats import canonical
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Tampered
-from protocol.lock import known_versions
+from protocol.lock import version_1
 from protocol.recompute import verify_judgement
 
 ALIKE = "judged alike by today's analysis"
@@ -106,27 +106,35 @@ def test_an_older_version_that_is_known_may_have_computed_otherwise(old):
     assert "bounds and p differ, none across zero" in said(judge_as(old, a_narrower_interval))
 
 
-def test_a_version_that_nobody_knows_excuses_no_difference(old, monkeypatch):
-    """It says today's alone in this way: whoever writes a comment into an old version makes one."""
-    monkeypatch.setattr(known_versions, "KNOWN_DIGESTS", frozenset())
-    refused(old, CannotTell, "is not what today's analysis says", "--run-locked")
+def test_a_study_that_does_not_ship_excuses_no_difference(old, monkeypatch):
+    """Whoever writes a comment into an old version of the analysis makes another one."""
+    monkeypatch.setattr(version_1, "PROTOCOLS", {"0" * 64: ""})
+    with pytest.raises(Tampered, match="has version 1, which only the studies that ship"):
+        said(old)
 
 
-def test_every_shipped_study_was_judged_by_today_s_analysis_or_by_one_that_is_known():
+def test_another_release_may_have_judged_otherwise_and_excuses_nothing(study):
+    """It cannot be told, and no difference is passed over."""
+    judged = judge_as(study, a_narrower_interval)
+    opened = Registration(judged)
+    opened.lock.content["release"] = "0.0.1"
+    with pytest.raises(CannotTell, match="is not what today's analysis says"):
+        verify_judgement.check(opened)
+    refused(judged, Tampered, "is not what today's analysis says")
+
+
+def test_other_bundled_files_excuse_no_difference(study):
+    judged = judge_as(study, a_narrower_interval)
+    opened = Registration(judged)
+    opened.lock.content["sources"]["analysis/judge.py"] = "0" * 64
+    with pytest.raises(Tampered, match=r"1 of [0-9]+ files of analysis are not those that were locked"):
+        verify_judgement.check(opened)
+
+
+def test_every_shipped_study_was_judged_by_today_s_analysis_or_is_a_known_one():
     found = [Registration(path.parent) for path in sorted(REGISTRATIONS.glob("*/lock.json"))]
-    others = [study for study in found if verify_judgement.compare_installed(study).differing_files]
-    assert others
-    assert all(verify_judgement.compare_installed(study).is_known_version for study in others)
-
-
-def test_one_changed_file_makes_another_version():
-    sources = dict(Registration(REGISTRATIONS / "quickstart").lock.content["sources"])
-    assert known_versions.is_known_version(sources)
-    assert known_versions.is_known_version(sources | {"policies/more.py": "0" * 64})
-    for package in ("analysis", "protocol"):
-        assert not known_versions.is_known_version(sources | {f"{package}/judge.py": "0" * 64})
-        assert not known_versions.is_known_version(sources | {f"{package}/\u00e9.py": "0" * 64})
-    assert not known_versions.is_known_version({})
+    assert {study.lock.digest for study in found} >= version_1.PROTOCOLS.keys()
+    assert all(verify_judgement.compare_installed(study).is_shipped for study in found)
 
 
 @pytest.mark.parametrize("judged", [{"verdict": "CONFIRMED"}, {"verdict": "\x1b[2J\x1b]0;x\x07"}])

@@ -7,23 +7,16 @@ and joined is counted on the way.
 import random
 from collections import deque
 
+from finished_study import promise
+
 from protocol.evidence import records
 from protocol.formats import canonical
 
 DIGEST = "7" * 64
 HEADS, SLOT = 4, 64
 MODEL = "m"
-PLAIN = {
-    "cadence": "policies.cadence.Cadence()",
-    "cadence.slack": "True",
-    "selection": "policies.selection.TopK()",
-}
 # An event every interval, whatever is held, which may leave less than it is granted.
-WHENEVER = {
-    "cadence": "policies.thinkv.Whenever()",
-    "selection": "policies.thinkv.WithinSegments()",
-    "routing": "policies.thinkv.SegmentsPerHead()",
-}
+WHENEVER = {"fires": "every", "leaves_exactly": False, "may_leave_less": True}
 
 
 def lock(
@@ -51,7 +44,7 @@ def lock(
     generation = {"temperature": temperature, "problems_per_batch": together, "dtype": "float32"}
     if thinking:
         generation["think_only"] = True
-    settings = PLAIN | {"cadence.interval": str(interval), "cadence.slack": str(slack)}
+    plain = promise("prefill" if not interval else "slack" if slack else "interval", interval=interval or None)
     task = {"name": "t", "query": "outside" if outside else "inside", "max_new_tokens": most}
     content = {"generation": generation, "tasks": [task], "arms": {}, "decision": {"against": ["b"]}}
     if longest:
@@ -59,24 +52,22 @@ def lock(
     cells = [("full", "full", seed) for seed in seeds]
     cells += [(budget, arm, seed) for arm in ("a", "b") for budget in budgets for seed in seeds]
     ids = [f"p{number}" for number in range(problems)]
-    told = {} if sizes is None else {"slot_bytes": {MODEL: {"heads": HEADS, "width": 8, "arms": sizes}}}
-    return (
-        told
-        | {
-            "protocol": {"content": content},
-            "grid": [[MODEL, "t", *cell] for cell in cells],
-            "items": {"t": {"confirm": ids, "dev": [f"d{item}" for item in ids]}},
-            "batch": {"lanes": {MODEL: places}, "first_event": first_event},
-            "policies": {
-                "full": settings | {"cadence.interval": "None"},
-                "a": settings | (WHENEVER if whenever else {}),
-                "b": settings | {"selection": "policies.crystal.dissolution.BranchDissolution()"},
-            },
-            "weights": {},
-        }
-        | ({"asked": asked} if asked else {})
-        | ({"full_use": {MODEL: {"t": measured(ids)}}} if "0.4 of full" in budgets else {})
-    )
+    return {
+        "protocol": {"content": content},
+        "grid": [[MODEL, "t", *cell] for cell in cells],
+        "items": {"t": {"confirm": ids, "dev": [f"d{item}" for item in ids]}},
+        "batch": {"lanes": {MODEL: places}, "first_event": first_event},
+        "promises": {
+            "full": promise("never"),
+            "a": plain | (WHENEVER if whenever else {}),
+            "b": plain | {"leaves_exactly": False},
+        },
+        "weights": {},
+        "asked": asked or {},
+        "slot_bytes": {} if sizes is None else {MODEL: {"heads": HEADS, "width": 8, "arms": sizes}},
+        "full_use": {MODEL: {"t": measured(ids)}} if "0.4 of full" in budgets else {},
+        "layers": {},
+    }
 
 
 def measured(ids):
@@ -90,7 +81,7 @@ class Lane:
     def __init__(self, content, problem, cell, tokens, fewest, draw):
         self.content, self.problem, self.cell = content, problem, cell
         budget, self.arm, self.seed = cell
-        self.asked = content.get("asked", {}).get(self.arm.removesuffix(" (again)"), "")
+        self.asked = content["asked"].get(self.arm.removesuffix(" (again)"), "")
         task = content["protocol"]["content"]["tasks"][0]
         self.most = task["max_new_tokens"]
         self.outside = task["query"] == "outside"
@@ -100,7 +91,7 @@ class Lane:
         else:
             self.prompt_tokens += len(self.asked)
         half = self.prompt_tokens // 2 + self.prompt_tokens % 2
-        stored = content.get("slot_bytes", {MODEL: {"arms": {}}})[MODEL]["arms"]
+        stored = content["slot_bytes"].get(MODEL, {"arms": {}})["arms"]
         own = stored.get(self.arm.removesuffix(" (again)"), {"bytes": SLOT})
         self.bytes = own["bytes"]
         named = {"full": None, "0.5": half, "0.4 of full": 9} | own.get("slots", {})
@@ -108,12 +99,12 @@ class Lane:
         drawn = draw.choice([0, 1, 2, self.most - 1, self.most, *draw.sample(range(self.most), 3)])
         self.tokens = max(drawn, fewest)
         self.stop = "length" if self.tokens == self.most else "eos"
-        settings = content["policies"][self.arm.removesuffix(" (again)")]
-        self.interval = None if settings["cadence.interval"] == "None" else int(settings["cadence.interval"])
+        promises = content["promises"][self.arm.removesuffix(" (again)")]
+        self.interval = promises["interval"]
         if budget in own.get("slots", {}):
             self.interval = own["interval"]
-        self.slack = settings["cadence.slack"] == "True"
-        self.whenever = settings["cadence"] == WHENEVER["cadence"]
+        self.slack = promises["fires"] == "slack"
+        self.whenever = promises["fires"] == "every"
         self.wait = content["batch"]["first_event"]
         self.thinking = content["protocol"]["content"]["generation"].get("think_only", False)
         # The place of the mark among its words, if it says one.

@@ -14,7 +14,7 @@ from simulated_records import DIGEST
 from protocol.evidence import records
 from protocol.evidence.audit import consistency
 from protocol.evidence.invariants import invariant
-from protocol.evidence.invariants.planned_lanes import PRESS_SELECTION, derive_plan
+from protocol.evidence.invariants.planned_lanes import derive_plan
 from protocol.evidence.invariants.registry import INVARIANTS, UNCHECKED_FIELDS
 from protocol.evidence.invariants.vocabulary import Vocabulary, parse_tokenizer
 from protocol.formats import canonical, record_fields
@@ -212,13 +212,13 @@ def test_every_field_is_bound_by_a_relation_or_free_for_a_reason():
 
 def test_events_by_another_interval_than_the_locked_one_are_named(tmp_path, made):
     for arm in ("a", "b"):
-        made.content["policies"][arm] = made.content["policies"][arm] | {"cadence.interval": "5"}
+        made.content["promises"][arm] = made.content["promises"][arm] | {"interval": 5}
     assert "cadence" in made.broken(tmp_path)
 
 
-@pytest.mark.parametrize(("routing", "less"), [("crystal_kv.Utilised", False), ("routing.PerHead", True)])
-def test_a_routing_that_bounds_may_leave_less_than_its_grant_and_none_more(tmp_path, made, routing, less):
-    made.content["policies"]["a"] = made.content["policies"]["a"] | {"routing": f"policies.{routing}()"}
+@pytest.mark.parametrize(("bounds", "less"), [(True, False), (False, True)])
+def test_a_routing_that_bounds_may_leave_less_than_its_grant_and_none_more(tmp_path, made, bounds, less):
+    made.content["promises"]["a"] |= {"leaves_exactly": not bounds, "may_leave_less": bounds}
     assert made.broken(tmp_path) == set()
     other = copy.deepcopy(made)
     an_event_leaves(made, -1)
@@ -228,7 +228,7 @@ def test_a_routing_that_bounds_may_leave_less_than_its_grant_and_none_more(tmp_p
 
 
 def test_a_press_may_leave_more_or_less_than_its_budget_and_no_more_than_there_was(tmp_path, made):
-    made.content["policies"]["a"] = made.content["policies"]["a"] | {"selection": PRESS_SELECTION}
+    made.content["promises"]["a"] |= {"leaves_at_most": False, "leaves_exactly": False, "is_press": True}
     for more in (-1, 1):
         other = copy.deepcopy(made)
         an_event_leaves(other, more)
@@ -241,7 +241,7 @@ def test_an_event_after_the_mark_is_named_whatever_the_cadence(tmp_path, studies
     """Of an arm whose cadence the lock does not tell in full, this much is known."""
     made = copy.deepcopy(studies_made["thinking"])
     made.others = studies_made
-    made.content["policies"]["a"] |= {"cadence": "policies.cadence.Schedule()"}
+    made.content["promises"]["a"] |= {"fires": "own", "grants_budget": False}
     honest = copy.deepcopy(made)
     assert honest.broken(tmp_path / "honest") == set()
     an_event_while_it_answers(made, made.lane("a", "6", marked))

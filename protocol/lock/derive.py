@@ -1,0 +1,103 @@
+"""The lock of a study: what follows from its design, from the promises of its arms and from what was observed.
+
+Registering derives it, the check before a claim derives it again, and so does an audit, each with the inputs
+that it can get. Needs no torch.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from analysis.rules import RULES
+from analysis.stats.methods import resampling_problems
+from protocol.evidence import ledger
+from protocol.formats import canonical
+from protocol.lock import lock
+from protocol.plan import full_use, grid, slot_bytes
+from protocol.plan.design import Design
+from protocol.plan.slot_bytes import Widths
+
+__all__ = ["Promises", "derive_lock", "never_evicts"]
+
+Promises = Mapping[str, Mapping[str, Any]]
+"""The field `promises` of a lock: what each arm's policy declares of its eviction steps."""
+
+OBSERVED = ("kind", "version", "name", "release", "parent", "amends", "opened", "git", "signer")
+OBSERVED_CONTENT = ("layers", "data", "sources", "bundle")
+SIMULATED = ("rule", "decision_errors", "same_kept", "golds", "scored")
+
+
+def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of the lock of a design, as a lock is read.
+
+    promises: of every arm. inputs: a lock, or as much of one as does not follow: what `OBSERVED` and
+    `OBSERVED_CONTENT` name; the digest of the protocol; settings of policies; items of tasks; lanes by model,
+    with the first event of a study that does not take it from the design; slots that the full cache held; widths
+    of models and bytes of slots; weights; the environment; and the checks that read problems or simulate.
+    """
+    decision, generation = design.decision, design.generation
+    rule, tests = RULES[decision.rule].source, len(design.contrast_models())
+    items = {task.name: inputs["items"].get(task.name) for task in design.tasks}
+    sizes = {str(len(resampling_problems(item))) for item in items.values() if item is not None}
+    checks, batch, environment = inputs["checks"], inputs["batch"], inputs["environment"]
+    fixed_torch = {"threads": generation.threads} | ({"device": "cpu"} if generation.device == "cpu" else {})
+    content = {
+        **{name: inputs[name] for name in (*OBSERVED, *OBSERVED_CONTENT)},
+        "ledger": ledger.head_of([]),
+        "protocol": {"sha256": inputs["protocol"]["sha256"], "content": design.content()},
+        "grid": [list(cell) for cell in grid.cells(design, never_evicts(design, promises))],
+        "policies": {arm.name: inputs["policies"].get(arm.name) for arm in design.arms},
+        "promises": {arm.name: promises[arm.name] for arm in design.arms},
+        "asked": {arm.name: inputs["asked"][arm.name] for arm in design.arms if arm.name in inputs["asked"]},
+        "items": items,
+        "batch": {
+            "lanes": {model: generation.lanes_per_batch or batch["lanes"].get(model) for model in design.models},
+            "first_event": batch.get("first_event", generation.steps_before_eviction),
+        },
+        "full_use": dict(_full_use(design, inputs["full_use"])),
+        "slot_bytes": dict(_slot_bytes(design, promises, inputs["slot_bytes"])),
+        "weights": {model: inputs["weights"].get(model) for model in design.models},
+        "environment": environment | {"torch": environment["torch"] | fixed_torch},
+        "rule": {"name": decision.rule, "source": rule, "sha256": inputs["sources"].get(rule)},
+        "checks": {
+            **{name: checks[name] for name in SIMULATED},
+            "tests": tests,
+            "corrected_alpha": f"{float(decision.alpha) / tests:.6f}",
+            "problems": {size: checks["problems"].get(size) for size in sizes},
+        },
+    }
+    derived: dict[str, Any] = canonical.loads(canonical.dumps(content), lock.NAME)
+    return derived
+
+
+def never_evicts(design: Design, promises: Promises) -> Any:
+    """Return a predicate of (design, arm) by the promises; the subject of a sweep has those of a candidate."""
+    if (sweep := design.sweep) is not None:
+        promises = {**promises, sweep.name: promises[sweep.candidates[0]]}
+    return lambda _, arm: promises[arm]["fires"] == "never"
+
+
+def _full_use(design: Design, measured: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the field `full_use` by model: means and slots follow from what the full cache held."""
+    budgets = [str(budget) for budget in design.budgets]
+    if not full_use.full_shares(budgets):
+        return
+    for model in design.models:
+        entries = {}
+        for task in design.tasks:
+            held = measured.get(model, {}).get(task.name, {}).get("held")
+            entries[task.name] = full_use.lock_entry(held, budgets) if held else None
+        yield model, entries
+
+
+def _slot_bytes(design: Design, promises: Promises, measured: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the field `slot_bytes` by model: slots and intervals follow from the bytes of a slot."""
+    budgets = [str(budget) for budget in design.budgets]
+    if not slot_bytes.is_needed(budgets, promises):
+        return
+    for model in design.models:
+        if (entry := measured.get(model)) is None:
+            yield model, None
+            continue
+        sizes = {arm: facts["bytes"] for arm, facts in entry["arms"].items()}
+        widths = Widths(entry["heads"], entry["width"])
+        yield model, slot_bytes.lock_entry(widths, design.generation.dtype, sizes, budgets, promises)

@@ -1,0 +1,25 @@
+"""What a lane may park besides its cache follows from the caches that its arm promises."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from protocol.evidence.invariants import memory_invariants, planned_lanes
+from protocol.evidence.invariants.invariant import SlotBounds
+
+
+@pytest.mark.parametrize(
+    ("parks", "after", "state", "fine"),
+    [
+        (0, 60, 0, True),
+        (0, 60, 1, False),
+        (3, 60, 180 * 8, True),
+        (3, 60, 180 * 8 + 1, False),
+        (3, 90, 1, False),
+    ],
+)
+def test_what_a_lane_parks_is_no_more_than_its_other_caches_can_hold(parks, after, state, fine):
+    """Of 90 slots of 8 bytes; nothing is parked where all of them stay."""
+    arm = planned_lanes.Arm("own", 0, True, True, True, parked_caches=parks)
+    lane = SimpleNamespace(is_full=False, arm=arm, events=[[0, 90, after]], cache={"state_bytes": state})
+    assert (memory_invariants.check_state_bytes(None, lane, SlotBounds(6, 8, 8)) == "") == fine
