@@ -115,7 +115,7 @@ def check_grades(study: Registration, identity: Path | None = None) -> str:
 
 
 def refuse_other_grades(study: Registration, wrong: Sequence[str], graded: str) -> None:
-    """Raise Tampered for texts that grade otherwise than recorded, CannotTell where other code or libraries graded them.
+    """Raise Tampered for texts that grade otherwise than recorded, CannotTell where other code or libraries graded.
     graded: how many were graded, with their noun.
     """
     if not wrong:

@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+import policies
 from protocol.evidence.invariants import memory_invariants, planned_lanes
-from protocol.evidence.invariants.invariant import SlotBounds
+from protocol.evidence.invariants.recorded_lanes import SlotBounds
+from protocol.presses.pressed import AsThePress, Pressed
 
 
 @pytest.mark.parametrize(
@@ -23,3 +25,13 @@ def test_what_a_lane_parks_is_no_more_than_its_other_caches_can_hold(parks, afte
     arm = planned_lanes.Arm("own", 0, True, True, True, parked_caches=parks)
     lane = SimpleNamespace(is_full=False, arm=arm, events=[[0, 90, after]], cache={"state_bytes": state})
     assert (memory_invariants.check_state_bytes(None, lane, SlotBounds(6, 8, 8)) == "") == fine
+
+
+def test_a_press_promises_nothing_of_what_it_leaves():
+    part = AsThePress()
+    parts = dict.fromkeys(("scoring", "selection", "routing", "state", "protect"), part)
+    promises = Pressed(**parts).promises
+    assert promises.is_press
+    assert (promises.leaves_at_most, promises.leaves_exactly) == (False, False)
+    assert (promises.fires, promises.stores_as_computed) == ("prefill", True)
+    assert not any(policies.get(name).promises.is_press for name in policies.names())
