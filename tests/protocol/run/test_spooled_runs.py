@@ -429,11 +429,11 @@ class Receiving(Threads):
         self.folder, self.received, self.kept = folder, {}, []
 
     def serve(self, shared, name, execute, reached, says, session):
-        receiver, reached = problem_handover.Receiver(), SimpleNamespace(given={})
+        receiver, reached = problem_handover.Receiver(), SimpleNamespace(received={})
         says["recipient"] = receiver.recipient
 
         def run(job):
-            self.received |= {of[1]: problem.context for of, problem in reached.given.items()}
+            self.received |= {of[1]: problem.context for of, problem in reached.received.items()}
             for path in self.folder.rglob("*.*"):
                 with suppress(OSError):  # others rename and remove
                     self.kept.append(path.read_bytes())
@@ -482,7 +482,7 @@ def test_a_worker_that_waits_for_its_problems_ends_with_its_driver_and_runs_noth
 
     def serve():
         try:
-            worker.serve_jobs(own, "me", produced, SimpleNamespace(given={}), says, "mine", problem_handover.Receiver())
+            worker.serve_jobs(own, "me", produced, SimpleNamespace(received={}), says, "mine", problem_handover.Receiver())
         except worker.Orphaned:
             ended.append("orphaned")
 
