@@ -73,7 +73,7 @@ def draw_panels(judged: Mapping[str, Any], parts: Sequence[Part]) -> Figure:
         if block.part.name != current_name:
             current_name = block.part.name
             up = (sheet.floor + top - 0.2) / sheet.height
-            sheet.figure.text(MARGIN / width, up, current_name, size=9.5, **block.part.style)
+            sheet.figure.text(MARGIN / width, up, current_name, size=9.5, **dict[str, Any](block.part.style))
             top -= NAME
         top -= HEAD + ROW * len(block.rows)
         for number, column in enumerate(block.columns):

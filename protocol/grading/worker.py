@@ -1,4 +1,6 @@
-"""The process that runs math-verify: lines of JSON with two formulas come in, and lines that say whether they are equal go out.
+"""The process that runs math-verify.
+
+Lines of JSON with two formulas come in; lines that say whether they are equal go out.
 
 Started by protocol.grading.mathverify as `python -P worker.py BYTES SECONDS`; imports nothing else of ours.
 BYTES limits its address space where the system can (Linux; macOS ignores or refuses the limit, and has the

@@ -20,7 +20,7 @@ from protocol.formats import suggestions
 
 TABLE = tomllib.loads((Path(__file__).parent / "wrong_inputs.toml").read_text("utf-8"))
 BASE, PROTOCOLS, COMMANDS = TABLE["base"], TABLE["protocol"], TABLE["command"]
-PACKAGES = ("protocol.tasks", "protocol.models", "policies", "analysis.claims", "analysis.compare")  # run by their __main__
+PACKAGES = ("protocol.tasks", "protocol.models", "policies", "analysis.claims", "analysis.compare")  # run by __main__
 
 
 def run(module: str, arguments: list[str]) -> tuple[int, str, str]:

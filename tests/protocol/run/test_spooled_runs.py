@@ -482,7 +482,8 @@ def test_a_worker_that_waits_for_its_problems_ends_with_its_driver_and_runs_noth
 
     def serve():
         try:
-            worker.serve_jobs(own, "me", produced, SimpleNamespace(received={}), says, "mine", problem_handover.Receiver())
+            received = SimpleNamespace(received={})
+            worker.serve_jobs(own, "me", produced, received, says, "mine", problem_handover.Receiver())
         except worker.Orphaned:
             ended.append("orphaned")
 
