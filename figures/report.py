@@ -127,6 +127,8 @@ def _note(section: str) -> Markup:
 def _contrast_answers(files: JudgedStudy) -> list[list[DiscordantAnswer]]:
     """Return the first gained and lost answers of each contrast; fewer of each with more contrasts."""
     contrasts = files.judged["contrasts"]
+    if not contrasts:
+        raise ValueError("it judges no contrast")
     max_answers = max(1, min(4, MAX_ANSWERS // (2 * len(contrasts))))
     return [discordant_answers.find_discordant(files, contrast, max_answers) for contrast in contrasts]
 

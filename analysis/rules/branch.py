@@ -195,7 +195,7 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
     primary, transfer, alpha = (decision[name] for name in ("primary_model", "transfer_model", "alpha"))
     # Older locks have no error rates of the decision; their rule tests a loss at alpha itself and ignores a
     # loss on the primary model if another contrast is won.
-    has_model_level = "decision_errors" in checks
+    has_model_level = checks.get("decision_errors") is not None
     loss = "alpha divided by the number of contrasts on that model" if has_model_level else alpha
     return [
         f"Branch A: some contrast on {primary} favours {decision['subject']} with p below "

@@ -8,7 +8,7 @@ __all__ = ["EXTRAS", "install_hint"]
 # Imported packages by the extra of pyproject.toml that installs them; "" is every installation.
 EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "": ("numpy", "scipy", "pandas", "statsmodels", "matplotlib", "shtab"),
+        "": ("numpy", "scipy", "pandas", "statsmodels", "matplotlib", "jinja2", "shtab"),
         "run": (
             *("torch", "transformers", "safetensors", "gguf", "accelerate", "rich", "psutil", "math_verify"),
             *("tokenizers", "huggingface_hub", "sympy", "latex2sympy2_extended"),  # dependencies of these

@@ -183,5 +183,6 @@ def _todays_recipes() -> dict[str, str]:
     recipes = {}
     for name in registry.names():
         with suppress(splits.SplitError):
-            recipes[splits.load(name).digest] = registry.get(name).recipe()
+            digest = splits.load(name).digest  # first: without a manifest no plugin is loaded
+            recipes[digest] = registry.get(name).recipe()
     return recipes

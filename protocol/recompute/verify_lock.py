@@ -62,9 +62,14 @@ def check(study: Registration) -> str:
     try:
         design = _read_design(study)
     except CannotTell as problem:
-        undetermined.append(str(problem))
+        by_code.append(str(problem))
     else:
         promises = locked["promises"]
+        wrong.extend(
+            f"promises.{arm.name}.is_press: does not follow from the arm"
+            for arm in design.arms
+            if arm.name in promises and promises[arm.name]["is_press"] != (arm.press is not None)
+        )
         if unknown := [arm.name for arm in design.arms if arm.name not in promises]:
             differences.refuse_differences([f"promises.{unknown[0]}: missing, and it is an arm of the protocol"])
         inputs = _observe(study, design, problems)

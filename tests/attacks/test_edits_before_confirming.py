@@ -19,7 +19,7 @@ def test_the_protocol_gets_an_easier_rule(unconfirmed):
 
 def test_a_lock_that_was_edited_by_hand_is_not_read(unconfirmed):
     path = unconfirmed / "lock.json"
-    path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version": 1'))
+    path.write_bytes(path.read_bytes().replace(b'"version":2', b'"version": 2'))
     assert_refused(3, "lock.json", "confirm", unconfirmed)
 
 

@@ -27,7 +27,7 @@ from protocol.workspace.sandbox import Limits, Mechanism
 
 LIMITS = Limits(seconds=30, memory=1 << 30, output=1 << 20)
 HURRIED = LIMITS._replace(seconds=1)
-HERE = {
+HERE = finished_study.ENVIRONMENT | {
     "distributions": installed_files.versions(),
     "python": platform.python_version(),
     "machine": platform.machine(),

@@ -53,7 +53,7 @@ def the_same(memory, state):
     assert memory.impact.tolist() == pytest.approx([t["M"] for t in state["trunks"]], rel=1e-9)
     assert memory.slots.tolist() == pytest.approx(state["worth"], rel=1e-9)
     assert pairs(memory.links) == pytest.approx(state["W"], rel=1e-9)
-    assert memory.seen == state["seen"]
+    assert memory.token_count == state["seen"]
 
 
 def pairs(links):
@@ -79,7 +79,7 @@ def exercised(policy, settings, lengths, budget, prompt, *, ends=ENDS, sinks=2, 
         if held > budget:
             kept, state = paper.evicted(state, sinks, recent, budget, settings)
         assert event.retained.shape == (2, 2, held)
-        assert all(row.nonzero().flatten().tolist() == kept for row in event.kept.flatten(0, 1))
+        assert all(row.nonzero().flatten().tolist() == kept for row in event.retained.flatten(0, 1))
         the_same(event.memory, state)
         happened.append(Happened(held, len(kept), trunks, len(state["active"])))
         if following is not None:
@@ -324,7 +324,7 @@ def test_a_trunk_without_slots_is_forgotten_with_its_links():
 
 def test_d_and_w_are_of_double_precision():
     """1 / 3 and the root of 1 / 3 in single precision are off by 1e-8."""
-    left = a_table().after(kept_of(9, 0, 3, 5))
+    left = a_table().retain(kept_of(9, 0, 3, 5))
     assert left.crystallization.tolist() == pytest.approx([0.9 / 3, 0.4, 0.15], rel=1e-14)
     edge = Edges(torch.tensor([0]), torch.tensor([1]), vector(1.0))
     weight = graph.build_links((range(0, 1), range(1, 4)), edge, 0.05).weight
@@ -390,7 +390,7 @@ def test_without_activity_d_only_decays_and_w_only_fades():
 
 def test_sinks_and_recent_slots_are_protected_at_the_prefill_and_may_leave_at_a_breath():
     kept = [
-        (before.kept[0, 0], after.kept[0, 0])
+        (before.retained[0, 0], after.retained[0, 0])
         for before, after in (two_events("crystal", budgets=(80, 30), seed=seed) for seed in range(4))
     ]
     assert all(before[:2].all() and before[-10:].all() for before, _ in kept)

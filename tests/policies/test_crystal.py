@@ -365,8 +365,8 @@ def test_a_partial_trunk_keeps_its_highest_members_in_order():
 def test_a_remainder_below_the_minimum_overshoots():
     assert len(dissolved((5, 5), (0.9, 0.1), budget=8).retained) == 8
     assert len(dissolved((5, 5), (0.9, 0.1), budget=7).retained) == 5
-    assert len(dissolved((5, 5), (0.9, 0.1), budget=6).kept) == 5
-    assert len(dissolved((5, 5), (0.9, 0.1), budget=5).kept) == 5
+    assert len(dissolved((5, 5), (0.9, 0.1), budget=6).retained) == 5
+    assert len(dissolved((5, 5), (0.9, 0.1), budget=5).retained) == 5
 
 
 def test_equal_trunks_and_equal_members_keep_the_lower_position():

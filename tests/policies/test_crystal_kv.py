@@ -372,14 +372,14 @@ def test_budgets_begin_equal_and_move_after_a_period():
     assert (first.routing_state.slots.tolist(), int(first.routing_state.since)) == ([[4], [4]], 20)
     for now in (20, 29):
         again = granted(now, first.routing_state)
-        assert (again.carried.slots.tolist(), int(again.carried.since)) == ([[4], [4]], 20)
-    moved = granted(30, first.carried)
+        assert (again.routing_state.slots.tolist(), int(again.routing_state.since)) == ([[4], [4]], 20)
+    moved = granted(30, first.routing_state)
     # 8 * 6/7 = 6.86 and 8 * 1/7 = 1.14; a head of six slots cannot keep seven.
-    assert (moved.carried.slots.tolist(), int(moved.carried.since)) == ([[7], [1]], 30)
+    assert (moved.routing_state.slots.tolist(), int(moved.routing_state.since)) == ([[7], [1]], 30)
     assert moved.counts.tolist() == [[6], [1]]
     assert moved.counts.dtype == torch.int64
     # Utilisation of 16.5 / 7 against 2.75 / 1: 8 * 0.4615 and 8 * 0.5385.
-    assert granted(40, moved.carried).carried.slots.tolist() == [[4], [4]]
+    assert granted(40, moved.routing_state).routing_state.slots.tolist() == [[4], [4]]
 
 
 def test_no_head_gets_less_than_the_floor_or_than_it_protects():
@@ -387,7 +387,7 @@ def test_no_head_gets_less_than_the_floor_or_than_it_protects():
     assert granted(30, before, least=3).routing_state.slots.tolist() == [[5], [3]]
     assert granted(30, before, least=16).routing_state.slots.tolist() == [[4], [4]]
     protected = torch.tensor([True, False, False, False, False, True]).view(1, 1, 6)
-    assert granted(30, before, protected=protected).carried.slots.tolist() == [[6], [2]]
+    assert granted(30, before, protected=protected).routing_state.slots.tolist() == [[6], [2]]
 
 
 def test_a_budget_that_changes_is_shared_as_the_last_one_was():

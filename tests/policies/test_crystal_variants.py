@@ -381,7 +381,7 @@ def test_tiers_follow_the_score_and_not_the_position():
 
 def test_a_middle_trunk_keeps_its_highest_members():
     worth = [1.0] * 30 + [3, 1, 4, 1, 5, 9, 2, 6, 5, 3] + [1.0] * 60
-    kept_slots = dissolved(TIERS, (10,) * 10, TEN, 56, worth=worth).kept
+    kept_slots = dissolved(TIERS, (10,) * 10, TEN, 56, worth=worth).retained
     # The two that go are the ones; of 1 and 1 at places 1 and 3 both.
     assert [slot for slot in kept_slots if 30 <= slot < 40] == [30, 32, 34, 35, 36, 37, 38, 39]
 
@@ -403,7 +403,7 @@ def test_tiers_meet_every_budget_within_two_slots_and_never_a_rest_below_the_lea
         assert 0 <= budget - len(found.retained) <= TIERS.selection.unused
         counts = [round(share * size) for share, size in zip(found.retention.tolist(), sizes, strict=True)]
         assert all(count == 0 or count >= min(3, size) for count, size in zip(counts, sizes, strict=True))
-    assert len(dissolved(TIERS, sizes, TEN[: len(sizes)], total).kept) == total
+    assert len(dissolved(TIERS, sizes, TEN[: len(sizes)], total).retained) == total
 
 
 @pytest.mark.parametrize("sizes", [(10,) * 10, SIZES])

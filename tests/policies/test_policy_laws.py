@@ -727,7 +727,7 @@ def test_a_breath_meets_the_budget_and_remembers_the_slots_it_keeps(name):
         assert [slot for span in memory.spans for slot in span] == list(range(int(kept[0, 0].sum())))
         assert len(memory.spans) == len(memory.crystallization) == len(memory.impact)
         assert torch.equal(memory.slots, policy.scoring.score(view).slots[0, 0][kept[0, 0]])
-        assert memory.seen == N
+        assert memory.token_count == N
 
 
 @every_crystal

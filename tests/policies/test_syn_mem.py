@@ -70,7 +70,7 @@ def test_the_best_tokens_stay_and_what_is_dropped_goes_on_in_two_spans():
     merging = an_event(StaticHybrid(share=1 / 3 + 1e-9), [scores], 6).merging
     assert spans_of(merging) == {0: [0], 1: [1], 3: [2, 3, 4], 5: [5], 7: [6, 7, 8], 9: [9]}
     assert merging.shares[0, 0, 2:5].tolist() == [1 / 3] * 3
-    assert merging.kept[0, 0].nonzero().flatten().tolist() == [0, 1, 3, 5, 7, 9]
+    assert merging.retained[0, 0].nonzero().flatten().tolist() == [0, 1, 3, 5, 7, 9]
 
 
 def softmax_mean(logits, values):
@@ -95,7 +95,7 @@ def test_a_span_stands_at_the_member_nearest_to_the_mean_position_of_its_tokens(
         assert merging.targets[0, 0].tolist() == [stands] * 3
         total = sum(weights)
         assert merging.shares[0, 0].tolist() == pytest.approx([weight / total for weight in weights])
-    assert an_event(StaticHybrid(share=1.0), [[1, 1]], 1, stored=[[4, 5]]).kept[0, 0].tolist() == [
+    assert an_event(StaticHybrid(share=1.0), [[1, 1]], 1, stored=[[4, 5]]).retained[0, 0].tolist() == [
         True,
         False,
     ]

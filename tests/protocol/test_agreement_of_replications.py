@@ -8,7 +8,7 @@ from protocol import replicate
 from protocol import replicate as command
 from protocol.evidence import late_randomness
 
-CHILD = SimpleNamespace(registered={late_randomness.FIELD: {}})  # lanes are then not compared
+CHILD = SimpleNamespace(protocol={late_randomness.FIELD: {}})  # lanes are then not compared
 OLD = {"verdict": "CONFIRMED", "label": "screening-grade"}
 NEW = {"verdict": "SCREENED", "rule_says": "CONFIRMED", "gate": {"passed": True}}
 

@@ -9,7 +9,7 @@ from protocol import register, replicate
 from protocol.evidence import records
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput
-from protocol.lock import lock
+from protocol.lock import lock, version_1
 from protocol.plan import grid, toml_reader
 from protocol.preflight import feasibility
 from protocol.run import runner
@@ -88,7 +88,7 @@ def test_a_replication_of_an_older_lock_decodes_as_that_did(tiny_model, tmp_path
         then.setattr(feasibility, "refuse_small_budgets", lambda *given: None)
         study = locked(tmp_path / "registrations" / "study", tiny_model, CRYSTAL)
     content = dict(study.lock.content)
-    content["batch"] = {"lanes": content["batch"]["lanes"]}
+    content["batch"] = version_1.complete(content | {"batch": {"lanes": content["batch"]["lanes"]}})["batch"]
     (study.folder / lock.NAME).unlink()
     lock.write(study.folder, content)
     older = open_study(Registration(study.folder), tmp_path)
@@ -111,7 +111,7 @@ def test_what_runs_has_the_first_event_of_its_lock(tiny_model, tmp_path, monkeyp
 
     monkeypatch.setattr(runner.factory.process_pool, "open_executor", opened)
     study = locked(tmp_path / "registrations" / "study", tiny_model, changes)
-    for protocol in (study.protocol, study.protocol.probed()):
+    for protocol in (study.protocol, study.protocol.probe_design()):
         runner.run_phase(study, protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
     assert given == [first_event] * 2
     if not changes:  # as the same lock would be if it were older

@@ -164,12 +164,12 @@ def test_edited_slots_are_not_confirmed_and_fail_an_audit(finished, tmp_path):
     for act in ("register", "confirm"):
         folder = shutil.copytree(after(finished, act), tmp_path / act / "study")
         relock(folder, fewer_slots)
-        assert "'needle-256'.slots" in failed(folder, "registered")
+        assert f".needle-256.slots.{BUDGET}: " in failed(folder, "registered")
     before = studies.snapshot(tmp_path / "register" / "study")
     for act in ("probe", "confirm"):
         done = studies.here(act, tmp_path / "register" / "study")
         assert done.returncode == 3
-        assert "'needle-256'.slots" in done.stderr
+        assert f".needle-256.slots.{BUDGET}: " in done.stderr
     assert studies.snapshot(tmp_path / "register" / "study") == before
 
 

@@ -1,14 +1,23 @@
 """What needs no model is refused without importing torch, which takes seconds."""
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import studies
 
-from benchmarks import startup
-
+# As Python says that something is not installed, so that commands answer in one line.
+WITHOUT_TORCH = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "transformers"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Block())
+"""
 CODE = """
 import contextlib, importlib, io, json
 said = {}
@@ -46,11 +55,53 @@ STATUS = {
 }
 
 
+LATER = ("claim.json", "seal.json", "verdict.json", "records", "probe", "figures", "anchors", "*.html")
+BROKEN = {  # of a written protocol: what is not as it should be
+    "field": ("draws = ", "draw = "),
+    "task": ('name = "needle-768"', 'name = "neddle-768"'),
+    "policy": ('policy = "random"', 'policy = "rendom"'),
+    "model": ('models = ["', 'models = ["no-such-'),
+}
+
+
+def studied(place: Path) -> dict[str, list[str]]:
+    """The commands, by what they are told, on copies of a shipped study, cut back to what they refuse."""
+    shipped = studies.ROOT / "registrations" / "quickstart"
+    judged = shutil.copytree(shipped, place / "registrations" / "judged")
+    locked = shutil.copytree(judged, judged.with_name("locked"), ignore=shutil.ignore_patterns(*LATER))
+    ledger = (judged / "ledger.jsonl").read_bytes()
+    (locked / "ledger.jsonl").write_bytes(ledger[: ledger.index(b"\n") + 1])
+    text = (judged / "protocol.toml").read_text()
+    broken = {name: judged.with_name(name) for name in BROKEN}
+    for name, (right, wrong) in BROKEN.items():
+        assert right in text, right
+        broken[name].mkdir()
+        (broken[name] / "protocol.toml").write_text(text.replace(right, wrong, 1))
+    written = broken["model"]
+    reason = ["--reason", "a typing error"]
+    return {
+        "status, of a judged study": ["status", str(judged)],
+        "audit --help": ["audit", "--help"],
+        "register, locked already": ["register", str(locked)],
+        **{f"register, unknown {name}": ["register", str(path)] for name, path in broken.items()},
+        "probe, not locked": ["probe", str(written)],
+        "probe, judged": ["probe", str(judged)],
+        "confirm, not locked": ["confirm", str(written)],
+        "confirm, judged": ["confirm", str(judged)],
+        "replicate, no verdict": ["replicate", str(locked)],
+        "rehearse, unknown field": ["rehearse", str(broken["field"])],
+        "calibrate, unknown task": ["calibrate", "chain-llama", "text", "--task", "chains"],
+        "amend, not beside": ["amend", str(locked), str(place / "elsewhere"), *reason],
+        "withdraw, judged": ["withdraw", str(judged), *reason],
+        "export, no verdict": ["export", str(locked), "--format", "in-toto"],
+    }
+
+
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     """Exit status and standard error of each command, one after the other in a process without torch."""
-    commands = json.dumps(startup.studied(tmp_path_factory.mktemp("studies")))
-    child = [sys.executable, "-c", studies.BLOCK_TORCH + CODE, commands]
+    commands = json.dumps(studied(tmp_path_factory.mktemp("studies")))
+    child = [sys.executable, "-c", WITHOUT_TORCH + CODE, commands]
     done = subprocess.run(child, cwd=studies.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

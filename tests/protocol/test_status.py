@@ -313,9 +313,9 @@ def test_a_lock_that_lacks_a_part_is_invalid(shelf):
 
 def test_a_lock_that_lacks_what_only_its_reader_knows_is_invalid(shelf, monkeypatch):
     monkeypatch.setattr(
-        status.drift, "list_drift", lambda study, home, environment: study.lock.content["environment"]["torch"]
+        status.drift, "list_drift", lambda study, home, environment: study.lock.content["environment"]["libraries"]
     )
-    assert one(registered(shelf), exits=3)["why"] == "lock.json: is not a whole lock: KeyError('torch')"
+    assert one(registered(shelf), exits=3)["why"] == "lock.json: is not a whole lock: KeyError('libraries')"
 
 
 def test_a_lock_whose_ledger_a_crash_cut_off_is_registered_again(shelf):

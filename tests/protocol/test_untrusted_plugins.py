@@ -118,11 +118,11 @@ def test_a_policy_that_fails_everywhere_is_refused_at_registration_and_nothing_i
     [(KeyError("x"), ValueError), (RuntimeError("y"), ValueError), (MemoryError(), MemoryError)],
 )
 def test_whatever_a_policy_raises_fails_its_lane_but_for_what_the_machine_lacks(raised, becomes):
-    def event(view, budget):
+    def evict(view, budget):
         raise raised
 
     with pytest.raises(becomes):
-        prefill_fan_out.run_policy(SimpleNamespace(event=event), None, 1)
+        prefill_fan_out.run_policy(SimpleNamespace(evict=evict), None, 1)
 
 
 def graded(said):

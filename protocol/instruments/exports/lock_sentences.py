@@ -12,7 +12,8 @@ from protocol.evidence.ledger import Entry
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.messages import slot_sizes
 
-JUDGE = "analysis/judgement/gate.py"  # in locks since gates and the verdict SCREENED exist
+# In locks since gates and the verdict SCREENED exist; version 1 has the first path.
+JUDGES = {"analysis/studies/gate.py", "analysis/judgement/gate.py"}
 _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
     "beacon": "a public beacon's value of after the lock",
@@ -71,7 +72,7 @@ def describe_gate(lock: Mapping[str, Any]) -> list[str]:
                 for model, task in pairs
             ),
         ]
-    if JUDGE not in lock["sources"]:
+    if JUDGES.isdisjoint(lock["sources"]):
         return sentences
     sentences.append(
         "SCREENED takes the place of these words where some contrast has fewer than 200 problems: such a "
@@ -257,7 +258,7 @@ def power(lock: Mapping[str, Any]) -> list[str]:
             "These numbers are of simulated answers that are right or wrong; no scores, as those of "
             f"{_join(scored)}, were simulated."
         )
-    if "rule" in lock["checks"]:
+    if lock["checks"].get("rule"):
         sentences.append("Before locking, the rule was run on synthetic data that must give each verdict: checks.rule.")
     return sentences
 
@@ -361,7 +362,7 @@ def _trial_runs(record: Mapping[str, Any] | None, ran_as: Mapping[str, Any]) -> 
 
 
 def _describe_full_shares(lock: Mapping[str, Any]) -> str:
-    if full_cache_use.FIELD not in lock:
+    if not lock.get(full_cache_use.FIELD):
         return ""
     when = "its parent" if lock["parent"] else "it"
     return (

@@ -189,7 +189,7 @@ ORDERS = """
 import analysis; f = analysis.compare; import analysis.compare as module
 import analysis.compare as module; import analysis; f = analysis.compare
 from analysis import compare as f; import analysis.compare as module
-from analysis.compare import main; import analysis; f = analysis.compare; import analysis.compare as module
+from analysis.compare import comparison; import analysis; f = analysis.compare; import analysis.compare as module
 """
 
 

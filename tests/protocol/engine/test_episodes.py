@@ -33,7 +33,7 @@ def the_plan(model, policy, prompt):
     embed = model.network.get_input_embeddings()
     context, query = (torch.tensor(part, dtype=torch.int64) for part in (prompt.context, prompt.query))
     question = embed(query) if prompt.query else None
-    return policy.cadence.plan(context, embed(context), question, model.sentence_ends)
+    return policy.cadence.plan_episodes(context, embed(context), question, model.sentence_ends)
 
 
 @pytest.mark.parametrize("query", [0, 3])
@@ -102,7 +102,7 @@ def test_caches_that_share_the_budget_hold_their_part_of_it():
     prompt = Prompt(a_text(), ())
     lanes = [lane(episodic(shared=shared), 31) for shared in (False, True)]
     each, shared = answer(tiny(), prompt, lanes, max_new_tokens=3)
-    assert (each.held[0], shared.held[0]) == (HEADS * 31, HEADS * 10)
+    assert (each.slots[0], shared.slots[0]) == (HEADS * 31, HEADS * 10)
     assert (each.granted, shared.granted) == ((31,), (10,))
     assert each.state_bytes == 2 * HEADS * 31 * SLOT
     assert shared.state_bytes == 2 * HEADS * 10 * SLOT
@@ -112,7 +112,7 @@ def test_a_text_within_the_budget_is_one_cache_and_the_full_one():
     prompt = Prompt(a_text(), ())
     one, full = answer(tiny(), prompt, [lane(episodic(), 48), lane(all_kept())], max_new_tokens=6)
     assert one.token_ids == full.token_ids
-    assert (one.held, one.state_bytes) == (full.held, 0)
+    assert (one.slots, one.state_bytes) == (full.slots, 0)
 
 
 def test_episodes_need_a_scoring_that_asks_about_them():

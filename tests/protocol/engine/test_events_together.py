@@ -80,14 +80,14 @@ def compared(counts):
 
     def several(self, due):
         found = self.decide_group(due)
-        positions = found.stored.gather(-1, found.order)
+        positions = found.positions.gather(-1, found.order)
         for lane_, each in enumerate(due):
             alone = self.alone(each)
-            assert torch.equal(found.kept[lane_], alone.event.kept)
+            assert torch.equal(found.masks[lane_], alone.event.retained)
             assert alone.event[1:] == (None, None, None)
-            assert torch.equal(found.stored[lane_], alone.stored)
+            assert torch.equal(found.positions[lane_], alone.positions)
             memory = copy.deepcopy(each.memory)
-            memory.compact(alone.event, alone.stored, each.row.seen)
+            memory.compact(alone.event, alone.positions, each.row.n_fed)
             assert torch.equal(memory.positions, positions[lane_])
             assert memory.sums.keys() == found.sums.keys()
             for signal, state in memory.sums.items():
@@ -135,7 +135,7 @@ class Fussy(Recency):
 
     def score(self, view):
         slots = super().score(view).slots
-        over = torch.as_tensor(view.seen) >= self.most
+        over = torch.as_tensor(view.token_count) >= self.most
         if self.loud and over.any():
             raise RuntimeError(f"at most {self.most}")
         return Scores(slots.masked_fill(over, torch.nan))
@@ -195,9 +195,11 @@ def test_who_is_watched_is_told_of_in_company_and_keeps_what_it_kept():
     for seed, own in notes.items():
         assert [budget for _, budget, _ in own] == [20] * 3
         for view, _, kept in own[1:]:
-            assert tuple(view.token_ids.tolist()) == (outside(40).context + found[2 * seed].token_ids)[: view.seen]
+            assert (
+                tuple(view.token_ids.tolist()) == (outside(40).context + found[2 * seed].token_ids)[: view.token_count]
+            )
             assert torch.equal(kept, policy.keep(view, 20))
-    assert [view.seen for view, *_ in notes[0]] == [40, 44, 48]
+    assert [view.token_count for view, *_ in notes[0]] == [40, 44, 48]
 
 
 def test_seeds_share_the_first_event_of_a_policy_that_draws_nothing():
@@ -393,7 +395,7 @@ class Short(Recency):
     stacks: ClassVar[bool] = True
 
     def score(self, view):
-        if view.several is not None:
+        if view.batch is not None:
             raise MemoryError("for several lanes")
         return super().score(view)
 

@@ -160,8 +160,8 @@ def test_no_lane_holds_more_than_what_it_is_taken_to_hold(cadence, place, monkey
     max_concurrent.max_concurrent_for(network, requests, 16, marks={token})
     max_concurrent.max_concurrent_for(network, requests, 16)
     assert max(outcome.slots) <= HEADS * taken[0]
-    assert taken[0] == cadence.most(8) + 2 + 16
-    assert taken[1] == cadence.most(8) + 2 + cadence.interval
+    assert taken[0] == cadence.largest_budget(8) + 2 + 16
+    assert taken[1] == cadence.largest_budget(8) + 2 + cadence.interval
     assert IN_ALL_HEADS == HEADS * SLOT
 
 

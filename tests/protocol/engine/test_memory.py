@@ -76,8 +76,8 @@ def test_held_and_allocated_are_counted_after_the_event_and_after_every_forward(
     lanes = [lane(all_kept()), lane(drawn(0, Offsets()), 10)]
     full, ragged = answer(tiny(), outside(40, 5), lanes, max_new_tokens=4)
     # The event, the query of 5, then three of the four new tokens: the fourth is not fed.
-    assert full.held == tuple(HEADS * n for n in (40, 45, 46, 47, 48))
-    assert ragged.held == tuple(60 + HEADS * n for n in (0, 5, 6, 7, 8))
+    assert full.slots == tuple(HEADS * n for n in (40, 45, 46, 47, 48))
+    assert ragged.slots == tuple(60 + HEADS * n for n in (0, 5, 6, 7, 8))
     assert full.allocated == (rows(64),) * 5  # 40 + 5 + 4, in quanta of 16
     # Heads of 3 and 17, of 20 and none, and two of 10: sums of the heads, each with room for 9.
     assert ragged.allocated == ((38 + 38 + 2 * 32) * SLOT,) * 5
@@ -155,7 +155,7 @@ def test_the_bytes_of_lanes_are_those_of_the_memory_behind_them(batches):
         return {
             id(row): sum(int((layer[place] != 0).any(-1).sum()) for layer in row.pool.keys)
             for row in made.rows
-            for place in [row.place]
+            for place in [row.pool_index]
         }
 
     counts = at_every_forward_of_a_batch(model, batches, recount)
@@ -198,7 +198,7 @@ def test_a_lane_that_stopped_is_measured_no_further():
     ran = answer(stopping, outside(40), both, max_new_tokens=10)
     stopped = free[0].token_ids.index(token)
     assert ran[0].token_ids == free[0].token_ids[:stopped]
-    assert len(ran[0].held) == len(ran[0].allocated) == stopped + 1
+    assert len(ran[0].slots) == len(ran[0].allocated) == stopped + 1
     assert ran[1][:-1] == free[1][:-1]
 
 

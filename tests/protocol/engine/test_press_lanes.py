@@ -129,17 +129,17 @@ def test_slots_that_were_numbered_anew_are_followed_by_the_next_number():
         for behind in (0, 7)
     )
     assert same.token_ids != closer.token_ids
-    assert same.held == closer.held
+    assert same.slots == closer.slots
 
 
 def test_what_a_press_refuses_and_what_is_not_finite_fail_its_lane_alone():
     class Refusing(Leaves):
-        def left(self, *given):
+        def prefill(self, *given):
             raise ValueError("SnapKVPress: too\nshort")
 
     class Broken(Leaves):
-        def left(self, *given):
-            given = super().left(*given)
+        def prefill(self, *given):
+            given = super().prefill(*given)
             given.values[1][0, 0, 0] = torch.nan
             return given
 
@@ -156,7 +156,7 @@ def test_a_press_runs_once_for_all_seeds_unless_it_draws():
     class Counted(Leaves):
         def prefill(self, network, context, budget, key):
             calls.append(key)
-            return super().left(network, context, budget, key)._replace(drew=self.hides)
+            return super().prefill(network, context, budget, key)._replace(used_rng=self.hides)
 
     for hides, times in ((False, 1), (True, 3)):
         calls.clear()
@@ -188,8 +188,8 @@ def test_the_network_is_as_it_was():
 
 def test_without_a_question_the_first_token_is_chosen_from_what_the_press_computed():
     class Sure(Leaves):
-        def left(self, *given):
-            left = super().left(*given)
+        def prefill(self, *given):
+            left = super().prefill(*given)
             return left._replace(logits=torch.nn.functional.one_hot(torch.tensor(17), 97).double())
 
     lanes = [lane(policies.get("full")), lane(Sure(**PARTS), 11), lane(leaves(hides=True), 11)]

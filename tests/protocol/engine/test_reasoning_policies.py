@@ -65,9 +65,9 @@ def test_keys_are_those_that_are_stored_at_the_time():
     noted = []
 
     class Copying(type(policy)):
-        def event(self, view, budget):
+        def evict(self, view, budget):
             noted.append([keys.clone() for keys in view.signals[Keys()]])
-            return super().event(view, budget)
+            return super().evict(view, budget)
 
     policy = Copying(**{field: getattr(policy, field) for field in policy.__dataclass_fields__})
     model, prompt = tiny(), outside(20)

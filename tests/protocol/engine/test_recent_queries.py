@@ -15,7 +15,7 @@ class Lane:
     """What `Recent` reads of a row."""
 
     def __init__(self, seen):
-        self.seen = seen
+        self.n_fed = seen
 
 
 def memory(width):
@@ -34,7 +34,7 @@ def test_lanes_that_come_and_go_keep_what_each_would_note_alone(new):
         for lane in (lanes[number] for number in members):
             if lane not in together:
                 together[lane] = memory(5)
-                together[lane].recent += lane.seen  # of the prefill
+                together[lane].recent += lane.n_fed  # of the prefill
                 alone[lane] = replace(together[lane], recent=together[lane].recent.clone())
         present = {lanes[number]: together[lanes[number]] for number in members}
         recent.assign(present)
@@ -43,8 +43,8 @@ def test_lanes_that_come_and_go_keep_what_each_would_note_alone(new):
             queries = torch.randn(LAYERS, len(members), HEADS, new, DIM, generator=source)
             recent.add(list(present), queries)
             for place, lane in enumerate(present):
-                lane.seen += new
-                alone[lane].note(queries[:, place], lane.seen)
+                lane.n_fed += new
+                alone[lane].add_queries(queries[:, place], lane.n_fed)
         for lane, own in present.items():
             assert torch.equal(own.recent, alone[lane].recent)
             assert own.recent.untyped_storage().data_ptr() == recent.stacked.untyped_storage().data_ptr()

@@ -142,7 +142,7 @@ class Counting(PerHead):
     bounds: ClassVar[bool] = True
 
     def allocate(self, view, scores, protected, budget):
-        before = 0 if view.routed is None else int(view.routed[0])
+        before = 0 if view.routing_state is None else int(view.routing_state[0])
         counts = torch.full(scores.slots.shape[:2], min(view.slots, budget - self.less * before))
         return Allocation(counts, (torch.tensor([before + 1]),))
 
@@ -160,7 +160,7 @@ class Halved(PerHead):
 def test_a_routing_gets_back_what_it_carried_and_its_budget_is_an_upper_bound():
     policy = noted(Noise(1), Counting(), Cadence(interval=4, slack=False))
     (outcome,) = answer(tiny(), outside(CONTEXT), [lane(policy, 10)], max_new_tokens=NEW)
-    assert [view.routed and int(view.routed[0]) for view, _ in policy.notes] == [None, 1, 2, 3]
+    assert [view.routing_state and int(view.routing_state[0]) for view, _ in policy.notes] == [None, 1, 2, 3]
     assert [after for _, _, after in outcome.events] == [10 * HEADS, 9 * HEADS, 8 * HEADS, 7 * HEADS]
     assert outcome.granted == (10, 10, 10, 10)
     plain = noted(Noise(1), PerHead(), Cadence(interval=4, slack=False))

@@ -109,7 +109,7 @@ def test_lanes_that_leave_together_take_no_slots_of_others_with_them(gone):
 
 def test_places_are_given_back_when_half_of_them_are_free():
     pool = filled([0, 1, 2, 3, 4])
-    places, sizes = [pool.places], [pool.bytes()]
+    places, sizes = [pool.size], [pool.bytes()]
     one = sizes[0] // 5
     # A row layer of 2 x 16 slots and a flat one of 1 + 5 + 2 x 3; keys and values of two float64.
     assert one == (2 * 16 + 12) * 2 * DIM * 8
@@ -135,7 +135,7 @@ def test_newcomers_take_places_at_the_end_and_the_others_stay():
     before = [stored_slots(pool, place) for place in (0, 1)]
     assert pool.admit(["c", "d"]) == range(2, 4)
     assert [stored_slots(pool, place) for place in (0, 1)] == before
-    assert (pool.members, pool.places) == ([0, 1, "c", "d"], 4)
+    assert (pool.members, pool.size) == ([0, 1, "c", "d"], 4)
 
 
 def test_what_is_not_in_use_is_finite():
@@ -166,7 +166,7 @@ def attention_by_loops(pool, place, layer, queries, keys, values, scale):
     for query_head in range(len(queries)):
         head = query_head // (len(queries) // pool.heads)
         length = int(pool.lengths[layer, place, head])
-        old_keys, old_values = (part[head, :length] for part in pool.stored(place, layer)[:2])
+        old_keys, old_values = (part[head, :length] for part in pool.lane_slots(place, layer)[:2])
         for row in range(queries.shape[1]):
             seen_keys = torch.cat([old_keys, keys[head, : row + 1]])
             seen_values = torch.cat([old_values, values[head, : row + 1]])

@@ -54,7 +54,7 @@ def plain_lane(model, policy, prompt, outcome):
     events = {len(view.token_ids): (view, event) for view, event in policy.notes}
     logits = plain.prefill(prompt.context)
     _, first = events.pop(len(prompt.context))
-    plain.evict(first.kept, first.merging)
+    plain.evict(first.retained, first.merging)
     plain.code()
     chosen = [] if prompt.query else [logits]
     for number, token in enumerate((*prompt.query, *outcome.token_ids[:-1])):
@@ -143,8 +143,8 @@ def test_pinned_slots_are_those_of_plain_lists_and_stay_as_they_were_written(log
     for policy in policies:
         lasting = 0
         for view, event in policy.notes:
-            pins = lines.pins(view, 11).expand(event.kept.shape)  # one slot is protected
-            assert event.kept[pins].all()
+            pins = lines.pins(view, 11).expand(event.retained.shape)  # one slot is protected
+            assert event.retained[pins].all()
             if view.weights is not None:
                 assert view.weights.expand(pins.shape)[pins].eq(1).all()
             if event.merging is not None:

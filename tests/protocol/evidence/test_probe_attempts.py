@@ -64,7 +64,7 @@ def test_records_that_were_deleted_or_made_anew_after_a_look_show(study):
     other = {**found[0], "body": {**found[0]["body"], "text": "another"}}
     for kept in (found[:2], found[1:], found[2:], [], [other, *found[1:]]):
         with pytest.raises(Tampered, match="probe attempt"):
-            probe_attempts.verify(holding(study, probed=kept))
+            probe_attempts.verify(holding(study, probe_records=kept))
 
 
 def test_a_trajectory_that_was_packed_otherwise_shows(study):
@@ -77,4 +77,4 @@ def test_a_trajectory_that_was_packed_otherwise_shows(study):
 
 def test_a_look_that_was_cut_off_promises_nothing(study):
     entries = [entry for entry in ledger.read(study) if entry.event != "probed"]
-    probe_attempts.verify(holding(study, entries=entries, probed=[]))
+    probe_attempts.verify(holding(study, entries=entries, probe_records=[]))

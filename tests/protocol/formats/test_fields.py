@@ -82,7 +82,7 @@ def documents(confirmed):
 
 
 def test_what_was_written_fits(documents):
-    assert [table.fits(value) for table, value in documents] == [True] * len(documents)
+    assert [table.validator(value) for table, value in documents] == [True] * len(documents)
 
 
 @pytest.mark.parametrize("seed", sampled(range(8), of=4))
@@ -91,6 +91,6 @@ def test_the_quick_answer_is_that_of_the_slow_one(documents, seed):
     for table, value in documents:
         for _ in range(60):
             changed = mutated(value, draw)
-            assert table.fits(changed) == read(table, changed), changed
-            refused += not table.fits(changed)
+            assert table.validator(changed) == read(table, changed), changed
+            refused += not table.validator(changed)
     assert refused > 100

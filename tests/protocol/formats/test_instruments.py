@@ -13,7 +13,7 @@ from protocol.formats.instruments import INSTRUMENTS, load_attribute
 PACKAGES = ("protocol", "policies", "splits", "analysis", "figures")
 REGISTRY = "protocol/formats/instruments.py"
 # The digests of shipped studies, whose names may contain that of an instrument.
-KNOWN_VERSIONS = "protocol/lock/known_versions.py"
+VERSION_1 = "protocol/lock/version_1.py"
 FOLDER = {
     "__init__.py": '''"""A third instrument: the weather outside.
 
@@ -87,6 +87,7 @@ from protocol.command.menu import MENU
 from protocol.evidence import ledger
 from protocol.evidence.audit import auditor, inventory
 from protocol.evidence.registration import Registration
+from protocol.lock import version_1
 from protocol.plan import checks
 from protocol.plan.design import DESIGN
 
@@ -95,6 +96,7 @@ text = (folder / "protocol.toml").read_text() + "\\n[weather]\\nreadings = 3\\n"
 design = DESIGN.read(tomllib.loads(text, parse_float=Decimal), "")
 excessive = DESIGN.read(tomllib.loads(text.replace("readings = 3", "readings = 9"), parse_float=Decimal), "")
 reports.rewrite(folder, lock=lambda lock: lock["protocol"]["content"].update(weather=design.content()["weather"]))
+version_1.PROTOCOLS = {reports.digest(folder, "lock"): ""}  # as if it shipped
 (folder / "weather").mkdir()
 (folder / "weather" / "readings.txt").write_text("11\\n12\\n")
 study = Registration(folder)
@@ -119,7 +121,7 @@ print(json.dumps({
 def test_the_core_names_no_instrument():
     """An instrument is a word of the registry, of its folder and of its command file."""
     names = [instrument.name for instrument in INSTRUMENTS]
-    own_files = {REGISTRY, KNOWN_VERSIONS, *(f"protocol/{name}.py" for name in names)}
+    own_files = {REGISTRY, VERSION_1, *(f"protocol/{name}.py" for name in names)}
     mention = re.compile(rf"""["'\[]({"|".join(names)})["'\]]|instruments\.({"|".join(names)})\b|\banatomy\b""")
     files = (path for package in ("protocol", "analysis", "figures") for path in (ROOT / package).rglob("*.py"))
     core = [path for path in files if "instruments" not in path.parts]

@@ -47,11 +47,12 @@ def known(*names):
 def test_golds_that_verify_are_counted_in_the_lock(tiny):
     golds = {"tiny": {"purpose": "gold self-check", "dev": 2, "confirm": 1}}
     frozen_problems.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]), known())
-    assert frozen_problems.count_golds(items(["p/0", "p/1"], ["p/2"]), known()) == {"golds": golds}
+    assert frozen_problems.count_all_golds(items(["p/0", "p/1"], ["p/2"]), known()) == golds
 
 
 def test_a_study_without_mathematical_tasks_has_nothing_to_check():
-    assert frozen_problems.count_golds({"needle-256": {"dev": ["n"], "confirm": ["n"]}}, known("needle-256")) == {}
+    item = {"needle-256": {"dev": ["n"], "confirm": ["n"]}}
+    assert frozen_problems.count_all_golds(item, known("needle-256")) == {}
 
 
 @pytest.mark.parametrize("bad", ["", "{1", "$", "1}{2"])

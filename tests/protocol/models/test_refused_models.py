@@ -119,7 +119,7 @@ def check(tmp_path):
         text = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', json.dumps(policy))
         planned = SimpleNamespace(protocol=toml_reader.parse(text.encode(), "here"), home=tmp_path)
         layer_support.refuse_unsupported(planned)
-        return layer_support.layers_field(planned)
+        return layer_support.read_layers(planned)
 
     return refuse
 
@@ -148,9 +148,9 @@ def test_what_an_arm_reads_and_a_model_lacks_is_refused_before_anything_is_locke
 def test_a_lock_says_of_hybrid_models_which_layers_budgets_are_of(check):
     config = config_of("Gemma3Text", layer_types=[SLIDING, SLIDING, SLIDING, FULL], sliding_window=12)
     found = check("h2o", config)
-    (one,) = found["layers"].values()
+    (one,) = found.values()
     assert one == {"evictable": 1, "sliding": 3, "window": 12}
-    (said,) = slot_sizes.describe_slots(found | {"protocol": {"content": {"decision": {}}}})
+    (said,) = slot_sizes.describe_slots({"layers": found, "protocol": {"content": {"decision": {}}}})
     assert "the 1 layers of full attention; no budget covers its 3 sliding-window layers" in said
     assert check("h2o", config_of("Llama")) == {}
 

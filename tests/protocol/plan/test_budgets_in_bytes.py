@@ -156,4 +156,4 @@ def test_a_room_is_rounded_to_the_bytes_of_sixteen_slots_as_computed(stored, nee
     from protocol.engine.storage_formats import SlotSizes
 
     assert stored.round_up(needed) == capacity
-    assert round_capacity(needed, SlotSizes(stored.computed_bytes, stored.bytes)) == capacity
+    assert round_capacity(needed, SlotSizes(stored.computed_bytes, stored.stored_bytes)) == capacity

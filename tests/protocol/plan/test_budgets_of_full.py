@@ -29,11 +29,11 @@ def share(text):
 
 
 def test_a_share_of_the_mean_use_is_rounded_up_and_exact():
-    assert share("0.1").of(1, Fraction(9350)) == 935  # Crystal-KV, Table I
-    assert share("0.07").of(1, Fraction(100)) == 7  # ceil(0.07 * 100) is 8 in binary floats
-    assert share("0.375").of(1, Fraction(32, 3)) == 4  # 12/32 of 32/3
-    assert share("0.375001").of(1, Fraction(32, 3)) == 5
-    assert share("0.000001").of(1, Fraction(1)) == 1
+    assert share("0.1").count_slots(1, Fraction(9350)) == 935  # Crystal-KV, Table I
+    assert share("0.07").count_slots(1, Fraction(100)) == 7  # ceil(0.07 * 100) is 8 in binary floats
+    assert share("0.375").count_slots(1, Fraction(32, 3)) == 4  # 12/32 of 32/3
+    assert share("0.375001").count_slots(1, Fraction(32, 3)) == 5
+    assert share("0.000001").count_slots(1, Fraction(1)) == 1
     assert str(share("0.10")) == "0.1 of full"
 
 

@@ -27,15 +27,15 @@ def read(text: str):
 def test_a_lossless_rule_is_registered_against_the_full_cache(rule):
     design = read(PLAIN.replace('"non_inferior"', f'"{rule}"'))
     assert design.decision.against == ("full",)
-    assert len(design.family()) == 2  # tasks
+    assert len(design.contrast_models()) == 2  # tasks
 
 
 def test_others_are_left_out_or_counted_in_the_family():
     alone, shared = read(SMALLEST), read(SHARED)
     assert "others" not in alone.content()["decision"]
     assert shared.content()["decision"]["others"] == ["random", "streaming"]
-    assert len(alone.family()) == 2 * 2  # tasks, budgets
-    assert len(shared.family()) == 2 * 2 * 3
+    assert len(alone.contrast_models()) == 2 * 2  # tasks, budgets
+    assert len(shared.contrast_models()) == 2 * 2 * 3
     assert arm_pairs(shared.content()["decision"]) == [
         ("crystal", "full"),
         ("random", "full"),
@@ -43,7 +43,7 @@ def test_others_are_left_out_or_counted_in_the_family():
     ]
     items = {task.name: {"confirm": ["p"] * 7} for task in shared.tasks}
     planned = planned_contrasts(StudyPlan(shared.content(), [list(cell) for cell in grid.cells(shared)], items))
-    assert [one.model for one in planned] == shared.family()
+    assert [one.model for one in planned] == shared.contrast_models()
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,7 @@ def test_arms_whose_slots_store_or_answer_something_else_are_not_one_by_the_slot
     design = SimpleNamespace(
         arms=arms,
         policy=lambda name: policies.get(name),
-        asks=lambda name: policies.get(name).decoding.extra_prompt,
+        extra_prompt=lambda name: policies.get(name).decoding.extra_prompt,
     )
     tell = same_slots._are_slots_comparable
     assert tell(design, "1d", "h2o")

@@ -14,6 +14,7 @@ from protocol.evidence import records
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import BadInput, Tampered
+from protocol.lock import installed_files, version_1
 from protocol.models.sources import cache_home
 from protocol.recompute import replay
 from protocol.run import lane_comparison, redecode
@@ -35,26 +36,28 @@ def judged(confirmed, monkeypatch):
 
 
 def drawn(study, count=4):
-    return [record["body"] for record in replay.draw_lanes([*study.confirmed, *study.probed], count, NONCE)]
+    everything = [*study.confirm_records, *study.probe_records]
+    return [record["body"] for record in replay.draw_lanes(everything, count, NONCE)]
 
 
 @pytest.fixture
 def few(judged):
     """The same with four lanes; which ones a nonce draws of all depends on the folder of the model."""
-    vars(judged)["confirmed"], vars(judged)["probed"] = judged.confirmed[:3], judged.probed[:1]
+    vars(judged)["confirm_records"] = judged.confirm_records[:3]
+    vars(judged)["probe_records"] = judged.probe_records[:1]
     return judged
 
 
 def lane_of(study):
     """One whose arm evicts."""
-    return study.confirmed[1]["body"]
+    return study.confirm_records[1]["body"]
 
 
 # What is drawn
 
 
 def test_the_nonce_draws_the_same_lanes_for_anybody(judged):
-    everything = [*judged.confirmed, *judged.probed]
+    everything = [*judged.confirm_records, *judged.probe_records]
     ranked = []
     for record in everything:
         cell = record["body"]["cell"]
@@ -69,7 +72,7 @@ def test_the_nonce_draws_the_same_lanes_for_anybody(judged):
 
 
 def test_lanes_of_both_phases_and_failed_ones_are_drawn_and_excluded_ones_are_not(judged):
-    everything = [*judged.confirmed, *judged.probed]
+    everything = [*judged.confirm_records, *judged.probe_records]
     first, second = (record["body"]["cell"]["arm"] for record in everything[:2])
     assert {body["phase"] for body in drawn(judged, 40)} == {"confirm", "probe"}
     everything[0]["body"]["state"], everything[1]["body"]["state"] = "excluded", "failed"
@@ -104,10 +107,10 @@ def test_honest_lanes_give_their_records_and_nothing_is_written(judged, confirme
 def shipped():
     """A sweep, sampled, with events while decoding, locked by code of another age: a few of its lanes."""
     study = Registration(studies.ROOT / "registrations" / "alpha-chain")
-    for phase, name in (("confirmed", "confirm"), ("probed", "probe")):
-        with (study.phase_folder(name) / "shard-0.jsonl").open() as lines:
+    for phase in ("confirm", "probe"):
+        with (study.phase_folder(phase) / "shard-0.jsonl").open() as lines:
             # Of a short chain on which the two arms of the question part.
-            vars(study)[phase] = [json.loads(line) for line in itertools.islice(lines, 234, 242)]
+            vars(study)[f"{phase}_records"] = [json.loads(line) for line in itertools.islice(lines, 234, 242)]
     return study
 
 
@@ -163,14 +166,15 @@ def test_a_record_that_the_model_does_not_give_is_named(few, forged):
     assert f"no rounding explains it; 3 of 4 {GAVE}; decoded with the locked sources" in said
 
 
-def test_two_evicting_arms_swapped_throughout_show(shipped):
+def test_two_evicting_arms_swapped_throughout_show(shipped, monkeypatch):
     """Nothing else in the folder can tell: each arm's lanes hold what the other's budget allows."""
     other = {"1d": "1d_div", "1d_div": "1d"}
-    for body in (record["body"] for record in shipped.confirmed):
+    for body in (record["body"] for record in shipped.confirm_records):
         body["cell"]["arm"] = other.get(body["cell"]["arm"], body["cell"]["arm"])
-    content, today = shipped.lock.content, replay.drift.closure.sources(replay.drift.ROOT)
-    vars(shipped)["_lock"] = shipped.lock._replace(content=content | {"sources": today})
-    vars(shipped)["probed"] = []
+    today = {"sources": replay.drift.closure.sources(replay.drift.ROOT), "release": installed_files.release()}
+    vars(shipped)["_lock"] = shipped.lock._replace(content=shipped.lock.content | today)
+    monkeypatch.setattr(version_1, "PROTOCOLS", {})
+    vars(shipped)["probe_records"] = []
     with pytest.raises(Tampered, match=r"no rounding explains it; 3 of 8 lanes"):
         check(shipped, 8)
 
@@ -187,7 +191,7 @@ def test_what_a_record_says_is_shown_and_never_sent_to_the_terminal(few):
 def test_a_lane_that_no_protocol_has_is_named(few):
     body = lane_of(few)
     body["problem"] = "needle-256/nowhere"
-    vars(few)["confirmed"], vars(few)["probed"] = [{"body": body, "costs": {"attempt": 1}}], []
+    vars(few)["confirm_records"], vars(few)["probe_records"] = [{"body": body, "costs": {"attempt": 1}}], []
     with pytest.raises(Tampered, match="is not registered"):
         check(few)
 
@@ -197,7 +201,7 @@ def test_a_lane_that_no_protocol_has_is_named(few):
 
 def excluded(study):
     """Makes lanes of both phases excluded ones; of how many problems they are."""
-    bodies = [record["body"] for record in (*study.confirmed[3:], *study.probed[1:])]
+    bodies = [record["body"] for record in (*study.confirm_records[3:], *study.probe_records[1:])]
     assert {body["phase"] for body in bodies} == {"confirm", "probe"}
     for body in bodies:
         body["state"] = "excluded"
@@ -207,10 +211,10 @@ def excluded(study):
 @pytest.fixture
 def some(judged):
     """A few lanes, of other problems than the first ones too."""
-    problems = {record["body"]["problem"] for record in judged.confirmed[:3]}
-    others = [record for record in judged.confirmed if record["body"]["problem"] not in problems]
-    vars(judged)["confirmed"] = [*judged.confirmed[:3], *others[:2], *others[-2:]]
-    vars(judged)["probed"] = [judged.probed[0], judged.probed[-1]]
+    problems = {record["body"]["problem"] for record in judged.confirm_records[:3]}
+    others = [record for record in judged.confirm_records if record["body"]["problem"] not in problems]
+    vars(judged)["confirm_records"] = [*judged.confirm_records[:3], *others[:2], *others[-2:]]
+    vars(judged)["probe_records"] = [judged.probe_records[0], judged.probe_records[-1]]
     return judged
 
 
@@ -224,25 +228,23 @@ def test_every_excluded_prompt_is_built_again_and_none_is_decoded(some, monkeypa
     assert {body["state"] for body in decoded} == {"ok"}
 
 
-@pytest.mark.parametrize("phase", ["confirmed", "probed"])
+@pytest.mark.parametrize("phase", ["confirm", "probe"])
 @pytest.mark.parametrize("name", ["prompt_tokens", "prompt"])
 def test_a_problem_that_was_not_too_long_is_named(some, phase, name):
     """Whatever the nonce draws: the one false lane is the last of its phase."""
     excluded(some)
-    body = getattr(some, phase)[-1]["body"]
+    body = getattr(some, f"{phase}_records")[-1]["body"]
     body[name] = {"prompt_tokens": 401, "prompt": "0" * 64}[name]
     with pytest.raises(Tampered, match=rf"{body['problem']}.*: {name}: recorded .*built .*it was excluded"):
         check(some, 1)
-    content = some.lock.content
-    sources = content["sources"] | {"policies/knorm.py": "0" * 64}
-    vars(some)["_lock"] = some.lock._replace(content=content | {"sources": sources})
+    vars(some)["_lock"] = some.lock._replace(content=some.lock.content | {"release": "0.0.1"})
     with pytest.raises(CannotTell, match=f"{name}: recorded .*a change of the code may be why"):
         check(some, 1)
 
 
 def test_a_problem_that_is_excluded_and_not_registered_is_named(some):
     excluded(some)
-    some.confirmed[-1]["body"]["problem"] = "needle-256/nowhere"
+    some.confirm_records[-1]["body"]["problem"] = "needle-256/nowhere"
     with pytest.raises(Tampered, match=r"needle-256/nowhere.*is not registered"):
         check(some)
 
@@ -252,8 +254,8 @@ def test_a_problem_that_is_excluded_and_not_registered_is_named(some):
 
 def test_where_other_code_decodes_a_difference_is_no_forgery(few):
     content = few.lock.content
-    name = "policies/knorm.py"
-    vars(few)["_lock"] = few.lock._replace(content=content | {"sources": content["sources"] | {name: "0" * 64}})
+    sources = content["sources"] | {"policies/knorm.py": "0" * 64}
+    vars(few)["_lock"] = few.lock._replace(content=content | {"sources": sources, "release": "0.0.1"})
     assert "decoded by today's engine (1 of " in check(few)
     lane_of(few)["text"] += "?"
     with pytest.raises(CannotTell, match=r"no rounding explains it, though a change of the code may; 3 of 4"):
@@ -283,7 +285,7 @@ def test_a_model_that_is_not_here_cannot_be_run(few, tmp_path):
     vars(study)["_lock"] = few.lock
     body = lane_of(study)
     body["cell"]["model"] = "path:/nowhere"
-    vars(study)["confirmed"], vars(study)["probed"] = [{"body": body, "costs": {"attempt": 1}}], []
+    vars(study)["confirm_records"], vars(study)["probe_records"] = [{"body": body, "costs": {"attempt": 1}}], []
     with pytest.raises(CannotTell, match=r"model 'path:/nowhere': nothing at /nowhere; name an existing folder"):
         check(study)
 
@@ -324,7 +326,7 @@ def test_what_rounding_gives_is_no_forgery_and_what_it_cannot_give_is_one(few, m
     told = check(few)
     assert told.startswith("3 of 4 lanes")
     assert "1 part from it where rounding moves them too; decoded with the locked sources" in told
-    vars(few)["confirmed"], vars(few)["probed"] = [{"body": body, "costs": {"attempt": 1}}], []
+    vars(few)["confirm_records"], vars(few)["probe_records"] = [{"body": body, "costs": {"attempt": 1}}], []
     with pytest.raises(CannotTell, match="1 of 1 lanes part from their records where rounding moves them"):
         check(few)
     monkeypatch.setitem(redecode.NOISE_SCALE, redecode.torch.float32, 8)

@@ -96,17 +96,17 @@ def test_a_batch_that_lacks_one_record_is_run_again_whole_and_only_the_missing_a
 def test_the_time_left_is_that_of_the_units_of_this_model_and_task_which_were_timed(tmp_path):
     work = runner.split_into_units(CELLS, {"a": ["a1", "a2", "a3"], "b": ["b1", "b2"]})
     _, seen = run(tmp_path, work, [], took=10.0)
-    assert [one.left for one in seen] == [20.0, 10.0, 0.0, 10.0, 0.0]
-    assert [one.others for one in seen] == [1, 1, 1, 0, 0]
+    assert [one.seconds_left for one in seen] == [20.0, 10.0, 0.0, 10.0, 0.0]
+    assert [one.groups_left for one in seen] == [1, 1, 1, 0, 0]
 
 
 def test_units_that_run_side_by_side_take_so_much_less(tmp_path):
     _, seen = run(tmp_path, runner.split_into_units(CELLS, {"a": ["a1", "a2", "a3"], "b": []}), [], took=10.0, beside=2)
-    assert [one.left for one in seen] == [10.0, 5.0, 0.0]
+    assert [one.seconds_left for one in seen] == [10.0, 5.0, 0.0]
 
 
 def test_nothing_is_foretold_from_what_an_earlier_attempt_recorded(tmp_path):
     work = runner.split_into_units(CELLS, {"a": ["a1", "a2", "a3"], "b": []})
     run(tmp_path, work[:1], [], took=10.0)
     _, seen = run(tmp_path, work, [], took=4.0)
-    assert [one.left for one in seen] == [None, 4.0, 0.0]
+    assert [one.seconds_left for one in seen] == [None, 4.0, 0.0]

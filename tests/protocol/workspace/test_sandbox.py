@@ -75,7 +75,7 @@ for name in ("tree", "given", "not-given"):
         except OSError as error:
             print(name, mode, type(error).__name__)
 """
-    said = run(code, way, tmp_path / "tree", given=[tmp_path / "given"])
+    said = run(code, way, tmp_path / "tree", readable=[tmp_path / "given"])
     assert said.stdout.decode().splitlines() == [
         "tree r tree",
         "tree a OSError",

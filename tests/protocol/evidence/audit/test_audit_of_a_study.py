@@ -275,10 +275,10 @@ import sys
 blocked = {"torch", "numpy"}
 sys.modules.update(dict.fromkeys(blocked))
 from pathlib import Path
-from protocol.evidence.audit import amendment, auditing
-from protocol.evidence.audit.items import FROM_OUTSIDE
+from protocol.evidence.audit import amendment, auditor
+from protocol.evidence.audit.items import EXTERNAL_ITEMS
 from protocol.evidence.registration import Registration
-assert all(finding.status != "failed" for finding in auditing.audit(Registration(Path(sys.argv[1]))))
+assert all(finding.status != "failed" for finding in auditor.audit(Registration(Path(sys.argv[1]))))
 roots = {name.partition(".")[0] for name in sys.modules}
 print(*sorted(roots - blocked - set(sys.stdlib_module_names)))
 """

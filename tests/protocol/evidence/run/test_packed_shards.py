@@ -45,7 +45,12 @@ REFUSED = {
     "a flipped byte of its checksum": (lambda packed, lines: packed[:-8] + b"~" + packed[-7:], "incorrect data check"),
     "another length": (lambda packed, lines: packed[:-4] + b"\xff\xff\0\0", "incorrect length check"),
     "a length too short": (lambda packed, lines: packed[:-4] + b"\1\0\0\0", "incorrect length check"),
-    "an end cut off": (lambda packed, lines: packed[:-100] + b"\xff\xff\0\0", "shard-0.jsonl.gz: not readable"),
+    "an end cut off": (lambda packed, lines: packed[:-100], "not readable: its compressed bytes were cut short"),
+    # Where these decompress at all, it is not to a line of a shard.
+    "another end": (
+        lambda packed, lines: packed[:-100] + b"\xff\xff\0\0",
+        r"shard-0\.jsonl\.gz(: not readable: |:\d+: not JSON: )",
+    ),
     "bytes after its end": (lambda packed, lines: packed + packed[-4:] * 2, "goes on after its compressed bytes"),
     "a second member": (lambda packed, lines: packed + gzip.compress(lines, mtime=0), "goes on after|holds over"),
     "a name": (lambda packed, lines: flags(packed, 8, b"shard-0.jsonl\0"), "its header holds more"),

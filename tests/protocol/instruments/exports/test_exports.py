@@ -278,9 +278,10 @@ def test_a_text_is_written_once(study, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["osf", "aspredicted", "in-toto"])
-def test_a_lock_that_the_ledger_does_not_begin_with_is_not_exported(study, form):
+def test_a_lock_that_the_ledger_does_not_begin_with_is_not_exported(tmp_path, form):
+    finished_study.locked(study := tmp_path / "study")
     content = studies.content(study / "lock.json")
-    content["protocol"]["content"]["decision"]["at_least"] = 1
+    content["protocol"]["content"]["seeds"] = [1]
     (study / "lock.json").write_bytes(canonical.dumps(content) + b"\n")
     done = studies.here("export", study, "--format", form)
     assert (done.returncode, done.stdout) == (3, "")
@@ -308,7 +309,7 @@ def test_a_forged_lock_that_is_not_what_a_lock_holds_is_no_lock(tmp_path):
     documents.write(tmp_path / "lock.json", {"kind": "kv-prereg lock"})
     done = studies.here("export", tmp_path, "--format", "osf")
     assert done.returncode == 3
-    assert "lock.json: the fields ['bundle', 'checks'," in done.stderr
+    assert "lock.json: the fields ['amends', 'asked', 'batch', 'bundle', 'checks'," in done.stderr
     assert "'parent'" in done.stderr
     assert done.stderr.count("\n") == 1
 
