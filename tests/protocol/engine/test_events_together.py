@@ -82,7 +82,7 @@ def compared(counts):
         found = self.decide_group(due)
         positions = found.positions.gather(-1, found.order)
         for lane_, each in enumerate(due):
-            alone = self.alone(each)
+            alone = self.decide_lane(each)
             assert torch.equal(found.masks[lane_], alone.event.retained)
             assert alone.event[1:] == (None, None, None)
             assert torch.equal(found.positions[lane_], alone.positions)
