@@ -29,7 +29,7 @@ from benchmarks.report import span as ratio
 from benchmarks.setting import Setting
 from protocol import engine
 from protocol.instruments.anatomy.run import continuations, trace_record, traces
-from protocol.instruments.anatomy.run.windows import Occlude, Reading, Span, span_of, windows
+from protocol.instruments.anatomy.windows import Occlude, Reading, Span, span_of, windows
 from protocol.models import sources
 from protocol.models.load import LoadedModel, load
 from protocol.workspace import planned_study
