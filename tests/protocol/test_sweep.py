@@ -11,6 +11,7 @@ import studies
 from protocol.evidence import ledger, records, selection
 from protocol.evidence.audit import auditor
 from protocol.evidence.registration import Registration
+from protocol.lock import version_1
 
 
 @pytest.fixture
@@ -150,12 +151,14 @@ def test_records_of_a_probe_after_the_selection_are_found(probed, tmp_path):
     assert found["selection"].detail.endswith("was probed in attempt 2, after the selection")
 
 
-def test_a_ledger_of_before_probes_counted_records_holds(probed, tmp_path):
+def test_a_probe_line_without_its_count_is_that_of_a_shipped_study_alone(probed, tmp_path, monkeypatch):
     folder = copy(probed, tmp_path)
     entries = ledger.read(folder)
     (folder / "ledger.jsonl").unlink()
     for entry in entries[:-1]:
         ledger.append(folder, entry.event, {"number": 1} if entry.event == "probe" else entry.body)
+    assert statuses(folder)["probe"].status == "failed"
+    monkeypatch.setattr(version_1, "PROTOCOLS", {Registration(folder).lock.digest: ""})
     assert statuses(folder)["probe"].status == "held"
 
 
