@@ -32,6 +32,7 @@ class StudyPlan(NamedTuple):
     content: Mapping[str, Any]  # content of the protocol
     grid: Sequence[Sequence[Any]]  # model, task, budget, arm, seed
     items: Mapping[str, Mapping[str, Any]]
+    judging: int = 2  # the field of the lock
 
 
 def planned_contrasts(plan: StudyPlan) -> list[PlannedContrast]:
@@ -66,6 +67,7 @@ def simulate_study(plan: StudyPlan, scenario: Scenario) -> Study:
     lanes = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
     lock = {
         "name": "synthetic",
+        "judging": plan.judging,
         "protocol": {"content": content},
         "grid": grid,
         "items": plan.items,

@@ -11,7 +11,7 @@ from analysis.rules import RULES
 from analysis.stats.methods import resampling_problems
 from protocol.evidence import ledger
 from protocol.formats import canonical
-from protocol.lock import lock
+from protocol.lock import lock, version_1
 from protocol.plan import full_use, grid, slot_bytes
 from protocol.plan.design import Design
 from protocol.plan.slot_bytes import Widths
@@ -42,6 +42,7 @@ def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -
     fixed_torch = {"threads": generation.threads} | ({"device": "cpu"} if generation.device == "cpu" else {})
     content = {
         **{name: inputs[name] for name in (*OBSERVED, *OBSERVED_CONTENT)},
+        "judging": 1 if version_1.is_replicated(inputs["parent"], inputs["protocol"]["sha256"]) else 2,
         "ledger": ledger.head_of([]),
         "protocol": {"sha256": inputs["protocol"]["sha256"], "content": design.content()},
         "grid": [list(cell) for cell in grid.cells(design, never_evicts(design, promises))],

@@ -239,6 +239,10 @@ FIELDS = documents.declare_document(
             ListOf(_PREVIOUSLY_OPENED),
             "Who in the repository had opened held-out problems of it; of a replication, others than its parent.",
         ),
+        "judging": Field(
+            Integer(1, 2),
+            "The rules of judging: 2, or 1 where a study that ships with kv-prereg is run again as it was locked.",
+        ),
         "ledger": Field(HEAD, "The ledger when it was locked: no line."),
         "git": Field(OrNull(_GIT), "The commit; null outside a repository."),
         "signer": Field(OrNull(SIGNER), "The public key that signs the lock; null without one."),

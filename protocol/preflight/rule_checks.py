@@ -86,7 +86,12 @@ def check_rule(
     errors_by_size = {
         size: _check_size(protocol, size, corrected, is_replication, counts_answers) for size in _sizes(items)
     }
-    plan = simulated_studies.StudyPlan(protocol.content(), [list(cell) for cell in grid.cells(protocol)], items)
+    plan = simulated_studies.StudyPlan(
+        protocol.content(),
+        [list(cell) for cell in grid.cells(protocol)],
+        items,
+        judging=1 if is_replication else 2,
+    )
     try:
         rule = self_test.run_self_test(plan)
     except self_test.Vacuous as vacuous:

@@ -1,0 +1,15 @@
+"""Which rules of judging hold for a study.
+
+The studies that ship with this project keep the words that they were locked under, and so does a run of the
+same protocol that cites one of them. Every other study is judged by today's rules.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["is_judged_as_shipped"]
+
+
+def is_judged_as_shipped(lock: Mapping[str, Any]) -> bool:
+    """Return whether the rules of judging are those of lock version 1. lock: its content, as written."""
+    return int(lock.get("judging", 1)) == 1
