@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.rules import full_cache_gate, judged_numbers
+from analysis.rules import full_cache_gate, judged_numbers, verdict_line
 from figures.drawing import formatting, page
 from figures.drawing.table_rows import cell_of
 from figures.report_page.answer import format_answer
@@ -54,6 +54,7 @@ def verdict_table(judged: Mapping[str, Any], witness: str = formatting.WITNESS) 
         rows = [(*row[:-1], charge, row[-1]) for row, charge in zip(rows, charges, strict=True)]
     parts = [
         f"{formatting.verdict_text(judged)}  {formatting.sample_grade(judged['label'])}  {witness}  {judged['title']}",
+        *verdict_line.list_remarks(judged),
         formatting.rule_line(judged),
         *filter(None, [full_cache_gate.describe_gate(judged)]),
         "",

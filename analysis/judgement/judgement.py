@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from analysis import rules
-from analysis.judgement import contrasts, gate, statements, uneven_missingness
+from analysis.judgement import contrasts, gate, population, qualifiers, statements, uneven_missingness
 from analysis.judgement.family import compare_family
+from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.judgement.study_files import (
     EXCLUDED,
     LANE_COLUMNS,
@@ -99,6 +100,9 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
         judgement["selected"] = selection
     if "exclude" in content:
         judgement["excluded"] = _excluded(study)
+    if not is_judged_as_shipped(study.lock):
+        judgement["population"] = population.describe_population(study.lock)
+        judgement["qualifiers"] = [each._asdict() for each in qualifiers.list_qualifiers(judgement, study.lock)]
     return judgement | {
         "proves": statements.proves(judgement),
         "does_not_prove": statements.does_not_prove(judgement, study.lock, _never_evicting(study)),

@@ -4,7 +4,15 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-__all__ = ["SCREENED", "format_line", "format_single_model", "format_verdict", "rule_verdict", "smallest_contrast"]
+__all__ = [
+    "SCREENED",
+    "format_line",
+    "format_single_model",
+    "format_verdict",
+    "list_remarks",
+    "rule_verdict",
+    "smallest_contrast",
+]
 
 SCREENED = "SCREENED"  # the verdict of a study with a contrast below 200 problems
 
@@ -15,15 +23,27 @@ def rule_verdict(judged: Mapping[str, Any]) -> str:
 
 
 def format_verdict(judged: Mapping[str, Any], letters: str = "") -> str:
-    """Format the verdict of a study. letters: a finer result of the rule, after a space.
+    """Format the verdict of a study with its qualifiers, e.g. "CONFIRMED [RE-USED]". letters: a finer result
+    of the rule, after a space.
 
     Verdicts from before the word SCREENED existed are printed as they were given.
     """
     verdict = str(judged["verdict"])
+    words = "; ".join(qualifier["word"] for qualifier in judged.get("qualifiers", []))
+    qualified = f" [{words}]" if words else ""
     if verdict != SCREENED:
-        return f"{verdict}{letters}"
+        return f"{verdict}{letters}{qualified}"
     size_text = smallest_contrast(judged["contrasts"])[1]
-    return f"{verdict} (the rule says {rule_verdict(judged)}{letters}; {size_text} decides nothing)"
+    return f"{verdict} (the rule says {rule_verdict(judged)}{letters}; {size_text} decides nothing){qualified}"
+
+
+def list_remarks(judged: Mapping[str, Any]) -> list[str]:
+    """Return the lines that follow the verdict line: the population, and why each qualifier holds.
+
+    Studies that ship with this project were judged before either existed, and have none.
+    """
+    population = [f"population: {judged['population']}"] if "population" in judged else []
+    return population + [f"{qualifier['word']}: {qualifier['text']}" for qualifier in judged.get("qualifiers", [])]
 
 
 def smallest_contrast(contrasts: Sequence[Mapping[str, Any]]) -> tuple[int, str]:

@@ -27,7 +27,8 @@ __all__ = [
 def render_verdict_line(judged: Mapping[str, Any]) -> Markup:
     verdict_suffix = formatting.verdict_text(judged).removeprefix(judged["verdict"])
     rest = f"{verdict_suffix} · {formatting.sample_grade(judged['label'])} · {judged['witness']}"
-    return render("verdict_line.html", verdict=judged["verdict"], rest=rest)
+    remarks = verdict_line.list_remarks(judged)
+    return render("verdict_line.html", verdict=judged["verdict"], rest=rest, remarks=remarks)
 
 
 def render_test(files: JudgedStudy) -> Markup:

@@ -89,3 +89,22 @@ def test_the_index_counts_those_confirmed_for_one_model_alone():
     text = report_index.render_index(entries)
     assert "3 registered, 3 judged: 2 CONFIRMED (1 for one model alone)" in text
     assert ", 1 SCREENED" in text
+
+
+def test_a_qualifier_stands_beside_the_verdict_everywhere_and_its_reason_follows():
+    reused = {"word": "RE-USED", "text": "all problems were opened by study-1"}
+    changes = {"verdict": "CONFIRMED", "gate": PASSED, "population": "these 3 topics", "qualifiers": [reused]}
+    for place, line in printed(**changes).items():
+        assert "CONFIRMED [RE-USED] for tiny alone" in line.replace("</strong>", ""), place
+    head = verdict_table(judgements.judgement(**changes)).splitlines()[1:3]
+    assert head == ["population: these 3 topics", "RE-USED: all problems were opened by study-1"]
+    report = report_sections.render_verdict_line(judgements.judgement(**changes))
+    assert "<p>population: these 3 topics</p>\n<p>RE-USED: all problems were opened by study-1</p>" in report
+    assert "SCREENED" in verdict_table(judgements.judgement(**SCREENED, qualifiers=[reused])).splitlines()[0]
+
+
+def test_a_judgement_without_qualifiers_is_printed_as_before_they_existed():
+    line = report_sections.render_verdict_line(judgements.judgement(verdict="CONFIRMED", gate=PASSED))
+    assert line.startswith('<p class="verdict"><strong>CONFIRMED</strong> for tiny alone')
+    assert line.endswith("</p>")
+    assert line.count("<p") == 1

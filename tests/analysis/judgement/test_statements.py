@@ -67,3 +67,10 @@ def test_the_judgement_claims_no_witness_for_itself(tmp_path):
     sentence = about(judged(tmp_path), "Order in time")
     assert "rests on no outside witness" in sentence
     assert "python -m protocol.audit" in sentence
+
+
+def test_a_study_names_its_population_unless_it_was_locked_before_that_existed(tmp_path):
+    new = judge(study.write(tmp_path / "new", study.content(), 12, won, judging=2))
+    assert (new["population"], new["qualifiers"]) == ("these 12 problems of needle", [])
+    old = judge(study.write(tmp_path / "old", study.content(), 12, won))
+    assert not {"population", "qualifiers"} & set(old)
