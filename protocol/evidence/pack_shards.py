@@ -8,8 +8,7 @@ import gzip
 import sys
 from pathlib import Path
 
-from protocol.evidence import records
-from protocol.evidence.registration import VERDICT, Registration
+from protocol.evidence import ledger, records
 from protocol.formats import files, shards
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput, Refusal
@@ -20,15 +19,15 @@ __all__ = ["pack"]
 def pack(path: Path) -> Path:
     """Replace a plain shard by its packed form; return the path of that.
 
-    Raises BadInput unless its study has a verdict, so that no run appends to it, and Tampered for a line that
+    Raises BadInput unless the ledger of its study is closed, so that no run appends to it, and Tampered for a line that
     does not verify.
     """
     if path.parent.name not in records.FOLDERS.values() or path not in shards.list_shards(path.parent):
         raise BadInput(f"{path} is no shard; name records/shard-0.jsonl or probe/shard-0.jsonl of a registration")
     if shards.is_packed(path):
         raise BadInput(f"{path} is packed already")
-    if not Registration(path.parent.parent).has(VERDICT):
-        raise BadInput(f"{path}: its study has no verdict and may go on; pack the shards of finished studies")
+    if ledger.closing_entry(ledger.read(path.parent.parent)) is None:
+        raise BadInput(f"{path}: its study has not ended and may go on; pack the shards of finished studies")
     content = records.read_shard(path)
     if content.torn:
         raise BadInput(f"{path}: ends in a torn line")

@@ -165,11 +165,13 @@ def test_nothing_is_appended_to_a_packed_shard(study, plain):
 
 def test_the_command_packs_finished_studies_alone(study, plain):
     command = [sys.executable, "-m", "protocol.evidence.pack_shards", str(plain)]
-    (study / "verdict.json").rename(study / "kept.json")
+    ledger = study / "ledger.jsonl"
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(b"".join(lines[:-1]))  # without its verdict
     refused = subprocess.run(command, capture_output=True, text=True)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "has no verdict and may go on" in refused.stderr
-    (study / "kept.json").rename(study / "verdict.json")
+    assert "has not ended and may go on" in refused.stderr
+    ledger.write_bytes(b"".join(lines))
     packed = subprocess.run(command, capture_output=True, text=True)
     assert (packed.returncode, packed.stdout) == (0, f"{plain}.gz\n")
     again = subprocess.run([*command[:-1], f"{plain}.gz"], capture_output=True, text=True)
