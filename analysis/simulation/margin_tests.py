@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.stats import equivalence, restricted_likelihood
+from analysis.stats import betting, equivalence, restricted_likelihood
 from analysis.stats.methods import EXACT_BELOW
 
 __all__ = ["MarginPValues", "margin_p_values"]
@@ -22,12 +22,15 @@ class MarginPValues(NamedTuple):
 
 
 def margin_p_values(method: str, counts: NDArray[np.int64], margin: float) -> MarginPValues:
-    """Return the p of `equivalence.tost` by t, restricted-likelihood or auto; its limits at a level are
+    """Return the p of `equivalence.tost` by t, restricted-likelihood, auto or betting; its limits at a level are
     beyond the margin if `below` or `above` is at most that level.
 
     counts: [study, 2k + 1], the number of problems whose seeds sum to -k, ..., k; equally many problems in
     every study.
     """
+    if method == "betting":
+        lower, upper = (betting.p_of_counts(counts, null) for null in (-margin, margin))
+        return MarginPValues(lower[:, 0], upper[:, 1], lower[:, 1], upper[:, 0])
     k = counts.shape[1] // 2
     few = np.full(len(counts), method == "restricted-likelihood")
     if method == "auto":

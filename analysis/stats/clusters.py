@@ -6,13 +6,19 @@ Biometrika 73:13; for evaluations Miller 2024, arXiv:2411.00640).
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats.interval import DegenerateDifference
 
-__all__ = ["cluster_values"]
+__all__ = ["ClusterMeans", "cluster_means", "cluster_values"]
+
+
+class ClusterMeans(NamedTuple):
+    means: NDArray[np.float64]  # [cluster], of its problems, in order of first appearance
+    sizes: NDArray[np.float64]  # [cluster], the number of its problems
 
 
 def cluster_values(values: ArrayLike, clusters: Sequence[str]) -> NDArray[np.float64]:
@@ -27,6 +33,15 @@ def cluster_values(values: ArrayLike, clusters: Sequence[str]) -> NDArray[np.flo
     Values are rounded to twelve decimals, as in `interval.problem_means`. Raises DegenerateDifference for
     another shape, a wrong number of labels, or a single cluster.
     """
+    totals = cluster_means(values, clusters)
+    mean = np.average(totals.means, weights=totals.sizes)
+    sums = totals.sizes * (totals.means - mean)
+    cluster_totals: NDArray[np.float64] = np.round(mean + len(sums) / totals.sizes.sum() * sums, 12)
+    return cluster_totals
+
+
+def cluster_means(values: ArrayLike, clusters: Sequence[str]) -> ClusterMeans:
+    """Return the mean and the size of each cluster; arguments and errors as in `cluster_values`."""
     problem_values = np.asarray(values, dtype=np.float64)
     if problem_values.ndim != 1 or len(problem_values) != len(clusters):
         raise DegenerateDifference(
@@ -35,7 +50,6 @@ def cluster_values(values: ArrayLike, clusters: Sequence[str]) -> NDArray[np.flo
     positions = {name: index for index, name in enumerate(dict.fromkeys(clusters))}
     if len(positions) < 2:
         raise DegenerateDifference(f"clusters: {len(positions)} cluster(s) show no spread; pass at least two")
-    mean = problem_values.mean()
-    sums = np.bincount([positions[name] for name in clusters], problem_values - mean, minlength=len(positions))
-    cluster_totals: NDArray[np.float64] = np.round(mean + len(positions) / len(problem_values) * sums, 12)
-    return cluster_totals
+    indices = [positions[name] for name in clusters]
+    sizes = np.bincount(indices).astype(np.float64)
+    return ClusterMeans(np.bincount(indices, problem_values) / sizes, sizes)

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from analysis.stats import bootstrap, exact_resampling, restricted_likelihood
+from analysis.stats import betting, bootstrap, exact_resampling, restricted_likelihood
 from analysis.stats.comparison import Margins
 from analysis.stats.interval import problem_means
 from analysis.stats.methods import EXACT_BELOW
 
 __all__ = ["METHODS", "exact_margin_p", "tost", "tost_of_studies"]
 
-METHODS = ("t", "bootstrap", "restricted-likelihood", "auto")
+METHODS = ("t", "bootstrap", "restricted-likelihood", "auto", "betting")
 
 
 def tost(
@@ -31,6 +31,7 @@ def tost(
     method: str = "t",
     draws: int = 10_000,
     rng: np.random.Generator | None = None,
+    sizes: NDArray[np.float64] | None = None,
 ) -> Margins:
     """Test the mean of difference[problem, seed] against -margin and margin, or against margin = (low, high),
     points in (-1, 1), by two one-sided tests.
@@ -39,7 +40,8 @@ def tost(
     above.
     method: "t" on problem means; "bootstrap", the share of resampled means at or beyond the margin with the
         +1 correction, which needs `rng`; "restricted-likelihood", for differences of -1, 0 and 1; or "auto",
-        which is the latter below `EXACT_BELOW` differing problems and t from there on.
+        which is the latter below `EXACT_BELOW` differing problems and t from there on; or "betting", of clusters
+        by their sizes[cluster].
 
     Non-inferior at alpha: p_worse <= alpha, which requires a limit above the lower margin. Equivalent: both
     p <= alpha. If seeds are scored 0 or 1, p is the larger of the method's and that of `exact_margin_p`; the
@@ -58,6 +60,8 @@ def tost(
     means = problem_means(difference)
     if method == "restricted-likelihood" or (method == "auto" and np.count_nonzero(means) < EXACT_BELOW):
         return restricted_likelihood.tost(difference, (lower, upper), alpha=alpha)
+    if method == "betting":
+        return betting.tost(difference, (lower, upper), alpha=alpha, sizes=sizes)
     if np.ptp(means) == 0:
         return _constant_tests(float(means[0]), len(means), (lower, upper), alpha)
     if method not in METHODS:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats import equivalence
 from analysis.stats.comparison import Comparison, Margins
@@ -96,13 +96,14 @@ def tost(
     method: str = "t",
     draws: int = 10_000,
     rng: np.random.Generator | None = None,
+    sizes: NDArray[np.float64] | None = None,
 ) -> Margins:
     """Return `equivalence.tost` of the difference at equal memory: the limits are widened, and each margin is
     moved by what memory may explain on that side. A margin moved beyond any difference has p = 1.
     """
     lower, upper = max(points, 0.0) - margin, margin + min(points, 0.0)
     clipped = min(lower, MAX_MARGIN), max(upper, -MAX_MARGIN)
-    tests = equivalence.tost(difference, clipped, alpha=alpha, method=method, draws=draws, rng=rng)
+    tests = equivalence.tost(difference, clipped, alpha=alpha, method=method, draws=draws, rng=rng, sizes=sizes)
     return tests._replace(
         low=max(-1.0, tests.low - max(points, 0.0)),
         high=min(1.0, tests.high - min(points, 0.0)),

@@ -59,6 +59,11 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             draws=False,
             needs_counts=True,
         ),
+        "betting": Method(
+            "the betting test of a bounded mean (constant stakes on every unit, averaged over a grid of stakes; its "
+            "level holds for any distribution of the differences; no draws and no seed)",
+            draws=False,
+        ),
         "sign-flip": Method(
             "the paired sign-flip permutation test over problems ({draws} draws, or all of them where there "
             "are no more, seed {seed})"
@@ -74,7 +79,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 
 
 METHODS_FOR_SCORES = tuple(name for name, method in METHODS.items() if not method.needs_counts)
-MARGIN_METHODS = ("t", "restricted-likelihood", "auto")  # methods that may be registered with a margin
+MARGIN_METHODS = ("t", "restricted-likelihood", "auto", "betting")  # methods that may be registered with a margin
 
 
 def draws_and_seed(decision: Mapping[str, Any]) -> tuple[int, int]:

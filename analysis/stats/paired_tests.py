@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from analysis.stats import bootstrap, restricted_likelihood
+from analysis.stats import betting, bootstrap, restricted_likelihood
 from analysis.stats.comparison import Comparison
 from analysis.stats.exact_ends import widen_to_exact
 from analysis.stats.interval import compare_constant, problem_means
@@ -181,6 +181,12 @@ def _auto(
     return widen_to_exact(auto(difference, level=level, null=null), difference, level=level, null=null)
 
 
+def _betting(
+    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
+) -> Comparison:
+    return betting.compare(difference, level=level, null=null)
+
+
 # by the names of `methods.METHODS`, with ends from `widen_to_exact`; max-t is for families, and a single
 # contrast uses Student's t
 COMPARE: Mapping[str, Compare] = MappingProxyType(
@@ -190,6 +196,7 @@ COMPARE: Mapping[str, Compare] = MappingProxyType(
         "t": _student,
         "restricted-likelihood": _restricted_likelihood,
         "auto": _auto,
+        "betting": _betting,
         "sign-flip": _sign_flip,
         "max-t": _student,
     }

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.stats import exact_resampling, restricted_likelihood
+from analysis.stats import betting, exact_resampling, restricted_likelihood
 from analysis.stats.methods import EXACT_BELOW, METHODS
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
 
 TAIL_DRAWS = 50  # draws expected in one tail at the level of a contrast
 BLOCK = 1 << 22  # numbers in memory at a time
-WITHOUT_DRAWS = ("t", "exact-bootstrap", "restricted-likelihood", "auto")  # methods that draw nothing
+WITHOUT_DRAWS = ("t", "exact-bootstrap", "restricted-likelihood", "auto", "betting")  # methods that draw nothing
 
 
 def minimal_detectable_effect(
@@ -94,6 +94,9 @@ def p_values(
     distinct, positions = np.unique(counts, axis=0, return_inverse=True)
     if method in ("restricted-likelihood", "auto"):
         return _counting_p(method, distinct)[positions]
+    if method == "betting":
+        betting_p: NDArray[np.float64] = np.minimum(1.0, 2 * betting.p_of_counts(distinct, 0.0).min(axis=1))
+        return betting_p[positions]
     steps = np.arange(counts.shape[1]) - counts.shape[1] // 2
     problems = int(counts[0].sum())
     is_enumerated = draws is None or (method == "sign-flip" and problems <= np.log2(max(draws, 1)))

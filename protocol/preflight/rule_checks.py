@@ -11,7 +11,7 @@ from analysis.simulation import error_rates, error_table, self_test, simulated_s
 from analysis.simulation.null_populations import SYMMETRIC, Setting
 from analysis.simulation.type_one_error import LIMIT, TypeOneError
 from analysis.stats import power
-from analysis.stats.methods import METHODS, METHODS_FOR_SCORES, MIN_CLUSTERS, draws_and_seed, resampling_problems
+from analysis.stats.methods import METHODS, MIN_CLUSTERS, draws_and_seed, resampling_problems
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput
 from protocol.plan import grid
@@ -23,7 +23,7 @@ QUICK_PROBLEMS = 300  # up to so many problems a simulation takes a few seconds
 USUAL_SETTING = Setting(SYMMETRIC, 0.17)
 DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
 # Methods that a refusal proposes: the first one that holds its level.
-ALTERNATIVES = ("restricted-likelihood", "auto", "sign-flip", "t", "max-t")
+ALTERNATIVES = ("restricted-likelihood", "auto", "sign-flip", "t", "max-t", "betting")
 
 
 def refuse_counting_method(protocol: Design, items: Mapping[str, Any], scored: Sequence[str]) -> None:
@@ -34,10 +34,9 @@ def refuse_counting_method(protocol: Design, items: Mapping[str, Any], scored: S
     for name, item in items.items():
         if name in scored or "clusters" in item:
             data_kind = "scored answers" if name in scored else "clusters"
-            alternatives = [method for method in METHODS_FOR_SCORES if not _is_refused(protocol, method)]
             raise BadInput(
                 f"decision.method: {decision.method} counts right and wrong answers, each problem for "
-                f"itself, and {name} has {data_kind}; write {' or '.join(alternatives)}"
+                f"itself, and {name} has {data_kind}; write betting"
             )
 
 

@@ -3,7 +3,6 @@
 import pytest
 from test_error_rates_of_a_protocol import design
 
-from analysis.simulation import error_rates
 from analysis.stats.methods import METHODS, effective_clusters, resampling_problems
 from protocol import register
 from protocol.formats.refusals import BadInput
@@ -11,7 +10,7 @@ from protocol.instruments.exports import lock_sentences
 from protocol.preflight import rule_checks
 
 COUNTING = ["restricted-likelihood", "auto", "exact-bootstrap"]
-TAKING = ["t", "bootstrap", "sign-flip", "max-t"]
+TAKING = ["t", "bootstrap", "sign-flip", "max-t", "betting"]
 
 
 def items(problems: int, clusters: int | None = None) -> dict:
@@ -32,13 +31,13 @@ def test_a_method_that_counts_is_refused_in_one_line_that_names_those_that_do_no
         rule_checks.refuse_counting_method(design(1, method), items(287, clusters), scored)
     assert str(refused.value) == (
         f"decision.method: {method} counts right and wrong answers, each problem for itself, and {task} has "
-        f"{what}; write bootstrap or t or sign-flip or max-t"
+        f"{what}; write betting"
     )
 
 
-def test_of_a_rule_with_a_margin_the_methods_are_named_that_have_one():
+def test_of_a_rule_with_a_margin_the_same_method_is_named():
     own = {'rule = "superior"': 'rule = "non_inferior"\nmargin = 0.1', "at_least = 1\n": ""}
-    with pytest.raises(BadInput, match=r"; write t$"):
+    with pytest.raises(BadInput, match=r"; write betting$"):
         rule_checks.refuse_counting_method(design(1, "auto", **own), items(287, 30), [])
 
 
@@ -98,26 +97,12 @@ def test_signs_of_too_few_clusters_are_no_matter_of_draws():
         rule_checks.check_rule(design(1, "sign-flip"), items(60, 6))
 
 
-class Erring:
-    """What the simulation of a rule that errs too often gives."""
-
-    wrong, setting, studies = error_rates.RateEstimate(0.2, 0.15, 0.25), "anywhere", 100
-
-    def exceeds(self, alpha):
-        return True
-
-
-def test_an_error_that_no_method_is_free_of_that_takes_scores_is_written_and_not_refused(monkeypatch):
-    """With three seeds, of which an exact method alone holds."""
+@pytest.mark.parametrize("what", ["scored", "clusters"])
+def test_an_error_is_refused_with_scores_and_clusters_too_and_betting_is_named(what, monkeypatch):
     monkeypatch.setattr(rule_checks.self_test, "run_self_test", lambda plan: {})
-    monkeypatch.setattr(error_rates, "decision_errors", lambda *of: Erring())
-    monkeypatch.setattr(error_rates, "format_errors", lambda rates: {})
-    with pytest.raises(BadInput, match="use restricted-likelihood, which holds there"):
-        rule_checks.check_rule(design(3, "t"), items(287))
-    found = rule_checks.check_rule(design(3, "t"), items(287), scored=["needle-256"])
-    assert float(found["problems"]["287"]["type_one_over_nominal"]) > 1.2
-    with pytest.raises(BadInput, match=r"decides 20 % of studies"):
-        rule_checks.check_rule(design(1, "t"), items(287))
+    given = items(287, 287 if what == "clusters" else None)
+    with pytest.raises(BadInput, match="use betting, which holds there"):
+        rule_checks.check_rule(design(3, "t"), given, scored=["needle-256"] if what == "scored" else [])
 
 
 def lock(scored=(), clusters=None):
