@@ -22,6 +22,7 @@ from typing import NamedTuple
 from protocol.formats import files
 
 __all__ = [
+    "NO_RELEASE",
     "SELF",
     "Installed",
     "format_altered",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 SELF = "kv-prereg"  # its modules are sources, which the closure covers
+NO_RELEASE = "not installed"
 MISSING = "missing"
 IMPORTABLE = (".py", ".pyc", ".so", ".pyd", ".pth")
 _SMALL = 2**20  # bytes; a larger file is hashed in pieces
@@ -56,11 +58,11 @@ class _RecordLine(NamedTuple):
 
 @cache
 def release() -> str:
-    """Return the version of this project that is installed here, or "not installed"."""
+    """Return the version of this project that is installed here, or `NO_RELEASE`."""
     try:
         return metadata.version(SELF)
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return NO_RELEASE
 
 
 def versions() -> dict[str, dict[str, str]]:

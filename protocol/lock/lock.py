@@ -1,8 +1,9 @@
 """lock.json: the frozen registration. All other documents cite it by its digest."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from protocol.formats import documents, files
 from protocol.formats.documents import Document as Lock
@@ -25,12 +26,25 @@ from protocol.formats.journal import HEAD
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import installed_files, version_1
 
-__all__ = ["FIELDS", "NAME", "VERSION", "Lock", "is_of_other_code", "read", "refuse_second", "write"]
+__all__ = [
+    "FIELDS",
+    "NAME",
+    "VERSION",
+    "Lock",
+    "compare_release",
+    "is_of_other_code",
+    "read",
+    "refuse_second",
+    "write",
+]
 
 NAME = "lock.json"
 OBJECT = MapOf(ANYTHING)
 TEXT_LIST = ListOf(Text(), 1)
 VERSION = 2
+EARLIER_RELEASES: frozenset[str] = frozenset()
+"""Releases before this one that wrote locks of version 2 and whose results may differ from those of today."""
+RELEASE = re.compile(r"(\d{1,4}(?:\.\d{1,4}){1,3})(?:[.abrc+-][a-z0-9.]*)?")
 FOLDER_NAME = Text(r"(?!\.{1,2}$)[^/\\\0]+", "the name of a folder")
 COMMIT = Text("[0-9a-f]{40}|[0-9a-f]{64}", "the full id of a commit")
 SIGNER = Text(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}", "a public key")
@@ -301,10 +315,26 @@ FIELDS = documents.declare_document(
 
 def is_of_other_code(lock: Lock) -> bool:
     """Whether other code than that of this release locked the study, so that it may have read, run and judged it
-    otherwise: the lock ships with this project, or it names another release. The bundled sources are no excuse,
-    because their author chose them.
+    otherwise: the lock ships with this project, or names a release of `compare_release` that is not this one. The
+    bundled sources are no excuse, because their author chose them; nor is a release that never was.
     """
-    return lock.digest in version_1.PROTOCOLS or lock.content["release"] != installed_files.release()
+    return lock.digest in version_1.PROTOCOLS or compare_release(lock.content["release"]) in ("earlier", "undetermined")
+
+
+def compare_release(release: str) -> Literal["installed", "earlier", "undetermined", "unknown"]:
+    """Compare the release that a lock names with the installed one: "undetermined" if it is later, or if one of the
+    two is not known; "unknown" for one before the installed one that wrote no lock of version 2.
+    """
+    installed = installed_files.release()
+    if release == installed:
+        return "installed"
+    if release in EARLIER_RELEASES:
+        return "earlier"
+    named, here = (RELEASE.fullmatch(text) for text in (release, installed))
+    if here is None or release == installed_files.NO_RELEASE:
+        return "undetermined"
+    is_later = named is not None and [*map(int, named[1].split("."))] > [*map(int, here[1].split("."))]
+    return "undetermined" if is_later else "unknown"
 
 
 def write(folder: Path, content: Mapping[str, Any]) -> str:

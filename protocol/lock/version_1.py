@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from protocol.formats.journal import START
+from protocol.lock.promises import derive_promises
 
 __all__ = ["PROTOCOLS", "complete", "is_replicated", "restore"]
 
@@ -116,39 +117,18 @@ def _promises(content: Mapping[str, Any]) -> Mapping[str, dict[str, Any]]:
     """Return what the policies promised, from their settings or, where these are not locked, their names."""
     registered = content["protocol"]["content"]
     if "policies" in content:
-        return {arm: _promises_of_settings(settings) for arm, settings in content["policies"].items()}
+        return {arm: derive_promises(settings) or {} for arm, settings in content["policies"].items()}
     interval, has_slack = registered["generation"].get("interval"), registered["generation"].get("cadence") != "exact"
     plain = {
+        "selection": "policies.selection.TopK()",
+        "routing": "policies.routing.Shared()",
+        "state": "policies.state.Verbatim()",
         "cadence": "policies.cadence.Cadence()",
         "cadence.slack": str(has_slack),
         "cadence.interval": str(interval),
-        "selection": "",
     }
     return {
-        arm: _promises_of_settings(plain | {"cadence.at_prefill": str(table["policy"] != "full")})
-        | {"leaves_at_most": True}
+        arm: (derive_promises(plain | {"cadence.at_prefill": str(table["policy"] != "full")}) or {})
+        | {"leaves_exactly": False}
         for arm, table in registered["arms"].items()
-    }
-
-
-def _promises_of_settings(settings: Mapping[str, str]) -> dict[str, Any]:
-    is_plain = settings["cadence"] == "policies.cadence.Cadence()"
-    selection, bounds = settings["selection"], settings.get("routing") == "policies.crystal_kv.Utilised()"
-    dissolution = "policies.crystal.dissolution."
-    fires, interval = "prefill", None
-    if settings["cadence.at_prefill"] == "False":
-        fires = "never"
-    elif settings["cadence.interval"] != "None":
-        interval = int(settings["cadence.interval"])
-        fires = "own" if not is_plain else "slack" if settings["cadence.slack"] == "True" else "interval"
-    return {
-        "fires": fires,
-        "interval": interval,
-        "grants_budget": is_plain,
-        "leaves_at_most": selection != f"{dissolution}ExceedingDissolution()",
-        "leaves_exactly": bool(selection) and not selection.startswith(dissolution) and not bounds,
-        "may_leave_less": bounds,
-        "parked_caches": int(settings.get("cadence.episodes", 1)) - 1,
-        "stores_as_computed": settings.get("state", "policies.state.Verbatim()") == "policies.state.Verbatim()",
-        "is_press": False,
     }

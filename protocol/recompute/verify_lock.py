@@ -13,6 +13,8 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,23 @@ from analysis.stats.methods import resampling_problems
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import line_endings
 from protocol.formats.findings import CannotTell, NotRun
+from protocol.formats.policy_facts import read_policy_facts
 from protocol.formats.refusals import BadInput, Tampered
-from protocol.lock import closure, field_checks, lock, sibling_registrations, verify_problems, version_1
+from protocol.lock import (
+    closure,
+    field_checks,
+    installed_files,
+    lock,
+    sibling_registrations,
+    verify_problems,
+    version_1,
+)
 from protocol.lock.derive import Promises, derive_lock, never_evicts
+from protocol.lock.promises import PARTS, derive_promises
 from protocol.lock.verify_problems import ProblemFields
 from protocol.models import sources
 from protocol.plan import checks, full_use, slot_bytes, toml_reader
-from protocol.plan.design import Design
+from protocol.plan.design import Arm, Design
 from protocol.workspace import differences, drift
 
 __all__ = ["check", "check_policies"]
@@ -46,7 +58,7 @@ def check(study: Registration) -> str:
     """Return the audit's sentence. Raises Tampered with every value that does not follow, by its path;
     CannotTell where today's code does not read this protocol, or where the installed manifests were altered.
     """
-    locked = study.lock.content
+    locked, is_shipped = study.lock.content, study.lock.digest in version_1.PROTOCOLS
     is_other_code = lock.is_of_other_code(study.lock)
     problems = verify_problems.derive_problem_fields(study)
     undetermined = problems.undetermined
@@ -56,6 +68,8 @@ def check(study: Registration) -> str:
         *field_checks.find_faults(locked),
         *sibling_registrations.find_contradictions(study),
     ]
+    if not is_shipped:
+        _check_release(locked["release"], wrong, undetermined)
     # Other code may have had other recipes of problems, and may have accepted another protocol.
     by_code = undetermined if is_other_code else wrong
     by_code.extend(sibling_registrations.find_opened_faults(study))
@@ -74,8 +88,11 @@ def check(study: Registration) -> str:
             differences.refuse_differences([f"promises.{unknown[0]}: missing, and it is an arm of the protocol"])
         inputs = _observe(study, design, problems)
         expected = derive_lock(design, promises, inputs)
-        if study.lock.digest in version_1.PROTOCOLS:
+        if is_shipped:
             expected = version_1.restore(expected, locked)
+        else:
+            for arm in design.arms:
+                _check_arm(arm, locked, wrong, undetermined)
         wrong += differences.diff_values(locked, expected)
         by_code.extend(_refused(study, design, promises, is_other_code))
     differences.refuse_differences(wrong)
@@ -87,6 +104,42 @@ def check(study: Registration) -> str:
         f"follow from protocol.toml and the manifests; {_full_use_text(locked)}simulated checks are derived by "
         "confirm alone"
     )
+
+
+def _check_release(release: str, wrong: list[str], undetermined: list[str]) -> None:
+    """Add to the faults, or to what cannot be told, for a release whose locks this one cannot judge."""
+    match lock.compare_release(release):
+        case "unknown":
+            wrong.append(f"release: {differences.format_value(release)} is no release that wrote such locks")
+        case "undetermined":
+            known = f"release: {differences.format_value(release)} is not known to {installed_files.release()}"
+            undetermined.append(f"{known}, which is installed here; audit with that release or a later one")
+
+
+def _check_arm(arm: Arm, locked: Mapping[str, Any], wrong: list[str], undetermined: list[str]) -> None:
+    """Compare what an arm registers, its locked settings and its promises, without torch. What a part promises that
+    `derive_promises` does not list, `check_policies` can tell, where torch and the policy are installed.
+    """
+    settings, where = locked["policies"].get(arm.name) or {}, differences.format_value(arm.name)
+    if missing := [part for part in PARTS if part not in settings]:
+        wrong.append(f"policies.{where}: has no {missing[0]}, which every policy has")
+        return
+    for path, value in (arm.set or {}).items() if arm.press is None else ():
+        locked_value, registered = settings.get(path, "").strip("'"), _normalize(value)
+        if isinstance(value, str | int | Decimal) and _normalize(locked_value) != registered:
+            wrong.append(f"policies.{where}.{path}: {locked_value!a}, and the arm sets {registered!a}")
+    is_of_plugin = arm.policy in {point.name for point in entry_points(group="kv_prereg.policies")}
+    if arm.press is None and not is_of_plugin and arm.policy not in read_policy_facts():
+        undetermined.append(f"arm {where}: no policy {differences.format_value(arm.policy)} is installed here")
+    try:
+        promises = derive_promises(settings)
+    except (KeyError, ValueError) as problem:
+        wrong.append(f"policies.{where}: no policy has such settings: {problem}")
+        return
+    if promises is not None:
+        wrong.extend(differences.diff_values(locked["promises"][arm.name], promises, f"promises.{arm.name}"))
+    elif find_spec("torch") is None:
+        undetermined.append(f"arm {where}: what its parts promise needs torch; run: pip install '.[run]'")
 
 
 def _observe(study: Registration, design: Design, problems: ProblemFields) -> dict[str, Any]:

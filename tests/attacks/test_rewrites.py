@@ -7,6 +7,7 @@ what can.
 import re
 
 import pytest
+import rewrites_downgraded
 import rewrites_of_documents
 import rewrites_of_folders
 import rewrites_of_locks
@@ -37,6 +38,7 @@ REWRITES = cases(
     rewrites_of_documents,
     rewrites_of_folders,
     rewrites_refused,
+    rewrites_downgraded,
 )
 
 

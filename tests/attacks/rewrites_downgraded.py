@@ -1,0 +1,90 @@
+"""A lock claims less than its study owes: promises are weaker, its code is of another time, its parent made up."""
+
+from rewrite_cases import named
+from rewrites_of_protocols import registered
+from rewriting import Rewrite
+
+from protocol.lock import installed_files
+
+
+def weaken(rewrite: Rewrite, **promises: object) -> None:
+    rewrite.lock["promises"]["crystal"] |= promises
+
+
+def relocate(rewrite: Rewrite, policy: str) -> None:
+    """Another name for the policy of an arm, in the protocol and in the lock."""
+    registered(rewrite, 'policy = "streaming"', f'policy = "{policy}"')["arms"]["streaming"]["policy"] = policy
+
+
+@named("A1", "registered", "arm 'streaming': no policy 'unheard-of' is installed here", status="cannot tell")
+def the_policy_of_an_arm_is_one_that_nobody_has(rewrite):
+    """A published method lost."""
+    relocate(rewrite, "unheard-of")
+
+
+@named("A1", "registered", "promises.'?streaming'?.leaves_at_most")
+def the_policy_that_nobody_has_may_leave_more(rewrite):
+    """The arm kept what it promised."""
+    relocate(rewrite, "unheard-of")
+    rewrite.lock["promises"]["streaming"]["leaves_at_most"] = False
+
+
+@named("A1", "registered", "release: '0.0.7' is no release that wrote such locks")
+def a_release_that_never_was_locked_it(rewrite):
+    """Its grades are those of other graders."""
+    rewrite.lock["release"] = "0.0.7"
+
+
+@named("A1", "registered", "release: 'kv' is no release that wrote such locks")
+def something_else_than_a_release_locked_it(rewrite):
+    """As above."""
+    rewrite.lock["release"] = "kv"
+
+
+@named("A1", "registered", "release: '9.9.9' is not known to", status="cannot tell")
+def a_later_release_locked_it(rewrite):
+    """Its words are those of a judge to come."""
+    rewrite.lock["release"] = "9.9.9"
+
+
+@named("A1", "registered", f"release: '{installed_files.NO_RELEASE}' is not known to", status="cannot tell")
+def no_release_locked_it(rewrite):
+    """As above."""
+    rewrite.lock["release"] = installed_files.NO_RELEASE
+
+
+@named("A1", "registered", "promises.'?crystal'?.may_leave_less")
+def an_unknown_setting_hides_behind_a_later_release(rewrite):
+    """Nobody here can know the setting, so that its promises are the author's."""
+    registered(
+        rewrite,
+        'policy = "crystal-token-level"',
+        'policy = "crystal-token-level", set = { "protect.new" = 4 }',
+    )["arms"]["crystal"]["set"] = {"protect.new": 4}
+    rewrite.lock["release"] = "9.9.9"
+    rewrite.lock["policies"]["crystal"]["protect.new"] = "4"
+    weaken(rewrite, may_leave_less=True)
+
+
+@named("A1", "registered", "policies.'crystal'.protect.recent: '8', and the arm sets '4'")
+def an_arm_sets_what_its_settings_have_otherwise(rewrite):
+    """The arm ran as it was registered."""
+    registered(
+        rewrite,
+        'policy = "crystal-token-level"',
+        'policy = "crystal-token-level", set = { "protect.recent" = 4 }',
+    )["arms"]["crystal"]["set"] = {"protect.recent": 4}
+    rewrite.lock["policies"]["crystal"]["protect.recent"] = "8"
+
+
+@named("A1", "registered", "policies.'crystal': has no scoring, which every policy has")
+def the_settings_of_an_arm_are_empty(rewrite):
+    """There was nothing to set."""
+    rewrite.lock["policies"]["crystal"] = {}
+
+
+@named("A1", "policies", "policies.crystal.cadence: 'elsewhere.Cadence")
+def a_policy_of_the_catalogue_has_a_part_of_nobody(rewrite):
+    """Its budget varied."""
+    rewrite.lock["policies"]["crystal"]["cadence"] = "elsewhere.Cadence()"
+    weaken(rewrite, grants_budget=False)
