@@ -7,20 +7,25 @@ Only the ids are kept, never the problems. Exit status: 0 written, 2 refused.
 
 import hashlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from protocol.formats import canonical, strict_json
 from protocol.formats.command_line import format_refusal, make_parser
-from splits.manifest import FOLDER, SplitError, build_content
+from splits.manifest import FOLDER, OWN_UNITS, SplitError, build_content
 
 __all__ = ["read_ids", "write_split"]
 
 
-def write_split(name: str, ids: Iterable[str], source: str, folder: Path = FOLDER) -> Path:
-    """Create splits/<name>.json; raises SplitError when it exists, as a frozen split is never replaced."""
+def write_split(
+    name: str, ids: Iterable[str], source: str, folder: Path = FOLDER, units: Mapping[str, str] = OWN_UNITS
+) -> Path:
+    """Create splits/<name>.json; raises SplitError when it exists, as a frozen split is never replaced.
+
+    units: as in `build_content`.
+    """
     path = folder / f"{name}.json"
-    data = canonical.encode(build_content(name, ids, source)) + b"\n"
+    data = canonical.encode(build_content(name, ids, source, units)) + b"\n"
     try:
         with path.open("xb") as file:
             file.write(data)

@@ -4,7 +4,8 @@
      "counts": {"buckets": [94, 107, 98, 97, 104], "dev": 201, "confirm": 299},
      "ids": [["test/precalculus/807.json", 1], ...], "digest": "<sha256>"}
 
-ids: every id with its bucket, in the order of the source. source: SHA-256 of the source of the ids (a file's
+ids: every id with its bucket, in the order of the source; a third entry names what its hash is of, if that is not the
+id itself: several ids of one topic are then in one split. source: SHA-256 of the source of the ids (a file's
 bytes, or a generated task's settings). digest: SHA-256 of the canonical JSON of the other fields.
 """
 
@@ -12,8 +13,9 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from protocol.formats import canonical
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 FOLDER = Path(__file__).resolve().parent
+OWN_UNITS: Mapping[str, str] = MappingProxyType({})  # every id is split by its own hash
 
 
 class SplitError(ValueError):
@@ -66,8 +69,9 @@ def parse_manifest(name: str, data: bytes, path: object) -> Manifest:
     """Parse the manifest of the task `name` from `data`. Raises SplitError as `load` does."""
     try:
         document = json.loads(data)
-        ids = tuple(pair[0] for pair in document["ids"])
-        expected = build_content(name, ids, document["source"])
+        ids = tuple(entry[0] for entry in document["ids"])
+        units = {entry[0]: entry[2] for entry in document["ids"] if len(entry) > 2}
+        expected = build_content(name, ids, document["source"], units)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise SplitError(f"{path}: not a split manifest ({reason}); restore it from version control") from None
@@ -77,19 +81,22 @@ def parse_manifest(name: str, data: bytes, path: object) -> Manifest:
     return _from_fields(expected)
 
 
-def make_manifest(name: str, ids: Iterable[str], source: str) -> Manifest:
+def make_manifest(name: str, ids: Iterable[str], source: str, units: Mapping[str, str] = OWN_UNITS) -> Manifest:
     """Return the manifest of ids without a file. Raises SplitError as `build_content` does."""
-    return _from_fields(build_content(name, ids, source))
+    return _from_fields(build_content(name, ids, source, units))
 
 
-def build_content(name: str, ids: Iterable[str], source: str) -> dict[str, Any]:
-    """Return the fields of the manifest of these ids. Raises SplitError for a repeated id, an id that is not
-    text in NFC, no ids, and a source that is no digest.
+def build_content(name: str, ids: Iterable[str], source: str, units: Mapping[str, str] = OWN_UNITS) -> dict[str, Any]:
+    """Return the fields of the manifest of these ids. units: by id, what is hashed in place of the id. Raises
+    SplitError for a repeated id, an id that is not text in NFC, no ids, and a source that is no digest.
     """
     if not (isinstance(source, str) and re.fullmatch("[0-9a-f]{64}", source)):
         raise SplitError(f"{name}: source {source!r} is not a SHA-256 in lower-case hex")
-    pairs = [[unique_id, assign_bucket(unique_id)] for unique_id in _check_ids(name, list(ids))]
-    sizes = [sum(index == number for _, index in pairs) for number in range(BUCKETS)]
+    entries = [
+        [unique_id, assign_bucket(units.get(unique_id, unique_id)), *([units[unique_id]] if unique_id in units else [])]
+        for unique_id in _check_ids(name, list(ids))
+    ]
+    sizes = [sum(index == number for _, index, *_ in entries) for number in range(BUCKETS)]
     fields = {
         "kind": "kv-prereg split",
         "version": 1,
@@ -100,15 +107,15 @@ def build_content(name: str, ids: Iterable[str], source: str) -> dict[str, Any]:
             "dev": sum(sizes[number] for number in DEV),
             "confirm": sum(sizes[number] for number in CONFIRM),
         },
-        "ids": pairs,
+        "ids": entries,
     }
     return fields | {"digest": hashlib.sha256(canonical.encode(fields)).hexdigest()}
 
 
 def _from_fields(fields: dict[str, Any]) -> Manifest:
-    ids = tuple(unique_id for unique_id, _ in fields["ids"])
+    ids = tuple(unique_id for unique_id, *_ in fields["ids"])
     members: dict[bool, tuple[str, ...]] = {
-        is_confirm: tuple(unique_id for unique_id, index in fields["ids"] if (index in CONFIRM) == is_confirm)
+        is_confirm: tuple(unique_id for unique_id, index, *_ in fields["ids"] if (index in CONFIRM) == is_confirm)
         for is_confirm in (False, True)
     }
     return Manifest(fields["name"], fields["source"], ids, members[False], members[True], fields["digest"])

@@ -24,12 +24,12 @@ from analysis.judgement.study_files import (
 from analysis.rules.rule import arm_pairs
 from analysis.rules.verdict_line import SCREENED, format_single_model, smallest_contrast
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
+from analysis.stats.methods import MIN_CONFIRMATORY
 from protocol.formats.json_text import format_decimal
 from protocol.formats.vocabulary import FULL
 
 __all__ = ["DEVIATED", "MIN_CONFIRMATORY", "judge", "judge_study", "selection_summary"]
 
-MIN_CONFIRMATORY = 200  # problems; fewer are a screening ("Minimal-Intervention KV Retention", section 6)
 DEVIATED = "DEVIATED"  # the verdict of a study that was amended after its claim
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "METHODS",
     "METHODS_FOR_SCORES",
     "MIN_CLUSTERS",
+    "MIN_CONFIRMATORY",
     "Method",
     "describe_clusters",
     "draws_and_seed",
@@ -26,6 +27,9 @@ EXACT_BELOW = 500  # `auto` is exact below this many differing problems; simulat
 # No interval is valid below this effective number of clusters: if one large cluster and many small ones count
 # as 3, nominal 95 % intervals cover 38 to 66 % (benchmarks.uneven_clusters).
 MIN_CLUSTERS = 5
+
+# Problems, or clusters; fewer are a screening ("Minimal-Intervention KV Retention", section 6).
+MIN_CONFIRMATORY = 200
 
 
 class Method(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import splits
+from analysis.stats.methods import MIN_CONFIRMATORY
 from protocol import grading
 from protocol.formats import canonical, files
 from protocol.formats.refusals import BadInput, Drifted
@@ -20,6 +21,7 @@ __all__ = [
     "freeze_items",
     "problem_facts",
     "read_split",
+    "refuse_few_topics",
     "refuse_wrong_golds",
     "scored_tasks",
     "take_subset",
@@ -122,10 +124,30 @@ def read_split(name: str, task: Task) -> dict[str, Any]:
     }
 
 
-def problem_facts(task: Task) -> dict[str, dict[str, str]]:
-    """Return what a task states about its problems besides their ids, by id; only the facts that it states."""
-    facts = {"clusters": dict(registry.clusters(task)), "levels": dict(registry.levels(task))}
+def problem_facts(task: Task) -> dict[str, Any]:
+    """Return what a task states about its problems besides their ids; only the facts that it states."""
+    facts = {
+        "clusters": dict(registry.clusters(task)),
+        "levels": dict(registry.levels(task)),
+        "population": registry.population(task),
+    }
     return {kind: values for kind, values in facts.items() if values}
+
+
+def refuse_few_topics(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> None:
+    """Raise BadInput for a task with so many problems that a study of them may confirm, and with fewer topics.
+
+    With fewer problems than that a study only screens, and its population names the topics.
+    """
+    for name, item in items.items():
+        topics = registry.topics(tasks[name])
+        count = len({topics[problem] for problem in item["confirm"] if problem in topics})
+        if 0 < count < MIN_CONFIRMATORY <= len(item["confirm"]):
+            raise BadInput(
+                f"tasks.{name}: its {len(item['confirm'])} held-out problems are about {count} topics, and so are "
+                f"{count} independent ones, of which no interval holds; write {registry.successor(name)}, whose "
+                f"problems have a topic each, or confirm = {MIN_CONFIRMATORY - 1} or fewer, which only screens"
+            )
 
 
 def checks_golds(task: Task) -> bool:

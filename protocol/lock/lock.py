@@ -84,6 +84,9 @@ _ITEMS = Table(
         ),
         "clusters": Field(MapOf(Text()), "What a problem shares with others, by id.", if_absent="nothing"),
         "levels": Field(MapOf(Text()), "How difficult a problem is, by id.", if_absent="not said beforehand"),
+        "population": Field(
+            Text(), "What the problems are a sample of, as the task declares it.", if_absent="these problems alone"
+        ),
     }
 )
 _CELL = tuple_of(*(4 * [Text()]), Integer(), expected="a cell [model, task, budget, arm, seed]")

@@ -78,7 +78,7 @@ def _item_of_manifest(
     if hashlib.sha256(data).hexdigest() != study.lock.content["sources"].get(path):
         fields.faults.append(f"items.{name}: {path} is not in the locked sources as it was locked")
         return locked_item
-    facts: dict[str, dict[str, str]] = {}
+    facts: dict[str, Any] = {}
     if name in registry.TASKS:
         facts = frozen_problems.problem_facts(registry.TASKS[name])
         if lock.is_of_other_code(study.lock):  # which may not have stated them

@@ -24,6 +24,7 @@ ONLY_WITH = {
     "data": ("lm_eval",),
     "lengths": ("lm_eval",),
     "longest": ("file", "lm_eval"),
+    "population": ("file", "lm_eval"),
 }
 
 
@@ -139,6 +140,15 @@ class Task(NamedTuple):
             "With a task of RULER: tokens of a prompt.",
             [4096],
             if_absent="refused with a task of RULER, which makes its problems",
+        ),
+    ] = None
+    population: Annotated[
+        str | None,
+        Field(
+            VisibleText(),
+            "With a file or data: what its problems are a sample of, for the first line of the verdict.",
+            "questions about court decisions of 2024, two from each",
+            if_absent="the verdict is about these problems alone",
         ),
     ] = None
     longest: Annotated[

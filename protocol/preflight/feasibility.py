@@ -67,6 +67,8 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
     slot_sizes.refuse_unfit_states(planned)
     slot_sizes.refuse_unequal_slots(planned)
     scored = frozen_problems.scored_tasks(items, planned.tasks)
+    if not is_replication:
+        frozen_problems.refuse_few_topics(items, planned.tasks)
     rule_checks.refuse_counting_method(planned.protocol, items, scored)
     for instrument in INSTRUMENTS:
         if instrument.feasibility and (table := planned.protocol.instruments.get(instrument.name)):

@@ -57,7 +57,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.act == "freeze":
             task = tasks.get(args.name)
-            print_escaped(str(make.write_split(args.name, task.ids(), task.source())), sys.stdout)
+            print_escaped(
+                str(make.write_split(args.name, task.ids(), task.source(), units=registry.split_units(task))),
+                sys.stdout,
+            )
             return 0
         if args.act == "check":
             return check(args.file, args.grader)

@@ -98,7 +98,7 @@ class Association:
         """count: tokens of a text. Raises BadInput for another task's id or too short a length."""
         if problem_id not in self.ids():
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
-        fact, high, low = TOPICS[draws.pick(len(TOPICS), self.seed, problem_id, "topic")]
+        fact, high, low = self._topic(problem_id)
         pool = {"high": high, "low": low}[problem_id.split("/")[2]]
         mentions = draws.shuffled(pool, self.seed, problem_id, "mentions")
         value = self.gold(problem_id)
@@ -115,6 +115,15 @@ class Association:
             return Problem(problem_id, " ".join([FRAMING, *text]), fact.question, fact.stem, value)
 
         return fill_to_length(make, self.length, count)
+
+    def topics(self) -> Mapping[str, str]:
+        return {problem_id: self._topic(problem_id).fact.stem for problem_id in self.ids()}
+
+    def population(self) -> str:
+        return f"about {len(TOPICS)} topics, which are those of its development too, and about no others"
+
+    def _topic(self, problem_id: str) -> Topic:
+        return TOPICS[draws.pick(len(TOPICS), self.seed, problem_id, "topic")]
 
     def _depth(self, problem_id: str) -> float:
         """Return the share of the filler's sentences before the fact."""

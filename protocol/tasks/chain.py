@@ -121,6 +121,9 @@ class Chain:
     def gold(self, problem_id: str) -> str:
         return self.puzzle(problem_id).answer
 
+    def population(self) -> str:
+        return "drawn afresh from a generator of chains of definitions"
+
     def redrawn(self, seed: int) -> "Chain":
         return replace(self, seed=seed)
 

@@ -67,7 +67,8 @@ class Dataset:
     sha256: of the data file. source_sha256: of the file that the frozen ids were taken from. row: converts a
     line of the published file, numbered from 0, to a row of the data file. url: of the published file, at a
     fixed revision; None if it is not published as JSON lines. identity: a file with the private key for the
-    held-out part of a sealed task; without it only its development problems are available.
+    held-out part of a sealed task; without it only its development problems are available. drawn_from: what the
+    problems are a sample of.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Dataset:
     row: Callable[[int, Row], dict[str, str]]
     url: str | None = None
     identity: Path | None = None
+    drawn_from: str = ""
     grader: ClassVar[str] = "math"
 
     def ids(self) -> tuple[str, ...]:
@@ -94,6 +96,9 @@ class Dataset:
     def gold(self, problem_id: str) -> str:
         """Raises as `build` does."""
         return self._find_row(problem_id)["answer"]
+
+    def population(self) -> str:
+        return self.drawn_from
 
     def redrawn(self, seed: int) -> "Dataset":
         """Return the task itself: published problems are not drawn."""

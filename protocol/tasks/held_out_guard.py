@@ -10,7 +10,7 @@ from protocol.formats.refusals import BadInput, Tampered
 from protocol.grading.grade import Gold
 from protocol.tasks.dataset import Dataset
 from protocol.tasks.problem import Problem
-from protocol.tasks.registry import Task
+from protocol.tasks.registry import Task, split_units
 from splits import CONFIRM, assign_bucket
 
 __all__ = [
@@ -131,7 +131,7 @@ def _is_held_out(task: Task, problem_id: str) -> bool:
     """Whether the rule of every manifest holds the problem out; problems set aside for calibration are not
     among the task's ids.
     """
-    return assign_bucket(problem_id) in CONFIRM and problem_id in task.ids()
+    return assign_bucket(split_units(task).get(problem_id, problem_id)) in CONFIRM and problem_id in task.ids()
 
 
 def _open_task(task: Task, key: str | None, identity: Path | None) -> Task:

@@ -1,6 +1,6 @@
 """Needle-in-a-Haystack: one fact at a chosen depth of a long passage (CrystalCache, section 4.2)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -63,7 +63,7 @@ class Needle:
         if problem_id not in self.ids():
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
         depth = float(problem_id.split("/")[2])
-        fact = TEMPLATES[draws.pick(len(TEMPLATES), self.seed, problem_id, "template")]
+        fact = self._template(problem_id)
         value = self.gold(problem_id)
         passage = draws.shuffled(filler.TOWN, self.seed, problem_id, "filler")
 
@@ -73,6 +73,15 @@ class Needle:
             return Problem(problem_id, " ".join(text), fact.question, fact.stem, value)
 
         return fill_to_length(make, self.length, count)
+
+    def topics(self) -> Mapping[str, str]:
+        return {problem_id: self._template(problem_id).stem for problem_id in self.ids()}
+
+    def population(self) -> str:
+        return f"about {len(TEMPLATES)} facts, which are those of its development too, and about no others"
+
+    def _template(self, problem_id: str) -> Fact:
+        return TEMPLATES[draws.pick(len(TEMPLATES), self.seed, problem_id, "template")]
 
     def gold(self, problem_id: str) -> str:
         return draws.value(self.seed, problem_id)

@@ -64,6 +64,9 @@ class Recital:
         """Return the number of the drawn line."""
         return self._values(problem_id)[draws.pick(self.lines, self.seed, problem_id, "line")]
 
+    def population(self) -> str:
+        return f"drawn afresh from a generator of registers of {self.lines} lines"
+
     def redrawn(self, seed: int) -> "Recital":
         return replace(self, seed=seed)
 

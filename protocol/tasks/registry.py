@@ -3,6 +3,7 @@
 The meaning of a name that a registration cites never changes: a changed task gets a new name.
 """
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from protocol.tasks.problem import Problem
 from protocol.tasks.recital import Recital
 from protocol.tasks.ruler import Ruler
 from protocol.tasks.task_union import TaskUnion
+from protocol.tasks.topic_retrieval import DEPTHS, TopicRetrieval
 
 __all__ = [
     "PLUGINS",
@@ -36,9 +38,13 @@ __all__ = [
     "make_task",
     "make_tasks",
     "names",
+    "population",
     "split_manifest",
+    "split_units",
+    "successor",
     "task_finder",
     "task_name",
+    "topics",
 ]
 
 
@@ -49,7 +55,8 @@ class Task(Protocol):
     grader: a name that protocol.grading accepts. gold: the answer of a problem alone. redrawn: the same ids
     with problems drawn from another seed; published problems do not change. recipe: SHA-256 of what
     determines a problem besides its id: two tasks with one recipe have the same problem under the same id.
-    source: SHA-256 of everything that the problems are made of. Optional methods: see `clusters`, `levels`.
+    source: SHA-256 of everything that the problems are made of. Optional methods: see `clusters`, `levels`,
+    `population`, `split_units` and `topics`.
     """
 
     @property
@@ -107,6 +114,18 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         "association-moved-4k-16k": TaskUnion(
             tuple(MovedAssociation(length, repetitions=11) for length in (4096, 8192, 16384))
         ),
+        # A topic of its own for every problem; the lengths, depths and densities of the tasks above.
+        **{f"needle-topics-{length}": TopicRetrieval("needle-topics", (length,)) for length in (256, 448, 768, 1024)},
+        **{
+            f"association-topics-{length}": TopicRetrieval("association-topics", (length,), ("0",), ("high", "low"))
+            for length in (256, 448, 768, 1024)
+        },
+        "needle-topics-4k-32k": TopicRetrieval("needle-topics", (4096, 8192, 16384, 32640)),
+        "association-topics-4k-16k": TopicRetrieval("association-topics", (4096, 8192, 16384), ("0",), ("high", "low")),
+        "association-topics-moved-448": TopicRetrieval("association-topics-moved", (448,), DEPTHS, ("high", "low")),
+        "association-topics-moved-4k-16k": TopicRetrieval(
+            "association-topics-moved", (4096, 8192, 16384), DEPTHS, ("high", "low")
+        ),
         # Short chains are more frequent, as a budget of 64 slots can still hold them.
         "chain": Chain((6, 7, 8, 9, 10, 12, 14, 16, 20, 24), repetitions=50, calibration=100),
         # Chains that no study had opened, for the gates: up to 16 steps, from a seed of their own.
@@ -116,6 +135,7 @@ TASKS: Mapping[str, Task] = MappingProxyType(
             sha256="fb890908c810bc7f836a7dde81fa21d9ee368a5d124fa15c2463232b96d5b69d",
             source_sha256="35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132",
             row=math500,
+            drawn_from="of the 500 that were drawn from the 5,000 test problems of MATH",
             url=(
                 "https://huggingface.co/datasets/HuggingFaceH4/MATH-500/resolve/"
                 "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be/test.jsonl"
@@ -127,12 +147,14 @@ TASKS: Mapping[str, Task] = MappingProxyType(
             sha256="7ec9b3e7155f63fb411560be42b0e118e5e8ecb8352013b78b1701e4282dd336",
             source_sha256="7ec9b3e7155f63fb411560be42b0e118e5e8ecb8352013b78b1701e4282dd336",
             row=aime24,
+            drawn_from="of the 30 of AIME 2024, of which there are no others",
         ),
         "gsm8k": Dataset(
             "gsm8k",
             sha256="eda17b583de6be58fa776cfd906873f5de42aaf5873eb27e4cc0452d8ffa7098",
             source_sha256="3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
             row=gsm8k,
+            drawn_from="of the 1,319 of the test split of GSM8K",
             url=(
                 "https://raw.githubusercontent.com/openai/grade-school-math/"
                 "3101c7d5072418e28b9008a6636bde82a006892c/grade_school_math/data/test.jsonl"
@@ -221,12 +243,39 @@ def split_manifest(name: str, task: Task) -> splits.Manifest:
     """Return the split of a task: the frozen manifest, or that of its current ids if none is shipped. Raises
     SplitError if it was altered, or the ids do not make one.
     """
-    return splits.load(name) if name in TASKS else splits.make_manifest(name, task.ids(), task.source())
+    if name in TASKS:
+        return splits.load(name)
+    return splits.make_manifest(name, task.ids(), task.source(), split_units(task))
 
 
 def clusters(task: Task) -> Mapping[str, str]:
     """Return by id what a problem shares with others (a template, a document), if the task has `clusters`."""
     return _facts(task, "clusters")
+
+
+def split_units(task: Task) -> Mapping[str, str]:
+    """Return by id what is hashed to split the problems, if the task has `split_units`; else every id is hashed."""
+    return _facts(task, "split_units")
+
+
+def topics(task: Task) -> Mapping[str, str]:
+    """Return by id the topic or template that a problem shares with many others, if the task has `topics`.
+
+    Its problems are then a sample of these few topics alone, and not of others.
+    """
+    return _facts(task, "topics")
+
+
+def successor(name: str) -> str:
+    """Return the task with a topic for every problem whose name is nearest."""
+    candidates = [other for other, task in TASKS.items() if isinstance(task, TopicRetrieval)]
+    return difflib.get_close_matches(name, candidates, n=1, cutoff=0)[0]
+
+
+def population(task: Task) -> str:
+    """Return what the problems of a task are a sample of, as it reads after "200 problems,"; "" if none says."""
+    method = getattr(task, "population", None)
+    return str(method()) if callable(method) else ""
 
 
 def levels(task: Task) -> Mapping[str, str]:

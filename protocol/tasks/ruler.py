@@ -59,8 +59,8 @@ class Ruler:
         row = harness.shared_harness().ruler(self.lm_eval, length, key, lambda text: len(text) // 4)
         return _format_gold(length, row["outputs"])
 
-    def clusters(self) -> Mapping[str, str]:
-        return {}
+    def population(self) -> str:
+        return f"drawn afresh from the generator of {self.lm_eval}"
 
     def levels(self) -> Mapping[str, str]:
         return {problem_id: problem_id.split("/")[-2] for problem_id in self.ids()}

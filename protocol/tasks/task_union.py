@@ -51,6 +51,12 @@ class TaskUnion:
             for item in part.ids()
         }
 
+    def topics(self) -> Mapping[str, str]:
+        return {item: topic for part in self.parts for item, topic in part.topics().items()}
+
+    def population(self) -> str:
+        return self.parts[0].population()
+
     def redrawn(self, seed: int) -> "TaskUnion":
         return TaskUnion(tuple(part.redrawn(seed) for part in self.parts))
 

@@ -155,7 +155,12 @@ def test_code_of_an_editable_install_is_refused_where_a_protocol_names_it(others
 def test_a_task_says_what_it_is_asked_and_no_more():
     """`levels` of `chain` are a setting, and no facts of problems: old locks have none."""
     assert "levels" not in frozen_problems.read_split("chain", tasks.get("chain"))
-    assert set(frozen_problems.read_split("needle-256", tasks.get("needle-256"))) == {"manifest", "dev", "confirm"}
+    assert set(frozen_problems.read_split("needle-256", tasks.get("needle-256"))) == {
+        "manifest",
+        "dev",
+        "confirm",
+        "population",
+    }
     assert (
         splits.load("needle-256").digest
         == frozen_problems.read_split("needle-256", tasks.get("needle-256"))["manifest"]

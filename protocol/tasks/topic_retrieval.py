@@ -1,0 +1,120 @@
+"""Retrieval with a topic of its own for every problem: the successors of needle and association.
+
+The 200 held-out problems of `association-1024` are about three topics, and those of `needle-1024` about five: they
+show how an effect varies within a topic, and hardly how it varies between topics. Here no two problems share a topic,
+and a topic is for development or held out in every length and every task (`split_units`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput
+from protocol.tasks import draws, filler
+from protocol.tasks.association import FRAMING
+from protocol.tasks.problem import Fact, Problem
+from protocol.tasks.prompt_length import fill_to_length
+from protocol.tasks.topic_texts import GENERAL, MENTIONS, TEMPLATES, TOPICS
+
+__all__ = ["DEPTHS", "MENTIONS_BY_DENSITY", "TopicRetrieval"]
+
+DEPTHS = ("0", "0.25", "0.5", "0.75", "1")
+# How many mentions of the topic an association has, and among which sentences they are drawn, as in `association`.
+MENTIONS_BY_DENSITY: Mapping[str, tuple[int, tuple[str, ...]]] = {"high": (4, MENTIONS), "low": (2, GENERAL)}
+
+
+@dataclass(frozen=True)
+class TopicRetrieval:
+    """Problems <family>/<length>/<density>/<depth>/<topic>, one for each topic: a fact about it among filler.
+
+    lengths: tokens of a whole prompt, see protocol.tasks.prompt_length. depths: the share of the filler's sentences
+        before the fact. densities: how often the topic is mentioned again, as in `association`; none for a needle,
+        whose filler is another passage.
+
+    Ids have no part for a setting that does not vary: no density without mentions, no depth where it is always 0.
+    Lengths, densities and depths take turns over the topics, so that each is equally frequent. How the fact is stated
+    (one of 24 templates), which mentions are made, the order of the filler and the value are drawn for each problem:
+    it depends on its id, `seed` and the tokenizer alone.
+    """
+
+    family: str
+    lengths: tuple[int, ...]
+    depths: tuple[str, ...] = DEPTHS
+    densities: tuple[str, ...] = ()
+    seed: int = 42
+    grader: ClassVar[str] = "exact"
+
+    def ids(self) -> tuple[str, ...]:
+        return tuple(self._settings())
+
+    def split_units(self) -> Mapping[str, str]:
+        """Return the topic of each problem, whose hash decides which split the problem is in."""
+        return {problem_id: problem_id.rpartition("/")[2] for problem_id in self._settings()}
+
+    def population(self) -> str:
+        """Return what the problems are a sample of."""
+        return f"each about one of the {len(TOPICS)} places of a generator with {len(TEMPLATES)} ways to state a fact"
+
+    def levels(self) -> Mapping[str, str]:
+        """Return the depth by id where depths vary, else the length where lengths vary, else nothing."""
+        position = 2 if len(self.depths) > 1 else 0
+        if len(self.depths) == len(self.lengths) == 1:
+            return {}
+        return {problem_id: str(setting[position]) for problem_id, setting in self._settings().items()}
+
+    def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
+        """count: tokens of a text. Raises BadInput for another task's id or too short a length."""
+        settings = self._settings()
+        if problem_id not in settings:
+            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        length, density, depth, topic = settings[problem_id]
+        stem, ending, question = TEMPLATES[draws.pick(len(TEMPLATES), self.seed, problem_id, "template")]
+        fact = Fact(stem.format(topic=topic), ending, question.format(topic=topic))
+        passage = draws.shuffled(filler.ORGANISATION if density else filler.TOWN, self.seed, problem_id, "filler")
+        number, pool = MENTIONS_BY_DENSITY[density] if density else (0, ())
+        mentions = draws.shuffled(pool, self.seed, problem_id, "mentions")[:number]
+        value = self.gold(problem_id)
+
+        def make(n: int) -> Problem:
+            text = filler.sentences(passage, n)
+            positions = [round((index + 1) * n / (number + 1)) for index in range(number)]
+            for index, (position, mention) in enumerate(zip(positions, mentions, strict=True)):
+                text.insert(position + index, mention.format(topic=topic))
+            fact_position = round(float(depth) * n)
+            text.insert(fact_position + sum(position < fact_position for position in positions), fact.stated(value))
+            framing = [FRAMING] if density else []
+            return Problem(problem_id, " ".join([*framing, *text]), fact.question, fact.stem, value)
+
+        return fill_to_length(make, length, count)
+
+    def gold(self, problem_id: str) -> str:
+        return draws.value(self.seed, problem_id)
+
+    def redrawn(self, seed: int) -> "TopicRetrieval":
+        return replace(self, seed=seed)
+
+    def recipe(self) -> str:
+        """As `Task.recipe`; family, length, density, depth and topic are in the id."""
+        return canonical.digest(self._texts() | {"seed": str(self.seed)})
+
+    def source(self) -> str:
+        """Return the SHA-256 of what the problems are made of: these settings and all texts."""
+        return canonical.digest(self._texts() | asdict(self))
+
+    def _texts(self) -> dict[str, Any]:
+        texts: dict[str, Any] = {"framing": FRAMING, "templates": [list(fact) for fact in TEMPLATES]}
+        texts |= {"topics": TOPICS, "mentions": MENTIONS, "general": GENERAL}
+        return texts | {"fillers": [list(filler.TOWN), list(filler.ORGANISATION)]}
+
+    def _settings(self) -> dict[str, tuple[int, str, str, str]]:
+        """Return (length, density, depth, topic) by id."""
+        settings = {}
+        for index, topic in enumerate(TOPICS):
+            densities = self.densities or ("",)
+            density, depth = densities[index % len(densities)], self.depths[index % len(self.depths)]
+            length = self.lengths[index // (len(densities) * len(self.depths)) % len(self.lengths)]
+            varied = [*([density] if density else []), *([depth] if self.depths != ("0",) else [])]
+            name = topic.removeprefix("the ").replace(" ", "-").lower()
+            settings["/".join([self.family, str(length), *varied, name])] = (length, density, depth, topic)
+        return settings
