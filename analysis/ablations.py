@@ -233,7 +233,7 @@ def _judge_cell(
     def rng() -> np.random.Generator:
         return np.random.default_rng([seed, index])
 
-    contrast_memory = memory.contrast_memory(pairing, arms, decision, lock["items"][pairing.task]["confirm"])
+    contrast_memory = memory.contrast_memory(pairing, arms, lock, levels.contrast)
     null = memory_charge.nearest_null(float(difference.mean()), contrast_memory.points)
     difference_and_clusters, level = (difference, pairing.clusters), 1 - levels.contrast
     (uncharged,) = resampled_units.compare_at_levels(

@@ -18,6 +18,9 @@ __all__ = ["FORMS", "Array", "Form", "Layout", "Seen", "Tested"]
 Array = NDArray[np.float64]
 
 
+LIMIT = float(stats.norm.isf(0.05 / 2 / 2))  # of a rise, at the level of one contrast of two
+
+
 class Layout(NamedTuple):
     """Mean slots of the tested budget and of what else was measured; below 0.0 is an empty cache."""
 
@@ -87,6 +90,19 @@ def upper_limit(seen: Seen, layout: Layout, excess: float) -> Tested:
     return moved(seen, np.maximum(slope, 0) * layout.slots * excess)
 
 
+def rise(cliff: float) -> Form:
+    """A share of the upper limit of the whole rise to the next measurement: all of it for an excess of `cliff`
+    or more. A shortfall: of the fall.
+    """
+
+    def form(seen: Seen, layout: Layout, excess: float) -> Tested:
+        share = min(1.0, abs(excess) / cliff) if excess else 0.0
+        upper = seen.rise + LIMIT * seen.apart if excess > 0 else seen.fall + LIMIT * seen.dropped
+        return moved(seen, np.sign(excess) * np.maximum(share * upper, 2 * abs(excess)))
+
+    return form
+
+
 def interpolated(seen: Seen, layout: Layout, excess: float) -> Tested:
     """The comparator at the subject's memory, on the line to the budget above; its error is estimated too.
     A subject that holds less is left where it is: this form was tried for what more memory buys.
@@ -106,5 +122,8 @@ FORMS: Mapping[str, tuple[Form, float]] = MappingProxyType(  # and the largest e
         "2 x chord": (chord(2), 0.02),
         "2 x chord, at least 1": (chord(2, 1), 0.02),
         "2 x chord, at least 2": (chord(2, 2), 0.02),
+        "rise, cliffs of 1 %": (rise(0.01), 0.02),
+        "rise": (rise(1e-9), 0.02),
+        "rise, cliffs of 0.5 %": (rise(0.005), 0.02),
     }
 )

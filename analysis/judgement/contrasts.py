@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.judgement import untrusted_files
+from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.judgement.study_files import NOT_RUN, RecordError, Study, read_document
 from analysis.stats import resampled_units
 from analysis.stats.memory_matching import Reference
@@ -37,8 +38,9 @@ __all__ = [
 Lanes: TypeAlias = pd.DataFrame | Mapping[str, NDArray[Any]]
 MISSING_RULES = ("inconclusive", "wrong")
 MILLION = 10**6
-# The columns whose sum is a lane's memory, by the registered `memory`; locks without it mean slots. Windows
-# of sliding layers, equal in all arms, are left out: they would make different caches look similar.
+# The columns whose sum is a lane's memory in studies that ship, by the registered `memory`; locks without it
+# mean slots. Windows of sliding layers, equal in all arms, are left out: they would make different caches look
+# similar. Bytes include the room that is reserved for tokens to come.
 MEMORY: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"slots": ("mean_slots",), "bytes": ("evictable_bytes",), "total": ("evictable_bytes", "state_bytes")}
 )
@@ -126,7 +128,7 @@ def pair_arms(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
     same at every budget. Raises RecordError for an arm that is not in the grid there.
     """
     content = study.lock["protocol"]["content"]
-    arms, counts = study.columns_by_arm(), content["decision"].get("memory", "slots")
+    arms = study.columns_by_arm()
 
     def pair(model: str, task: str, budget: str, side: tuple[str, str]) -> Pairing:
         subject_lanes, comparator_lanes = (arms.get((model, task, budget, arm)) for arm in side)
@@ -137,7 +139,10 @@ def pair_arms(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
             raise RecordError(f"lock: grid: {model} {task} {budget} lacks {' or '.join(side)}")
         problems = study.lock["items"][task]["confirm"]
         correct = [problem_table(arm, "correct", problems) for arm in (subject_lanes, comparator_lanes)]
-        memory = [lane_memory(arm, counts, problems) for arm in (subject_lanes, comparator_lanes)]
+        memory = [
+            lane_memory(lanes, study.lock, model, arm, problems)
+            for arm, lanes in zip(side, (subject_lanes, comparator_lanes), strict=True)
+        ]
         is_complete = ~np.isnan(correct).any(axis=(0, 2))
         subject_correct, comparator_correct, subject_memory, comparator_memory = (
             values[is_complete] for values in (*correct, *memory)
@@ -173,24 +178,41 @@ def reference_tables(
     arms: Mapping[tuple[str, ...], Lanes],
     budgets: Sequence[str],
     problems: list[str],
-    memory: str = "slots",
+    lock: Mapping[str, Any],
 ) -> tuple[list[Reference], list[str]]:
     """Return the subject at its budget and the comparator at each of `budgets`, on the problems that all of
-    them finished with every seed; and these problems. arms: from `Study.by_arm`. memory: the registered
-    measure.
+    them finished with every seed; and these problems. arms: from `Study.by_arm`.
     """
-    model_and_task = pairing.model, pairing.task
-    lanes = [arms[*model_and_task, pairing.budget, pairing.subject]]
-    lanes += [arms[*model_and_task, budget, pairing.against] for budget in budgets]
-    tables = [[problem_table(arm, "correct", problems), lane_memory(arm, memory, problems)] for arm in lanes]
+    cells = [(pairing.budget, pairing.subject), *((budget, pairing.against) for budget in budgets)]
+    tables = []
+    for budget, arm in cells:
+        lanes = arms[pairing.model, pairing.task, budget, arm]
+        memory = lane_memory(lanes, lock, pairing.model, arm, problems)
+        tables.append([problem_table(lanes, "correct", problems), memory])
     is_finished = ~np.isnan(tables).any(axis=(0, 1, 3))
-    finished = [problems[model_and_task] for model_and_task in np.flatnonzero(is_finished)]
+    finished = [problems[position] for position in np.flatnonzero(is_finished)]
     return [Reference(*(part[is_finished] for part in table)) for table in tables], finished
 
 
-def lane_memory(arm: Lanes, memory: str, problems: list[str]) -> NDArray[np.float64]:
-    """Return the registered memory of lanes, [problem, seed]."""
-    total: NDArray[np.float64] = np.sum([problem_table(arm, column, problems) for column in MEMORY[memory]], axis=0)
+def lane_memory(
+    lanes: Lanes, lock: Mapping[str, Any], model: str, arm: str, problems: list[str]
+) -> NDArray[np.float64]:
+    """Return the registered memory of the lanes of an arm, [problem, seed]: means over the generation.
+
+    Bytes are those of the slots held, by the size of a slot in the lock, and not the room reserved for tokens
+    to come: a schedule reserves for its largest budget. Locks without sizes have slots of one size, so that
+    slots replace bytes.
+    """
+    counts = lock["protocol"]["content"]["decision"].get("memory", "slots")
+    columns, size = MEMORY[counts], None
+    if counts != "slots" and not is_judged_as_shipped(lock):
+        size = (lock.get("slot_bytes") or {}).get(model)
+        if size is not None or counts == "bytes":
+            columns = ("mean_slots", *columns[1:])
+    tables = [problem_table(lanes, column, problems) for column in columns]
+    if size is not None:
+        tables[0] = tables[0] * size["heads"] * size["arms"][arm]["bytes"]
+    total: NDArray[np.float64] = np.sum(tables, axis=0)
     return total
 
 

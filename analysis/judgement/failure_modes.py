@@ -140,13 +140,13 @@ def iso_cache(
     """
     if not pairs:
         return Diagnosis(CANNOT_TELL, "The comparator is the full cache: memory is unequal on purpose.", [])
-    rows, counts = [], lock["protocol"]["content"]["decision"].get("memory", "slots")
+    rows = []
     for index, pair in enumerate(pairs):
         problems = sorted({*arms[pair[:4]]["problem"]})
         sizes = memory.slot_bytes(lock, pair) or (1, 1)
         ratios, comparison, between = _memory_ratios(pair, arms, problems, sizes[0] / sizes[1]), None, None
         (subject_reference, *comparator_references), finished = contrasts.reference_tables(
-            pair, arms, budgets, problems, counts
+            pair, arms, budgets, problems, lock
         )
         cluster_by_problem = None if pair.clusters is None else dict(zip(pair.problems, pair.clusters, strict=True))
         clusters = None if cluster_by_problem is None else [cluster_by_problem[problem] for problem in finished]

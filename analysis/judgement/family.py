@@ -107,7 +107,7 @@ def compare_family(
     level = multiplicity.corrected_alpha(alpha, len(pairings) if corrected else 1)
     arms, items = study.columns_by_arm(), study.lock["items"]
     estimates = [
-        _estimate(pairing, first + index, decision, level, _match_memory(pairing, arms, decision, items))
+        _estimate(pairing, first + index, decision, level, _match_memory(pairing, arms, study.lock, level))
         for index, pairing in enumerate(pairings)
     ]
     p = [1.0 if estimate is None else estimate.nominal.p for estimate in estimates]
@@ -146,13 +146,11 @@ def _check_counting(pairings: Sequence[Pairing], method: str) -> None:
         )
 
 
-def _match_memory(
-    pairing: Pairing, arms: Arms, decision: Mapping[str, Any], items: Mapping[str, Mapping[str, list[str]]]
-) -> ContrastMemory | None:
+def _match_memory(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], level: float) -> ContrastMemory | None:
     """Return the memory match; None for fewer than two problems with all lanes measured, or one cluster."""
     if len(pairing.measured_memory()[0]) < 2 or pairing.units < 2:
         return None
-    return memory.contrast_memory(pairing, arms, decision, items[pairing.task]["confirm"])
+    return memory.contrast_memory(pairing, arms, lock, level)
 
 
 def _apply_max_t(
@@ -211,13 +209,14 @@ def _isocache_row(study: Study, pairing: Pairing, estimate: Estimate | None, ind
     decision, budgets = content["decision"], content["budgets"]
     if estimate is None:
         return {"ratio": None, "within": None, "interpolated": None, "why": "too few"}
-    match = memory_matching.match_per_problem(*pairing.measured_memory(), tolerance=float(decision["cache_tolerance"]))
+    tolerance, ratio = float(decision["cache_tolerance"]), estimate.memory.match.ratio
+    match = memory_matching.match_per_problem(*pairing.measured_memory(), tolerance=tolerance)
     row = {"ratio": format_decimal(match.ratio), "within": format_decimal(match.within), "interpolated": None}
-    if estimate.memory.match.is_matched:
+    if estimate.memory.match.is_matched and ratio * (1 + tolerance) >= 1 - 1e-12:
         return row | {"why": "matched"}
     problems = study.lock["items"][pairing.task]["confirm"]
     (subject_reference, *comparator_references), finished = contrasts.reference_tables(
-        pairing, study.columns_by_arm(), budgets, problems, decision["memory"]
+        pairing, study.columns_by_arm(), budgets, problems, study.lock
     )
     clusters = contrasts.problem_clusters(study.lock, pairing.task, finished)
     if resampled_units.count_units(clusters, len(finished)) < 2:

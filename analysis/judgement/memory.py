@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.judgement.contrasts import Lanes, Pairing, lane_memory, problem_table
-from analysis.stats import memory_charge, memory_matching
-from analysis.stats.memory_charge import Charge, CurvePoint
+from analysis.judgement.contrasts import Lanes, Pairing, lane_memory, problem_clusters, problem_table
+from analysis.judgement.judging_rules import is_judged_as_shipped
+from analysis.stats import memory_charge, memory_matching, resampled_units
+from analysis.stats.memory_charge import Charge, CurvePoint, Neighbour, SwingCharge
 from protocol.formats.json_text import format_decimal
 from protocol.formats.vocabulary import FULL
 
@@ -31,55 +32,90 @@ class ContrastMemory(NamedTuple):
     """The memory of a contrast. charge: None for arms that do not match, and against the full cache."""
 
     match: memory_matching.MemoryMatch
-    charge: Charge | None
+    charge: Charge | SwingCharge | None
 
     @property
     def points(self) -> float:
         """The charge in accuracy points; below 0 if the subject uses less memory."""
-        return 0.0 if self.charge is None else self.charge.points
+        return 0.0 if self.charge is None or not self.match.is_matched else self.charge.points
 
 
-def contrast_memory(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems: list[str]) -> ContrastMemory:
-    """Match the memory of a contrast and charge it. problems: of the task, in order."""
-    subject_memory, comparator_memory = pairing.measured_memory()
+def contrast_memory(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], level: float) -> ContrastMemory:
+    """Match the memory of a contrast and charge it. level: two-sided, of the contrast."""
+    decision, problems = lock["protocol"]["content"]["decision"], lock["items"][pairing.task]["confirm"]
+    memory, tolerance = pairing.measured_memory(), float(decision["cache_tolerance"])
     if pairing.full:  # unequal on purpose, so nothing is charged
-        return ContrastMemory(
-            memory_matching.match_savings(
-                subject_memory, comparator_memory, tolerance=float(decision["cache_tolerance"])
-            ),
-            None,
-        )
-    match = memory_matching.match_memory(
-        subject_memory, comparator_memory, tolerance=float(decision["cache_tolerance"])
-    )
-    return ContrastMemory(match, charge_contrast(pairing, arms, decision, problems) if match.is_matched else None)
+        return ContrastMemory(memory_matching.match_savings(*memory, tolerance=tolerance), None)
+    if is_judged_as_shipped(lock):
+        match = memory_matching.match_memory(*memory, tolerance=tolerance)
+        return ContrastMemory(match, charge_contrast(pairing, arms, lock, problems) if match.is_matched else None)
+    match = memory_matching.match_means(*memory, tolerance=tolerance)
+    charge = bound_contrast(pairing, arms, lock, problems, level)
+    is_bounded = charge.swing is not None
+    return ContrastMemory(match._replace(is_matched=match.is_matched and is_bounded), charge)
 
 
-def charge_contrast(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems: list[str]) -> Charge:
-    """Charge a contrast by the comparator's curve in this study: its other budgets, and arms with budget
-    "full", which equal any policy without eviction.
+def bound_contrast(
+    pairing: Pairing, arms: Arms, lock: Mapping[str, Any], problems: list[str], level: float
+) -> SwingCharge:
+    """Charge a contrast by the measurements of its comparator on both sides: its other budgets, the full cache,
+    and an empty cache, which is right nowhere. Their limits are Student's, one-sided at level / 2.
     """
-    counts = decision.get("memory", "slots")
+    subject_memory, comparator_memory = (float(values.mean()) for values in pairing.measured_memory())
+    base = _accuracy_and_memory(arms, lock, (*_cell(pairing), pairing.against), problems)
+    empty = np.zeros_like(base)
+    others = [empty, *(_accuracy_and_memory(arms, lock, key, problems) for key in _curve_cells(pairing, arms))]
+    neighbours = []
+    for other in others:
+        is_measured = np.isfinite(np.stack([base, other])).all(axis=(0, 1))
+        clusters = problem_clusters(lock, pairing.task, [problems[index] for index in np.flatnonzero(is_measured)])
+        if resampled_units.count_units(clusters, int(is_measured.sum())) < 2:
+            continue
+        change, memory = (other - base)[0, is_measured], other[1, is_measured].mean() / base[1, is_measured].mean()
+        (limits,) = resampled_units.compare_at_levels(
+            "t", change[:, None], clusters, [1 - level], draws=0, rng=np.random.default_rng
+        )
+        neighbours.append(Neighbour(comparator_memory * float(memory), limits.low, limits.high))
+    return memory_charge.bound_charge(subject_memory, comparator_memory, neighbours)
+
+
+def charge_contrast(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], problems: list[str]) -> Charge:
+    """Charge a contrast as studies that ship are charged, by the comparator's curve in this study."""
     is_measured = ~np.isnan([pairing.subject_memory, pairing.comparator_memory]).any(axis=(0, 2))
     comparator_point = CurvePoint(
         float(pairing.comparator_memory[is_measured].mean()), float(pairing.comparator_correct[is_measured].mean())
     )
-    base = _accuracy_and_memory(arms[pairing.model, pairing.task, pairing.budget, pairing.against], counts, problems)
-    other_lanes = [
-        arm
-        for (model, task, budget, name), arm in arms.items()
-        if (model, task) == (pairing.model, pairing.task)
-        and budget != pairing.budget
-        and (name == pairing.against or budget == FULL)
-    ]
-    answers = [_accuracy_and_memory(arm, counts, problems) for arm in other_lanes]
+    base = _accuracy_and_memory(arms, lock, (*_cell(pairing), pairing.against), problems)
+    answers = [_accuracy_and_memory(arms, lock, key, problems) for key in _curve_cells(pairing, arms)]
     points = [point for table in answers if (point := _curve_point(comparator_point, base, table)) is not None]
     return memory_charge.charge_memory(float(pairing.subject_memory[is_measured].mean()), comparator_point, points)
 
 
-def _accuracy_and_memory(arm: Lanes, memory: str, problems: list[str]) -> NDArray[np.float64]:
-    """Return accuracy and memory, [2, problem], NaN for a problem with an unmeasured lane."""
-    lane_values = np.stack([problem_table(arm, "correct", problems), lane_memory(arm, memory, problems)])
+def _cell(pairing: Pairing) -> tuple[str, str, str]:
+    return pairing.model, pairing.task, pairing.budget
+
+
+def _curve_cells(pairing: Pairing, arms: Arms) -> list[tuple[str, ...]]:
+    """Return the cells of the comparator's other budgets, and those of arms with budget "full", which equal any
+    policy without eviction.
+    """
+    return [
+        key
+        for key in arms
+        if key[:2] == (pairing.model, pairing.task)
+        and key[2] != pairing.budget
+        and (key[3] == pairing.against or key[2] == FULL)
+    ]
+
+
+def _accuracy_and_memory(
+    arms: Arms, lock: Mapping[str, Any], key: tuple[str, ...], problems: list[str]
+) -> NDArray[np.float64]:
+    """Return accuracy and memory of a cell, [2, problem], NaN for a problem with an unmeasured lane."""
+    lanes = arms[key]
+    lane_values = np.stack(
+        [problem_table(lanes, "correct", problems), lane_memory(lanes, lock, key[0], key[3], problems)]
+    )
     problem_values: NDArray[np.float64] = lane_values.mean(axis=2)
     return problem_values
 
@@ -141,14 +177,18 @@ def memory_row(
     match: ContrastMemory, decided: bool, ratios: Mapping[str, float], registered_measure: str
 ) -> dict[str, Any]:
     """Return the memory part of a judgement row. decided: whether the charge changed the result."""
-    charge = match.charge
-    slope, nearest, points = (None, None, None) if charge is None else charge[1:]
+    charge, points = match.charge, None if match.charge is None else match.charge.points
+    explained: dict[str, str | None] = {"slope": None, "nearest": None}
+    if isinstance(charge, SwingCharge):
+        explained = {"swing": None if charge.swing is None else format_decimal(charge.swing)}
+    elif charge is not None:
+        explained["slope"] = None if charge.slope is None else f"{charge.slope:.3e}"
+        explained["nearest"] = None if charge.nearest is None else format_decimal(charge.nearest)
     return {
         "by": registered_measure,
         "excess": format_decimal(match.match.ratio - 1),
         "apart": format_decimal(match.match.distance),
-        "slope": None if slope is None else f"{slope:.3e}",
-        "nearest": None if nearest is None else format_decimal(nearest),
+        **explained,
         "charge": None if points is None or not np.isfinite(points) else format_decimal(points),
         "decided": decided,
         "ratios": {measure: format_decimal(ratio) for measure, ratio in ratios.items()},

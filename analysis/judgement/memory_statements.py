@@ -5,7 +5,7 @@ from typing import Any
 
 from analysis.rules.sentences import contrast_name, list_first
 
-__all__ = ["unequal_memory", "unsaved_memory"]
+__all__ = ["unbounded_within", "unequal_memory", "unsaved_memory"]
 
 NEGLIGIBLE = 0.001  # smaller relative differences of memory are not reported unless they decided
 MAX_DISTANCE = 2.0  # memory ratio to the nearest measurement of a slope above which it is reported
@@ -59,6 +59,17 @@ def _ratio_with_state(row: Mapping[str, Any]) -> float:
     return float(ratios.get("bytes", 0)) + float(ratios.get("state", 1)) - 1
 
 
+def unbounded_within(rows: Sequence[Mapping[str, Any]], tolerance: float) -> list[Mapping[str, Any]]:
+    """Return the contrasts that are not matched although their caches are within the tolerance: nothing that
+    was measured bounds what the excess may have bought.
+    """
+    return [row for row in rows if _is_unbounded(row) and float(row["cache_ratio"]) <= 1 + tolerance]
+
+
+def _is_unbounded(row: Mapping[str, Any]) -> bool:
+    return (row.get("memory") or {}).get("swing", "") is None
+
+
 def _decided_by_charge(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     bought = [row for row in rows if row["memory"]["decided"]]
     if not bought:
@@ -77,8 +88,15 @@ def _format_charge(memory: Mapping[str, Any]) -> str:
 
 
 def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence about contrasts that are charged without a measured slope."""
-    blind = [row for row in rows if row["matched"] and row["memory"]["slope"] is None and _excess(row) != 0]
+    """Return a sentence about contrasts in which nothing measured says what an excess may have bought."""
+    unbounded = [row for row in rows if _is_unbounded(row)]
+    if unbounded:
+        return [
+            f"What memory buys in {len(unbounded)} of {len(rows)} contrasts: the subject held more, and its "
+            "comparator was measured nowhere with as much, so that they are not matched: "
+            f"{list_first(map(contrast_name, unbounded))}."
+        ]
+    blind = [row for row in rows if row["matched"] and _lacks_slope(row["memory"]) and _excess(row) != 0]
     if not blind:
         return []
     return [
@@ -88,12 +106,16 @@ def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def _lacks_slope(memory: Mapping[str, Any]) -> bool:
+    return "slope" in memory and memory["slope"] is None
+
+
 def _far_measurements(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     far = [
         row
         for row in rows
         if _excess(row) > NEGLIGIBLE
-        and (nearest := row["memory"]["nearest"]) is not None
+        and (nearest := row["memory"].get("nearest")) is not None
         and not 1 / MAX_DISTANCE <= float(nearest) <= MAX_DISTANCE
     ]
     if not far:
@@ -114,7 +136,10 @@ def _differing_measures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         most = max(differing, key=lambda row: abs(float(row["memory"]["ratios"][measure]) - 1))
         ratio = float(most["memory"]["ratios"][measure])
         if abs(ratio - 1) > NEGLIGIBLE:
-            clauses.append(f"{measure_name} by {_format_percent(ratio - 1)} ({contrast_name(most)})")
+            room = (
+                " with the room reserved for tokens to come" if measure == "bytes" and "swing" in most["memory"] else ""
+            )
+            clauses.append(f"{measure_name}{room} by {_format_percent(ratio - 1)} ({contrast_name(most)})")
     apart = max(rows, key=lambda row: float(row["memory"]["apart"]), default=None)
     if apart is not None and float(apart["memory"]["apart"]) > NEGLIGIBLE:
         share = f"{100 * float(apart['memory']['apart']):.2g} %"

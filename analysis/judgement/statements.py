@@ -149,8 +149,9 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
         sentences += _full_cache_limits(decision, unmatched, len(contrasts))
         sentences += memory_statements.unsaved_memory(contrasts)
     else:
-        if unmatched:
-            tolerance = strip_zeros(decision["cache_tolerance"])
+        tolerance = strip_zeros(decision["cache_tolerance"])
+        unbounded = set(map(contrast_name, memory_statements.unbounded_within(contrasts, float(tolerance))))
+        if unmatched := [name for name in unmatched if name not in unbounded]:
             sentences.append(
                 f"Anything at equal memory in {len(unmatched)} of {len(contrasts)} contrasts, whose caches "
                 f"were not matched within {tolerance}: {list_first(unmatched)}."

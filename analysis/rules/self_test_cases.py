@@ -71,7 +71,7 @@ class Scenario(NamedTuple):
     """The outcome of a simulated study. Contrasts are given by their index in the family."""
 
     outcomes: Mapping[int, Outcome]  # all other contrasts show no difference
-    # Contrasts whose comparator exceeds the memory tolerance (against the full cache: whose subject does).
+    # Contrasts whose subject exceeds the memory tolerance.
     unmatched: frozenset[int] = frozenset()
     ended: EndedLanes | None = None
     unable: FailedGate | None = None  # the full cache passes all other gates

@@ -21,7 +21,7 @@ __all__ = ["StudyPlan", "planned_contrasts", "simulate_study"]
 
 SLOTS = 1000.0  # slots of every arm unless its memory is unmatched
 FULL_SLOTS = 2000.0  # slots of the full cache, so that the curve has a slope
-MISMATCH_FACTOR = 1.01  # how far unmatched caches exceed the registered tolerance
+MISMATCH_FACTOR = 1.01  # how far unmatched caches of the subject exceed the registered tolerance
 # state and grade in the record of a lane without a grade
 ENDED_STATES = MappingProxyType({"not run": (NOT_RUN, None), "failed": ("failed", None), "no grade": ("ok", "error")})
 
@@ -148,7 +148,7 @@ class _CellTables:
         correct = np.where(number < ahead, number >= gained, number < ahead + lost)
         if indices[0] in self.scenario.fuller:
             return correct, SLOTS / self.mismatch
-        return correct, SLOTS * (self.mismatch * MISMATCH_FACTOR if indices[0] in self.scenario.unmatched else 1.0)
+        return correct, SLOTS / (self.mismatch * MISMATCH_FACTOR if indices[0] in self.scenario.unmatched else 1.0)
 
     def _answers_against_full(self, arm: str, contrasts: CellContrasts, full_correct: Answers) -> tuple[Answers, float]:
         """Return the same for a study against the full cache. full_correct: which problems the full cache

@@ -2,9 +2,12 @@
 
 A policy must not win because it uses more memory, nor lose because it uses less. So "better" is tested
 against the accuracy that an excess may have bought, and "worse" against what a shortfall may have cost. In
-the opposite direction memory explains nothing, and nothing is charged. The price is an upper bound, which
-holds where accuracy rises by at most 1.5 points per slot between 64 and 256 slots
-(benchmarks/memory_matching.py); an honest excess is a tenth of a percent, so a loose bound costs little.
+the opposite direction memory explains nothing, and nothing is charged.
+
+`bound_charge` charges what the comparator's own accuracy changes up to its next measurement: no slope is
+assumed, and a cliff between two budgets is covered wherever it lies. `charge_memory`, of studies that ship,
+takes twice the steepest chord instead, which holds where accuracy rises by at most 1.5 points per slot between
+64 and 256 slots. Both were tried on curves of many shapes (benchmarks/memory_matching.py).
 """
 
 import math
@@ -17,10 +20,24 @@ from numpy.typing import ArrayLike, NDArray
 from analysis.stats import equivalence
 from analysis.stats.comparison import Comparison, Margins
 
-__all__ = ["MIN_PRICE", "Charge", "CurvePoint", "charge_memory", "nearest_null", "tost", "widen_interval"]
+__all__ = [
+    "CLIFF",
+    "MIN_PRICE",
+    "Charge",
+    "CurvePoint",
+    "Neighbour",
+    "SwingCharge",
+    "bound_charge",
+    "charge_memory",
+    "nearest_null",
+    "tost",
+    "widen_interval",
+]
 
 SLOPE_FACTOR = 2.0  # the curve may be this much steeper than the measured chords
 MIN_PRICE = 2.0  # accuracy points for 100 % more memory: twice the chord from an empty cache to a perfect one
+CLIFF = 0.005  # accuracy may change as much as between two budgets within this share of memory; at 200 slots, one slot
+NOISE = 1e-9  # relative differences of memory below it are rounding
 MAX_MARGIN = 0.999  # the largest margin that a difference of accuracies can still exceed
 MIN_MEMORY_GAP = 0.05  # chords between caches that differ by less are noise
 
@@ -67,6 +84,56 @@ def charge_memory(memory: float, comparator: CurvePoint, curve: Sequence[CurvePo
     price = max(MIN_PRICE, SLOPE_FACTOR * slope * comparator.memory)
     nearest = min((point.memory / comparator.memory for point in neighbours), key=lambda ratio: abs(math.log(ratio)))
     return Charge(excess, slope, nearest, price * excess)
+
+
+class Neighbour(NamedTuple):
+    """The comparator at another budget. memory: mean, in one unit throughout. low, high: confidence limits of
+    its accuracy minus that at the tested budget (-1 to 1).
+    """
+
+    memory: float
+    low: float
+    high: float
+
+
+class SwingCharge(NamedTuple):
+    """Accuracy that an excess of memory may have bought (above 0) or a shortfall may have cost (below 0).
+
+    excess: as in `Charge`. swing: the most that the comparator gains (loses) between here and the nearest
+    measurement with at least (at most) the subject's memory; None if there is none. points: accuracy points;
+    infinite without a swing.
+    """
+
+    excess: float
+    swing: float | None
+    points: float
+
+
+def bound_charge(memory: float, comparator_memory: float, neighbours: Sequence[Neighbour]) -> SwingCharge:
+    """Return the charge of a subject whose mean memory is `memory`. neighbours: of its comparator.
+
+    The comparator with the subject's memory is at most as accurate as the nearest neighbour that has as much
+    or more, if accuracy does not rise and fall again in between; so an excess may have bought the whole rise up
+    to there. An excess below CLIFF is charged its share of that, and never less than MIN_PRICE. A neighbour on
+    the other side counts too, since accuracy may be lowest here. A shortfall mirrors all of this.
+    """
+    excess = memory / comparator_memory - 1
+    if abs(excess) < NOISE:
+        return SwingCharge(0.0, 0.0, 0.0)
+    side = math.copysign(1.0, excess)
+
+    def distance(neighbour: Neighbour) -> float:
+        return side * (neighbour.memory - memory)
+
+    reached = min((point for point in neighbours if distance(point) >= 0), key=distance, default=None)
+    if reached is None:
+        return SwingCharge(excess, None, side * math.inf)
+    behind = (distance(point) for point in neighbours if side * (point.memory - comparator_memory) < 0)
+    first, last = max(behind, default=-math.inf), distance(reached)
+    between = [point for point in neighbours if first <= distance(point) <= last]
+    swing = max(point.high if side > 0 else -point.low for point in between)
+    share = min(1.0, abs(excess) / CLIFF)
+    return SwingCharge(excess, max(0.0, swing), side * max(MIN_PRICE * abs(excess), share * swing))
 
 
 def nearest_null(mean: float, points: float) -> float | None:

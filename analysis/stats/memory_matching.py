@@ -21,6 +21,7 @@ __all__ = [
     "Reference",
     "bootstrap_interpolated",
     "interpolate_difference",
+    "match_means",
     "match_memory",
     "match_per_problem",
     "match_savings",
@@ -78,6 +79,15 @@ def match_memory(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float)
     distance = float(np.abs(subject_means - comparator_means).mean() / comparator_means.mean())
     is_fair = max(ratio, 1 / ratio) <= 1 + tolerance + 1e-12 and distance <= tolerance + 1e-12
     return MemoryMatch(ratio, worst, distance, is_fair)
+
+
+def match_means(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> MemoryMatch:
+    """Compare as `match_memory`, but by the means alone, and one-sided: fair unless the subject's mean exceeds
+    the comparator's by more than `tolerance` ("Minimal-Intervention KV Retention", section 4.2: mean cache
+    within 2 %). A subject with less memory has no advantage; what a shortfall may have cost is charged.
+    """
+    match = match_memory(subject, comparator, tolerance=tolerance)
+    return match._replace(is_matched=match.ratio <= 1 + tolerance + 1e-12)
 
 
 def match_savings(subject: ArrayLike, full: ArrayLike, *, tolerance: float) -> MemoryMatch:

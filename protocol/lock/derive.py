@@ -93,7 +93,7 @@ def _full_use(design: Design, measured: Mapping[str, Any]) -> Iterator[tuple[str
 def _slot_bytes(design: Design, promises: Promises, measured: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the field `slot_bytes` by model: slots and intervals follow from the bytes of a slot."""
     budgets = [str(budget) for budget in design.budgets]
-    if not slot_bytes.is_needed(budgets, promises):
+    if not slot_bytes.is_needed(budgets, promises, design.decision.memory):
         return
     for model in design.models:
         if (entry := measured.get(model)) is None:

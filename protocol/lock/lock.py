@@ -292,7 +292,8 @@ FIELDS = documents.declare_document(
         ),
         "slot_bytes": Field(
             MapOf(_SLOT_BYTES),
-            "What a slot takes, by model, if a budget is in bytes or an arm does not store its slots as computed.",
+            "What a slot takes, by model, if a budget is in bytes, an arm does not store its slots as computed, or "
+            "memory is total.",
         ),
         "layers": Field(MapOf(_LAYERS), "Which layers budgets are of, by model with sliding-window layers."),
         "sources": Field(MapOf(DIGEST), "SHA-256 of each source file."),

@@ -53,8 +53,8 @@ class Decision:
         Decimal,
         Field(
             Number("0", "0.5"),
-            "Share by which the memory of two arms may differ, on the whole and, on average, problem by "
-            "problem. Above 0.02 it is refused, but in replications of a shipped study without a gate.",
+            "Share by which the subject's mean memory may exceed that of its comparator. Above 0.02 it is refused, "
+            "but in replications of a shipped study without a gate.",
             0.02,
         ),
     ]
@@ -81,7 +81,7 @@ class Decision:
         Field(
             Choice("slots", "bytes", "total", noun="value"),
             'What both arms hold alike, and what an excess is charged in: mean "slots" per KV head and '
-            'layer, mean "bytes" of keys and values, or "total", these and the bytes of the policy\'s state. '
+            'layer, mean "bytes" of their keys and values, or "total", these and the bytes of the policy\'s state. '
             "Also reported: the share of problems on which two arms hold the same, and the accuracy "
             "interpolated to the subject's memory where they do not match.",
             "slots",

@@ -54,9 +54,12 @@ def parse_byte_budgets(budgets: Iterable[str]) -> dict[str, Budget]:
     return {text: budget for text, budget in parsed if budget is not None}
 
 
-def is_needed(budgets: Iterable[str], promises: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return whether a lock needs this field. promises: of every arm."""
-    return bool(parse_byte_budgets(budgets)) or not all(arm["stores_as_computed"] for arm in promises.values())
+def is_needed(budgets: Iterable[str], promises: Mapping[str, Mapping[str, Any]], memory: str | None = None) -> bool:
+    """Return whether a lock needs this field. promises: of every arm. memory: `decision.memory`; the bytes of
+    a policy's state are added to those of the slots held.
+    """
+    stores_as_computed = all(arm["stores_as_computed"] for arm in promises.values())
+    return bool(parse_byte_budgets(budgets)) or not stores_as_computed or memory == "total"
 
 
 def scale_interval(policy: "Policy", slot: Slot) -> "Policy":

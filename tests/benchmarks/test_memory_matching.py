@@ -1,14 +1,18 @@
 """A small version of the simulation that chose how unequal memory is charged."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from analysis.stats import memory_charge
-from analysis.stats.memory_charge import CurvePoint
-from benchmarks.memory_forms import FORMS, Layout, Seen
-from benchmarks.memory_matching import CURVES, LAYOUTS, accuracy, simulated
+from analysis.stats.memory_charge import CurvePoint, Neighbour
+from benchmarks import memory_cliffs
+from benchmarks.memory_cliffs import try_curve
+from benchmarks.memory_forms import FORMS, LIMIT, Layout, Seen
+from benchmarks.memory_matching import CURVES, LAYOUTS, accuracy, drawn, simulated
 
-CHOSEN = "2 x chord, at least 2"
+SHIPPED, CHOSEN = "2 x chord, at least 2", "rise, cliffs of 0.5 %"
 MORE = (LAYOUTS[0], LAYOUTS[4])  # a second budget, and a full cache far away
 
 
@@ -32,8 +36,33 @@ def test_what_is_simulated_is_what_the_judge_charges(excess, rise, fall):
     one = np.ones((1, 1))
     for gain in (0.2, -0.2):
         seen = Seen(gain * one, one, rise * one, one, 0 * one, fall * one, one)
-        tested = FORMS[CHOSEN][0](seen, layout, excess).gain[0, 0]
+        tested = FORMS[SHIPPED][0](seen, layout, excess).gain[0, 0]
         assert tested == pytest.approx(gain - memory_charge.nearest_null(gain, points))
+
+
+@pytest.mark.parametrize("excess", [0.02, 0.001, -0.02])
+@pytest.mark.parametrize(("rise", "fall"), [(0.1, 0.05), (-0.1, 0.4)])
+def test_what_is_simulated_is_what_the_judge_of_new_studies_charges(excess, rise, fall):
+    error = 0.02
+    reach = LIMIT * error
+    neighbours = [Neighbour(147.0, rise - reach, rise + reach), Neighbour(64.0, -fall - reach, -fall + reach)]
+    points = memory_charge.bound_charge(128 * (1 + excess), 128.0, neighbours).points
+    one = np.ones((1, 1))
+    for gain in (0.6, -0.6):
+        seen = Seen(gain * one, one, rise * one, error * one, 0 * one, fall * one, error * one)
+        tested = FORMS[CHOSEN][0](seen, Layout("", 128, 64, 147), excess).gain[0, 0]
+        assert tested == pytest.approx(gain - memory_charge.nearest_null(gain, points))
+
+
+def test_two_percent_more_buy_every_confirmed_on_a_cliff_by_its_chord_and_none_by_its_rise():
+    latent = drawn(100, 287, 1, np.random.default_rng(6))
+    for name in ("cliff of 1.22", "cliff of 1.08", "step right above", "step right below", "plateaus", "dip"):
+        for excess in (0.02, 0.005, -0.02):
+            found = [try_curve(latent, memory_cliffs.CURVES[name], layout, excess) for layout in LAYOUTS[:2]]
+            wrong = [decided[CHOSEN].superior if excess > 0 else decided[CHOSEN].refuted for decided in found]
+            assert max(wrong) <= 0.09, (name, excess)  # ten of 100 studies at 2.5 % have a chance of .0004
+    shipped = try_curve(latent, memory_cliffs.CURVES["cliff of 1.08"], LAYOUTS[1], 0.02)[SHIPPED]
+    assert shipped.superior > 0.5
 
 
 def test_more_memory_buys_no_confirmed_where_it_is_charged_and_many_where_it_is_not():
@@ -45,8 +74,8 @@ def test_more_memory_buys_no_confirmed_where_it_is_charged_and_many_where_it_is_
         return max(getattr(found[key], word) for key in keys)
 
     # 300 studies of a chance of 2.5 %: 17 or more have a chance of 1 in 1,000.
-    for slope in (0.0, 0.87, 1.5):
-        assert worst(CHOSEN, slope) <= 17 / 300
-        assert worst(CHOSEN, slope, "branch") <= 17 / 300
+    for form, slope in itertools.product((SHIPPED, CHOSEN), (0.0, 0.87, 1.5)):
+        assert worst(form, slope) <= 17 / 300
+        assert worst(form, slope, "branch") <= 17 / 300
     assert worst("tolerance 2 %", 0.87) > 0.1
     assert worst("chord", 1.5) > 0.1

@@ -54,7 +54,7 @@ def test_equal_answers_with_more_memory_do_not_show_a_margin_of_three_points():
     "plan", [superior(300), branch(300), lossless(300, "0.03")], ids=["superior", "branch", "non_inferior"]
 )
 def test_a_judge_that_charges_nothing_is_refused(monkeypatch, plan):
-    real = memory_charge.charge_memory
-    monkeypatch.setattr(memory_charge, "charge_memory", lambda *given: real(*given)._replace(points=0.0))
+    real = memory_charge.bound_charge
+    monkeypatch.setattr(memory_charge, "bound_charge", lambda *given: real(*given)._replace(points=0.0))
     with pytest.raises(self_test.Vacuous, match="with more memory: says CONFIRMED"):
         self_test.run_self_test(plan)

@@ -310,17 +310,17 @@ def test_branch_without_one_condition_is_refused_by_name(monkeypatch, rule, says
 
 @pytest.mark.parametrize("registered", [superior, branch])
 def test_a_judge_that_takes_all_caches_for_matched_is_refused(monkeypatch, registered):
-    real = memory_matching.match_memory
+    real = memory_matching.match_means
     blind = lambda *slots, tolerance: real(*slots, tolerance=tolerance)._replace(is_matched=True)  # noqa: E731
-    monkeypatch.setattr(memory_matching, "match_memory", blind)
+    monkeypatch.setattr(memory_matching, "match_means", blind)
     with pytest.raises(self_test.Vacuous, match="unmatched caches: says"):
         self_test.run_self_test(registered())
 
 
 def test_a_judge_with_another_tolerance_is_refused(monkeypatch):
-    real = memory_matching.match_memory
+    real = memory_matching.match_means
     wide = lambda *slots, tolerance: real(*slots, tolerance=2 * tolerance)  # noqa: E731
-    monkeypatch.setattr(memory_matching, "match_memory", wide)
+    monkeypatch.setattr(memory_matching, "match_means", wide)
     with pytest.raises(self_test.Vacuous, match="unmatched caches: says CONFIRMED"):
         self_test.run_self_test(superior())
 
@@ -371,7 +371,7 @@ def test_a_made_up_study_holds_the_counts_that_were_asked_for():
     assert len(made.lanes) == (4 * 2 + 1) * 2 * 14
     slots = made.lanes.groupby(["budget", "arm"])["mean_slots"].unique()
     assert all(len(held) == 1 for held in slots)
-    assert slots["0.25", "h2o"][0] / slots["0.25", "crystal"][0] == pytest.approx(1.02 * 1.01)
+    assert slots["0.25", "crystal"][0] / slots["0.25", "h2o"][0] == pytest.approx(1.02 * 1.01)
     assert slots["0.5", "h2o"][0] == slots["0.25", "crystal"][0]
     assert made.missing.empty
 
