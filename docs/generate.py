@@ -125,7 +125,7 @@ def protocol() -> str:
         "This is [`protocol.example.toml`](protocol.example.toml).",
         f"```toml\n{example}```",
     ]
-    parts += ["## At the top", _table(DESIGN.fields), *_sections(DESIGN.fields, "")]
+    parts += ["## At the top", _table(DESIGN.all_fields), *_sections(DESIGN.all_fields, "")]
     return "\n\n".join(wrapped(part) if part[0] not in "#|`" else part for part in parts) + "\n"
 
 
@@ -138,8 +138,8 @@ def _sections(fields: Mapping[str, Field], above: str) -> list[str]:
             head = f"[[{path}]]" if isinstance(field.kind, ListOf) else f"[{path}]"
             left_out = f" Left out: {field.if_absent}." if field.if_absent else ""
             named = " A line for each, NAME = { ... }, with:" if isinstance(field.kind, TablesByName) else ""
-            parts += [f"## `{head}`", f"{field.description}{left_out}{named}", _table(inner.fields)]
-            parts += _sections(inner.fields, f"{path}.")
+            parts += [f"## `{head}`", f"{field.description}{left_out}{named}", _table(inner.all_fields)]
+            parts += _sections(inner.all_fields, f"{path}.")
     return parts
 
 

@@ -32,8 +32,9 @@ from figures.plots.needle import needle, needle_cells
 from figures.plots.settings_map import settings_map, settings_panels
 from figures.plots.trajectories import trajectories
 from protocol.formats.command_line import run_command
-from protocol.formats.instruments import INSTRUMENTS, load_attribute
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
+from protocol.formats.registry import load_attribute
 
 __all__ = ["draw"]
 

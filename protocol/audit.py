@@ -34,9 +34,10 @@ from protocol.evidence.external.anchors import Anchor, Witness
 from protocol.evidence.registration import Registration
 from protocol.formats import files, findings, terms
 from protocol.formats.findings import Finding
-from protocol.formats.instruments import INSTRUMENTS, load_attribute
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput, Refusal
+from protocol.formats.registry import load_attribute
 from protocol.messages import audit_page
 from protocol.witnesses import Block
 from protocol.workspace import drift

@@ -62,8 +62,8 @@ def generate(kind: Kind, content: Any, path: Path = ()) -> Iterator[Tampering]:
         kind = kind.kind
     if isinstance(content, Mapping):
         yield Tampering("added", (*path, ADDED), next(iter(content.values()), "a committee"))
-        for name in kind.fields.keys() - content.keys() if isinstance(kind, Table) else ():
-            for value in other_values(kind.fields[name].kind, None)[:1]:
+        for name in kind.all_fields.keys() - content.keys() if isinstance(kind, Table) else ():
+            for value in other_values(kind.all_fields[name].kind, None)[:1]:
                 yield Tampering("added", (*path, name), value)
         for name in content:
             yield Tampering("removed", (*path, name), ...)
@@ -101,8 +101,8 @@ def _swaps(path: Path, names: list[Any], content: Any) -> Iterator[Tampering]:
 
 def _entry_kind(kind: Kind, name: str | int) -> Kind:
     match kind:
-        case Table() if name in kind.fields:
-            return kind.fields[str(name)].kind
+        case Table() if name in kind.all_fields:
+            return kind.all_fields[str(name)].kind
         case MapOf() | ListOf():
             return kind.entry_kind
     return ANYTHING

@@ -84,15 +84,18 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 COMPUTED = "what a computed name says"
-# kv-prereg runs a command by its name in MENU, and the registry loads instruments by their paths.
-STARTERS = {(f"protocol.{name}", COMPUTED) for name in ("__main__", "completion", "formats.instruments")}
+# kv-prereg runs a command by its name in MENU, and registries load what a path in them names.
+STARTERS = {(f"protocol.{name}", COMPUTED) for name in ("__main__", "completion", "formats.registry")}
+LOADED_PATH = re.compile(r"(\w+(?:\.\w+)+):\w*")  # "module:attribute"
+INSTRUMENTS = "protocol.formats.instruments"  # names what stands above it, and loads none of it by itself
 LOADERS = {"import_module", "__import__", "resolve_name", "run_module", "run_path"}
 
 
 def imports(path: Path, name: str, known: Mapping[str, Path]) -> set[str]:
     """Every module that `path` imports anywhere in it; `from a import b` is a.b where that is a module.
 
-    So is what it loads by a name in a string, and a module that it reaches as an attribute of another.
+    So is what it loads by a name in a string, or by a path "module:attribute", and a module that it reaches as an
+    attribute of another.
     """
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found, bound, loaders = set(), {}, set(LOADERS)
@@ -116,6 +119,9 @@ def imports(path: Path, name: str, known: Mapping[str, Path]) -> set[str]:
     for node in nodes:
         if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in loaders:
             found.add(loaded(node))
+        elif isinstance(node, ast.Constant) and name != INSTRUMENTS:
+            if (path_match := LOADED_PATH.fullmatch(str(node.value))) and path_match[1] in known:
+                found.add(path_match[1])
         elif isinstance(node, ast.Attribute) and (chain := dotted(node)):
             root, _, rest = chain.partition(".")
             if root in bound and (full := f"{bound[root]}.{rest}") in known:
@@ -278,6 +284,7 @@ def tree(root: Path, files: Mapping[str, str]) -> Path:
         ),
         ("policies/bad.py", 'from importlib import import_module as load\nx = load("protocol.engine")'),
         ("policies/bad.py", 'x = __import__("protocol.engine")'),
+        ("policies/bad.py", 'x = loader("protocol.engine:decode")'),
         ("policies/bad.py", 'import pkgutil\nx = pkgutil.resolve_name("protocol.engine")'),
         ("protocol/evidence/bad.py", "import protocol.formats.files\nx = protocol.engine.decode"),
         ("protocol/preflight/bad.py", "import protocol.tasks.__main__"),

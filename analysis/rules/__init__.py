@@ -5,21 +5,18 @@ A new rule is a new file and a line below. This package imports no statistics.
 May import: protocol.formats, analysis.rules, analysis.stats.comparison, analysis.stats.methods.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
-from analysis.rules import branch, equivalent, non_inferior, smallest_lossless, superior
 from analysis.rules.rule import Rule
+from protocol.formats.registry import Registry, loader
 
 __all__ = ["RULES"]
 
 # name in the registration -> rule
-RULES: Mapping[str, Rule] = MappingProxyType(
+RULES = Registry[Rule](
     {
-        "superior": superior.RULE,
-        "branch": branch.RULE,
-        "equivalent": equivalent.RULE,
-        "non_inferior": non_inferior.RULE,
-        "smallest_lossless": smallest_lossless.RULE,
+        "superior": loader("analysis.rules.superior:RULE"),
+        "branch": loader("analysis.rules.branch:RULE"),
+        "equivalent": loader("analysis.rules.equivalent:RULE"),
+        "non_inferior": loader("analysis.rules.non_inferior:RULE"),
+        "smallest_lossless": loader("analysis.rules.smallest_lossless:RULE"),
     }
 )

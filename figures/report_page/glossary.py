@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from protocol.formats.instruments import INSTRUMENTS, load_attribute
+from protocol.formats.instruments import INSTRUMENTS
+from protocol.formats.registry import load_attribute
 from protocol.formats.terms import TERMS
 
 __all__ = ["DRAWINGS", "GATE_PASSED", "GRADES", "PROVEN", "SECTION_NOTES", "SINGLE_MODEL", "UNPROVEN", "VERDICTS"]

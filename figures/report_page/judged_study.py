@@ -13,7 +13,8 @@ from analysis.judgement import eviction_counts, untrusted_files
 from analysis.judgement.study_files import RecordError, Study, read_document, read_study
 from figures.drawing import formatting, page
 from protocol.formats import files
-from protocol.formats.instruments import INSTRUMENTS, load_attribute
+from protocol.formats.instruments import INSTRUMENTS
+from protocol.formats.registry import load_attribute
 from protocol.formats.vocabulary import RERUN_SUFFIX
 
 __all__ = ["JudgedStudy", "Lane", "RepeatedLanes", "Text", "list_proofs", "read_judged_study", "read_ledger"]

@@ -9,14 +9,16 @@ with a head that is stored elsewhere, so claim, seal and verdict each have count
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypedDict
 
 from protocol.formats import canonical, fields, files, journal, line_endings
 from protocol.formats.fields import ANYTHING, DIGEST, TIME, Choice, Field, Integer, MapOf, Table, Text
-from protocol.formats.instruments import iter_events
+from protocol.formats.instruments import event_loaders
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.formats.registry import Registry
 
 NAME = "ledger.jsonl"
 CLOSING = ("verdict", "withdraw", "amended")
@@ -24,8 +26,7 @@ CLOSING = ("verdict", "withdraw", "amended")
 _NUMBER = Field(Integer(1), "The attempt, from 1.")
 _RECORDS = Field(Integer(), "Records that it found.")
 _REASON = Field(Text(), "Why.")
-# The body and the meaning of each event.
-EVENTS: Mapping[str, Field] = MappingProxyType(
+_CORE_EVENTS: Mapping[str, Field] = MappingProxyType(
     {
         "register": Field(Table({"lock": Field(DIGEST, "The lock.")}), "The study was locked."),
         "probe": Field(
@@ -42,7 +43,6 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
             ),
             "The attempt came to its end.",
         ),
-        **dict(iter_events()),
         "selection": Field(Table({"selection": Field(DIGEST, "It.")}), "The selection was written."),
         "claim": Field(Table({"claim": Field(DIGEST, "It.")}), "The claim was written."),
         "attempt": Field(Table({"number": _NUMBER, "records": _RECORDS}), "An attempt to confirm began."),
@@ -61,6 +61,10 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
             "Another study amends this one.",
         ),
     }
+)
+# The body and the meaning of each event, also of those of instruments.
+EVENTS = Registry[Field](
+    {**{event: partial(_CORE_EVENTS.__getitem__, event) for event in _CORE_EVENTS}, **event_loaders()}
 )
 FIELDS = Table(
     {

@@ -287,6 +287,15 @@ class Table(Kind):
     corrections: Mapping[str, str] = dataclass_field(default_factory=dict)
 
     @property
+    def all_fields(self) -> Mapping[str, Field]:
+        """The fields that some value may have."""
+        return self.fields
+
+    def fields_of(self, values: Mapping[str, Any]) -> Mapping[str, Field]:
+        """Return the fields that a table with these values may have."""
+        return {name: field for name, field in self.fields.items() if field.applies(values)}
+
+    @property
     def required(self) -> tuple[str, ...]:
         """The required fields."""
         fields = self.fields.items()
@@ -310,7 +319,7 @@ class Table(Kind):
     def schema(self) -> Schema:
         return {
             "type": "object",
-            "properties": {name: field.schema() for name, field in self.fields.items()},
+            "properties": {name: field.schema() for name, field in self.all_fields.items()},
             "required": list(self.required),
             "additionalProperties": self.allow_extra,
         } | ({"allOf": conditions} if (conditions := self._conditions()) else {})
@@ -322,7 +331,7 @@ class Table(Kind):
                 "then": {"required": [name] if field.if_absent is None else []},
                 "else": {"properties": {name: False}},
             }
-            for name, field in self.fields.items()
+            for name, field in self.all_fields.items()
             if field.only_if is not None
         ]
 
@@ -332,14 +341,15 @@ class Table(Kind):
     def to_json(self, value: Any) -> dict[str, Any]:
         """Return the fields that were written, without those that were left out."""
         attributes = self.attributes(value)
-        present = {name: attributes[name] for name in self.fields if attributes.get(name) not in (None, ())}
-        return {name: self.fields[name].kind.to_json(item) for name, item in present.items()}
+        fields = self.fields_of(attributes).items()
+        present = {name: field for name, field in fields if attributes.get(name) not in (None, ())}
+        return {name: field.kind.to_json(attributes[name]) for name, field in present.items()}
 
     def read(self, value: Any, path: str) -> Any:
         if not isinstance(value, Mapping):
             table_text = f"[{path}], with one bracket" if isinstance(value, list) and path.isidentifier() else "a table"
             raise Fault(f"{path}: write {table_text}, not {format_toml(value)}", f"{path}: must be an object")
-        applicable = {name: field for name, field in self.fields.items() if field.applies(value)}
+        applicable = self.fields_of(value)
         extra = [name for name in value if name not in applicable and not self.allow_extra]
         missing = [name for name, field in applicable.items() if field.if_absent is None and name not in value]
         wrong_names = sorted(map(str, (*missing, *extra)))
@@ -357,7 +367,7 @@ class Table(Kind):
         if extra:
             message = self._unknown_message(extra[0], value)
             unknown_name = (
-                "" if "did you mean" in message or {extra[0]} & {*self.corrections, *self.fields} else extra[0]
+                "" if "did you mean" in message or {extra[0]} & {*self.corrections, *self.all_fields} else extra[0]
             )
             raise Fault(f"{prefix}{extra[0]}: {message}", audit_message, unknown=unknown_name)
         return self.constructor(**values)
@@ -373,11 +383,33 @@ class Table(Kind):
         return ""
 
     def _unknown_message(self, name: str, value: Mapping[str, Any]) -> str:
-        if (field := self.fields.get(name)) and field.only_if:
+        if (field := self.all_fields.get(name)) and field.only_if:
             condition = field.only_if[0]
             return f"unknown field {name!r} where {condition} is {value.get(condition)!r}; leave it out"
-        fields = [name for name, field in self.fields.items() if field.applies(value)]
+        fields = [name for name, field in self.all_fields.items() if field.applies(value)]
         return unknown_message("field", name, fields, corrections=self.corrections)
+
+
+@dataclass(frozen=True)
+class ExtendedTable(Table):
+    """A table with further fields, which are loaded for a value that has them.
+
+    further_of: the further fields of a table with some values. all_further: those of all tables.
+    """
+
+    further_of: Callable[[Mapping[str, Any]], Mapping[str, Field]] = lambda values: {}
+    all_further: Callable[[], Mapping[str, Field]] = dict
+
+    @property
+    def all_fields(self) -> Mapping[str, Field]:
+        return {**self.fields, **self.all_further()}
+
+    def fields_of(self, values: Mapping[str, Any]) -> Mapping[str, Field]:
+        return {**super().fields_of(values), **self.further_of(values)}
+
+    @cached_property
+    def validator(self) -> Callable[[Any], bool]:
+        return lambda value: _find_fault(self, value, "") is None
 
 
 def table_of(annotated: type, **extra_fields: Field) -> Table:

@@ -6,13 +6,15 @@ section of the report. It is one folder below protocol/instruments/ and one entr
 "module:attribute" and are imported when the core asks for them, so that an audit loads no torch.
 """
 
-import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-__all__ = ["INSTRUMENTS", "Command", "Instrument", "folder_patterns", "get_instrument", "iter_events", "load_attribute"]
+from protocol.formats.registry import load_attribute
+
+__all__ = ["INSTRUMENTS", "Command", "Instrument", "event_loaders", "folder_patterns", "get_instrument"]
 
 
 class Command(NamedTuple):
@@ -25,12 +27,12 @@ class Command(NamedTuple):
 
 class Instrument(NamedTuple):
     """An instrument. name: of its table in protocol.toml, its folder in a registration, its item in the audit,
-    its command and the ledger event that begins an attempt. end_event: ends one.
+    its command and the ledger event that begins an attempt. end_event: ends one. later_events: the other ones.
 
     table: its `Table` of protocol.toml; description, if_absent: of that table in protocol and lock.
     faults: (value of the table, design, arms that evict) -> one line for each fault.
     feasibility: (table, items by task, scored tasks), raises BadInput before the lock.
-    events: the events of the ledger by name, each with its `Field`.
+    events: the `Field` of each of these events by name.
     files: a pattern of the names of its evidence files, by subfolder; "" is the folder itself.
     check: (study, is_claimed, has_ended) -> summary of the audit; recompute: (study) -> summary of what the
     audit computes again.
@@ -58,6 +60,7 @@ class Instrument(NamedTuple):
     activity: str
     advice: str
     commands: Mapping[str, Command]
+    later_events: tuple[str, ...] = ()
     feasibility: str = ""
     recompute: str = ""
     progress: str = ""
@@ -68,6 +71,10 @@ class Instrument(NamedTuple):
     section: str = ""
     section_title: str = ""
     section_link: str = ""
+
+    @property
+    def event_names(self) -> tuple[str, ...]:
+        return (self.name, self.end_event, *self.later_events)
 
 
 INSTRUMENTS: tuple[Instrument, ...] = (
@@ -124,6 +131,7 @@ INSTRUMENTS: tuple[Instrument, ...] = (
                 ),
             }
         ),
+        later_events=("anatomy-chosen", "anatomy-judged"),
         feasibility="protocol.instruments.anatomy.table:refuse_infeasible",
         recompute="protocol.instruments.anatomy.audit.recompute:check",
         progress="protocol.instruments.anatomy.trace_file:format_progress",
@@ -142,16 +150,15 @@ def get_instrument(name: str) -> Instrument:
     return next(instrument for instrument in INSTRUMENTS if instrument.name == name)
 
 
-def load_attribute(path: str) -> Any:
-    """Return the attribute that a path "module:attribute" names."""
-    module, _, attribute = path.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+def event_loaders() -> dict[str, Callable[[], Any]]:
+    """Return, for each event of the ledger that an instrument enters, a function that returns its `Field`."""
+    return {
+        event: partial(_load_event, instrument, event) for instrument in INSTRUMENTS for event in instrument.event_names
+    }
 
 
-def iter_events() -> Iterator[tuple[str, Any]]:
-    """Yield each event of the ledger that an instrument enters, with its `Field`."""
-    for instrument in INSTRUMENTS:
-        yield from load_attribute(instrument.events).items()
+def _load_event(instrument: Instrument, event: str) -> Any:
+    return load_attribute(instrument.events)[event]
 
 
 def folder_patterns() -> dict[str, tuple[Instrument, re.Pattern[str]]]:

@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from analysis.rules import RULES
 from protocol.formats.fields import Fault
-from protocol.formats.instruments import INSTRUMENTS, load_attribute
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput, unknown_message
+from protocol.formats.registry import load_attribute
 from protocol.formats.vocabulary import FULL
 from protocol.plan.design import Arm, Decision, Design
 from protocol.plan.gate import GateException

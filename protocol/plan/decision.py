@@ -1,12 +1,14 @@
 """The table [decision] of protocol.toml: the primary question and the rule that answers it."""
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Annotated, Any
 
+from analysis.rules import RULES
 from analysis.stats.methods import METHODS
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Choice, Field, Integer, ListOf, table_of
+from protocol.formats.fields import Choice, ExtendedTable, Field, Integer, ListOf, table_of
 from protocol.plan import aliases, rule_fields
 from protocol.plan.field_kinds import Number, VisibleText
 
@@ -26,7 +28,7 @@ class Decision:
     rule: Annotated[
         str,
         Field(
-            Choice(*rule_fields.FIELDS_BY_RULE, corrections=rule_fields.ALIASES),
+            rule_fields.RuleName(),
             "The rule that gives the verdict.",
             "superior",
         ),
@@ -92,13 +94,21 @@ class Decision:
 
 
 def _make_decision(**values: Any) -> Decision:
-    rule_settings = {name: values.pop(name, None) for name in rule_fields.FIELDS_BY_RULE[values["rule"]]}
+    rule_settings = {name: values.pop(name, None) for name in rule_fields.fields_of_rule(values["rule"])}
     return Decision(**values, rule_settings=rule_settings)
 
 
-DECISION = replace(
-    table_of(Decision, **rule_fields.all_rule_fields()),
+def _rule_fields(values: Mapping[str, Any]) -> dict[str, Field]:
+    """Return the fields that only the rule of a table has; none if its rule is unknown."""
+    rule = values.get("rule")
+    return rule_fields.fields_of_rule(rule) if isinstance(rule, str) and rule in RULES else {}
+
+
+DECISION = ExtendedTable(
+    table_of(Decision).fields,
     constructor=_make_decision,
     attributes=lambda decision: vars(decision) | decision.rule_settings,
     corrections=aliases.DECISION,
+    further_of=_rule_fields,
+    all_further=rule_fields.all_rule_fields,
 )

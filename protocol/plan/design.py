@@ -6,7 +6,7 @@ Numbers with a point are decimals, not binary floats, so that the hash covers ex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from decimal import Decimal
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from analysis.rules.rule import arm_pairs
 from protocol.evidence import late_randomness
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Choice, Field, Integer, ListOf, Table, table_of
-from protocol.formats.instruments import INSTRUMENTS, load_attribute
+from protocol.formats.fields import Choice, ExtendedTable, Field, Integer, ListOf, table_of
+from protocol.formats.instruments import INSTRUMENTS
+from protocol.formats.registry import load_attribute
 from protocol.formats.vocabulary import RERUN_SUFFIX
 from protocol.plan import aliases
 from protocol.plan.budget import Budget, BudgetKind
@@ -320,13 +321,20 @@ def _make_design(**values: Any) -> Design:
     return Design(**values, instruments={name: table for name, table in tables.items() if table is not None})
 
 
-_INSTRUMENT_FIELDS = {
-    instrument.name: Field(load_attribute(instrument.table), instrument.description, if_absent=instrument.if_absent)
-    for instrument in INSTRUMENTS
-}
-DESIGN: Table = replace(
-    table_of(Design, **_INSTRUMENT_FIELDS),
+def _instrument_fields(names: Container[str]) -> dict[str, Field]:
+    """Return the fields of the tables of these instruments."""
+    return {
+        instrument.name: Field(load_attribute(instrument.table), instrument.description, if_absent=instrument.if_absent)
+        for instrument in INSTRUMENTS
+        if instrument.name in names
+    }
+
+
+DESIGN = ExtendedTable(
+    table_of(Design).fields,
     constructor=_make_design,
     attributes=lambda design: {**vars(design), **design.instruments},
     corrections=aliases.DESIGN,
+    further_of=_instrument_fields,
+    all_further=lambda: _instrument_fields([instrument.name for instrument in INSTRUMENTS]),
 )

@@ -1,13 +1,41 @@
 """The fields of [decision] that only some rules have, from the declarations in `analysis.rules`."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from typing import Any
 
 from analysis.rules import RULES, rule
-from protocol.formats.fields import Field, Integer, Kind, ListOf
+from protocol.formats.fields import Choice, Fault, Field, Integer, Kind, ListOf
 from protocol.plan.field_kinds import Number, VisibleText
 
-__all__ = ["ALIASES", "FIELDS_BY_RULE", "all_rule_fields"]
+__all__ = ["RuleName", "all_rule_fields", "fields_of_rule"]
+
+
+class RuleName(Choice):
+    """The name of a rule. All rules are loaded for the fix of a name that is none, as each has its aliases."""
+
+    def __init__(self) -> None:
+        super().__init__(*RULES)
+
+    def make_fault(self, value: Any, path: str, expected: str = "") -> Fault:
+        aliases = {alias: name for rule in RULES.values() for alias, name in rule.aliases.items()}
+        return Choice(*RULES, corrections=aliases).make_fault(value, path, expected)
+
+
+def fields_of_rule(name: str) -> dict[str, Field]:
+    """Return the fields that only this rule has."""
+    return {
+        declaration.name: Field(_field_kind(declaration), declaration.meaning, declaration.example, declaration.without)
+        for declaration in RULES[name].fields
+    }
+
+
+def all_rule_fields() -> dict[str, Field]:
+    """Return the fields of all rules, each with the rules that have it."""
+    fields_by_rule = {name: fields_of_rule(name) for name in RULES}
+    all_fields = {name: field for fields in fields_by_rule.values() for name, field in fields.items()}
+    return {
+        name: field._replace(only_if=("rule", tuple(rule for rule, fields in fields_by_rule.items() if name in fields)))
+        for name, field in all_fields.items()
+    }
 
 
 def _field_kind(declaration: rule.Field) -> Kind:
@@ -21,31 +49,3 @@ def _field_kind(declaration: rule.Field) -> Kind:
         case "arms":
             return ListOf(VisibleText(), 1)
     raise ValueError(f"{declaration.name}: a rule asks for a {declaration.kind!r}, which is no kind of field")
-
-
-FIELDS_BY_RULE: Mapping[str, Mapping[str, Field]] = MappingProxyType(
-    {
-        name: {
-            declaration.name: Field(
-                _field_kind(declaration), declaration.meaning, declaration.example, declaration.without
-            )
-            for declaration in registered_rule.fields
-        }
-        for name, registered_rule in RULES.items()
-    }
-)
-
-ALIASES: Mapping[str, str] = MappingProxyType(
-    {alias: name for registered_rule in RULES.values() for alias, name in registered_rule.aliases.items()}
-)
-
-
-def all_rule_fields() -> dict[str, Field]:
-    """Return the fields of all rules, each with the rules that have it."""
-    all_fields = {name: field for by_name in FIELDS_BY_RULE.values() for name, field in by_name.items()}
-    return {
-        name: field._replace(
-            only_if=("rule", tuple(rule for rule, by_name in FIELDS_BY_RULE.items() if name in by_name))
-        )
-        for name, field in all_fields.items()
-    }

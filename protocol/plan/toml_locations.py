@@ -49,7 +49,7 @@ def suggest_table(fault: Fault, document: Mapping[str, Any], design: Table) -> s
     wanted = fault.missing
     if not wanted:
         return None
-    field = design.fields.get(wanted)
+    field = design.all_fields.get(wanted)
     if field is not None and isinstance(field.kind, Table) and _containing_tables(document, field.kind.required[0], ""):
         inner = field.kind.required[0]
         header = _containing_tables(document, inner, "")[0]
@@ -129,12 +129,12 @@ def _has_keys(document: Any, keys: Keys) -> bool:
 
 def _declaring_tables(design: Table, name: str) -> list[str]:
     """Return the headers of the tables that declare a field of this name."""
-    headers = [TOP] if name in design.fields else []
-    for header, field in design.fields.items():
+    headers = [TOP] if name in design.all_fields else []
+    for header, field in design.all_fields.items():
         kind = field.kind
         is_array = isinstance(kind, ListOf)
         table = kind.entry_kind if isinstance(kind, ListOf) else kind
-        if isinstance(table, Table) and name in table.fields:
+        if isinstance(table, Table) and name in table.all_fields:
             headers.append(f"[[{header}]]" if is_array else f"[{header}]")
         if isinstance(kind, TablesByName) and name in kind.table.fields:
             headers.append(f"[{header}]")

@@ -16,9 +16,10 @@ import transformers
 from policies import ExtraPromptSignal, Policy
 from protocol import engine
 from protocol.evidence.invariants import vocabulary
-from protocol.formats.instruments import INSTRUMENTS, load_attribute
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
+from protocol.formats.registry import load_attribute
 from protocol.lock import frozen_problems
 from protocol.models import calibration, load, sources
 from protocol.plan import grid

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import torch
 
 from protocol.evidence import records
-from protocol.formats.instruments import INSTRUMENTS, load_attribute
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import Progress, phase
 from protocol.formats.refusals import BadInput
+from protocol.formats.registry import load_attribute
 from protocol.lock import frozen_problems
 from protocol.plan import full_use, grid
 from protocol.plan.design import Design

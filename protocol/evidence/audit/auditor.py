@@ -19,8 +19,9 @@ from protocol.evidence.external import git_history
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import Finding
-from protocol.formats.instruments import Instrument, load_attribute
+from protocol.formats.instruments import Instrument
 from protocol.formats.refusals import Tampered
+from protocol.formats.registry import load_attribute
 from protocol.lock import signing
 
 __all__ = ["Check", "audit", "failed_items", "undetermined_items", "unfinished_items"]

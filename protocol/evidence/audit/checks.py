@@ -26,7 +26,7 @@ from protocol.evidence.registration import CITED, PROTOCOL, SELECTION, Registrat
 from protocol.formats import files, journal, line_endings, shards
 from protocol.formats.documents import Document
 from protocol.formats.findings import CannotTell, NotRun, Unfinished
-from protocol.formats.instruments import INSTRUMENTS, load_attribute
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle, closure, lock, version_1
 
@@ -52,7 +52,7 @@ class Checks:
         self.instruments = [
             instrument
             for instrument in INSTRUMENTS
-            if self.has("protocol", "content", instrument.name) or load_attribute(instrument.events).keys() & events
+            if self.has("protocol", "content", instrument.name) or events.intersection(instrument.event_names)
         ]
         self.is_selected = self.has_sweep and (self.is_claimed or has_selection)
         self.pending_event = self._find_pending_event(events)

@@ -13,8 +13,9 @@ from protocol.evidence.ledger import Entry, Head
 from protocol.evidence.registration import Registration
 from protocol.formats import shards
 from protocol.formats.findings import find_remedy, one_line
-from protocol.formats.instruments import INSTRUMENTS, load_attribute
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput, Tampered
+from protocol.formats.registry import load_attribute
 from protocol.lock import lock
 
 __all__ = ["Exposure", "StudyStatus", "read_exposure", "read_status", "unreadable_status"]
