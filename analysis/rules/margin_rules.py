@@ -138,7 +138,7 @@ def refusal(decision: Decision, family: int) -> Refusal | None:
         return None
     return Refusal(
         "method",
-        f"{decision['method']} has no test of a margin here; write t, restricted-likelihood, auto or betting, "
+        f"{decision['method']} has no test of a margin here; write t, restricted-likelihood, auto, betting or cr2, "
         f"which keep {decision['rule']} at or above the exact chance where few problems differ",
     )
 

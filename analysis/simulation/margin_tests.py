@@ -22,7 +22,7 @@ class MarginPValues(NamedTuple):
 
 
 def margin_p_values(method: str, counts: NDArray[np.int64], margin: float) -> MarginPValues:
-    """Return the p of `equivalence.tost` by t, restricted-likelihood, auto or betting; its limits at a level are
+    """Return the p of `equivalence.tost` by t, cr2, restricted-likelihood, auto or betting; its limits at a level are
     beyond the margin if `below` or `above` is at most that level.
 
     counts: [study, 2k + 1], the number of problems whose seeds sum to -k, ..., k; equally many problems in

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from analysis.stats import betting, bootstrap, exact_resampling, restricted_likelihood
+from analysis.stats import betting, bootstrap, cluster_robust, exact_resampling, restricted_likelihood
 from analysis.stats.comparison import Margins
 from analysis.stats.interval import problem_means
 from analysis.stats.methods import EXACT_BELOW
 
 __all__ = ["METHODS", "exact_margin_p", "tost", "tost_of_studies"]
 
-METHODS = ("t", "bootstrap", "restricted-likelihood", "auto", "betting")
+METHODS = ("t", "bootstrap", "restricted-likelihood", "auto", "betting", "cr2")
 
 
 def tost(
@@ -40,8 +40,8 @@ def tost(
     above.
     method: "t" on problem means; "bootstrap", the share of resampled means at or beyond the margin with the
         +1 correction, which needs `rng`; "restricted-likelihood", for differences of -1, 0 and 1; or "auto",
-        which is the latter below `EXACT_BELOW` differing problems and t from there on; or "betting", of clusters
-        by their sizes[cluster].
+        which is the latter below `EXACT_BELOW` differing problems and t from there on; or "betting" or "cr2", of
+        clusters by their sizes[cluster]; without these cr2 is t.
 
     Non-inferior at alpha: p_worse <= alpha, which requires a limit above the lower margin. Equivalent: both
     p <= alpha. If seeds are scored 0 or 1, p is the larger of the method's and that of `exact_margin_p`; the
@@ -63,10 +63,13 @@ def tost(
     if method == "betting":
         return betting.tost(difference, (lower, upper), alpha=alpha, sizes=sizes)
     if np.ptp(means) == 0:
-        return _constant_tests(float(means[0]), len(means), (lower, upper), alpha)
+        units = means if sizes is None else cluster_robust.effective_means(means, sizes)
+        return _constant_tests(float(means[0]), len(units), (lower, upper), alpha)
+    if method == "cr2" and sizes is not None:
+        return cluster_robust.tost(means, sizes, (lower, upper), alpha=alpha)
     if method not in METHODS:
         raise ValueError(f"method: {method!r} is unknown; name one of {', '.join(METHODS)}")
-    if method in ("t", "auto"):
+    if method in ("t", "auto", "cr2"):
         error = means.std(ddof=1) / np.sqrt(len(means))
         tests = Margins(*map(float, _student(means.mean(), error, len(means), (lower, upper), alpha)))
     elif rng is None:

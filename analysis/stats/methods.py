@@ -51,6 +51,11 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             needs_counts=True,
         ),
         "t": Method("Student's t on the differences of the problems"),
+        "cr2": Method(
+            "Student's t on the differences of the problems or, of clusters, with the bias-reduced cluster-robust "
+            "error (CR2) and Satterthwaite's degrees of freedom (no draws and no seed)",
+            draws=False,
+        ),
         "restricted-likelihood": Method(
             "the restricted-likelihood test (the exact chance of the sum under the likeliest shares that "
             "have no difference, with the interval that inverts it; no draws and no seed)",
@@ -83,7 +88,13 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 
 
 METHODS_FOR_SCORES = tuple(name for name, method in METHODS.items() if not method.needs_counts)
-MARGIN_METHODS = ("t", "restricted-likelihood", "auto", "betting")  # methods that may be registered with a margin
+MARGIN_METHODS = (
+    "t",
+    "restricted-likelihood",
+    "auto",
+    "betting",
+    "cr2",
+)  # methods that may be registered with a margin
 
 
 def draws_and_seed(decision: Mapping[str, Any]) -> tuple[int, int]:

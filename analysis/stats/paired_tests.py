@@ -187,13 +187,14 @@ def _betting(
     return betting.compare(difference, level=level, null=null)
 
 
-# by the names of `methods.METHODS`, with ends from `widen_to_exact`; max-t is for families, and a single
-# contrast uses Student's t
+# by the names of `methods.METHODS`, with ends from `widen_to_exact`; max-t is for families, and a single contrast uses
+# Student's t, as cr2 does where problems share no cluster
 COMPARE: Mapping[str, Compare] = MappingProxyType(
     {
         "bootstrap": _bootstrap,
         "exact-bootstrap": _exact_bootstrap,
         "t": _student,
+        "cr2": _student,
         "restricted-likelihood": _restricted_likelihood,
         "auto": _auto,
         "betting": _betting,

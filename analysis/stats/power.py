@@ -24,7 +24,7 @@ __all__ = [
 
 TAIL_DRAWS = 50  # draws expected in one tail at the level of a contrast
 BLOCK = 1 << 22  # numbers in memory at a time
-WITHOUT_DRAWS = ("t", "exact-bootstrap", "restricted-likelihood", "auto", "betting")  # methods that draw nothing
+WITHOUT_DRAWS = ("t", "exact-bootstrap", "restricted-likelihood", "auto", "betting", "cr2")  # methods that draw nothing
 
 
 def minimal_detectable_effect(
@@ -85,12 +85,12 @@ def p_values(
     method: str, counts: NDArray[np.int64], draws: int | None, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Return the two-sided p of many simulated studies, [study], as `paired_tests.COMPARE` computes it; for
-    max-t that of a single contrast, the sign-flip test.
+    max-t that of a single contrast, the sign-flip test; for cr2 that of independent problems, t.
 
     counts: [study, 2k + 1], the number of problems whose difference is -k/k, ..., k/k.
     draws: None for the limit of p for many draws.
     """
-    method = "sign-flip" if method == "max-t" else method
+    method = {"max-t": "sign-flip", "cr2": "t"}.get(method, method)
     distinct, positions = np.unique(counts, axis=0, return_inverse=True)
     if method in ("restricted-likelihood", "auto"):
         return _counting_p(method, distinct)[positions]

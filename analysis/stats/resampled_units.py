@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.stats import betting, max_t, memory_charge, paired_tests
+from analysis.stats import betting, cluster_robust, max_t, memory_charge, paired_tests
 from analysis.stats.clusters import ClusterMeans, cluster_means, cluster_values
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.interval import problem_means
@@ -60,6 +60,11 @@ def resampling_units(difference: ArrayLike, clusters: Clusters) -> ResamplingUni
     return ResamplingUnits(cluster_means[:, None] / scale, float(scale))
 
 
+def _has_shared(clusters: Clusters) -> bool:
+    """Whether any problems share a cluster."""
+    return clusters is not None and len(set(clusters)) < len(clusters)
+
+
 def _bounded_units(difference: ArrayLike, clusters: Clusters) -> ClusterMeans:
     """Return the mean of each unit, in [-1, 1], and its size."""
     means = problem_means(difference)
@@ -76,10 +81,13 @@ def compare_at_levels(
     rng: Callable[[], np.random.Generator],
     null: float = 0.0,
 ) -> list[Comparison]:
-    """Return `paired_tests.compare_at_levels` of units. Bets are on cluster means, by their sizes."""
+    """Return `paired_tests.compare_at_levels` of units. "betting" and "cr2" take the mean and the size of a cluster."""
     if method == "betting":
         means, sizes = _bounded_units(difference, clusters)
         return [betting.compare(means[:, None], level=level, null=null, sizes=sizes) for level in levels]
+    if method == "cr2" and _has_shared(clusters):
+        means, sizes = _bounded_units(difference, clusters)
+        return [cluster_robust.compare(means, sizes, level=level, null=null) for level in levels]
     units = resampling_units(difference, clusters)
     comparisons = paired_tests.compare_at_levels(
         method, units.values, levels, draws=draws, rng=rng, null=null / units.scale
@@ -99,7 +107,7 @@ def tost(
     rng: np.random.Generator | None = None,
 ) -> Margins:
     """Return `memory_charge.tost` of units."""
-    if method == "betting":
+    if method == "betting" or (method == "cr2" and _has_shared(clusters)):
         means, sizes = _bounded_units(difference, clusters)
         return memory_charge.tost(means[:, None], margin, points, alpha=alpha, method=method, sizes=sizes)
     units = resampling_units(difference, clusters)

@@ -10,7 +10,7 @@ from protocol.instruments.exports import lock_sentences
 from protocol.preflight import rule_checks
 
 COUNTING = ["restricted-likelihood", "auto", "exact-bootstrap"]
-TAKING = ["t", "bootstrap", "sign-flip", "max-t", "betting"]
+TAKING = ["t", "bootstrap", "sign-flip", "max-t", "betting", "cr2"]
 
 
 def items(problems: int, clusters: int | None = None) -> dict:
