@@ -28,6 +28,7 @@ EXPLAINED_TERMS = (
         "INCONCLUSIVE",
         "SCREENED",
         "DEVIATED",
+        "RE-USED",
         "for MODEL alone",
         "n < 200",
         "n ≥ 200",

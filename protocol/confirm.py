@@ -10,9 +10,9 @@ half-way and at the end, seals, then applies the rule, draws the forest plot and
 it continues where it stopped; finished, it is refused: whoever wants to run it again replicates it
 (kv-prereg replicate).
 
-Exit status: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE, or SCREENED (too few problems); 12 DEVIATED; 2 bad
-input; 3 drifted or tampered; 4 already claimed, withdrawn or amended; 5 with --require-anchor, the lock is
-not anchored.
+Exit status: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE, SCREENED (too few problems) or RE-USED (problems that
+were opened before); 12 DEVIATED; 2 bad input; 3 drifted or tampered; 4 already claimed, withdrawn or amended;
+5 with --require-anchor, the lock is not anchored.
 """
 
 from __future__ import annotations

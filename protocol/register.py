@@ -18,7 +18,7 @@ from typing import Any
 
 from analysis.judgement import arm_text, full_cache_use, previously_opened, same_retained_slots
 from protocol import command, grading
-from protocol.evidence import ledger
+from protocol.evidence import late_randomness, ledger
 from protocol.evidence.external import git_history
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import terms
@@ -87,6 +87,7 @@ def act(args: Options, is_typed: bool) -> int:
         *full_cache_use.describe_full_use(locked.content.get(full_cache_use.FIELD, {})),
         *slot_sizes.describe_slots(locked.content),
         *previously_opened.describe_opened(locked.content),
+        *format_reuse(locked.content),
         *previously_opened.describe_shared_clusters(locked.content),
         *same_retained_slots.describe_pairs(results["same_kept"]),
         *installed_files.format_altered(locked.content["environment"]["altered"]),
@@ -96,6 +97,18 @@ def act(args: Options, is_typed: bool) -> int:
     values = {"lock": locked.digest, "checks": results, "opened": locked.content["opened"], "power": power}
     command.print_result(args.json, "\n".join(lines), values)
     return 0
+
+
+def format_reuse(locked: Mapping[str, Any]) -> list[str]:
+    """Say beforehand that the verdict will be RE-USED, and how fresh problems are had."""
+    if not previously_opened.describe_reuse(locked):
+        return []
+    has_files = any(locked["data"])
+    fix = "a file of other questions" if has_files else f'[{late_randomness.FIELD}] with source = "local"'
+    return [
+        f"the verdict can only be RE-USED, INCONCLUSIVE or SCREENED; fresh problems are had by {fix}, in a study of "
+        "its own"
+    ]
 
 
 def format_errors(checks: dict[str, Any]) -> list[str]:

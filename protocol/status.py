@@ -66,7 +66,7 @@ TERMS = (
 
 RUNNABLE_STATES = ("locked", "claimed")
 RUNNING_STEP = "nothing: it is running"
-OTHER_VERDICTS = ("REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # verdicts besides CONFIRMED
+OTHER_VERDICTS = ("REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "RE-USED")  # verdicts besides CONFIRMED
 
 
 class IndexEntry(NamedTuple):

@@ -9,7 +9,15 @@ import numpy as np
 import pandas as pd
 
 from analysis import rules
-from analysis.judgement import contrasts, gate, population, qualifiers, statements, uneven_missingness
+from analysis.judgement import (
+    contrasts,
+    gate,
+    population,
+    previously_opened,
+    qualifiers,
+    statements,
+    uneven_missingness,
+)
 from analysis.judgement.family import compare_family
 from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.judgement.study_files import (
@@ -22,7 +30,7 @@ from analysis.judgement.study_files import (
     read_study,
 )
 from analysis.rules.rule import arm_pairs
-from analysis.rules.verdict_line import SCREENED, format_single_model, smallest_contrast
+from analysis.rules.verdict_line import REUSED, SCREENED, format_single_model, smallest_contrast
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
 from analysis.stats.methods import MIN_CONFIRMATORY
 from protocol.formats.json_text import format_decimal
@@ -51,7 +59,8 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
     not missing. The numbers are computed whatever the verdict.
 
     If a contrast has fewer than 200 problems, or clusters in a task with clusters, the verdict is SCREENED,
-    whatever the rule says.
+    whatever the rule says. Of the other studies, one whose lock names held-out problems that were opened before
+    is RE-USED where the rule decides.
     """
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
@@ -69,12 +78,12 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
     )
     if rests_on_failures:
         is_void, rule_verdict = True, INCONCLUSIVE
-    has_deviated = _has_deviated(study.lock)
     is_small = smallest_contrast(rows)[0] < MIN_CONFIRMATORY
+    verdict = _replace_verdict(rule_verdict, study.lock, is_small)
     judgement = {
         "name": study.lock["name"],
         "title": content["title"],
-        "verdict": DEVIATED if has_deviated else SCREENED if is_small else rule_verdict,
+        "verdict": verdict,
         "label": _label(rows, is_small, gate_result),
         "rule": decision["rule"],
         "at_least": decision.get("at_least"),
@@ -92,7 +101,7 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
         judgement |= rule.report(estimated, decision)
     if margin := decision.get("margin"):
         judgement["margin"] = format_decimal(margin)
-    if has_deviated or is_small:
+    if verdict != rule_verdict:
         judgement["rule_says"] = rule_verdict
     if "beside" in decision:
         judgement["beside"] = _contrasts_beside_rule(graded, len(rows), alpha)
@@ -135,9 +144,15 @@ def _confirms_with_credit(study: Study, alpha: float) -> bool:
     return len(estimated) == len(rule_contrasts) and rule.verdict(estimated, decision) == CONFIRMED
 
 
-def _has_deviated(lock: Mapping[str, Any]) -> bool:
-    amends = lock.get("amends")
-    return amends is not None and amends["after_claim"] is True
+def _replace_verdict(rule_verdict: str, lock: Mapping[str, Any], is_small: bool) -> str:
+    """Return the word of a study: the rule's, unless the study can decide nothing. An amendment after a claim
+    comes before too few problems, and these before problems that were opened before.
+    """
+    if (amends := lock.get("amends")) is not None and amends["after_claim"] is True:
+        return DEVIATED
+    if is_small:
+        return SCREENED
+    return REUSED if rule_verdict != INCONCLUSIVE and previously_opened.describe_reuse(lock) else rule_verdict
 
 
 def _excluded(study: Study) -> list[dict[str, Any]]:

@@ -1,11 +1,20 @@
-"""Held-out problems that were not fresh, from the lock only: previously opened ones, and clusters that also
-have development problems.
+"""Held-out problems that were not fresh, from the lock only: previously opened ones, the whole set of a
+reproduction, and clusters that also have development problems.
 """
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["OpenedProblems", "describe_opened", "describe_shared_clusters", "opened_problems"]
+from analysis.judgement.judging_rules import is_judged_as_shipped
+
+__all__ = [
+    "OpenedProblems",
+    "describe_opened",
+    "describe_reproduction",
+    "describe_reuse",
+    "describe_shared_clusters",
+    "opened_problems",
+]
 
 
 class OpenedProblems(NamedTuple):
@@ -50,6 +59,33 @@ def describe_opened(lock: Mapping[str, Any]) -> list[str]:
         )
     unread = [registration["name"] for registration in lock.get("opened", []) if registration["lock"] is None]
     return sentences + [f"What {name}, which was claimed, had opened could not be read." for name in unread]
+
+
+def describe_reuse(lock: Mapping[str, Any]) -> str:
+    """Return a clause about held-out problems that may have been known when the study was registered; empty if
+    none was, and for a study that is judged as shipped. A registration whose problems could not be read may have
+    opened them.
+    """
+    if is_judged_as_shipped(lock):
+        return ""
+    clauses = [
+        f"{opened} of {total} held-out problems of {task} had been opened by {', '.join(by_registration)}"
+        for task, opened, total, by_registration in opened_problems(lock)
+    ]
+    unread = [registration["name"] for registration in lock.get("opened", []) if registration["lock"] is None]
+    clauses += [f"what {name} had opened could not be read" for name in unread]
+    return "; ".join(clauses)
+
+
+def describe_reproduction(lock: Mapping[str, Any]) -> str:
+    """Return a clause about a study that runs its parent again on the same problems; else an empty text."""
+    parent = lock.get("parent")
+    if parent is None or parent.get("fresh"):
+        return ""
+    return (
+        f"of {parent['name']}, on its problems and with its seeds: it shows that the run can be repeated, and "
+        "nothing about other problems"
+    )
 
 
 def describe_shared_clusters(lock: Mapping[str, Any]) -> list[str]:

@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Qualifier", "list_qualifiers"]
+from analysis.judgement import previously_opened
+from analysis.rules.verdict_line import REUSED
+
+__all__ = ["REPRODUCTION", "Qualifier", "list_qualifiers"]
+
+REPRODUCTION = "REPRODUCTION"
 
 
 class Qualifier(NamedTuple):
@@ -18,4 +23,8 @@ def list_qualifiers(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[
 
     judged: the judgement with all but its qualifiers and statements. lock: the content of the lock.
     """
-    return []
+    candidates = [
+        Qualifier(REUSED, previously_opened.describe_reuse(lock)),
+        Qualifier(REPRODUCTION, previously_opened.describe_reproduction(lock)),
+    ]
+    return [qualifier for qualifier in candidates if qualifier.text]

@@ -7,6 +7,7 @@ from typing import Any
 
 from analysis import rules
 from analysis.judgement import arm_text, memory_statements, policy_namesakes, previously_opened, same_retained_slots
+from analysis.judgement.qualifiers import REPRODUCTION
 from analysis.judgement.study_files import NOT_RUN
 from analysis.rules import full_cache_gate, verdict_line
 from analysis.rules.rule import arm_pairs, is_against_full
@@ -26,8 +27,11 @@ SOURCES: Mapping[str, str] = MappingProxyType(
 
 
 def proves(judged: Mapping[str, Any]) -> list[str]:
-    """Return what the judgement proves; nothing unless the rule confirmed or refuted."""
-    if judged["verdict"] not in (CONFIRMED, REFUTED):
+    """Return what the judgement proves; nothing unless the rule confirmed or refuted. A reproduction proves that
+    its parent's run can be repeated, as its qualifier says, and nothing that the parent does not.
+    """
+    is_reproduction = any(entry["word"] == REPRODUCTION for entry in judged.get("qualifiers", []))
+    if judged["verdict"] not in (CONFIRMED, REFUTED) or is_reproduction:
         return []
     return rules.RULES[judged["rule"]].text.proves(judged)
 
@@ -161,6 +165,11 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
         sentences.append(
             f"That more answers are right: those of {list_first(scored)} have scores from 0 to 1, and their "
             "means are compared."
+        )
+    if judged["verdict"] == verdict_line.REUSED:
+        sentences.append(
+            "A confirmation or a refutation: who registers a question on problems that were opened can know its "
+            "answer, and alpha holds for questions that were asked first."
         )
     if judged["label"] == "screening-grade":
         size = verdict_line.smallest_contrast(contrasts)[1]

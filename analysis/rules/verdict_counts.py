@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 __all__ = ["ALWAYS_COUNTED", "COUNTED_IF_ANY", "format_counts"]
 
-ALWAYS_COUNTED, COUNTED_IF_ANY = ("CONFIRMED", "REFUTED", "INCONCLUSIVE"), ("SCREENED", "DEVIATED")
+ALWAYS_COUNTED, COUNTED_IF_ANY = ("CONFIRMED", "REFUTED", "INCONCLUSIVE"), ("SCREENED", "DEVIATED", "RE-USED")
 # The states of registrations without a verdict, with their labels.
 WITHOUT_VERDICT = {
     "locked": "locked, not run",

@@ -5,6 +5,7 @@ from operator import itemgetter
 from typing import Any
 
 __all__ = [
+    "REUSED",
     "SCREENED",
     "format_line",
     "format_single_model",
@@ -15,6 +16,7 @@ __all__ = [
 ]
 
 SCREENED = "SCREENED"  # the verdict of a study with a contrast below 200 problems
+REUSED = "RE-USED"  # the verdict of a study that decides on held-out problems that were opened before
 
 
 def rule_verdict(judged: Mapping[str, Any]) -> str:
@@ -23,14 +25,16 @@ def rule_verdict(judged: Mapping[str, Any]) -> str:
 
 
 def format_verdict(judged: Mapping[str, Any], letters: str = "") -> str:
-    """Format the verdict of a study with its qualifiers, e.g. "CONFIRMED [RE-USED]". letters: a finer result
-    of the rule, after a space.
+    """Format the verdict of a study with its qualifiers, e.g. "CONFIRMED [REPRODUCTION]". letters: a finer
+    result of the rule, after a space. RE-USED prints no other word of the rule.
 
     Verdicts from before the word SCREENED existed are printed as they were given.
     """
     verdict = str(judged["verdict"])
-    words = "; ".join(qualifier["word"] for qualifier in judged.get("qualifiers", []))
+    words = "; ".join(qualifier["word"] for qualifier in judged.get("qualifiers", []) if qualifier["word"] != verdict)
     qualified = f" [{words}]" if words else ""
+    if verdict == REUSED:
+        return f"{verdict}{qualified}"
     if verdict != SCREENED:
         return f"{verdict}{letters}{qualified}"
     size_text = smallest_contrast(judged["contrasts"])[1]

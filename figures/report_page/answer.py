@@ -25,6 +25,8 @@ def format_answer(judged: Row, decision: Row | None = None) -> str:
         opening = f"Not decided: {few} only screens. The rule alone says {rule_verdict}"
     elif judged["verdict"] == "DEVIATED":
         opening = f"Not decided: this study amends one that had been claimed. The rule alone says {rule_verdict}"
+    elif judged["verdict"] == verdict_line.REUSED:
+        opening = "Not decided: held-out problems had been opened before this was registered"
     elif judged["verdict"] in (CONFIRMED, REFUTED):
         # After a question whether something is lost, a bare "No" could be read as "nothing was".
         opening = f"{'Yes, as' if rule_verdict == CONFIRMED else 'No, not as'} registered{scope}"

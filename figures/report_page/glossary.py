@@ -10,7 +10,7 @@ from protocol.formats.terms import TERMS
 __all__ = ["DRAWINGS", "GATE_PASSED", "GRADES", "PROVEN", "SECTION_NOTES", "SINGLE_MODEL", "UNPROVEN", "VERDICTS"]
 
 VERDICTS: Mapping[str, str] = MappingProxyType(
-    {word: TERMS[word] for word in ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")}
+    {word: TERMS[word] for word in ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "RE-USED")}
 )
 
 GRADES: Mapping[str, str] = MappingProxyType(

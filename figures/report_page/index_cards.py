@@ -21,6 +21,7 @@ SHAPES: Mapping[str, tuple[tuple[str, Mapping[str, str]], ...]] = MappingProxyTy
         "INCONCLUSIVE": (("M10 2a8 8 0 1 1-.01 0z", OUTLINED), ("M6 10h8", OUTLINED)),
         "SCREENED": (("M10 1l9 9-9 9-9-9z", OUTLINED), ("M10 6v5M10 13v2", OUTLINED)),
         "DEVIATED": (("M10 1l9.5 17H.5z", FILLED), ("M10 7v5M10 14v2", ON_FILLED)),
+        "RE-USED": (("M10 2a8 8 0 1 1-.01 0z", OUTLINED), ("M6.5 8h7M6.5 12h7", OUTLINED)),
         "withdrawn": (("M2 2h16v16H2z", OUTLINED), ("M2 18L18 2", OUTLINED)),
         "amended": (("M3 10h11M10 5l5 5-5 5", OUTLINED),),
         "INVALID": (("M2 2l16 16M18 2L2 18", OUTLINED),),

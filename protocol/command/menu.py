@@ -123,8 +123,9 @@ STATUSES = (
     Status(10, "REFUTED", "REFUTED", ("confirm", "replicate")),
     Status(
         11,
-        "INCONCLUSIVE; or SCREENED: fewer than 200 problems in a contrast decide nothing",
-        "INCONCLUSIVE, SCREENED",
+        "INCONCLUSIVE; SCREENED: fewer than 200 problems in a contrast decide nothing; or RE-USED: nor do "
+        "problems that were opened before",
+        "INCONCLUSIVE, SCREENED, RE-USED",
         ("confirm", "replicate"),
     ),
     Status(12, "DEVIATED", "DEVIATED", ("confirm", "replicate")),

@@ -13,8 +13,8 @@ from protocol.formats.refusals import BadInput, Refusal, explain_os_error
 __all__ = ["EXIT_STATUS", "execute", "print_notice", "print_result", "run"]
 
 Args = TypeVar("Args", bound=argparse.Namespace)
-# SCREENED is as undecided as INCONCLUSIVE
-EXIT_STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "SCREENED": 11, "DEVIATED": 12}
+# SCREENED and RE-USED decide as little as INCONCLUSIVE
+EXIT_STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "SCREENED": 11, "RE-USED": 11, "DEVIATED": 12}
 
 
 def print_result(as_json: bool, text: str, values: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
 """verdict.json: the verdict of the committed rule on the sealed records.
 
 The vocabulary is closed. A rule gives one of the first three verdicts; SCREENED replaces it for a study that
-is too small to decide, DEVIATED for one that was amended too late. INVALID is the status of evidence that
+is too small to decide, DEVIATED for one that was amended too late, RE-USED for one on held-out problems that had
+been opened before. INVALID is the status of evidence that
 does not verify, whatever its own verdict.
 """
 
@@ -18,7 +19,14 @@ __all__ = ["NAME", "VERDICTS", "read_word", "write"]
 
 NAME = registration.VERDICT
 INVALID = "INVALID"
-RULE_VERDICTS = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # those that the judge gives
+RULE_VERDICTS = (
+    "CONFIRMED",
+    "REFUTED",
+    "INCONCLUSIVE",
+    "SCREENED",
+    "DEVIATED",
+    "RE-USED",
+)  # those that the judge gives
 VERDICTS = (*RULE_VERDICTS, INVALID)
 
 

@@ -67,7 +67,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "claim": "The one right to run a lock on its held-out problems. It is taken once.",
             "opened before": (
                 "An earlier registration in this repository has run these held-out problems, so that its "
-                "readers know how they are answered. It is told, and forbids nothing."
+                "readers know how they are answered: the verdict is RE-USED. Fresh problems are drawn by [randomness]."
             ),
             "attempt": "One start of confirm. All but the one that seals were aborted, and are kept.",
             "records": "One line for every lane: its answer, its grade, the memory that it held.",
@@ -77,7 +77,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "head": "Digest of the last line of the ledger. Who notes it can tell later that lines are gone.",
             "drifted": "Bytes of today are not the locked ones, so that confirm refuses to run.",
             "amendment": ("A changed protocol in a new folder that cites the lock it changes. The old one stays."),
-            "replication": "A confirmed study run again, in a folder of its own.",
+            "reproduction": "A confirmed study run again in a folder of its own, with its problems and seeds.",
+            "replication": "The same protocol run on fresh problems with fresh seeds, in a folder of its own.",
             "ANCHORED": "An outside witness has proven when a document was there, and the proof holds.",
             "UNANCHORED": (
                 "No outside witness says when this was written: whoever holds the folder could have written it anew."
@@ -110,6 +111,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             ),
             "DEVIATED": (
                 "The study amends one that had been claimed, so that whatever its rule says confirms nothing."
+            ),
+            "RE-USED": (
+                "Held-out problems had been opened by an earlier registration, so that whatever the rule says "
+                "could be known beforehand and confirms nothing."
             ),
             "for MODEL alone": "One model ran: nothing is said of any other.",
             "n < 200": ("Some contrast has fewer than 200 problems; effects found there often shrink or flip."),

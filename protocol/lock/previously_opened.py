@@ -1,18 +1,20 @@
 """Find the held-out problems of a protocol that an earlier registration of this repository opened, by
 content.
 
-No problem is built for it. A problem is identified by its id and the recipe of its task: tasks of other
-names, sizes and splits that share both have the same problem. A problem of a file is identified by its
-question, whatever its file and id; so is one of lm-eval, whichever task reads the row. A problem with late
-randomness exists once, for one claim. Not detected are registrations in other places or that were deleted
-(`status` names those that were committed), published problems under other ids, and built-in or lm-eval
-problems that were copied into a file.
+A problem is identified by its id and the recipe of its task: tasks of other names, sizes and splits that share
+both have the same problem. Where two tasks know the text of a problem without a tokenizer (chains, files, published
+sets, lm-eval), problems of equal text are the same one too, whatever their ids, tasks, files and seeds are called.
+Problems that late randomness drew are those of the claim that drew them; those that it will draw are new.
+Not detected are registrations in other places or that were deleted (`status` names those that were committed),
+development problems that somebody looked at, and generated retrieval problems that were copied into a file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Protocol, runtime_checkable
 
 import splits
 from protocol.evidence import late_randomness, ledger
@@ -21,7 +23,6 @@ from protocol.formats import files
 from protocol.formats.refusals import Refusal, Tampered
 from protocol.tasks import registry
 from protocol.tasks.file_task import FileTask
-from protocol.tasks.lm_eval_task import LmEvalTask
 from protocol.tasks.registry import Task
 from protocol.workspace import drift
 
@@ -30,20 +31,32 @@ __all__ = ["claimed_registrations", "find_previously_opened", "has_lost_file"]
 _CLAIM_EVENTS = ("claim", "attempt", "held-out")  # events of a ledger that are written only under a claim
 
 
+@runtime_checkable
+class _HasContent(Protocol):
+    """A task that knows the text of its problems without a tokenizer."""
+
+    def content_digest(self, problem_id: str) -> str: ...
+
+
 def find_previously_opened(
-    folder: Path, items: Mapping[str, Any], content: Mapping[str, Any], parent: Mapping[str, str] | None
+    folder: Path, items: Mapping[str, Any], content: Mapping[str, Any], parent: Mapping[str, Any] | None
 ) -> list[dict[str, Any]]:
     """Return the field `opened` of a lock: {name, lock, problems: ids by task} of every claimed registration
     that shares held-out problems with `items`. One whose lock cannot be read has neither lock nor problems;
-    nor has, if this study has tasks of files, one whose own file is not here as it was locked.
+    nor has, if this study has tasks of files, one whose own file is not here as it was locked. Where late
+    randomness will draw every problem there is none.
 
     folder, content: of the registration and its protocol. parent: the study that this one replicates; it and
     its other replications are left out, because a replication names its parent anyway.
     """
-    entries: list[dict[str, Any]] = []
-    recipes = _todays_recipes()
     tasks_by_name = registry.make_tasks(_task_tables(content, items), folder)
-    draws_late = late_randomness.FIELD in content
+    if late_randomness.FIELD in content:
+        tasks_by_name = {name: task for name, task in tasks_by_name.items() if not registry.is_generated(task)}
+    if not tasks_by_name:
+        return []
+    has_files = any(isinstance(task, registry.HasData) for task in tasks_by_name.values())
+    entries: list[dict[str, Any]] = []
+    todays_tasks = _todays_tasks()
     for study in claimed_registrations(folder):
         try:
             locked = study.lock
@@ -53,9 +66,9 @@ def find_previously_opened(
         related_locks = {locked.digest, (study.parent or {}).get("lock")}
         if parent is not None and parent["lock"] in related_locks:
             continue
-        if shared_ids := _shared_problems(items, tasks_by_name, draws_late, study, recipes):
+        if shared_ids := _shared_problems(items, tasks_by_name, study, todays_tasks):
             entries.append({"name": study.name, "lock": locked.digest, "problems": shared_ids})
-        elif any(isinstance(task, FileTask | LmEvalTask) for task in tasks_by_name.values()) and has_lost_file(study):
+        elif has_files and has_lost_file(study):
             entries.append({"name": study.name, "lock": None, "problems": {}})
     return entries
 
@@ -108,59 +121,73 @@ def _read_text(path: Path) -> str:
 def _shared_problems(
     items: Mapping[str, Any],
     tasks_by_name: Mapping[str, Task],
-    draws_late: bool,
     earlier: Registration,
-    recipes: Mapping[str, str],
+    todays_tasks: Mapping[str, Task],
 ) -> dict[str, list[str]]:
-    """Return, by task of `items`, the held-out ids whose problem `earlier` holds out too. draws_late: whether
-    this study has late randomness. recipes: by digest of a manifest.
+    """Return, by task of `tasks_by_name`, the held-out ids whose problem `earlier` holds out too. todays_tasks:
+    by the digest of their manifest.
     """
-    content = earlier.lock.content
-    draws_late = draws_late or late_randomness.FIELD in earlier.protocol
     held_out_sets = [
-        _read_held_out(earlier, name, other_item, recipes)
-        for name, other_item in content["items"].items()
-        if not (draws_late and name not in content["data"])
+        held_out
+        for name, item in earlier.lock.content["items"].items()
+        if (held_out := _read_held_out(earlier, name, item, todays_tasks)) is not None
     ]
     shared_ids = {}
-    for task, item in items.items():
-        opened = [
-            problem
-            for problem in item["confirm"]
-            if any(_is_held_out(tasks_by_name[task], problem, held_out) for held_out in held_out_sets)
-        ]
+    for name, task in tasks_by_name.items():
+        confirm = items[name]["confirm"]
+        opened = {problem for problem in confirm if any(held_out.names(task, problem) for held_out in held_out_sets)}
+        if (rest := set(confirm) - opened) and isinstance(task, _HasContent):
+            texts = frozenset[str]().union(*(held_out.texts for held_out in held_out_sets))
+            opened |= {problem for problem in rest if texts and not texts.isdisjoint(_digest_texts(task, [problem]))}
         if opened:
-            shared_ids[task] = opened
+            shared_ids[name] = [problem for problem in confirm if problem in opened]
     return shared_ids
 
 
-class _HeldOut(NamedTuple):
-    """The problems that a study held out of one task: by question if a file has it, else by id and recipe. Of
-    a task that is no longer available neither is known, and only ids can be compared.
-    """
+@dataclass(frozen=True)
+class _HeldOut:
+    """The problems that a study held out of one task; of a task that is no longer available the ids alone."""
 
     ids: frozenset[str]
-    recipe: str | None
-    questions: frozenset[str] | None
+    task: Task | None
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """The digests of their texts; none where the task cannot tell."""
+        return _digest_texts(self.task, self.ids)
+
+    def names(self, task: Task, problem: str) -> bool:
+        """Whether it holds out the problem with this id of `task`: ids of a file mean nothing in another one."""
+        if problem not in self.ids or self.task is None:
+            return problem in self.ids
+        return not isinstance(task, FileTask) and self.task.recipe() == task.recipe()
 
 
-def _is_held_out(task: Task, problem: str, held_out: _HeldOut) -> bool:
-    if isinstance(task, FileTask | LmEvalTask) and held_out.questions is not None:
-        is_same_question = task.content_digest(problem) in held_out.questions
-        if is_same_question or isinstance(task, FileTask):
-            return is_same_question
-    return problem in held_out.ids and held_out.recipe in (None, task.recipe())
+def _digest_texts(task: Task | None, problems: Iterable[str]) -> frozenset[str]:
+    """Return the digests of the texts of problems; none where the task cannot tell, as for encrypted ones."""
+    if not isinstance(task, _HasContent):
+        return frozenset()
+    try:
+        return frozenset(map(task.content_digest, problems))
+    except Refusal:
+        return frozenset()
 
 
-def _read_held_out(earlier: Registration, name: str, item: Mapping[str, Any], recipes: Mapping[str, str]) -> _HeldOut:
-    """Return the held-out problems of a task of an earlier study. recipes: by digest of a manifest."""
-    ids = frozenset(item["confirm"])
-    if item["manifest"] in recipes:
-        return _HeldOut(ids, recipes[item["manifest"]], None)
-    if (task := _restore_task(earlier, name, item)) is None:
-        return _HeldOut(ids, None, None)
-    questions = frozenset(map(task.content_digest, ids)) if isinstance(task, FileTask | LmEvalTask) else None
-    return _HeldOut(ids, task.recipe(), questions)
+def _read_held_out(
+    earlier: Registration, name: str, item: Mapping[str, Any], todays_tasks: Mapping[str, Task]
+) -> _HeldOut | None:
+    """Return the held-out problems of a task of an earlier study; None where its late value is unknown."""
+    ids, draws_late = frozenset(item["confirm"]), late_randomness.FIELD in earlier.protocol
+    task = todays_tasks.get(item["manifest"]) or _restore_task(earlier, name, item)
+    if not draws_late or (task is None and name in earlier.lock.content["data"]):
+        return _HeldOut(ids, task)
+    if task is not None and not registry.is_generated(task):
+        return _HeldOut(ids, task)
+    with suppress(Refusal):
+        key = late_randomness.claim_key(earlier.lock, earlier.claim)
+        if task is not None and key is not None:
+            return _HeldOut(ids, task.redrawn(late_randomness.draw_number(key, "problems")))
+    return None
 
 
 def _restore_task(earlier: Registration, name: str, item: Mapping[str, Any]) -> Task | None:
@@ -178,11 +205,11 @@ def _task_tables(content: Mapping[str, Any], items: Mapping[str, Any]) -> list[M
     return [tables.get(name, {"name": name}) for name in items]
 
 
-def _todays_recipes() -> dict[str, str]:
-    """Return the recipe of every installed task with a manifest, by the digest of the manifest."""
-    recipes = {}
+def _todays_tasks() -> dict[str, Task]:
+    """Return every installed task with a manifest, by the digest of the manifest."""
+    tasks = {}
     for name in registry.names():
         with suppress(splits.SplitError):
             digest = splits.load(name).digest  # first: without a manifest no plugin is loaded
-            recipes[digest] = registry.get(name).recipe()
-    return recipes
+            tasks[digest] = registry.get(name)
+    return tasks

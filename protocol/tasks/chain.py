@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput
+from protocol.tasks import file_rows
 from protocol.tasks.problem import Problem
 
 __all__ = ["DIGITS", "MOST_DISTRACTORS", "OPERATORS", "VARIABLES", "Chain", "Puzzle", "apply", "puzzle"]
@@ -131,6 +132,11 @@ class Chain:
         source = random.Random(f"{self.seed}|{problem_id}")
         distractors = self.fewest + draw_below(self.most + 1 - self.fewest, source)
         return puzzle(int(problem_id.split("/")[1]), distractors, source)
+
+    def content_digest(self, problem_id: str) -> str:
+        """Return the digest of what the problem asks, the same where its text stands in a file."""
+        chain_puzzle = self.puzzle(problem_id)
+        return file_rows.digest_text(chain_puzzle.definitions, chain_puzzle.question)
 
     def recipe(self) -> str:
         """As `Task.recipe`; the steps are in the id."""

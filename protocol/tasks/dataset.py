@@ -17,7 +17,7 @@ import splits
 from protocol.formats import canonical, files
 from protocol.formats.refusals import BadInput, Drifted, explain_os_error
 from protocol.lock import closure
-from protocol.tasks import encryption
+from protocol.tasks import encryption, file_rows
 from protocol.tasks.problem import THINK, Problem
 
 __all__ = ["INSTRUCTION", "Dataset", "SealedFiles", "aime24", "data_folder", "gsm8k", "math500"]
@@ -103,6 +103,10 @@ class Dataset:
     def redrawn(self, seed: int) -> "Dataset":
         """Return the task itself: published problems are not drawn."""
         return self
+
+    def content_digest(self, problem_id: str) -> str:
+        """Return the digest of the published text, without the instruction. Raises as `build` does."""
+        return file_rows.digest_text(self._find_row(problem_id)["problem"])
 
     def recipe(self) -> str:
         """As `Task.recipe`: a published problem is identified by its published id in every copy."""

@@ -20,7 +20,7 @@ from protocol.formats.refusals import BadInput, Tampered, unknown_message
 from protocol.formats.vocabulary import BLANKS
 from protocol.grading.grade import Gold
 
-__all__ = ["Row", "RowFault", "file_identity", "find_faults", "load_rows", "parse_rows", "read_file"]
+__all__ = ["Row", "RowFault", "digest_text", "file_identity", "find_faults", "load_rows", "parse_rows", "read_file"]
 
 MAX_BYTES = 1 << 28  # bytes of a file: parsing takes six times as much memory
 MAX_LINE_BYTES = 1 << 24  # bytes: 30 times the longest document of LongBench
@@ -45,13 +45,17 @@ class Row(NamedTuple):
     prefix: str
 
     def content_digest(self) -> str:
-        """Return the SHA-256 of context and question, whatever the id and the answer: in one Unicode
-        normalization, without line breaks, the border of question and context, and characters that print
-        nothing.
-        """
-        text = unicodedata.normalize("NFC", f"{self.context}\n{self.question}")
-        visible = "".join(c for c in text if c not in JOINERS and not _is_variant(c))
-        return canonical.digest({"asked": " ".join(visible.split())})
+        """Return the digest of context and question, whatever the id and the answer."""
+        return digest_text(self.context, self.question)
+
+
+def digest_text(*parts: str) -> str:
+    """Return the SHA-256 of what a problem asks: in one Unicode normalization, without line breaks, the border
+    of question and context, and characters that print nothing.
+    """
+    text = unicodedata.normalize("NFC", "\n".join(parts))
+    visible = "".join(c for c in text if c not in JOINERS and not _is_variant(c))
+    return canonical.digest({"asked": " ".join(visible.split())})
 
 
 class RowFault(NamedTuple):

@@ -118,12 +118,13 @@ class LmEvalTask:
         return self
 
     def content_digest(self, problem_id: str) -> str:
-        """Return the SHA-256 of a row's content, which is the same under every id and for every task that
-        reads it: of its CONTENT_FIELDS, or of everything but its id if it has none.
+        """Return the digest of a row's content, which is the same under every id, for every task that reads it
+        and in a file: of its CONTENT_FIELDS, or of everything but its id if it has none.
         """
         row = self._find_row(problem_id)
-        content = {name: row[name] for name in CONTENT_FIELDS if name in row}
-        content = content or {name: value for name, value in row.items() if name not in IDS}
+        if texts := [str(row[name]) for name in CONTENT_FIELDS if row.get(name)]:
+            return file_rows.digest_text(*texts)
+        content = {name: value for name, value in row.items() if name not in IDS}
         return canonical.digest({"row": json.dumps(content, sort_keys=True)})
 
     def recipe(self) -> str:

@@ -29,11 +29,13 @@ from protocol.tasks.topic_retrieval import DEPTHS, TopicRetrieval
 __all__ = [
     "PLUGINS",
     "TASKS",
+    "HasData",
     "Task",
     "UnknownTask",
     "clusters",
     "data_digests",
     "get",
+    "is_generated",
     "levels",
     "make_task",
     "make_tasks",
@@ -56,7 +58,8 @@ class Task(Protocol):
     with problems drawn from another seed; published problems do not change. recipe: SHA-256 of what
     determines a problem besides its id: two tasks with one recipe have the same problem under the same id.
     source: SHA-256 of everything that the problems are made of. Optional methods: see `clusters`, `levels`,
-    `population`, `split_units` and `topics`.
+    `population`, `split_units` and `topics`; and content_digest(problem_id), `file_rows.digest_text` of what a
+    problem asks, where that needs no tokenizer.
     """
 
     @property
@@ -302,6 +305,11 @@ class HasData(Protocol):
     """A task that reads a data file."""
 
     def digest(self) -> str | dict[str, str]: ...
+
+
+def is_generated(task: Task) -> bool:
+    """Whether another seed gives other problems: published problems, and those of a file, are not drawn."""
+    return task.redrawn(1).recipe() != task.redrawn(2).recipe()
 
 
 def data_digests(tasks: Mapping[str, Task]) -> dict[str, str | dict[str, str]]:

@@ -305,7 +305,10 @@ def prior_looks(lock: Mapping[str, Any]) -> list[str]:
             sentences.append(
                 "It was amended after its held-out problems were claimed: the verdict can only be DEVIATED."
             )
-    sentences += [*previously_opened.describe_opened(lock), *previously_opened.describe_shared_clusters(lock)]
+    sentences += previously_opened.describe_opened(lock)
+    if previously_opened.describe_reuse(lock):
+        sentences.append("The verdict can therefore not be CONFIRMED or REFUTED: what the rule decides is RE-USED.")
+    sentences += previously_opened.describe_shared_clusters(lock)
     for model, weights in lock["weights"].items():
         if used := sorted(name for name in weights if name.startswith("statistics-")):
             sentences.append(f"Statistics of {model} had been measured on other problems or texts: {_join(used)}.")

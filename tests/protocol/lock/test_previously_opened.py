@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import finished_study
 import pytest
@@ -11,14 +12,16 @@ import studies
 import splits
 from analysis.judgement import previously_opened, statements
 from protocol import export, tasks
-from protocol.evidence import claim, ledger
+from protocol.evidence import claim, late_randomness, ledger
 from protocol.evidence.audit import amendment
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical
 from protocol.formats.refusals import Refusal
 from protocol.lock import lock
 from protocol.lock.previously_opened import find_previously_opened
+from protocol.tasks import file_rows
 from protocol.tasks.chain import Chain
+from protocol.tasks.lm_eval_task import LmEvalTask
 from protocol.tasks.needle import Needle
 from protocol.workspace import drift
 
@@ -268,9 +271,12 @@ def test_registering_says_it_locks_it_and_the_texts_have_it(registered, tmp_path
     count = len(held["items"][NEEDLE]["confirm"])
     said = f"{count} of {count} held-out problems of {NEEDLE} had been opened before this was locked, by first."
     assert said in done.stdout
+    assert "the verdict can only be RE-USED, INCONCLUSIVE or SCREENED" in done.stdout
+    assert 'fresh problems are had by [randomness] with source = "local"' in done.stdout
     export.main([str(second), "--format", "osf"])
     text = capsys.readouterr().out
     assert said in text
+    assert "what the rule decides is RE-USED" in text
     assert "Registration following analysis of the data" in text
 
 
@@ -279,3 +285,62 @@ def test_a_lock_whose_field_is_of_another_kind_is_refused(mine):
     mine.mkdir(parents=True)
     with pytest.raises(Refusal, match="opened"):
         lock.write(mine, content | {"opened": [{"name": "a"}]})
+
+
+# ---------------------------------------------------------------- the same texts under other names
+
+
+def chain_in_a_file(folder, chain, ids):
+    """The problems of a chain task written into a file of the folder, with ids of its own; the content that
+    names it, and the split.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number, problem_id in enumerate(ids):
+        problem = chain.build(problem_id, len)
+        asked = f"{problem.context}\n\n{problem.question}"  # without the border of context and question
+        rows.append({"id": f"mine/{number}", "context": asked, "answer": problem.gold})
+    (folder / "q.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    split = {"mine": {"dev": [], "confirm": [row["id"] for row in rows]}}
+    return {"tasks": [{"name": "mine", "file": "q.jsonl", "grader": "boxed"}]}, split
+
+
+def test_chains_that_were_copied_into_a_file_are_recognised_by_their_text(mine):
+    claimed(mine.parent / "first", "chain")
+    confirm = splits.load("chain").confirm[:3]
+    content, split = chain_in_a_file(mine, tasks.get("chain"), confirm)
+    (entry,) = find_previously_opened(mine, split, content, None)
+    assert entry["problems"] == {"mine": ["mine/0", "mine/1", "mine/2"]}
+    fresh, split = chain_in_a_file(mine, tasks.get("chain").redrawn(5), confirm)
+    assert find_previously_opened(mine, split, fresh, None) == []
+
+
+def test_problems_that_a_late_value_drew_are_known_once_they_were_drawn(mine):
+    """The seed that the claim of the first study gave, under another name and in a file."""
+    randomness = {late_randomness.FIELD: {"source": "anchor"}}
+    first = locked(mine.parent / "first", "chain", written=randomness)
+    content = Registration(first)
+    block = SimpleNamespace(height=1, hash="ab" * 32)
+    with claim.exclusive_run(content):
+        claim.take(content, block=lambda: block)
+    key = Registration(first).claim.content[late_randomness.FIELD]["key"]
+    drawn = tasks.get("chain").redrawn(late_randomness.draw_number(key, "problems"))
+    copied, split = chain_in_a_file(mine, drawn, splits.load("chain").confirm[:2])
+    (entry,) = find_previously_opened(mine, split, copied, None)
+    assert entry["problems"] == {"mine": ["mine/0", "mine/1"]}
+    undrawn, split = chain_in_a_file(mine, tasks.get("chain"), splits.load("chain").confirm[:2])
+    assert find_previously_opened(mine, split, undrawn, None) == []
+
+
+def test_where_every_problem_will_be_drawn_late_no_unreadable_study_matters(mine):
+    (claimed(mine.parent / "first", NEEDLE) / "lock.json").write_text("{}")
+    late = {late_randomness.FIELD: {"source": "anchor"}}
+    assert find_previously_opened(mine, items(OTHER), late, None) == []
+    assert [entry["lock"] for entry in find_previously_opened(mine, items(OTHER), {}, None)] == [None]
+
+
+def test_a_row_of_lm_eval_is_the_same_in_a_file(mine, tmp_path):
+    row = {"id": "7", "question": "How many  hens?", "answer": "3"}
+    (tmp_path / "data.jsonl").write_text(f"{json.dumps(row)}\n")
+    task = LmEvalTask("theirs", "gsm8k", tmp_path / "data.jsonl")
+    assert task.content_digest("gsm8k/7") == file_rows.digest_text("How many hens?", "")
