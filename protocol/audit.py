@@ -11,7 +11,7 @@ git and outside witnesses say. Nothing that the author wrote is run, unless --ru
 
 Exit status: 0 all held (what lies outside the folder may be missing, and is named); 2 not a registration; 3
 something failed; 5 with --require-anchor, a document of the study is not anchored; 6 the study is unfinished,
-and what is there holds; 7 something could not be told here.
+and what is there holds; 7 something could not be told here, and while a verdict depends on it, none is printed.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ from protocol.workspace import drift
 __all__ = ["FAILED", "UNDETERMINED", "UNFINISHED", "AuditOptions", "AuditResult", "audit", "exit_status", "summarize"]
 
 FAILED, UNFINISHED, UNDETERMINED = 3, 6, 7  # exit statuses besides 0
+BESIDE_THE_VERDICT = (
+    "drawings",
+    "locked code",
+)  # on these no verdict depends; while another is undetermined, none is said
 # Words of the output that the help explains.
 TERMS = ("held", "failed", "unfinished", "cannot tell", "not run", "INVALID", "ANCHORED", "UNANCHORED")
 
@@ -64,7 +68,7 @@ class AuditOptions(NamedTuple):
 class AuditResult(NamedTuple):
     findings: list[Finding]
     proofs: list[Anchor]
-    verdict: str | None  # by the auditor's own analysis; INVALID if something failed, None without one
+    verdict: str | None  # by the auditor's own analysis; INVALID if something failed, None if one cannot be told
     verdict_line: str  # the verdict as it is printed; empty without one
     judged: Mapping[str, Any] | None = None  # the auditor's own judgement; None if `verdict` does not come from it
 
@@ -177,6 +181,8 @@ def audit(study: Registration, trusted: Sequence[Witness] = (), options: AuditOp
         )
     if auditor.failed_items(results):
         return AuditResult(results, proofs, verdict.INVALID, verdict.INVALID)
+    if {*auditor.undetermined_items(results)}.difference(BESIDE_THE_VERDICT):
+        return AuditResult(list(map(_withhold_verdict, results)), proofs, None, "")
     if all(finding.item != "judgement" or finding.status == "not run" for finding in results):
         return AuditResult(results, proofs, None, "")
     try:
@@ -184,6 +190,12 @@ def audit(study: Registration, trusted: Sequence[Witness] = (), options: AuditOp
     except Exception:  # the finding on the judgement has the error
         return AuditResult(results, proofs, None, "")
     return AuditResult(results, proofs, str(judgement["verdict"]), verdict_line.format_verdict(judgement), judgement)
+
+
+def _withhold_verdict(finding: Finding) -> Finding:
+    """Return a finding without the verdict, which rests on what cannot be told."""
+    is_told = finding.item == "judgement" and finding.status == "held"
+    return finding._replace(detail="today's analysis judges the records as verdict.json does") if is_told else finding
 
 
 def exit_status(audited: AuditResult) -> int:
@@ -200,7 +212,8 @@ def summarize(audited: AuditResult) -> str:
     if audited.failed_items:
         return f"AUDIT FAILED ({', '.join(audited.failed_items)})"
     if audited.undetermined_items:
-        return f"could not be told: {', '.join(audited.undetermined_items)}"
+        undetermined = f"could not be told: {', '.join(audited.undetermined_items)}"
+        return undetermined if audited.verdict else f"{undetermined}; so no verdict is told"
     if audited.unfinished_items:
         return f"unfinished ({', '.join(audited.unfinished_items)}); what is there holds"
     undetermined = [finding.item for finding in audited.findings if finding.status == "cannot tell"]

@@ -5,11 +5,11 @@
     kv-prereg audit-changed --since main --summary FILE       Markdown besides, for people
 
 Each registration is audited as kv-prereg audit does, from its files alone. A study that is under way
-passes, and so does one of which something cannot be told here: both are named. What fails is evidence that
-does not hold, a registration that is a link, and, with --since, a locked registration that is not there
-any more, or whose ledger lost lines when it was moved.
+passes, and is named. What fails is evidence that does not hold, a registration that is a link, and, with
+--since, a locked registration that is not there any more, or whose ledger lost lines when it was moved. One
+of which something cannot be told here does not pass: merge it when a machine that has what is missing can tell.
 
-Exit status: 0 no registration failed; 2 bad input; 3 one failed, or is gone.
+Exit status: 0 no registration failed; 2 bad input; 3 one failed, or is gone; 7 of one something could not be told.
 """
 
 import sys
@@ -67,7 +67,10 @@ def act(names: list[Path], since: str | None, summary: Path | None, as_json: boo
     lines = [line for result in results for line in (*result.page, result.line)]
     values = {"registrations": [{"stands": result.status, "said": result.line} for result in results]}
     command.print_result(as_json, "\n".join([*lines, format_counts(results)]), values)
-    return FAILED if {result.status for result in results} & {STATUS_NAMES[FAILED], "gone"} else 0
+    statuses = {result.status for result in results}
+    if statuses & {STATUS_NAMES[FAILED], "gone"}:
+        return FAILED
+    return UNDETERMINED if STATUS_NAMES[UNDETERMINED] in statuses else 0
 
 
 def audit_changes(changes: ChangedRegistrations) -> list[AuditedFolder]:

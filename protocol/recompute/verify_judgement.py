@@ -40,6 +40,13 @@ COMPUTING = ("numpy", "pandas", "scipy", "statsmodels")
 MAX_DRAWN = 30_000_000_000  # draws, which take minutes; the slowest shipped study has a tenth
 MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)[.\w]*'$")
 SPLITS = ("dev", "confirm")
+COUNTED_FIELDS = frozenset(
+    ("name", "title", "rule", "method", "at_least", "family", "alpha", "corrected_alpha", "margin", "registered")
+) | frozenset(
+    ("model", "task", "budget", "subject", "against", "arm", "n", "seeds", "gains", "losses", "difference", "clusters")
+)
+"""Fields of a judgement that follow from lock and records, whatever computes."""
+COMPUTED_FIELDS = frozenset((*compare_judgements.LOW, *compare_judgements.HIGH, *compare_judgements.P_FIELDS))
 MAX_DIFFERENCES = 3  # in a message
 # Errors of code that trusts its records, given a lock or record of the wrong shape.
 WRONG_SHAPE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
@@ -200,7 +207,8 @@ def _judge_again(
         computed = judge()
     except WRONG_SHAPE as problem:
         message = compare_judgements.shorten_printable(f"{type(problem).__name__}: {problem}", most=300)
-        _refuse_difference(study, f"{name}: today's analysis cannot judge the records: {message}")
+        is_excused = lock.is_of_other_code(study.lock)  # no library makes records of a wrong shape
+        _refuse_difference(study, f"{name}: today's analysis cannot judge the records: {message}", is_excused)
     differences, installed = compare_judgements.find_differences(recorded, computed), compare_installed(study)
     only_packages_differ = installed.differing_packages and not (
         differences.sentences or differences.later
@@ -208,14 +216,27 @@ def _judge_again(
     is_excused = installed.is_shipped if installed.is_other_code else only_packages_differ
     if differences.decisive or (differences.all and not is_excused):
         message = _format_first(differences.decisive or differences.all, len(differences.all))
-        _refuse_difference(study, f"{name}: is not what today's analysis says: {message}")
+        is_excused = installed.is_shipped or _is_of_numbers(differences, installed.is_other_code)
+        _refuse_difference(study, f"{name}: is not what today's analysis says: {message}", is_excused)
     return computed, f"{_describe_differences(differences)}; {installed}"
 
 
-def _refuse_difference(study: Registration, message: str) -> NoReturn:
-    """Raise Tampered if nothing here explains a different judgement, else CannotTell with the remedy."""
+def _is_of_numbers(differences: JudgementDifferences, is_other_code: bool) -> bool:
+    """Whether other code or libraries may have made these differences: they compute other bounds and p, from which
+    words and sentences follow, but count no other problems and read no other title. Where no number decides
+    otherwise, only other code has other words.
+    """
+    fields = {difference.path.rpartition(".")[2].partition("[")[0] for difference in differences.all}
+    return not fields & COUNTED_FIELDS and (is_other_code or bool(fields & COMPUTED_FIELDS))
+
+
+def _refuse_difference(study: Registration, message: str, is_excused: bool) -> NoReturn:
+    """Raise Tampered if nothing here explains a different judgement, else CannotTell with the remedy.
+
+    is_excused: whether another release or library explains such a difference.
+    """
     installed = compare_installed(study)
-    if installed.is_same:
+    if installed.is_same or not is_excused:
         raise Tampered(f"{message}; {installed}")
     remedy = (
         "--run-locked lets the locked code judge, contained" if installed.is_other_code else "install what was locked"

@@ -88,3 +88,68 @@ def a_policy_of_the_catalogue_has_a_part_of_nobody(rewrite):
     """Its budget varied."""
     rewrite.lock["policies"]["crystal"]["cadence"] = "elsewhere.Cadence()"
     weaken(rewrite, grants_budget=False)
+
+
+def with_other_libraries(rewrite: Rewrite, edit) -> None:
+    """The judgement is edited, and the lock names a numpy that computes otherwise."""
+    rewrite.lock["environment"]["distributions"]["numpy"]["version"] = "0.9.0"
+    rewrite.keeps_judgement = True
+    rewrite.later["verdict"] = lambda verdict: edit(verdict["judged"])
+
+
+@named("A2", "judgement", "title")
+def another_library_gave_the_study_its_title(rewrite):
+    """The study is of a large model."""
+    with_other_libraries(rewrite, lambda judged: judged.update(title="A study of an 8B model"))
+
+
+@named("A2", "judgement", "rule_says")
+def another_library_gave_the_rule_its_word(rewrite):
+    """The rule said CONFIRMED, by the numbers that are printed."""
+    with_other_libraries(rewrite, lambda judged: judged.update(rule_says="CONFIRMED"))
+
+
+@named("A2", "judgement", "does_not_prove")
+def another_library_reviewed_the_study(rewrite):
+    """Nothing is left unproven."""
+    with_other_libraries(rewrite, lambda judged: judged.update(does_not_prove=["Reviewed by a committee."]))
+
+
+@named("A2", "judgement", "contrasts.0..gains")
+def another_library_counted_other_gains(rewrite):
+    """The subject won, where p says so too."""
+    with_other_libraries(rewrite, lambda judged: judged["contrasts"][0].update(gains=11, p="0.000001"))
+
+
+@named("A2", "judgement", "rule_says", status="cannot tell")
+def another_library_computed_a_p_below_the_level(rewrite):
+    """A contrast decided for the subject; no machine here has the library."""
+
+    def decide(judged: dict) -> None:
+        judged["contrasts"][0].update(p="0.000001", better=True)
+        judged.update(rule_says="CONFIRMED")
+
+    with_other_libraries(rewrite, decide)
+
+
+@named("A2", "judgement", "does_not_prove", status="cannot tell")
+def a_later_release_reviewed_the_study(rewrite):
+    """The words are those of a judge to come."""
+    with_other_libraries(rewrite, lambda judged: judged.update(does_not_prove=["Reviewed by a committee."]))
+    rewrite.lock["release"] = "9.9.9"
+
+
+@named("A2", "judgement", "title")
+def a_later_release_gave_the_study_its_title(rewrite):
+    """As above."""
+    with_other_libraries(rewrite, lambda judged: judged.update(title="A study of an 8B model"))
+    rewrite.lock["release"] = "9.9.9"
+
+
+@named("A2", "grades", "locked by 9.9.9 of kv-prereg", status="cannot tell")
+def a_later_release_graded_the_answers(rewrite):
+    """Every answer of the subject was right."""
+    rewrite.lock["release"] = "9.9.9"
+    for lane in rewrite.of("crystal"):
+        if lane.body["state"] == "ok" and lane.body["grade"] != "correct":
+            lane.body["grade"] = "correct"

@@ -4,6 +4,7 @@ Each such rewrite is named by an item of the audit. Those that nothing in a fold
 what can.
 """
 
+import json
 import re
 
 import pytest
@@ -84,6 +85,34 @@ def test_a_rewrite_is_named(case, opened, tmp_path):
     assert [
         item for item, one in told.items() if re.fullmatch(case.item, item) and re.search(case.words, one.detail)
     ], {item: one for item, one in found.items() if one.status in ("failed", "cannot tell")}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        rewrites_downgraded.a_later_release_graded_the_answers,
+        rewrites_downgraded.another_library_computed_a_p_below_the_level,
+        rewrites_downgraded.the_policy_of_an_arm_is_one_that_nobody_has,
+    ],
+    ids=lambda case: case.name,
+)
+def test_while_something_cannot_be_told_no_verdict_is_printed(case, opened, tmp_path):
+    """Neither the author's word nor the auditor's own, which would rest on what could not be checked."""
+    rewrite = opened(case)
+    case.edit(rewrite)
+    folder = rewriting.write_study(rewrite, tmp_path / "study")
+    words = re.compile("CONFIRMED|REFUTED|INCONCLUSIVE|SCREENED")
+    for options in ([], ["--details"], ["--json"]):
+        done = studies.here("audit", folder, *options)
+        assert done.returncode == 7
+        if case.item != "judgement":  # which is told with both words
+            assert not words.search(done.stdout)
+        elif options != ["--json"]:
+            assert not words.search(done.stdout.splitlines()[-1])
+    assert json.loads(done.stdout)["verdict"] is None
+    changed = studies.here("audit_changed", folder / "lock.json")
+    assert changed.returncode == 7
+    assert not words.search(changed.stdout)
 
 
 def test_every_class_of_attack_on_a_folder_has_a_rewrite_and_there_are_many():

@@ -117,7 +117,7 @@ def test_another_release_may_have_judged_otherwise_and_excuses_nothing(study):
     """It cannot be told, and no difference is passed over."""
     judged = judge_as(study, a_narrower_interval)
     opened = Registration(judged)
-    opened.lock.content["release"] = "0.0.1"
+    opened.lock.content["release"] = "9.9.9"
     with pytest.raises(CannotTell, match="is not what today's analysis says"):
         verify_judgement.check(opened)
     refused(judged, Tampered, "is not what today's analysis says")
