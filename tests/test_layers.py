@@ -27,6 +27,7 @@ PARTS = {
                 "frozen_problems",
                 "previously_opened",
                 "sibling_registrations",
+                "task_splits",
                 "verify_problems",
             )
         ),

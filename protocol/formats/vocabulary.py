@@ -1,10 +1,11 @@
 """Names that protocols, records and judgements share: arms and budgets with a meaning of their own."""
 
-__all__ = ["BLANKS", "BYTES_OF", "FULL", "OF_FULL", "RERUN_SUFFIX"]
+__all__ = ["BLANKS", "BYTES_OF", "FULL", "OFFICIAL", "OF_FULL", "RERUN_SUFFIX"]
 
 FULL = "full"  # the comparator that never evicts, and the budget of its cells
 OF_FULL = " of full"  # suffix of a budget that is a share of what the full cache holds
 BYTES_OF = "bytes of "  # prefix of a budget that is the bytes of that many slots as computed
+OFFICIAL = "lm_eval:"  # prefix of the graders that are official scorers of lm-eval
 RERUN_SUFFIX = " (again)"  # suffix of the name of an arm that a probe runs a second time
 # Characters that print nothing: Hangul fillers, Khmer vowels, a joiner, blank Braille.
 BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")

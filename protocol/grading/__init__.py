@@ -11,12 +11,9 @@ from types import MappingProxyType
 
 from protocol.formats.plugins import PluginGroup
 from protocol.formats.refusals import BadInput, unknown_message
-from protocol.grading import boxed, choice, code, corrected_scores, exact, f1, rouge, spelling
+from protocol.formats.registry import Registry, load_attribute, loader
+from protocol.formats.vocabulary import OFFICIAL
 from protocol.grading.grade import Gold, Grade, Grader, best_grade, grade_safely, make_score
-from protocol.grading.mathverify import MathVerify
-from protocol.grading.official import OfficialScorer
-from protocol.grading.plugin_grader import PluginGrader
-from protocol.harness import PREFIX
 
 __all__ = [
     "GRADERS",
@@ -26,7 +23,6 @@ __all__ = [
     "Gold",
     "Grade",
     "Grader",
-    "MathVerify",
     "best_grade",
     "get_grader",
     "gives_scores",
@@ -40,18 +36,18 @@ LIBRARIES = ("math-verify", "sympy", "latex2sympy2-extended", "antlr4-python3-ru
 
 GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
     {
-        "exact": lambda: exact,
-        "boxed": lambda: boxed,
-        "math": MathVerify,
-        "choice": lambda: choice,
-        "f1": lambda: f1,
-        "rouge": lambda: rouge,
-        "code": lambda: code,
+        "exact": loader("protocol.grading.exact:"),
+        "boxed": loader("protocol.grading.boxed:"),
+        "math": lambda: load_attribute("protocol.grading.mathverify:MathVerify")(),
+        "choice": loader("protocol.grading.choice:"),
+        "f1": loader("protocol.grading.f1:"),
+        "rouge": loader("protocol.grading.rouge:"),
+        "code": loader("protocol.grading.code:"),
     }
 )
 PLUGINS = PluginGroup("kv_prereg.graders", "grader", frozenset(GRADERS), BadInput)
 # The second grader, whose grade is recorded next to that of the grader.
-SECOND: Mapping[str, Grader] = MappingProxyType({"math": spelling})
+SECOND = Registry[Grader]({"math": loader("protocol.grading.spelling:")})
 ALWAYS_ONE_OR_ZERO = ("exact", "boxed", "math", "choice")
 
 
@@ -61,28 +57,35 @@ def get_grader(name: str) -> Grader:
 
     Raises BadInput for an unknown name, and if a dependency is not installed.
     """
-    if name.startswith(PREFIX):
-        return OfficialScorer(name.removeprefix(PREFIX))
+    if name.startswith(OFFICIAL):
+        scorer: Grader = load_attribute("protocol.grading.official:OfficialScorer")(name.removeprefix(OFFICIAL))
+        return scorer
     if name in GRADERS:
         return GRADERS[name]()
     if name not in PLUGINS.points():
-        raise BadInput(unknown_message("grader", name, [*grader_names(), f"{PREFIX}<task>"]))
+        raise BadInput(unknown_message("grader", name, [*grader_names(), f"{OFFICIAL}<task>"]))
     plugin = PLUGINS.load(name, build=lambda factory: factory())
     if not callable(getattr(plugin, "grade", None)):
         raise BadInput(f"grader {name!r}: is no grader; let its entry point return one with grade()")
-    return PluginGrader(plugin)
+    checked_plugin: Grader = load_attribute("protocol.grading.plugin_grader:PluginGrader")(plugin)
+    return checked_plugin
 
 
 def second_grader(name: str) -> Grader | None:
     """Return the second grader, whose grade is recorded next to that of `name`; it decides nothing."""
-    return corrected_scores.get_scorer(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else SECOND.get(name)
+    if not name.startswith(OFFICIAL):
+        return SECOND.get(name)
+    corrected: Grader | None = load_attribute("protocol.grading.corrected_scores:get_scorer")(
+        name.removeprefix(OFFICIAL)
+    )
+    return corrected
 
 
 def gives_scores(name: str) -> bool:
     """Whether a grade of this grader may be a score between 0 and 1; for an entry point see
     `PluginGrader.scores`. Raises as `get_grader` does for an entry point.
     """
-    if name in GRADERS or name.startswith(PREFIX):
+    if name in GRADERS or name.startswith(OFFICIAL):
         return name not in ALWAYS_ONE_OR_ZERO
     return bool(getattr(get_grader(name), "scores", True))
 

@@ -10,7 +10,6 @@ May import: protocol.formats; datasets, lm_eval, nltk, numpy.
 
 from protocol.harness.child_process import ChildProcess
 from protocol.harness.lm_eval_harness import (
-    PREFIX,
     Facts,
     Harness,
     Prompt,
@@ -21,7 +20,6 @@ from protocol.harness.lm_eval_harness import (
 )
 
 __all__ = [
-    "PREFIX",
     "ChildProcess",
     "Facts",
     "Harness",

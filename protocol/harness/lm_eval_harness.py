@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, Self
 from protocol.formats.refusals import BadInput, unknown_message
 from protocol.harness.child_process import ChildProcess
 
-__all__ = ["PREFIX", "Facts", "Harness", "Prompt", "Scores", "TookTooLong", "installed_version", "shared_harness"]
+__all__ = ["Facts", "Harness", "Prompt", "Scores", "TookTooLong", "installed_version", "shared_harness"]
 
-PREFIX = "lm_eval:"  # of grader names that are official scorers
 WORKER = Path(__file__).with_name("worker.py")
 START_SECONDS = 240.0  # seconds for importing datasets and listing 14,000 task files on a slow machine
 DEADLINE_SECONDS = 120.0  # seconds for one answer; ROUGE of two texts of 2,000 words takes 3

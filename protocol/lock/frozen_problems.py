@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-import splits
 from analysis.stats.methods import MIN_CONFIRMATORY
 from protocol import grading
 from protocol.formats import canonical, files
-from protocol.formats.refusals import BadInput, Drifted
+from protocol.formats.refusals import BadInput
+from protocol.grading.mathverify import MathVerify
+from protocol.lock import task_splits
 from protocol.plan.design import TASK
 from protocol.tasks import Task, held_out_guard, registry
 from protocol.tasks.file_task import FileTask
@@ -15,16 +16,11 @@ from protocol.tasks.lm_eval_task import LmEvalTask
 from protocol.workspace.planned_study import PlannedStudy
 
 __all__ = [
-    "checks_golds",
     "count_all_golds",
-    "count_golds",
     "freeze_items",
-    "problem_facts",
-    "read_split",
     "refuse_few_topics",
     "refuse_wrong_golds",
     "scored_tasks",
-    "take_subset",
 ]
 
 MAX_PROBLEM_BYTES = files.MAX_DOCUMENT_BYTES // 2  # of a lock
@@ -37,7 +33,9 @@ def freeze_items(planned: PlannedStudy) -> dict[str, Any]:
     """
     tasks_by_name = planned.tasks
     frozen = {
-        task.name: take_subset(read_split(task.name, tasks_by_name[task.name]), TASK.to_json(task))
+        task.name: task_splits.take_subset(
+            task_splits.read_split(task.name, tasks_by_name[task.name]), TASK.to_json(task)
+        )
         for task in planned.protocol.tasks
     }
     _refuse_duplicates(planned, frozen)
@@ -79,61 +77,6 @@ def _refuse_duplicates(planned: PlannedStudy, items: Mapping[str, Any]) -> None:
                 )
 
 
-def take_subset(full_split: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a full split that the table of a task requests with `dev` and `confirm`, or all of
-    it. Raises BadInput for more problems than there are.
-    """
-    subset: dict[str, Any] = {}
-    for part in ("dev", "confirm"):
-        ids, requested = full_split[part], table.get(part)
-        if requested is not None and requested > len(ids):
-            raise BadInput(
-                f"tasks: {table['name']}: {part}: {requested} problems are asked for and there are {len(ids)}; "
-                f"write {len(ids)} or fewer, or leave {part} out"
-            )
-        subset[part] = list(ids if requested is None else splits.subsample(ids, requested))
-    selected_ids = {*subset["dev"], *subset["confirm"]}
-    facts = {
-        kind: {item: text for item, text in full_split[kind].items() if item in selected_ids}
-        for kind in ("clusters", "levels")
-        if kind in full_split
-    }
-    return {**full_split, **subset, **facts}
-
-
-def read_split(name: str, task: Task) -> dict[str, Any]:
-    """Return the full split of a task. Raises Drifted or BadInput if the task does not generate what the
-    manifest lists.
-    """
-    try:
-        manifest = registry.split_manifest(name, task)
-    except splits.SplitError as error:
-        raise (Drifted if name in registry.TASKS else BadInput)(f"tasks: {name}: {error}") from error
-    if tuple(manifest.ids) != tuple(task.ids()) or manifest.source != task.source():
-        raise Drifted(f"tasks: {name}: is not the task that splits/{name}.json was made from; restore both")
-    for part in ("dev", "confirm"):
-        if not getattr(manifest, part):
-            raise BadInput(f"tasks: {name}: its {part} split is empty; choose a larger task")
-    source = {} if name in registry.TASKS else {"source": manifest.source}
-    return {
-        "manifest": manifest.digest,
-        **source,
-        "dev": list(manifest.dev),
-        "confirm": list(manifest.confirm),
-        **problem_facts(task),
-    }
-
-
-def problem_facts(task: Task) -> dict[str, Any]:
-    """Return what a task states about its problems besides their ids; only the facts that it states."""
-    facts = {
-        "clusters": dict(registry.clusters(task)),
-        "levels": dict(registry.levels(task)),
-        "population": registry.population(task),
-    }
-    return {kind: values for kind, values in facts.items() if values}
-
-
 def refuse_few_topics(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> None:
     """Raise BadInput for a task with so many problems that a study of them may confirm, and with fewer topics.
 
@@ -150,23 +93,12 @@ def refuse_few_topics(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> No
             )
 
 
-def checks_golds(task: Task) -> bool:
-    """Whether registering checks the golds of a task with its grader: mathematical ones and those of files."""
-    return task.grader == "math" or isinstance(task, FileTask)
-
-
-def count_golds(item: Mapping[str, Any], *, is_encrypted: bool) -> dict[str, Any]:
-    """Count the golds of a task that registering checks with its grader. Encrypted ones are not read."""
-    confirm = 0 if is_encrypted else len(item["confirm"])
-    return {"purpose": "gold self-check", "dev": len(item["dev"]), "confirm": confirm}
-
-
 def count_all_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:
     """Count the golds that registering checks, by task."""
     return {
-        name: count_golds(item, is_encrypted=held_out_guard.is_encrypted(tasks[name]))
+        name: task_splits.count_golds(item, is_encrypted=held_out_guard.is_encrypted(tasks[name]))
         for name, item in items.items()
-        if checks_golds(tasks[name])
+        if task_splits.checks_golds(tasks[name])
     }
 
 
@@ -183,12 +115,12 @@ def refuse_wrong_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> N
     used for nothing else: they are no model's output, and the message does not show them. Encrypted ones are
     not read.
     """
-    for name in (name for name in items if checks_golds(tasks[name])):
+    for name in (name for name in items if task_splits.checks_golds(tasks[name])):
         if isinstance(file_task := tasks[name], FileTask):
             file_task.refuse_wrong_golds()
             continue
         task, is_encrypted = tasks[name], held_out_guard.is_encrypted(tasks[name])
-        with grading.MathVerify() as grader:
+        with MathVerify() as grader:
             for item in (*items[name]["dev"], *([] if is_encrypted else items[name]["confirm"])):
                 gold = str(held_out_guard.gold(task, item))
                 is_correct = grader.grade(gold, rf"\boxed{{{gold}}}").status == "correct"

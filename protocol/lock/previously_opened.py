@@ -22,8 +22,7 @@ from protocol.evidence.registration import CLAIM, REGISTRATION_FOLDERS, SEAL, TA
 from protocol.formats import files
 from protocol.formats.refusals import Refusal, Tampered
 from protocol.tasks import registry
-from protocol.tasks.file_task import FileTask
-from protocol.tasks.registry import Task
+from protocol.tasks.registry import ChecksGolds, Task
 from protocol.workspace import drift
 
 __all__ = ["claimed_registrations", "find_previously_opened", "has_lost_file"]
@@ -160,7 +159,7 @@ class _HeldOut:
         """Whether it holds out the problem with this id of `task`: ids of a file mean nothing in another one."""
         if problem not in self.ids or self.task is None:
             return problem in self.ids
-        return not isinstance(task, FileTask) and self.task.recipe() == task.recipe()
+        return not isinstance(task, ChecksGolds) and self.task.recipe() == task.recipe()
 
 
 def _digest_texts(task: Task | None, problems: Iterable[str]) -> frozenset[str]:

@@ -13,9 +13,8 @@ import splits
 from protocol import grading
 from protocol.evidence.registration import TASK_FILES, Registration
 from protocol.formats.refusals import BadInput, Refusal
-from protocol.lock import bundle, frozen_problems, lock
+from protocol.lock import bundle, lock, task_splits
 from protocol.tasks import Task, registry
-from protocol.tasks.dataset import Dataset
 from protocol.workspace import differences
 
 __all__ = ["ProblemFields", "derive_problem_fields"]
@@ -53,9 +52,9 @@ def derive_problem_fields(study: Registration) -> ProblemFields:
             fields.items[name] = _item_of_task(study, table, fields)
         if task is None:
             fields.golds.update({name: checks["golds"][name]} if name in checks["golds"] else {})
-        elif frozen_problems.checks_golds(task):
+        elif task_splits.checks_golds(task):
             is_encrypted = isinstance(digest, Mapping)
-            fields.golds[name] = frozen_problems.count_golds(fields.items[name], is_encrypted=is_encrypted)
+            fields.golds[name] = task_splits.count_golds(fields.items[name], is_encrypted=is_encrypted)
         if _is_scored(table, task, name in checks["scored"], fields.undetermined):
             fields.scored.append(name)
     return fields
@@ -80,13 +79,13 @@ def _item_of_manifest(
         return locked_item
     facts: dict[str, Any] = {}
     if name in registry.TASKS:
-        facts = frozen_problems.problem_facts(registry.TASKS[name])
+        facts = task_splits.problem_facts(registry.TASKS[name])
         if lock.is_of_other_code(study.lock):  # which may not have stated them
             facts = {kind: values for kind, values in facts.items() if kind in locked_item}
     try:
         bundled = splits.parse_manifest(name, data, path)
         full_split = {"manifest": bundled.digest, "dev": list(bundled.dev), "confirm": list(bundled.confirm)}
-        item = frozen_problems.take_subset(full_split | facts, table)
+        item = task_splits.take_subset(full_split | facts, table)
     except (splits.SplitError, BadInput) as error:
         fields.faults.append(f"items.{name}: {error}")
         return locked_item
@@ -106,8 +105,8 @@ def _item_of_task(study: Registration, table: Mapping[str, Any], fields: Problem
         return locked_item
     is_ours = not {"file", "lm_eval"}.isdisjoint(table) and not lock.is_of_other_code(study.lock)
     try:
-        split = frozen_problems.read_split(name, registry.make_task(table, study.folder))
-        item = frozen_problems.take_subset(split, table)
+        split = task_splits.read_split(name, registry.make_task(table, study.folder))
+        item = task_splits.take_subset(split, table)
     except (Refusal, splits.SplitError) as refusal:
         (fields.faults if is_ours else fields.undetermined).append(f"items.{name}: {refusal}")
         return locked_item
@@ -134,7 +133,7 @@ def _data_digest(study: Registration, table: Mapping[str, Any], task: Task | Non
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         faults.extend(differences.diff_values(locked, digest, f"data.{name}"))
         return locked
-    if not isinstance(task, Dataset):
+    if not isinstance(task, registry.PublishedTask):
         return None if task is not None else locked
     is_encrypted = isinstance(locked, Mapping) and locked.keys() == {"dev", "confirm"}
     return locked if is_encrypted else task.sha256

@@ -20,7 +20,18 @@ from protocol.lock import closure
 from protocol.tasks import encryption, file_rows
 from protocol.tasks.problem import THINK, Problem
 
-__all__ = ["INSTRUCTION", "Dataset", "SealedFiles", "aime24", "data_folder", "gsm8k", "math500"]
+__all__ = [
+    "AIME24",
+    "GSM8K",
+    "INSTRUCTION",
+    "MATH500",
+    "Dataset",
+    "SealedFiles",
+    "aime24",
+    "data_folder",
+    "gsm8k",
+    "math500",
+]
 
 # The suffix that DeepSeek-R1's model cards recommend for mathematical problems, without a system prompt.
 INSTRUCTION = "\n\nPlease reason step by step, and put your final answer within \\boxed{}."
@@ -285,3 +296,35 @@ def download(url: str) -> bytes:
     with urllib.request.urlopen(url, timeout=60) as answer:
         data: bytes = answer.read()
     return data
+
+
+MATH500 = Dataset(
+    "math500",
+    sha256="fb890908c810bc7f836a7dde81fa21d9ee368a5d124fa15c2463232b96d5b69d",
+    source_sha256="35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132",
+    row=math500,
+    drawn_from="of the 500 that were drawn from the 5,000 test problems of MATH",
+    url=(
+        "https://huggingface.co/datasets/HuggingFaceH4/MATH-500/resolve/"
+        "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be/test.jsonl"
+    ),
+)
+# On the hub as Parquet: HuggingFaceH4/aime_2024 @ 2fe88a2f1091d5048c0f36abc874fb997b3dd99a.
+AIME24 = Dataset(
+    "aime24",
+    sha256="7ec9b3e7155f63fb411560be42b0e118e5e8ecb8352013b78b1701e4282dd336",
+    source_sha256="7ec9b3e7155f63fb411560be42b0e118e5e8ecb8352013b78b1701e4282dd336",
+    row=aime24,
+    drawn_from="of the 30 of AIME 2024, of which there are no others",
+)
+GSM8K = Dataset(
+    "gsm8k",
+    sha256="eda17b583de6be58fa776cfd906873f5de42aaf5873eb27e4cc0452d8ffa7098",
+    source_sha256="3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
+    row=gsm8k,
+    drawn_from="of the 1,319 of the test split of GSM8K",
+    url=(
+        "https://raw.githubusercontent.com/openai/grade-school-math/"
+        "3101c7d5072418e28b9008a6636bde82a006892c/grade_school_math/data/test.jsonl"
+    ),
+)

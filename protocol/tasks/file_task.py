@@ -11,6 +11,7 @@ from protocol import grading
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput
 from protocol.grading import Gold, Grade, Grader, boxed, exact
+from protocol.grading.mathverify import MathVerify
 from protocol.lock import closure
 from protocol.tasks import file_rows
 from protocol.tasks.file_rows import Row, RowFault
@@ -137,7 +138,7 @@ def _easy_reason(name: str, gold: str, fields: Mapping[str, Any]) -> str | None:
 
 def _accepts_gold(grader: Grader, gold: str, is_builtin: bool) -> bool:
     """Whether the answer is right when it is the whole text, or is in a box."""
-    if isinstance(grader, grading.MathVerify) and grader.compare(gold, gold) != "same":
+    if isinstance(grader, MathVerify) and grader.compare(gold, gold) != "same":
         return False
     grades = (grading.grade_safely(grader.grade, gold, text) for text in (rf"\boxed{{{gold}}}", gold))
     return any(grade.worth == 1 if is_builtin else grade.status != "error" for grade in grades)

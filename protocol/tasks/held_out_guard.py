@@ -8,9 +8,8 @@ from protocol.evidence import late_randomness
 from protocol.evidence.held_out_guard import HeldOutGuard, JudgedHeldOut
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.grading.grade import Gold
-from protocol.tasks.dataset import Dataset
 from protocol.tasks.problem import Problem
-from protocol.tasks.registry import Task, split_units
+from protocol.tasks.registry import PublishedTask, Task, split_units
 from splits import CONFIRM, assign_bucket
 
 __all__ = [
@@ -113,14 +112,14 @@ def measure_size(
 
 def is_encrypted(task: Task) -> bool:
     """Whether the held-out problems of a task are encrypted here. Raises as `Dataset.is_encrypted` does."""
-    return isinstance(task, Dataset) and task.is_encrypted()
+    return isinstance(task, PublishedTask) and task.is_encrypted()
 
 
 def refuse_missing_key(tasks: Iterable[Task], identity: Path | None) -> None:
     """Raise BadInput unless `identity` opens the held-out problems of each sealed task, and for an identity
     that no task needs. Decrypts no problem, so it may run before the claim.
     """
-    encrypted_tasks = [task for task in tasks if isinstance(task, Dataset) and task.is_encrypted()]
+    encrypted_tasks = [task for task in tasks if isinstance(task, PublishedTask) and task.is_encrypted()]
     for task in encrypted_tasks:
         task.refuse_other_key(identity)
     if identity is not None and not encrypted_tasks:
@@ -135,6 +134,6 @@ def _is_held_out(task: Task, problem_id: str) -> bool:
 
 
 def _open_task(task: Task, key: str | None, identity: Path | None) -> Task:
-    if identity is not None and isinstance(task, Dataset):
+    if identity is not None and isinstance(task, PublishedTask):
         task = task.with_identity(identity)
     return task if key is None else task.redrawn(late_randomness.draw_number(key, "problems"))

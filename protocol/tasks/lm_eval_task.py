@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from protocol import harness
 from protocol.formats import canonical, strict_json
 from protocol.formats.refusals import BadInput
+from protocol.formats.vocabulary import OFFICIAL
 from protocol.lock import closure
 from protocol.tasks import file_rows
 from protocol.tasks.middle_cut import MaxLength, cut_middle
@@ -68,7 +69,7 @@ class LmEvalTask:
 
     @property
     def grader(self) -> str:
-        return f"{harness.PREFIX}{self.lm_eval}"
+        return f"{OFFICIAL}{self.lm_eval}"
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids. Raises BadInput, naming the line, for data that is not JSON lines."""

@@ -6,30 +6,21 @@ The meaning of a name that a registration cites never changes: a changed task ge
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import splits
 from protocol.formats.plugins import PluginGroup
 from protocol.formats.refusals import BadInput, suggest
+from protocol.formats.registry import Registry, loader
 from protocol.grading.grade import Gold
-from protocol.tasks.association import Association, MovedAssociation
-from protocol.tasks.chain import Chain
-from protocol.tasks.dataset import Dataset, aime24, gsm8k, math500
-from protocol.tasks.file_task import FileTask
-from protocol.tasks.lm_eval_task import LmEvalTask
-from protocol.tasks.middle_cut import MaxLength
-from protocol.tasks.needle import Needle
 from protocol.tasks.problem import Problem
-from protocol.tasks.recital import Recital
-from protocol.tasks.ruler import Ruler
-from protocol.tasks.task_union import TaskUnion
-from protocol.tasks.topic_retrieval import DEPTHS, TopicRetrieval
 
 __all__ = [
     "PLUGINS",
     "TASKS",
+    "ChecksGolds",
     "HasData",
+    "PublishedTask",
     "Task",
     "UnknownTask",
     "clusters",
@@ -85,84 +76,58 @@ class UnknownTask(BadInput):
     """No task has this name."""
 
 
-TASKS: Mapping[str, Task] = MappingProxyType(
+NEEDLE, UNION = "protocol.tasks.needle:Needle", "protocol.tasks.task_union:unite"
+ASSOCIATION, MOVED = "protocol.tasks.association:Association", "protocol.tasks.association:MovedAssociation"
+TOPICS, CHAIN = "protocol.tasks.topic_retrieval:TopicRetrieval", "protocol.tasks.chain:Chain"
+DEPTHS, DENSITIES = ("0", "0.25", "0.5", "0.75", "1"), ("high", "low")
+
+TASKS = Registry[Task](
     {
         # The first indices with which both splits of so small a task contain every depth.
-        "needle-256": Needle(256, repetitions=4, first=7),
-        "association-256": Association(256, repetitions=10),
-        "needle-768": Needle(768, repetitions=8),
-        "association-768": Association(768, repetitions=22),
+        "needle-256": loader(NEEDLE, 256, repetitions=4, first=7),
+        "association-256": loader(ASSOCIATION, 256, repetitions=10),
+        "needle-768": loader(NEEDLE, 768, repetitions=8),
+        "association-768": loader(ASSOCIATION, 768, repetitions=22),
         # At least 205 held-out problems each; indices continue after the small ones, so none is in both.
-        "needle-768-large": Needle(768, repetitions=72, first=8),
-        "association-768-large": Association(768, repetitions=205, first=22),
+        "needle-768-large": loader(NEEDLE, 768, repetitions=72, first=8),
+        "association-768-large": loader(ASSOCIATION, 768, repetitions=205, first=22),
         # The fewest repetitions with at least 200 held-out problems. Above 1,024 tokens CrystalCache makes
         # two chunks.
-        "needle-1024": Needle(1024, repetitions=70),
-        "association-1024": Association(1024, repetitions=165),
-        "needle-1536": Needle(1536, repetitions=69),
-        "association-1280": Association(1280, repetitions=172),
-        "recital-448": Recital(448, lines=10, repetitions=347),
+        "needle-1024": loader(NEEDLE, 1024, repetitions=70),
+        "association-1024": loader(ASSOCIATION, 1024, repetitions=165),
+        "needle-1536": loader(NEEDLE, 1536, repetitions=69),
+        "association-1280": loader(ASSOCIATION, 1280, repetitions=172),
+        "recital-448": loader("protocol.tasks.recital:Recital", 448, lines=10, repetitions=347),
         # CrystalCache's lengths and depths (section 4.2), one set as in its tables. 32,768 tokens and the
         # answer are more than Mistral-7B-Instruct-v0.3 has positions: the longest here is 128 shorter.
-        "needle-4k-32k": TaskUnion(tuple(Needle(length, repetitions=17) for length in (4096, 8192, 16384, 32640))),
-        "association-4k-16k": TaskUnion(tuple(Association(length, repetitions=58) for length in (4096, 8192, 16384))),
+        "needle-4k-32k": loader(UNION, NEEDLE, (4096, 8192, 16384, 32640), repetitions=17),
+        "association-4k-16k": loader(UNION, ASSOCIATION, (4096, 8192, 16384), repetitions=58),
         # The fact at five depths instead of the beginning alone, with the fewest repetitions that hold at
         # least 200 problems back.
-        "association-moved-1024": MovedAssociation(1024, repetitions=34),
+        "association-moved-1024": loader(MOVED, 1024, repetitions=34),
         # Two lengths as one set, with at least 200 held-out problems in all; half of 448 tokens still holds
         # the trunks that CrystalCache protects.
-        "association-moved-448-640": TaskUnion(
-            tuple(MovedAssociation(length, repetitions=17) for length in (448, 640))
-        ),
-        "association-moved-4k-16k": TaskUnion(
-            tuple(MovedAssociation(length, repetitions=11) for length in (4096, 8192, 16384))
-        ),
+        "association-moved-448-640": loader(UNION, MOVED, (448, 640), repetitions=17),
+        "association-moved-4k-16k": loader(UNION, MOVED, (4096, 8192, 16384), repetitions=11),
         # A topic of its own for every problem; the lengths, depths and densities of the tasks above.
-        **{f"needle-topics-{length}": TopicRetrieval("needle-topics", (length,)) for length in (256, 448, 768, 1024)},
+        **{f"needle-topics-{length}": loader(TOPICS, "needle-topics", (length,)) for length in (256, 448, 768, 1024)},
         **{
-            f"association-topics-{length}": TopicRetrieval("association-topics", (length,), ("0",), ("high", "low"))
+            f"association-topics-{length}": loader(TOPICS, "association-topics", (length,), ("0",), DENSITIES)
             for length in (256, 448, 768, 1024)
         },
-        "needle-topics-4k-32k": TopicRetrieval("needle-topics", (4096, 8192, 16384, 32640)),
-        "association-topics-4k-16k": TopicRetrieval("association-topics", (4096, 8192, 16384), ("0",), ("high", "low")),
-        "association-topics-moved-448": TopicRetrieval("association-topics-moved", (448,), DEPTHS, ("high", "low")),
-        "association-topics-moved-4k-16k": TopicRetrieval(
-            "association-topics-moved", (4096, 8192, 16384), DEPTHS, ("high", "low")
+        "needle-topics-4k-32k": loader(TOPICS, "needle-topics", (4096, 8192, 16384, 32640)),
+        "association-topics-4k-16k": loader(TOPICS, "association-topics", (4096, 8192, 16384), ("0",), DENSITIES),
+        "association-topics-moved-448": loader(TOPICS, "association-topics-moved", (448,), DEPTHS, DENSITIES),
+        "association-topics-moved-4k-16k": loader(
+            TOPICS, "association-topics-moved", (4096, 8192, 16384), DEPTHS, DENSITIES
         ),
         # Short chains are more frequent, as a budget of 64 slots can still hold them.
-        "chain": Chain((6, 7, 8, 9, 10, 12, 14, 16, 20, 24), repetitions=50, calibration=100),
+        "chain": loader(CHAIN, (6, 7, 8, 9, 10, 12, 14, 16, 20, 24), repetitions=50, calibration=100),
         # Chains that no study had opened, for the gates: up to 16 steps, from a seed of their own.
-        "chain-16": Chain((6, 7, 8, 9, 10, 12, 14, 16), repetitions=45, calibration=0, seed=44),
-        "math500": Dataset(
-            "math500",
-            sha256="fb890908c810bc7f836a7dde81fa21d9ee368a5d124fa15c2463232b96d5b69d",
-            source_sha256="35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132",
-            row=math500,
-            drawn_from="of the 500 that were drawn from the 5,000 test problems of MATH",
-            url=(
-                "https://huggingface.co/datasets/HuggingFaceH4/MATH-500/resolve/"
-                "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be/test.jsonl"
-            ),
-        ),
-        # On the hub as Parquet: HuggingFaceH4/aime_2024 @ 2fe88a2f1091d5048c0f36abc874fb997b3dd99a.
-        "aime24": Dataset(
-            "aime24",
-            sha256="7ec9b3e7155f63fb411560be42b0e118e5e8ecb8352013b78b1701e4282dd336",
-            source_sha256="7ec9b3e7155f63fb411560be42b0e118e5e8ecb8352013b78b1701e4282dd336",
-            row=aime24,
-            drawn_from="of the 30 of AIME 2024, of which there are no others",
-        ),
-        "gsm8k": Dataset(
-            "gsm8k",
-            sha256="eda17b583de6be58fa776cfd906873f5de42aaf5873eb27e4cc0452d8ffa7098",
-            source_sha256="3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
-            row=gsm8k,
-            drawn_from="of the 1,319 of the test split of GSM8K",
-            url=(
-                "https://raw.githubusercontent.com/openai/grade-school-math/"
-                "3101c7d5072418e28b9008a6636bde82a006892c/grade_school_math/data/test.jsonl"
-            ),
-        ),
+        "chain-16": loader(CHAIN, (6, 7, 8, 9, 10, 12, 14, 16), repetitions=45, calibration=0, seed=44),
+        "math500": loader("protocol.tasks.dataset:MATH500"),
+        "aime24": loader("protocol.tasks.dataset:AIME24"),
+        "gsm8k": loader("protocol.tasks.dataset:GSM8K"),
     }
 )
 
@@ -213,12 +178,20 @@ def _make_file_task(table: Mapping[str, Any], folder: Path | None) -> Task:
     """Return a task whose problems are in a file next to the protocol or, for RULER, are generated by
     lm-eval.
     """
+    from protocol.tasks.middle_cut import MaxLength
+
     name, longest = task_name(table), MaxLength(**table["longest"]) if "longest" in table else None
     if "file" in table:
+        from protocol.tasks.file_task import FileTask
+
         grader, instruction = str(table["grader"]), str(table.get("instruction", ""))
         return FileTask(name, _file_in_folder(folder, table["file"]), grader, instruction, longest)
     if "lengths" in table:
+        from protocol.tasks.ruler import Ruler
+
         return Ruler(name, str(table["lm_eval"]), tuple(table["lengths"]))
+    from protocol.tasks.lm_eval_task import LmEvalTask
+
     return LmEvalTask(name, str(table["lm_eval"]), _file_in_folder(folder, table["data"]), longest)
 
 
@@ -271,7 +244,7 @@ def topics(task: Task) -> Mapping[str, str]:
 
 def successor(name: str) -> str:
     """Return the task with a topic for every problem whose name is nearest."""
-    candidates = [other for other, task in TASKS.items() if isinstance(task, TopicRetrieval)]
+    candidates = [other for other, task in TASKS.items() if hasattr(task, "split_units")]
     return difflib.get_close_matches(name, candidates, n=1, cutoff=0)[0]
 
 
@@ -298,6 +271,29 @@ def _facts(task: Task, kind: str) -> Mapping[str, str]:
         if item not in ids or not isinstance(text, str) or not text:
             raise BadInput(f"tasks: {kind}() gave {item!a} and {text!a}; return texts by id of the task's own")
     return dict(texts)
+
+
+@runtime_checkable
+class ChecksGolds(Task, Protocol):
+    """A task of a user's file: its answers are refused if its own grader does not accept them, and its ids mean
+    nothing in another file.
+    """
+
+    def refuse_wrong_golds(self) -> None: ...
+
+
+@runtime_checkable
+class PublishedTask(Task, Protocol):
+    """A task of published problems, which may be sealed: see protocol.tasks.dataset."""
+
+    @property
+    def sha256(self) -> str: ...
+
+    def is_encrypted(self) -> bool: ...
+
+    def refuse_other_key(self, identity: Path | None) -> None: ...
+
+    def with_identity(self, identity: Path) -> Task: ...
 
 
 @runtime_checkable

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from protocol import harness
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput
+from protocol.formats.vocabulary import OFFICIAL
 from protocol.tasks.problem import Problem
 
 __all__ = ["GENERATED", "REPETITIONS", "Ruler"]
@@ -37,7 +38,7 @@ class Ruler:
 
     @property
     def grader(self) -> str:
-        return f"{harness.PREFIX}{self.lm_eval}"
+        return f"{OFFICIAL}{self.lm_eval}"
 
     def ids(self) -> tuple[str, ...]:
         return tuple(f"{self.lm_eval}/{length}/{index:03d}" for length in self.lengths for index in range(REPETITIONS))

@@ -1,15 +1,16 @@
 """A task that combines several: problems of different lengths that count as one set."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput
+from protocol.formats.registry import load_attribute
 from protocol.tasks.association import Association, MovedAssociation
 from protocol.tasks.needle import Needle
 from protocol.tasks.problem import Problem
 
-__all__ = ["TaskUnion"]
+__all__ = ["TaskUnion", "unite"]
 
 
 @dataclass(frozen=True)
@@ -66,3 +67,9 @@ class TaskUnion:
     def source(self) -> str:
         """Return the SHA-256 of what the problems are made of: the sources of the parts."""
         return canonical.digest({"family": "several", "parts": [part.source() for part in self.parts]})
+
+
+def unite(family: str, lengths: Iterable[int], *, repetitions: int) -> TaskUnion:
+    """Return the tasks of a family at these lengths as one. family: the path "module:attribute" of its class."""
+    make_task = load_attribute(family)
+    return TaskUnion(tuple(make_task(length, repetitions=repetitions) for length in lengths))

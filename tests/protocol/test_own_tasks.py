@@ -16,7 +16,7 @@ from protocol.evidence.audit import inventory
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput
 from protocol.instruments.exports import lock_sentences
-from protocol.lock import frozen_problems, lock, verify_problems
+from protocol.lock import frozen_problems, lock, task_splits, verify_problems
 from protocol.lock import previously_opened as opened_before_lock
 from protocol.lock.previously_opened import find_previously_opened
 from protocol.tasks import registry
@@ -169,7 +169,7 @@ def test_what_a_lock_says_of_a_task_of_lm_eval_is_derived_without_lm_eval(table,
     ]
     (study / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     table = {"name": "theirs", "lm_eval": "niah_single_1", **table}
-    item = frozen_problems.read_split("theirs", registry.make_task(table, study))
+    item = task_splits.read_split("theirs", registry.make_task(table, study))
     kind = "clusters" if "data" in table else "levels"
     content = studies.content(study / "lock.json")
     content["data"]["theirs"] = studies.closure.files.sha256(study / "data.jsonl")
@@ -294,7 +294,7 @@ def test_a_row_that_another_task_of_lm_eval_reads_under_another_id_was_opened_be
             row.pop("_id") if key != "_id" else None
         (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
         tables.append({"name": name, "lm_eval": name, "data": "data.jsonl"})
-        items.append({name: frozen_problems.read_split(name, registry.make_task(tables[-1], folder))})
+        items.append({name: task_splits.read_split(name, registry.make_task(tables[-1], folder))})
     content = studies.content(study / "lock.json")
     content["items"], content["protocol"]["content"]["tasks"] = items[0], tables[:1]
     earlier = Registration.with_lock(study, lock.Lock(content, "0" * 64))

@@ -15,7 +15,7 @@ from protocol import tasks
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput, Drifted
-from protocol.lock import frozen_problems
+from protocol.lock import task_splits
 from protocol.models import __main__ as fetch_models
 from protocol.models import calibration, load
 from protocol.tasks import __main__ as fetch_tasks
@@ -169,14 +169,14 @@ def test_an_empty_split_is_refused(monkeypatch):
     manifest = splits.load("needle-256")
     monkeypatch.setattr(registry.splits, "load", lambda name: manifest._replace(confirm=()))
     with pytest.raises(BadInput, match="needle-256: its confirm split is empty"):
-        frozen_problems.read_split("needle-256", tasks.get("needle-256"))
+        task_splits.read_split("needle-256", tasks.get("needle-256"))
 
 
 def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
     manifest = splits.load("needle-256")
     monkeypatch.setattr(registry.splits, "load", lambda name: manifest._replace(source="0" * 64))
     with pytest.raises(Drifted, match="needle-256: is not the task that"):
-        frozen_problems.read_split("needle-256", tasks.get("needle-256"))
+        task_splits.read_split("needle-256", tasks.get("needle-256"))
 
 
 def test_register_refuses_an_altered_split(tree, tiny_model, edited, monkeypatch):

@@ -8,21 +8,21 @@ import splits
 from protocol import tasks
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput
-from protocol.lock import frozen_problems
+from protocol.lock import task_splits
 
 
 @pytest.mark.parametrize("name", tasks.TASKS)
 def test_a_smaller_part_of_a_split_is_part_of_a_larger_one_in_the_order_of_the_source(name):
-    whole = frozen_problems.read_split(name, tasks.get(name))
+    whole = task_splits.read_split(name, tasks.get(name))
     before: set[str] = set()
     for size in sorted({1, 2, len(whole["confirm"]) // 2, len(whole["confirm"])}):
-        part = frozen_problems.take_subset(whole, {"name": name, "confirm": size})
+        part = task_splits.take_subset(whole, {"name": name, "confirm": size})
         assert part["dev"] == whole["dev"]
         assert len(part["confirm"]) == size
         assert before < set(part["confirm"]) <= set(whole["confirm"])
         assert part["confirm"] == [item for item in whole["confirm"] if item in set(part["confirm"])]
         before = set(part["confirm"])
-    assert frozen_problems.take_subset(whole, {"name": name}) == whole == part
+    assert task_splits.take_subset(whole, {"name": name}) == whole == part
 
 
 def test_the_first_are_those_with_the_smallest_md5_whatever_their_place():
@@ -39,13 +39,13 @@ def test_more_problems_than_there_are_are_refused_with_their_number(part):
     whole = {"dev": ["a"], "confirm": ["b"]}
     says = f"tasks: mine: {part}: 2 problems are asked for and there are 1; write 1 or fewer, or leave {part}"
     with pytest.raises(BadInput, match=says):
-        frozen_problems.take_subset(whole, {"name": "mine", part: 2})
+        task_splits.take_subset(whole, {"name": "mine", part: 2})
 
 
 def test_facts_are_those_of_the_chosen_problems():
     whole = {"dev": ["a", "b"], "confirm": ["c"], "clusters": {"a": "x", "b": "x", "c": "y"}}
     (left,) = splits.subsample(["a", "b"], 1)
-    part = frozen_problems.take_subset(whole, {"name": "mine", "dev": 1})
+    part = task_splits.take_subset(whole, {"name": "mine", "dev": 1})
     assert part == {"dev": [left], "confirm": ["c"], "clusters": {left: "x", "c": "y"}}
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from protocol import grading, regrade, tasks
 from protocol.formats.refusals import BadInput
+from protocol.grading.mathverify import MathVerify
 from protocol.lock import frozen_problems, lock
 from protocol.regrade import regrade as graded_again
 from protocol.run.executors import local
@@ -25,14 +26,14 @@ class Tiny:
 
 @pytest.fixture(scope="module")
 def grader():
-    with grading.MathVerify() as opened:
+    with MathVerify() as opened:
         yield opened
 
 
 @pytest.fixture
 def tiny(monkeypatch, grader):
     """The task, and one process of math-verify for all tests."""
-    monkeypatch.setattr(grading, "MathVerify", lambda: nullcontext(grader))
+    monkeypatch.setattr(frozen_problems, "MathVerify", lambda: nullcontext(grader))
     monkeypatch.setattr(tasks.registry, "TASKS", dict(tasks.TASKS) | {"tiny": Tiny()})
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from protocol.formats.refusals import BadInput
-from protocol.grading import GRADERS, MathVerify, mathverify, worker
+from protocol.grading import GRADERS, mathverify, worker
+from protocol.grading.mathverify import MathVerify
 from protocol.tasks import dataset
 
 DEADLINE = 1.0
@@ -277,7 +278,7 @@ def test_closing_and_forgetting_both_end_the_process():
 def test_a_killed_parent_leaves_no_process_that_computes_for_ever():
     code = (
         "import os, signal, threading, time\n"
-        "from protocol.grading import MathVerify\n"
+        "from protocol.grading.mathverify import MathVerify\n"
         "grader = MathVerify(deadline=1.0)\n"
         "grader.compare('1', '1')\n"
         "print(grader._child._process.pid, flush=True)\n"

@@ -7,7 +7,7 @@ from finished_study import lock_content
 from studies import ROOT
 
 from protocol.evidence.registration import Registration
-from protocol.lock import bundle, closure, frozen_problems, lock, verify_problems
+from protocol.lock import bundle, closure, lock, task_splits, verify_problems
 from protocol.tasks import registry
 
 NAME = "association-moved-1024"
@@ -33,7 +33,7 @@ def derived(monkeypatch, tmp_path):
 
 
 def item():
-    return frozen_problems.take_subset(frozen_problems.read_split(NAME, registry.get(NAME)), TABLE)
+    return task_splits.take_subset(task_splits.read_split(NAME, registry.get(NAME)), TABLE)
 
 
 def test_a_lock_has_the_levels_of_its_problems_alone(derived):
@@ -58,4 +58,4 @@ def test_levels_that_are_missing_are_a_fault_of_locks_of_this_release_alone(deri
 
 def test_a_task_of_one_length_is_locked_as_before():
     name = "needle-768"
-    assert set(frozen_problems.read_split(name, registry.get(name))) == {"manifest", "dev", "confirm", "population"}
+    assert set(task_splits.read_split(name, registry.get(name))) == {"manifest", "dev", "confirm", "population"}

@@ -9,7 +9,7 @@ import studies
 import splits
 from protocol import register, tasks
 from protocol.formats.refusals import BadInput
-from protocol.lock import frozen_problems, installed_files
+from protocol.lock import installed_files, task_splits
 from protocol.plan import toml_reader
 from protocol.workspace import imports
 
@@ -70,7 +70,7 @@ def others(tmp_path, monkeypatch):
 def test_a_task_of_another_distribution_is_named_split_and_built(others):
     others("[kv_prereg.tasks]\nsquares = kv_elsewhere:squares\n")
     assert tasks.names() == (*tasks.TASKS, "squares")
-    found = frozen_problems.read_split("squares", tasks.get("squares"))
+    found = task_splits.read_split("squares", tasks.get("squares"))
     ids = [f"squares/{number}" for number in range(20)]
     md5 = {item: int(hashlib.md5(item.encode()).hexdigest(), 16) % 5 for item in ids}
     assert found["dev"] == [item for item in ids if md5[item] in (0, 1)]
@@ -104,7 +104,7 @@ def test_ids_that_make_no_split_are_refused(others, monkeypatch):
     task = tasks.get("squares")
     monkeypatch.setattr(type(task), "ids", lambda self: ("a", "a"))
     with pytest.raises(BadInput, match="tasks: squares: squares: id 'a' is there twice"):
-        frozen_problems.read_split("squares", task)
+        task_splits.read_split("squares", task)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_a_task_says_of_its_problems_is_text_by_their_ids(said, says, other
     task = tasks.get("squares")
     monkeypatch.setattr(type(task), "levels", lambda self: said)
     with pytest.raises(BadInput) as refusal:
-        frozen_problems.read_split("squares", task)
+        task_splits.read_split("squares", task)
     assert says in str(refusal.value)
 
 
@@ -154,14 +154,11 @@ def test_code_of_an_editable_install_is_refused_where_a_protocol_names_it(others
 
 def test_a_task_says_what_it_is_asked_and_no_more():
     """`levels` of `chain` are a setting, and no facts of problems: old locks have none."""
-    assert "levels" not in frozen_problems.read_split("chain", tasks.get("chain"))
-    assert set(frozen_problems.read_split("needle-256", tasks.get("needle-256"))) == {
+    assert "levels" not in task_splits.read_split("chain", tasks.get("chain"))
+    assert set(task_splits.read_split("needle-256", tasks.get("needle-256"))) == {
         "manifest",
         "dev",
         "confirm",
         "population",
     }
-    assert (
-        splits.load("needle-256").digest
-        == frozen_problems.read_split("needle-256", tasks.get("needle-256"))["manifest"]
-    )
+    assert splits.load("needle-256").digest == task_splits.read_split("needle-256", tasks.get("needle-256"))["manifest"]

@@ -10,7 +10,7 @@ import studies
 import splits
 from protocol import tasks
 from protocol.formats.refusals import BadInput
-from protocol.lock import frozen_problems
+from protocol.lock import frozen_problems, task_splits
 from protocol.tasks import held_out_guard, registry
 from protocol.tasks.topic_retrieval import TopicRetrieval
 from protocol.tasks.topic_texts import GENERAL, MENTIONS, TEMPLATES, TOPICS
@@ -128,7 +128,7 @@ def test_a_manifest_with_a_topic_moved_to_the_other_split_is_refused():
 
 @pytest.mark.parametrize("name", sorted(tasks.TASKS))
 def test_every_built_in_task_says_what_its_problems_are_a_sample_of(name):
-    item = frozen_problems.read_split(name, tasks.get(name))
+    item = task_splits.read_split(name, tasks.get(name))
     assert item["population"]
     assert not item["population"].startswith("these")
 
@@ -136,7 +136,7 @@ def test_every_built_in_task_says_what_its_problems_are_a_sample_of(name):
 @pytest.mark.parametrize("name", sorted(set(RETRIEVAL) - set(OF_TOPICS)))
 def test_200_problems_about_a_few_topics_are_refused_and_the_task_with_topics_is_named(name):
     task = tasks.get(name)
-    full = frozen_problems.read_split(name, task)
+    full = task_splits.read_split(name, task)
     if len(full["confirm"]) < 200:
         frozen_problems.refuse_few_topics({name: full}, {name: task})
         return
