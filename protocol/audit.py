@@ -212,8 +212,8 @@ def summarize(audited: AuditResult) -> str:
     if audited.failed_items:
         return f"AUDIT FAILED ({', '.join(audited.failed_items)})"
     if audited.undetermined_items:
-        undetermined = f"could not be told: {', '.join(audited.undetermined_items)}"
-        return undetermined if audited.verdict else f"{undetermined}; so no verdict is told"
+        withheld = "" if audited.verdict else "; so no verdict is told"
+        return f"could not be told: {', '.join(audited.undetermined_items)}{withheld}"
     if audited.unfinished_items:
         return f"unfinished ({', '.join(audited.unfinished_items)}); what is there holds"
     undetermined = [finding.item for finding in audited.findings if finding.status == "cannot tell"]

@@ -207,8 +207,8 @@ def _judge_again(
         computed = judge()
     except WRONG_SHAPE as problem:
         message = compare_judgements.shorten_printable(f"{type(problem).__name__}: {problem}", most=300)
-        is_excused = lock.is_of_other_code(study.lock)  # no library makes records of a wrong shape
-        _refuse_difference(study, f"{name}: today's analysis cannot judge the records: {message}", is_excused)
+        is_other_code = lock.is_of_other_code(study.lock)  # no library makes records of a wrong shape
+        _refuse_difference(study, f"{name}: today's analysis cannot judge the records: {message}", is_other_code)
     differences, installed = compare_judgements.find_differences(recorded, computed), compare_installed(study)
     only_packages_differ = installed.differing_packages and not (
         differences.sentences or differences.later
@@ -216,8 +216,8 @@ def _judge_again(
     is_excused = installed.is_shipped if installed.is_other_code else only_packages_differ
     if differences.decisive or (differences.all and not is_excused):
         message = _format_first(differences.decisive or differences.all, len(differences.all))
-        is_excused = installed.is_shipped or _is_of_numbers(differences, installed.is_other_code)
-        _refuse_difference(study, f"{name}: is not what today's analysis says: {message}", is_excused)
+        is_explained = installed.is_shipped or _is_of_numbers(differences, installed.is_other_code)
+        _refuse_difference(study, f"{name}: is not what today's analysis says: {message}", is_explained)
     return computed, f"{_describe_differences(differences)}; {installed}"
 
 

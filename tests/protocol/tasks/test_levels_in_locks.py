@@ -23,7 +23,7 @@ def derived(monkeypatch, tmp_path):
 
     def derive(found, older):
         content = lock_content(written={"tasks": [TABLE]}, items={NAME: copy.deepcopy(found)})
-        content |= {"sources": {PATH: closure.sha256_hex(HELD)}, "release": "0.0.1" if older else content["release"]}
+        content |= {"sources": {PATH: closure.sha256_hex(HELD)}, "release": "9.9.9" if older else content["release"]}
         study = Registration.with_lock(tmp_path, lock.Lock(content, "0" * 64))
         fields = verify_problems.derive_problem_fields(study)
         assert (fields.faults, fields.undetermined) == ([], [])
