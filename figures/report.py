@@ -38,7 +38,7 @@ from figures.report_page.rendering import render
 from protocol.formats.command_line import run_command
 from protocol.formats.instruments import INSTRUMENTS
 
-__all__ = ["index", "report"]
+__all__ = ["index", "render_without_drawings", "report"]
 
 # The sections of a page: name, title in the list of sections, title above the section.
 OPEN_SECTIONS = (
@@ -77,6 +77,11 @@ def report(folder: Path, *, witness: str = formatting.WITNESS, to: Path | None =
         sections["curve"] = curve
     text = _render_page(files, _fit_drawings(files, sections, drawings))
     return rendering.write_atomically((to or folder) / "report.html", text)
+
+
+def render_without_drawings(folder: Path) -> str:
+    """Return the page of a report without its drawings. Raises as `report` does."""
+    return _render_page(*_read_sections(Path(folder), formatting.WITNESS))
 
 
 def index(folder: Path) -> Path:

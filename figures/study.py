@@ -13,11 +13,12 @@ Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be re
 
 import contextlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from analysis.exploratory.settings_grid import NoGrid
-from analysis.judgement.study_files import read_study
+from analysis.judgement.study_files import Study, read_study
 from figures.drawing import formatting, page
 from figures.drawing.memory_traces import read_traces
 from figures.plots.ablation import ablation, is_ablation
@@ -36,7 +37,7 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
 from protocol.formats.registry import load_attribute
 
-__all__ = ["draw"]
+__all__ = ["draw", "list_drawings"]
 
 
 def draw(folder: Path, witness: str = formatting.WITNESS, to: Path | None = None) -> tuple[Path, ...]:
@@ -48,38 +49,42 @@ def draw(folder: Path, witness: str = formatting.WITNESS, to: Path | None = None
     """
     folder = Path(folder)
     judged, study = page.read_judged(folder, witness), read_study(folder)
-    drawings: list[tuple[Any, ...]] = [(accuracy, study.lanes)]
-    if curve_points := budget_curves(judged, study.lock, study.lanes):
-        drawings.append((budget_curve, study.lock, curve_points))
-    arms = read_traces(folder, study.lock)
-    answers = count_endings(study.lanes) if any(arm.events for arm in arms) else []
-    if answers:
-        drawings.append((cost_curve, study.lock, decoding_costs(judged, study.lanes)))
-    with contextlib.suppress(NoGrid):
-        drawings.append((settings_map, study.lock, *settings_panels(study.lock, study.lanes)))
-    if depths := needle_cells(study.lanes):
-        drawings.append((needle, depths))
-    if cells := accuracy_by_level(study.lanes):
-        drawings.append((levels, cells))
-    if is_ablation(judged, study.lock):
-        drawings.append((ablation, study.lock))
-    if answers:
-        drawings += [(trajectories, arms), (collapse, answers)]
+    drawings = list_drawings(folder, judged, study)
     target = (to or folder) / "figures"
     with phase("drawing forest"):
         written = [*page.write_drawing(target, forest, judged)]
         written += page.write_drawing(target, forest_narrow, judged, name="forest-narrow", png=False)
     for drawing, *data in drawings:
         with phase(f"drawing {drawing.__name__}"):
-            written += page.write_drawing(target, drawing, judged, *data)
-    for instrument in INSTRUMENTS:
-        for drawing, *data in load_attribute(instrument.draw)(folder, judged, study) if instrument.draw else ():
-            with phase(f"drawing {drawing.__name__}"):
-                written += page.write_drawing(target, drawing, *data)
-    if answers:
+            written += page.write_drawing(target, drawing, *data)
+    if answers := [data for drawing, _, *data in drawings if drawing is collapse]:
         written.append(target / "collapse.md")
-        written[-1].write_text(format_markdown(judged, answers), "utf-8")
+        written[-1].write_text(format_markdown(judged, *answers[0]), "utf-8")
     return tuple(written)
+
+
+def list_drawings(folder: Path, judged: Mapping[str, Any], study: Study) -> list[tuple[Any, ...]]:
+    """Return every drawing that applies beside the forest, each with its data."""
+    drawings: list[tuple[Any, ...]] = [(accuracy, judged, study.lanes)]
+    if curve_points := budget_curves(judged, study.lock, study.lanes):
+        drawings.append((budget_curve, judged, study.lock, curve_points))
+    arms = read_traces(folder, study.lock)
+    answers = count_endings(study.lanes) if any(arm.events for arm in arms) else []
+    if answers:
+        drawings.append((cost_curve, judged, study.lock, decoding_costs(judged, study.lanes)))
+    with contextlib.suppress(NoGrid):
+        drawings.append((settings_map, judged, study.lock, *settings_panels(study.lock, study.lanes)))
+    if depths := needle_cells(study.lanes):
+        drawings.append((needle, judged, depths))
+    if cells := accuracy_by_level(study.lanes):
+        drawings.append((levels, judged, cells))
+    if is_ablation(judged, study.lock):
+        drawings.append((ablation, judged, study.lock))
+    if answers:
+        drawings += [(trajectories, judged, arms), (collapse, judged, answers)]
+    for instrument in INSTRUMENTS:
+        drawings += load_attribute(instrument.draw)(folder, judged, study) if instrument.draw else ()
+    return drawings
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,8 +4,9 @@
     kv-prereg register registrations/001-mine --sign ~/.ssh/id_ed25519
 
 Reads protocol.toml in the folder, checks every name and budget, runs the decision rule on made-up studies
-that must give each verdict, simulates its type-I error at the planned size, then writes lock.json,
-sources.zip and the first ledger entry; with --sign the signature of the lock too. A refusal writes nothing.
+that must give each verdict, simulates its type-I error at the planned size, judges, draws and exports a
+simulated study of the whole grid, then writes lock.json, sources.zip and the first ledger entry; with --sign
+the signature of the lock too. A refusal writes nothing.
 
 Exit status: 0 locked; 2 bad input; 3 corrupt weights; 4 the folder is locked already.
 """
@@ -171,7 +172,7 @@ def register(
         planned.refuse_device()
         signer = signing.usable_public_key(key) if key else None
         # Imports transformers and analysis, which no check above needs.
-        from protocol.preflight import feasibility, full_cache_use, lock_inputs, slot_sizes
+        from protocol.preflight import feasibility, full_cache_use, lock_inputs, simulated_study, slot_sizes
 
     planned = slot_sizes.with_widths(planned)
     lengths, rule_results = feasibility.check_feasibility(planned, frozen_items, is_replication=parent is not None)
@@ -218,6 +219,9 @@ def register(
         **lock_inputs.read_inputs(planned, data, frozen_items),
     }
     content = derive_lock(protocol, protocol.promises(), inputs)
+    if parent is None:
+        with phase("judging a simulated study of this grid"):
+            simulated_study.refuse_unjudgeable(content)
     if amends is not None:
         content["amends"] = amends(content)
     with phase("writing the lock"):

@@ -168,7 +168,7 @@ def remembering(name: str, seen: dict[str, Any] = SEEN) -> Iterator[None]:
     if name not in ("register", "amend", "probe", "confirm", "replicate", "rehearse"):
         yield
         return
-    from protocol.preflight import rule_checks, same_slots
+    from protocol.preflight import rule_checks, same_slots, simulated_study
 
     def remembered(function: Callable[..., Any], protocol: Callable[[Any], Any]) -> Callable[..., Any]:
         def once(about: Any, items: Any, **how: Any) -> Any:
@@ -180,7 +180,16 @@ def remembering(name: str, seen: dict[str, Any] = SEEN) -> Iterator[None]:
 
         return once
 
+    refuse_unjudgeable = simulated_study.refuse_unjudgeable
+
+    def judged_once(content: Any) -> None:
+        key = json.dumps([content["protocol"]["content"], content["judging"]], sort_keys=True)
+        if key not in seen:
+            refuse_unjudgeable(content)
+            seen[key] = True
+
     with (
+        mock.patch.object(simulated_study, "refuse_unjudgeable", judged_once),
         mock.patch.object(rule_checks, "check_rule", remembered(rule_checks.check_rule, lambda own: own)),
         mock.patch.object(
             same_slots, "find_same_slots", remembered(same_slots.find_same_slots, lambda planned: planned.protocol)

@@ -181,19 +181,22 @@ def selection_summary(digest: str, selection: Mapping[str, Any]) -> dict[str, An
 def _contrasts_beside_rule(study: Study, first: int, alpha: float) -> dict[str, Any]:
     """Return contrasts outside the decision rule ("Minimal-Intervention KV Retention", appendix B): the
     subject against the arms in `beside`, corrected for their number, and each comparator against them,
-    uncorrected.
+    uncorrected. A comparator that never evicts has no lanes at a budget and is not compared with them.
     """
     decision = study.lock["protocol"]["content"]["decision"]
     other_arms = decision["beside"]
     heads = compare_family(study, [(decision["subject"], arm) for arm in other_arms], alpha, first=first)
-    sides = list(itertools.product(decision["against"], other_arms))
-    auxiliary = compare_family(study, sides, alpha, first=first + len(heads.rows), corrected=False)
+    evicting = {arm for _, _, budget, arm, _ in study.lock["grid"] if budget != FULL}
+    sides = list(itertools.product((arm for arm in decision["against"] if arm in evicting), other_arms))
+    auxiliary = (
+        compare_family(study, sides, alpha, first=first + len(heads.rows), corrected=False).rows if sides else []
+    )
     return {
         "family": len(heads.rows),
         "alpha": format_decimal(alpha),
         "corrected_alpha": format_decimal(heads.level),
         "contrasts": heads.rows,
-        "auxiliary": auxiliary.rows,
+        "auxiliary": auxiliary,
     }
 
 

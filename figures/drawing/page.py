@@ -3,8 +3,9 @@
 Lengths are inches; (0, 0) is the lower left corner of the page.
 """
 
+import contextlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ __all__ = [
     "WIDEST",
     "NoVerdict",
     "Sheet",
+    "compose_drawing",
     "contrasting_ink",
     "format_percent",
     "new_sheet",
@@ -55,6 +57,7 @@ STYLE = {
     "text.parse_math": False,  # dollar signs in names are literal
 }
 MARGIN, LINE = 0.25, 0.165
+MAX_PIXELS = 65_000  # of one side of a .png; matplotlib refuses 65,536
 
 
 class NoVerdict(Refusal, ValueError):
@@ -107,14 +110,31 @@ def write_drawing(
     folder.mkdir(parents=True, exist_ok=True)
     name = drawing.__name__ if name is None else name
     files = [folder / f"{name}.svg"]
-    with style.context(["default", STYLE]), warnings.catch_warnings():  # ignores the user's matplotlibrc
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a title may have any character
+    with _own_style():
         figure = drawing(*data)
         figure.savefig(files[0], metadata={"Date": None, "Creator": None})
         if png:
             files.append(folder / f"{name}.png")
-            figure.savefig(files[1], dpi=200, metadata={"Software": None})
+            figure.savefig(files[1], dpi=_png_resolution(figure), metadata={"Software": None})
     return tuple(files)
+
+
+def compose_drawing(drawing: Callable[..., Figure], *data: Any) -> Figure:
+    """Return drawing(*data) as `write_drawing` makes it, without rendering it."""
+    with _own_style():
+        return drawing(*data)
+
+
+@contextlib.contextmanager
+def _own_style() -> Iterator[None]:
+    with style.context(["default", STYLE]), warnings.catch_warnings():  # ignores the user's matplotlibrc
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a title may have any character
+        yield
+
+
+def _png_resolution(figure: Figure) -> float:
+    """Return the dots per inch of a .png: fewer for a page so tall that its image would have too many rows."""
+    return min(200.0, MAX_PIXELS / float(max(figure.get_size_inches())))
 
 
 def new_sheet(width: float, body: float, title: str, subtitles: Sequence[str], notes: Sequence[str]) -> Sheet:

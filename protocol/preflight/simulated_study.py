@@ -1,0 +1,225 @@
+"""A simulated study of a whole protocol: sealed, judged, drawn and exported before the protocol is locked.
+
+The self-test of the rule simulates the family alone. This simulates every cell that a lock registers, with the
+lanes of the probe if there is a sweep, so that a protocol whose verdict cannot be computed, printed or drawn is
+refused while its held-out problems are unopened.
+"""
+
+import hashlib
+import itertools
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from analysis import selection as selection_rule
+from analysis.judgement.judgement import judge
+from analysis.judgement.study_files import read_study
+from analysis.stats.methods import resampling_problems
+from figures import report, table
+from figures.drawing import page
+from figures.plots.forest import forest
+from figures.plots.forest_narrow import forest_narrow
+from figures.study import list_drawings
+from protocol.evidence import claim, ledger, records, seal, selection, verdict
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import BadInput
+from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
+from protocol.instruments.exports import croissant, in_toto, preregistration
+from protocol.lock import lock
+
+__all__ = ["judge_simulated", "refuse_unjudgeable", "write_simulated"]
+
+LANES = 1_000  # lanes at most, unless the fewest problems of the grid have more
+LEAST = 4  # problems of a task at least: one excluded, one failed, and two that every contrast has
+DRAWS = 1_000
+PROMPT = 64  # slots of the smallest budget
+HEADS = 4
+BYTES = 64  # of a slot of one head
+SPLITS = MappingProxyType({"probe": "dev", "confirm": "confirm"})  # whose problems a phase runs
+ENDED_WELL = ("stop", "answer", "grade", "cache", "trajectory")  # null in the record of any other lane
+
+
+def refuse_unjudgeable(content: Mapping[str, Any]) -> None:
+    """Raise BadInput for a lock whose study could be run and not judged, drawn or exported.
+
+    content: of the lock that is about to be written.
+    """
+    for has_failures in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                study = write_simulated(Path(folder) / str(content["name"]), content, has_failures)
+                judge_simulated(study, has_drawings=not has_failures)
+            except Exception as error:  # whatever it is, it would come after the held-out problems were opened
+                raise BadInput(
+                    f"protocol.toml: a simulated study of this very grid gets no verdict ({type(error).__name__}: "
+                    f"{error}); nothing is locked, please report this protocol"
+                ) from error
+
+
+def judge_simulated(folder: Path, *, has_drawings: bool = True) -> dict[str, Any]:
+    """Judge the sealed study in `folder` and compose every table, page, export and drawing of its verdict. Return
+    the judgement.
+    """
+    study = Registration(folder)
+    judged = judge(folder)
+    verdict.write(study, judged)
+    table.verdict_table(judged)
+    report.render_without_drawings(folder)
+    if has_drawings:
+        lanes, judged_file = read_study(folder), page.read_judged(folder)
+        for drawing, *data in (
+            (forest, judged_file),
+            (forest_narrow, judged_file),
+            *list_drawings(folder, judged_file, lanes),
+        ):
+            page.compose_drawing(drawing, *data)
+    study = study.reopen()
+    in_toto.build_statement(study)
+    croissant.describe_dataset(study)
+    preregistration.format_osf(study.lock, study.entries)
+    preregistration.format_as_predicted(study.lock, study.entries)
+    return judged
+
+
+def write_simulated(folder: Path, content: Mapping[str, Any], has_failures: bool = False) -> Path:
+    """Write a sealed study with this lock into `folder`, which must not exist, and return it.
+
+    Its problems are a part of the registered ones, and its lock registers no late value, no signature and no
+    parent. Answers and slots are random. If the protocol excludes problems, the last one is excluded.
+    has_failures: the first problem of every task fails in every cell.
+    """
+    simulated = _simulated_lock(content)
+    folder.mkdir(parents=True)
+    digest = lock.write(folder, simulated)
+    ledger.append(folder, "register", {"lock": digest})
+    study, rng = Registration(folder), np.random.default_rng(0)
+    if study.has_sweep:
+        _write_lanes(study, "probe", _probe_cells(simulated), rng, has_failures=False)
+        selection.write(study, selection_rule.select(folder))
+    with claim.exclusive_run(study):
+        claim.take(study)
+        _write_lanes(study, "confirm", simulated["grid"], rng, has_failures)
+        seal.write(study)
+    return folder
+
+
+def _simulated_lock(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the lock of the simulated study: fewer problems and draws, and nothing that needs an outside file."""
+    protocol = content["protocol"]["content"]
+    count = max(LEAST, LANES // len(content["grid"]))
+    items = {
+        task: item | {split: _spread(item[split], count) for split in ("dev", "confirm")}
+        for task, item in content["items"].items()
+    }
+    sizes = {task: (_size(content["items"][task]), _size(item)) for task, item in items.items()}
+    power = {size: content["checks"]["problems"][registered] for registered, size in sizes.values()}
+    decision = protocol["decision"] | ({"draws": DRAWS} if "draws" in protocol["decision"] else {})
+    protocol = {name: value for name, value in protocol.items() if name != "randomness"} | {"decision": decision}
+    return {
+        **content,
+        "parent": None,
+        "signer": None,
+        "bundle": content["bundle"] or "0" * 64,
+        "items": items,
+        "checks": content["checks"] | {"problems": power},
+        "protocol": content["protocol"] | {"content": protocol},
+    }
+
+
+def _size(item: Mapping[str, Any]) -> str:
+    return str(len(resampling_problems(item)))
+
+
+def _spread(ids: Sequence[str], count: int) -> list[str]:
+    """Return at most so many ids from all over the list, since the ids of a level or cluster are adjacent."""
+    count = min(count, len(ids))
+    return [ids[index * len(ids) // count] for index in range(count)]
+
+
+def _probe_cells(content: Mapping[str, Any]) -> Iterator[list[Any]]:
+    protocol = content["protocol"]["content"]
+    sweep = protocol["sweep"]
+    arms = [*sweep["candidates"], sweep["baseline"], sweep["baseline"] + RERUN_SUFFIX]
+    tasks = [task["name"] for task in protocol["tasks"]]
+    for cell in itertools.product(protocol["models"], tasks, protocol["budgets"], arms, sweep["seeds"]):
+        yield list(cell)
+
+
+def _write_lanes(
+    study: Registration, phase: str, cells: Iterable[Sequence[Any]], rng: np.random.Generator, has_failures: bool
+) -> None:
+    costs = {"attempt": 1, "prefill_seconds": "0.1", "decode_seconds": "0.2"}
+    with records.ShardWriter(study.folder / records.FOLDERS[phase]) as shard:
+        for cell in cells:
+            lanes = [_simulate_lane(study.lock, cell, problem, rng) for problem in _problems(study.lock, phase, cell)]
+            name = shard.keep_trajectories([trajectory for _, trajectory in lanes])
+            bodies = [body | {"registration": study.lock.digest, "phase": phase} for body, _ in lanes]
+            bodies = [body | {"trajectory": records.make_citation(name, index)} for index, body in enumerate(bodies)]
+            if has_failures and phase == "confirm":
+                bodies[0] = _unanswered(bodies[0]) | {"state": "failed", "reason": "simulated"}
+            if (exclude := study.lock.content["protocol"]["content"].get("exclude")) is not None:
+                above = exclude["prompt_tokens_above"]
+                reason = f"prompt_tokens: {above + 1}, above {above}"
+                bodies[-1] = _unanswered(bodies[-1]) | {
+                    "state": "excluded",
+                    "reason": reason,
+                    "prompt_tokens": above + 1,
+                }
+            shard.append([(body, costs) for body in bodies])
+
+
+def _unanswered(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a lane without an answer."""
+    rest = {name: value for name, value in body.items() if name not in ("score", "thought")}
+    return rest | {"text": "", "tokens": 0} | dict.fromkeys(ENDED_WELL)
+
+
+def _problems(locked: lock.Lock, phase: str, cell: Sequence[Any]) -> list[str]:
+    return list(locked.content["items"][cell[1]][SPLITS[phase]])
+
+
+def _simulate_lane(
+    locked: lock.Lock, cell: Sequence[Any], problem: str, rng: np.random.Generator
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the body of a lane that ended well, and its trajectory."""
+    protocol = locked.content["protocol"]["content"]
+    model, task, budget, arm, seed = cell
+    is_full = budget == FULL
+    slots = 4 * PROMPT if is_full else PROMPT + protocol["budgets"].index(budget)
+    moments = [HEADS * (slots + step + int(rng.integers(2))) for step in range(3)]
+    is_correct = bool(rng.integers(2))
+    grade = {"answer": "1", "grade": "correct" if is_correct else "wrong"}
+    if task in locked.content["checks"]["scored"]:
+        grade = {"answer": "1", "grade": "scored", "score": f"{rng.integers(11) / 10:.6f}"}
+    steps = [] if is_full else [0, 1] if protocol["generation"].get("interval") else [0]
+    body = {
+        "cell": {"model": model, "task": task, "budget": budget, "arm": arm, "seed": seed},
+        "problem": problem,
+        "state": "ok",
+        "reason": "",
+        "prompt": hashlib.sha256(problem.encode()).hexdigest(),
+        "prompt_tokens": 1,
+        "slots": None if is_full else slots,
+        "text": "1",
+        "tokens": 2,
+        **({"thought": 1} if protocol["generation"].get("think_only") else {}),
+        "stop": "eos",
+        **grade,
+        "grade_reason": "",
+        "cache": {
+            "mean": f"{sum(moments) / (3 * HEADS):.6f}",
+            "peak": f"{max(moments) / HEADS:.6f}",
+            "prefill_end": f"{moments[0] / HEADS:.6f}",
+            "mean_bytes": BYTES * sum(moments) // 3,
+            "peak_bytes": BYTES * max(moments),
+            "state_bytes": 0,
+            "events": [[step, HEADS * (slots + 1), HEADS * slots] for step in steps],
+            "granted": [slots] * len(steps),
+        },
+        "batch": {"problems": [problem], "lanes": 1, "joined": 0},
+    }
+    return body, {"held": moments, "allocated": [BYTES * moment for moment in moments], "heads": HEADS}
