@@ -211,7 +211,10 @@ def lane_memory(
             columns = ("mean_slots", *columns[1:])
     tables = [problem_table(lanes, column, problems) for column in columns]
     if size is not None:
-        tables[0] = tables[0] * size["heads"] * size["arms"][arm]["bytes"]
+        sweep = lock["protocol"]["content"].get("sweep", {})
+        # The winner of a sweep counts as the candidate with the largest slots: it never seems to hold less than it did.
+        stored_as = sweep["candidates"] if arm == sweep.get("name") else [arm]
+        tables[0] = tables[0] * size["heads"] * max(size["arms"][name]["bytes"] for name in stored_as)
     total: NDArray[np.float64] = np.sum(tables, axis=0)
     return total
 
