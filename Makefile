@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: confirm test soak cluster parity peers browser docs pages check reports format model
 
-confirm: .venv/installed  ## replicate the shipped alpha-chain; ends well whenever the study ran to a verdict
+confirm: .venv/installed  ## reproduce the shipped alpha-chain; ends well whenever the study ran to a verdict
 	$(BIN)/python -m protocol.replicate registrations/alpha-chain || { s=$$?; [ $$s -eq 10 ] || [ $$s -eq 11 ] || exit $$s; }
 
 test: model  ## the whole test suite

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from analysis.judgement import arm_text, full_cache_use, previously_opened, same_retained_slots
 from protocol import command, grading
@@ -38,7 +38,7 @@ from protocol.workspace import imports
 from protocol.workspace.drift import ROOT
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
-__all__ = ["main", "register"]
+__all__ = ["Parent", "main", "register"]
 
 # Words of the output that the help explains.
 TERMS = (
@@ -52,6 +52,15 @@ TERMS = (
     "CONFIRMED",
     "REFUTED",
 )
+
+
+class Parent(NamedTuple):
+    """The study that a new one cites. reference: the field `parent` of the new lock. reproduced: the content of its
+    lock, whose measures a reproduction takes over; None for a replication on fresh problems.
+    """
+
+    reference: dict[str, Any]
+    reproduced: Mapping[str, Any] | None
 
 
 class Options(command.Options):
@@ -136,10 +145,8 @@ def register(
     folder: Path,
     home: Path,
     *,
-    parent: dict[str, str] | None = None,
+    parent: Parent | None = None,
     amends: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
-    first_event: int | None = None,
-    parent_full_use: dict[str, Any] | None = None,
     key: Path | None = None,
 ) -> Lock:
     """Lock the protocol in `folder`. Raises BadInput, Drifted or AlreadyClaimed; then nothing was written.
@@ -149,18 +156,18 @@ def register(
     they are encrypted; the lock's `checks.golds` records that. A user's file is read completely, to check
     that no problem is in it twice, and how long the held-out ones are.
 
-    parent: the study that this one replicates; amends: describes the lock that this one amends, as in
-    `evidence.amendment`; first_event: the first step at which the replicated study may evict; parent_full_use:
-    the use of the full cache in that study, whose budgets in slots this one takes over; key: a private key of
-    ssh, to sign the lock with. A registration that a crash interrupted before its line in the ledger is completed.
+    parent: the study that this one reproduces or replicates; amends: describes the lock that this one amends, as
+    in `evidence.amendment`; key: a private key of ssh, to sign the lock with. A registration that a crash
+    interrupted before its line in the ledger is completed.
     """
     registration = Registration(folder)
     if registration.has(lock.NAME) and not registration.has_entries:
         return _complete_locking(registration, key)
     lock.refuse_second(folder)
+    reference, reproduced = (None, None) if parent is None else parent
     with phase(f"reading {PROTOCOL} and its policies"):
         data, protocol = read_protocol(folder)
-        if not version_1.is_replicated(parent, closure.sha256_hex(data)):
+        if not version_1.is_replicated(reference, closure.sha256_hex(data)):
             checks.require_gate(protocol, folder / PROTOCOL)
             checks.require_memory(protocol, folder / PROTOCOL)
         planned = PlannedStudy(protocol, home, folder=folder)
@@ -175,26 +182,30 @@ def register(
         from protocol.preflight import feasibility, full_cache_use, lock_inputs, simulated_study, slot_sizes
 
     planned = slot_sizes.with_widths(planned)
-    lengths, rule_results = feasibility.check_feasibility(planned, frozen_items, is_replication=parent is not None)
+    lengths, rule_results = feasibility.check_feasibility(planned, frozen_items, is_replication=reproduced is not None)
     with phase("hashing the weights"):
         frozen_weights = planned.weights()
         feasibility.refuse_other_weights(planned, frozen_weights)
         feasibility.refuse_duplicate_models(frozen_weights)
     with phase("grading the gold answers"):
         frozen_problems.refuse_wrong_golds(frozen_items, planned.tasks)
-    full_use_field = {}
+    full_use_field: dict[str, Any] = {}
     if share_budgets := full_cache_use.share_budgets(protocol):
         problems = {name: item["dev"] for name, item in frozen_items.items()}
+        parent_full_use = None if reproduced is None else reproduced[full_use.FIELD]
         full_use_field = parent_full_use or full_cache_use.measure_full_cache(planned, problems)
         planned = planned._replace(full_use=full_use.read_means(full_use_field))
-        if parent is None:
+        if reproduced is None:
             feasibility.refuse_small_budgets(planned, lengths, share_budgets)
             feasibility.refuse_duplicate_budgets(planned, lengths, protocol.budgets)
     with phase("hashing sources and packages"):
         environment = planned.environment()
         sources = closure.sources(ROOT)
     with phase("looking through the repository"):
-        previously_opened = find_previously_opened(folder, frozen_items, protocol.content(), parent)
+        if reproduced is None:
+            previously_opened = find_previously_opened(folder, frozen_items, protocol.content())
+        else:
+            previously_opened = reproduced["opened"]
         git_state = git_history.describe_commit(ROOT, sources)
     with phase("looking for arms that keep the same slots"):
         checks_field = lock_inputs.read_checks(planned, frozen_items, rule_results)
@@ -204,7 +215,7 @@ def register(
         "version": lock.VERSION,
         "name": registration.name,
         "release": installed_files.release(),
-        "parent": parent,
+        "parent": reference,
         "amends": None,
         "opened": previously_opened,
         "git": git_state,
@@ -213,7 +224,7 @@ def register(
         "bundle": "",
         "weights": frozen_weights,
         "environment": environment,
-        "batch": {"lanes": lanes} | ({} if first_event is None else {"first_event": first_event}),
+        "batch": {"lanes": lanes} | ({} if reproduced is None else {"first_event": reproduced["batch"]["first_event"]}),
         "full_use": full_use_field,
         "checks": checks_field,
         **lock_inputs.read_inputs(planned, data, frozen_items),

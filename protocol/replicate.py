@@ -1,15 +1,21 @@
-"""Run a confirmed study again, as a new registration of your own.
+"""Run a confirmed study again, as a new registration of your own: reproduce it, or replicate it on fresh problems.
 
-    kv-prereg replicate registrations/quickstart
+    kv-prereg replicate registrations/quickstart            a reproduction: the same problems and seeds
+    kv-prereg replicate --fresh registrations/quickstart    a replication: fresh problems and seeds
 
-Audits the parent first: what fails there is not repeated, what cannot be told there is named. Then it
-registers a child in replications/ (parent's digest, your environment, your claim), confirms it on the same
-held-out problems (with [randomness]: drawn anew), from the sources that it locked, and says whether it
-agrees with its parent. The winner of a sweep is the parent's: a replication does not probe again. An
-interrupted replication is continued by the same command.
+Audits the parent first: what fails there is not repeated, what cannot be told there is named. Then it registers a
+child in replications/ (parent's digest, your environment, your claim), confirms it from the sources that it locked,
+and says whether it agrees with its parent. The winner of a sweep is the parent's: neither probes again. An
+interrupted run is continued by the same command.
 
-Exit status: that of the child's verdict: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE or SCREENED; 2 bad input; 3
-drifted or tampered.
+A reproduction shows that the run can be repeated, and nothing about other problems. With --fresh generated problems
+and seeds are drawn after the new lock: by the [randomness] of the parent, else by a number that this machine draws
+when it takes the claim. That is a study of its own, judged by today's rules, and kv-prereg pool joins it with its
+parent. Where a study that ships with kv-prereg lacks what these rules require, the first line of protocol.toml says
+what was completed.
+
+Exit status: that of the child's verdict: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE, SCREENED or RE-USED; 2 bad input;
+3 drifted or tampered.
 """
 
 import shutil
@@ -25,11 +31,11 @@ from protocol import audit, command, confirm, register, witnesses
 from protocol.confirm import Judgement
 from protocol.evidence import late_randomness, ledger, records, selection
 from protocol.evidence.registration import PROTOCOL, SEAL, Registration
+from protocol.formats import files
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import Drifted, Tampered
-from protocol.lock import lock
+from protocol.lock import fresh_replication, lock
 from protocol.models import sources
-from protocol.plan import full_use
 from protocol.recompute import study_files
 from protocol.run.executors import preflight as executors
 from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings
@@ -45,6 +51,7 @@ class ReplicationResult(NamedTuple):
 
 
 class Options(command.Options, ExecutorOptions):
+    fresh: bool
     value: Path | None
     identity: Path | None
     headers: Path | None
@@ -53,8 +60,9 @@ class Options(command.Options, ExecutorOptions):
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser = command.make_parser("protocol.replicate", __doc__)
     command.add_folder(parser)
+    parser.add_argument("--fresh", action="store_true", help="with generated problems and seeds drawn anew")
     parser.add_argument(
-        "--value", type=Path, metavar="FILE", help="the late value of the replication, if one is registered"
+        "--value", type=Path, metavar="FILE", help="with --fresh: the late value, if the parent registers one"
     )
     command.add_identity(parser)
     parser.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
@@ -65,7 +73,7 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
 def act(args: Options, enter: bool) -> int:
     parent, settings = Registration(args.folder), parse_settings(args)
     with phase(locked_tree.phase_label("checking the files of the parent")):
-        study_files.check_replicate(parent)
+        study_files.check_replicate(parent, is_fresh=args.fresh)
         executors.refuse_unavailable(settings, parent.protocol["generation"]["device"])
         undetermined = (
             [] if locked_tree.locked_digest() else audit_parent(parent, args.headers)
@@ -73,8 +81,8 @@ def act(args: Options, enter: bool) -> int:
     for item in undetermined:
         command.print_notice(f"{parent.folder}: {item} could not be told; going on")
     parent_study = open_study(parent, sources.cache_home())
-    with phase("registering the replication"):
-        child = start_child(parent_study)
+    with phase(f"registering the {name_kind(args.fresh)}"):
+        child = start_child(parent_study, is_fresh=args.fresh)
         if enter:
             locked_tree.enter(child.registration, "protocol.replicate")
     result = replicate(parent_study, child, args.value, args.headers, args.identity, settings)
@@ -85,12 +93,13 @@ def act(args: Options, enter: bool) -> int:
     lines = [
         verdict_table(judged),
         "",
-        format_comparison(parent, compared),
+        format_comparison(parent, compared, is_fresh=args.fresh),
         "",
         *confirm.format_selected(judged),
         *paths,
     ]
-    values = {"verdict": judged["verdict"], "files": paths, "parent": parent.lock.digest, **compared}
+    kind = name_kind(args.fresh)
+    values = {"verdict": judged["verdict"], "kind": kind, "files": paths, "parent": parent.lock.digest, **compared}
     command.print_result(args.json, "\n".join(lines), values)
     return command.EXIT_STATUS[judged["verdict"]]
 
@@ -109,27 +118,35 @@ def audit_parent(parent: Registration, headers: Path | None) -> list[str]:
     return audited.undetermined_items
 
 
-def format_comparison(parent: Registration, compared: dict[str, Any]) -> str:
+def name_kind(is_fresh: bool) -> str:
+    return "replication" if is_fresh else "reproduction"
+
+
+def format_comparison(parent: Registration, compared: dict[str, Any], *, is_fresh: bool) -> str:
     verb = "agrees with" if compared["agrees"] else "DISAGREES with"
     verdict, rule_says = compared["parent_verdict"], compared["parent_rule_says"]
     parent_verdict = verdict if verdict == rule_says else f"{verdict}, the rule says {rule_says}"
-    if "lanes" not in compared:
+    if is_fresh:
         return (
-            f"This replication {verb} {parent.folder.name} ({parent_verdict}), with seeds and "
-            "generated problems drawn anew: single answers are not compared."
+            f"This replication {verb} {parent.folder.name} ({parent_verdict}), on fresh problems and seeds: single "
+            f"answers are not compared. Pooled with it: kv-prereg pool {parent.folder}"
         )
     return (
-        f"This replication {verb} {parent.folder.name} ({parent_verdict}): "
+        f"This reproduction {verb} {parent.folder.name} ({parent_verdict}): "
         f"{compared['same_text']} of {compared['lanes']} lanes gave the same text, "
-        f"{compared['same_grade']} the same grade."
+        f"{compared['same_grade']} the same grade. It says nothing about other problems."
     )
 
 
-def start_child(parent: Study) -> Study:
+def start_child(parent: Study, *, is_fresh: bool) -> Study:
     """Return the child that this run confirms: the one whose locked tree this is, an unfinished one, or a new
     one. It takes over its parent's selection.
     """
-    child = find_running_child(parent) or find_unfinished(parent) or register_child(parent)
+    child = (
+        find_running_child(parent, is_fresh=is_fresh)
+        or find_unfinished(parent, is_fresh=is_fresh)
+        or register_child(parent, is_fresh=is_fresh)
+    )
     if child.registration.has_sweep:
         selection.adopt(child.registration, parent.registration)
     return child
@@ -161,27 +178,34 @@ def replications_folder(parent: Study) -> Path:
     return parent.folder.resolve().parent.parent / "replications"
 
 
-def list_children(parent: Study) -> list[Registration]:
-    """Return the earlier replications of `parent`, oldest first."""
-    folders = sorted(replications_folder(parent).glob(f"{parent.registration.name}-[0-9][0-9][0-9]"))
-    return [Registration(folder) for folder in folders]
+def name_children(parent: Study, *, is_fresh: bool) -> str:
+    """Return what the names of its reproductions, or of its replications, begin with."""
+    return f"{parent.registration.name}-fresh" if is_fresh else parent.registration.name
 
 
-def find_running_child(parent: Study) -> Study | None:
-    """Return the replication whose locked tree this process runs; None in a working tree."""
+def list_children(parent: Study, *, is_fresh: bool) -> list[Registration]:
+    """Return the earlier reproductions of `parent`, or its replications, oldest first."""
+    name = name_children(parent, is_fresh=is_fresh)
+    return [Registration(folder) for folder in sorted(replications_folder(parent).glob(f"{name}-[0-9][0-9][0-9]"))]
+
+
+def find_running_child(parent: Study, *, is_fresh: bool) -> Study | None:
+    """Return the child whose locked tree this process runs; None in a working tree."""
     if (digest := locked_tree.locked_digest()) is None:
         return None
-    for child in list_children(parent):
+    for child in list_children(parent, is_fresh=is_fresh):
         if child.has(lock.NAME) and child.lock.digest == digest:
             return open_study(child, parent.planned.home)
-    raise Tampered(f"{replications_folder(parent)}: has no replication of the lock {digest[:12]} any more; start again")
+    raise Tampered(
+        f"{replications_folder(parent)}: has no {name_kind(is_fresh)} of the lock {digest[:12]} any more; start again"
+    )
 
 
-def find_unfinished(parent: Study) -> Study | None:
-    """Return the newest replication, if it has no verdict yet and today's bytes still equal those that it
+def find_unfinished(parent: Study, *, is_fresh: bool) -> Study | None:
+    """Return the newest child, if it has no verdict yet and today's bytes still equal those that it
     locked.
     """
-    for newest in list_children(parent)[-1:]:
+    for newest in list_children(parent, is_fresh=is_fresh)[-1:]:
         if not newest.has(lock.NAME):
             return None
         if not newest.has_entries:
@@ -198,23 +222,21 @@ def find_unfinished(parent: Study) -> Study | None:
     return None
 
 
-def register_child(parent: Study) -> Study:
-    """Register the next replication. A refusal leaves no folder behind."""
-    name = parent.registration.name
-    number = max((int(child.name[-3:]) for child in list_children(parent)), default=0) + 1
-    folder = replications_folder(parent) / f"{name}-{number:03d}"
-    parent_reference = {"name": name, "lock": parent.lock.digest, **selection.claim_fields(parent.registration)}
+def register_child(parent: Study, *, is_fresh: bool) -> Study:
+    """Register the next reproduction or replication. A refusal leaves no folder behind."""
+    number = max((int(child.name[-3:]) for child in list_children(parent, is_fresh=is_fresh)), default=0) + 1
+    folder = replications_folder(parent) / f"{name_children(parent, is_fresh=is_fresh)}-{number:03d}"
+    reference = selection.cite_parent(parent.registration, is_fresh=is_fresh)
+    text = files.read(parent.folder / PROTOCOL).decode()
+    if is_fresh:
+        text = fresh_replication.complete_protocol(text, parent.lock)
     folder.mkdir(parents=True)
     try:
-        for file in (PROTOCOL, *parent.registration.task_files):
+        files.create(folder / PROTOCOL, text.encode())
+        for file in parent.registration.task_files:
             shutil.copyfile(parent.folder / file, folder / file)
-        register.register(
-            folder,
-            parent.planned.home,
-            parent=parent_reference,
-            first_event=parent.first_event(),
-            parent_full_use=parent.lock.content[full_use.FIELD],
-        )
+        reproduced = None if is_fresh else parent.lock.content
+        register.register(folder, parent.planned.home, parent=register.Parent(reference, reproduced))
     except BaseException:
         if not (folder / lock.NAME).exists():
             shutil.rmtree(folder)
@@ -226,7 +248,7 @@ def register_child(parent: Study) -> Study:
 
 def compare_verdicts(parent: Registration, child: Registration, judged: dict[str, Any]) -> dict[str, Any]:
     """Compare the verdicts and the rule's results, and count the lanes with the same text and with the same
-    grade. With late randomness lanes are not compared: the child has other seeds and generated problems.
+    grade. Lanes of a replication are not compared: it has other seeds and problems.
 
     A parent that predates gates may have a verdict that a study of its size can no longer get: then only the
     rule's results are compared.
@@ -241,7 +263,7 @@ def compare_verdicts(parent: Registration, child: Registration, judged: dict[str
         "rule_says": verdict_line.rule_verdict(judged),
         "parent_rule_says": verdict_line.rule_verdict(parent_judged),
     }
-    if late_randomness.FIELD in child.protocol:
+    if not child.reproduces:
         return comparison
     parent_lanes, child_lanes = (
         {records.body_key(record["body"]): record["body"] for record in study.confirm_records}

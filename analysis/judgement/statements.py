@@ -22,6 +22,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "nonce": "an auditor's nonce",
         "beacon": "a public beacon",
         "anchor": "the Bitcoin block that anchors the lock",
+        "local": "a number that the author's machine drew after the lock, which nobody else saw drawn",
     }
 )
 

@@ -44,7 +44,9 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         "confirm": Entry("protocol.confirm", "the held-out problems, the verdict; once", WORKFLOW),
         "audit": Entry("protocol.audit", "check everything from the files alone", WORKFLOW),
         "report": Entry("figures.report", "one page of HTML: a study, or the index of all", WORKFLOW),
-        "replicate": Entry("protocol.replicate", "a confirmed study again, as a study of your own", WORKFLOW),
+        "replicate": Entry(
+            "protocol.replicate", "a confirmed study again: the same problems, or --fresh ones", WORKFLOW
+        ),
         "status": Entry("protocol.status", "where each registration stands, and what is next", INSPECTION),
         "show": Entry("protocol.show", "one problem: its prompt, answers and kept tokens", INSPECTION),
         **_instrument_entries(INSPECTION, are_drawings=False),

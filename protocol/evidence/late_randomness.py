@@ -10,6 +10,11 @@ nonce    the auditor writes "<lock digest> <hex>" and a line feed to a file and 
          key (ssh-keygen -Y sign -n kv-prereg-nonce), which cannot be done before the lock
 beacon   round `round` of the public beacon `name`, in a file "<round> <hex>" and a line feed
 anchor   the hash of the block that the lock's OpenTimestamps proof leads to
+local    a random number that `confirm` draws on this machine when it takes the claim, without a network
+
+The first three prove that the author could not choose the value. `local` proves less: nothing could be developed
+on the problems before the lock, since the claim, which the ledger cites before the first lane, made them; that an
+author did not claim, look and claim again in a copy, only a witness of the claim shows.
 
 This does not prevent an auditor from signing several nonces for one lock, a round that was public before the
 lock, or an author who locks many studies and confirms one.
@@ -18,6 +23,7 @@ lock, or an author who locks many studies and confirms one.
 import hashlib
 import hmac
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,7 +47,9 @@ __all__ = [
     "verify",
 ]
 
-SOURCES = ("nonce", "beacon", "anchor")
+SOURCES = ("nonce", "beacon", "anchor", "local")
+WITHOUT_FILE = ("anchor", "local")  # sources whose value nobody passes
+VALUE_BYTES = 32  # of a local value
 NAMESPACE = "kv-prereg-nonce"  # of the auditor's signature
 FIELD = "randomness"  # in the protocol and in the claim
 
@@ -79,8 +87,8 @@ def draw_value(locked: Lock, file: Path | None, block: Callable[[], Block] | Non
     unusable, and for a file that is not required; also what `block` raises.
     """
     registered = _registered_section(locked)
-    if file is not None and (registered is None or registered["source"] == "anchor"):
-        reason = "no [randomness]" if registered is None else 'source = "anchor"'
+    if file is not None and (registered is None or registered["source"] in WITHOUT_FILE):
+        reason = "no [randomness]" if registered is None else f'source = "{registered["source"]}"'
         raise BadInput(f"--value {file}: the protocol has {reason}, so no value is given; leave it out")
     if registered is None:
         return None
@@ -89,6 +97,8 @@ def draw_value(locked: Lock, file: Path | None, block: Callable[[], Block] | Non
             raise BadInput("randomness: needs the block of the lock's proof; run: kv-prereg anchor")
         chain_block = block()
         entry: dict[str, Any] = {"value": chain_block.hash, "height": chain_block.height}
+    elif registered["source"] == "local":
+        entry = {"value": secrets.token_hex(VALUE_BYTES)}
     elif registered["source"] == "beacon":
         entry = {"value": _read_value(locked, registered, file)}
     else:
@@ -126,6 +136,8 @@ def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = No
         if not ssh.is_signed_by(registered["auditor"], NAMESPACE, line, str(entry.get("signature"))):
             raise Tampered(f"claim.json: {FIELD}.signature: is not the registered auditor's over this lock")
         return "drawn with a nonce that the registered auditor signed for this lock"
+    if registered["source"] == "local":
+        return "drawn on the author's machine when the claim was taken; no outside record shows that it was drawn once"
     if registered["source"] == "beacon":
         raise CannotTell(
             f"compare round {registered['round']} of {registered['name']} with {entry['value']}, "

@@ -113,9 +113,14 @@ class Registration:
 
     @property
     def parent(self) -> Mapping[str, Any] | None:
-        """For a replication, the parent's name, lock and, if it has one, selection; else None."""
+        """For a reproduction or a replication, the parent's name, lock and, if it has one, selection; else None."""
         reference: Mapping[str, Any] | None = self.lock.content.get("parent")
         return reference
+
+    @property
+    def reproduces(self) -> bool:
+        """Whether it runs its parent's problems and seeds again, and so takes over what its parent measured."""
+        return self.parent is not None and not self.parent.get("fresh")
 
     @cached_property
     def selection(self) -> Document:

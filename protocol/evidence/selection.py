@@ -9,7 +9,18 @@ from protocol.formats import document_fields, documents, files
 from protocol.formats.documents import Document
 from protocol.formats.refusals import BadInput, Tampered
 
-__all__ = ["NAME", "adopt", "claim_fields", "find_parent", "inherited_digest", "is_written", "read", "verify", "write"]
+__all__ = [
+    "NAME",
+    "adopt",
+    "cite_parent",
+    "claim_fields",
+    "find_parent",
+    "inherited_digest",
+    "is_written",
+    "read",
+    "verify",
+    "write",
+]
 
 NAME = registration.SELECTION
 
@@ -118,6 +129,12 @@ def verify(study: Registration) -> Document:
 def claim_fields(study: Registration) -> dict[str, str]:
     """Return the fields of a claim about the selection: its digest, or none without a sweep."""
     return {"selection": read(study).digest} if study.has_sweep else {}
+
+
+def cite_parent(parent: Registration, *, is_fresh: bool) -> dict[str, Any]:
+    """Return the field `parent` of the lock of a reproduction or, if it is fresh, of a replication."""
+    reference = {"name": parent.name, "lock": parent.lock.digest, **claim_fields(parent)}
+    return reference | ({"fresh": True} if is_fresh else {})
 
 
 def _enter(study: Registration) -> None:

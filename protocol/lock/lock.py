@@ -92,9 +92,14 @@ _ITEMS = Table(
 _CELL = tuple_of(*(4 * [Text()]), Integer(), expected="a cell [model, task, budget, arm, seed]")
 _PARENT = Table(
     {
-        "name": Field(FOLDER_NAME, "The folder of the study that this one replicates."),
+        "name": Field(FOLDER_NAME, "The folder of the study that this one reproduces or replicates."),
         "lock": Field(DIGEST, "Its lock."),
         "selection": Field(DIGEST, "Its selection.", if_absent="no sweep"),
+        "fresh": Field(
+            FLAG,
+            "True of a replication, whose problems and seeds are drawn after the lock.",
+            if_absent="a reproduction: the same protocol, problems and seeds",
+        ),
     }
 )
 _DIFFERENCE = Table(
@@ -250,11 +255,11 @@ FIELDS = documents.declare_document(
     {
         "name": Field(Text(), "The folder."),
         "release": Field(Text(), "The version of kv-prereg that locked it."),
-        "parent": Field(OrNull(_PARENT), "The study that this one replicates."),
+        "parent": Field(OrNull(_PARENT), "The study that this one reproduces or replicates."),
         "amends": Field(OrNull(_AMENDS), "The study that this one amends."),
         "opened": Field(
             ListOf(_PREVIOUSLY_OPENED),
-            "Who in the repository had opened held-out problems of it; of a replication, others than its parent.",
+            "Who in the repository had opened held-out problems of it; of a reproduction, those of its parent's lock.",
         ),
         "judging": Field(
             Integer(1, 2),

@@ -37,16 +37,13 @@ class _HasContent(Protocol):
     def content_digest(self, problem_id: str) -> str: ...
 
 
-def find_previously_opened(
-    folder: Path, items: Mapping[str, Any], content: Mapping[str, Any], parent: Mapping[str, Any] | None
-) -> list[dict[str, Any]]:
+def find_previously_opened(folder: Path, items: Mapping[str, Any], content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the field `opened` of a lock: {name, lock, problems: ids by task} of every claimed registration
     that shares held-out problems with `items`. One whose lock cannot be read has neither lock nor problems;
     nor has, if this study has tasks of files, one whose own file is not here as it was locked. Where late
     randomness will draw every problem there is none.
 
-    folder, content: of the registration and its protocol. parent: the study that this one replicates; it and
-    its other replications are left out, because a replication names its parent anyway.
+    folder, content: of the registration and its protocol.
     """
     tasks_by_name = registry.make_tasks(_task_tables(content, items), folder)
     if late_randomness.FIELD in content:
@@ -61,9 +58,6 @@ def find_previously_opened(
             locked = study.lock
         except Refusal:
             entries.append({"name": study.name, "lock": None, "problems": {}})
-            continue
-        related_locks = {locked.digest, (study.parent or {}).get("lock")}
-        if parent is not None and parent["lock"] in related_locks:
             continue
         if shared_ids := _shared_problems(items, tasks_by_name, study, todays_tasks):
             entries.append({"name": study.name, "lock": locked.digest, "problems": shared_ids})

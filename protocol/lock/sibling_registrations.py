@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from protocol.evidence import late_randomness
 from protocol.evidence.audit import amendment
 from protocol.evidence.external import git_history
 from protocol.evidence.external.git_repository import Repository
 from protocol.evidence.registration import CLAIM, Registration
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import Refusal
-from protocol.lock import previously_opened
+from protocol.lock import fresh_replication, previously_opened, version_1
 from protocol.plan import full_use
 from protocol.tasks import registry
 from protocol.workspace import differences
@@ -37,6 +38,8 @@ def find_opened_faults(study: Registration) -> Iterator[str]:
     of questions is missing is skipped.
     """
     locked, folder = study.lock.content, study.folder
+    if study.reproduces:  # compared with the parent's
+        return
     if not all(map(partial(_has_problems, folder), study.protocol["tasks"])):
         return
     listed_problems = {entry["lock"]: entry["problems"] for entry in locked["opened"] if entry["lock"]}
@@ -50,7 +53,7 @@ def find_opened_faults(study: Registration) -> Iterator[str]:
     ]
     if not relevant:
         return
-    entries = previously_opened.find_previously_opened(folder, locked["items"], study.protocol, locked["parent"])
+    entries = previously_opened.find_previously_opened(folder, locked["items"], study.protocol)
     derived_problems = {entry["lock"]: entry["problems"] for entry in entries}
     for other in relevant:
         digest = other.lock.digest
@@ -64,8 +67,8 @@ def find_opened_faults(study: Registration) -> Iterator[str]:
 
 
 def find_parent(study: Registration) -> Registration | None:
-    """Return the registration that a replication repeats: a folder with the name and the lock that it cites,
-    in any folder of registrations here. None if there is none, and for a study that is no replication.
+    """Return the parent of a reproduction or replication: a folder with the name and the lock that it cites, in
+    any folder of registrations here. None if there is none, and for a study that is no replication.
     """
     if (reference := study.parent) is None:
         return None
@@ -76,12 +79,20 @@ def find_parent(study: Registration) -> Registration | None:
 
 
 def _parent_faults(study: Registration) -> Iterator[str]:
-    """Check that a replication has its parent's protocol, byte for byte, the parent's measured use of the
-    full cache, and its first event.
+    """Check that a reproduction has its parent's protocol, byte for byte, the parent's measured use of the
+    full cache, its first event, and what had been opened before it; and that a replication differs from its
+    parent's protocol only where it has to.
     """
+    if study.parent is not None and not study.reproduces and late_randomness.FIELD not in study.protocol:
+        yield f"parent.fresh: says that problems are drawn anew, and there is no [{late_randomness.FIELD}]"
     if (parent := find_parent(study)) is None:
         return
     content, parent_content = study.lock.content, parent.lock.content
+    if not study.reproduces:
+        is_shipped = parent.lock.digest in version_1.PROTOCOLS
+        yield from fresh_replication.find_differences(parent.protocol, study.protocol, is_shipped=is_shipped)
+        return
+    yield from differences.diff_values(content["opened"], parent_content["opened"], "opened")
     yield from differences.diff_values(
         content["protocol"]["sha256"], parent_content["protocol"]["sha256"], "protocol.sha256"
     )

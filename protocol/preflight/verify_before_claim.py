@@ -48,6 +48,7 @@ def derive_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
     """Derive the lock with everything that can be read here. Raises as `refuse_edited_lock` does."""
     planned, registration, locked = study.planned, study.registration, study.lock.content
     parent = _require_parent(registration)
+    reproduced = parent if registration.reproduces else None
     data = files.read(study.folder / PROTOCOL)
     if not version_1.is_replicated(registration.parent, closure.sha256_hex(data)):
         checks.require_gate(study.protocol, study.folder / PROTOCOL)
@@ -57,10 +58,11 @@ def derive_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
     inputs = {name: locked[name] for name in (*CHECKED_ELSEWHERE, *MOMENT_FIELDS, full_use.FIELD, "checks")}
     inputs["parent"] = None
     if parent is not None:
-        inputs["parent"] = {"name": parent.name, "lock": parent.lock.digest, **selection.claim_fields(parent)}
-        batch["first_event"] = parent.lock.content["batch"]["first_event"]
+        inputs["parent"] = selection.cite_parent(parent, is_fresh=reproduced is None)
+    if reproduced is not None:
+        batch["first_event"] = reproduced.lock.content["batch"]["first_event"]
     if simulated:
-        inputs |= _simulate(study, items, parent)
+        inputs |= _simulate(study, items, reproduced)
     inputs |= {"batch": batch, **lock_inputs.read_inputs(planned, data, items)}
     expected = derive_lock(study.protocol, study.protocol.promises(), inputs)
     return expected | {"bundle": files.sha256(registration.bundle)}

@@ -12,7 +12,7 @@ from protocol.formats.findings import CannotTell
 from protocol.formats.instruments import Instrument
 from protocol.formats.refusals import AlreadyClaimed, BadInput
 from protocol.recompute import verify_lock
-from protocol.tasks import held_out_guard
+from protocol.tasks import held_out_guard, registry
 from protocol.workspace import drift
 
 __all__ = [
@@ -105,9 +105,10 @@ def has_selection(study: Registration) -> bool:
     return study.has_sweep and selection.is_written(study)
 
 
-def check_replicate(parent: Registration) -> None:
-    """Raise BadInput without a verdict to compare with and for one that is DEVIATED, Drifted when
-    protocol.toml was edited, Tampered when the lock was.
+def check_replicate(parent: Registration, *, is_fresh: bool) -> None:
+    """Raise BadInput without a verdict to compare with and for one that is DEVIATED, and where the problems cannot be
+    run again, or, for a fresh replication, not be drawn anew; Drifted when protocol.toml was edited, Tampered
+    when the lock was.
     """
     drift.refuse_edited(parent)
     refuse_other_lock(parent)
@@ -115,6 +116,21 @@ def check_replicate(parent: Registration) -> None:
         raise BadInput(f"{parent.folder}: has no verdict to agree with; first: kv-prereg confirm {parent.folder}")
     if verdict.read_word(parent.verdict) == "DEVIATED":
         raise BadInput(f"{parent.folder}: DEVIATED from what was registered; register its question anew instead")
+    generated = {
+        name: registry.is_generated(task)
+        for name, task in registry.make_tasks(parent.protocol["tasks"], parent.folder).items()
+    }
+    if is_fresh and not all(generated.values()):
+        name = next(name for name, is_drawn in generated.items() if not is_drawn)
+        raise BadInput(
+            f"{parent.folder}: tasks: {name} is not generated, and so has no fresh problems; ask its question of other "
+            "problems, in a study of your own (kv-prereg init)"
+        )
+    if not is_fresh and late_randomness.FIELD in parent.protocol and any(generated.values()):
+        raise BadInput(
+            f"{parent.folder}: [{late_randomness.FIELD}] drew its problems for its own lock, and draws others for "
+            f"every other one; replicate it: kv-prereg replicate --fresh {parent.folder}"
+        )
 
 
 def refuse_other_lock(study: Registration) -> None:

@@ -146,7 +146,7 @@ def _observe(study: Registration, design: Design, problems: ProblemFields) -> di
     """Return the inputs of `derive_lock` that an auditor can get, the others from the lock."""
     locked = study.lock.content
     batch = {"lanes": locked["batch"]["lanes"]}
-    if locked["parent"] is not None:  # compared with the parent where that is here
+    if study.reproduces:  # compared with the parent where that is here
         batch["first_event"] = locked["batch"]["first_event"]
     checks = {**locked["checks"], "golds": problems.golds, "scored": problems.scored}
     if not lock.is_of_other_code(study.lock):

@@ -37,7 +37,7 @@ def begun(monkeypatch):
     """The replication is refused as soon as it begins, which is what these tests ask about."""
     from protocol import replicate as act
 
-    def begin(parent):
+    def begin(parent, **_):
         raise BadInput(f"{parent.folder.name} is begun")
 
     monkeypatch.setattr(act, "start_child", begin)

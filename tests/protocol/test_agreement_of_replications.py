@@ -6,9 +6,8 @@ import pytest
 
 from protocol import replicate
 from protocol import replicate as command
-from protocol.evidence import late_randomness
 
-CHILD = SimpleNamespace(protocol={late_randomness.FIELD: {}})  # lanes are then not compared
+CHILD = SimpleNamespace(reproduces=False)  # lanes are then not compared
 OLD = {"verdict": "CONFIRMED", "label": "screening-grade"}
 NEW = {"verdict": "SCREENED", "rule_says": "CONFIRMED", "gate": {"passed": True}}
 
@@ -37,6 +36,6 @@ def test_agreement_is_of_the_word_and_of_what_the_rule_says(before, judged, agre
 
 def test_the_printed_line_names_what_the_parents_rule_says():
     parent = SimpleNamespace(folder=SimpleNamespace(name="study"))
-    line = command.format_comparison(parent, compared(NEW, NEW))
+    line = command.format_comparison(parent, compared(NEW, NEW), is_fresh=True)
     assert "agrees with study (SCREENED, the rule says CONFIRMED)" in line
-    assert "agrees with study (CONFIRMED)" in command.format_comparison(parent, compared(OLD, NEW))
+    assert "agrees with study (CONFIRMED)" in command.format_comparison(parent, compared(OLD, NEW), is_fresh=True)

@@ -67,7 +67,7 @@ def locked(folder, model, changes=None):
 
 def replicated(study):
     with studies.remembering("replicate"):
-        return replicate.register_child(study)
+        return replicate.register_child(study, is_fresh=False)
 
 
 WRITTEN = {"threads = 1": "threads = 1\ninterval = 6\nfirst_event = 0"}

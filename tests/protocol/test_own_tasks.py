@@ -355,5 +355,5 @@ def test_a_replication_without_its_file_leaves_no_folder(study, tmp_path):
     parent = open_study(Registration(study), tmp_path)
     (study / FILE).unlink()
     with pytest.raises((BadInput, FileNotFoundError)):
-        replicate.register_child(parent)
+        replicate.register_child(parent, is_fresh=False)
     assert not (tmp_path / "replications").exists()

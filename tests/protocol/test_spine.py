@@ -177,7 +177,7 @@ def test_status_names_the_one_next_step(locked, confirmed):
     assert "0 INCONCLUSIVE, 1 SCREENED\n" in studies.here("status", confirmed).stdout
 
 
-def test_a_replication_agrees_with_its_parent(confirmed, tmp_path):
+def test_a_reproduction_agrees_with_its_parent(confirmed, tmp_path):
     parent = copy(confirmed, tmp_path)
     done = studies.here("replicate", parent)
     assert done.returncode in (10, 11), done.stderr

@@ -18,6 +18,7 @@ _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
     "beacon": "a public beacon's value of after the lock",
     "anchor": "the hash of the Bitcoin block that anchors the lock",
+    "local": "a number that the author's machine draws when the claim is taken",
 }
 _MEMORY_NAMES = {
     "slots": "mean slots",
@@ -290,9 +291,13 @@ def prior_looks(lock: Mapping[str, Any]) -> list[str]:
     """Return what had been looked at before locking, as far as the lock shows."""
     sentences = []
     if parent := lock["parent"]:
+        what, problems = (
+            ("replication", "on problems and with seeds that are drawn after this lock")
+            if parent.get("fresh")
+            else ("reproduction", "on the same held-out problems")
+        )
         sentences.append(
-            f"This is a replication of {parent['name']} (lock {parent['lock']}), whose results were known, "
-            "on the same held-out problems."
+            f"This is a {what} of {parent['name']} (lock {parent['lock']}), whose results were known, {problems}."
         )
     if amends := lock.get("amends"):
         progress = amends.get("seen", {})
@@ -367,7 +372,8 @@ def _trial_runs(record: Mapping[str, Any] | None, ran_as: Mapping[str, Any]) -> 
 def _describe_full_shares(lock: Mapping[str, Any]) -> str:
     if not lock.get(full_cache_use.FIELD):
         return ""
-    when = "its parent" if lock["parent"] else "it"
+    is_reproduction = lock["parent"] and not lock["parent"].get("fresh")
+    when = "its parent" if is_reproduction else "it"
     return (
         "; of full: share of what the full cache held at the end of an answer, or where its task's most new "
         f"tokens cut it, mean of the development problems, measured when {when} was locked"
@@ -377,7 +383,8 @@ def _describe_full_shares(lock: Mapping[str, Any]) -> str:
 def has_prior_records(lock: Mapping[str, Any]) -> bool:
     """Return whether records of the same held-out problems existed when this was locked."""
     progress = (lock.get("amends") or {}).get("seen", {})
-    records = lock["parent"] or progress.get("records") or progress.get("verdict")
+    parent = lock["parent"] or {"fresh": True}
+    records = not parent.get("fresh") or progress.get("records") or progress.get("verdict")
     return bool(records or lock.get("opened"))
 
 

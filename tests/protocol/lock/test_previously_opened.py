@@ -56,9 +56,9 @@ def claimed(folder, *names, **own):
     return folder
 
 
-def found(folder, *names, content=None, parent=None):
+def found(folder, *names, content=None):
     """Names, and how many problems by task."""
-    seen = find_previously_opened(folder, items(*names), content or {}, parent)
+    seen = find_previously_opened(folder, items(*names), content or {})
     return {one["name"]: {task: len(ids) for task, ids in one["problems"].items()} for one in seen}
 
 
@@ -80,7 +80,7 @@ def test_a_claim_without_a_record_has_opened_every_held_out_problem_of_its_tasks
 
 def test_the_ids_are_those_that_both_hold_out_in_the_order_of_the_lock(mine):
     claimed(mine.parent / "first", NEEDLE)
-    (one,) = find_previously_opened(mine, items(NEEDLE), {}, None)
+    (one,) = find_previously_opened(mine, items(NEEDLE), {})
     assert one["problems"] == {NEEDLE: list(splits.load(NEEDLE).confirm)}
     assert one["lock"] == lock.read(mine.parent / "first").digest
 
@@ -120,18 +120,10 @@ def test_a_withdrawn_and_an_amended_study_that_were_claimed_have_opened_theirs(m
 def test_a_claimed_study_whose_lock_cannot_be_read_is_named_and_not_passed_over(mine):
     folder = claimed(mine.parent / "first", NEEDLE)
     (folder / "lock.json").write_text("{}")
-    assert find_previously_opened(mine, items(OTHER), {}, None) == [{"name": "first", "lock": None, "problems": {}}]
+    assert find_previously_opened(mine, items(OTHER), {}) == [{"name": "first", "lock": None, "problems": {}}]
     assert previously_opened.describe_opened(lock_of(mine, [{"name": "first", "lock": None, "problems": {}}])) == [
         "What first, which was claimed, had opened could not be read."
     ]
-
-
-def test_a_replication_leaves_out_what_it_repeats_and_names_what_else_was_opened(mine):
-    first = claimed(mine.parent / "first", NEEDLE)
-    parent = {"name": "first", "lock": lock.read(first).digest}
-    claimed(mine.parent.parent / "replications" / "first-001", NEEDLE, parent=parent)
-    claimed(mine.parent / "another", NEEDLE)
-    assert list(found(mine, NEEDLE, parent=parent)) == ["another"]
 
 
 # ---------------------------------------------------------------- by content
@@ -309,10 +301,10 @@ def test_chains_that_were_copied_into_a_file_are_recognised_by_their_text(mine):
     claimed(mine.parent / "first", "chain")
     confirm = splits.load("chain").confirm[:3]
     content, split = chain_in_a_file(mine, tasks.get("chain"), confirm)
-    (entry,) = find_previously_opened(mine, split, content, None)
+    (entry,) = find_previously_opened(mine, split, content)
     assert entry["problems"] == {"mine": ["mine/0", "mine/1", "mine/2"]}
     fresh, split = chain_in_a_file(mine, tasks.get("chain").redrawn(5), confirm)
-    assert find_previously_opened(mine, split, fresh, None) == []
+    assert find_previously_opened(mine, split, fresh) == []
 
 
 def test_problems_that_a_late_value_drew_are_known_once_they_were_drawn(mine):
@@ -326,17 +318,17 @@ def test_problems_that_a_late_value_drew_are_known_once_they_were_drawn(mine):
     key = Registration(first).claim.content[late_randomness.FIELD]["key"]
     drawn = tasks.get("chain").redrawn(late_randomness.draw_number(key, "problems"))
     copied, split = chain_in_a_file(mine, drawn, splits.load("chain").confirm[:2])
-    (entry,) = find_previously_opened(mine, split, copied, None)
+    (entry,) = find_previously_opened(mine, split, copied)
     assert entry["problems"] == {"mine": ["mine/0", "mine/1"]}
     undrawn, split = chain_in_a_file(mine, tasks.get("chain"), splits.load("chain").confirm[:2])
-    assert find_previously_opened(mine, split, undrawn, None) == []
+    assert find_previously_opened(mine, split, undrawn) == []
 
 
 def test_where_every_problem_will_be_drawn_late_no_unreadable_study_matters(mine):
     (claimed(mine.parent / "first", NEEDLE) / "lock.json").write_text("{}")
     late = {late_randomness.FIELD: {"source": "anchor"}}
-    assert find_previously_opened(mine, items(OTHER), late, None) == []
-    assert [entry["lock"] for entry in find_previously_opened(mine, items(OTHER), {}, None)] == [None]
+    assert find_previously_opened(mine, items(OTHER), late) == []
+    assert [entry["lock"] for entry in find_previously_opened(mine, items(OTHER), {})] == [None]
 
 
 def test_a_row_of_lm_eval_is_the_same_in_a_file(mine, tmp_path):

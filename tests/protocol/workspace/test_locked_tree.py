@@ -288,7 +288,7 @@ def test_a_replication_that_is_refused_leaves_no_folder(study, tmp_path, monkeyp
     monkeypatch.setattr(replicate.register, "register", refuse)
     before = studies.snapshot(tmp_path)
     with pytest.raises(BadInput, match="model: not here"):
-        replicate.register_child(study)
+        replicate.register_child(study, is_fresh=False)
     assert studies.snapshot(tmp_path) == before
     assert not (tmp_path / "replications").exists()
 

@@ -177,7 +177,7 @@ def test_a_lock_without_a_verdict_has_its_text_and_no_statement(unconfirmed):
         ),
         (
             lambda lock: lock.update(parent={"name": "first", "lock": "e" * 64}),
-            f"This is a replication of first (lock {'e' * 64}), whose results were known",
+            f"This is a reproduction of first (lock {'e' * 64}), whose results were known",
         ),
         (
             lambda lock: lock["protocol"]["content"]["decision"].update(rule="equivalent", margin="0.03"),
