@@ -24,7 +24,7 @@ from protocol.evidence.external import anchors
 from protocol.evidence.registration import Registration
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput, unknown_message
-from protocol.witnesses import Authority, GitRemote, OpenTimestamps
+from protocol.witnesses import Authority, GitRemote, OpenTimestamps, make_witnesses
 from protocol.witnesses.ots import CALENDARS
 
 
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     def act() -> int:
         study = Registration(args.folder)
         _ = study.lock  # raises for a folder that is no registration
-        trusted = command.trusted_witnesses(args)
+        trusted = make_witnesses(study, ca=args.ca, headers=args.headers, remote=args.remote, branch=args.branch)
         documents = select_documents(study, args.documents)
         calendars = OpenTimestamps(calendars=tuple(args.calendar or CALENDARS))
         witnesses_by_name: dict[str, anchors.Witness] = {

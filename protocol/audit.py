@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.rules import verdict_line
-from protocol import command, witnesses
-from protocol.evidence import records, verdict
+from protocol import command
+from protocol.evidence import late_randomness, records, verdict
 from protocol.evidence.audit import auditor
 from protocol.evidence.audit.auditor import Check
 from protocol.evidence.external import anchors
@@ -39,7 +39,6 @@ from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput, Refusal
 from protocol.formats.registry import load_attribute
 from protocol.messages import audit_page
-from protocol.witnesses import Block
 from protocol.workspace import drift
 
 __all__ = ["FAILED", "UNDETERMINED", "UNFINISHED", "AuditOptions", "AuditResult", "audit", "exit_status", "summarize"]
@@ -237,7 +236,9 @@ def _recompute_checks(
         if instrument.recompute and instrument.name in _registered_protocol(study):
             checks[instrument.name] = partial(load_attribute(instrument.recompute), study)
     if "sweep" in _registered_protocol(study):
-        checks["selection"] = lambda: verify_judgement.check_selection(study)
+        from protocol.recompute import verify_selection
+
+        checks["selection"] = lambda: verify_selection.check_selection(study)
     return checks
 
 
@@ -257,9 +258,9 @@ def _requested_checks(study: Registration, options: AuditOptions) -> Mapping[str
             study, files.cache_home(), options.replay, options.nonce, options.identity
         )
     if options.run_locked:
-        from protocol.recompute import verify_judgement
+        from protocol.recompute import run_locked
 
-        checks["locked code"] = lambda: verify_judgement.check_locked(study)
+        checks["locked code"] = lambda: run_locked.check_locked(study)
     return checks
 
 
@@ -271,8 +272,10 @@ def _registered_protocol(study: Registration) -> Mapping[str, Any]:
         return {}
 
 
-def _proven_block(study: Registration, headers: Path | None) -> Block:
+def _proven_block(study: Registration, headers: Path | None) -> late_randomness.Block:
     """Return the block of the lock's proof. Raises CannotTell if it is not proven."""
+    from protocol import witnesses
+
     try:
         return witnesses.find_lock_block(study, headers)
     except (anchors.Unproven, BadInput) as unproven:

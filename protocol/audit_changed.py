@@ -26,7 +26,6 @@ from protocol.formats.refusals import BadInput, Refusal
 from protocol.messages import audit_page
 from protocol.recompute import changed_registrations
 from protocol.recompute.changed_registrations import ChangedRegistrations
-from protocol.witnesses.git_remote import BRANCH
 
 STATUS_NAMES = {0: "held", FAILED: "failed", UNFINISHED: "unfinished", UNDETERMINED: "could not be told"}
 
@@ -86,7 +85,7 @@ def audit_folder(folder: Path) -> AuditedFolder:
     if folder.is_symlink():
         return AuditedFolder(STATUS_NAMES[FAILED], f"{folder}: is a link; a study is committed as files of its own", [])
     try:
-        trusted = witnesses.make_witnesses(study, ca=None, headers=None, remote=None, branch=BRANCH)
+        trusted = witnesses.make_witnesses(study, ca=None, headers=None, remote=None, branch=anchors.BRANCH)
         audited = audit.audit(study, trusted)
     except Refusal as refusal:
         return AuditedFolder(STATUS_NAMES[FAILED], f"{folder}: {type(refusal).__name__}: {refusal}", [])

@@ -3,12 +3,10 @@
 import argparse
 from pathlib import Path
 
-from protocol import witnesses
 from protocol.command import menu
-from protocol.evidence.external.anchors import Witness
+from protocol.evidence.external.anchors import BRANCH, FOLDER, Witness
 from protocol.evidence.registration import Registration
-from protocol.formats import command_line
-from protocol.witnesses.git_remote import BRANCH
+from protocol.formats import command_line, files
 
 __all__ = ["Options", "Trust", "add_folder", "add_identity", "add_trust", "make_parser", "trusted_witnesses"]
 
@@ -57,6 +55,12 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def trusted_witnesses(args: Trust) -> list[Witness]:
-    """Return the witnesses that the options of `add_trust` select for the registration in `args.folder`."""
+    """Return the witnesses that the options of `add_trust` select for the proofs of the registration in
+    `args.folder`; none where it has no proof and nothing is named that would have to be there.
+    """
     study = Registration(args.folder)
+    if not (files.exists(study.folder / FOLDER) or args.ca or args.headers):
+        return []
+    from protocol import witnesses
+
     return witnesses.make_witnesses(study, ca=args.ca, headers=args.headers, remote=args.remote, branch=args.branch)

@@ -6,11 +6,11 @@ May import: protocol.formats, protocol.evidence; opentimestamps.
 from pathlib import Path
 
 from protocol.evidence.external import anchors
-from protocol.evidence.external.anchors import FOLDER, HEADERS, Unproven, Witness
+from protocol.evidence.external.anchors import BRANCH, FOLDER, HEADERS, Unproven, Witness
 from protocol.evidence.registration import Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput
-from protocol.witnesses.git_remote import BRANCH, GitRemote
+from protocol.witnesses.git_remote import GitRemote
 
 from .ots import Block, OpenTimestamps
 from .rfc3161 import Authority

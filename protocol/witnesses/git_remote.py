@@ -12,14 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-from protocol.evidence.external.anchors import Attestation, Unproven
+from protocol.evidence.external.anchors import BRANCH, Attestation, Unproven
 from protocol.formats import canonical
 from protocol.formats.programs import last_error_line, run_program
 from protocol.formats.refusals import Tampered
 
-__all__ = ["BRANCH", "GitRemote"]
+__all__ = ["GitRemote"]
 
-BRANCH = "kv-prereg-anchors"
 MAX_PUSHES = 3  # attempts, in case others push at the same time
 
 _MESSAGE = "Anchor a digest"

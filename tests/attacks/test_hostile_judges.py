@@ -21,7 +21,7 @@ from protocol.formats import canonical
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle, installed_files
-from protocol.recompute import verify_judgement
+from protocol.recompute import run_locked
 from protocol.workspace import sandbox
 from protocol.workspace.sandbox import Limits, Mechanism
 
@@ -78,7 +78,7 @@ def judged_by(code: str, tmp_path: Path, way: Mechanism, limits: Limits = LIMITS
     finished_study.finished(study, judge=code, environment=HERE)
     before = snapshot(tmp_path)
     try:
-        return verify_judgement.check_locked(Registration(study), limits, [way])
+        return run_locked.check_locked(Registration(study), limits, [way])
     finally:
         assert snapshot(tmp_path) == before
 

@@ -19,6 +19,7 @@ from protocol.lock import lock
 
 FOLDER = "anchors"
 MAX_PROOF_BYTES = 1 << 20  # of a proof; those of our three witnesses have some thousands
+BRANCH = "kv-prereg-anchors"  # of a git remote that is a witness
 HEADERS = "headers"  # a subfolder with headers of Bitcoin blocks, <height>.hex
 DOCUMENTS = {
     "lock": lock.NAME,

@@ -14,7 +14,7 @@ from protocol.formats import canonical
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Tampered
 from protocol.lock import version_1
-from protocol.recompute import verify_judgement
+from protocol.recompute import verify_judgement, verify_selection
 
 ALIKE = "judged alike by today's analysis"
 REGISTRATIONS = studies.ROOT / "registrations"
@@ -164,16 +164,16 @@ def test_what_would_take_hours_is_not_begun(study, monkeypatch):
 
 def test_a_selection_is_derived_by_the_analysis_of_the_auditor():
     sweep = Registration(REGISTRATIONS / "alpha-chain")
-    assert verify_judgement.check_selection(sweep).startswith(f"1d_div-0.5, {ALIKE}")
+    assert verify_selection.check_selection(sweep).startswith(f"1d_div-0.5, {ALIKE}")
 
 
 def test_another_winner_is_never_held(tmp_path):
     shutil.copytree(REGISTRATIONS / "alpha-chain", tmp_path / "alpha-chain")
     folder = judge_as(tmp_path / "alpha-chain", lambda selected: selected.update(winner="1d_div-1.5"), "selection.json")
     with pytest.raises(CannotTell, match=r"winner 1d_div-1\.5, here 1d_div-0\.5"):
-        verify_judgement.check_selection(Registration(folder))
+        verify_selection.check_selection(Registration(folder))
 
 
 def test_a_study_without_a_sweep_has_no_selection(study):
     with pytest.raises(NotRun):
-        verify_judgement.check_selection(Registration(study))
+        verify_selection.check_selection(Registration(study))
