@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from analysis.compare import contrasts, pairs
-from analysis.compare.csv_tables import parse_number
+from analysis.compare.csv_tables import QUESTION_COLUMNS, parse_number, read_question
 from analysis.compare.scored_answers import ResultError, ScoredAnswer
 from protocol.formats.text_tables import format_columns, format_points, wrap_paragraph
 
 __all__ = ["LABEL", "Comparison", "compare", "compare_frame", "format_text"]
 
-COLUMNS = "id", "arm", "score", "task", "seed", "cluster"  # columns of a frame
+COLUMNS = "id", "arm", "score", "task", "seed", "cluster", *QUESTION_COLUMNS  # columns of a frame
 LABEL = "exploratory: nothing was registered"
 FEW_CLUSTERS = 40  # effective clusters below which intervals cover less often than their level
 SCREENED = 200  # problems below which a registered study only screens
@@ -84,8 +84,8 @@ def _correction_note(family: int) -> str:
 
 
 def compare_frame(frame: pd.DataFrame, **options: Any) -> Comparison:
-    """Compare the arms of a data frame with the columns id, arm and score, and optionally task, seed and
-    cluster.
+    """Compare the arms of a data frame with the columns id, arm and score, and optionally task, seed, cluster,
+    and what was asked: question, input or doc_hash.
 
     Raises ResultError, with the row, for what `csv_tables.read_table` would refuse in a CSV file.
     """
@@ -111,7 +111,7 @@ def compare_frame(frame: pd.DataFrame, **options: Any) -> Comparison:
                 seed=cells.get("seed", "") or "0",
                 score=parse_number(cells["score"], "score", where),
                 cluster=cells.get("cluster") or None,
-                question=None,
+                question=read_question(cells),
                 prompt=None,
                 where=where,
             )

@@ -33,7 +33,8 @@ class Contrast(NamedTuple):
     max-t. p_holm, p_max_t: adjusted for all contrasts. detectable: the true difference that this number of
     problems with this spread finds with a power of 80 % at the Bonferroni level, above 1 if there is none;
     NaN without any spread. clusters: how many are resampled instead of problems, effective_clusters: how many
-    of one size have the same weight; None without any. gains, losses: problems and seeds in which the subject
+    of one size have the same weight; None without any. left_out: problems that are not paired; low_bound,
+    high_bound: of the difference with them, whatever is missing. gains, losses: problems and seeds in which the subject
     has a higher, a lower score.
     """
 
@@ -45,6 +46,8 @@ class Contrast(NamedTuple):
     clusters: int | None
     effective_clusters: int | None
     left_out: int
+    low_bound: float
+    high_bound: float
     gains: int
     losses: int
     difference: float
@@ -173,6 +176,8 @@ def _contrast(pair: Pair, nominal: Comparison, wide: Comparison, holm: float, jo
         clusters=None if pair.clusters is None else resampled_units.count_units(pair.clusters, len(pair.problems)),
         effective_clusters=None if pair.clusters is None else effective_clusters(pair.clusters),
         left_out=pair.left_out,
+        low_bound=pair.low_bound,
+        high_bound=pair.high_bound,
         gains=int((pair.subject_scores > pair.comparator_scores).sum()),
         losses=int((pair.subject_scores < pair.comparator_scores).sum()),
         difference=nominal.mean,

@@ -1,4 +1,5 @@
-"""Reads tables of scores in CSV: columns `id` and `score`; optionally `arm`, `task`, `cluster`, `seed`.
+"""Reads tables of scores in CSV: columns `id` and `score`; optionally `arm`, `task`, `cluster`, `seed`, and what
+was asked: `question`, `input`, `doc_hash`, `prompt`.
 
 The predictions of kvpress are such a table without scores: see `kvpress_predictions`.
 """
@@ -15,14 +16,16 @@ from analysis.compare.scored_answers import (
     ResultError,
     ResultFile,
     ScoredAnswer,
+    digest_json,
     error_metric_notes,
     parse_score,
     read_cluster,
 )
 
-__all__ = ["parse_number", "read_rows", "read_table"]
+__all__ = ["QUESTION_COLUMNS", "parse_number", "read_question", "read_rows", "read_table"]
 
 KIND = "table"
+QUESTION_COLUMNS = "question", "input", "doc_hash"  # columns that tell what was asked
 
 
 def read_rows(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, str]]]:
@@ -63,12 +66,17 @@ def read_table(path: Path, rows: Iterator[tuple[str, Mapping[str, str]]], option
                 seed=row.get("seed", "") or "0",
                 score=parse_number(row[metric], metric, where),
                 cluster=None if field is None else read_cluster(row, field, where),
-                question=None,
-                prompt=None,
+                question=read_question(row),
+                prompt=(KIND, digest_json(row["prompt"])) if row.get("prompt") else None,
                 where=where,
             )
         )
     return ResultFile(KIND, answers, tuple(error_metric_notes(metric)))
+
+
+def read_question(row: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return what identifies the question, of the columns that tell it."""
+    return tuple((f"{KIND}: {name}", digest_json(row[name])) for name in QUESTION_COLUMNS if row.get(name))
 
 
 def parse_number(text: str, name: str, where: str) -> float:

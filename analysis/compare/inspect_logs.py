@@ -99,7 +99,7 @@ def _to_answer(task: str, where: str, sample: Mapping[str, Any], metric: str, op
         seed=str(sample["epoch"]),
         score=math.nan if value is None else _score_value(value, metric, where),
         cluster=cluster,
-        question=(KIND, digest_json(_without_ids(sample.get("input")), *question_fields)),
+        question=((KIND, digest_json(_without_ids(sample.get("input")), *question_fields)),),
         prompt=None,
         where=where,
         measure=((f"metric of an {KIND}", metric),),

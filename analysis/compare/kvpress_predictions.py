@@ -99,7 +99,7 @@ def read_predictions(
                 seed="0",
                 score=SCORERS[dataset](row[PREDICTED], row, where),
                 cluster=None if options.cluster is None else read_cluster(row, options.cluster, where),
-                question=(KIND, digest_json(task, answer)),
+                question=((KIND, digest_json(task, answer)),),
                 prompt=(KIND, digest_json(row.get("question", ""), row.get("answer_prefix", ""))),
                 where=where,
                 measure=((f"dataset of {KIND}", dataset),),

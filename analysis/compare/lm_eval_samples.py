@@ -28,6 +28,7 @@ KIND = "lm-eval samples"
 # The fields of a line that are no metrics.
 FIELDS = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics", "doc_hash"}
 FIELDS |= {"prompt_hash", "target_hash", "task_name", "prompt", "logit_0", "truth"}
+QUESTION_FIELDS = "doc", "doc_hash", "target", "target_hash"
 _NAME = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.-]+)?\.jsonl?$")
 
 
@@ -90,8 +91,6 @@ def _to_answer(path: Path, where: str, record: Mapping[str, Any], value: float, 
     number = record["doc_id"]
     if isinstance(number, bool) or not isinstance(number, int | str):
         raise ResultError(f"{where}: doc_id: {number!r} is no id; it is a number or a text")
-    question_fields = {name: record[name] for name in ("doc", "doc_hash", "target", "target_hash") if name in record}
-    prompt = _prompt_digest(record)
     cluster = None
     if options.cluster is not None:
         doc = record.get("doc")
@@ -103,16 +102,14 @@ def _to_answer(path: Path, where: str, record: Mapping[str, Any], value: float, 
         seed="0",
         score=value,
         cluster=cluster,
-        question=(f"{KIND}: {', '.join(sorted(question_fields))}", digest_json(question_fields))
-        if question_fields
-        else None,
-        prompt=(KIND, prompt) if prompt is not None else None,
+        question=tuple((f"{KIND}: {name}", digest_json(record[name])) for name in QUESTION_FIELDS if name in record),
+        prompt=_prompt_digest(record),
         where=where,
     )
 
 
-def _prompt_digest(record: Mapping[str, Any]) -> str | None:
+def _prompt_digest(record: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return what identifies the prompt: its hash, or for older files the digest of the arguments."""
     if isinstance(recorded := record.get("prompt_hash"), str):
-        return recorded
-    return digest_json(record["arguments"]) if "arguments" in record else None
+        return f"{KIND}: prompt_hash", recorded
+    return (f"{KIND}: arguments", digest_json(record["arguments"])) if "arguments" in record else None

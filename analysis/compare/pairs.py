@@ -7,19 +7,21 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from analysis.compare.scored_answers import ResultError, ScoredAnswer
 
 __all__ = ["Arm", "Pair", "Paired", "pair_arms"]
 
 MAX_IDS = 3  # ids in a refusal
+WARNED = 0.05  # p below which problems that an arm lacks are said to differ from the others
 
 
 class Pair(NamedTuple):
     """One subject and one comparator on the problems of a task that both have in full. Axes [problem, seed].
 
     clusters: of each problem, in their order; None without clusters. left_out: problems of either arm that
-    are not paired.
+    are not paired. low_bound, high_bound: of the mean difference with them, whatever their missing scores are.
     """
 
     task: str
@@ -30,6 +32,8 @@ class Pair(NamedTuple):
     comparator_scores: NDArray[np.float64]
     clusters: tuple[str, ...] | None
     left_out: int
+    low_bound: float
+    high_bound: float
 
 
 class Arm(NamedTuple):
@@ -127,10 +131,12 @@ def _known_scores(seeds: Mapping[str, ScoredAnswer]) -> list[float]:
 def _pair_two(
     task: str, names: tuple[str, str], tables: tuple[Table, Table], common: bool, prompts: bool
 ) -> tuple[Pair, list[str]]:
+    tables, rekeyed = _key_by_question(names, tables)
     subject_rows, comparator_rows = tables
     notes = _describe_unpaired(task, names, tables)
     if notes and not common:
         raise ResultError(f"{'; '.join(notes)}; mend the files, or compare the rest with --common")
+    notes += rekeyed
     shared = [
         problem
         for problem in subject_rows
@@ -155,9 +161,10 @@ def _pair_two(
     if np.array_equal(values[0], values[1]):
         identical = f"{names[0]} and {names[1]} have the same score everywhere; so have two files of one run"
         notes.append(f"{task}: {identical}" if task else identical)
-    if any(note.startswith("score: ") for note in notes):
-        notes.append("what has no score is seldom missing by chance: an arm that fails on hard problems gains by it")
     total = len(subject_rows.keys() | comparator_rows.keys())
+    low, high = bound_difference(*tables)
+    if total > len(shared):
+        notes += _weigh_missing(task, names, tables, (low, high), total - len(shared))
     return Pair(
         task=task,
         subject=names[0],
@@ -167,7 +174,53 @@ def _pair_two(
         comparator_scores=values[1],
         clusters=_pair_clusters(row_pairs),
         left_out=total - len(shared),
+        low_bound=low,
+        high_bound=high,
     ), notes
+
+
+def bound_difference(subject_rows: Table, comparator_rows: Table) -> tuple[float, float]:
+    """Return the least and the largest mean difference over the problems of either arm, each the mean over its
+    seeds, whatever the scores in [0, 1] are that are missing.
+    """
+    lows, highs = [], []
+    for problem in subject_rows.keys() | comparator_rows.keys():
+        subject_seeds, comparator_seeds = subject_rows.get(problem, {}), comparator_rows.get(problem, {})
+        seeds = subject_seeds.keys() | comparator_seeds.keys()
+        subject_low, subject_high = np.mean([_score_range(subject_seeds.get(seed)) for seed in seeds], axis=0)
+        comparator_low, comparator_high = np.mean([_score_range(comparator_seeds.get(seed)) for seed in seeds], axis=0)
+        lows.append(subject_low - comparator_high)
+        highs.append(subject_high - comparator_low)
+    return float(np.mean(lows)), float(np.mean(highs))
+
+
+def _score_range(row: ScoredAnswer | None) -> tuple[float, float]:
+    return (0.0, 1.0) if row is None or math.isnan(row.score) else (row.score, row.score)
+
+
+def _weigh_missing(
+    task: str, names: tuple[str, str], tables: tuple[Table, Table], bounds: tuple[float, float], left_out: int
+) -> list[str]:
+    """Describe what the problems that are left out may say, and whether they differ from the others."""
+    scope = f"{task}: " if task else ""
+    low, high = (f"{100 * end:+.1f}" for end in bounds)
+    notes = [
+        f"{scope}{left_out} problems of {names[0]} or {names[1]} are left out: over all of them the difference is "
+        f"between {low} and {high} points, whatever is missing"
+    ]
+    for lacking, other, table, other_table in ((*names, *tables), (*names[::-1], *tables[::-1])):
+        incomplete: list[float] = []
+        complete: list[float] = []
+        for problem, seeds in other_table.items():
+            if scores := _known_scores(seeds):
+                is_complete = len(_known_scores(table.get(problem, {}))) >= len(seeds)
+                (complete if is_complete else incomplete).append(float(np.mean(scores)))
+        if incomplete and complete and stats.mannwhitneyu(incomplete, complete).pvalue < WARNED:
+            notes.append(
+                f"{scope}WARNING: what {lacking} lacks is not missing by chance: there {other} scores "
+                f"{100 * np.mean(incomplete):.1f} %, and {100 * np.mean(complete):.1f} % on the others"
+            )
+    return notes
 
 
 def _describe_unpaired(task: str, names: tuple[str, str], tables: tuple[Table, Table]) -> list[str]:
@@ -221,9 +274,10 @@ def _check_questions(names: tuple[str, str], row_pairs: Sequence[SeedPair], prom
         for seed in subject_seeds
     ):
         _check_measure(first, second)
-        if first.question is None or second.question is None or first.question[0] != second.question[0]:
+        own, other = dict(first.question), dict(second.question)
+        if not own.keys() & other.keys():
             unknown.add(first.id)
-        elif first.question != second.question:
+        elif _is_other_question(first, second):
             raise ResultError(
                 f"{second.where}: id: {second.id!r} is another question than at {first.where}; "
                 "name files of one version of the task"
@@ -238,11 +292,54 @@ def _check_questions(names: tuple[str, str], row_pairs: Sequence[SeedPair], prom
     if unknown:
         notes.append(
             f"{len(unknown)} problems of {names[0]} and {names[1]} are paired by id alone: the files do not "
-            "both tell what was asked"
+            f"both tell what was asked{_describe_numbers(unknown)}"
         )
     if other_prompts:
         notes.append(f"{len(other_prompts)} problems were given to {names[0]} and {names[1]} in different texts")
     return notes
+
+
+def _is_other_question(first: ScoredAnswer, second: ScoredAnswer) -> bool:
+    """Return whether a part that both files tell of the question differs."""
+    parts = dict(second.question)
+    return any(parts.get(kind, digest) != digest for kind, digest in first.question)
+
+
+def _describe_numbers(ids: Iterable[str]) -> str:
+    """Return a warning for ids that are bare numbers, as those of rows are."""
+    if not all(name.isdecimal() for name in ids):
+        return ""
+    return (
+        ", and their ids are bare numbers: where these count the rows of files in different orders, the pairs are "
+        "wrong; add a column `question`, or ids that name problems"
+    )
+
+
+def _key_by_question(names: tuple[str, str], tables: tuple[Table, Table]) -> tuple[tuple[Table, Table], list[str]]:
+    """Return the tables with the comparator's problems under the subject's ids, paired by what was asked, if
+    ids are bare numbers that name different questions and the same questions are in both, each once.
+    """
+    subject_rows, comparator_rows = tables
+    shared = subject_rows.keys() & comparator_rows.keys()
+    if all(name.isdecimal() for name in (*subject_rows, *comparator_rows)) and any(
+        _is_other_question(_any_row(subject_rows[name]), _any_row(comparator_rows[name])) for name in shared
+    ):
+        for content in (lambda row: row.question, lambda row: (row.question, row.prompt)):
+            ids_of = [{content(_any_row(seeds)): name for name, seeds in table.items()} for table in tables]
+            is_each_once = all(len(ids) == len(table) for ids, table in zip(ids_of, tables, strict=True))
+            fewer, more = sorted(ids_of, key=len)
+            if is_each_once and fewer.keys() <= more.keys():
+                renamed = {
+                    ids_of[0].get(content(_any_row(seeds)), f"{name} of {names[1]}"): seeds
+                    for name, seeds in comparator_rows.items()
+                }
+                note = "are paired by what was asked: their ids are rows of files in different orders"
+                return (subject_rows, renamed), [f"{names[0]} and {names[1]} {note}"]
+    return tables, []
+
+
+def _any_row(seeds: Seeds) -> ScoredAnswer:
+    return next(iter(seeds.values()))
 
 
 def _check_measure(first: ScoredAnswer, second: ScoredAnswer) -> None:

@@ -50,4 +50,4 @@ def study_rows(folder: Path) -> ResultFile:
 
 
 def _question(task: str, problem: str) -> Any:
-    return (KIND, f"{task} {problem}")
+    return ((KIND, f"{task} {problem}"),)

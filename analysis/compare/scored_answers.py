@@ -34,8 +34,8 @@ class ScoredAnswer(NamedTuple):
     """A scored answer. arm: "" if the file is one arm. score: in [0, 1]; NaN if the file says that there is
     none.
 
-    question, prompt: (what was digested, digest) of what identifies the question, and of the prompt; None if
-    the file does not contain them. Two rows are compared only if the first parts are equal. where: file and
+    question: (what was digested, digest) of each part of the file that identifies the question; parts that both
+    rows have must be equal. prompt: the same of the prompt; None if the file does not contain it. where: file and
     line. measure: what the score measures, by kind, as far as the file says; two arms are compared only under
     one.
     """
@@ -46,7 +46,7 @@ class ScoredAnswer(NamedTuple):
     seed: str
     score: float
     cluster: str | None
-    question: tuple[str, str] | None
+    question: tuple[tuple[str, str], ...]
     prompt: tuple[str, str] | None
     where: str
     measure: tuple[tuple[str, str], ...] = ()
