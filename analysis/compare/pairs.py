@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from analysis.compare.scored_answers import ResultError, ScoredAnswer
+from analysis.stats.two_groups import rank_sum_p
 
 __all__ = ["Arm", "Pair", "Paired", "pair_arms"]
 
@@ -215,7 +215,7 @@ def _weigh_missing(
             if scores := _known_scores(seeds):
                 is_complete = len(_known_scores(table.get(problem, {}))) >= len(seeds)
                 (complete if is_complete else incomplete).append(float(np.mean(scores)))
-        if incomplete and complete and stats.mannwhitneyu(incomplete, complete).pvalue < WARNED:
+        if incomplete and complete and rank_sum_p(incomplete, complete) < WARNED:
             notes.append(
                 f"{scope}WARNING: what {lacking} lacks is not missing by chance: there {other} scores "
                 f"{100 * np.mean(incomplete):.1f} %, and {100 * np.mean(complete):.1f} % on the others"
