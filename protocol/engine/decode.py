@@ -29,7 +29,7 @@ from protocol.engine.observation import observe_forward
 from protocol.engine.output_projection import check_projection
 from protocol.engine.prefill import check_model
 from protocol.engine.prefill_fan_out import ForkedRequest
-from protocol.engine.rotation import check_rotation
+from protocol.engine.rotation import check_rotation, depends_on_company
 from protocol.engine.run_types import (
     FIRST_EVENT,
     Answers,
@@ -168,6 +168,12 @@ def check_requests(
 ) -> None:
     if not requests:
         raise BadInput("requests: is empty; give at least one problem")
+    tokens = max(request.prompt.tokens for request in requests) + max(max_new_tokens, 0)
+    if tokens and depends_on_company(model.network, tokens):
+        raise BadInput(
+            f"model {model.name}: its rotary angles depend on the longest text of a batch, here of {tokens} tokens; "
+            "shorten the prompts, or choose another model"
+        )
     if max_new_tokens < 1:
         raise BadInput(f"max_new_tokens: {max_new_tokens} given; at least 1 is needed")
     if not temperature >= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -74,6 +75,8 @@ def attention(
     config: Any = getattr(module, "config", None)
     kind, number = (FULL, index) if config is None else layer_position(config, index)
     window = rest.get("sliding_window")
+    if kind == FULL and window is not None and window >= getattr(config, "max_position_embeddings", math.inf):
+        window = None  # never slides
     if kind not in (FULL, SLIDING) or window not in (
         None,
         layers_of(config).window if kind == SLIDING else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from protocol.layers.layer_kinds import FULL, head_width, layers_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["check_rotation", "rotates_halves", "rotation_of"]
+__all__ = ["check_rotation", "depends_on_company", "rotates_halves", "rotation_of"]
 
 LENGTH_DEPENDENT = frozenset({"dynamic", "longrope"})
 """Types of rotary embeddings in transformers with frequencies that depend on the text length."""
@@ -80,6 +81,29 @@ def applies_half_rotation(module: Any) -> bool:
     first, second, turn = probe[..., :2].flatten(), probe[..., 2:].flatten(), angles.flatten()
     expected = [first * turn.cos() - second * turn.sin(), second * turn.cos() + first * turn.sin()]
     return torch.allclose(rotated, torch.cat(expected), atol=1e-6)
+
+
+def depends_on_company(network: PreTrainedModel, tokens: int) -> bool:
+    """Return whether the angles of a token depend on the longest text of its batch, for texts of so many tokens.
+
+    transformers chooses the frequencies of "longrope" and "dynamic" by the last position of the whole batch, so
+    that a lane would get another text in company than alone, and a prompt in chunks another than a whole one.
+    """
+    rotary: Any = copy.deepcopy(getattr(network.base_model, "rotary_emb", None))  # it stores what a call computes
+    near = torch.arange(min(tokens, 8), device=network.device)[None]
+    positions = torch.cat((near, near + tokens - near.shape[1]))
+    hidden = torch.zeros(1, device=network.device)
+    for kinds in rotary_kinds(network, rotary) if rotary is not None else ():
+        alone, company = rotary(hidden, near, *kinds), rotary(hidden, positions, *kinds)
+        if any(not torch.equal(angles[0], others[0]) for angles, others in zip(alone, company, strict=True)):
+            return True
+    return False
+
+
+def rotary_kinds(network: PreTrainedModel, rotary: Any) -> list[tuple[str, ...]]:
+    """Return the last argument of a rotary embedding that has a rule for each kind of layer; else no argument."""
+    kinds = sorted(set(layers_of(network.config).kinds))
+    return [(kind,) for kind in kinds if hasattr(rotary, f"{kind}_inv_freq")] or [()]
 
 
 def check_rotation(model: Architecture, policy: Policy, owner: str) -> None:

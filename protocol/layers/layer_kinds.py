@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -44,13 +45,15 @@ def layers_of(config: PreTrainedConfig) -> Layers:
     """Return the layers of a configuration.
 
     Without `layer_types` all layers are of one kind, as in `create_masks_for_generate` of transformers:
-    sliding with a `sliding_window`, else chunked with an `attention_chunk_size`, else full.
+    sliding with a `sliding_window` below the number of positions, beyond which it never slides; else chunked with
+    an `attention_chunk_size`, else full.
     """
     kinds = tuple(getattr(config, "layer_types", None) or ())
     window = getattr(config, "sliding_window", None)
     if not kinds:
         chunk = getattr(config, "attention_chunk_size", None)
-        kind = SLIDING if window is not None else CHUNKED if chunk is not None else FULL
+        slides = window is not None and window < getattr(config, "max_position_embeddings", math.inf)
+        kind = SLIDING if slides else CHUNKED if chunk is not None else FULL
         kinds = (kind,) * config.num_hidden_layers
     return Layers(kinds, int(window) if window is not None and SLIDING in kinds else None)
 
@@ -63,9 +66,7 @@ def evictable(config: PreTrainedConfig) -> int:
 
 def layer_position(config: PreTrainedConfig, layer: int) -> LayerPosition:
     """Return kind and index of a decoder layer; called at every layer of every forward pass."""
-    kinds = getattr(config, "layer_types", None)
-    if not kinds:
-        return LayerPosition(layers_of(config).kinds[layer], layer)
+    kinds = layers_of(config).kinds
     return LayerPosition(kinds[layer], kinds[:layer].count(kinds[layer]))
 
 

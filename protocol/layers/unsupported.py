@@ -40,6 +40,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
 """Why layers of a kind cannot be combined with evicted layers; full and sliding attention can."""
 PRESS_REASON = "evicts from sliding-window layers too, which every other arm leaves alone"
 """Why a press does not run on a model with sliding-window layers."""
+OTHER_PARTS = ("vision_config", "audio_config")
+"""Configuration fields of what is beside the text, in a model whose text has no configuration of its own."""
 SOFTCAP_FIELDS = ("attn_logit_softcapping", "attn_logit_softcap", "attention_logit_cap")
 """Configuration fields for the bound of a tanh over attention logits."""
 
@@ -56,7 +58,7 @@ def refusal_reason(config: PreTrainedConfig) -> str:
         return "is an encoder with a decoder, whose prompt is in no KV cache that grows; choose a decoder"
     if getattr(config, "add_cross_attention", False) or getattr(config, "cross_attention_layers", None):
         return "attends across to another sequence, whose slots no budget covers; choose a plain decoder"
-    if config.get_text_config() is not config:
+    if config.get_text_config() is not config or any(getattr(config, name, None) for name in OTHER_PARTS):
         return "is of text and other things, which the engine does not feed; choose its text model"
     if getattr(config, "is_heterogeneous", False):
         return "has layers of unlike shapes, which no one budget per KV head and layer fits; choose another"

@@ -15,6 +15,7 @@ import transformers
 
 from policies import ExtraPromptSignal, Policy
 from protocol import engine
+from protocol.engine.rotation import depends_on_company
 from protocol.evidence.invariants import vocabulary
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
@@ -26,6 +27,7 @@ from protocol.plan import grid
 from protocol.plan.budget import MOST, Budget, Slot
 from protocol.plan.design import Design, Task
 from protocol.preflight import layer_support, rule_checks, slot_sizes
+from protocol.preflight.model_trial import small_network
 from protocol.tasks import held_out_guard, prompting
 from protocol.tasks.file_task import FileTask
 from protocol.tasks.lm_eval_task import LmEvalTask
@@ -189,6 +191,12 @@ def _refuse_long_prompts(planned: PlannedStudy, lengths: PromptLengths) -> None:
                 f"tasks: {task.name}: a prompt of {longest} tokens and {task.max_new_tokens} new ones exceed "
                 f"the {config.max_position_embeddings} positions of {model}; shorten it, or set [exclude] "
                 "prompt_tokens_above"
+            )
+        if depends_on_company(small_network(config), longest + task.max_new_tokens):
+            raise BadInput(
+                f"tasks: {task.name}: with texts of {longest + task.max_new_tokens} tokens the rotary angles of "
+                f"{model} depend on the longest text of a batch, so that a lane's answer depends on its company; "
+                "shorten it, or choose another model"
             )
     _refuse_long_passages(planned, lengths)
 

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
-from huggingface_hub.errors import StrictDataclassError
 
+from policies import Statistics
 from protocol.engine.decode import refuse_sinks
 from protocol.engine.observation import observe_forward, probe_attention
 from protocol.engine.output_projection import check_projection
@@ -15,15 +15,15 @@ from protocol.formats.refusals import BadInput
 from protocol.layers import unsupported
 from protocol.layers.layer_kinds import evictable, head_width, layers_of
 from protocol.models import sources
+from protocol.preflight import model_trial
+from protocol.preflight.model_trial import UNSUPPORTED_CALL
+from protocol.run.captured_queries import are_captured
 from protocol.workspace.planned_study import PlannedStudy
 
 __all__ = ["read_layers", "refuse_unfit_layers", "refuse_unsupported"]
 
-# Errors of an architecture that is built or called in an unknown way; the engine checks it later.
-UNSUPPORTED_CALL = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, NotImplementedError, IndexError)
-
 # Errors of transformers for a broken configuration or for a model that needs custom code.
-UNREADABLE_CONFIG = (ValueError, TypeError, KeyError, AttributeError, OSError, StrictDataclassError, ArithmeticError)
+UNREADABLE_CONFIG = (*UNSUPPORTED_CALL, OSError, ArithmeticError)
 
 
 class MetaModel(NamedTuple):
@@ -42,6 +42,7 @@ def refuse_unsupported(planned: PlannedStudy) -> None:
         config = _read_config(planned, model)
         unsupported.refuse(model, config)
         if (bare := _build_meta_model(model, config)) is None:
+            model_trial.refuse_unlike(model, config)
             continue
         _refuse_attention(bare)
         for arm in protocol.arms:
@@ -50,7 +51,24 @@ def refuse_unsupported(planned: PlannedStudy) -> None:
             check_projection(bare, policy)
             check_rotation(bare, policy, arm_text)
             refuse_unmergeable(bare, policy.state, arm_text)
+        model_trial.refuse_unlike(model, config)
+        _refuse_other_queries(planned, model, config)
     refuse_unfit_layers(planned)
+
+
+def _refuse_other_queries(planned: PlannedStudy, model: str, config: Any) -> None:
+    """Refuse arms that predict logits from query statistics where the model's attention has other queries."""
+    policies_by_arm = {arm.name: planned.protocol.policy(arm.name) for arm in planned.protocol.arms}
+    readers = [
+        name
+        for name, policy in policies_by_arm.items()
+        if any(signal.kind is Statistics for signal in policy.calibrated)
+    ]
+    if readers and not are_captured(model_trial.small_network(config)):
+        raise BadInput(
+            f"arms: {readers[0]!r} predicts logits from queries before their rotation, and the attention of {model} "
+            "turns other ones; leave the arm or the model out"
+        )
 
 
 def refuse_unfit_layers(planned: PlannedStudy) -> None:

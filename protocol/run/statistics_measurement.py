@@ -22,6 +22,7 @@ from protocol.formats.progress_display import Progress, ReportProgress, phase
 from protocol.formats.refusals import BadInput
 from protocol.models import bases, calibration, checksums, query_statistics, routes, sources, thresholds
 from protocol.models.load import LoadedModel, load
+from protocol.run import captured_queries
 from protocol.tasks import prompting
 from protocol.tasks.problem import Problem
 
@@ -225,6 +226,11 @@ def refuse_other_rotation(model: LoadedModel) -> None:
         raise BadInput(
             f"model {model.name}: does not turn the halves of a head in every layer, as the scores that read "
             "these statistics take it; choose another model"
+        )
+    if not captured_queries.are_captured(model.network):
+        raise BadInput(
+            f"model {model.name}: its attention does not turn the queries that are measured before it, as the scores "
+            "that read these statistics take it; choose another model"
         )
 
 

@@ -1,6 +1,7 @@
 """Models that cannot be evicted from honestly are refused by name when registering, from a configuration."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -9,12 +10,15 @@ import torch
 import transformers
 from transformers import configuration_utils, masking_utils
 
+import policies
+from protocol import engine
+from protocol.engine.rotation import depends_on_company
 from protocol.formats.refusals import BadInput
 from protocol.layers import unsupported
 from protocol.layers.layer_kinds import FULL, SLIDING, layer_position, layers_of
 from protocol.messages import slot_sizes
 from protocol.plan import toml_reader
-from protocol.preflight import layer_support
+from protocol.preflight import layer_support, model_trial
 
 SMALL = {
     "hidden_size": 64,
@@ -158,3 +162,86 @@ def test_a_lock_says_of_hybrid_models_which_layers_budgets_are_of(check):
 def test_a_network_without_weights_is_enough():
     bare = layer_support._build_meta_model("a-model", config_of("Gemma3Text"))
     assert {parameter.device for parameter in bare.network.parameters()} == {torch.device("meta")}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "says"),
+    [
+        ("Nemotron", {}, "is called otherwise than the engine calls models (TypeError: "),
+        ("DiffLlama", {}, "asks for attention"),
+        ("Phi4Multimodal", {}, "is of text and other things"),
+    ],
+)
+def test_a_class_that_the_engine_cannot_call_is_refused_when_registering(check, family, changes, says):
+    with pytest.raises(BadInput, match=re.escape(says)) as found:
+        check("h2o", config_of(family, **changes))
+    assert "; choose " in str(found.value)
+
+
+@pytest.mark.parametrize("family", ["HunYuanDenseV1", "Apertus"])
+def test_scores_of_query_statistics_are_refused_where_attention_turns_other_queries(check, family):
+    with pytest.raises(BadInput, match="predicts logits from queries before their rotation"):
+        check("1d", config_of(family))
+    check("h2o", config_of(family))  # reads attention as it is
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3", "Olmo2", "GptOss", "JetMoe", "Qwen2Moe"])
+def test_a_family_that_runs_alike_is_not_refused(family):
+    assert model_trial.find_fault("a-model", config_of(family)) == ""
+
+
+LONG = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "factor": 4.0, "rope_theta": 1e4}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("Llama", {"rope_parameters": {**LONG, "original_max_position_embeddings": 64}}),
+        ("Phi3", {"rope_parameters": {**LONG}, "original_max_position_embeddings": 64}),
+        (
+            "Llama",
+            {
+                "rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4},
+                "max_position_embeddings": 64,
+            },
+        ),
+    ],
+)
+def test_angles_that_follow_the_longest_text_of_a_batch_are_found_at_the_length_where_they_do(family, changes):
+    network = model_trial.small_network(config_of(family, **{"max_position_embeddings": 256, **changes}))
+    assert [depends_on_company(network, tokens) for tokens in (1, 9, 64, 65, 200)] == [False] * 3 + [True] * 2
+
+
+def test_a_run_of_such_lengths_is_refused_and_a_shorter_one_is_not():
+    config = config_of(
+        "Llama", max_position_embeddings=256, rope_parameters={**LONG, "original_max_position_embeddings": 64}
+    )
+    model = model_trial.SmallModel("a-model", model_trial.small_network(config))
+    full = engine.Lane("full", policies.get("full"), None, 0)
+    short = engine.Request("p", engine.Prompt(tuple(range(60)), ()), (full,))
+    assert len(engine.run(model, [short], max_new_tokens=4).answers) == 1
+    with pytest.raises(BadInput, match="angles depend on the longest text of a batch, here of 65 tokens"):
+        engine.run(model, [short], max_new_tokens=5)
+
+
+def test_a_window_that_reaches_every_position_is_full_attention():
+    config = config_of("Phi3", sliding_window=256, max_position_embeddings=256)
+    assert layers_of(config) == ((FULL,) * 4, None)
+    assert unsupported.refusal_reason(config) == ""
+    assert model_trial.find_fault("a-model", config) == ""
+    assert layers_of(config_of("Phi3", sliding_window=255, max_position_embeddings=256)).kinds == (SLIDING,) * 4
+
+
+def test_a_trial_finds_a_network_that_computes_otherwise_in_the_engine(monkeypatch):
+    network = model_trial.small_network(config_of("Llama"))
+    rotary = network.base_model.rotary_emb
+    turn = rotary.forward
+
+    def turn_by_longest(hidden, position_ids):
+        return turn(hidden, position_ids * (0 if position_ids.max() > 20 else 1))
+
+    monkeypatch.setattr(rotary, "forward", turn_by_longest)
+    monkeypatch.setattr(model_trial, "small_network", lambda config: network)
+    assert model_trial.find_fault("a-model", config_of("Llama")) == (
+        "computes other logits from a prompt in chunks than from a whole one"
+    )
