@@ -13,12 +13,27 @@ LETTER_ALONE = re.compile(r"[\s(\[*]*([A-Za-z])[\s)\].:,*]*")  # the whole part
 LINE_START = re.compile(r"[\s(\[*]*([A-Z])(?:[)\].:,*]|\s*\Z)")  # "B) since", "(B)", "B."
 # A single letter. "A" before a lower-case word is an article, "I" a pronoun, and "not B" is no choice.
 NOT_NEGATED = "".join(rf"(?<!{word} )(?<!{word} \()" for word in (r"\bnot", "n't", r"\bnor", r"\b[Nn]either"))
-LETTER = re.compile(rf"(?<![\w']){NOT_NEGATED}([A-Z])(?![\w'])(?!(?<=[AI]) +[a-z])")
+NO_ARTICLE = (
+    r"(?!(?<=A) +(?!(?:is|was|seems|looks|fits|works|remains|because|since|as|and|but)\b)[a-z])(?!(?<=I) +[a-z])"
+)
+LETTER = re.compile(rf"(?<![\w']){NOT_NEGATED}([A-Z])(?![\w']){NO_ARTICLE}")
 # Several letters, none of which is chosen: "B or C", "A, B, C and D". Not "B and A is wrong".
 ONE_LETTER = r"\(?[A-Z]\)?(?![\w'])"
 ALTERNATIVES = re.compile(
     rf"(?<![\w']){ONE_LETTER}(?:\s*,\s*{ONE_LETTER})*\s*,?\s*(?:(?:or|nor|/)\s*{ONE_LETTER}|(?:and|&)\s*{ONE_LETTER}(?!\s*[a-z]))"
 )
+# A letter that the text rejects is no choice: "rather than B", "B is wrong", "A: no", "none of A, B".
+LETTERS = rf"(?:(?:option|answer|choice)\s+)?{ONE_LETTER}(?:\s*(?:,|,?\s*(?:and|or|nor)|/)\s*{ONE_LETTER})*"
+REJECTING = (
+    r"(?:rather|better|other|more \w+) than|instead of|as opposed to|unlike|over|never|none of|neither|not|\w+n't|"
+    r"cannot be|(?:rule[sd]?|ruling) out|eliminat(?:e[sd]?|ing)|exclud(?:e[sd]?|ing)"
+)
+REJECTED_AS = (
+    r"(?:\s+(?:is|was|would be|seems|looks)\s+(?:\w+ly\s+|also\s+)?"
+    r"(?:wrong|incorrect|false|not|too|impossible|out)|\s+(?:\w+n't|does not|do not|cannot|fails?)|"
+    r"\s*[:)]\s*(?:no|wrong|incorrect|false))\b"
+)
+REJECTED = re.compile(rf"(?<![\w'])(?:(?i:{REJECTING})\s+{LETTERS}|{ONE_LETTER}(?i:{REJECTED_AS}))")
 LETTERS_ONLY = re.compile(r"[\W\d_]*[A-Z](?:[\W\d_]+[A-Z])+[\W\d_]*")
 
 
@@ -51,9 +66,11 @@ def extract_letter(answer: str) -> str | None:
     r"""Return the letter in the last box, else the first after the last "answer is" and the like, else that
     of the last line that is a letter or begins with one ("B) since ..."), else the last single letter.
 
-    It has to be a capital, or the only content of the text, of the box or after "answer is". None if several
-    are named ("B or C", or letters and nothing else).
+    It has to be a capital, or the only content of the text, of the box or after "answer is". A letter that the text
+    rejects ("rather than B", "B is wrong") is not read. None if several are named ("B or C", or letters and nothing
+    else).
     """
+    answer = REJECTED.sub(" ", answer.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
     if _is_letter_list(answer):
         return None
     for part in (boxed.last_box(answer), stated_answer(answer)):
