@@ -4,7 +4,7 @@
 
 First Gaussian differences without an effect, 30 % of their variance common to a cluster: the table of
 docs/decisions/42-scores-and-clusters.md. Then answers that are right or wrong, whose effect varies between topics and
-between templates and is zero on average: the table of docs/decisions/48-sampling-units.md. 400 studies of a row of the
+between templates and is zero on average: the table of docs/decisions/50-sampling-units.md. 400 studies of a row of the
 first take some ten seconds, the second less in all.
 """
 
@@ -109,7 +109,8 @@ def main() -> None:
         shares = " / ".join(f"{100 * each:.1f}" for each in held(sizes, studies))
         print(f"| {name} | {effective_clusters(names)} | {shares} |")
     print(
-        "\n| topics | templates | effect, sd between topics | between templates | problems | topics | templates | these templates |"
+        "\n| topics | templates | effect varies by topic, sd in points | by template | t of problems | CR2 of topics "
+        "| CR2 of templates | t of problems, these templates |"
     )
     print("|---:|---:|---:|---:|---:|---:|---:|---:|")
     for row in DESIGNS:
