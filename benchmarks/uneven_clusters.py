@@ -98,7 +98,8 @@ def _is_better(difference: NDArray[np.float64], labels: NDArray[np.int64]) -> ND
     weights, freedom = sizes / sizes.sum(), robust_mean(means[0], sizes).freedom
     mean = means @ weights
     error = np.sqrt((means - mean[:, None]) ** 2 @ (weights**2 / (1 - weights)))
-    return stats.t.sf(mean / np.maximum(error, 1e-12), freedom) <= 0.025
+    is_better: NDArray[np.bool_] = stats.t.sf(mean / np.maximum(error, 1e-12), freedom) <= 0.025
+    return is_better
 
 
 def main() -> None:
