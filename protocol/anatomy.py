@@ -20,35 +20,14 @@ from typing import Any
 
 from protocol import command
 from protocol.evidence.registration import Registration
-from protocol.formats.progress_display import phase
 from protocol.instruments.anatomy import trace_file
 from protocol.instruments.anatomy.fields import STATES
-from protocol.models import sources
-from protocol.recompute import study_files
+from protocol.instruments.attempt import MeasuringCommand, run_command
 from protocol.workspace import locked_tree
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
-    parser = command.make_parser("protocol.anatomy", __doc__)
-    command.add_folder(parser)
-    args = parser.parse_args(argv)
-    return command.execute(args.json, lambda: act(Registration(args.folder), args.json, enter), resumes=True)
-
-
-def act(study: Registration, as_json: bool, enter: bool) -> int:
-    with phase(locked_tree.phase_label("checking the files of the study")):
-        if _is_done(study):
-            return _print_result(study, as_json)
-        study_files.check_instrument(study, trace_file.INSTRUMENT)
-        if enter:
-            locked_tree.enter(study, "protocol.anatomy")
-    # Imported late: torch is slow, and --help and the refusals above do not need it.
-    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
-        from protocol.instruments.anatomy.run import labelling
-        from protocol.workspace.study import open_study
-
-    labelling.anatomy(open_study(study, sources.cache_home()))
-    return _print_result(study.reopen(), as_json)
+    return run_command(MEASURING, __doc__, argv, enter=enter)
 
 
 def _is_done(study: Registration) -> bool:
@@ -81,6 +60,14 @@ def format_pair(pair: Mapping[str, Any]) -> str:
     low, high = rho["interval"] or ("", "")
     return f"{line}, mean rho {rho['mean']} [{low}, {high}] over {rho['units']} traces, p {rho['p']}"
 
+
+MEASURING = MeasuringCommand(
+    "protocol.anatomy",
+    trace_file.INSTRUMENT,
+    "protocol.instruments.anatomy.run.labelling:anatomy",
+    _is_done,
+    _print_result,
+)
 
 if __name__ == "__main__":
     sys.exit(locked_tree.run(main))

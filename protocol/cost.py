@@ -12,40 +12,18 @@ nothing was measured, or another process is running it.
 """
 
 import sys
-from pathlib import Path
 
 from protocol import command
 from protocol.evidence.registration import CLAIM, Registration
-from protocol.formats.progress_display import phase
 from protocol.formats.text_tables import to_plain
+from protocol.instruments.attempt import MeasuringCommand, run_command
 from protocol.instruments.cost import measurement_file
 from protocol.instruments.cost import summary as explored
-from protocol.models import sources
-from protocol.recompute import study_files
 from protocol.workspace import locked_tree
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
-    parser = command.make_parser("protocol.cost", __doc__)
-    command.add_folder(parser)
-    args = parser.parse_args(argv)
-    return command.execute(args.json, lambda: act(Registration(args.folder), args.json, enter), resumes=True)
-
-
-def act(study: Registration, as_json: bool, enter: bool) -> int:
-    with phase(locked_tree.phase_label("checking the files of the study")):
-        if _is_done(study):
-            return _print_result(study.folder, as_json)
-        study_files.check_instrument(study, measurement_file.INSTRUMENT)
-        if enter:
-            locked_tree.enter(study, "protocol.cost")
-    # Imported late: torch is slow, and --help and the refusals above do not need it.
-    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
-        from protocol.instruments.cost.run import measurement
-        from protocol.workspace.study import open_study
-
-    measurement.measure_study(open_study(study, sources.cache_home()))
-    return _print_result(study.folder, as_json)
+    return run_command(MEASURING, __doc__, argv, enter=enter)
 
 
 def _is_done(study: Registration) -> bool:
@@ -53,11 +31,19 @@ def _is_done(study: Registration) -> bool:
     return study.has(CLAIM) and any(measurement.bodies for measurement in measurement_file.read_measurements(study))
 
 
-def _print_result(folder: Path, as_json: bool) -> int:
-    measurements = explored.read_costs(folder)
+def _print_result(study: Registration, as_json: bool) -> int:
+    measurements = explored.read_costs(study.folder)
     command.print_result(as_json, "\n".join(explored.format_costs(measurements)), {"measured": to_plain(measurements)})
     return 0
 
+
+MEASURING = MeasuringCommand(
+    "protocol.cost",
+    measurement_file.INSTRUMENT,
+    "protocol.instruments.cost.run.measurement:measure_study",
+    _is_done,
+    _print_result,
+)
 
 if __name__ == "__main__":
     sys.exit(locked_tree.run(main))

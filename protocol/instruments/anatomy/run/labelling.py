@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeAlias
 import transformers
 
 from analysis.judgement.untrusted_files import RecordError
-from protocol.evidence import claim
 from protocol.formats import progress_display
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
@@ -23,13 +22,12 @@ from protocol.instruments.anatomy import trace_file, windows
 from protocol.instruments.anatomy.fields import HALVES
 from protocol.instruments.anatomy.run import trace_record
 from protocol.instruments.anatomy.trace_file import ExpectedTrace
+from protocol.instruments.attempt import exclusive_attempt
 from protocol.models import load
-from protocol.preflight import verify_before_claim
-from protocol.recompute import study_files
 from protocol.run.executors import local
 from protocol.tasks import held_out_guard, prompting
 from protocol.workspace.planned_study import PlannedStudy
-from protocol.workspace.study import Study, refuse_drift
+from protocol.workspace.study import Study
 
 __all__ = ["Workload", "anatomy", "estimate_workload", "rehearse"]
 
@@ -56,17 +54,10 @@ class Workload(NamedTuple):
 
 
 def anatomy(study: Study) -> None:
-    """Label the remaining traces, choose, label the other half, judge. Raises as `study_files.check_instrument`,
-    `refuse_drift` and `verify_before_claim.refuse_edited_lock` do, and BadInput for a half on which nothing
-    can be chosen.
+    """Label the remaining traces, choose, label the other half, judge. Raises as `exclusive_attempt` does, and
+    BadInput for a half on which nothing can be chosen.
     """
-    study_files.check_instrument(study.registration, trace_file.INSTRUMENT)
-    with phase("hashing sources, packages and weights"):
-        refuse_drift(study, with_weights=True)
-    with phase("deriving the lock again"):
-        verify_before_claim.refuse_edited_lock(study, simulated=False)
-    with claim.exclusive_run(study.registration):
-        study_files.refuse_claimed(study.registration.reopen(), trace_file.INSTRUMENT)
+    with exclusive_attempt(study, trace_file.INSTRUMENT):
         expected_traces = trace_file.expected_traces(study.lock.content)
         if recorded_traces := len(trace_file.read_traces(study.registration).bodies):
             progress_display.note(f"continuing: {recorded_traces:,} of {len(expected_traces):,} traces recorded")

@@ -25,18 +25,16 @@ import torch
 
 from protocol import engine
 from protocol.engine.max_concurrent import slot_bytes
-from protocol.evidence import claim
 from protocol.formats import canonical, progress_display
 from protocol.formats.progress_display import phase
+from protocol.instruments.attempt import exclusive_attempt
 from protocol.instruments.cost import measurement_file
 from protocol.instruments.cost.measurement_file import ExpectedLine
 from protocol.models.load import LoadedModel
 from protocol.plan.grid import Cell, budget_of, policy_of
-from protocol.preflight import verify_before_claim
-from protocol.recompute import study_files
 from protocol.run.executors.local import cache_models, configure_torch, count_kv_heads
 from protocol.workspace.planned_study import PlannedStudy
-from protocol.workspace.study import Study, refuse_drift
+from protocol.workspace.study import Study
 
 __all__ = ["describe_machine", "draw_prompts", "measure_point", "measure_study"]
 
@@ -60,16 +58,8 @@ class TimedRun(NamedTuple):
 
 
 def measure_study(study: Study) -> None:
-    """Measure the repetitions that this machine's file lacks. Raises as `study_files.check_instrument`,
-    `refuse_drift` and `verify_before_claim.refuse_edited_lock` do.
-    """
-    study_files.check_instrument(study.registration, measurement_file.INSTRUMENT)
-    with phase("hashing sources, packages and weights"):
-        refuse_drift(study, with_weights=True)
-    with phase("deriving the lock again"):
-        verify_before_claim.refuse_edited_lock(study, simulated=False)
-    with claim.exclusive_run(study.registration):
-        study_files.refuse_claimed(study.registration.reopen(), measurement_file.INSTRUMENT)
+    """Measure the repetitions that this machine's file lacks. Raises as `exclusive_attempt` does."""
+    with exclusive_attempt(study, measurement_file.INSTRUMENT):
         configure_torch(study.planned.protocol.generation)
         machine = describe_machine(study.planned)
         expected = measurement_file.expected_lines(study.lock.content)
@@ -78,7 +68,7 @@ def measure_study(study: Study) -> None:
 
 
 def _measure_points(study: Study, machine: dict[str, object], expected: list[measurement_file.ExpectedLine]) -> None:
-    attempt = measurement_file.begin_attempt(study.registration, machine)
+    number = measurement_file.begin_attempt(study.registration, machine)
     model_of = cache_models(study.planned, lambda progress_event: None)
     with measurement_file.MeasurementWriter(study.registration, machine) as writer, phase("measuring") as update:
         measured_count = writer.measured
@@ -89,7 +79,7 @@ def _measure_points(study: Study, machine: dict[str, object], expected: list[mea
                     position_text, index, len(expected), more=f"{repetition.point.arm}, {repetition.point.lanes} lanes"
                 )
             )
-            writer.append(measure_point(study.planned, model_of(repetition.point.model), repetition, attempt))
+            writer.append(measure_point(study.planned, model_of(repetition.point.model), repetition, number))
     measurement_file.end_attempt(study.registration, machine)
 
 
