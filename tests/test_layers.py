@@ -24,6 +24,7 @@ PARTS = {
             for module in (
                 "derive",
                 "field_checks",
+                "fresh_replication",
                 "frozen_problems",
                 "previously_opened",
                 "sibling_registrations",
