@@ -70,6 +70,7 @@ WITHOUT_TORCH = [
     "analysis.stats.power",
     "analysis.selection",
     "figures.forest",
+    "figures.pool",
     "protocol.instruments.show.problem_page",
     "figures.study",
     "figures.table",

@@ -55,6 +55,7 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         "by-level": Entry("analysis.by_level", "contrasts by length, depth or difficulty", INSPECTION),
         "evicted": Entry("analysis.evicted", "did it evict? events, memory held, every ratio", INSPECTION),
         "proxies": Entry("protocol.proxies", "what arms are chosen by, against accuracy", INSPECTION),
+        "pool": Entry("figures.pool", "a study and its fresh replications, pooled", INSPECTION),
         "compare": Entry("analysis.compare", "result files of any harness, paired and compared", INSPECTION),
         "claims": Entry("analysis.claims", "published claims, audited from printed numbers", INSPECTION),
         "amend": Entry("protocol.amend", "a changed protocol, as an amendment of a locked one", VERSIONS),

@@ -44,6 +44,7 @@ READING = [
     Command("analysis.diagnostics", ("{}", "--json"), (0, 2)),
     Command("figures.table", ("{}",), (0, 2)),
     Command("figures.forest", ("{}",), (0, 2)),
+    Command("figures.pool", ("{}",), (2,)),
     Command("figures.report", ("{}/..",), (0, 2)),
     Command("figures.settings_map", ("{}",), (0, 2)),
 ]
