@@ -11,11 +11,14 @@ from protocol.formats.fields import DIGEST, TIME, Choice, Field, Integer, ListOf
 from protocol.formats.journal import HEAD
 
 __all__ = [
+    "BEYOND",
     "CHOSEN",
     "CORRECT",
     "EVENTS",
     "HALVES",
     "MEASURED",
+    "PARTS",
+    "POSITION",
     "READINGS",
     "STATES",
     "TRACE",
@@ -24,6 +27,7 @@ __all__ = [
 ]
 
 HALVES = ("choose", "test")
+BEYOND = PARTS, POSITION = "parts", "position"  # what agreement is asked beyond
 READINGS = ("padded", "dropped")
 MEASURED = ("labelled", "unmoved")  # the states of a trace with labels
 CORRECT = "correct"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.fields import Choice, Field, Integer, Text, table_of
 from protocol.formats.refusals import BadInput
-from protocol.instruments.anatomy.fields import HALVES, ORACLE
+from protocol.instruments.anatomy.fields import BEYOND, HALVES, ORACLE, PARTS, POSITION
 from protocol.instruments.anatomy.trace_file import assign_half
 from protocol.instruments.anatomy.windows import Occlude, Reading
 from protocol.plan.field_kinds import Number
@@ -103,6 +103,16 @@ class Anatomy:
             only_if=WRITTEN,
         ),
     ] = None
+    beyond: Annotated[
+        str | None,
+        Field(
+            Choice(*BEYOND, noun="value"),
+            'What an agreement has to exceed to be one beyond position: "parts", the position within the prompt and '
+            'within the written text, each with a level and a slope, or "position", one slope for both.',
+            PARTS,
+            if_absent='parts; in studies that ship, "position"',
+        ),
+    ] = None
     traces: Annotated[
         int | None,
         Field(
@@ -148,6 +158,11 @@ def faults(anatomy: Anatomy, design: "Design", evicting: Sequence[str]) -> Itera
         yield (
             f"anatomy.stride: {anatomy.stride} is more than the window of {anatomy.window}, so that tokens "
             f"between two windows are never occluded; write {anatomy.window} or less"
+        )
+    if anatomy.beyond == POSITION and anatomy.occlude == "all":
+        yield (
+            "anatomy.beyond: one slope leaves the step between prompt and written text, with which any signal agrees "
+            f'that only tells them apart; write "{PARTS}", or occlude one of them'
         )
     if ORACLE in [arm.name for arm in design.arms]:
         yield f"arms.{ORACLE}: is what [anatomy] calls what its labels keep; name the arm otherwise"

@@ -9,7 +9,8 @@ whose hidden states move more, adds correlation that no single trace has.
 token. A signal with a trend agrees with labels that have one (EpiKV, section 3.2, "the temporal-trend
 correction"); and fewer windows cover a token at an end of the span, so it is labelled needed less often. The
 control is linear in these ranks. If the prompt is needed and the written text is not, the label is a step,
-and a signal that only separates the two passes: see `partial_within_parts`.
+and a signal that only separates the two passes; `partial_within_parts` controls for that too, and decides
+where `anatomy.beyond` is "parts".
 """
 
 from collections.abc import Iterable, Iterator
@@ -92,15 +93,17 @@ def measure_agreement(anatomy: Anatomy, pair: Pair, half: str | None, reading: s
     return Agreement(signals, problems, clusters, *(np.round(table, 12) for table in (rho, partial, auc)))
 
 
-def partial_within_parts(anatomy: Anatomy, pair: Pair, agreement: Agreement, reading: str | None = None) -> Floats:
+def partial_within_parts(
+    anatomy: Anatomy, pair: Pair, half: str | None, agreement: Agreement, reading: str | None = None
+) -> Floats:
     """Return [trace, signal]: the partial rho with separate controls for the prompt and the written text.
 
-    agreement: that of both halves. The controls are a level and a slope of the position in each of the two
-    parts. If the span lies in one of them the value is that of `partial`.
+    agreement: that of this half, or of both for None. The controls are a level and a slope of the position in
+    each of the two parts. If the span lies in one of them the value is that of `partial`.
     """
     reading = reading or anatomy.reading
     column_of, table = {signal: index for index, signal in enumerate(agreement.signals)}, agreement.partial.copy()
-    for index, trace in enumerate(select_varying(anatomy.traces_of(pair), reading)):
+    for index, trace in enumerate(select_varying(anatomy.traces_of(pair, half), reading)):
         start, stop = trace.span
         if start < trace.prompt < stop:
             position = np.arange(stop - start)

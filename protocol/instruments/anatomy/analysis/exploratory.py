@@ -116,7 +116,7 @@ def _signal_rows(
     anatomy: Anatomy, pair: Pair, agreement: Agreement, draws: int, rng: np.random.Generator, number: int
 ) -> list[dict[str, Any]]:
     tables = {name: agreement.unit_table(getattr(agreement, name)) for name in ("rho", "partial", "auc")}
-    tables["part"] = agreement.unit_table(partial_within_parts(anatomy, pair, agreement))
+    tables["part"] = agreement.unit_table(partial_within_parts(anatomy, pair, None, agreement))
     means = {name: trace_statistics.means(table) for name, table in tables.items()}
     low, high = trace_statistics.bootstrap_t(tables["rho"], 0.95, draws, rng)
     p = {name: corrected_p(anatomy, agreement, tables[name], (number, name)) for name in ("rho", "partial", "part")}

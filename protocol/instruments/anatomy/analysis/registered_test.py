@@ -4,7 +4,8 @@ on the other.
 The null hypothesis for a (model, task): over traces, the mean of the within-trace rank correlations of the
 chosen signal with the labels is zero or has the other sign. It is true if the signal says nothing about what
 an answer needs, whatever trend the signal has along the text. It is false if both signal and labels have a
-trend: then they correlate through the position, and *beyond position* says whether more than that is shown.
+trend: then they correlate through the position, and *beyond position* says whether more than that is shown:
+within the prompt and within the written text, each by itself, where `anatomy.beyond` is "parts".
 """
 
 import json
@@ -22,7 +23,13 @@ from analysis.stats import correlations
 from analysis.stats.multiplicity import corrected_alpha
 from protocol.formats.text_tables import to_plain
 from protocol.instruments.anatomy.analysis import trace_statistics
-from protocol.instruments.anatomy.analysis.agreement import POSITION, Agreement, measure_agreement, pooled_tokens
+from protocol.instruments.anatomy.analysis.agreement import (
+    POSITION,
+    Agreement,
+    measure_agreement,
+    partial_within_parts,
+    pooled_tokens,
+)
 from protocol.instruments.anatomy.analysis.power import needed_traces
 from protocol.instruments.anatomy.analysis.traces import (
     Anatomy,
@@ -31,7 +38,7 @@ from protocol.instruments.anatomy.analysis.traces import (
     read_anatomy,
     read_document,
 )
-from protocol.instruments.anatomy.fields import HALVES
+from protocol.instruments.anatomy.fields import HALVES, PARTS
 from protocol.instruments.anatomy.trace_file import ANATOMY, CHOOSE, CHOSEN, TEST
 
 __all__ = ["AGREES", "NOT_ASKED", "NOT_SHOWN", "TOO_FEW", "choose", "judge", "pooled_rho"]
@@ -114,8 +121,9 @@ def choose_best(agreement: Agreement) -> Choice | None:
 def judge(folder: Path) -> dict[str, Any]:
     """Return the content of verdict.json:
 
-    registration, reading; alpha; level: alpha over the registered pairs (Bonferroni); coverage: 1 - 2 level,
-    of every interval below; draws, seed: of the bootstraps.
+    registration, reading; beyond: "parts", where agreement beyond position is asked within parts; alpha; level:
+    alpha over the registered pairs (Bonferroni); coverage: 1 - 2 level, of every interval below; draws, seed: of
+    the bootstraps.
     states: of all traces of both halves, how many ended in each state.
     pairs: one of each registered (model, task), in order:
         model, task; states, varying, units: as in chosen.json, of the testing half;
@@ -154,6 +162,7 @@ def judge(folder: Path) -> dict[str, Any]:
         {
             "registration": anatomy.registration,
             "reading": anatomy.reading,
+            **({"beyond": PARTS} if anatomy.settings["beyond"] == PARTS else {}),
             "alpha": float(anatomy.settings["alpha"]),
             "level": level,
             "coverage": 1 - 2 * level,
@@ -209,9 +218,9 @@ def _test_pair(anatomy: Anatomy, pair: Pair, choosing: Mapping[str, Any], level:
     generators = (np.random.default_rng([seed, number, stream]) for stream in count())
     rho = _test_mean(column, sign, level, draws, next(generators))
     result["rho"], result["word"] = rho, AGREES if rho["p"] <= level else NOT_SHOWN
-    beyond = _test_mean(
-        agreement.unit_table(agreement.partial)[:, index : index + 1], sign, level, draws, next(generators)
-    )
+    is_within_parts = anatomy.settings["beyond"] == PARTS
+    partial = partial_within_parts(anatomy, pair, TEST, agreement) if is_within_parts else agreement.partial
+    beyond = _test_mean(agreement.unit_table(partial)[:, index : index + 1], sign, level, draws, next(generators))
     enough = beyond["units"] >= trace_statistics.FEWEST
     word = (AGREES if beyond["p"] <= level else NOT_SHOWN) if enough else TOO_FEW
     result["beyond_position"] = {**beyond, "word": word if result["word"] == AGREES else NOT_ASKED}

@@ -5,7 +5,7 @@ from typing import Any
 
 from protocol.formats.text_tables import format_columns, wrap_paragraph
 
-__all__ = ["format_report"]
+__all__ = ["format_report", "name_beyond"]
 
 Row = Mapping[str, Any]
 
@@ -28,12 +28,21 @@ def _format_registered_test(findings: Row) -> Iterator[str]:
     yield f"The registered test, one-sided at {_format_number(findings['verdict']['level'], 4)} each:"
     yield ""
     head = ("model", "task", "verdict", "signal", "layer", "sign", "units", "mean rho", "interval", "p")
-    yield from format_columns((*head, "beyond position", "pooled rho"), map(_test_cells, findings["verdict"]["pairs"]))
+    beyond = name_beyond(findings["verdict"])
+    yield from format_columns((*head, beyond, "pooled rho"), map(_test_cells, findings["verdict"]["pairs"]))
     yield ""
     yield from wrap_paragraph(
-        "Beyond position holds a straight trend. It does not hold a step, as where the prompt is needed and "
+        "Within parts: given the position in the prompt and in the written text, each with a level and a slope; a "
+        "step between the two is no agreement."
+        if "beyond" in findings["verdict"]
+        else "Beyond position holds a straight trend. It does not hold a step, as where the prompt is needed and "
         "the reasoning is not: *given part* below does, exploratory."
     )
+
+
+def name_beyond(verdict: Row) -> str:
+    """Return what the second test of a verdict is of."""
+    return "beyond position within parts" if "beyond" in verdict else "beyond position"
 
 
 def _test_cells(row: Row) -> tuple[str, ...]:

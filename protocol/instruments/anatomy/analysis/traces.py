@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.judgement import untrusted_files
+from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.judgement.untrusted_files import RecordError
 from protocol.formats.refusals import Tampered
 from protocol.instruments.anatomy import trace_file
-from protocol.instruments.anatomy.fields import CORRECT, HALVES, MEASURED, READINGS, STATES
+from protocol.instruments.anatomy.fields import CORRECT, HALVES, MEASURED, PARTS, POSITION, READINGS, STATES
 from protocol.instruments.anatomy.trace_file import ANATOMY, TRACES, VALUES, half_of
 
 __all__ = [
@@ -163,7 +164,7 @@ def read_anatomy(folder: Path) -> Anatomy:
         content = lock["protocol"]["content"]
         if "anatomy" not in content:
             raise NothingLabelled(f"{folder}: registers no [anatomy]; write one into a protocol before it is locked")
-        settings = content["anatomy"]
+        settings = {"beyond": POSITION if is_judged_as_shipped(lock) else PARTS, **content["anatomy"]}
         pairs = tuple((model, task["name"]) for model in content["models"] for task in content["tasks"])
         items, limit = lock["items"], settings.get("traces")
         dev_problems = {pair: items[pair[1]]["dev"] for pair in pairs}

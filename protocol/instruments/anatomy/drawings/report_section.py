@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from figures.report_page.rendering import NO_NUMBER, Cell, NumberCell, decimal_cell, percent_cell, render, table
 from protocol.instruments.anatomy.analysis.policy_agreement import measure_policies
+from protocol.instruments.anatomy.analysis.report_text import name_beyond
 from protocol.instruments.anatomy.analysis.traces import NothingLabelled
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, read_report, status_lines
 from protocol.instruments.anatomy.fields import HALVES, STATES
@@ -82,8 +83,8 @@ def _tests_table(verdict: Mapping[str, Any]) -> Markup:
     heads += [
         "bootstrap",
         "Fisher, n = traces",
-        "beyond position",
-        "beyond position says",
+        name_beyond(verdict),
+        f"{name_beyond(verdict)} says",
         "AUC",
         "pooled rho",
         "position alone",

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from analysis.judgement.study_files import read_document
 from protocol.instruments.anatomy.analysis import traces
+from protocol.instruments.anatomy.analysis.report_text import name_beyond
 from protocol.instruments.anatomy.analysis.traces import Anatomy, read_anatomy
 from protocol.instruments.anatomy.fields import READINGS
 from protocol.instruments.anatomy.trace_file import CHOSEN, VERDICT
@@ -62,14 +63,16 @@ def status_lines(report: AnatomyReport) -> list[str]:
 
 def outcome_lines(report: AnatomyReport) -> list[str]:
     """Return the chosen signal of each model and task, and its result on the testing half."""
-    return [] if report.verdict is None else [_outcome_line(row) for row in report.verdict["pairs"]]
+    if report.verdict is None:
+        return []
+    return [_outcome_line(row, name_beyond(report.verdict)) for row in report.verdict["pairs"]]
 
 
 def signal_label(signal: str, layer: int | None) -> str:
     return signal if layer is None else f"{signal} of layer {layer}"
 
 
-def _outcome_line(row: Mapping[str, Any]) -> str:
+def _outcome_line(row: Mapping[str, Any], beyond: str) -> str:
     where = f"{row['model']} · {row['task']}: {row['word']}"
     if row["rho"] is None:
         return f"{where}."
@@ -77,7 +80,7 @@ def _outcome_line(row: Mapping[str, Any]) -> str:
     limits = "[{:+.2f}, {:+.2f}] ".format(*map(float, rho["interval"])) if rho["interval"] else ""
     return (
         f"{where}. {signal_label(row['signal'], row['layer'])}, mean rho {float(rho['mean']):+.2f} {limits}over "
-        f"{rho['units']} traces of the testing half; beyond position {row['beyond_position']['word']}."
+        f"{rho['units']} traces of the testing half; {beyond} {row['beyond_position']['word']}."
     )
 
 
