@@ -62,11 +62,13 @@ class BatchRow:
         return self.n_fed - self.prompt
 
     def count_state(self) -> None:
-        """Record the bytes of the memory, which grows between evictions: called before each, and at the end.
-        Parked slots are included.
+        """Record the most bytes of the memory since the last eviction: called before each, and at the end. It grows
+        between evictions, but for pending tokens when they are folded. Parked slots are included.
         """
         size = sum(tensor.nbytes for tensor in self.parked)
-        self.state_bytes = max(self.state_bytes, size + (0 if self.memory is None else self.memory.bytes()))
+        if self.memory is not None:
+            size += max(self.memory.peak, self.memory.bytes())
+        self.state_bytes = max(self.state_bytes, size)
 
 
 def build_outcome(row: BatchRow, stop: str) -> Outcome:

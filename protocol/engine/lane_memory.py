@@ -75,7 +75,8 @@ class Memory:
     traces: states of hidden signals, by layer. fed_states: of signals of keys and values, stacked over the
     layers that they read.
 
-    pending: tokens that are not folded yet, fewer than FOLD_SIZE.
+    pending: tokens that are not folded yet, fewer than FOLD_SIZE. peak: the most bytes just before they
+    were folded, since the last eviction.
 
     recent: [layer, q_head, w, d], queries of the last tokens, for attention signals with a window; the query
     of position p is in column p % w.
@@ -97,6 +98,7 @@ class Memory:
     traces: dict[HiddenSignal, dict[int, Any]] = field(default_factory=dict)
     fed_states: dict[FedSignal, Any] = field(default_factory=dict)
     pending: PendingTokens = field(default_factory=PendingTokens)
+    peak: int = 0
     recent: Tensor | None = None
     remembered: ScoringMemory | None = None
     routed: Any = None
@@ -114,7 +116,7 @@ class Memory:
         traces = {signal: dict(states) for signal, states in self.traces.items()}
         recent = None if self.recent is None else self.recent.clone()
         copied = replace(self, sums=dict(self.sums), traces=traces, fed_states=dict(self.fed_states))
-        return replace(copied, pending=PendingTokens(), recent=recent)
+        return replace(copied, pending=PendingTokens(), peak=0, recent=recent)
 
     def add_attention(self, rows: AttentionRows, layers: Sequence[int]) -> None:
         """Fold the attention [layer, q_head, t, n] of new tokens. layers: the layers of the first axis."""
@@ -138,9 +140,10 @@ class Memory:
         """Add hidden [t, width], the output of a decoder layer for the new tokens."""
         if any(layer in states for states in self.traces.values()):
             pending = self.pending.hidden.setdefault(layer, [])
-            pending.append(hidden)
+            pending.append(hidden.clone())  # a view would hold the output of the whole batch
             if len(pending) == FOLD_SIZE:
                 self.fold_hidden(layer)
+            self.record_peak(len(pending))
 
     def add_fed(self, keys: Tensor, values: Tensor, queries: Tensor, n_fed: int) -> None:
         """Add keys and values [layer, kv_head, t, d] and queries [layer, q_head, t, d] of new tokens, the
@@ -148,11 +151,17 @@ class Memory:
         """
         if not self.pending.keys:
             self.pending.start = n_fed
-        self.pending.keys.append(keys)
-        self.pending.values.append(values)
-        self.pending.queries.append(queries)
+        self.pending.keys.append(keys.clone())
+        self.pending.values.append(values.clone())
+        self.pending.queries.append(queries.clone())
         if len(self.pending.keys) == FOLD_SIZE:
             self.fold_fed()
+        self.record_peak(len(self.pending.keys))
+
+    def record_peak(self, pending: int) -> None:
+        """Record the bytes of the memory if the next token is folded with those that are pending."""
+        if pending == FOLD_SIZE - 1:
+            self.peak = max(self.peak, self.bytes())
 
     def fold(self) -> None:
         """Fold the pending tokens."""
@@ -198,6 +207,7 @@ class Memory:
         is_stored = torch.arange(columns, device=mask.device) < counts
         self.positions = positions.gather(-1, order).masked_fill(~is_stored, -1)
         self.evicted_at, self.remembered, self.routed = n_fed, event.memory, event.routing_state
+        self.peak = 0
         for signal, state in self.sums.items():
             if signal.of_tokens:
                 continue

@@ -178,16 +178,19 @@ def test_scores_are_frozen_when_their_token_is_generated_but_for_attention(ran, 
 
 
 def test_bytes_of_state_are_those_of_every_tensor_that_is_carried():
-    """At the last event 52 tokens were fed, 40 slots have a position from the event before, 44 are held."""
+    """One token before the last event 51 tokens were fed, 40 slots have a position from the event before, 43 are held
+    and three tokens wait to be folded: their hidden states in each layer that is read, or keys, values and queries.
+    """
     model, context, budget = tiny(num_hidden_layers=DEPTH), 20, 40
     given = [lane(watched(name), budget) for name in NAMES]
     outcomes = answer(model, outside(context), given, max_new_tokens=33)
-    positions, trace, token = DEPTH * KV_HEADS * budget * 8, (52 + WIDTH) * 8, DEPTH * 52 * 8
+    positions, trace, token = DEPTH * KV_HEADS * budget * 8, (48 + WIDTH + 3 * WIDTH) * 8, DEPTH * 48 * 8
+    token += 3 * DEPTH * (2 * KV_HEADS + Q_HEADS) * DIM * 8
     assert {name: outcome.state_bytes - positions for name, outcome in zip(NAMES, outcomes, strict=True)} == {
         "epikv": 2 * trace,
         "hs-variance": 2 * trace,
         "band-adaptive": 4 * trace,
-        "attn-x-hs": trace + DEPTH * Q_HEADS * 44 * 8,
+        "attn-x-hs": trace + DEPTH * Q_HEADS * 43 * 8,
         "kv-key": token,
         "kv-val": token,
         "lagkv-causal": token + DEPTH * 4 * 2 * KV_HEADS * DIM * 8,  # two ranges of keys and of values

@@ -213,16 +213,16 @@ def test_the_memory_of_a_policy_is_counted_at_its_largest():
         lane(all_kept()),
     ]
     outcomes = answer(tiny(), outside(30), lanes, max_new_tokens=10)
-    # The most is there at the end: one slot beyond the event of step 8, and 38 tokens; the hidden state of
-    # the last one, as wide as that of the one before, is not folded yet.
-    queries, trace = LAYERS * Q_HEADS * 5 * DIM * 8, (38 + 2 * 64) * 8
+    # With hidden states the most is there after step 7: three tokens beyond the event of step 4 wait to be folded,
+    # each as wide as that of the last folded one, and the trace is of 30 + 4 tokens.
+    queries, trace = LAYERS * Q_HEADS * 5 * DIM * 8, (34 + 4 * 64) * 8
 
     def slots(fullest, since):
         positions, sums = HEADS * fullest * 8, LAYERS * Q_HEADS * (fullest + since) * 8
         return positions, sums
 
-    uniform = sum(slots(10, 1)) + queries + trace
-    ragged = sum(slots(20, 1)) + queries + trace
+    uniform = sum(slots(10, 3)) + queries + trace
+    ragged = sum(slots(20, 3)) + queries + trace
     assert [o.state_bytes for o in outcomes] == [uniform, ragged, slots(10, 1)[0], 0, 0]
 
 
