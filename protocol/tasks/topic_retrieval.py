@@ -57,10 +57,13 @@ class TopicRetrieval:
         return f"each about one of the {len(TOPICS)} places of a generator with {len(TEMPLATES)} ways to state a fact"
 
     def levels(self) -> Mapping[str, str]:
-        """Return the depth by id where depths vary, else the length where lengths vary, else nothing."""
-        position = 2 if len(self.depths) > 1 else 0
+        """Return the length by id of needles of several lengths, else the depth where depths vary, else the length
+        where lengths vary, else nothing.
+        """
         if len(self.depths) == len(self.lengths) == 1:
             return {}
+        is_by_length = len(self.depths) == 1 or (len(self.lengths) > 1 and not self.densities)
+        position = 0 if is_by_length else 2
         return {problem_id: str(setting[position]) for problem_id, setting in self._settings().items()}
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:

@@ -17,9 +17,9 @@ def test_the_claim_of_crystalcache_is_asked_at_its_lengths_depths_budgets_and_an
         settings[family] = tuple({item.split("/")[place] for item in frozen.confirm} for place in (1, 2))
         assert (task.query, task.max_new_tokens) == ("inside", 50)
     assert settings == {
-        "needle": ({"4096", "8192", "16384", "32640"}, {"0", "0.25", "0.5", "0.75", "1"}),
-        "association": ({"4096", "8192", "16384"}, {"high", "low"}),
-        "association-moved": ({"4096", "8192", "16384"}, {"high", "low"}),  # ours, not the paper's
+        "needle-topics": ({"4096", "8192", "16384", "32640"}, {"0", "0.25", "0.5", "0.75", "1"}),
+        "association-topics": ({"4096", "8192", "16384"}, {"high", "low"}),
+        "association-topics-moved": ({"4096", "8192", "16384"}, {"high", "low"}),  # ours, not the paper's
     }
     assert [str(budget) for budget in protocol.budgets] == ["0.3", "0.5"]
     assert [model.partition("@")[0] for model in protocol.models] == [

@@ -158,3 +158,19 @@ def test_three_topics_do_not_register_as_200_independent_problems(tiny_model, tm
     assert "its 200 held-out problems are about 3 topics" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 or done.stderr.strip().splitlines()[-1].startswith("BadInput")
     assert not (folder / "lock.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "levels"),
+    [
+        ("needle-topics-4k-32k", {"4096", "8192", "16384", "32640"}),
+        ("association-topics-4k-16k", {"4096", "8192", "16384"}),
+        ("association-topics-moved-4k-16k", {"0", "0.25", "0.5", "0.75", "1"}),
+        ("needle-topics-768", {"0", "0.25", "0.5", "0.75", "1"}),
+        ("association-topics-768", set()),
+    ],
+)
+def test_levels_are_the_lengths_of_needles_and_the_depths_of_moved_facts(name, levels):
+    found = tasks.get(name).levels()
+    assert set(found.values()) == levels
+    assert all(level in problem.split("/")[1:-1] for problem, level in found.items())
