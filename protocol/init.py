@@ -4,9 +4,10 @@
     kv-prereg init registrations/002-mine --like lossless
     kv-prereg init --list                               what there is to begin with
 
-Writes protocol.toml and, for templates that ask the questions of a file, questions.jsonl: chains of
-arithmetic, drawn at that moment, so that nobody has seen a model answer one. Replace either by your own.
-Nothing is locked. Needs no torch and no weights.
+Writes protocol.toml. Its held-out problems are drawn by confirm, after the lock (`[randomness]`), so that nobody has
+seen one before, and no earlier study can have opened one; a template that asks the questions of a file has
+questions.jsonl beside it, drawn at that moment. Replace either by your own. Nothing is locked. Needs no torch and no
+weights.
 
 Exit status: 0 written; 2 bad input: an unknown template, or a study that is there already.
 """
@@ -23,6 +24,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from protocol import command
+from protocol.evidence import late_randomness
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput, unknown_message
@@ -42,14 +44,7 @@ TEMPLATES = ("quick", "reasoning", "retrieval", "lossless")
 QUESTIONS = "questions.jsonl"
 
 # The chains from which a template's questions are drawn: enough that at least 200 are held out.
-# Seven steps are answered in 88 tokens; if all answers are equally long, arms have equal memory by problem.
-QUESTION_CHAINS: Mapping[str, Chain] = MappingProxyType(
-    {
-        "quick": Chain((7,), repetitions=360, calibration=0),
-        "reasoning": Chain((8, 10, 12, 14, 16), repetitions=76, calibration=0),
-        "lossless": Chain((12, 14, 16), repetitions=125, calibration=0),
-    }
-)
+QUESTION_CHAINS: Mapping[str, Chain] = MappingProxyType({})
 
 
 class NewRegistration(NamedTuple):
@@ -94,8 +89,10 @@ def begin_study(args: Options) -> int:
     steps = {f"kv-prereg {name} {shlex.quote(str(folder))}": why for name, why in NEXT_STEPS.items()}
     margin = 2 + max(map(len, steps))
     descriptions = [written.question, f"{written.question_count} questions, drawn now: no model has answered one"]
+    draws_late = late_randomness.FIELD in tomllib.loads(read_template(args.like))
+    drawn_late = ["held-out problems: drawn by confirm, after the lock, so that nobody has seen one"] * draws_late
     lines = [f"wrote {path}: {description}" for path, description in zip(written.paths, descriptions, strict=False)]
-    lines += ["next, in this order:", *(f"  {step:<{margin}}{why}" for step, why in steps.items())]
+    lines += [*drawn_late, "next, in this order:", *(f"  {step:<{margin}}{why}" for step, why in steps.items())]
     values = {"folder": str(folder), "written": [str(path) for path in written.paths], "next": [*steps]}
     command.print_result(args.json, "\n".join(lines), values)
     return 0

@@ -125,6 +125,11 @@ TASKS = Registry[Task](
         "chain": loader(CHAIN, (6, 7, 8, 9, 10, 12, 14, 16, 20, 24), repetitions=50, calibration=100),
         # Chains that no study had opened, for the gates: up to 16 steps, from a seed of their own.
         "chain-16": loader(CHAIN, (6, 7, 8, 9, 10, 12, 14, 16), repetitions=45, calibration=0, seed=44),
+        # For the templates of `init`, which draw their held-out problems after the lock. Seven steps are answered in 88
+        # tokens; if all answers are equally long, arms have equal memory by problem.
+        "chain-7": loader(CHAIN, (7,), repetitions=360, calibration=0, seed=46),
+        "chain-8-16": loader(CHAIN, (8, 10, 12, 14, 16), repetitions=76, calibration=0, seed=46),
+        "chain-12-16": loader(CHAIN, (12, 14, 16), repetitions=125, calibration=0, seed=46),
         "math500": loader("protocol.tasks.dataset:MATH500"),
         "aime24": loader("protocol.tasks.dataset:AIME24"),
         "gsm8k": loader("protocol.tasks.dataset:GSM8K"),

@@ -19,7 +19,7 @@ from protocol.evidence.registration import Registration
 from protocol.lock import frozen_problems, lock
 from protocol.models import sources
 from protocol.preflight import feasibility
-from protocol.tasks import file_rows
+from protocol.tasks import registry
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
 MOST_LINES, MOST_COLUMNS = 40, 120
@@ -79,18 +79,21 @@ def test_quick_is_registered_as_it_is_and_opens_what_no_study_has_opened(tmp_pat
     done = studies.here("register", folder)
     assert done.returncode == 0, done.stderr
     content = lock.read(folder).content
-    assert len(content["items"]["questions"]["confirm"]) == ENOUGH
+    assert len(content["items"]["chain-7"]["confirm"]) == ENOUGH
     assert content["opened"] == []
+    assert content["protocol"]["content"]["randomness"] == {"source": "local"}
     assert Registration(folder).protocol["models"] == ["chain-qwen2"]
     assert "opened before" not in done.stdout
 
 
-def test_two_studies_ask_questions_of_their_own(tmp_path):
-    files = [init.create_registration(tmp_path / str(seed), "quick", seed).paths[1] for seed in (1, 2)]
-    rows = [file_rows.parse_rows(file_rows.read_file(path))[0] for path in files]
-    first, second = ({(row.context, row.question) for row in each.values()} for each in rows)
-    assert len(first) == len(second) == 360
-    assert not first & second
+@each_template
+def test_held_out_problems_are_drawn_after_the_lock_wherever_a_task_can_generate(tmp_path, like):
+    protocol = tomllib.loads(init.read_template(like))
+    generated = [registry.is_generated(registry.get(task["name"])) for task in protocol["tasks"] if "name" in task]
+    assert all(generated)
+    assert protocol["randomness"] == {"source": "local"}
+    said = "held-out problems: drawn by confirm, after the lock, so that nobody has seen one"
+    assert said in run("--like", like, tmp_path / "new")[1]
 
 
 @each_template
@@ -125,7 +128,7 @@ def test_the_next_number_is_above_every_one_that_is_taken(tmp_path, shelf, expec
     assert init.next_free_folder(tmp_path).name == expected
 
 
-@pytest.mark.parametrize("there", ["protocol.toml", "questions.jsonl", "lock.json", "claim.json"])
+@pytest.mark.parametrize("there", ["protocol.toml", "lock.json", "claim.json"])
 def test_nothing_that_is_there_is_touched(tmp_path, there):
     (tmp_path / there).write_text("mine")
     before = studies.snapshot(tmp_path)
