@@ -106,7 +106,7 @@ TYPED = {
     "conf": "confirm",
     "confirm --require": "--require-anchor",
     "policies snapk": "snapkv snapkv_with_window snapkv-rkv",
-    "calibrate chain-llama text --task chain-": "chain-16",
+    "calibrate chain-llama text --task chain-1": "chain-16 chain-12-16",
     "export x --format in": "in-toto",
     "confirm registrations/quick": "registrations/quickstart",
     "confirm quick": "registrations/quickstart",
