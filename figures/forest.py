@@ -22,9 +22,15 @@ def draw(folder: Path) -> tuple[Path, ...]:
     return page.write_drawing(Path(folder) / "figures", forest, page.read_judged(folder))
 
 
+def draw_supported(folder: Path) -> tuple[Path, ...]:
+    """Draw as `draw` does. Raises NoVerdict for a verdict that the records do not support."""
+    page.read_supported_judgement(folder)
+    return draw(folder)
+
+
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return run_command("forest", __doc__, folder, draw, argv)
+    return run_command("forest", __doc__, folder, draw_supported, argv)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from analysis.judgement.study_files import RecordError
 from figures import study
-from figures.drawing import formatting
+from figures.drawing import formatting, page
 from figures.drawing.page import NoVerdict
 from figures.report_page import (
     discordant_answers,
@@ -189,7 +189,10 @@ def _render_page(files: JudgedStudy, sections: Mapping[str, Markup]) -> str:
 
 def _write_report(folder: Path) -> tuple[Path, ...]:
     is_registration = any((folder / name).exists() for name in ("protocol.toml", "lock.json", "verdict.json"))
-    return (report(folder) if is_registration else index(folder),)
+    if not is_registration:
+        return (index(folder),)
+    page.read_supported_judgement(folder)
+    return (report(folder),)
 
 
 def main(argv: list[str] | None = None) -> int:

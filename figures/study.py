@@ -87,9 +87,15 @@ def list_drawings(folder: Path, judged: Mapping[str, Any], study: Study) -> list
     return drawings
 
 
+def draw_supported(folder: Path) -> tuple[Path, ...]:
+    """Draw as `draw` does. Raises NoVerdict for a verdict that the records do not support."""
+    page.read_supported_judgement(folder)
+    return draw(folder)
+
+
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return run_command("draw", __doc__, folder, draw, argv)
+    return run_command("draw", __doc__, folder, draw_supported, argv)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     kv-prereg table registrations/quickstart
 
+The records are judged again: a verdict that they do not support is not printed.
 Exit status: 0 printed; 2 there is no verdict to print.
 """
 
@@ -157,7 +158,7 @@ def _wrap_line(line: str) -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
     doc = f"{__doc__}\n{terms.format_terms(*EXPLAINED_TERMS)}"
-    return run_command("table", doc, folder, page.read_judged, argv, show=verdict_table)
+    return run_command("table", doc, folder, page.read_supported_judgement, argv, show=verdict_table)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@
     kv-prereg export registrations/quickstart --format predicate      what actions/attest takes, JSON
     kv-prereg export registrations/quickstart --format croissant      its records, as Croissant 1.0
 
-Reads the files of a locked registration alone, and verifies no more than that they belong together: the rest
-is for kv-prereg audit. An attestation and a data set need a verdict. With --to FILE the text is
-written there, once; croissant.json belongs beside lock.json, since its paths begin there.
+Reads the files of a locked registration alone, and verifies no more than that they belong together, and that a
+verdict is what the records say: the rest is for kv-prereg audit. An attestation and a data set need a verdict.
+With --to FILE the text is written there, once; croissant.json belongs beside lock.json, since its paths begin
+there.
 
 Exit status: 0 exported; 2 not a registration, not locked, no verdict, or FILE exists; 3 the files contradict
 each other.
@@ -46,6 +47,8 @@ FORMATS: Mapping[str, Callable[[Registration], str]] = MappingProxyType(
     }
 )
 
+TELLING_FORMATS = ("in-toto", "predicate", "croissant")  # which repeat the verdict
+
 
 def export_study(study: Registration, format_name: str) -> str:
     """Return a study in one of FORMATS. Raises Tampered if its ledger does not begin with its lock, or if
@@ -55,11 +58,24 @@ def export_study(study: Registration, format_name: str) -> str:
     if [entry.body for entry in study.entries[:1]] != [{"lock": locked.digest}]:
         raise Tampered(f"{lock.NAME}: is not the lock that {ledger.NAME} begins with; restore the one that is")
     try:
-        return FORMATS[format_name](study)
+        text = FORMATS[format_name](study)
+        if format_name in TELLING_FORMATS:
+            _refuse_unsupported(study)
+        return text
     except (KeyError, TypeError) as error:
         raise Tampered(
             f"{study.folder}: cannot be written as {format_name}, since a field is missing or misstated: {error}"
         ) from error
+
+
+def _refuse_unsupported(study: Registration) -> None:
+    from analysis.judgement import recorded_judgement  # loads what judges, which a registration as text needs not
+    from analysis.judgement.untrusted_files import RecordError
+
+    try:
+        recorded_judgement.refuse_unsupported(study.folder)
+    except RecordError as error:
+        raise Tampered(str(error)) from None
 
 
 def main(argv: list[str] | None = None) -> int:

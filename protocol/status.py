@@ -28,7 +28,7 @@ from protocol.evidence.external import anchors, git_history
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.external.git_history import MissingRegistrations
 from protocol.evidence.registration import PROTOCOL, Registration
-from protocol.formats import files, terms
+from protocol.formats import escape, files, terms
 from protocol.formats.progress_display import format_duration, phase
 from protocol.formats.refusals import BadInput
 from protocol.lock import closure, lock
@@ -102,7 +102,7 @@ class Index(NamedTuple):
 def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("protocol.status", __doc__)
     parser.epilog = terms.format_terms(*TERMS)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("registrations"))
+    parser.add_argument("folder", type=command.read_folder, nargs="?", default=Path("registrations"))
     return command.run(parser, argv, command.Options(), act)
 
 
@@ -234,6 +234,8 @@ def find_registrations(folder: Path) -> list[Registration]:
     if (registration := Registration(folder)).is_registration():
         return [registration]
     below = [study for path in sorted(folder.glob("*/")) if (study := Registration(path)).is_registration()]
+    if broken := [study.folder for study in below if not escape.is_one_line(study.folder.name)]:
+        raise BadInput(f"{broken[0]!a}: has a line break in its name; rename the folder")
     if not below:
         raise BadInput(f"{folder}: no protocol.toml here or one level below; name a registration")
     return below
@@ -268,7 +270,7 @@ def _read_entry(study: Registration, status: StudyStatus, installed: Callable[[]
         differences,
         proofs,
         following_step,
-        format_verdict(judged),
+        " ".join(format_verdict(judged).split()),
         bool(verdict_line.format_single_model(judged)),
         attempt,
     )

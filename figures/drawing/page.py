@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
-from analysis.judgement import untrusted_files
+from analysis.judgement import recorded_judgement, untrusted_files
 from analysis.judgement.untrusted_files import RecordError
 from figures.drawing import formatting
 from protocol.formats.refusals import Refusal
@@ -36,6 +36,7 @@ __all__ = [
     "format_percent",
     "new_sheet",
     "read_judged",
+    "read_supported_judgement",
     "study_status",
     "text_width",
     "wrap_text",
@@ -99,6 +100,16 @@ def read_judged(folder: Path, witness: str = formatting.WITNESS) -> dict[str, An
         raise NoVerdict(str(error)) from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise NoVerdict(f"{path}: holds no judgement; run: kv-prereg audit {folder}") from None
+
+
+def read_supported_judgement(folder: Path) -> dict[str, Any]:
+    """Return what `read_judged` does, if lock and records say so too. Raises NoVerdict otherwise."""
+    judged = read_judged(folder)
+    try:
+        recorded_judgement.refuse_unsupported(folder)
+    except RecordError as error:
+        raise NoVerdict(str(error)) from None
+    return judged
 
 
 def write_drawing(

@@ -13,6 +13,7 @@ from figures.drawing import page
 from figures.drawing.page import INK
 from figures.drawing.shares import Share, compute_share
 from figures.drawing.table_rows import draw_point, draw_table, group_entries, numbered_entries
+from protocol.formats.escape import escape_tags
 
 __all__ = ["Ending", "collapse", "count_endings", "format_markdown"]
 
@@ -119,7 +120,7 @@ def format_markdown(judged: Mapping[str, Any], cells: Sequence[Ending]) -> str:
         texts = _format_cells(ending.wrong, ending.no_answer, ending.truncated)
         lines.append([*ending[:4], str(ending.wrong.n_total), *texts, str(ending.ungraded)])
     rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return (
+    return escape_tags(
         f"# Wrong answers that are no answer\n\n{page.study_status(judged)}\n\n"
         "Exploratory. Counts are answers, all seeds; truncated: stopped at the limit of tokens. "
         f"{LIMITS}\n\n{rows}\n"

@@ -206,7 +206,7 @@ def _read_locked_entry(folder: Path) -> Entry:
     _, lock = read_document(folder / "lock.json")
     state = next(state for name, state in STATES.items() if (folder / name).exists())
     last: dict[str, Any] = judged_study.read_ledger(folder)[-1]
-    judged = page.read_judged(folder) if state == "judged" else {}
+    judged = page.read_supported_judgement(folder) if state == "judged" else {}
     label = str(judged.get("label", ""))
     return Entry(
         folder.name,

@@ -3,7 +3,16 @@
 May import: protocol.formats, protocol.evidence, protocol.witnesses.
 """
 
-from protocol.command.options import Options, Trust, add_folder, add_identity, add_trust, make_parser, trusted_witnesses
+from protocol.command.options import (
+    Options,
+    Trust,
+    add_folder,
+    add_identity,
+    add_trust,
+    make_parser,
+    read_folder,
+    trusted_witnesses,
+)
 from protocol.command.reporting import EXIT_STATUS, execute, print_notice, print_result, run
 
 __all__ = [
@@ -17,6 +26,7 @@ __all__ = [
     "make_parser",
     "print_notice",
     "print_result",
+    "read_folder",
     "run",
     "trusted_witnesses",
 ]

@@ -6,9 +6,18 @@ from pathlib import Path
 from protocol.command import menu
 from protocol.evidence.external.anchors import BRANCH, FOLDER, Witness
 from protocol.evidence.registration import Registration
-from protocol.formats import command_line, files
+from protocol.formats import command_line, escape, files
 
-__all__ = ["Options", "Trust", "add_folder", "add_identity", "add_trust", "make_parser", "trusted_witnesses"]
+__all__ = [
+    "Options",
+    "Trust",
+    "add_folder",
+    "add_identity",
+    "add_trust",
+    "make_parser",
+    "read_folder",
+    "trusted_witnesses",
+]
 
 
 class Options(argparse.Namespace):
@@ -36,7 +45,14 @@ def make_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="a registration, e.g. registrations/quickstart")
+    parser.add_argument("folder", type=read_folder, help="a registration, e.g. registrations/quickstart")
+
+
+def read_folder(text: str) -> Path:
+    """Return the path of a folder whose name is one line, so that it prints no line of its own."""
+    if not escape.is_one_line(text):
+        raise argparse.ArgumentTypeError("has a line break in its name; rename the folder")
+    return Path(text)
 
 
 def add_identity(parser: argparse.ArgumentParser) -> None:

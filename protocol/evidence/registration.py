@@ -185,15 +185,20 @@ class Registration:
             return False
 
     def is_registration(self) -> bool:
-        """Return whether the folder is a registration or the remains of one.
+        """Return whether the folder is a registration or the remains of one."""
+        is_of_instrument = self._is_instrument_folder() and not self.has_documents()
+        return self.has(PROTOCOL) or (bool(self.written_files()) and not is_of_instrument)
 
-        The folder of an instrument may have a verdict too, and is none.
+    def has_documents(self) -> bool:
+        """Return whether something is registered in the folder: it has a document or a ledger of a registration. Any
+        folder may be named records or probe, and that of an instrument may have a verdict of its own.
         """
-        names = self.written_files()
-        is_measured = any(self.folder.name == instrument.name for instrument in INSTRUMENTS)
-        if is_measured and Registration(self.folder.parent).has(lock.NAME):
-            names = [name for name in names if name != VERDICT]
-        return self.has(PROTOCOL) or bool(names)
+        others = {*records.FOLDERS.values(), *([VERDICT] if self._is_instrument_folder() else [])}
+        return bool({*self.written_files()} - others)
+
+    def _is_instrument_folder(self) -> bool:
+        is_named_so = any(self.folder.name == instrument.name for instrument in INSTRUMENTS)
+        return is_named_so and Registration(self.folder.parent).has(lock.NAME)
 
     def written_files(self) -> list[str]:
         """Return the names of the existing files and folders that are written from the lock on."""

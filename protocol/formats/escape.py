@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-__all__ = ["escape_control", "print_bytes", "print_escaped", "silence_broken_pipes"]
+__all__ = ["escape_control", "escape_tags", "is_one_line", "print_bytes", "print_escaped", "silence_broken_pipes"]
 
 # Control characters except the newline; characters that reorder, join or hide text; line separators;
 # lone surrogates.
@@ -24,6 +24,16 @@ _CONTROL = re.compile(
 def escape_control(text: str) -> str:
     """Return `text` with control characters escaped, such as \\u001b for ESC."""
     return _CONTROL.sub(_escape_match, text)
+
+
+def is_one_line(text: str) -> bool:
+    """Return whether a text prints no line of its own: it has no line break, of whatever kind."""
+    return len(f"{text}.".splitlines()) == 1
+
+
+def escape_tags(markdown: str) -> str:
+    """Return Markdown in which no text of a study begins a tag of HTML; "p < 0.05" stays."""
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", markdown)
 
 
 def print_escaped(text: str, stream: TextIO | None, end: str = "\n") -> None:

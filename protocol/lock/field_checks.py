@@ -22,6 +22,8 @@ def find_faults(locked: Mapping[str, Any]) -> Iterator[str]:
     """Yield one message for each value that registering cannot have written."""
     if locked["parent"] is not None and locked["amends"] is not None:
         yield "amends: a replication amends nothing"
+    if (locked["parent"] or {}).get("selection") and "sweep" not in locked["protocol"]["content"]:
+        yield "parent.selection: no sweep is registered, of which a parent could have one"
     yield from _source_faults(locked["sources"])
     for name in (locked["git"] or {"differs": ()})["differs"]:
         if name not in locked["sources"]:

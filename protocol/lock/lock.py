@@ -45,7 +45,9 @@ VERSION = 2
 EARLIER_RELEASES: frozenset[str] = frozenset()
 """Releases before this one that wrote locks of version 2 and whose results may differ from those of today."""
 RELEASE = re.compile(r"(\d{1,4}(?:\.\d{1,4}){1,3})(?:[.abrc+-][a-z0-9.]*)?")
-FOLDER_NAME = Text(r"(?!\.{1,2}$)[^/\\\0]+", "the name of a folder")
+_BREAKS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+FOLDER_NAME = Text(rf"(?!\.{{1,2}}$)[^/\\{_BREAKS}]+", "the name of a folder, in one line")
+LINE = Text(rf"[^{_BREAKS}]+", "one line of text")
 COMMIT = Text("[0-9a-f]{40}|[0-9a-f]{64}", "the full id of a commit")
 SIGNER = Text(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}", "a public key")
 SHARE = Text(r"[01]\.\d{6}", "a share with six digits")
@@ -54,8 +56,8 @@ VERDICT_WORDS = MapOf(Choice("CONFIRMED", "REFUTED", "INCONCLUSIVE"))
 # The content of protocol.toml; protocol.plan.design declares the fields of its tables.
 PROTOCOL = Table(
     {
-        "title": Field(Text(), "What the study is."),
-        "question": Field(Text(), "The question that the rule answers."),
+        "title": Field(LINE, "What the study is."),
+        "question": Field(LINE, "The question that the rule answers."),
         "models": Field(TEXT_LIST, "The models."),
         "seeds": Field(ListOf(Integer(), 1), "The seeds."),
         "budgets": Field(TEXT_LIST, "The budgets, as text."),
@@ -121,7 +123,7 @@ _AMENDS = Table(
 )
 _PREVIOUSLY_OPENED = Table(
     {
-        "name": Field(Text(), "The folder of a registration that was claimed before this lock."),
+        "name": Field(FOLDER_NAME, "The folder of a registration that was claimed before this lock."),
         "lock": Field(OrNull(DIGEST), "Its lock; null where that, or its own file of problems, cannot be read."),
         "problems": Field(MapOf(ListOf(Text(), 1)), "Ids of the held-out problems that both have, by task."),
     }
@@ -253,7 +255,7 @@ _CHECKS = Table(
 FIELDS = documents.declare_document(
     "lock",
     {
-        "name": Field(Text(), "The folder."),
+        "name": Field(FOLDER_NAME, "The folder."),
         "release": Field(Text(), "The version of kv-prereg that locked it."),
         "parent": Field(OrNull(_PARENT), "The study that this one reproduces or replicates."),
         "amends": Field(OrNull(_AMENDS), "The study that this one amends."),

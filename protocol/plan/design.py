@@ -30,6 +30,7 @@ from protocol.plan.field_kinds import (
     SettingGrids,
     TableArray,
     TablesByName,
+    VisibleLine,
     VisibleText,
 )
 from protocol.plan.gate import Gate
@@ -183,10 +184,10 @@ class Exclude:
 class Design:
     """A registered design. With a sweep, `probe_design` and `confirm_design` are what runs."""
 
-    title: Annotated[str, Field(VisibleText(), "What the study is.", "SnapKV against StreamingLLM")]
+    title: Annotated[str, Field(VisibleLine(), "What the study is.", "SnapKV against StreamingLLM")]
     question: Annotated[
         str,
-        Field(VisibleText(), "The question that the rule answers.", "At equal memory, is SnapKV more accurate?"),
+        Field(VisibleLine(), "The question that the rule answers.", "At equal memory, is SnapKV more accurate?"),
     ]
     models: Annotated[
         tuple[str, ...],

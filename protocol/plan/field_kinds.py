@@ -36,6 +36,16 @@ class VisibleText(Text):
         return str(super().read(value, at))
 
 
+class VisibleLine(VisibleText):
+    """The same in one line: what is printed beside a verdict has no line of its own."""
+
+    def read(self, value: Any, at: str) -> str:
+        text = super().read(value, at)
+        if len(text.splitlines()) > 1 or text.endswith("\n"):
+            raise Fault.from_message(f"{at}: has a line break; write it in one line")
+        return text
+
+
 @dataclass(frozen=True)
 class ArmName(VisibleText):
     """The name of an arm, or of the winner of a sweep."""

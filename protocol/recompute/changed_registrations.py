@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from protocol.evidence import ledger, records
+from protocol.evidence import ledger
 from protocol.evidence.external.git_repository import Change, Repository
 from protocol.evidence.registration import PROTOCOL, Registration
+from protocol.formats import escape
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import BadInput
 from protocol.lock import lock
@@ -29,7 +30,9 @@ def find_registrations(paths: Iterable[Path]) -> ChangedRegistrations:
     another.
     """
     folders = {folder for name in paths for folder in (name, *name.parents) if folder.is_dir()}
-    registered = sorted(folder for folder in folders if _is_registration(folder))
+    if broken := [folder for folder in folders if not escape.is_one_line(folder.name)]:
+        raise BadInput(f"{min(broken)!a}: has a line break in its name; rename the folder")
+    registered = sorted(folder for folder in folders if Registration(folder).has_documents())
     unlocked = sorted(folders.difference(registered))
     return ChangedRegistrations(registered, [folder for folder in unlocked if (folder / PROTOCOL).is_file()], [])
 
@@ -72,8 +75,3 @@ def _read_ledgers(repository: Repository, commit: str, locks: Sequence[Change]) 
     objects = repository.objects(f"{commit}:{folder}/{ledger.NAME}" for folder in folders)
     rows = zip(locks, folders, objects, strict=True)
     return {(change, folder): ledger_object.data for change, folder, ledger_object in rows if ledger_object}
-
-
-def _is_registration(folder: Path) -> bool:
-    """Whether a folder contains a document of a registration; any folder may be named records or probe."""
-    return bool({*Registration(folder).written_files()}.difference(records.FOLDERS.values()))

@@ -146,7 +146,7 @@ def _observe(study: Registration, design: Design, problems: ProblemFields) -> di
     """Return the inputs of `derive_lock` that an auditor can get, the others from the lock."""
     locked = study.lock.content
     batch = {"lanes": locked["batch"]["lanes"]}
-    if study.reproduces:  # compared with the parent where that is here
+    if _inherits_first_event(study, design):
         batch["first_event"] = locked["batch"]["first_event"]
     checks = {**locked["checks"], "golds": problems.golds, "scored": problems.scored}
     if not lock.is_of_other_code(study.lock):
@@ -164,6 +164,19 @@ def _observe(study: Registration, design: Design, problems: ProblemFields) -> di
         "slot_bytes": {model: _embedded_widths(model, entry) for model, entry in locked["slot_bytes"].items()},
         "checks": checks,
     }
+
+
+def _inherits_first_event(study: Registration, design: Design) -> bool:
+    """Whether a reproduction has its first event from its parent: from one that is here, with which it is compared, or from a
+    shipped one, of which some fired from step 0. A parent that nobody has frees nothing.
+    """
+    locked = study.lock.content
+    if not study.reproduces:
+        return False
+    if sibling_registrations.find_parent(study) is not None:
+        return True
+    is_first = locked["batch"]["first_event"] in (0, design.generation.steps_before_eviction)
+    return is_first and version_1.is_replicated(locked["parent"], locked["protocol"]["sha256"])
 
 
 def _full_use_text(locked: Mapping[str, Any]) -> str:

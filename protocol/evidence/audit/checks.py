@@ -120,6 +120,7 @@ class Checks:
         attempts = self._count_attempts("probe", probed)
         if not files.exists(folder):
             raise NotRun
+        self._refuse_packed(shards.list_shards(folder))
         for record in probed:
             body, lane = record["body"], records.body_key(record["body"])
             if (body["registration"], body["phase"]) != (self.study.lock.digest, "probe"):
@@ -170,6 +171,7 @@ class Checks:
         trajectory_folder = self.folder / records.TRAJECTORIES
         if unknown_paths := _without_system_files(files.list_folder(self.folder)) - {trajectory_folder, *paths}:
             raise Tampered(f"{min(unknown_paths).name}: is not evidence of ours")
+        self._refuse_packed(paths)
         count = len(self.study.confirm_records)
         for name, shard in self.study.shards.items():
             self._refuse_torn(name, shard.torn)
@@ -328,6 +330,11 @@ class Checks:
         if head["count"] > len(self.study.entries) or head != ledger.head_of(self.study.entries[: head["count"]]):
             raise Tampered("names a ledger head that this ledger never had; lines were cut or rewritten")
 
+    def _refuse_packed(self, paths: Iterable[Path]) -> None:
+        """Raise Tampered for a packed shard of a study that may go on: no run appends to such a file."""
+        if not (self.is_judged or self.has_ended) and (packed := [path for path in paths if shards.is_packed(path)]):
+            raise Tampered(f"{packed[0].name}: is packed, and its study has not ended; only shards of ended ones are")
+
     def _refuse_torn(self, name: str, torn: int) -> None:
         if torn:
             text = f"{name}: ends in {torn} bytes of a torn line"
@@ -339,8 +346,8 @@ class Checks:
 
 
 def _without_system_files(paths: Iterable[Path]) -> set[Path]:
-    """Return the paths without files of the operating system, which the inventory names as unknown."""
-    return {path for path in paths if not inventory.is_system_file(path.name)}
+    """Return the paths without leftovers of systems and editors, which the inventory names as unknown."""
+    return {path for path in paths if not inventory.is_leftover(path)}
 
 
 def _prompt_digests(recorded: Iterable[Record]) -> set[tuple[str, str]]:

@@ -31,7 +31,7 @@ __all__ = [
     "classify",
     "format_file_count",
     "format_names",
-    "is_system_file",
+    "is_leftover",
     "printable_name",
 ]
 
@@ -78,7 +78,10 @@ _SIDE_FILE = re.compile(r"[0-9a-f]{64}\.json\.gz")
 _PROOF = re.compile(rf"({'|'.join(anchors.DOCUMENTS)})\.({'|'.join(map(re.escape, PROOFS))})")
 _HEADER_FILE = re.compile(r"\d+\.hex")
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}")  # a temporary file of `files.create`, which was killed
-_SYSTEM_FILE = re.compile(r"\.DS_Store|\._.+|Thumbs\.db|desktop\.ini|\.directory|\.nfs[0-9a-f]+")
+_SYSTEM_FILE = re.compile(
+    r"\.DS_Store|\._.+|Thumbs\.db|desktop\.ini|\.directory|\.nfs[0-9a-f]+"
+    r"|.+~|\.#.+|#.+#|\.~lock\..+#|\..+\.sw[a-p]"  # of editors
+)
 _FILE_TYPES = MappingProxyType(
     {
         stat.S_IFLNK: "a link",
@@ -110,7 +113,8 @@ def check(study: Registration) -> str:
     unknown = [path for path, kind in kinds.items() if kind == "unknown"]
     for path in unknown:
         folder, name = path.rstrip("/").rpartition("/")[::2]
-        if folder.startswith(_EVIDENCE_FOLDERS) and not _is_leftover(folder, name):
+        is_empty = path.endswith("/") and is_leftover(study.folder / path)
+        if folder.startswith(_EVIDENCE_FOLDERS) and not (is_empty or _is_leftover(folder, name)):
             raise Tampered(f"{printable_name(path)}: is not evidence of ours; move it out of {folder}/")
     derived = [path for path, kind in kinds.items() if kind == "derived"]
     parts = [f"evidence: {format_file_count(sum(kind == 'evidence' for kind in kinds.values()))}"]
@@ -144,9 +148,13 @@ def classify(study: Registration) -> dict[str, Kind]:
     }
 
 
-def is_system_file(name: str) -> bool:
-    """Return whether file managers or network drives leave files of this name in any folder."""
-    return _SYSTEM_FILE.fullmatch(name) is not None
+def is_leftover(path: Path) -> bool:
+    """Return whether file managers, network drives or editors leave such a file in any folder, or it is an empty
+    folder: neither says anything, and neither accuses anybody.
+    """
+    if path.is_dir() and not path.is_symlink():
+        return not any(path.iterdir())
+    return _SYSTEM_FILE.fullmatch(path.name) is not None
 
 
 def printable_name(path: str) -> str:
@@ -248,7 +256,7 @@ def _is_leftover(folder: str, name: str) -> bool:
     Whether the run may have such leftovers is for the check of its records.
     """
     partial = _UNFINISHED.fullmatch(name) or (folder in _SIDES and _SIDE_FILE.fullmatch(name))
-    return bool(partial) or is_system_file(name)
+    return bool(partial) or _SYSTEM_FILE.fullmatch(name) is not None
 
 
 def _format_drawings(paths: list[str]) -> str:

@@ -7,6 +7,7 @@ external witness can show it. Only the folder's present path is followed.
 """
 
 import hashlib
+import io
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -225,13 +226,22 @@ def _find_fault(repository: Repository, name: str, version: str, current: bytes 
     blob = repository.objects([version])[0]
     if blob is None:
         raise CannotTell(f"{name} of a commit is not in this clone; fetch the whole history")
-    committed = gzip_file.decompress(blob.data, name) if name.endswith(shards.PACKED) else blob.data
+    committed = _inflate(blob.data, name) if name.endswith(shards.PACKED) else blob.data
     committed_lines, current_lines = _complete_lines(committed), _complete_lines(current)
     if current_lines.startswith(committed_lines):
         return None
     counts = [data.count(b"\n") for data in (committed_lines, current_lines)]
     text = f"has {counts[0]} lines of {name} that are not the beginning of today's {counts[1]}"
     return _Fault(f"{text}: lines were cut off or rewritten", is_ahead=committed_lines.startswith(current_lines))
+
+
+def _inflate(data: bytes, name: str) -> bytes:
+    """Return the plain lines of a committed shard, of the size that its last four bytes state. Raises CannotTell above
+    an eighth of this machine's memory, as reading a shard of this size does.
+    """
+    size = int.from_bytes(data[-4:], "little")
+    files.refuse_large(Path(name), size)
+    return gzip_file.decompressed(io.BytesIO(data), name, size).read()
 
 
 def _evidence_by_commit(

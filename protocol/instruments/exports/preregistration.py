@@ -6,6 +6,7 @@ Headings: OSF Preregistration, version 3. Questions: aspredicted.org, in the OSF
 from collections.abc import Iterable, Sequence
 
 from protocol.evidence.ledger import Entry
+from protocol.formats.escape import escape_tags
 from protocol.instruments.exports import lock_sentences as say
 from protocol.lock.lock import Lock
 
@@ -86,7 +87,7 @@ def format_osf(lock: Lock, entries: Sequence[Entry]) -> str:
     parts = [f"# {_title(lock)}", _origin(lock)]
     for page, questions in pages.items():
         parts += [f"## {page}", *(_section("###", *question) for question in questions)]
-    return "\n\n".join(parts) + "\n"
+    return escape_tags("\n\n".join(parts)) + "\n"
 
 
 def format_as_predicted(lock: Lock, entries: Sequence[Entry]) -> str:
@@ -135,7 +136,7 @@ def format_as_predicted(lock: Lock, entries: Sequence[Entry]) -> str:
     parts += [
         _section("##", f"{number}) {name}", paragraphs) for number, (name, paragraphs) in enumerate(questions, start=1)
     ]
-    return "\n\n".join(parts) + "\n"
+    return escape_tags("\n\n".join(parts)) + "\n"
 
 
 def _title(lock: Lock) -> str:

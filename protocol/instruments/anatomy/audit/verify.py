@@ -29,7 +29,7 @@ def check(study: Registration, is_claimed: bool, has_ended: bool) -> str:
     if not attempts or not traces.bodies:
         raise NotRun("registered, and not labelled" + (" before the claim" if is_claimed else ""))
     is_judged = _is_judged(study)
-    uncited = [path for path in trace_file.uncited_files(study, traces) if not inventory.is_system_file(path.name)]
+    uncited = [path for path in trace_file.uncited_files(study, traces) if not inventory.is_leftover(path)]
     if is_judged and uncited:
         raise Tampered(f"{ANATOMY}/{trace_file.VALUES}/{uncited[0].name}: no line cites it")
     if is_judged and traces.torn:

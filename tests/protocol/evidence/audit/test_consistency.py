@@ -123,7 +123,7 @@ def test_grades_of_another_release_or_library_cannot_be_told(folder, monkeypatch
     study = rewritten(folder, "confirm", flipped)
     libraries = study.lock.content["environment"]["distributions"]
     for where, name, value, reason in (
-        (study.lock.content, "release", "0.0.9", r"locked by 0\.0\.9 of kv-prereg"),
+        (study.lock.content, "release", "9.0.9", r"locked by 9\.0\.9 of kv-prereg"),
         (libraries, "sympy", {"version": "1.0", "files": "0" * 64}, r"sympy [\w.]+ for '1\.0'"),
     ):
         with monkeypatch.context() as patch:
