@@ -29,6 +29,8 @@ Curve = Callable[[float], float]  # memory over the comparator's at the tested b
 TRIED = ("2 x chord, at least 2", *(name for name in FORMS if name.startswith("rise")))
 MEASURED = LAYOUTS[:2]
 EXCESSES = (0.0012, 0.005, 0.02, -0.02)
+BEYOND = (0.1, 0.3, 0.5)  # excesses of iso-cache, between 64 and 128 slots
+ISO_CACHE = ("interpolated", TRIED[-1])
 HONEST = (0.0, 0.0012, 0.0024)
 
 
@@ -52,6 +54,7 @@ CURVES: Mapping[str, Curve] = {
     "step right below": _steps((0, 0.12), (0.9995, 0.88)),
     "plateaus": _steps((0, 0.2), (0.9995, 0.5), (1.0005, 0.55), (1.3, 0.9)),
     "dip": _steps((0, 0.8), (0.9, 0.4), (1.0005, 0.7)),
+    "saturating": lambda memory: 0.8 - 0.3 * float(np.exp(-4 * (memory - 1))),
     "bump": _steps((0, 0.5), (1.0005, 0.8), (1.03, 0.55)),
 }
 
@@ -62,7 +65,8 @@ def try_curve(latent: Latent, curve: Curve, layout: Layout, excess: float, effec
     below = right(latent.below, curve(layout.below / layout.slots)) if layout.below else None
     own = right(latent.subject, min(curve(1 + excess) + effect, 0.9999))
     measured, problems = seen(own, here, below, above), latent.here.shape[-1]
-    return {form: decided(FORMS[form][0](measured, layout, excess), problems) for form in TRIED}
+    forms = {"interpolated", *TRIED}
+    return {form: decided(FORMS[form][0](measured, layout, excess), problems) for form in forms}
 
 
 def _errors(latent: Latent, curve: Curve) -> list[str]:
@@ -76,6 +80,12 @@ def _errors(latent: Latent, curve: Curve) -> list[str]:
             shares.append(f"{100 * max(found):.1f}")
         cells.append(" / ".join(shares))
     return cells
+
+
+def _iso_cache_errors(latent: Latent, curve: Curve) -> list[str]:
+    """Return by form of iso-cache the shares of studies that say CONFIRMED, in percent, by excess."""
+    found = [try_curve(latent, curve, LAYOUTS[0], excess) for excess in BEYOND]
+    return [" / ".join(f"{100 * decisions[form].superior:.1f}" for decisions in found) for form in ISO_CACHE]
 
 
 def _power(latent: Latent, excess: float) -> list[str]:
@@ -104,14 +114,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a tenth of the studies")
     arguments = parser.parse_args(argv)
     studies, rng, started = (200 if arguments.quick else 2_000), np.random.default_rng(20261127), time.perf_counter()
-    errors, power = [], []
+    errors, beyond, power = [], [], []
     for problems in (287, 1000):
         latent = drawn(studies, problems, 1, rng)
         errors += [[name, str(problems), *_errors(latent, curve)] for name, curve in CURVES.items()]
+        beyond += [[name, str(problems), *_iso_cache_errors(latent, curve)] for name, curve in CURVES.items()]
         power += [[str(problems), f"{100 * excess:+g} %", *_power(latent, excess)] for excess in HONEST]
     print(f"{date.today().isoformat()}; {processor()}. {time.perf_counter() - started:.0f} s, {studies} studies.\n")
     excesses = " / ".join(f"{100 * excess:+g} %" for excess in EXCESSES)
     print(f"**Errors (%), memory {excesses}**\n\n{table(['curve', 'n', *TRIED], errors)}\n")
+    excesses = " / ".join(f"{100 * excess:+g} %" for excess in BEYOND)
+    print(f"**Iso-cache says CONFIRMED (%), memory {excesses}**\n\n{table(['curve', 'n', *ISO_CACHE], beyond)}\n")
     print(f"**Power (%), effects of 1 / 2 / 4**\n\n{table(['n', 'memory', *TRIED], power)}")
     return 0
 

@@ -98,7 +98,7 @@ def rise(cliff: float) -> Form:
     def form(seen: Seen, layout: Layout, excess: float) -> Tested:
         share = min(1.0, abs(excess) / cliff) if excess else 0.0
         upper = seen.rise + LIMIT * seen.apart if excess > 0 else seen.fall + LIMIT * seen.dropped
-        return moved(seen, np.sign(excess) * np.maximum(share * upper, 2 * abs(excess)))
+        return moved(seen, np.sign(excess) * np.maximum(share * upper, 2 * min(abs(excess), 0.02)))
 
     return form
 

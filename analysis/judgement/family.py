@@ -212,7 +212,7 @@ def _isocache_row(study: Study, pairing: Pairing, estimate: Estimate | None, ind
     tolerance, ratio = float(decision["cache_tolerance"]), estimate.memory.match.ratio
     match = memory_matching.match_per_problem(*pairing.measured_memory(), tolerance=tolerance)
     row = {"ratio": format_decimal(match.ratio), "within": format_decimal(match.within), "interpolated": None}
-    if estimate.memory.match.is_matched and ratio * (1 + tolerance) >= 1 - 1e-12:
+    if estimate.memory.match.is_matched and max(ratio, 1 / ratio) <= 1 + tolerance + 1e-12:
         return row | {"why": "matched"}
     problems = study.lock["items"][pairing.task]["confirm"]
     (subject_reference, *comparator_references), finished = contrasts.reference_tables(

@@ -12,7 +12,7 @@ from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.stats import memory_charge, memory_matching, resampled_units
 from analysis.stats.memory_charge import Charge, CurvePoint, Neighbour, SwingCharge
 from protocol.formats.json_text import format_decimal
-from protocol.formats.vocabulary import FULL
+from protocol.formats.vocabulary import FULL, ISO_CACHE
 
 __all__ = ["Arms", "ContrastMemory", "charge_contrast", "contrast_memory", "memory_ratios", "memory_row", "slot_bytes"]
 
@@ -51,8 +51,8 @@ def contrast_memory(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], level
         return ContrastMemory(match, charge_contrast(pairing, arms, lock, problems) if match.is_matched else None)
     match = memory_matching.match_means(*memory, tolerance=tolerance)
     charge = bound_contrast(pairing, arms, lock, problems, level)
-    is_bounded = charge.swing is not None
-    return ContrastMemory(match._replace(is_matched=match.is_matched and is_bounded), charge)
+    is_allowed = match.is_matched or decision.get("unmatched") == ISO_CACHE
+    return ContrastMemory(match._replace(is_matched=is_allowed and charge.swing is not None), charge)
 
 
 def bound_contrast(

@@ -19,10 +19,16 @@ MEASURE_NAMES = {  # names of the measures in a row
 }
 
 
-def unequal_memory(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def unequal_memory(rows: Sequence[Mapping[str, Any]], tolerance: float) -> list[str]:
     """Return sentences about unequal memory; none if all measures agree. rows: contrasts of a judgement."""
     known = [row for row in rows if row.get("memory") is not None]
-    return [*_decided_by_charge(known), *_unpriced(known), *_far_measurements(known), *_differing_measures(known)]
+    return [
+        *_beyond_tolerance(known, tolerance),
+        *_decided_by_charge(known),
+        *_unpriced(known),
+        *_far_measurements(known),
+        *_differing_measures(known),
+    ]
 
 
 def unsaved_memory(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -57,6 +63,19 @@ def _ratio_with_state(row: Mapping[str, Any]) -> float:
     """Return bytes plus state of the subject relative to the bytes of the full cache."""
     ratios = row["memory"]["ratios"]
     return float(ratios.get("bytes", 0)) + float(ratios.get("state", 1)) - 1
+
+
+def _beyond_tolerance(rows: Sequence[Mapping[str, Any]], tolerance: float) -> list[str]:
+    """Return a sentence about contrasts that are judged as iso-cache."""
+    more = [row for row in rows if row["matched"] and float(row["cache_ratio"]) > 1 + tolerance + 1e-6]
+    if not more:
+        return []
+    most = max(more, key=lambda row: float(row["cache_ratio"]))
+    return [
+        f"The same memory in {len(more)} of {len(rows)} contrasts, judged as iso-cache: the subject held up to "
+        f"{_format_percent(float(most['cache_ratio']) - 1)} ({contrast_name(most)}). A win there exceeds all that the "
+        "comparator gains up to its next larger measurement."
+    ]
 
 
 def unbounded_within(rows: Sequence[Mapping[str, Any]], tolerance: float) -> list[Mapping[str, Any]]:

@@ -161,7 +161,7 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
                 f"Anything at equal memory in {len(unmatched)} of {len(contrasts)} contrasts, whose caches "
                 f"were not matched within {tolerance}: {list_first(unmatched)}."
             )
-        sentences += memory_statements.unequal_memory(contrasts)
+        sentences += memory_statements.unequal_memory(contrasts, float(tolerance))
     if scored := sorted({row["task"] for row in contrasts if "scored" in row}):
         sentences.append(
             f"That more answers are right: those of {list_first(scored)} have scores from 0 to 1, and their "

@@ -57,7 +57,7 @@ def simulate_study(plan: StudyPlan, scenario: Scenario) -> Study:
     omitted unless the full cache is `unable`, since that many wins would make it fail.
     """
     decision = plan.content["decision"]
-    excluded = {"sweep", "beside", "memory"} | (set() if _has_passing_gate(plan, scenario) else {"gate"})
+    excluded = {"sweep", "beside", "memory", "unmatched"} | (set() if _has_passing_gate(plan, scenario) else {"gate"})
     content = {key: value for key, value in plan.content.items() if key not in excluded}
     content["decision"] = {key: value for key, value in decision.items() if key not in excluded}
     compared = set(itertools.chain(*arm_pairs(decision)))

@@ -37,6 +37,7 @@ __all__ = [
 SLOPE_FACTOR = 2.0  # the curve may be this much steeper than the measured chords
 MIN_PRICE = 2.0  # accuracy points for 100 % more memory: twice the chord from an empty cache to a perfect one
 CLIFF = 0.005  # accuracy may change as much as between two budgets within this share of memory; at 200 slots, one slot
+PRICED = 0.02  # the largest excess that MIN_PRICE is asked of
 NOISE = 1e-9  # relative differences of memory below it are rounding
 MAX_MARGIN = 0.999  # the largest margin that a difference of accuracies can still exceed
 MIN_MEMORY_GAP = 0.05  # chords between caches that differ by less are noise
@@ -132,8 +133,8 @@ def bound_charge(memory: float, comparator_memory: float, neighbours: Sequence[N
     first, last = max(behind, default=-math.inf), distance(reached)
     between = [point for point in neighbours if first <= distance(point) <= last]
     swing = max(point.high if side > 0 else -point.low for point in between)
-    share = min(1.0, abs(excess) / CLIFF)
-    return SwingCharge(excess, max(0.0, swing), side * max(MIN_PRICE * abs(excess), share * swing))
+    share, least = min(1.0, abs(excess) / CLIFF), MIN_PRICE * min(abs(excess), PRICED)
+    return SwingCharge(excess, max(0.0, swing), side * max(least, share * swing))
 
 
 def nearest_null(mean: float, points: float) -> float | None:

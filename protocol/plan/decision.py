@@ -9,6 +9,7 @@ from analysis.rules import RULES
 from analysis.stats.methods import METHODS
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.fields import Choice, ExtendedTable, Field, Integer, ListOf, table_of
+from protocol.formats.vocabulary import ISO_CACHE
 from protocol.plan import aliases, rule_fields
 from protocol.plan.field_kinds import Number, VisibleText
 
@@ -88,6 +89,16 @@ class Decision:
             "interpolated to the subject's memory where they do not match.",
             "slots",
             if_absent="refused, but in replications of a shipped study without a gate; then slots",
+        ),
+    ] = None
+    unmatched: Annotated[
+        str | None,
+        Field(
+            Choice("void", ISO_CACHE, noun="value"),
+            "What a contrast is in which the subject holds more than `cache_tolerance` allows: void, neither won nor "
+            'lost, or "iso-cache", where a win has to exceed the comparator\'s measurement with as much memory.',
+            ISO_CACHE,
+            if_absent="void",
         ),
     ] = None
     rule_settings: dict[str, Any] = field(default_factory=dict)

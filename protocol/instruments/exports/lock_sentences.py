@@ -5,11 +5,13 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.judgement import arm_text, full_cache_use, previously_opened, same_retained_slots
+from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.rules import RULES, full_cache_gate
 from analysis.rules.rule import is_against_full
 from analysis.stats.methods import METHODS, describe_clusters, resampling_problems
 from protocol.evidence.ledger import Entry
 from protocol.formats.instruments import INSTRUMENTS
+from protocol.formats.vocabulary import ISO_CACHE
 from protocol.messages import slot_sizes
 
 # In locks since gates and the verdict SCREENED exist; version 1 has the first path.
@@ -97,6 +99,18 @@ def _describe_memory(lock: Mapping[str, Any]) -> list[str]:
         return [
             "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's "
             f"by more than {tolerance} of them. {neither}"
+        ]
+    if not is_judged_as_shipped(lock):
+        beyond = (
+            "A subject that holds more is compared as iso-cache, with the comparator's next larger measurement."
+            if decision.get("unmatched") == ISO_CACHE
+            else "A contrast in which it holds more than that is neither won nor lost, and rules CONFIRMED out."
+        )
+        return [
+            f"Memory is matched where the subject's {memory}, as measured, do not exceed the comparator's by more "
+            f"than {tolerance} of them, in the mean over problems; a subject that holds less is never void. {beyond}",
+            "A win has to exceed what more memory may have bought: all that the comparator gains up to its next "
+            "measurement with as much, at the upper confidence limit; a loss, what less may have cost.",
         ]
     return [
         f"Both arms held the same memory where neither arm's {memory}, as measured, exceed the other's by more "

@@ -140,3 +140,23 @@ def test_bytes_are_those_held_and_room_is_told_beside(tmp_path, memory):
     assert sentences(found, "mean bytes with the room reserved for tokens to come by +30.00 %")
     shipped = judge(study.write(tmp_path / "shipped", content, PROBLEMS, measured, **SIZES))
     assert row_at(shipped, "128")["matched"] is False
+
+
+def test_beyond_the_tolerance_iso_cache_lets_a_win_exceed_the_next_budget(tmp_path):
+    # 80 slots of nominal 64: the next measurement is that at 128, right on half.
+    held = {("crystal", "64"): 80.0}
+    for right, verdict in ((170, "INCONCLUSIVE"), (240, "CONFIRMED")):
+        rights = CLIFF | {("crystal", "64"): (0, right)}
+        found = judged(tmp_path / str(right), held, rights, unmatched="iso-cache", memory="slots")
+        assert found["verdict"] == verdict
+        row = row_at(found, "64")
+        assert (row["matched"], row["better"]) == (True, verdict == "CONFIRMED")
+        # A quarter of the way from 12 to 50 %.
+        assert float(row["isocache"]["interpolated"]["difference"]) == pytest.approx(right / 300 - 0.215)
+        assert sentences(found, "judged as iso-cache: the subject held up to +25.00 %")
+    assert judged(tmp_path / "void", held, rights)["verdict"] == "INCONCLUSIVE"
+
+
+def test_beyond_the_grid_iso_cache_decides_nothing(tmp_path):
+    found = judged(tmp_path, {("crystal", "128"): 190.0}, CLIFF | {("crystal", "128"): (0, 300)}, unmatched="iso-cache")
+    assert (found["verdict"], row_at(found, "128")["matched"]) == ("INCONCLUSIVE", False)
