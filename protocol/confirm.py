@@ -117,21 +117,21 @@ def confirm(
     identity: Path | None = None,
     settings: Settings = LOCAL,
 ) -> str:
-    """Run or continue, then seal; return the sealed outcome digest. A sealed study is not run again.
+    """Run or continue, then seal; return the sealed outcome digest. The files of the study have passed
+    `study_files.check_confirm`, and it is not sealed.
 
     value, block: where the late value comes from, if one is registered; see `late_randomness.drawn`.
     identity: a file with the private key of held-out problems that are encrypted. settings: where it runs,
     which changes no outcome.
 
-    Raises as `study_files.check_confirm` and `verify_before_claim.refuse_edited_lock`, Drifted when today's
-    bytes differ from the lock (before, half-way or after the run: then nothing is sealed), BadInput when a
-    model has seen a held-out prompt before, AlreadyClaimed when it is sealed.
+    Raises as `verify_before_claim.refuse_edited_lock`, Drifted when today's bytes differ from the lock (before,
+    half-way or after the run: then nothing is sealed), BadInput when a model has seen a held-out prompt before,
+    AlreadyClaimed when another process runs it.
     """
     with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
         from protocol.preflight import sweep_selection, verify_before_claim
         from protocol.run import held_out_problems, progress
 
-    study_files.check_confirm(study.registration, value, block, identity)
     executors.refuse_unavailable(settings, study.protocol.generation.device)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)

@@ -160,12 +160,15 @@ def replicate(
     identity: Path | None = None,
     settings: Settings = LOCAL,
 ) -> ReplicationResult:
-    """Confirm the child unless it is sealed, judge it and compare. Raises as `confirm.confirm` does."""
+    """Confirm the child unless it is sealed, judge it and compare. Raises as `study_files.check_confirm` and
+    `confirm.confirm` do.
+    """
     if not child.registration.has(SEAL):
 
         def read_block() -> late_randomness.Block:
             return witnesses.find_randomness_block(child.registration, headers)
 
+        study_files.check_confirm(child.registration, value, read_block, identity)
         confirm.confirm(child, value, read_block, identity, settings)
     judgement = confirm.judge_sealed(child.registration)
     return ReplicationResult(
