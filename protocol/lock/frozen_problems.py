@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.stats.methods import MIN_CONFIRMATORY
 from protocol import grading
 from protocol.formats import canonical, files
 from protocol.formats.refusals import BadInput
 from protocol.grading.mathverify import MathVerify
 from protocol.lock import task_splits
 from protocol.plan.design import TASK
-from protocol.tasks import Task, held_out_guard, registry
+from protocol.tasks import Task, held_out_guard
 from protocol.tasks.file_task import FileTask
 from protocol.tasks.lm_eval_task import LmEvalTask
 from protocol.workspace.planned_study import PlannedStudy
@@ -18,7 +17,6 @@ from protocol.workspace.planned_study import PlannedStudy
 __all__ = [
     "count_all_golds",
     "freeze_items",
-    "refuse_few_topics",
     "refuse_wrong_golds",
     "scored_tasks",
 ]
@@ -75,22 +73,6 @@ def _refuse_duplicates(planned: PlannedStudy, items: Mapping[str, Any]) -> None:
                     f"tasks: {table.name}: {item!a} is asked by {first_task} in the same way; a problem counts "
                     "once, so leave it out of one of the two"
                 )
-
-
-def refuse_few_topics(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> None:
-    """Raise BadInput for a task with so many problems that a study of them may confirm, and with fewer topics.
-
-    With fewer problems than that a study only screens, and its population names the topics.
-    """
-    for name, item in items.items():
-        topics = registry.topics(tasks[name])
-        count = len({topics[problem] for problem in item["confirm"] if problem in topics})
-        if 0 < count < MIN_CONFIRMATORY <= len(item["confirm"]):
-            raise BadInput(
-                f"tasks.{name}: its {len(item['confirm'])} held-out problems are about {count} topics, and so are "
-                f"{count} independent ones, of which no interval holds; write {registry.successor(name)}, whose "
-                f"problems have a topic each, or confirm = {MIN_CONFIRMATORY - 1} or fewer, which only screens"
-            )
 
 
 def count_all_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import splits
+from analysis.stats.methods import MIN_CONFIRMATORY
 from protocol.formats.refusals import BadInput, Drifted
 from protocol.tasks import Task, registry
 
-__all__ = ["checks_golds", "count_golds", "problem_facts", "read_split", "take_subset"]
+__all__ = ["checks_golds", "count_golds", "problem_facts", "read_split", "refuse_few_topics", "take_subset"]
 
 
 def take_subset(full_split: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,6 +64,22 @@ def problem_facts(task: Task) -> dict[str, Any]:
         "population": registry.population(task),
     }
     return {kind: values for kind, values in facts.items() if values}
+
+
+def refuse_few_topics(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> None:
+    """Raise BadInput for a task with so many problems that a study of them may confirm, and with fewer topics.
+
+    With fewer problems than that a study only screens, and its population names the topics.
+    """
+    for name, item in items.items():
+        topics = registry.topics(tasks[name])
+        count = len({topics[problem] for problem in item["confirm"] if problem in topics})
+        if 0 < count < MIN_CONFIRMATORY <= len(item["confirm"]):
+            raise BadInput(
+                f"tasks.{name}: its {len(item['confirm'])} held-out problems are about {count} topics, and so are "
+                f"{count} independent ones, of which no interval holds; write {registry.successor(name)}, whose "
+                f"problems have a topic each, or confirm = {MIN_CONFIRMATORY - 1} or fewer, which only screens"
+            )
 
 
 def checks_golds(task: Task) -> bool:

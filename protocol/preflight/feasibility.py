@@ -21,7 +21,7 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
-from protocol.lock import frozen_problems
+from protocol.lock import frozen_problems, task_splits
 from protocol.models import calibration, load, sources
 from protocol.plan import grid
 from protocol.plan.budget import MOST, Budget, Slot
@@ -71,7 +71,7 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
     slot_sizes.refuse_unequal_slots(planned)
     scored = frozen_problems.scored_tasks(items, planned.tasks)
     if not is_replication:
-        frozen_problems.refuse_few_topics(items, planned.tasks)
+        task_splits.refuse_few_topics(items, planned.tasks)
     rule_checks.refuse_counting_method(planned.protocol, items, scored)
     for instrument in INSTRUMENTS:
         if instrument.feasibility and (table := planned.protocol.instruments.get(instrument.name)):

@@ -13,6 +13,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +31,7 @@ from protocol.lock import (
     installed_files,
     lock,
     sibling_registrations,
+    task_splits,
     verify_problems,
     version_1,
 )
@@ -39,6 +41,7 @@ from protocol.lock.verify_problems import ProblemFields
 from protocol.models import sources
 from protocol.plan import checks, full_use, slot_bytes, toml_reader
 from protocol.plan.design import Arm, Design
+from protocol.tasks import registry
 from protocol.workspace import differences, drift
 
 __all__ = ["check", "check_policies"]
@@ -289,9 +292,14 @@ def _refused(study: Registration, design: Design, promises: Promises, is_other_c
     if study.lock.digest not in version_1.PROTOCOLS and not version_1.is_replicated(
         study.parent, study.lock.content["protocol"]["sha256"]
     ):
-        for require in (checks.require_gate, checks.require_memory):
+        items = {name: item for name, item in study.lock.content["items"].items() if name in registry.TASKS}
+        for refuse in (
+            partial(checks.require_gate, design, Path(PROTOCOL)),
+            partial(checks.require_memory, design, Path(PROTOCOL)),
+            partial(task_splits.refuse_few_topics, items, registry.TASKS),
+        ):
             try:
-                require(design, Path(PROTOCOL))
+                refuse()
             except BadInput as refusal:
                 faults.append(str(refusal).removeprefix(f"{PROTOCOL}: "))
     said = f"{PROTOCOL}: today's code refuses" if is_other_code else f"{PROTOCOL}:"

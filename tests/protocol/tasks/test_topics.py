@@ -3,6 +3,7 @@
 import hashlib
 import re
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 import studies
@@ -10,10 +11,12 @@ import studies
 import splits
 from protocol import tasks
 from protocol.formats.refusals import BadInput
-from protocol.lock import frozen_problems, task_splits
+from protocol.lock import task_splits
+from protocol.recompute import verify_lock
 from protocol.tasks import held_out_guard, registry
 from protocol.tasks.topic_retrieval import TopicRetrieval
 from protocol.tasks.topic_texts import GENERAL, MENTIONS, TEMPLATES, TOPICS
+from protocol.workspace.planned_study import read_protocol
 
 OF_TOPICS = [name for name, task in tasks.TASKS.items() if isinstance(task, TopicRetrieval)]
 RETRIEVAL = [name for name in tasks.TASKS if name.startswith(("needle", "association"))]
@@ -138,13 +141,13 @@ def test_200_problems_about_a_few_topics_are_refused_and_the_task_with_topics_is
     task = tasks.get(name)
     full = task_splits.read_split(name, task)
     if len(full["confirm"]) < 200:
-        frozen_problems.refuse_few_topics({name: full}, {name: task})
+        task_splits.refuse_few_topics({name: full}, {name: task})
         return
     with pytest.raises(BadInput, match=rf"tasks\.{name}: its 200 held-out problems are about [345] topics") as refusal:
-        frozen_problems.refuse_few_topics({name: {**full, "confirm": full["confirm"][:200]}}, {name: task})
+        task_splits.refuse_few_topics({name: {**full, "confirm": full["confirm"][:200]}}, {name: task})
     family = name.rpartition("-moved")[0] or name.partition("-")[0]
     assert f"write {family}-topics-" in str(refusal.value)
-    frozen_problems.refuse_few_topics({name: {**full, "confirm": full["confirm"][:199]}}, {name: task})
+    task_splits.refuse_few_topics({name: {**full, "confirm": full["confirm"][:199]}}, {name: task})
 
 
 def test_three_topics_do_not_register_as_200_independent_problems(tiny_model, tmp_path):
@@ -174,3 +177,23 @@ def test_levels_are_the_lengths_of_needles_and_the_depths_of_moved_facts(name, l
     found = tasks.get(name).levels()
     assert set(found.values()) == levels
     assert all(level in problem.split("/")[1:-1] for problem, level in found.items())
+
+
+def test_an_audit_refuses_a_new_lock_of_200_problems_about_three_topics(tiny_model, tmp_path):
+    """However it was written; locks of the studies that ship are read as they are."""
+    folder = studies.write(tmp_path / "study", tiny_model)
+    _, design = read_protocol(folder)
+    promises = {arm.name: {"fires": "never" if arm.name == "full" else "prefill"} for arm in design.arms}
+    item = task_splits.read_split("association-1024", tasks.get("association-1024"))
+
+    def faults(problems: int) -> list[str]:
+        content = {
+            "items": {"association-1024": {**item, "confirm": item["confirm"][:problems]}},
+            "protocol": {"sha256": "0" * 64},
+        }
+        study = SimpleNamespace(lock=SimpleNamespace(content=content, digest="1" * 64), parent=None)
+        return list(verify_lock._refused(study, design, promises, False))
+
+    assert faults(199) == []
+    (fault,) = faults(200)
+    assert "its 200 held-out problems are about 3 topics" in fault
