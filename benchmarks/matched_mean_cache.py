@@ -2,8 +2,8 @@
 
     python -m benchmarks.matched_mean_cache reasoning-field gates-chain        # some three minutes
 
-Prints every contrast whose match or word changes, and every one that is interpolated to equal memory. The studies
-keep the verdicts that they were locked with.
+Prints every contrast whose match or word changes, and every one that is interpolated to equal memory; arms beside the
+rule also with the line drawn through the subject. The studies keep the verdicts that they were locked with.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ Row = Mapping[str, Any]
 HEAD = ("model", "budget", "contrast", "pp", "ratio as locked", "ratio held", "as locked", "now", "iso-cache, pp")
 
 
-def compare_rows(study: Study) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of all contrasts, those beside the rule too: as the study is judged, and by today's rules."""
+def compare_rows(study: Study, sides: Sequence[tuple[str, str]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of these contrasts: as the study is judged, and by today's rules."""
     decision = study.lock["protocol"]["content"]["decision"]
-    sides = [*arm_pairs(decision), *((decision["subject"], arm) for arm in decision.get("beside", ()))]
     graded, _ = contrasts.apply_missing_rule(study)
     today = graded._replace(lock={**graded.lock, "judging": 2})
     shipped, judged = (compare_family(each, sides, float(decision["alpha"])).rows for each in (graded, today))
@@ -51,19 +50,25 @@ def _cells(shipped: Row, judged: Row) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     for name in sys.argv[1:] if argv is None else argv:
-        shipped, judged = compare_rows(read_study(Path("registrations") / name))
-        pairs = [
-            pair
-            for pair in zip(shipped, judged, strict=True)
-            if _word(pair[0]) != _word(pair[1]) or pair[1]["isocache"]["interpolated"]
-        ]
-        print(
-            f"{name}: {len(judged)} contrasts; void {_count(shipped, 'void')} as locked, {_count(judged, 'void')} now"
-        )
-        print(f"better {_count(shipped, 'better')}, {_count(judged, 'better')}; ", end="")
-        print(f"worse {_count(shipped, 'worse')}, {_count(judged, 'worse')}\n")
-        print("\n".join(format_columns(HEAD, [tuple(_cells(*pair)) for pair in pairs])), "\n")
+        study = read_study(Path("registrations") / name)
+        decision = study.lock["protocol"]["content"]["decision"]
+        subject, others = decision["subject"], decision.get("beside", [])
+        _print_family(name, study, [*arm_pairs(decision), *((subject, arm) for arm in others)])
+        if others:
+            _print_family(f"{name}, the arms beside against {subject}", study, [(arm, subject) for arm in others])
     return 0
+
+
+def _print_family(title: str, study: Study, sides: Sequence[tuple[str, str]]) -> None:
+    shipped, judged = compare_rows(study, sides)
+    rows = [
+        tuple(_cells(*pair))
+        for pair in zip(shipped, judged, strict=True)
+        if _word(pair[0]) != _word(pair[1]) or pair[1]["isocache"]["interpolated"]
+    ]
+    words = [f"{word} {_count(shipped, word)}, {_count(judged, word)}" for word in ("void", "better", "worse")]
+    print(f"{title}: {len(judged)} contrasts, as locked and now: {'; '.join(words)}\n")
+    print("\n".join(format_columns(HEAD, rows)), "\n")
 
 
 def _count(rows: Sequence[Row], word: str) -> int:
