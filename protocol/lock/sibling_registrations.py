@@ -6,7 +6,7 @@ A missing sibling is no contradiction: a folder may have been sent alone.
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.evidence import late_randomness
 from protocol.evidence.audit import amendment
@@ -20,7 +20,7 @@ from protocol.plan import full_use
 from protocol.tasks import registry
 from protocol.workspace import differences
 
-__all__ = ["find_contradictions", "find_opened_faults", "find_parent"]
+__all__ = ["OpenedFindings", "check_opened", "find_contradictions", "find_parent"]
 
 
 def find_contradictions(study: Registration) -> Iterator[str]:
@@ -31,39 +31,68 @@ def find_contradictions(study: Registration) -> Iterator[str]:
     yield from _parent_faults(study)
 
 
-def find_opened_faults(study: Registration) -> Iterator[str]:
-    """Yield one message for each contradiction in the field `opened`, by the recipes of today's tasks. A
-    sibling that the lock lists has to share the listed problems. A sibling whose claim is in the commit that
-    the lock names existed at that time and has to be listed; others may be newer. A registration whose file
-    of questions is missing is skipped.
+class OpenedFindings(NamedTuple):
+    """Contradictions in the field `opened` of a lock, and what cannot be told of it here."""
+
+    faults: list[str]
+    undetermined: list[str]
+
+
+def check_opened(study: Registration) -> OpenedFindings:
+    """Compare the field `opened` with the claimed siblings, by the recipes and texts of today's tasks.
+
+    A sibling that the lock lists has to share the listed problems. A sibling that shares problems has to be listed
+    if it was claimed before: if its claim is in the commit that the lock names, or if it ships with this project.
+    Without a commit, and where the sibling does not list this study as the earlier one, the order cannot be told.
+    A reproduction was compared with its parent, and is no look of its own. A registration whose file of questions
+    is missing is skipped.
     """
-    locked, folder = study.lock.content, study.folder
-    if study.reproduces:  # compared with the parent's
-        return
+    locked, folder, findings = study.lock.content, study.folder, OpenedFindings([], [])
+    if study.reproduces or study.lock.digest in version_1.PROTOCOLS:
+        return findings
     if not all(map(partial(_has_problems, folder), study.protocol["tasks"])):
-        return
+        return findings
     listed_problems = {entry["lock"]: entry["problems"] for entry in locked["opened"] if entry["lock"]}
-    other_studies = (
+    others = [
         other for other in previously_opened.claimed_registrations(folder) if _is_other_lock(other, study.lock.digest)
-    )
-    relevant = [
-        other
-        for other in other_studies
-        if other.lock.digest in listed_problems or _has_committed_claim(other, locked["git"])
     ]
-    if not relevant:
-        return
+    if not others:
+        return findings
     entries = previously_opened.find_previously_opened(folder, locked["items"], study.protocol)
     derived_problems = {entry["lock"]: entry["problems"] for entry in entries}
-    for other in relevant:
+    for other in others:
         digest = other.lock.digest
         if previously_opened.has_lost_file(other):  # its held-out problems can no longer be determined
             continue
         expected = derived_problems.get(digest, {})
         if digest in listed_problems:
-            yield from differences.diff_values(listed_problems[digest], expected, f"opened.{other.name}")
-        elif expected:
-            yield f"opened: does not list {other.name}, whose claim is in the commit that it was locked on"
+            findings.faults.extend(differences.diff_values(listed_problems[digest], expected, f"opened.{other.name}"))
+        elif not expected or other.reproduces:
+            continue
+        elif _has_committed_claim(other, locked["git"]):
+            findings.faults.append(
+                f"opened: does not list {other.name}, whose claim is in the commit that it was locked on"
+            )
+        elif not _is_beside(other, folder):
+            continue
+        elif digest in version_1.PROTOCOLS:
+            findings.faults.append(f"opened: does not list {other.name}, which was claimed before this release")
+        elif locked["git"] is None and not _lists(other, study.lock.digest):
+            findings.undetermined.append(
+                f"opened: whether {other.name}, which has the same held-out problems, was claimed before this was "
+                "locked: neither lists the other, and the lock names no commit"
+            )
+    return findings
+
+
+def _lists(study: Registration, digest: str) -> bool:
+    """Whether it names a lock with this digest as an earlier one."""
+    return digest in {entry["lock"] for entry in study.lock.content["opened"]}
+
+
+def _is_beside(other: Registration, folder: Path) -> bool:
+    """Whether it lies in the repository of `folder`, and not in that of the audit's own code."""
+    return folder.resolve().parent.parent in other.folder.resolve().parents
 
 
 def find_parent(study: Registration) -> Registration | None:

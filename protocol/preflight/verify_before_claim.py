@@ -94,7 +94,7 @@ def find_contradictions(study: Study) -> Iterator[str]:
         signing.check(study.folder)
     yield from sibling_registrations.find_contradictions(study.registration)
     yield from _lane_faults(study)
-    yield from sibling_registrations.find_opened_faults(study.registration)
+    yield from sibling_registrations.check_opened(study.registration).faults
 
 
 def _lane_faults(study: Study) -> Iterator[str]:

@@ -75,7 +75,9 @@ def check(study: Registration) -> str:
         _check_release(locked["release"], wrong, undetermined)
     # Other code may have had other recipes of problems, and may have accepted another protocol.
     by_code = undetermined if is_other_code else wrong
-    by_code.extend(sibling_registrations.find_opened_faults(study))
+    opened = sibling_registrations.check_opened(study)
+    by_code.extend(opened.faults)
+    undetermined.extend(opened.undetermined)
     try:
         design = _read_design(study)
     except CannotTell as problem:

@@ -87,7 +87,7 @@ def test_a_reproduction_names_what_was_opened_before_its_parent(confirmed, repli
         protocol=study.protocol,
     )
     assert [*sibling_registrations.find_contradictions(reproduction)] == []
-    assert [*sibling_registrations.find_opened_faults(reproduction)] == []
+    assert sibling_registrations.check_opened(reproduction) == ([], [])
     reproduction.lock.content["opened"] = [{"name": "other", "lock": None, "problems": {}}]
     (fault,) = sibling_registrations.find_contradictions(reproduction)
     assert fault.startswith("opened: ")

@@ -17,7 +17,7 @@ from protocol.evidence.audit import amendment
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical
 from protocol.formats.refusals import Refusal
-from protocol.lock import lock
+from protocol.lock import lock, sibling_registrations
 from protocol.lock.previously_opened import find_previously_opened
 from protocol.tasks import file_rows
 from protocol.tasks.chain import Chain
@@ -336,3 +336,38 @@ def test_a_row_of_lm_eval_is_the_same_in_a_file(mine, tmp_path):
     (tmp_path / "data.jsonl").write_text(f"{json.dumps(row)}\n")
     task = LmEvalTask("theirs", "gsm8k", tmp_path / "data.jsonl")
     assert task.content_digest("gsm8k/7") == file_rows.digest_text("How many hens?", "")
+
+
+# ---------------------------------------------------------------- an emptied list
+
+
+def check_claimed(folder, name, *, opened=()):
+    """A claimed study of chains, and what its audit finds of its list."""
+    claimed(folder, name, written={"tasks": [{"name": name}]}, opened=list(opened))
+    return sibling_registrations.check_opened(Registration(folder))
+
+
+def test_an_emptied_list_beside_a_shipped_study_is_a_fault(mine):
+    """alpha-chain was claimed before any lock of this release."""
+    mine.parent.mkdir(parents=True)
+    shutil.copytree(studies.ROOT / "registrations" / "alpha-chain", mine.parent / "alpha-chain")
+    (fault,) = check_claimed(mine, "chain").faults
+    assert fault == "opened: does not list alpha-chain, which was claimed before this release"
+    shutil.move(mine.parent / "alpha-chain", mine.parent.parent.parent / "alpha-chain")
+    assert sibling_registrations.check_opened(Registration(mine)) == ([], [])
+
+
+def test_without_a_commit_the_order_of_two_studies_that_do_not_name_each_other_cannot_be_told(mine):
+    first = claimed(mine.parent / "first", "chain")
+    findings = check_claimed(mine, "chain")
+    assert findings.faults == []
+    assert [text.partition(",")[0] for text in findings.undetermined] == ["opened: whether first"]
+    (mine / "lock.json").unlink()
+    (mine / "claim.json").unlink()
+    (mine / "ledger.jsonl").unlink()
+    ids = list(splits.load("chain").confirm)
+    listed = {"name": "first", "lock": lock.read(first).digest, "problems": {"chain": ids}}
+    second = mine.parent / "second"
+    assert check_claimed(second, "chain", opened=[listed]) == ([], [])
+    # The earlier one of the two does not list the later one, which lists it.
+    assert sibling_registrations.check_opened(Registration(first)) == ([], [])
