@@ -7,12 +7,12 @@ killed at a deadline and restarted: model output is not parsed in this process, 
 
 import importlib.util
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 from protocol.formats.refusals import BadInput
 from protocol.grading import boxed
 from protocol.grading.grade import Grade
-from protocol.harness import ChildProcess
+from protocol.harness import ChildOwner, ChildProcess
 
 __all__ = ["LONGEST", "MathVerify"]
 
@@ -23,7 +23,7 @@ START_SECONDS = 120.0  # seconds for importing sympy on a slow machine
 WORKER = Path(__file__).with_name("worker.py")
 
 
-class MathVerify:
+class MathVerify(ChildOwner):
     """A grader with its own process, started when first needed; close it, or use it in a `with` block.
 
     The process also ends with this object, with the interpreter, and when the interpreter is killed.
@@ -39,16 +39,6 @@ class MathVerify:
             raise BadInput("grader math: math-verify is not installed; pip install 'kv-prereg[run]'")
         self._deadline = deadline
         self._child = ChildProcess(WORKER, [str(memory), str(2 * deadline + 1)], START_SECONDS, {})
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process. The grader can be used again, which starts another."""
-        self._child.close()
 
     def grade(self, gold: str, text: str) -> Grade:
         """As protocol.grading.boxed, except that an answer with another spelling is correct if it is equal.

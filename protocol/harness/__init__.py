@@ -8,7 +8,7 @@ lm-eval is not imported into this process, and no copy of it is in this reposito
 May import: protocol.formats; datasets, lm_eval, nltk, numpy.
 """
 
-from protocol.harness.child_process import ChildProcess
+from protocol.harness.child_process import ChildOwner, ChildProcess
 from protocol.harness.lm_eval_harness import (
     Facts,
     Harness,
@@ -20,6 +20,7 @@ from protocol.harness.lm_eval_harness import (
 )
 
 __all__ = [
+    "ChildOwner",
     "ChildProcess",
     "Facts",
     "Harness",

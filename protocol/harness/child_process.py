@@ -9,9 +9,9 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, Self
 
-__all__ = ["ChildProcess"]
+__all__ = ["ChildOwner", "ChildProcess"]
 
 
 class ChildProcess:
@@ -102,6 +102,22 @@ class ChildProcess:
         self._buffer = rest
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+class ChildOwner:
+    """What a child process answers for; closed, or used in a `with` block. The next question starts another child."""
+
+    _child: ChildProcess
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        self._child.close()
 
 
 def _require_pipe(end: IO[bytes] | None) -> IO[bytes]:

@@ -5,10 +5,10 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from protocol.formats.refusals import BadInput, unknown_message
-from protocol.harness.child_process import ChildProcess
+from protocol.harness.child_process import ChildOwner, ChildProcess
 
 __all__ = ["Facts", "Harness", "Prompt", "Scores", "TookTooLong", "installed_version", "shared_harness"]
 
@@ -62,7 +62,7 @@ def installed_version() -> str:
     return importlib.metadata.version("lm_eval")
 
 
-class Harness:
+class Harness(ChildOwner):
     """A process with lm-eval, started when first needed; close it, or use it in a `with` block.
 
     Every method raises BadInput for a task that lm-eval does not have or that cannot run here, with the
@@ -73,16 +73,6 @@ class Harness:
         installed_version()
         self._deadline = deadline
         self._child = ChildProcess(WORKER, [str(MEMORY_BYTES), str(2 * GENERATION_SECONDS + 1)], START_SECONDS, OFFLINE)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process. The next request starts another."""
-        self._child.close()
 
     def facts(self, task: str) -> Facts:
         reply = self._ask({"do": "facts", "task": task})

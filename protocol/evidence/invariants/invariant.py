@@ -12,8 +12,8 @@ __all__ = [
     "Violations",
     "describe_order",
     "describe_violations",
-    "find_late_attempt",
     "find_violations",
+    "ordered_attempts",
 ]
 
 MAX_REPORTED = 3  # invariants that a failure names
@@ -90,9 +90,17 @@ def describe_order(recorded: Sequence[str], expected: Sequence[str], noun: str) 
     return f"{len(recorded)} {noun}, and {len(expected)} are registered" if len(recorded) > len(expected) else ""
 
 
-def find_late_attempt(bodies: Sequence[Mapping[str, Any]], describe: Callable[[Mapping[str, Any]], str]) -> str:
-    """Return the first line whose attempt is before that of the line before, described; "" without one."""
-    for previous, current in pairwise(bodies):
-        if current["attempt"] < previous["attempt"]:
-            return f"{describe(current)}: attempt {current['attempt']} after a line of attempt {previous['attempt']}"
-    return ""
+def ordered_attempts(
+    list_bodies: Callable[[Any], Sequence[Mapping[str, Any]]], describe: Callable[[Mapping[str, Any]], str]
+) -> Invariant:
+    """Return the invariant that attempts never decrease in a file. list_bodies: context -> its lines."""
+
+    def find_late_attempt(context: Any) -> str:
+        for previous, current in pairwise(list_bodies(context)):
+            if current["attempt"] < previous["attempt"]:
+                number = previous["attempt"]
+                return f"{describe(current)}: attempt {current['attempt']} after a line of attempt {number}"
+        return ""
+
+    sentence = "The attempt of a line is never before that of the line before."
+    return Invariant("attempts", sentence, (), "file", find_late_attempt)

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from protocol.evidence.invariants import invariant
-from protocol.evidence.invariants.invariant import Invariant, Subject, Violation
+from protocol.evidence.invariants.invariant import Invariant, Subject, Violation, ordered_attempts
 from protocol.evidence.measurement_journal import Bodies
 from protocol.formats.vocabulary import FULL, OF_FULL
 from protocol.instruments.anatomy import windows
@@ -72,10 +72,6 @@ def check_order(context: AnatomyContext) -> str:
         _format_line(ExpectedTrace(*(body[name] for name in ExpectedTrace._fields))) for body in context.traces.bodies
     ]
     return invariant.describe_order(recorded, [*map(_format_line, context.expected)], "traces")
-
-
-def check_attempts(context: AnatomyContext) -> str:
-    return invariant.find_late_attempt(context.traces.bodies, _format_trace)
 
 
 def check_half(context: AnatomyContext, body: Body) -> str:
@@ -308,13 +304,7 @@ INVARIANTS = (
         "file",
         check_order,
     ),
-    Invariant(
-        "attempts",
-        "The attempt of a line is never before that of the line before.",
-        (),
-        "file",
-        check_attempts,
-    ),
+    ordered_attempts(lambda context: context.traces.bodies, _format_trace),
     Invariant("development", "Each problem is of the development split.", (), "line", check_split),
     Invariant("halves", "`half` follows from the MD5 of the problem's id.", (), "line", check_half),
     Invariant(

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from protocol.evidence.invariants import invariant
-from protocol.evidence.invariants.invariant import Invariant, Subject, Violation
+from protocol.evidence.invariants.invariant import Invariant, Subject, Violation, ordered_attempts
 from protocol.formats.vocabulary import FULL, OF_FULL
 from protocol.instruments.cost.measurement_file import ExpectedLine, Measurement, Point
 
@@ -49,10 +49,6 @@ def check_lock(context: CostContext) -> str:
 def check_order(context: CostContext) -> str:
     recorded = [_format_body(body) for body in context.measurement.bodies]
     return invariant.describe_order(recorded, [*map(_format_repetition, context.expected)], "repetitions")
-
-
-def check_attempts(context: CostContext) -> str:
-    return invariant.find_late_attempt(context.measurement.bodies, _format_body)
 
 
 def check_same_work(context: CostContext) -> str:
@@ -176,13 +172,7 @@ INVARIANTS = (
         "file",
         check_order,
     ),
-    Invariant(
-        "attempts",
-        "The attempt of a line is never before that of the line before.",
-        (),
-        "file",
-        check_attempts,
-    ),
+    ordered_attempts(lambda context: context.measurement.bodies, _format_body),
     Invariant(
         "same work",
         "All arms were fed the same prompts; weights, heads and what a slot takes are those of the model and "
