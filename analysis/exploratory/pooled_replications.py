@@ -5,6 +5,7 @@ is never pooled. Everything here is exploratory: no rule decides on it, nobody r
 there would be, the first study chose the question, and nothing is corrected for the number of contrasts.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from analysis.judgement.study_files import RecordError, Study, read_document, re
 from analysis.rules.rule import arm_pairs
 from analysis.stats.clusters import cluster_values
 from analysis.stats.random_effects import PooledEffect, pool_effects
+from protocol.formats.escape import is_one_line
 
 __all__ = ["PooledContrast", "PooledStudies", "StudyEffect", "find_replications", "pool_replications"]
 
@@ -54,9 +56,9 @@ class PooledContrast(NamedTuple):
 
 
 class PooledStudies(NamedTuple):
-    """studies: the parent, then its replications by name, each with its verdict."""
+    """studies: the parent, then its replications by name. Their verdicts are not repeated here."""
 
-    studies: dict[str, str]
+    studies: tuple[str, ...]
     contrasts: list[PooledContrast]
 
 
@@ -79,12 +81,14 @@ def pool_replications(folder: Path) -> PooledStudies:
     for studies that share a late value or their answers: these are copies.
     """
     folder = Path(folder)
-    judgements = {folder: read_judged(folder)}
-    judgements |= {path: read_judged(path) for path in find_replications(folder)}
-    if len(judgements) < 2:
+    read_judged(folder)
+    folders = [folder, *find_replications(folder)]
+    if len(folders) < 2:
         raise RecordError(f"{folder}: has no fresh replication here; run: kv-prereg replicate --fresh {folder}")
-    _refuse_shared_values(list(judgements))
-    pairings = {path.name: _pair(read_study(path)) for path in judgements}
+    _refuse_shared_values(folders)
+    pairings = {path.resolve().name: _pair(read_study(path)) for path in folders}
+    if not all(map(is_one_line, [*pairings, *itertools.chain(*itertools.chain(*pairings.values()))])):
+        raise RecordError(f"{folder}: a study beside it has a name with a line break; leave it out")
     _refuse_copies(pairings)
     first, *others = pairings.values()
     contrasts = [
@@ -92,7 +96,7 @@ def pool_replications(folder: Path) -> PooledStudies:
         for key in first
         if all(key in other for other in others)
     ]
-    return PooledStudies({path.name: str(judged.get("verdict")) for path, judged in judgements.items()}, contrasts)
+    return PooledStudies(tuple(pairings), contrasts)
 
 
 def _pair(study: Study) -> dict[tuple[str, ...], Pairing]:

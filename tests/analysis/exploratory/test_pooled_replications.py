@@ -52,7 +52,7 @@ def parent(tmp_path):
 
 def test_it_pools_the_parent_and_what_ran_on_other_problems(parent):
     pooled = pool_replications(parent)
-    assert list(pooled.studies) == ["first", "first-fresh-001", "first-fresh-002"]
+    assert pooled.studies == ("first", "first-fresh-001", "first-fresh-002")
     contrast = pooled.contrasts[0]
     assert contrast[:5] == ("tiny", "needle", "0.5", "crystal", "snapkv")
     assert [round(effect.difference * PROBLEMS) for effect in contrast.effects] == [9, 5, 4]
@@ -66,8 +66,7 @@ def test_it_pools_the_parent_and_what_ran_on_other_problems(parent):
 def test_it_prints_what_it_is_and_draws_one_forest(parent, tmp_path, capsys):
     assert pool.main([str(parent), "--plot", str(tmp_path / "pooled.svg")]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("Exploratory summary of first (SCREENED), first-fresh-001 (SCREENED)")
-    assert "No rule decides on it" in out
+    assert out.startswith("Exploratory summary of first, first-fresh-001, first-fresh-002. No rule")
     assert "first-001 " not in out
     drawn = (tmp_path / "pooled.svg").read_text()
     gids = ("study-0-0", "study-1-2", "fixed-0", "random-1", "prediction-0")
@@ -86,6 +85,10 @@ def test_a_copy_of_a_late_value_or_of_all_answers_is_refused(parent):
     shutil.rmtree(shelf / "first-fresh-003")
     written(shelf / "first-fresh-003", 10, "dd", parent=cited)
     with pytest.raises(RecordError, match="has the answers of first throughout"):
+        pool_replications(parent)
+    shutil.rmtree(shelf / "first-fresh-003")
+    written(shelf / "first\nCONFIRMED", 4, "dd", parent=cited)
+    with pytest.raises(RecordError, match="a name with a line break"):
         pool_replications(parent)
 
 
