@@ -2,8 +2,8 @@
 
     python -m benchmarks.matched_mean_cache reasoning-field gates-chain        # some three minutes
 
-Prints every contrast whose match or word changes, and every one that is interpolated to equal memory; arms beside the
-rule also with the line drawn through the subject. The studies keep the verdicts that they were locked with.
+Prints every contrast whose match or word changes, and every one that is interpolated to equal memory; then
+every other arm with the line drawn through the subject. The studies keep the verdicts that they were locked with.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         decision = study.lock["protocol"]["content"]["decision"]
         subject, others = decision["subject"], decision.get("beside", [])
         _print_family(name, study, [*arm_pairs(decision), *((subject, arm) for arm in others)])
-        if others:
-            _print_family(f"{name}, the arms beside against {subject}", study, [(arm, subject) for arm in others])
+        arms = [(arm, subject) for arm in (*decision["against"], *others)]
+        _print_family(f"{name}, every arm against {subject}", study, arms)
     return 0
 
 

@@ -205,7 +205,7 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
         "itself.",
         "CONFIRMED: branch A, "
         + (f"no contrast on {primary} goes against {decision['subject']} with p below {alpha}, " * has_model_level)
-        + "and in all contrasts both arms held the same memory.",
+        + "and memory is matched in all contrasts.",
         f"REFUTED: branch B with a contrast on {transfer}, or branch C with one on {primary}, that "
         f"goes against it with p below {loss}.",
     ]

@@ -91,7 +91,7 @@ UNSAVED_CASES = MemoryCaseNames(
 def memory_clause(decision: Decision) -> str:
     """Return the requirement on memory as a clause."""
     if not is_against_full(decision):
-        return "both arms held the same memory"
+        return "memory is matched"
     return (
         f"the full cache held more than {decision['subject']} by more than "
         f"{strip_zeros(str(decision['cache_tolerance']))} of it, as measured"

@@ -137,8 +137,8 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
     )
     return [
         f"CONFIRMED: at least {least} of {family} contrasts favour {decision['subject']} with "
-        f"{level_clause}, none goes against it with p at most {decision['alpha']}, and in all of them "
-        "both arms held the same memory.",
+        f"{level_clause}, none goes against it with p at most {decision['alpha']}, and memory "
+        "is matched in all of them.",
         f"REFUTED: some contrast goes against it with {level_clause}, or fewer than {least} "
         "contrasts have a simultaneous interval that reaches zero or lies above it (those of "
         f"unequal memory counted among them), so that {least} wins are no longer possible.",

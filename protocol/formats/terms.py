@@ -27,12 +27,13 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
                 "their budgets promised."
             ),
             "matched": (
-                "Both arms of a contrast held the same memory within the registered tolerance, on the whole "
-                "and, on average, problem by problem. An unmatched contrast is neither won nor lost."
+                "The subject of a contrast held no more memory than its comparator, within the registered tolerance, "
+                "in the mean over problems; in the studies that ship neither arm did, on average problem by problem "
+                "too. An unmatched contrast is neither won nor lost."
             ),
             "charged": (
                 "A difference of memory within the tolerance is held against the arm that held more: a win "
-                "has to exceed what the extra slots may have bought."
+                "has to exceed what the extra slots may have bought, up to the comparator's next measured budget."
             ),
             "cache": "In a table: memory of the subject over that of the comparator, as it was measured.",
         },

@@ -138,6 +138,8 @@ def test_an_arm_that_codes_is_told_without_a_budget_in_bytes():
     assert slot_bytes.is_needed(["32"], LOCK["promises"])
     assert not slot_bytes.is_needed(["32", "0.5"], {"1d": SETTINGS, "full": FULL})
     assert slot_bytes.is_needed(["96 KiB"], {"1d": SETTINGS})
+    assert slot_bytes.is_needed(["32"], {"1d": SETTINGS}, "total")  # bytes held and those of the state are added
+    assert not slot_bytes.is_needed(["32"], {"1d": SETTINGS}, "bytes")
 
 
 @pytest.mark.parametrize(
