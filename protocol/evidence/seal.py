@@ -9,11 +9,13 @@ from protocol.evidence.records import Key, Record
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, document_fields, documents
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.lock import lock
 from protocol.lock.lock import Lock
 
 __all__ = ["NAME", "make_content", "missing_lanes", "write"]
 
 NAME = registration.SEAL
+MAX_LANES = 100_000_000  # a year of a large machine; each takes a byte here
 
 
 def write(study: Registration) -> str:
@@ -43,6 +45,8 @@ def missing_lanes(locked: Lock, recorded: Iterable[Record]) -> list[Key]:
     Raises Tampered for a record of another lane, phase or registration.
     """
     grid, items = locked.content["grid"], locked.content["items"]
+    if (lanes := sum(len(items[task]["confirm"]) for _, task, *_ in grid)) > MAX_LANES:
+        raise Tampered(f"{lock.NAME}: grid: {lanes:,} lanes, over {MAX_LANES:,}; no study of ours has so many")
     positions = {
         task: {item: position for position, item in enumerate(sorted({*split["confirm"]}))}
         for task, split in items.items()

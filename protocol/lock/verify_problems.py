@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import splits
 from protocol import grading
 from protocol.evidence.registration import TASK_FILES, Registration
+from protocol.formats import files
 from protocol.formats.refusals import BadInput, Refusal
 from protocol.lock import bundle, lock, task_splits
-from protocol.tasks import Task, registry
+from protocol.tasks import Task, file_rows, registry
 from protocol.workspace import differences
 
 __all__ = ["ProblemFields", "derive_problem_fields"]
@@ -130,7 +131,7 @@ def _data_digest(study: Registration, table: Mapping[str, Any], task: Task | Non
         if Path(file).name != file or not path.is_file() or path.is_symlink():
             faults.append(f"data.{name}: {file} is not here; bring the file that was locked")
             return locked
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = files.plain_sha256(path, file_rows.MAX_BYTES)
         faults.extend(differences.diff_values(locked, digest, f"data.{name}"))
         return locked
     if not isinstance(task, registry.PublishedTask):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
+from protocol.formats.refusals import BadInput
 from protocol.formats.vocabulary import FULL
 from protocol.plan.budget import Budget, Slot
 from protocol.plan.design import Design
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from policies import Policy
 
 __all__ = ["FULL", "Cell", "budget_of", "cells", "never_evicts", "policy_of"]
+
+MAX_CELLS = 100_000  # of a lock; one of 4 MiB holds no more
 
 
 class Cell(NamedTuple):
@@ -32,7 +36,12 @@ def cells(protocol: Design, is_full: Callable[[Design, str], bool] | None = None
 
     With a sweep: the cells that confirm runs, which are the same for every winner. is_full: whether an arm of
     a protocol never evicts; by default its policy decides, which needs torch.
+
+    Raises BadInput for more than a lock can hold, before any is made.
     """
+    sizes = (protocol.models, protocol.tasks, protocol.arms, protocol.budgets, protocol.seeds)
+    if (most := math.prod(map(len, sizes))) > MAX_CELLS:
+        raise BadInput(f"protocol.toml: budgets: {most:,} cells, over {MAX_CELLS:,}; register fewer, or fewer seeds")
     is_full = never_evicts if is_full is None else is_full
     if protocol.sweep is not None:
         protocol = protocol.confirm_design(protocol.sweep.candidates[0])

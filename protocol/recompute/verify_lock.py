@@ -172,8 +172,8 @@ def _observe(study: Registration, design: Design, problems: ProblemFields) -> di
 
 
 def _inherits_first_event(study: Registration, design: Design) -> bool:
-    """Whether a reproduction has its first event from its parent: from one that is here, with which it is compared, or from a
-    shipped one, of which some fired from step 0. A parent that nobody has frees nothing.
+    """Whether a reproduction has its first event from its parent: from one that is here, with which it is compared,
+    or from a shipped one, of which some fired from step 0. A parent that nobody has frees nothing.
     """
     locked = study.lock.content
     if not study.reproduces:

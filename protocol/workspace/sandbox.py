@@ -48,6 +48,7 @@ ALARM_MARGIN = 5  # seconds after the time limit until the first process ends it
 GRACE = 0.5  # seconds in which output from before the end is read
 CHUNK_BYTES = 1 << 16
 SUBREAPER = 36  # of prctl(2)
+PARENT_DEATH_SIGNAL = 1  # of prctl(2)
 
 
 class Limits(NamedTuple):
@@ -186,6 +187,7 @@ def _collect_output(command: list[str], limits: Limits, scratch: Path, how: str)
         env={"PATH": os.defpath},
         cwd=scratch,
         start_new_session=True,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
     assert process.stdout
     assert process.stderr
@@ -218,6 +220,11 @@ def _collect_output(command: list[str], limits: Limits, scratch: Path, how: str)
     out, err = (bytes(buffer[: limits.output]) for buffer in buffers.values())
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return SandboxResult(status, out, err, stopped, how)
+
+
+def _end_with_parent() -> None:
+    """Have the system kill this process once the auditor is gone, however that ended; it takes its namespaces along."""
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle, closure, lock, version_1
 
+MIN_TIMES = 10  # different ones, of which none repeats by chance
 PURPOSES = frozenset({"confirm", "confirm, decrypted"})  # for which confirm reads held-out problems
 
 
@@ -172,6 +173,7 @@ class Checks:
         if unknown_paths := _without_system_files(files.list_folder(self.folder)) - {trajectory_folder, *paths}:
             raise Tampered(f"{min(unknown_paths).name}: is not evidence of ours")
         self._refuse_packed(paths)
+        self._refuse_copied_clocks()
         count = len(self.study.confirm_records)
         for name, shard in self.study.shards.items():
             self._refuse_torn(name, shard.torn)
@@ -330,6 +332,18 @@ class Checks:
         if head["count"] > len(self.study.entries) or head != ledger.head_of(self.study.entries[: head["count"]]):
             raise Tampered("names a ledger head that this ledger never had; lines were cut or rewritten")
 
+    def _refuse_copied_clocks(self) -> None:
+        """Raise Tampered where every lane took the very seconds that it took in the study that this one cites, if that
+        is beside it: no machine repeats its times, and whoever copies records has them.
+        """
+        parent = selection.find_parent(self.study) if self.study.parent is not None else None
+        if parent is None or not files.exists(parent.phase_folder("confirm")):
+            return
+        ours, theirs = (_lane_times(study.confirm_records) for study in (self.study, parent))
+        shared = ours.keys() & theirs.keys()
+        if len({ours[lane] for lane in shared}) >= MIN_TIMES and all(ours[lane] == theirs[lane] for lane in shared):
+            raise Tampered(f"all {len(shared)} lanes took the very seconds of {parent.name}: they were copied, not run")
+
     def _refuse_packed(self, paths: Iterable[Path]) -> None:
         """Raise Tampered for a packed shard of a study that may go on: no run appends to such a file."""
         if not (self.is_judged or self.has_ended) and (packed := [path for path in paths if shards.is_packed(path)]):
@@ -343,6 +357,16 @@ class Checks:
             if self.has_ended:  # no later attempt will cut it off
                 return
             raise Unfinished(f"{text}, which the next attempt truncates")
+
+
+def _lane_times(recorded: Iterable[Record]) -> dict[records.Key, tuple[tuple[str, str], ...]]:
+    """Return what the clock said of each lane, by cell and problem."""
+    return {
+        records.body_key(record["body"]): tuple(
+            (name, value) for name, value in sorted(record["costs"].items()) if name.endswith("seconds")
+        )
+        for record in recorded
+    }
 
 
 def _without_system_files(paths: Iterable[Path]) -> set[Path]:

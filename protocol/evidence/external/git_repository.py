@@ -48,6 +48,14 @@ def _id_or_none(identity: str) -> str | None:
     return identity if identity.strip("0") else None
 
 
+def _refuse_special_files(folder: Path) -> None:
+    """Raise CannotTell for a pipe, a socket or a device among the files that git reads first: it would wait for it."""
+    folders = [folder, *(folder / name for name in ("info", "objects/info", "refs", "refs/heads"))]
+    paths = [folder, *(path for each in folders if each.is_dir() for path in each.iterdir())]
+    if special := [path for path in paths if path.exists() and not (path.is_file() or path.is_dir())]:
+        raise CannotTell(f"{special[0].relative_to(folder.parent)} is no plain file, and git would wait for it")
+
+
 class Repository:
     """The innermost repository that contains `folder`; a submodule or a linked work tree is a repository too.
 
@@ -61,6 +69,7 @@ class Repository:
         root = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
         if root is None:
             raise CannotTell("in no git repository")
+        _refuse_special_files(root / ".git")
         self.root = root
         self.prefix = folder.relative_to(root).as_posix().removeprefix(".")
         self.is_shallow = self._git("rev-parse", "--is-shallow-repository").strip() == b"true"

@@ -5,6 +5,7 @@ describes the machine, and the file is named by its digest: another machine has 
 never mixed. Each further body is one repetition of one point. docs/machines.md describes every field.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -14,7 +15,7 @@ from protocol.evidence.measurement_journal import BodyWriter, JournalFile
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, files
 from protocol.formats.instruments import get_instrument
-from protocol.formats.refusals import Tampered
+from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.vocabulary import FULL
 from protocol.instruments.cost import fields
 
@@ -35,6 +36,7 @@ __all__ = [
 INSTRUMENT = get_instrument("cost")
 FOLDER = INSTRUMENT.name
 NAME_DIGITS = 12  # digits of the digest in a file's name
+MAX_LINES = 1_000_000  # repetitions of a machine, at 600 bytes each
 
 
 class Point(NamedTuple):
@@ -69,10 +71,15 @@ def expected_lines(content: Mapping[str, Any]) -> list[ExpectedLine]:
     Models follow one another, since only one is loaded. Each repetition of a model has all points, ordered by
     SHA-256 over the seed, the repetition and the point: a reproducible random order, so that drift of the
     machine affects all arms alike.
+
+    Raises BadInput for more than can be measured, before any is made.
     """
     protocol, cost = content["protocol"]["content"], content["protocol"]["content"]["cost"]
     arms = cost.get("arms") or list(protocol["arms"])
     budgets = cost.get("budgets") or list(protocol["budgets"])
+    axes = (protocol["models"], cost["prompt_tokens"], cost["lanes"], arms, budgets)
+    if (most := math.prod(map(len, axes)) * cost["repetitions"]) > MAX_LINES:
+        raise BadInput(f"protocol.toml: cost.repetitions: {most:,} runs, over {MAX_LINES:,}; nobody measures so many")
     full_arms = {cell[3] for cell in content["grid"] if cell[2] == FULL}
     expected: list[ExpectedLine] = []
     for model in protocol["models"]:
