@@ -45,7 +45,8 @@ def pool(folder: Path, plot: str | None = None) -> PooledStudies:
 
 def format_lines(studies: Mapping[str, Any]) -> Iterator[str]:
     """Format `PooledStudies` as plain values."""
-    yield f"Exploratory summary of {', '.join(studies['studies'])}. No rule decides on it; intervals are of one contrast, uncorrected."
+    names = ", ".join(studies["studies"])
+    yield f"Exploratory summary of {names}. No rule decides on it; intervals are of one contrast, uncorrected."
     for contrast in studies["contrasts"]:
         yield ""
         yield f"{'  '.join(cell_of(contrast))}  {contrast['subject']} against {contrast['against']}"

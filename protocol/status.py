@@ -321,7 +321,7 @@ def next_step(status: StudyStatus, drifted: Sequence[str], is_anchored: bool = F
             return f"kv-prereg probe {status.folder}"
         case "locked" | "claimed" | "sealed" if status.replicates:
             parent = Path(status.folder).parent.parent / "registrations" / status.replicates
-            return f"kv-prereg replicate {parent}"
+            return f"kv-prereg replicate {'' if status.reproduces else '--fresh '}{parent}"
         case "locked" if incomplete := [name for name, left in status.instruments.items() if left]:
             return f"kv-prereg {incomplete[0]} {status.folder}"  # possible only before the claim
         case "locked" if status.randomness == "anchor" and not is_anchored:

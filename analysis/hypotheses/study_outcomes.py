@@ -174,7 +174,8 @@ def _read_study(folder: Path, lock: Mapping[str, Any], judged: Mapping[str, Any]
     time, title = str(last["time"]), str(lock["protocol"]["content"]["title"])
     ended = ENDED.get(entries[-1]["event"])
     memory = str(lock["protocol"]["content"]["decision"].get("memory", SLOTS))
-    parent = str((lock.get("parent") or {"name": ""})["name"])
+    cited = lock.get("parent") or {"name": ""}
+    parent = "" if cited.get("fresh") else str(cited["name"])  # a fresh replication is a study of its own
     if judged is None:
         return Study(folder.name, time[:10], title, ended or UNJUDGED, False, time, False, memory, parent)
     rule = RULES.get(judged["rule"])

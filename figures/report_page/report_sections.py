@@ -135,7 +135,10 @@ def render_provenance(files: JudgedStudy) -> Markup:
             or "as the papers have them",
         ),
         *(("Asked", f"{message}.") for message in arm_text.extra_prompt_sentences(lock)),
-        ("Replicates", f"{parent['name']} ({parent['lock']})" if parent else "nothing"),
+        (
+            "Reproduces" if parent and not parent.get("fresh") else "Replicates",
+            f"{parent['name']} ({parent['lock']})" if parent else "nothing",
+        ),
         ("Seeds", format_value(randomness) if randomness else author_seeds),
         ("Commit", (lock.get("git") or {}).get("commit", "none named in the lock")),
         ("Source files locked", str(len(lock["sources"]))),
@@ -151,7 +154,7 @@ def render_provenance(files: JudgedStudy) -> Markup:
         ),
         ("Proofs", f"kv-prereg anchor {folder}"),
         ("Verify", f"kv-prereg audit {folder}"),
-        ("Replicate", f"kv-prereg replicate {folder}"),
+        ("Replicate", f"kv-prereg replicate {'--fresh ' if randomness else ''}{folder}"),
     ]
     return render("provenance.html", facts=facts, checks=_format_json(lock["checks"]))
 

@@ -34,7 +34,7 @@ MOMENT_FIELDS = ("amends", "opened", "git", "signer")
 
 def refuse_edited_lock(study: Study, *, simulated: bool = True) -> None:
     """Raise Tampered with the paths that differ; BadInput where registering would refuse the protocol, and
-    for a replication whose parent is not in a sibling folder.
+    for a reproduction or replication whose parent is not in a sibling folder.
 
     simulated: also check what the rule can detect at the planned size, which arms retain the same slots and,
     where budgets are shares of it, the use of the full cache, for which every development problem is decoded.

@@ -9,11 +9,13 @@ import pytest
 import studies
 
 from protocol.evidence import late_randomness
+from protocol.evidence.audit import study_status
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput
 from protocol.lock import fresh_replication, sibling_registrations
 from protocol.lock.lock import Lock
 from protocol.recompute import study_files
+from protocol.status import next_step
 
 pytestmark = pytest.mark.usefixtures("same_environment")
 SHIPPED = [path.parent.name for path in sorted((studies.ROOT / "registrations").glob("*/lock.json"))]
@@ -137,3 +139,10 @@ def test_a_local_value_is_passed_by_nobody_and_drawn_anew_each_time():
     assert "no outside record shows that it was drawn once" in late_randomness.verify(locked, claimed)
     with pytest.raises(BadInput, match='source = "local"'):
         late_randomness.draw_value(locked, studies.ROOT / "README.md")
+
+
+def test_an_interrupted_replication_is_continued_as_one(replicated):
+    _, child, _ = replicated
+    status = study_status.read_status(Registration(child))._replace(state="claimed")
+    assert next_step(status, []).startswith("kv-prereg replicate --fresh ")
+    assert next_step(status._replace(reproduces=True), []).startswith("kv-prereg replicate /")

@@ -67,7 +67,8 @@ class StudyStatus(NamedTuple):
     after_claim: bool = False  # withdrawn or amended after the claim
     verdict: str | None = None
     amends: dict[str, Any] | None = None  # name, lock and after_claim, as in the lock
-    replicates: str | None = None  # name of the study that this one repeats
+    replicates: str | None = None  # name of the study that this one reproduces or replicates
+    reproduces: bool = False  # with its problems and seeds
     randomness: str | None = None  # source of its late value
     amended: str | None = None  # the lock that amends this one
     instruments: Mapping[str, str] = MappingProxyType({})  # progress of those that are registered; "" if complete
@@ -154,6 +155,7 @@ def _read_status(study: Registration) -> StudyStatus:
         verdict=_verdict_word(study),
         amends=amends and {field: amends[field] for field in ("name", "lock", "after_claim")},
         replicates=(study.parent or {}).get("name"),
+        reproduces=study.reproduces,
         randomness=(study.protocol.get("randomness") or {}).get("source"),
         amended=closing.body["lock"] if closing and closing.event == "amended" else None,
         instruments={
