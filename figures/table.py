@@ -47,6 +47,7 @@ def verdict_table(judged: Mapping[str, Any], witness: str = formatting.WITNESS) 
     """
     has_one_subject = len({entry["subject"] for entry in judged["contrasts"]}) == 1
     heads = [head if has_one_subject or head != "against" else "arms" for head in CONTRAST_HEADINGS]
+    heads = [formatting.interval_heading(judged["contrasts"]) if head == "95 % interval" else head for head in heads]
     rows, charges = [_contrast_cells(entry, has_one_subject) for entry in judged["contrasts"]], _charge_cells(judged)
     if formatting.memory_basis(judged["contrasts"]) != "slots":  # bytes decide, and slots are printed too
         heads[-2:] = ["bytes", "slots", ""]
@@ -60,7 +61,7 @@ def verdict_table(judged: Mapping[str, Any], witness: str = formatting.WITNESS) 
         formatting.rule_line(judged),
         *filter(None, [full_cache_gate.describe_gate(judged)]),
         "",
-        format_answer(judged),
+        format_answer({**judged, "witness": witness}),
         "",
         *_align_columns(heads, rows),
         *formatting.score_notes(judged["contrasts"]),
@@ -104,10 +105,10 @@ def _contrast_cells(contrast: Mapping[str, Any], has_one_subject: bool) -> tuple
     return (
         *where,
         judged_numbers.format_points(contrast["difference"]),
-        judged_numbers.format_interval(contrast["low"], contrast["high"]),
-        judged_numbers.format_p(contrast["p"]),
+        judged_numbers.format_decisive_interval(contrast),
+        judged_numbers.format_p(judged_numbers.decisive_p(contrast)),
         f"{float(contrast['cache_ratio']):.3f}",
-        mark if contrast["matched"] else "unmatched" if contrast.get("saves") is None else "saves nothing",
+        formatting.idle_text(contrast) or mark,
     )
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.judgement import arm_text, eviction_counts
 from analysis.judgement.untrusted_files import RecordError
+from analysis.rules import verdict_line
 from protocol import command, witnesses
 from protocol.evidence import claim, late_randomness, seal, verdict
 from protocol.evidence.external import anchors
@@ -98,7 +99,9 @@ def act(args: Options, enter: bool) -> int:
         "lock": study.lock.digest,
     }
     values |= {"asked_apart": prompt_notes} if prompt_notes else {}
-    values |= {name: judged[name] for name in ("rule_says", "gate") if judged.get(name)}
+    values |= {"gate": judged["gate"]} if judged.get("gate") else {}
+    if "rule_says" in judged and (rule_says := verdict_line.printed_rule_verdict(judged)):
+        values["rule_says"] = rule_says
     if "selected" in judged:
         values["selected"] = judged["selected"]["arm"]
     command.print_result(args.json, "\n".join(lines), values)

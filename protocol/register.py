@@ -170,6 +170,7 @@ def register(
         if not version_1.is_replicated(reference, closure.sha256_hex(data)):
             checks.require_gate(protocol, folder / PROTOCOL)
             checks.require_memory(protocol, folder / PROTOCOL)
+            checks.require_floor(protocol, folder / PROTOCOL)
         planned = PlannedStudy(protocol, home, folder=folder)
     with phase("checking the splits of the tasks"):
         frozen_items = frozen_problems.freeze_items(planned)

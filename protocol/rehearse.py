@@ -123,6 +123,7 @@ def act(args: Options) -> int:
     if not Registration(args.folder).has(lock.NAME):  # locks older than gates keep their protocol
         checks.require_gate(protocol, args.folder / PROTOCOL)
         checks.require_memory(protocol, args.folder / PROTOCOL)
+        checks.require_floor(protocol, args.folder / PROTOCOL)
     models = choose_stand_ins(protocol, args.stand_in)
     # Imported late: torch and scipy are slow, and --help and the refusals above do not need them.
     with phase("loading torch"):

@@ -125,7 +125,7 @@ def name_kind(is_fresh: bool) -> str:
 def format_comparison(parent: Registration, compared: dict[str, Any], *, is_fresh: bool) -> str:
     verb = "agrees with" if compared["agrees"] else "DISAGREES with"
     verdict, rule_says = compared["parent_verdict"], compared["parent_rule_says"]
-    parent_verdict = verdict if verdict == rule_says else f"{verdict}, the rule says {rule_says}"
+    parent_verdict = verdict if rule_says in (verdict, None) else f"{verdict}, the rule says {rule_says}"
     if is_fresh:
         return (
             f"This replication {verb} {parent.folder.name} ({parent_verdict}), on fresh problems and seeds: single "
@@ -263,8 +263,8 @@ def compare_verdicts(parent: Registration, child: Registration, judged: dict[str
     comparison = {
         "agrees": agrees,
         "parent_verdict": parent_judged["verdict"],
-        "rule_says": verdict_line.rule_verdict(judged),
-        "parent_rule_says": verdict_line.rule_verdict(parent_judged),
+        "rule_says": verdict_line.printed_rule_verdict(judged),
+        "parent_rule_says": verdict_line.printed_rule_verdict(parent_judged),
     }
     if not child.reproduces:
         return comparison

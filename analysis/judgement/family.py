@@ -7,18 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.judgement import contrasts, memory
+from analysis.judgement import contrasts, floor, memory, repeated_contrasts
 from analysis.judgement.contrasts import Pairing
+from analysis.judgement.floor import Floor
 from analysis.judgement.memory import Arms, ContrastMemory
 from analysis.judgement.study_files import RecordError, Study
 from analysis.rules.rule import Contrast, is_better, is_worse
+from analysis.rules.sentences import contrast_name
 from analysis.stats import memory_charge, memory_matching, multiplicity, resampled_units
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.methods import METHODS, METHODS_FOR_SCORES, draws_and_seed, effective_clusters
 from analysis.stats.resampled_units import Clusters
 from protocol.formats.json_text import format_decimal
 
-__all__ = ["FamilyComparison", "compare_family"]
+__all__ = ["LIMIT_FIELDS", "P_FIELDS", "FamilyComparison", "compare_family"]
 
 LEVEL = 0.95  # coverage of the nominal interval
 REPORTED_METHODS = ("bootstrap", "t", "sign-flip")  # methods whose p is always reported
@@ -56,6 +58,8 @@ class PairingEstimate(NamedTuple):
     pairing: Pairing
     estimate: Estimate | None  # None for fewer than two measured problems
     adjusted: float
+    is_informative: bool = True
+    repeats: Pairing | None = None  # the same contrast before this one
 
     def contrast(self) -> Contrast | None:
         """Return the contrast for the rule."""
@@ -81,6 +85,8 @@ class PairingEstimate(NamedTuple):
             memory=matched.ratio,
             charge=estimate.memory.points,
             uncharged_p=estimate.uncharged_p,
+            informative=self.is_informative,
+            repeated=self.repeats is not None,
         )
 
 
@@ -91,11 +97,18 @@ class FamilyComparison(NamedTuple):
 
 
 def compare_family(
-    study: Study, sides: Sequence[tuple[str, str]], alpha: float, *, first: int = 0, corrected: bool = True
+    study: Study,
+    sides: Sequence[tuple[str, str]],
+    alpha: float,
+    *,
+    first: int = 0,
+    corrected: bool = True,
+    required_floor: Floor | None = None,
 ) -> FamilyComparison:
     """Compare every pair of arms in every model, task and budget.
 
     first: index of the first pairing among all of the study; the index seeds the draws, also of max-t.
+    required_floor: of a study that is judged by it.
 
     Raises ValueError without arm pairs: an empty family would satisfy any condition on all contrasts.
     """
@@ -118,10 +131,22 @@ def compare_family(
     if is_family_method and corrected:
         times, seed = draws_and_seed(decision)
         family = _apply_max_t(family, np.random.default_rng([seed, first]), times, alpha)
+    floors: list[dict[str, Any]] = []
+    if required_floor is not None:
+        floors = [floor.floor_row(pairing, required_floor) for pairing in pairings]
+        repeated = repeated_contrasts.find_repeated(study, pairings)
+        family = [
+            member._replace(is_informative=not floor_row["uninformative"], repeats=earlier)
+            for member, floor_row, earlier in zip(family, floors, repeated, strict=True)
+        ]
     rule_contrasts = [member.contrast() for member in family]
     rows = [_contrast_row(*parts, alpha) for parts in zip(family, rule_contrasts, holm, strict=True)]
     if is_family_method:
         rows = [row | {"p_adjusted": format_decimal(member.adjusted)} for row, member in zip(rows, family, strict=True)]
+    for row, floor_row, member in zip(rows, floors, family, strict=False):
+        row |= {"floor": floor_row, "p_decisive": format_decimal(member.adjusted)}
+        if member.repeats is not None:
+            row["repeats"] = contrast_name(member.repeats._asdict())
     for index, (row, member) in enumerate(zip(rows, family, strict=True)):
         if member.estimate is not None:
             sizes = memory.slot_bytes(study.lock, member.pairing)
@@ -364,4 +389,7 @@ ESTIMATE_FIELDS = (
     "cache_ratio",
     "cache_worst",
 )
+# Fields that decide, or are compared with what decides: they follow the lanes without a grade.
+LIMIT_FIELDS = ("low_simultaneous", "high_simultaneous", "low_margin", "high_margin")
+P_FIELDS = ("p", "p_decisive", "p_bootstrap", "p_t", "p_sign_flip", "p_holm", "p_adjusted", "p_worse", "p_better")
 MARGIN_FIELDS = ("low_margin", "high_margin", "p_worse", "p_better")  # limits with coverage 1 - 2 alpha / m

@@ -11,10 +11,13 @@ import pandas as pd
 from analysis import rules
 from analysis.judgement import (
     contrasts,
+    floor,
     gate,
+    missing_bounds,
     population,
     previously_opened,
     qualifiers,
+    resolution,
     statements,
     uneven_missingness,
 )
@@ -29,9 +32,10 @@ from analysis.judgement.study_files import (
     read_document,
     read_study,
 )
+from analysis.rules import sentences
 from analysis.rules.rule import arm_pairs
 from analysis.rules.verdict_line import REUSED, SCREENED, format_single_model, smallest_contrast
-from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import MIN_CONFIRMATORY
 from protocol.formats.json_text import format_decimal
 from protocol.formats.vocabulary import FULL
@@ -54,28 +58,45 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
     The verdict is INCONCLUSIVE if a registered lane was never run, if a lane failed or was not graded and
     `decision.missing` is "inconclusive", if a contrast has fewer than two problems, or fewer than two with
     all lanes measured, or if the full cache fails its gate. If `decision.missing` is "wrong", failed and
-    ungraded lanes are not correct, and CONFIRMED must also result when those of comparators are correct, so
-    that no arm loses by its failures. An excluded problem is in no contrast of its model, and its lanes are
+    ungraded lanes are not correct, and a verdict must also result in both extremes of what they would have been
+    (`missing_bounds`), so that no arm wins or loses by its failures; of shipped studies CONFIRMED must result when
+    those of comparators are correct. An excluded problem is in no contrast of its model, and its lanes are
     not missing. The numbers are computed whatever the verdict.
 
     If a contrast has fewer than 200 problems, or clusters in a task with clusters, the verdict is SCREENED,
     whatever the rule says. Of the other studies, one whose lock names held-out problems that were opened before
     is RE-USED where the rule decides.
+
+    A contrast below the floor of `analysis.judgement.floor` decides nothing.
     """
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
     alpha = float(decision["alpha"])
     graded, decisive = contrasts.apply_missing_rule(study)
-    level, rule_contrasts, rows = compare_family(graded, arm_pairs(decision), alpha)
+    gate_result = gate.judge_gate(study)
+    required_floor = None if is_judged_as_shipped(study.lock) else floor.read_floor(study.lock, gate_result)
+    families = [compare_family(graded, arm_pairs(decision), alpha, required_floor=required_floor)]
+    if required_floor is not None and decision["missing"] == "wrong" and not study.missing.empty:
+        families += [
+            compare_family(extreme, arm_pairs(decision), alpha, required_floor=required_floor)
+            for extreme in missing_bounds.extreme_studies(study)
+        ]
+        families.insert(0, missing_bounds.widen_family(families, alpha))
+    level, rule_contrasts, rows = families[0]
     estimated = [contrast for contrast in rule_contrasts if contrast is not None]
     is_complete = decisive.empty and len(estimated) == len(rule_contrasts)
     rule = rules.RULES[decision["rule"]]
-    gate_result = gate.judge_gate(study)
     is_void = not is_complete or (gate_result is not None and not gate_result["passed"])
     rule_verdict = INCONCLUSIVE if is_void else rule.verdict(estimated, decision)
-    rests_on_failures = (
-        rule_verdict == CONFIRMED and not study.missing.empty and not _confirms_with_credit(study, alpha)
-    )
+    if required_floor is None:
+        rests_on_failures = (
+            rule_verdict == CONFIRMED and not study.missing.empty and not _confirms_with_credit(study, alpha)
+        )
+    else:
+        rests_on_failures = not is_void and any(
+            rule.verdict([contrast for contrast in family.contrasts if contrast is not None], decision) != rule_verdict
+            for family in families
+        )
     if rests_on_failures:
         is_void, rule_verdict = True, INCONCLUSIVE
     is_small = smallest_contrast(rows)[0] < MIN_CONFIRMATORY
@@ -84,7 +105,7 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
         "name": study.lock["name"],
         "title": content["title"],
         "verdict": verdict,
-        "label": _label(rows, is_small, gate_result),
+        "label": _label(rows, is_small, gate_result, rule_verdict),
         "rule": decision["rule"],
         "at_least": decision.get("at_least"),
         "branch": None,  # a field of every judgement; a rule with branches reports its own
@@ -104,18 +125,38 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
     if verdict != rule_verdict:
         judgement["rule_says"] = rule_verdict
     if "beside" in decision:
-        judgement["beside"] = _contrasts_beside_rule(graded, len(rows), alpha)
+        judgement["beside"] = _contrasts_beside_rule(graded, len(rows), alpha, required_floor)
     if selection is not None:
         judgement["selected"] = selection
     if "exclude" in content:
         judgement["excluded"] = _excluded(study)
-    if not is_judged_as_shipped(study.lock):
+    if required_floor is not None:
+        judgement["contrasts"] = rows = [row | _decisive_p(row, decision) for row in rows]
+        if rule_verdict == REFUTED:
+            judgement["refuted_by"] = len(rule.refuting_rows(rows, decision))
+        if rule_verdict == INCONCLUSIVE and (text := resolution.describe_resolution(rows, study.lock)):
+            judgement["resolution"] = text
         judgement["population"] = population.describe_population(study.lock)
         judgement["qualifiers"] = [each._asdict() for each in qualifiers.list_qualifiers(judgement, study.lock)]
     return judgement | {
         "proves": statements.proves(judgement),
         "does_not_prove": statements.does_not_prove(judgement, study.lock, _never_evicting(study)),
     }
+
+
+def _decisive_p(row: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, str]:
+    """Return the p of a contrast that the rule compares with alpha, where that is not the one adjusted for the
+    family: of a contrast alone, or of a margin.
+    """
+    rule = rules.RULES[decision["rule"]]
+    if row["difference"] is None:
+        return {}
+    if rule.has_cell_levels:
+        return {"p_decisive": row["p"]}
+    if "margin" not in decision:
+        return {}
+    sides = ("p_worse", "p_better") if rule.has_two_sided_margin else ("p_worse",)
+    return {"p_decisive": max((row[side] for side in sides), key=float)}
 
 
 def _never_evicting(study: Study) -> set[tuple[str, ...]]:
@@ -127,10 +168,12 @@ def _never_evicting(study: Study) -> set[tuple[str, ...]]:
     return set(most.index[most == 0])
 
 
-def _label(rows: list[dict[str, Any]], is_small: bool, gate_result: Mapping[str, Any] | None) -> str:
+def _label(rows: list[dict[str, Any]], is_small: bool, gate_result: Mapping[str, Any] | None, rule_verdict: str) -> str:
     if is_small:
         return "screening-grade"
     if gate_result is not None and not gate_result["passed"]:
+        return "uninformative"
+    if rule_verdict == INCONCLUSIVE and sentences.uninformative_rows(rows):
         return "uninformative"
     return f"confirmatory-grade {format_single_model({'contrasts': rows})}".rstrip()
 
@@ -178,18 +221,24 @@ def selection_summary(digest: str, selection: Mapping[str, Any]) -> dict[str, An
     return {"arm": chosen["winner"], **arm_fields, "selection": digest}
 
 
-def _contrasts_beside_rule(study: Study, first: int, alpha: float) -> dict[str, Any]:
+def _contrasts_beside_rule(
+    study: Study, first: int, alpha: float, required_floor: floor.Floor | None
+) -> dict[str, Any]:
     """Return contrasts outside the decision rule ("Minimal-Intervention KV Retention", appendix B): the
     subject against the arms in `beside`, corrected for their number, and each comparator against them,
     uncorrected. A comparator that never evicts has no lanes at a budget and is not compared with them.
     """
     decision = study.lock["protocol"]["content"]["decision"]
     other_arms = decision["beside"]
-    heads = compare_family(study, [(decision["subject"], arm) for arm in other_arms], alpha, first=first)
+    sides = [(decision["subject"], arm) for arm in other_arms]
+    heads = compare_family(study, sides, alpha, first=first, required_floor=required_floor)
     evicting = {arm for _, _, budget, arm, _ in study.lock["grid"] if budget != FULL}
     sides = list(itertools.product((arm for arm in decision["against"] if arm in evicting), other_arms))
+    first += len(heads.rows)
     auxiliary = (
-        compare_family(study, sides, alpha, first=first + len(heads.rows), corrected=False).rows if sides else []
+        compare_family(study, sides, alpha, first=first, corrected=False, required_floor=required_floor).rows
+        if sides
+        else []
     )
     return {
         "family": len(heads.rows),

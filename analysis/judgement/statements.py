@@ -11,7 +11,7 @@ from analysis.judgement.qualifiers import REPRODUCTION
 from analysis.judgement.study_files import NOT_RUN
 from analysis.rules import full_cache_gate, verdict_line
 from analysis.rules.rule import arm_pairs, is_against_full
-from analysis.rules.sentences import contrast_name, list_first, strip_zeros
+from analysis.rules.sentences import contrast_name, describe_uninformative, list_first, strip_zeros
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
 __all__ = ["does_not_prove", "proves"]
@@ -125,7 +125,10 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
             "and the registered rule then answers INCONCLUSIVE."
         )
     elif rule_verdict == INCONCLUSIVE:
-        sentences.append("Equality: INCONCLUSIVE says that this study could not tell.")
+        is_other_word = judged["verdict"] != INCONCLUSIVE and not verdict_line.is_judged_as_shipped(judged)
+        sentences.append(
+            f"Equality: {'this' if is_other_word else 'INCONCLUSIVE says that this'} study could not tell."
+        )
     if rule_verdict == CONFIRMED:
         sentences += rules.RULES[judged["rule"]].text.limits(judged)
     if wrong := missing["lanes"] - decisive:
@@ -136,12 +139,19 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
         )
     if judged["gate"] is None:
         sentences.append("That the full cache can do the task: this study registers no gate.")
-    if missing.get("owed"):
+    if missing.get("owed") and not verdict_line.is_judged_as_shipped(judged):
+        sentences.append(
+            f"The registered question: its answer depends on what {missing['lanes']} lanes without a grade would have "
+            "been, so that it is left open."
+        )
+    elif missing.get("owed"):
         sentences.append(
             "The registered question: it is answered only if the lanes that a comparator ended without a "
             "grade are not correct. With them correct the rule does not confirm, so that it is left open."
         )
     sentences += _uneven_sentences(missing)
+    if uninformative := describe_uninformative(contrasts):
+        sentences.append(f"Anything about the policies where {uninformative}.")
     few = [contrast_name(row) for row in contrasts if row["difference"] is None]
     if few:
         sentences.append(

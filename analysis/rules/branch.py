@@ -27,6 +27,7 @@ from analysis.rules.sentences import (
     format_comparator,
     format_contrast,
     significance_sentences,
+    uninformative_rows,
 )
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
@@ -70,14 +71,21 @@ def branch_letter(cells: Sequence[RoleCell], *, symmetric: bool = False, alpha: 
 
 
 def role_cells(contrasts: Sequence[Contrast], decision: Decision) -> list[RoleCell]:
-    """Return the contrasts with the roles of their models; `branch_letter` refuses a third model. Wins are
-    charged for memory, losses are not.
+    """Return the contrasts that count, with the roles of their models; `branch_letter` refuses a third model. Wins
+    are charged for memory, losses are not.
     """
     roles = {decision["primary_model"]: "primary", decision["transfer_model"]: "transfer"}
     return [
         RoleCell(roles.get(contrast.model, contrast.model), charged_gain(contrast), harm_p(contrast))
         for contrast in contrasts
+        if contrast.counts
     ]
+
+
+def _lacks_a_role(contrasts: Sequence[Contrast], informative_cells: Sequence[RoleCell]) -> bool:
+    """Return whether uninformative contrasts were left out, and none of the primary or the transfer model is left."""
+    is_left = {"primary", "transfer"} <= {cell.role for cell in informative_cells}
+    return len(informative_cells) < len(contrasts) and not is_left
 
 
 def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
@@ -93,21 +101,25 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     A cell that prevents CONFIRMED is negative at p < alpha, which is the symmetric form of the guard: the
     paper's letter ignores a primary cell that is lost while another is won. A cell that refutes is negative
     at p < alpha / (contrasts of its model), matched in memory, and by more than a shortfall of memory may
-    have cost. The letters are the paper's, at the level of one cell; this verdict is ours. At the level of
+    have cost. An uninformative cell is left out, and without one of each role nothing is decided. The letters are
+    the paper's, at the level of one cell; this verdict is ours. At the level of
     one cell a loss would refute another 5 % of studies in which nothing differs (6.6 to 7.8 % decided in all,
     4.9 % at the corrected level).
     """
-    alpha = float(decision["alpha"])
+    alpha, counted = float(decision["alpha"]), [contrast for contrast in contrasts if contrast.counts]
     model_cells = role_cells(contrasts, decision)
+    if _lacks_a_role(contrasts, model_cells):
+        return INCONCLUSIVE
     branch = branch_letter(model_cells, alpha=alpha)
     if branch == "A":
         is_harmless = branch_letter(model_cells, symmetric=True, alpha=alpha) == "A"
-        is_matched = all(contrast.matched for contrast in contrasts)
+        is_matched = all(contrast.matched for contrast in counted)
         return CONFIRMED if is_harmless and is_matched else INCONCLUSIVE
     role = "transfer" if branch == "B" else "primary"
-    pairs = zip(contrasts, model_cells, strict=True)
+    level = alpha / sum(contrast.model == decision[f"{role}_model"] for contrast in contrasts)
+    pairs = zip(counted, model_cells, strict=True)
     decisive = [(member, cell._replace(p=member.p)) for member, cell in pairs if cell.role == role]
-    is_losing = any(contrast.matched and _is_negative(cell, alpha / len(decisive)) for contrast, cell in decisive)
+    is_losing = any(contrast.matched and _is_negative(cell, level) for contrast, cell in decisive)
     return REFUTED if is_losing else INCONCLUSIVE
 
 
@@ -175,6 +187,8 @@ def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
 
 def report(contrasts: Sequence[Contrast], decision: Decision) -> dict[str, Any]:
     model_cells, alpha = role_cells(contrasts, decision), float(decision["alpha"])
+    if _lacks_a_role(contrasts, model_cells):
+        return {}
     return {
         "branch": {
             "registered": branch_letter(model_cells, alpha=alpha),
@@ -280,6 +294,17 @@ def _refuting_rows(rows: Sequence[Row], level: float) -> Sequence[Row]:
     return [row for row in lost if float(row["p"]) < level / len(rows)] or lost
 
 
+def _decisive_losses(rows: Sequence[Row], decision: Decision) -> list[Row]:
+    """Return the cells that refute: of the transfer model if a primary cell is won, else of the primary one."""
+    alpha = float(decision["alpha"])
+    counted = [row for row in rows if "repeats" not in row and row not in uninformative_rows(rows)]
+    primary, transfer = (
+        [row for row in counted if row["model"] == decision[f"{role}_model"]] for role in ("primary", "transfer")
+    )
+    is_won = any(difference_of(row) > 0 and float(row["p"]) < alpha for row in primary)
+    return list(_refuting_rows(transfer if is_won else primary, alpha))
+
+
 def _format_extreme(judged: Row, rows: Sequence[Row], end: Callable[..., Row]) -> str:
     return f", {format_contrast(judged, end(rows, key=difference_of), 'model')}" if rows else ""
 
@@ -295,4 +320,6 @@ MEANING = (
     "locked rule. INCONCLUSIVE: otherwise."
 )
 TEXT = RuleText(_hypothesis, _criteria, _proves, _answer, MEANING, _line, letters=_letters, unmatched="")
-RULE = Rule(FIELDS, refusal, verdict, self_test_cases, TEXT, report, has_cell_levels=True)
+RULE = Rule(
+    FIELDS, refusal, verdict, self_test_cases, TEXT, report, has_cell_levels=True, refuting_rows=_decisive_losses
+)

@@ -15,7 +15,7 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     CONFIRMED also needs p_better at most alpha.
     """
     margin, alpha = float(decision["margin"]), float(decision["alpha"])
-    if any(contrast.matched and margin_limits(contrast).low > margin for contrast in contrasts):
+    if any(contrast.is_evidence and margin_limits(contrast).low > margin for contrast in contrasts):
         return REFUTED
     lower_verdict = non_inferior.verdict(contrasts, decision)
     if lower_verdict != CONFIRMED or all(margin_limits(contrast).p_better <= alpha for contrast in contrasts):

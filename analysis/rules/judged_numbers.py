@@ -1,6 +1,19 @@
 """Formatting of judged numbers: differences in percentage points, p with four digits."""
 
-__all__ = ["format_interval", "format_level", "format_p", "format_points"]
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+__all__ = [
+    "decisive_p",
+    "format_decisive_interval",
+    "format_interval",
+    "format_level",
+    "format_p",
+    "format_points",
+    "format_share",
+    "has_decisive_numbers",
+]
 
 
 def format_points(decimal: str) -> str:
@@ -9,8 +22,29 @@ def format_points(decimal: str) -> str:
     return "0.0" if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
 
 
+def format_share(share: Fraction | float) -> str:
+    """Format a share as per cent, with at most one digit after the point."""
+    return f"{100 * float(share):.1f}".removesuffix(".0") + " %"
+
+
 def format_interval(low: str, high: str) -> str:
     return f"[{format_points(low)}, {format_points(high)}]"
+
+
+def has_decisive_numbers(contrast: Mapping[str, Any]) -> bool:
+    """Return whether a judged contrast says which p decides. Tables then print that p and the simultaneous interval;
+    of studies that ship with this project they print the p and the interval of the contrast alone.
+    """
+    return "p_decisive" in contrast
+
+
+def decisive_p(contrast: Mapping[str, Any]) -> str:
+    return str(contrast["p_decisive" if has_decisive_numbers(contrast) else "p"])
+
+
+def format_decisive_interval(contrast: Mapping[str, Any]) -> str:
+    suffix = "_simultaneous" if has_decisive_numbers(contrast) else ""
+    return format_interval(contrast[f"low{suffix}"], contrast[f"high{suffix}"])
 
 
 def format_p(decimal: str) -> str:

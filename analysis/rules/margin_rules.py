@@ -1,7 +1,9 @@
 """The common part of rules about a registered margin: field, limits, self-test cases and sentences."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,6 +30,7 @@ from analysis.rules.sentences import (
     format_p_value,
     list_first,
     strip_zeros,
+    uninformative_rows,
 )
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.comparison import Margins
@@ -35,11 +38,13 @@ from analysis.stats.methods import MARGIN_METHODS
 from protocol.formats.vocabulary import FULL
 
 __all__ = [
+    "LEAD_SHARE",
     "MARGIN",
     "UNSAVED_CASES",
     "MarginText",
     "beyond_margin",
     "check_equal_answers",
+    "lead_share",
     "margin_limits",
     "margin_rule",
     "memory_clause",
@@ -54,6 +59,22 @@ MARGIN = Field(
     Decimal("0.001"),
     Decimal("0.5"),
 )
+
+
+LEAD_SHARE = Field(
+    "lead_share",
+    "decimal",
+    "The largest share that the margin may be of what the full cache has over a guess.",
+    0.25,
+    Decimal("0.01"),
+    Decimal("0.5"),
+    without="a third",
+)
+
+
+def lead_share(decision: Decision) -> Fraction:
+    """Return the registered or usual share of the full cache's lead over chance that a margin may be."""
+    return Fraction(decision["lead_share"]) if "lead_share" in decision else Fraction(1, 3)
 
 
 class MarginText(NamedTuple):
@@ -117,7 +138,7 @@ def margin_rule(
         partial(_limitations, wording),
     )
     return Rule(
-        (MARGIN,),
+        (MARGIN, LEAD_SHARE),
         refusal,
         verdict,
         partial(_self_test_cases, wording),
@@ -125,7 +146,13 @@ def margin_rule(
         full="allowed",
         aliases=aliases,
         has_two_sided_margin=wording.is_two_sided,
+        refuting_rows=partial(_refuting_rows, wording),
     )
+
+
+def _refuting_rows(wording: MarginText, rows: Sequence[Row], decision: Decision) -> list[Row]:
+    matched = [row for row in rows if row["matched"] and row not in uninformative_rows(rows)]
+    return list(itertools.chain(*beyond_margin(decision, matched, wording.is_two_sided)))
 
 
 def refusal(decision: Decision, family: int) -> Refusal | None:

@@ -13,16 +13,19 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     """Return the verdict of contrasts with margin limits.
 
     REFUTED       some contrast is worse by more than the margin: its simultaneous limits are below -margin
-    CONFIRMED     every contrast has p_worse at most alpha, and all are matched in memory
+    CONFIRMED     every contrast has p_worse at most alpha, is matched in memory and informative
     INCONCLUSIVE  otherwise
 
     CONFIRMED requires every contrast, so that p needs no correction (Berger 1982); one contrast suffices for
-    REFUTED, so that limits are at alpha / m. Unmatched contrasts do not refute.
+    REFUTED, so that limits are at alpha / m. An unmatched or uninformative contrast does not refute, and prevents
+    CONFIRMED.
     """
     margin, alpha = float(decision["margin"]), float(decision["alpha"])
-    if any(contrast.matched and margin_limits(contrast).high < -margin for contrast in require_contrasts(contrasts)):
+    if any(
+        contrast.is_evidence and margin_limits(contrast).high < -margin for contrast in require_contrasts(contrasts)
+    ):
         return REFUTED
-    is_confirmed = all(contrast.matched and margin_limits(contrast).p_worse <= alpha for contrast in contrasts)
+    is_confirmed = all(contrast.is_evidence and margin_limits(contrast).p_worse <= alpha for contrast in contrasts)
     return CONFIRMED if is_confirmed else INCONCLUSIVE
 
 

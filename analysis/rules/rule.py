@@ -2,8 +2,9 @@
 
 A contrast whose arms did not use the same measured memory is not evidence about the policies: it is never won
 or lost, and no rule confirms a family that has one. Against the full cache memory is unequal on purpose; a
-subject that uses no less memory evicted nothing, and its contrast is no evidence either. The error rates of
-each rule are simulated in `benchmarks/validity.py`.
+subject that uses no less memory evicted nothing, and its contrast is no evidence either. Nor is a contrast
+whose comparator guesses: it is left out of all that a rule counts, and what a rule asks of every contrast is not
+shown there. The error rates of each rule are simulated in `benchmarks/validity.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -68,6 +69,18 @@ class Contrast(NamedTuple):
     memory: float = 1.0  # measured memory of the subject over that of the comparator
     charge: float = 0.0  # accuracy points that excess memory may explain; below 0 for a shortfall
     uncharged_p: float | None = None  # p of no difference, without the memory charge; None if equal to p
+    informative: bool = True  # the comparator does better than a guess: see `analysis.judgement.floor`
+    repeated: bool = False  # another contrast before it is the same
+
+    @property
+    def counts(self) -> bool:
+        """Whether a rule that counts contrasts counts this one."""
+        return self.informative and not self.repeated
+
+    @property
+    def is_evidence(self) -> bool:
+        """Whether the contrast says anything about the policies."""
+        return self.matched and self.informative
 
 
 class Field(NamedTuple):
@@ -110,6 +123,10 @@ def fewest_problems(planned: Sequence[PlannedContrast]) -> int:
     return min(range(len(planned)), key=lambda index: planned[index].problems)
 
 
+def _worse_rows(rows: Sequence[Mapping[str, Any]], decision: Decision) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row["worse"]]
+
+
 class Rule(NamedTuple):
     fields: tuple[Field, ...]
     refusal: Callable[[Decision, int], Refusal | None]  # takes a decision and the size of its family
@@ -127,6 +144,8 @@ class Rule(NamedTuple):
     has_two_sided_margin: bool = False  # whether a registered margin applies above zero, too
     has_cell_levels: bool = False  # tests single contrasts at alpha itself and not at the corrected level
     aliases: Mapping[str, str] = MappingProxyType({})  # other names of the rule -> its name, or a hint
+    # The rows of a REFUTED judgement that refute it each for itself; none if their number does.
+    refuting_rows: Callable[[Sequence[Mapping[str, Any]], Decision], list[Mapping[str, Any]]] = _worse_rows
 
     @property
     def source(self) -> str:
@@ -176,8 +195,8 @@ def harm_p(contrast: Contrast) -> float:
 
 
 def is_better(contrast: Contrast, alpha: float) -> bool:
-    return contrast.matched and contrast.net > 0 and contrast.adjusted <= alpha
+    return contrast.matched and contrast.counts and contrast.net > 0 and contrast.adjusted <= alpha
 
 
 def is_worse(contrast: Contrast, alpha: float) -> bool:
-    return contrast.matched and contrast.net < 0 and contrast.adjusted <= alpha
+    return contrast.matched and contrast.counts and contrast.net < 0 and contrast.adjusted <= alpha

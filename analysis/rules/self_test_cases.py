@@ -86,6 +86,7 @@ class Case(NamedTuple):
 class PlannedFamily(Protocol):
     """The planned contrasts, with outcomes of a requested p at their size."""
 
+    judging: int  # the field of the lock
     decision: Mapping[str, Any]
     seeds: int
     contrasts: list[PlannedContrast]
@@ -141,7 +142,8 @@ def ungraded_cases(family: PlannedFamily, wins: Mapping[int, Outcome], index: in
         return cases | {"one lane fails": ended_case("failed"), "one lane has no grade": ended_case("no grade")}
     lanes = family.contrasts[index].problems * family.seeds
     no_grades = Scenario({}, ended=EndedLanes(index, True, "no grade", lanes))
-    return cases | {"the subject's lanes have no grade": Case(no_grades, REFUTED)}
+    expected = REFUTED if family.judging == 1 else INCONCLUSIVE
+    return cases | {"the subject's lanes have no grade": Case(no_grades, expected)}
 
 
 def cannot_confirm(family: PlannedFamily, indices: Sequence[int], needed: int, level: float) -> Vacuous:
@@ -150,6 +152,7 @@ def cannot_confirm(family: PlannedFamily, indices: Sequence[int], needed: int, l
     p, contrast = family.smallest_p(worst), family.contrasts[worst]
     return Vacuous(
         f"{family.decision['rule']}: cannot say CONFIRMED: {needed} of {len(indices)} contrasts have to be "
-        f"won, and a win on all {contrast.problems} problems of {contrast.task} has p = {p:.6f} at level "
+        f"won, and a win on {family.largest_win(worst).gained} of {contrast.problems} problems of {contrast.task}, the "
+        f"largest over arms that do not guess, has p = {p:.6f} at level "
         f"{level:.6f}; plan more problems or fewer contrasts"
     )

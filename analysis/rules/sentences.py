@@ -3,7 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from analysis.rules.judged_numbers import format_interval, format_p, format_points
+from analysis.rules.judged_numbers import (
+    decisive_p,
+    format_decisive_interval,
+    format_interval,
+    format_p,
+    format_points,
+)
 from analysis.stats.methods import METHODS
 from protocol.formats.vocabulary import BYTES_OF
 
@@ -12,6 +18,7 @@ __all__ = [
     "accuracy_clause",
     "contrast_name",
     "count_contrasts",
+    "describe_uninformative",
     "difference_of",
     "format_comparator",
     "format_contrast",
@@ -22,6 +29,7 @@ __all__ = [
     "list_first",
     "significance_sentences",
     "strip_zeros",
+    "uninformative_rows",
 ]
 
 Row: TypeAlias = Mapping[str, Any]  # a judgement, or a row of it
@@ -44,6 +52,19 @@ def significance_sentences(judged: Mapping[str, Any]) -> list[str]:
                 where = f"{len(named)} of {len(contrasts)} contrasts ({how}): {list_first(named)}"
                 facts.append(f"{subject} {phrase} in {where}.")
     return facts
+
+
+def uninformative_rows(rows: Iterable[Row]) -> list[Row]:
+    """Return the contrasts of a judgement whose comparator is below the floor, so that they decide nothing."""
+    return [row for row in rows if row.get("floor", {}).get("uninformative")]
+
+
+def describe_uninformative(contrasts: Sequence[Row]) -> str:
+    """Return how many contrasts decide nothing and why the first does not; empty if all are informative."""
+    if not (rows := uninformative_rows(contrasts)):
+        return ""
+    first = f"{contrast_name(rows[0])}, {rows[0]['floor']['uninformative']}"
+    return f"{len(rows)} of {count_contrasts(contrasts)} {'says' if len(rows) == 1 else 'say'} nothing: {first}"
 
 
 def contrast_name(row: Mapping[str, Any]) -> str:
@@ -75,14 +96,13 @@ def difference_of(contrast: Row) -> float:
 
 
 def format_estimate(contrast: Row) -> str:
-    return f"{format_points(contrast['difference'])} points {format_interval(contrast['low'], contrast['high'])}"
+    return f"{format_points(contrast['difference'])} points {format_decisive_interval(contrast)}"
 
 
 def format_contrast(judged: Row, contrast: Row, stated_part: str = "") -> str:
     """Format a contrast. stated_part: a part of its name that the text already stated."""
-    return (
-        f"{format_estimate(contrast)}, {format_p_value(contrast['p'])}{format_location(judged, contrast, stated_part)}"
-    )
+    location = format_location(judged, contrast, stated_part)
+    return f"{format_estimate(contrast)}, {format_p_value(decisive_p(contrast))}{location}"
 
 
 def format_limits(judged: Row, contrast: Row, stated_part: str = "") -> str:

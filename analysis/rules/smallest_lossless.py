@@ -12,6 +12,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Any, NamedTuple
 
 from analysis.rules.margin_rules import (
+    LEAD_SHARE,
     MARGIN,
     UNSAVED_CASES,
     beyond_margin,
@@ -57,6 +58,7 @@ __all__ = ["RULE", "BudgetTest", "fixed_sequence"]
 
 FIELDS = (
     MARGIN,
+    LEAD_SHARE,
     Field(
         "others",
         "arms",
@@ -89,7 +91,7 @@ def fixed_sequence(contrasts: Sequence[Contrast], level: float) -> list[BudgetTe
         steps.append(
             BudgetTest(
                 budget,
-                margin_limits(worst).p_worse <= level,
+                margin_limits(worst).p_worse <= level and all(contrast.informative for contrast in budget_contrasts),
                 worst,
                 all(contrast.matched for contrast in budget_contrasts),
                 max(contrast.memory for contrast in budget_contrasts),
@@ -108,7 +110,8 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
                   limits are below -margin in one of them
     INCONCLUSIVE  otherwise
 
-    A budget at which it uses as much memory as the full cache may pass, but is never the answer.
+    A budget at which it uses as much memory as the full cache may pass, but is never the answer. One with an
+    uninformative contrast neither passes nor refutes.
     """
     subject_contrasts = [
         contrast for contrast in require_contrasts(contrasts) if contrast.subject == decision["subject"]
@@ -118,7 +121,7 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     saving = [
         budget
         for budget in _descending({contrast.budget for contrast in subject_contrasts})
-        if all(contrast.matched for contrast in subject_contrasts if contrast.budget == budget)
+        if all(contrast.is_evidence for contrast in subject_contrasts if contrast.budget == budget)
     ]
     margin = float(decision["margin"])
     if any(margin_limits(contrast).high < -margin for contrast in subject_contrasts if contrast.budget in saving[:1]):
@@ -283,6 +286,18 @@ def _proves(judged: Mapping[str, Any]) -> list[str]:
     return facts
 
 
+def _refuting_rows(rows: Sequence[Row], decision: Decision) -> list[Row]:
+    """Return the subject's contrasts that refute, all of its largest budget that saves memory."""
+    subject_rows = [row for row in rows if row["subject"] == decision["subject"]]
+    saving = [
+        budget
+        for budget in _descending({row["budget"] for row in subject_rows})
+        if all(row["matched"] for row in subject_rows if row["budget"] == budget)
+    ]
+    margin = float(decision["margin"])
+    return [row for row in subject_rows if row["budget"] in saving[:1] and float(row["high_margin"]) < -margin]
+
+
 def _limits(judged: Mapping[str, Any]) -> list[str]:
     points = f"{strip_zeros(judged['margin'])} accuracy points"
     return [
@@ -380,5 +395,6 @@ RULE = Rule(
     has_ordered_budgets=True,
     lossy_indices=lossy_indices,
     smallest_budgets=_smallest_budgets,
+    refuting_rows=_refuting_rows,
     aliases={"lossless": 'write "smallest_lossless" to look for the smallest budget, else "non_inferior"'},
 )

@@ -61,17 +61,19 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
 
     A loss that a shortfall of memory may explain does not refute, but it is not harmless either.
 
-    Unmatched contrasts neither refute nor count as won, and any of them prevents CONFIRMED. An interval that
+    Unmatched contrasts neither refute nor count as won, and any of them prevents CONFIRMED. Uninformative ones are
+    left out: they are not won or lost, and whether they could have been won is unknown. An interval that
     ends at zero reaches it: with few discordant problems a percentile interval ends there without evidence.
     """
     needed, alpha = decision["at_least"], float(decision["alpha"])
     is_losing = any(is_worse(contrast, alpha) for contrast in require_contrasts(contrasts))
-    possible = sum(contrast.high >= 0 or not contrast.matched for contrast in contrasts)
+    possible = sum(contrast.high >= 0 or not contrast.is_evidence for contrast in contrasts)
     if is_losing or possible < needed:
         return REFUTED
     wins = sum(is_better(contrast, alpha) for contrast in contrasts)
-    is_harmless = not any(contrast.net < 0 and harm_p(contrast) <= alpha for contrast in contrasts)
-    is_matched = all(contrast.matched for contrast in contrasts)
+    informative = [contrast for contrast in contrasts if contrast.informative]
+    is_harmless = not any(contrast.net < 0 and harm_p(contrast) <= alpha for contrast in informative)
+    is_matched = all(contrast.matched for contrast in informative)
     return CONFIRMED if wins >= needed and is_harmless and is_matched else INCONCLUSIVE
 
 

@@ -4,13 +4,17 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from analysis.rules.verdicts import REFUTED
+
 __all__ = [
     "REUSED",
     "SCREENED",
     "format_line",
     "format_single_model",
     "format_verdict",
+    "is_judged_as_shipped",
     "list_remarks",
+    "printed_rule_verdict",
     "rule_verdict",
     "smallest_contrast",
 ]
@@ -22,6 +26,12 @@ REUSED = "RE-USED"  # the verdict of a study that decides on held-out problems t
 def rule_verdict(judged: Mapping[str, Any]) -> str:
     """Return the verdict of the rule, even if the study only screens."""
     return str(judged.get("rule_says", judged["verdict"]))
+
+
+def printed_rule_verdict(judged: Mapping[str, Any]) -> str | None:
+    """Return `rule_verdict`; None for a screening, beside which no other verdict is printed."""
+    is_screening = judged["verdict"] == SCREENED and not is_judged_as_shipped(judged)
+    return None if is_screening else rule_verdict(judged)
 
 
 def format_verdict(judged: Mapping[str, Any], letters: str = "") -> str:
@@ -36,9 +46,25 @@ def format_verdict(judged: Mapping[str, Any], letters: str = "") -> str:
     if verdict == REUSED:
         return f"{verdict}{qualified}"
     if verdict != SCREENED:
-        return f"{verdict}{letters}{qualified}"
+        return f"{verdict}{_format_refuting(judged)}{letters}{qualified}"
     size_text = smallest_contrast(judged["contrasts"])[1]
+    if not is_judged_as_shipped(judged):
+        return f"{verdict} ({size_text} decides nothing){qualified}"
     return f"{verdict} (the rule says {rule_verdict(judged)}{letters}; {size_text} decides nothing){qualified}"
+
+
+def _format_refuting(judged: Mapping[str, Any]) -> str:
+    """Return how many contrasts refute a REFUTED study, if there are several and each of these does for itself."""
+    if judged["verdict"] != REFUTED or not judged.get("refuted_by") or len(judged["contrasts"]) == 1:
+        return ""
+    return f" by {judged['refuted_by']} of {len(judged['contrasts'])} contrasts"
+
+
+def is_judged_as_shipped(judged: Mapping[str, Any]) -> bool:
+    """Return whether a judgement is by the rules of the studies that ship with this project, which no qualifier
+    and no population existed for.
+    """
+    return "qualifiers" not in judged
 
 
 def list_remarks(judged: Mapping[str, Any]) -> list[str]:

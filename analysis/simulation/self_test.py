@@ -18,7 +18,7 @@ from analysis.rules.rule import is_against_full
 from analysis.rules.self_test_cases import EVEN, Case, FailedGate, Outcome, PlannedContrast, Scenario, Vacuous
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts, simulate_study
-from analysis.stats import equivalence, multiplicity, power
+from analysis.stats import above_chance, equivalence, multiplicity, power
 from analysis.stats.memory_charge import MIN_PRICE
 from analysis.stats.methods import draws_and_seed
 
@@ -37,7 +37,7 @@ def run_self_test(plan: StudyPlan) -> dict[str, Any]:
     """
     rule = plan.content["decision"]["rule"]
     cases = rules.RULES[rule].cases(_PlannedFamily(plan))
-    cases |= _gate_cases(plan, cases) | _memory_cases(plan, cases)
+    cases |= _gate_cases(plan, cases) | _memory_cases(plan, cases) | _floor_cases(plan)
     verdict_by_case: dict[str, str] = {}
     for name, case in cases.items():
         verdict_by_case[name] = _verdict(plan, case.scenario)
@@ -94,6 +94,14 @@ def _memory_cases(plan: StudyPlan, cases: Mapping[str, Case]) -> dict[str, Case]
     return memory_cases
 
 
+def _floor_cases(plan: StudyPlan) -> dict[str, Case]:
+    """Return a study in which no comparator does better than a guess, however good the subject is."""
+    if plan.judging == 1:
+        return {}
+    wins = {index: Outcome(gained=contrast.problems) for index, contrast in enumerate(planned_contrasts(plan))}
+    return {"no comparator does better than a guess": Case(Scenario(wins), INCONCLUSIVE)}
+
+
 def _verdict(plan: StudyPlan, scenario: Scenario) -> str:
     try:
         verdict = verdict_line.rule_verdict(judge_study(simulate_study(plan, scenario)))  # of a screening too
@@ -106,6 +114,7 @@ class _PlannedFamily:
     """The `self_test_cases.PlannedFamily` of a plan."""
 
     def __init__(self, plan: StudyPlan) -> None:
+        self.judging, self.chance = plan.judging, plan.chance
         self.decision = plan.content["decision"]
         self.seeds = len(plan.content["seeds"])
         self.contrasts = planned_contrasts(plan)
@@ -116,7 +125,20 @@ class _PlannedFamily:
         return [index for index, contrast in enumerate(self.contrasts) if contrast.model == model]
 
     def largest_win(self, index: int) -> Outcome:
-        return Outcome(gained=self.contrasts[index].problems)
+        return Outcome(gained=self._largest_gain(self.contrasts[index]))
+
+    def _largest_gain(self, contrast: PlannedContrast) -> int:
+        """Return on how many problems a comparator may be wrong that does better than a guess."""
+        if self.judging == 1:
+            return contrast.problems
+        bar = float(self.chance.get(contrast.task, 0)) + float(self.decision.get("margin") or 0)
+        needed = above_chance.fewest_above(contrast.problems, bar, self.alpha)
+        if needed > contrast.problems:
+            raise Vacuous(
+                f"{self.decision['rule']}: cannot say {CONFIRMED}: of {contrast.problems} problems of {contrast.task} "
+                f"no number is shown to be above {bar:g}, what a guess gets right; plan more problems"
+            )
+        return contrast.problems - needed
 
     def smallest_p(self, index: int) -> float:
         contrast = self.contrasts[index]
@@ -125,7 +147,7 @@ class _PlannedFamily:
     def win_between(self, index: int, low: float, high: float) -> Outcome | None:
         contrast, middle, margin = self.contrasts[index], np.sqrt(low * high), (high / low) ** 0.25
         for lost in range(4):
-            max_wins = min(contrast.problems - 1, MAX_DISCORDANT) - lost
+            max_wins = min(contrast.problems - 1, self._largest_gain(contrast), MAX_DISCORDANT) - lost
             wins = [Outcome(gained, lost) for gained in range(lost + 1, max_wins + 1)]
             if not wins:
                 return None

@@ -33,6 +33,7 @@ class StudyPlan(NamedTuple):
     grid: Sequence[Sequence[Any]]  # model, task, budget, arm, seed
     items: Mapping[str, Mapping[str, Any]]
     judging: int = 2  # the field of the lock
+    chance: Mapping[str, str] = MappingProxyType({})  # the field of the lock
 
 
 def planned_contrasts(plan: StudyPlan) -> list[PlannedContrast]:
@@ -68,6 +69,7 @@ def simulate_study(plan: StudyPlan, scenario: Scenario) -> Study:
     lock = {
         "name": "synthetic",
         "judging": plan.judging,
+        "chance": plan.chance,
         "protocol": {"content": content},
         "grid": grid,
         "items": plan.items,

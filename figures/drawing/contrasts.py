@@ -103,8 +103,8 @@ def draw_marks(axes: Any, y: float, contrast: Mapping[str, Any], *, outside: boo
 def cell_texts(contrast: Mapping[str, Any]) -> dict[str, str]:
     return {
         "Δ (pp)": judged_numbers.format_points(contrast["difference"]),
-        "95 % interval": judged_numbers.format_interval(contrast["low"], contrast["high"]),
-        "p": judged_numbers.format_p(contrast["p"]),
+        formatting.interval_heading([contrast]): judged_numbers.format_decisive_interval(contrast),
+        "p": judged_numbers.format_p(judged_numbers.decisive_p(contrast)),
         "n": formatting.format_size(contrast),
         "cache": f"{float(contrast['cache_ratio']):.3f}",
     }

@@ -12,6 +12,8 @@ __all__ = [
     "WITNESS",
     "format_correction",
     "format_size",
+    "idle_text",
+    "interval_heading",
     "memory_basis",
     "memory_charge",
     "outcome_text",
@@ -80,6 +82,20 @@ def rule_details(judged: Mapping[str, Any]) -> str:
     rule = RULES.get(judged.get("rule", ""))  # None for an index over unverified files
     details = () if rule is None else rule.text.letters(judged)
     return f" ({', '.join(details)})" if details else ""
+
+
+def interval_heading(contrasts: Iterable[Mapping[str, Any]]) -> str:
+    """Return the heading of `judged_numbers.format_decisive_interval`."""
+    return "simultaneous" if any(map(judged_numbers.has_decisive_numbers, contrasts)) else "95 % interval"
+
+
+def idle_text(contrast: Mapping[str, Any]) -> str:
+    """Return why an estimated contrast is no evidence, or is counted elsewhere; empty for one that counts."""
+    if not contrast["matched"]:
+        return "unmatched" if contrast.get("saves") is None else "saves nothing"
+    if contrast.get("floor", {}).get("uninformative"):
+        return "uninformative"
+    return "counted above" if "repeats" in contrast else ""
 
 
 def sample_grade(label: str) -> str:

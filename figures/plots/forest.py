@@ -36,6 +36,7 @@ from figures.plots.forest_parts import (
 __all__ = ["forest"]
 
 COLUMNS = {"Δ (pp)": 0.65, "95 % interval": 1.35, "p": 0.75, "n": 0.5, "cache": 0.65}
+INTERVAL_COLUMN = 1
 LETTER, APART, BELOW = 0.26, 0.24, 0.72  # inches: of a panel's name, between panels, below the last
 
 
@@ -55,7 +56,9 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     panels = [part_rows(part) for part in parts]
     contrasts = list_contrasts(parts)
     memory_unit = formatting.memory_basis(contrasts)
-    columns = COLUMNS | ({EQUAL[memory_unit]: 1.15} if any(map(equal_memory_text, contrasts)) else {})
+    heading = formatting.interval_heading(contrasts)
+    columns = {heading if head == "95 % interval" else head: width for head, width in COLUMNS.items()}
+    columns |= {EQUAL[memory_unit]: 1.15} if any(map(equal_memory_text, contrasts)) else {}
     framed = layout_frame(list(itertools.chain(*panels)), columns, plot=4.0)
     letter = 0 if is_single else LETTER
     body = ROW * sum(map(len, panels)) + len(panels) * (letter + HEAD + APART) - APART + BELOW
@@ -83,7 +86,7 @@ def _draw_contrasts(drawn: RowTable, lines: Sequence[TableRow], memory_unit: str
         axes.plot((0, 0), (first + 0.5, last - 0.5), color=part.ink, linewidth=0.9, zorder=1, gid="zero")
     for y, _, entry in numbered_entries(lines):
         if entry["difference"] is None:
-            drawn.print_cells(y, {"95 % interval": "not estimated"}, color=PALE)
+            drawn.print_cells(y, {list(drawn.columns)[INTERVAL_COLUMN]: "not estimated"}, color=PALE)
             continue
         draw_marks(axes, y, entry, outside=part.outside)
         drawn.print_cells(

@@ -6,8 +6,9 @@ met leaves the question open. Every number was part of the judgement.
 
 from analysis.rules import RULES, full_cache_gate, verdict_line
 from analysis.rules.margin_rules import beyond_margin
-from analysis.rules.sentences import Row, count_contrasts
+from analysis.rules.sentences import Row, count_contrasts, describe_uninformative
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
+from figures.drawing import formatting
 
 __all__ = ["format_answer"]
 
@@ -22,19 +23,29 @@ def format_answer(judged: Row, decision: Row | None = None) -> str:
     scope = f", {single_model}" if single_model else ""
     if judged["verdict"] == verdict_line.SCREENED:
         few = verdict_line.smallest_contrast(judged["contrasts"])[1]
-        opening = f"Not decided: {few} only screens. The rule alone says {rule_verdict}"
+        is_shipped = verdict_line.is_judged_as_shipped(judged)
+        opening = f"Not decided: {few} only screens" + f". The rule alone says {rule_verdict}" * is_shipped
     elif judged["verdict"] == "DEVIATED":
         opening = f"Not decided: this study amends one that had been claimed. The rule alone says {rule_verdict}"
     elif judged["verdict"] == verdict_line.REUSED:
         opening = "Not decided: held-out problems had been opened before this was registered"
     elif judged["verdict"] in (CONFIRMED, REFUTED):
         # After a question whether something is lost, a bare "No" could be read as "nothing was".
-        opening = f"{'Yes, as' if rule_verdict == CONFIRMED else 'No, not as'} registered{scope}"
+        opening = f"{'Yes, as' if rule_verdict == CONFIRMED else 'No, not as'} registered{scope}{_format_words(judged)}"
     else:
         opening = "This study could not tell" if _void_reasons(judged) else "Not shown"
     void = _void_reasons(judged) if rule_verdict == INCONCLUSIVE else ""
     finding = void or RULES[judged["rule"]].text.answer(judged, rule_verdict, decision or {})
     return " ".join([f"{opening}: {finding}.", *_caveats(judged)])
+
+
+def _format_words(judged: Row) -> str:
+    """Return the qualifiers of a verdict, and that no outside witness is verified, if the caller knows."""
+    if verdict_line.is_judged_as_shipped(judged):
+        return ""
+    words = [qualifier["word"] for qualifier in judged["qualifiers"]]
+    words += [judged["witness"]] if judged.get("witness") == formatting.WITNESS else []
+    return f" [{'; '.join(words)}]" if words else ""
 
 
 def _void_reasons(judged: Row) -> str:
@@ -50,7 +61,11 @@ def _void_reasons(judged: Row) -> str:
         reasons.append(f"{missing['lanes']} of {missing['registered']} registered lanes have no grade")
     if uncomparable:
         reasons.append(f"fewer than two problems could be compared in {uncomparable} of {len(contrasts)} contrasts")
-    if missing.get("owed"):
+    if uninformative := describe_uninformative(contrasts):
+        reasons.append(uninformative)
+    if missing.get("owed") and not verdict_line.is_judged_as_shipped(judged):
+        reasons.append(f"the answer depends on what {missing['lanes']} lanes without a grade would have been")
+    elif missing.get("owed"):
         reasons.append("the rule is met only if the lanes that a comparator ended without a grade are wrong")
     return "; ".join(reasons)
 
@@ -76,8 +91,13 @@ def _caveats(judged: Row) -> list[str]:
         )
         among = f"{len(memory_explained)} of {count_contrasts(contrasts)}{others}"
         messages.append(f"Unequal memory may explain the difference in {among}.")
+    uninformative = describe_uninformative(contrasts)
+    if uninformative and verdict_line.rule_verdict(judged) != INCONCLUSIVE:
+        messages.append(f"Left out: {uninformative}.")
     if any("scored" in contrast for contrast in contrasts):
         messages.append("Points are those of the mean score.")
+    if "resolution" in judged and verdict_line.rule_verdict(judged) == INCONCLUSIVE:
+        messages.append(judged["resolution"])
     if "gate" in judged and judged["gate"] is None:
         messages.append("No gate shows that the full cache can do the task.")
     return messages

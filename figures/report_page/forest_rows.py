@@ -40,7 +40,7 @@ def render_forest(judged: Row, answers: Sequence[Sequence[DiscordantAnswer]]) ->
     subject = {contrast["subject"] for contrast in contrasts}
     return render(
         "contrasts.html",
-        heads=HEADS,
+        heads=HEADS | {"interval": formatting.interval_heading(contrasts)},
         axis=_axis_ticks(ends),
         verticals=[(kind, _position(x, ends)) for kind, x in (("zero", 0.0), *(("margin", x) for x in bounds))],
         groups={
@@ -77,8 +77,8 @@ def _row_values(
         return {"label": label, "cells": None}
     cells = {
         "delta": judged_numbers.format_points(contrast["difference"]),
-        "interval": judged_numbers.format_interval(contrast["low"], contrast["high"]),
-        "p": judged_numbers.format_p(contrast["p"]),
+        "interval": judged_numbers.format_decisive_interval(contrast),
+        "p": judged_numbers.format_p(judged_numbers.decisive_p(contrast)),
         "size": formatting.format_size(contrast),
         "cache": f"{float(contrast['cache_ratio']):.3f}",
         "says": _format_outcome(contrast),
@@ -95,9 +95,8 @@ def _row_values(
 
 
 def _format_outcome(contrast: Row) -> str:
-    if not contrast["matched"]:
-        return "unmatched" if contrast.get("saves") is None else "saves nothing"
-    return "better" if contrast["better"] else "worse" if contrast["worse"] else "neither"
+    mark = "better" if contrast["better"] else "worse" if contrast["worse"] else "neither"
+    return formatting.idle_text(contrast) or mark
 
 
 def _plot_lines(contrast: Row, ends: tuple[float, float]) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:

@@ -37,7 +37,9 @@ def render_test(files: JudgedStudy) -> Markup:
     texts = [
         f"Registered {formatting.rule_line(judged)}.",
         f"{judged['verdict']}: {glossary.VERDICTS[judged['verdict']]}",
-        f"The rule alone says {judged['rule_says']}." if "rule_says" in judged else "",
+        f"The rule alone says {judged['rule_says']}."
+        if "rule_says" in judged and verdict_line.printed_rule_verdict(judged)
+        else "",
         RULES[judged["rule"]].text.meaning,
         f"{gate[0].upper()}{gate[1:]}." if (gate := full_cache_gate.describe_gate(judged)) else glossary.GATE_PASSED,
         _format_selection(judged),

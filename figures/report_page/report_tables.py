@@ -71,7 +71,7 @@ def _contrast_cells(contrast: Mapping[str, Any]) -> list[Cell]:
     ]
     return [
         *row,
-        _p_cell(contrast["p"]),
+        _p_cell(judged_numbers.decisive_p(contrast)),
         decimal_cell(contrast["cache_ratio"], 3),
         decimal_cell(contrast["cache_worst"], 3),
         _format_outcome(contrast),
@@ -81,7 +81,7 @@ def _contrast_cells(contrast: Mapping[str, Any]) -> list[Cell]:
 def _format_outcome(contrast: Mapping[str, Any]) -> str:
     mark = "better" if contrast["better"] else "worse" if contrast["worse"] else "neither"
     if contrast["matched"]:
-        return mark
+        return formatting.idle_text(contrast) or mark
     return f"{mark}, memory unmatched" if contrast.get("saves") is None else f"{mark}, saves no memory"
 
 

@@ -59,7 +59,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
                 "What the full cache has to reach on a task, as registered. A model that cannot do the task "
                 "with its whole cache shows nothing about eviction."
             ),
-            "uninformative": "The gate is not passed: no contrast says anything about eviction.",
+            "uninformative": (
+                "The gate is not passed, or a comparator does no better than a guess: nothing is said of eviction."
+            ),
         },
         "A registration": {
             "protocol": "The experiment as a person writes it, before it is run: protocol.toml.",

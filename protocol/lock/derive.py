@@ -11,10 +11,12 @@ from analysis.rules import RULES
 from analysis.stats.methods import resampling_problems
 from protocol.evidence import ledger
 from protocol.formats import canonical
+from protocol.formats.json_text import format_decimal
 from protocol.lock import lock, version_1
 from protocol.plan import full_use, grid, slot_bytes
 from protocol.plan.design import Design
 from protocol.plan.slot_bytes import Widths
+from protocol.plan.task import task_chance
 
 __all__ = ["Promises", "derive_lock", "never_evicts"]
 
@@ -40,9 +42,11 @@ def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -
     sizes = {str(len(resampling_problems(item))) for item in items.values() if item is not None}
     checks, batch, environment = inputs["checks"], inputs["batch"], inputs["environment"]
     fixed_torch = {"threads": generation.threads} | ({"device": "cpu"} if generation.device == "cpu" else {})
+    is_shipped = version_1.is_replicated(inputs["parent"], inputs["protocol"]["sha256"])
     content = {
         **{name: inputs[name] for name in (*OBSERVED, *OBSERVED_CONTENT)},
-        "judging": 1 if version_1.is_replicated(inputs["parent"], inputs["protocol"]["sha256"]) else 2,
+        "judging": 1 if is_shipped else 2,
+        "chance": {} if is_shipped else _chances(design),
         "ledger": ledger.head_of([]),
         "protocol": {"sha256": inputs["protocol"]["sha256"], "content": design.content()},
         "grid": [list(cell) for cell in grid.cells(design, never_evicts(design, promises))],
@@ -68,6 +72,12 @@ def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -
     }
     derived: dict[str, Any] = canonical.loads(canonical.dumps(content), lock.NAME)
     return derived
+
+
+def _chances(design: Design) -> dict[str, str | None]:
+    """Return the field `chance`: what a guess gets right of each task whose author or catalogue states it."""
+    stated = {task.name: task_chance(task) for task in design.tasks}
+    return {name: format_decimal(chance) for name, chance in stated.items() if chance is not None}
 
 
 def never_evicts(design: Design, promises: Promises) -> Any:

@@ -267,6 +267,7 @@ FIELDS = documents.declare_document(
             Integer(1, 2),
             "The rules of judging: 2, or 1 where a study that ships with kv-prereg is run again as it was locked.",
         ),
+        "chance": Field(MapOf(SHARE), "What a guess gets right, by task; of no task where `judging` is 1."),
         "ledger": Field(HEAD, "The ledger when it was locked: no line."),
         "git": Field(OrNull(_GIT), "The commit; null outside a repository."),
         "signer": Field(OrNull(SIGNER), "The public key that signs the lock; null without one."),

@@ -86,6 +86,7 @@ def complete(content: Mapping[str, Any]) -> dict[str, Any]:
         **{name: {} for name in ("policies", "asked", "full_use", "slot_bytes", "layers")},
         "opened": [],
         "judging": 1,
+        "chance": {},
         "ledger": {"count": 0, "head": START},
     }
     unchecked: dict[str, Any] = {"golds": {}, "scored": [], **dict.fromkeys(("rule", "decision_errors", "same_kept"))}
@@ -104,7 +105,7 @@ def restore(derived: Mapping[str, Any], locked: Mapping[str, Any]) -> dict[str, 
     """Return a derived lock with what these studies may have otherwise, from the completed one: settings of
     policies and batches that are not locked, and the file of the rule, of which one contained all.
     """
-    restored = {**derived, "records": locked["records"], "judging": 1}
+    restored = {**derived, "records": locked["records"], "judging": 1, "chance": {}}
     restored |= {"policies": {}} if not locked["policies"] else {}
     restored |= {"batch": locked["batch"]} if not locked["records"]["grants"] else {}
     if derived["rule"]["source"] not in locked["sources"]:

@@ -3,10 +3,14 @@
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import TypeAlias
 
 from analysis.rules import RULES
+from analysis.rules.full_cache_gate import gate_requirement
+from analysis.rules.margin_rules import lead_share
+from protocol import tasks
 from protocol.formats.fields import Fault
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput, unknown_message
@@ -16,8 +20,9 @@ from protocol.plan.design import Arm, Decision, Design
 from protocol.plan.gate import GateException
 from protocol.plan.policy_name import POLICY
 from protocol.plan.settings_grid import setting_location
+from protocol.plan.task import task_chance
 
-__all__ = ["check", "faults", "require_gate", "require_memory"]
+__all__ = ["check", "faults", "require_floor", "require_gate", "require_memory"]
 
 SAVED = Decimal("0.01")  # the smallest share of the full cache that a lossless subject must save
 TOLERANCE = Decimal("0.02")  # for new registrations; older ones may have up to 0.5
@@ -50,6 +55,48 @@ def require_gate(design: Design, path: Path) -> None:
         raise BadInput(
             f"{path}: gate: missing; add the table [gate] with accuracy and truncated: what the full cache "
             "must reach before any rule may speak"
+        )
+
+
+def require_floor(design: Design, path: Path) -> None:
+    """Raise BadInput for a task whose chance is not stated, a gate that a guess passes, and a margin that is large
+    beside what the gate is above a guess: see `analysis.judgement.floor`.
+    """
+    for number, task in enumerate(design.tasks):
+        builtin, chance = tasks.builtin_chance(task.name), task_chance(task)
+        if chance is None:
+            raise BadInput(
+                f"{path}: tasks[{number}].chance: missing; write the share of answers of {task.name} that a guess "
+                "gets right without the context: 0 for free text, 0.25 for one of four choices"
+            )
+        if builtin is not None and chance < Decimal(builtin):
+            raise BadInput(
+                f"{path}: tasks[{number}].chance: {chance} is below {builtin}, which a guess gets right of "
+                f"{task.name}; write as much or more, or leave it out"
+            )
+        for model in design.models if design.gate is not None else ():
+            _refuse_low_gate(design, path, model, task.name, Fraction(chance))
+
+
+def _refuse_low_gate(design: Design, path: Path, model: str, task: str, chance: Fraction) -> None:
+    """Raise BadInput if a guess passes the gate of a model and task, or if a margin is too large beside it."""
+    content = design.content()
+    places = [(exception.model, exception.task) for exception in design.gate.places] if design.gate else []
+    field = f"gate.places[{places.index((model, task))}]" if (model, task) in places else "gate.accuracy"
+    low = gate_requirement(content["gate"], model, task).low
+    if low <= chance:
+        raise BadInput(
+            f"{path}: {field}: {float(low):g} is not above {float(chance):g}, which a guess gets right of {task}, so "
+            "that a model that cannot do the task passes; write more"
+        )
+    margin = Fraction(content["decision"].get("margin", 0))
+    most = lead_share(content["decision"]) * (low - chance)
+    if margin and margin >= most:
+        raise BadInput(
+            f"{path}: decision.margin: {float(margin):g} is not smaller than {float(most):.3g}, which is "
+            f"{float(lead_share(content['decision'])):.2g} of what the gate of {task} is above a guess "
+            f"({float(low):g} - {float(chance):g}): it would call much of what the full cache can do no loss; "
+            f"write less, or raise {field}"
         )
 
 

@@ -66,7 +66,7 @@ class Decision:
         Field(
             Choice("inconclusive", "wrong", noun="value"),
             'What a registered lane without a grade is: "inconclusive" rules a verdict out, "wrong" counts '
-            "it as not correct.",
+            "it as not correct, and a verdict has to result whatever such lanes would have been.",
             "inconclusive",
         ),
     ]

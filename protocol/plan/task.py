@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
 
 from protocol import grading, tasks
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.fields import Choice, Fault, Field, Integer, ListOf, Schema, Table, table_of
 from protocol.plan import aliases
-from protocol.plan.field_kinds import NAME, CatalogueName, VisibleText
+from protocol.plan.field_kinds import NAME, CatalogueName, Number, VisibleText
 
-__all__ = ["TASK", "Longest", "Task"]
+__all__ = ["TASK", "Longest", "Task", "task_chance"]
 
 FILE = VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.jsonl", "the name of a file beside protocol.toml, NAME.jsonl")
 RESERVED_FILES = ("ledger.jsonl",)  # files of a registration itself
@@ -151,6 +152,16 @@ class Task(NamedTuple):
             if_absent="the verdict is about these problems alone",
         ),
     ] = None
+    chance: Annotated[
+        Decimal | None,
+        Field(
+            Number("0", "0.95"),
+            "The share of answers that a guess gets right which sees the question and not its context: 0 for free "
+            "text, 0.25 for one of four choices.",
+            0.25,
+            if_absent="that of a task of ours; refused with any other, but in replications of a shipped study",
+        ),
+    ] = None
     longest: Annotated[
         Longest | None,
         Field(
@@ -246,6 +257,12 @@ class TaskTable(Table):
             "anyOf": [{"required": [way]} for way in ("name", "file", "lm_eval")],
             "allOf": [graded, fed, *alone],
         }
+
+
+def task_chance(task: Task) -> Decimal | None:
+    """Return the share of answers of a task that a guess gets right; None where its author has to state it."""
+    builtin = tasks.builtin_chance(task.name)
+    return task.chance if builtin is None or task.chance is not None else Decimal(builtin)
 
 
 def _default_name(value: Mapping[str, Any]) -> Any:

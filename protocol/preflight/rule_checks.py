@@ -16,6 +16,7 @@ from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput
 from protocol.plan import grid
 from protocol.plan.design import Design
+from protocol.plan.task import task_chance
 
 __all__ = ["check_rule", "detectable_effects", "look_up_type_one", "refuse_counting_method"]
 
@@ -90,6 +91,7 @@ def check_rule(
         [list(cell) for cell in grid.cells(protocol)],
         items,
         judging=1 if is_replication else 2,
+        chance={task.name: str(task_chance(task) or 0) for task in protocol.tasks},
     )
     try:
         rule = self_test.run_self_test(plan)

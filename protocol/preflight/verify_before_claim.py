@@ -53,6 +53,7 @@ def derive_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
     if not version_1.is_replicated(registration.parent, closure.sha256_hex(data)):
         checks.require_gate(study.protocol, study.folder / PROTOCOL)
         checks.require_memory(study.protocol, study.folder / PROTOCOL)
+        checks.require_floor(study.protocol, study.folder / PROTOCOL)
     items = frozen_problems.freeze_items(planned)
     batch: dict[str, Any] = {"lanes": study.lanes()}
     inputs = {name: locked[name] for name in (*CHECKED_ELSEWHERE, *MOMENT_FIELDS, full_use.FIELD, "checks")}

@@ -298,6 +298,7 @@ def _refused(study: Registration, design: Design, promises: Promises, is_other_c
         for refuse in (
             partial(checks.require_gate, design, Path(PROTOCOL)),
             partial(checks.require_memory, design, Path(PROTOCOL)),
+            partial(checks.require_floor, design, Path(PROTOCOL)),
             partial(task_splits.refuse_few_topics, items, registry.TASKS),
         ):
             try:

@@ -89,6 +89,7 @@ class Association:
     densities: tuple[str, ...] = ("high", "low")
     seed: int = 42
     grader: ClassVar[str] = "exact"
+    chance: ClassVar[str] = "0"  # one of 9,000 numbers
 
     def ids(self) -> tuple[str, ...]:
         indices = range(self.first, self.first + self.repetitions)

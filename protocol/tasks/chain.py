@@ -105,6 +105,7 @@ class Chain:
     most: int = 4
     seed: int = 42
     grader: ClassVar[str] = "boxed"
+    chance: ClassVar[str] = "0.1"  # one of ten digits
 
     def ids(self) -> tuple[str, ...]:
         return self._make_ids(range(self.repetitions))

@@ -79,7 +79,7 @@ class Dataset:
     line of the published file, numbered from 0, to a row of the data file. url: of the published file, at a
     fixed revision; None if it is not published as JSON lines. identity: a file with the private key for the
     held-out part of a sealed task; without it only its development problems are available. drawn_from: what the
-    problems are a sample of.
+    problems are a sample of. chance: as of `Task`.
     """
 
     name: str
@@ -89,6 +89,7 @@ class Dataset:
     url: str | None = None
     identity: Path | None = None
     drawn_from: str = ""
+    chance: str = "0"
     grader: ClassVar[str] = "math"
 
     def ids(self) -> tuple[str, ...]:
@@ -316,6 +317,7 @@ AIME24 = Dataset(
     source_sha256="7ec9b3e7155f63fb411560be42b0e118e5e8ecb8352013b78b1701e4282dd336",
     row=aime24,
     drawn_from="of the 30 of AIME 2024, of which there are no others",
+    chance="0.001",  # one of the numbers from 0 to 999
 )
 GSM8K = Dataset(
     "gsm8k",

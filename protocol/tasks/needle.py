@@ -53,6 +53,7 @@ class Needle:
     depths: tuple[str, ...] = ("0", "0.25", "0.5", "0.75", "1")
     seed: int = 42
     grader: ClassVar[str] = "exact"
+    chance: ClassVar[str] = "0"  # one of 9,000 numbers
 
     def ids(self) -> tuple[str, ...]:
         indices = range(self.first, self.first + self.repetitions)

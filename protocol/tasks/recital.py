@@ -40,6 +40,7 @@ class Recital:
     repetitions: int
     seed: int = 42
     grader: ClassVar[str] = "exact"
+    chance: ClassVar[str] = "0"  # one of 9,000 numbers
 
     def ids(self) -> tuple[str, ...]:
         return tuple(f"recital/{self.length}/{self.lines}/{index:03d}" for index in range(self.repetitions))

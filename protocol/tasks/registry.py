@@ -23,6 +23,7 @@ __all__ = [
     "PublishedTask",
     "Task",
     "UnknownTask",
+    "builtin_chance",
     "clusters",
     "data_digests",
     "get",
@@ -50,7 +51,8 @@ class Task(Protocol):
     determines a problem besides its id: two tasks with one recipe have the same problem under the same id.
     source: SHA-256 of everything that the problems are made of. Optional methods: see `clusters`, `levels`,
     `population`, `split_units` and `topics`; and content_digest(problem_id), `file_rows.digest_text` of what a
-    problem asks, where that needs no tokenizer.
+    problem asks, where that needs no tokenizer. Built-in tasks have `chance` too: the
+    share of answers that a guess without the context gets right, as a decimal.
     """
 
     @property
@@ -155,6 +157,11 @@ def get(name: str) -> Task:
         raise BadInput(f"entry point {name} of {PLUGINS.group} must be a task, and has no {lacking[0]}; name a value")
     checked_task: Task = task
     return checked_task
+
+
+def builtin_chance(name: str) -> str | None:
+    """Return the chance of a built-in task; None for another, whose author states it."""
+    return getattr(TASKS[name], "chance", None) if name in TASKS else None
 
 
 def names() -> tuple[str, ...]:

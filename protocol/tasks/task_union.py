@@ -30,6 +30,10 @@ class TaskUnion:
     def grader(self) -> str:
         return self.parts[0].grader
 
+    @property
+    def chance(self) -> str:
+        return self.parts[0].chance
+
     def ids(self) -> tuple[str, ...]:
         return tuple(item for part in self.parts for item in part.ids())
 

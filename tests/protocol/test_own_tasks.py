@@ -28,7 +28,7 @@ FILE = "questions.jsonl"
 CHANGES = {
     'name = "needle-256"\n': 'name = "needle-256"\ndev = 2\nconfirm = 8\n',
     'name = "association-256"\nquery = "outside"': (
-        f'file = "{FILE}"\ngrader = "exact"\ninstruction = "Answer with the number."\n'
+        f'file = "{FILE}"\ngrader = "exact"\nchance = 0\ninstruction = "Answer with the number."\n'
         'dev = 2\nconfirm = 11\nquery = "outside"'
     ),
     'against = ["random", "streaming"]': 'against = ["random"]',
@@ -252,7 +252,7 @@ def test_a_file_that_cannot_be_read_asked_or_graded_is_refused_and_nothing_is_wr
 
 TWO = {
     **CHANGES,
-    'name = "needle-256"\n': 'file = "other.jsonl"\ngrader = "exact"\n',
+    'name = "needle-256"\n': 'file = "other.jsonl"\ngrader = "exact"\nchance = 0\n',
 }
 
 

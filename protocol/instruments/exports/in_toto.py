@@ -44,7 +44,7 @@ def build_statement(study: Registration) -> dict[str, Any]:
             "name": locked.content["name"],
             "question": study.protocol["question"],
             "verdict": judged["verdict"],
-            "ruleSays": verdict_line.rule_verdict(judged),
+            "ruleSays": verdict_line.printed_rule_verdict(judged),
             "label": judged["label"],
             "models": study.protocol["models"],
             "gate": judged.get("gate"),

@@ -70,7 +70,7 @@ def test_the_judgement_claims_no_witness_for_itself(tmp_path):
 
 
 def test_a_study_names_its_population_unless_it_was_locked_before_that_existed(tmp_path):
-    new = judge(study.write(tmp_path / "new", study.content(), 12, won, judging=2))
+    new = judge(study.write(tmp_path / "new", study.content(), 12, lambda lane: {"grade": "correct"}, judging=2))
     assert (new["population"], new["qualifiers"]) == ("these 12 problems of needle", [])
     old = judge(study.write(tmp_path / "old", study.content(), 12, won))
     assert not {"population", "qualifiers"} & set(old)

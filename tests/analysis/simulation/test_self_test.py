@@ -55,7 +55,7 @@ def test_the_committed_rules_say_each_verdict_and_have_their_gates(registered, m
     found = self_test.run_self_test(registered(method=method))
     assert list(found["verdicts"].values()) == [CONFIRMED, INCONCLUSIVE, REFUTED]
     # Of a bootstrap no loss has a p just above the level of a loss.
-    assert len(found["gates"]) == (11 if registered is superior else 16 + (method != "bootstrap"))
+    assert len(found["gates"]) == (12 if registered is superior else 17 + (method != "bootstrap"))
     assert list(found["gates"].values()).count(CONFIRMED) == 1  # the win that just suffices
 
 
@@ -68,8 +68,11 @@ def test_every_number_of_wins_that_the_family_has_can_be_asked_for(needed):
 
 def test_lanes_that_count_as_wrong_are_tried_too():
     for registered in (superior, branch):
-        gates = self_test.run_self_test(registered(missing="wrong"))["gates"]
-        assert gates["the subject's lanes have no grade"] == REFUTED
+        planned = registered(missing="wrong")
+        gates = self_test.run_self_test(planned)["gates"]
+        assert gates["the subject's lanes have no grade"] == INCONCLUSIVE
+        shipped = self_test.run_self_test(planned._replace(judging=1))["gates"]
+        assert shipped["the subject's lanes have no grade"] == REFUTED
         assert gates["one lane is not run"] == INCONCLUSIVE
         assert "one lane fails" not in gates
 
@@ -83,7 +86,7 @@ def test_one_contrast_alone_has_no_level_between_the_corrected_and_the_uncorrect
 
 def test_max_t_has_the_gates_that_it_can_be_told_by():
     gates = self_test.run_self_test(superior(method="max-t"))["gates"]
-    assert len(gates) == 10
+    assert len(gates) == 11
     assert "a contrast is worse at the uncorrected level" not in gates
     assert gates["a win just reaches the corrected level"] == CONFIRMED
     assert gates["a win falls short of the corrected level"] == INCONCLUSIVE
@@ -110,7 +113,7 @@ def test_a_rule_with_a_margin_says_each_verdict_and_has_its_gates(rule, method):
     assert list(found["verdicts"].values()) == [CONFIRMED, INCONCLUSIVE, REFUTED]
     assert found["gates"]["every contrast is won"] == wins
     assert found["gates"]["one contrast is lost with unmatched caches"] == INCONCLUSIVE
-    assert list(found["gates"].values()).count(INCONCLUSIVE) == 6
+    assert list(found["gates"].values()).count(INCONCLUSIVE) == 7
 
 
 def test_a_margin_that_equal_answers_cannot_bound_is_refused_with_the_numbers():
@@ -124,17 +127,17 @@ def test_a_margin_that_equal_answers_cannot_bound_is_refused_with_the_numbers():
 
 
 def test_a_size_at_which_no_win_reaches_the_level_is_refused_with_the_numbers():
-    # Seven problems all won: 2 / 2^7 = 0.015625, above 0.05 / 6. With nine it is 0.003906.
-    says = r"cannot say CONFIRMED: 2 of 6 contrasts .* all 7 problems of needle has p = 0.015625 at .* 0.008333"
+    # The comparator has one right. Six of seven problems won: 2 / 2^6 = 0.03125, above 0.05 / 6; of nine 0.0078.
+    says = r"cannot say CONFIRMED: 2 of 6 contrasts .* 6 of 7 problems of needle, .* has p = 0.031250 at .* 0.008333"
     with pytest.raises(self_test.Vacuous, match=says):
         self_test.run_self_test(superior(7))
     self_test.run_self_test(superior(9))
     with pytest.raises(self_test.Vacuous, match=r"cannot say CONFIRMED: .*p = 0.062500 at level 0.05"):
-        self_test.run_self_test(branch(5))
-    # Six problems all lost: 0.03125, above 0.05 / 2, at which one of two contrasts of a model is lost.
-    with pytest.raises(self_test.Vacuous, match="every contrast is lost: says INCONCLUSIVE, not REFUTED"):
         self_test.run_self_test(branch(6))
-    self_test.run_self_test(branch(7))
+    # Six problems lost: 0.03125, above 0.05 / 2, at which one of two contrasts of a model is lost.
+    with pytest.raises(self_test.Vacuous, match="every contrast is lost: says INCONCLUSIVE, not REFUTED"):
+        self_test.run_self_test(branch(7))
+    self_test.run_self_test(branch(8))
 
 
 def test_one_problem_cannot_be_compared():
@@ -169,6 +172,8 @@ def superior_without(condition: str) -> Callable[..., str]:
     """The rule `superior`, said once more, but one condition is not looked at."""
 
     def rule(contrasts: Sequence[Contrast], decision: dict[str, Any]) -> str:
+        if condition != "floor" and not any(one.informative for one in contrasts):
+            return INCONCLUSIVE
         alpha, needed = float(decision["alpha"]), decision["at_least"]
         level = alpha / (1 if condition == "correction" else len(contrasts))
         level /= 10 if condition == "level" else 1
@@ -195,6 +200,8 @@ def superior_without(condition: str) -> Callable[..., str]:
 
 def branch_without(condition: str) -> Callable[..., str]:
     def rule(contrasts: Sequence[Contrast], decision: dict[str, Any]) -> str:
+        if condition != "floor" and not any(one.informative for one in contrasts):
+            return INCONCLUSIVE
         alpha = float(decision["alpha"])
         level = alpha / len(contrasts) if condition == "uncorrected level" else alpha
         primary, transfer = (
@@ -265,6 +272,7 @@ def test_the_rule_said_once_more_is_accepted_while_it_is_whole(monkeypatch, regi
         (superior_without("level"), "a win just reaches the corrected level: says INCONCLUSIVE"),
         (superior_without("harm"), "a contrast is worse at the uncorrected level: says CONFIRMED"),
         (superior_without("caches"), "a contrast that is won has unmatched caches: says CONFIRMED"),
+        (superior_without("floor"), "no comparator does better than a guess: says CONFIRMED"),
         (superior_without("caches of wins"), "a contrast that is won has unmatched caches: says CONFIRMED"),
         (superior_without("caches of others"), "that is not won has unmatched caches: says CONFIRMED"),
         (superior_without("caches of losses"), "a contrast is lost with unmatched caches: says REFUTED"),
@@ -290,6 +298,7 @@ def test_superior_without_one_condition_is_refused_by_name(monkeypatch, rule, sa
         (branch_without("zero"), "the transfer contrasts show no difference: says CONFIRMED"),
         (branch_without("transfer"), "the sign of the transfer contrasts is flipped: says CONFIRMED"),
         (branch_without("guard"), "lost while another is won by more: says CONFIRMED"),
+        (branch_without("floor"), "no comparator does better than a guess: says CONFIRMED"),
         (branch_without("mixed"), "a primary contrast is lost while another is won: says CONFIRMED"),
         (branch_without("caches"), "a primary contrast that is won has unmatched caches: says CONFIRMED"),
         (branch_without("transfer caches"), "a transfer contrast has unmatched caches: says CONFIRMED"),
@@ -344,6 +353,12 @@ def test_a_judge_that_drops_what_counts_as_wrong_is_refused(monkeypatch):
 
     monkeypatch.setattr(compared, "apply_missing_rule", dropped)
     with pytest.raises(self_test.Vacuous, match="the subject's lanes have no grade: says INCONCLUSIVE"):
+        self_test.run_self_test(superior(missing="wrong")._replace(judging=1))
+
+
+def test_a_judge_that_does_not_ask_what_missing_lanes_would_have_been_is_refused(monkeypatch):
+    monkeypatch.setattr(judgement.missing_bounds, "extreme_studies", lambda study: [])
+    with pytest.raises(self_test.Vacuous, match="the subject's lanes have no grade: says REFUTED, not INCONCLUSIVE"):
         self_test.run_self_test(superior(missing="wrong"))
 
 

@@ -1,0 +1,74 @@
+"""The floor of a contrast: whether its comparator can do the task, so that the contrast can show anything.
+
+Two arms that guess are alike whatever the policies do, and a difference below what a guess gets right is none of
+accuracy. A margin that is large beside what the full cache has over a guess would call a guess lossless.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from analysis.judgement.contrasts import Pairing
+from analysis.rules.judged_numbers import format_p, format_share
+from analysis.rules.margin_rules import lead_share
+from analysis.stats.above_chance import p_above
+from protocol.formats.json_text import format_decimal
+
+__all__ = ["Floor", "floor_row", "read_floor"]
+
+
+class Floor(NamedTuple):
+    """What a study requires of an informative contrast.
+
+    chances: by task, the share of answers that a guess gets right. full_accuracy: of the full cache by (model,
+    task), with ungraded lanes wrong; empty without a gate. margin: registered, 0 without one. share: the largest
+    that the margin may be of the full cache's lead over chance. level: of the one-sided test.
+    """
+
+    chances: Mapping[str, Fraction]
+    full_accuracy: Mapping[tuple[str, str], Fraction]
+    margin: Fraction
+    share: Fraction
+    level: float
+
+
+def read_floor(lock: Mapping[str, Any], gate_result: Mapping[str, Any] | None) -> Floor:
+    """Return the floor of a study. gate_result: as a judgement has it."""
+    content = lock["protocol"]["content"]
+    decision, chances = content["decision"], lock.get("chance", {})
+    places = () if gate_result is None else gate_result["places"]
+    return Floor(
+        {task["name"]: Fraction(chances.get(task["name"], 0)) for task in content["tasks"]},
+        {(entry["model"], entry["task"]): Fraction(entry["accuracy"]) for entry in places},
+        Fraction(decision.get("margin", 0)),
+        lead_share(decision),
+        float(decision["alpha"]),
+    )
+
+
+def floor_row(pairing: Pairing, floor: Floor) -> dict[str, Any]:
+    """Return the floor of one contrast: `chance`, the comparator's `accuracy`, `p` of that it is at most chance,
+    or chance and the margin, and a clause why the contrast is `uninformative`, empty if it is not.
+    """
+    chance, margin = floor.chances[pairing.task], floor.margin
+    p = p_above(pairing.comparator_correct, float(chance + margin), pairing.clusters)
+    accuracy = float(pairing.comparator_correct.mean()) if len(pairing.comparator_correct) else 0.0
+    full = floor.full_accuracy.get((pairing.model, pairing.task))
+    why = ""
+    if p > floor.level:
+        bar = "what a guess gets right" + (" and the margin" if margin else "")
+        why = (
+            f"{pairing.against} gets {format_share(accuracy)} right, not shown to be above "
+            f"{format_share(chance + margin)}, {bar} (p = {format_p(str(p))})"
+        )
+    elif full is not None and margin > floor.share * (full - chance):
+        why = (
+            f"the margin of {format_share(margin)} is above {format_share(floor.share)} of the "
+            f"{format_share(full - chance)} that the full cache has over a guess"
+        )
+    return {
+        "chance": format_decimal(chance),
+        "accuracy": format_decimal(accuracy),
+        "p": format_decimal(p),
+        "uninformative": why,
+    }
