@@ -99,6 +99,7 @@ class _CellTables:
         self.decision, self.seeds = plan.content["decision"], plan.content["seeds"]
         self.mismatch = 1 + float(self.decision["cache_tolerance"])
         self.is_against_full = is_against_full(self.decision)
+        self.lengths: dict[tuple[str, str], float] = {}
         self.cell_contrasts: dict[tuple[str, ...], dict[int, PlannedContrast]] = {}
         for index, contrast in enumerate(planned_contrasts(plan)):
             for budget in (contrast.budget, FULL):
@@ -124,6 +125,8 @@ class _CellTables:
         for name in ("mean_slots", "peak_slots", "mean_bytes", "evictable_bytes"):
             measured[name] = np.full(len(problems), slots)
         measured["state_bytes"] = np.zeros(len(problems))
+        # No two arms give the same answers, only the same grades.
+        measured["tokens"] = np.full(len(problems), self.lengths.setdefault((budget, arm), 1.0 + len(self.lengths)))
         ended = self.scenario.ended
         if ended is not None and self._has_ended_lanes(arm, contrasts, ended):
             is_ended = np.arange(len(problems)) * len(self.seeds) + self.seeds.index(seed) < ended.lanes
