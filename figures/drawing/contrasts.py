@@ -12,6 +12,7 @@ from figures.drawing.page import FACE, INK, PALE
 from figures.drawing.table_rows import RowTable, draw_point, limits
 
 __all__ = [
+    "INTERVAL",
     "axis_limits",
     "cell_texts",
     "draw_contrast",
@@ -21,6 +22,8 @@ __all__ = [
     "rule_margins",
     "set_ticks",
 ]
+
+INTERVAL = "interval"  # the name of its cell, whose heading is `formatting.interval_heading`
 
 
 def axis_limits(contrasts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
@@ -103,7 +106,7 @@ def draw_marks(axes: Any, y: float, contrast: Mapping[str, Any], *, outside: boo
 def cell_texts(contrast: Mapping[str, Any]) -> dict[str, str]:
     return {
         "Δ (pp)": judged_numbers.format_points(contrast["difference"]),
-        formatting.interval_heading([contrast]): judged_numbers.format_decisive_interval(contrast),
+        INTERVAL: judged_numbers.format_decisive_interval(contrast),
         "p": judged_numbers.format_p(judged_numbers.decisive_p(contrast)),
         "n": formatting.format_size(contrast),
         "cache": f"{float(contrast['cache_ratio']):.3f}",

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from figures.drawing import formatting
-from figures.drawing.contrasts import axis_limits, cell_texts, draw_marks, label_axis
+from figures.drawing.contrasts import INTERVAL, axis_limits, cell_texts, draw_marks, label_axis
 from figures.drawing.page import MARGIN, PALE
 from figures.drawing.table_rows import (
     HEAD,
@@ -35,8 +35,7 @@ from figures.plots.forest_parts import (
 
 __all__ = ["forest"]
 
-COLUMNS = {"Δ (pp)": 0.65, "95 % interval": 1.35, "p": 0.75, "n": 0.5, "cache": 0.65}
-INTERVAL_COLUMN = 1
+COLUMNS = {"Δ (pp)": 0.65, INTERVAL: 1.35, "p": 0.75, "n": 0.5, "cache": 0.65}
 LETTER, APART, BELOW = 0.26, 0.24, 0.72  # inches: of a panel's name, between panels, below the last
 
 
@@ -57,7 +56,7 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     contrasts = list_contrasts(parts)
     memory_unit = formatting.memory_basis(contrasts)
     heading = formatting.interval_heading(contrasts)
-    columns = {heading if head == "95 % interval" else head: width for head, width in COLUMNS.items()}
+    columns = {heading if name == INTERVAL else name: width for name, width in COLUMNS.items()}
     columns |= {EQUAL[memory_unit]: 1.15} if any(map(equal_memory_text, contrasts)) else {}
     framed = layout_frame(list(itertools.chain(*panels)), columns, plot=4.0)
     letter = 0 if is_single else LETTER
@@ -73,25 +72,28 @@ def forest(judged: Mapping[str, Any]) -> Figure:
         if not part.outside:
             for group in row_groups(lines):
                 draw_margin(drawn.axes, (group.first + 0.5, group.last - 0.5), judged)
-        _draw_contrasts(drawn, lines, memory_unit, part)
+        _draw_contrasts(drawn, lines, memory_unit, part, heading)
         top -= APART
     drawn.axes.tick_params(labelbottom=True)
     label_axis(drawn, f"{second} better", f"{first} better")
     return sheet.figure
 
 
-def _draw_contrasts(drawn: RowTable, lines: Sequence[TableRow], memory_unit: str, part: Part) -> None:
+def _draw_contrasts(
+    drawn: RowTable, lines: Sequence[TableRow], memory_unit: str, part: Part, interval_heading: str
+) -> None:
     axes = drawn.axes
     for first, last, _ in row_groups(lines):
         axes.plot((0, 0), (first + 0.5, last - 0.5), color=part.ink, linewidth=0.9, zorder=1, gid="zero")
     for y, _, entry in numbered_entries(lines):
         if entry["difference"] is None:
-            drawn.print_cells(y, {list(drawn.columns)[INTERVAL_COLUMN]: "not estimated"}, color=PALE)
+            drawn.print_cells(y, {interval_heading: "not estimated"}, color=PALE)
             continue
         draw_marks(axes, y, entry, outside=part.outside)
         drawn.print_cells(
             y,
-            cell_texts(entry) | ({EQUAL[memory_unit]: equal_text} if (equal_text := equal_memory_text(entry)) else {}),
+            {interval_heading if name == INTERVAL else name: text for name, text in cell_texts(entry).items()}
+            | ({EQUAL[memory_unit]: equal_text} if (equal_text := equal_memory_text(entry)) else {}),
             weight=part.weight(entry),
             color=part.ink,
         )

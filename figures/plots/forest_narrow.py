@@ -8,6 +8,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from figures.drawing import page
 from figures.drawing.contrasts import (
+    INTERVAL,
     axis_limits,
     cell_texts,
     draw_marks,
@@ -140,4 +141,4 @@ def _draw_line(axes: Any, y: float, part: Part, contrast: Mapping[str, Any], acr
     draw_marks(axes, y, contrast, outside=part.outside, size=0.9)
     texts = cell_texts(contrast)
     dagger = "" if contrast["matched"] else " †"
-    axes.text(right, y, f"{texts['Δ (pp)']} {texts['95 % interval']}{dagger}", weight=part.weight(contrast), **style)
+    axes.text(right, y, f"{texts['Δ (pp)']} {texts[INTERVAL]}{dagger}", weight=part.weight(contrast), **style)

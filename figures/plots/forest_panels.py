@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
+from figures.drawing import formatting
 from figures.drawing.contrasts import (
+    INTERVAL,
     axis_limits,
     cell_texts,
     draw_marks,
@@ -24,7 +26,7 @@ ROW = 0.2  # inches
 NAME, HEAD, TICKS, APART, AXIS = 0.3, 0.34, 0.26, 0.14, 0.3  # inches: above and below a block of a part
 WIDE, LEAST, GAP = 2.6, 0.6, 0.3  # inches: of a plot at most and at least, and between columns
 SMALL = 0.8  # relative to the markers of `forest`
-POINTS, INTERVAL = "Δ", "95 % interval"
+POINTS = "Δ"
 CELLS = {POINTS: 0.5, INTERVAL: 1.3}  # inches
 
 
@@ -161,7 +163,8 @@ def _draw_column(axes: Any, layout: Layout, block: Block, column: str) -> None:
     style = {"transform": transform, "color": PALE, "va": "bottom"}
     axes.text(0, -0.62, column, **style)
     for name, position in right.items():
-        axes.text(position, -0.62, name, ha="right", **style)
+        heading = formatting.interval_heading(block.cells.values()) if name == INTERVAL else name
+        axes.text(position, -0.62, heading, ha="right", **style)
     for y, row in enumerate(block.rows):
         contrast = block.cells.get((row, column))
         if contrast is None:
