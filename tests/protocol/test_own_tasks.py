@@ -97,7 +97,7 @@ def test_the_lock_has_the_chosen_problems_their_clusters_and_the_digest_of_the_f
     ours = content["items"]["needle-256"]
     whole = splits.load("needle-256")
     assert (ours["manifest"], len(ours["dev"]), len(ours["confirm"])) == (whole.digest, 2, 8)
-    assert set(ours) == {"manifest", "dev", "confirm"}
+    assert set(ours) == {"manifest", "dev", "confirm", "population"}
 
 
 def test_what_runs_are_these_problems_and_the_audit_holds(done):
