@@ -110,8 +110,8 @@ def main() -> None:
         shares = " / ".join(f"{100 * each:.1f}" for each in held(sizes, studies))
         print(f"| {name} | {effective_clusters(names)} | {shares} |")
     print(
-        "\n| topics | templates | effect varies by topic, sd in points | by template | t of problems | CR2 of topics "
-        "| CR2 of templates | t of problems, these templates |"
+        "\n| topics | templates | sd by topic | by template | t | CR2 of topics | CR2 of templates "
+        "| t, for these templates |"
     )
     print("|---:|---:|---:|---:|---:|---:|---:|---:|")
     for row in DESIGNS:
