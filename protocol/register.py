@@ -96,8 +96,7 @@ def act(args: Options, is_typed: bool) -> int:
         *arm_text.differing_prompt_sentences(locked.content),
         *full_cache_use.describe_full_use(locked.content.get(full_cache_use.FIELD, {})),
         *slot_sizes.describe_slots(locked.content),
-        *previously_opened.describe_opened(locked.content),
-        *format_reuse(locked.content),
+        *format_opened(locked.content),
         *previously_opened.describe_shared_clusters(locked.content),
         *same_retained_slots.describe_pairs(results["same_kept"]),
         *installed_files.format_altered(locked.content["environment"]["altered"]),
@@ -109,15 +108,16 @@ def act(args: Options, is_typed: bool) -> int:
     return 0
 
 
-def format_reuse(locked: Mapping[str, Any]) -> list[str]:
-    """Say beforehand that the verdict will be RE-USED, and how fresh problems are had."""
+def format_opened(locked: Mapping[str, Any]) -> list[str]:
+    """Say which problems had been opened, that the verdict will then be RE-USED, and how fresh problems are had."""
     if not previously_opened.describe_reuse(locked):
-        return []
+        return previously_opened.describe_opened(locked)
     has_files = any(locked["data"])
     fix = "a file of other questions" if has_files else f'[{late_randomness.FIELD}] with source = "local"'
     return [
+        *previously_opened.describe_opened(locked),
         f"the verdict can only be RE-USED, INCONCLUSIVE or SCREENED; fresh problems are had by {fix}, in a study of "
-        "its own"
+        "its own",
     ]
 
 

@@ -28,13 +28,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.judgement import arm_text, eviction_counts, full_cache_use, same_retained_slots
-from protocol import command
+from protocol import command, register, tasks
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import progress_display
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.instruments.planning import machines
 from protocol.lock import lock
+from protocol.lock.previously_opened import find_previously_opened
 from protocol.models import sources
 from protocol.plan import checks
 from protocol.plan.design import Design
@@ -137,6 +138,8 @@ def act(args: Options) -> int:
         folder = args.out or Path(temporary)
         rehearsed = rehearsal.rehearse(planned, models, args.problems, folder)
     confirm_bodies, content = rehearsed.bodies["confirm"], protocol.content()
+    opened = find_previously_opened(args.folder, rehearsed.items, content)
+    fresh_lock = {"judging": 2, "items": rehearsed.items, "data": tasks.data_digests(planned.tasks), "opened": opened}
     unlike = arm_text.altered_arms(
         {
             "protocol": {"content": content},
@@ -146,6 +149,7 @@ def act(args: Options) -> int:
     )
     values = summarize(rehearsed) | {
         "gate": development_results.gate_warnings(protocol, confirm_bodies),
+        "opened": register.format_opened(fresh_lock),
         "power": power_text.describe_power(rehearsed.detectable, protocol.decision.method),
         "never_evicted": eviction_counts.eviction_warnings(eviction_counts.count_arms(confirm_bodies, content), unlike),
     }
@@ -223,7 +227,7 @@ def format_rehearsal(
         lines.append("these answers are the stand-ins': they say nothing of what the registered models reach")
     if tokens is not None:
         lines.append(f"lanes were stopped after {tokens} tokens: more are truncated than would be")
-    lines += values["gate"] + values["never_evicted"]
+    lines += values["opened"] + values["gate"] + values["never_evicted"]
     speed = values["tokens"] / values["seconds"] if values["seconds"] else 0.0
     lines += [
         "",

@@ -57,7 +57,8 @@ class Rehearsal(NamedTuple):
     seconds: of everything in `bodies`. peak_bytes: resident memory of the process, plus on a GPU torch's
     peak. same_kept: as the field of this name in a lock. full_use: as this field of a lock, on the rehearsed
     problems; empty if no budget is a share of it. detectable: from `rule_checks`, for the registered size.
-    instruments: of each registered one that rehearses, its values and the lines about them.
+    instruments: of each registered one that rehearses, its values and the lines about them. items: as the field of
+    a lock.
     """
 
     bodies: dict[str, list[dict[str, Any]]]
@@ -69,6 +70,7 @@ class Rehearsal(NamedTuple):
     full_use: dict[str, Any]
     detectable: dict[str, Any]
     instruments: list[tuple[dict[str, Any], list[str]]]
+    items: dict[str, Any]
 
 
 def fit_to_machine(protocol: Design, tokens: int | None) -> Design:
@@ -168,6 +170,7 @@ def rehearse(planned: PlannedStudy, models: Mapping[str, str], problems: int, fo
         full_use_field,
         effects,
         instruments,
+        items,
     )
 
 
