@@ -107,6 +107,11 @@ def test_tables_and_frames_that_tell_the_question_are_paired_by_it(tmp_path, cap
     # Twice the same question: nothing tells which is which.
     twice = [(number, score, "one") for number, score, _ in other]
     assert "is another question" in refused(capsys, paths[0], scores_file(tmp_path / "c.csv", twice, columns))
+    halves = [
+        [(number, score, f"question {int(text[9:]) // 2}") for number, score, text in some] for some in (rows, other)
+    ]
+    paths = [scores_file(tmp_path / f"d{name}.csv", some, columns) for name, some in zip("ab", halves, strict=True)]
+    assert "is another question" in refused(capsys, *paths)
 
 
 def test_predictions_in_another_order_are_paired_by_their_question(tmp_path, capsys):
