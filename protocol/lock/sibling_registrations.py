@@ -20,7 +20,7 @@ from protocol.plan import full_use
 from protocol.tasks import registry
 from protocol.workspace import differences
 
-__all__ = ["OpenedFindings", "check_opened", "find_contradictions", "find_parent"]
+__all__ = ["OpenedFindings", "check_opened", "find_contradictions", "find_parent", "list_missing_opened"]
 
 
 def find_contradictions(study: Registration) -> Iterator[str]:
@@ -105,6 +105,16 @@ def find_parent(study: Registration) -> Registration | None:
         if _has_lock(candidate := Registration(shelf_folder / reference["name"]), reference["lock"]):
             return candidate
     return None
+
+
+def list_missing_opened(study: Registration) -> list[str]:
+    """Return the names in the field `opened` of which no folder of registrations here has the lock."""
+    folders = sorted(study.folder.resolve().parent.parent.glob("*/"))
+    return [
+        entry["name"]
+        for entry in study.lock.content["opened"]
+        if entry["lock"] and not any(_has_lock(Registration(shelf / entry["name"]), entry["lock"]) for shelf in folders)
+    ]
 
 
 def _parent_faults(study: Registration) -> Iterator[str]:

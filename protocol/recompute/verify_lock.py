@@ -106,8 +106,8 @@ def check(study: Registration) -> str:
     tasks = " and ".join(locked["items"])
     return (
         f"{len(locked['grid'])} cells, the split of {tasks}, the rule and {locked['checks']['tests']} tests "
-        f"follow from protocol.toml and the manifests; {_full_use_text(locked)}simulated checks are derived by "
-        "confirm alone"
+        f"follow from protocol.toml and the manifests; {_full_use_text(locked)}{_opened_text(study)}simulated checks "
+        "are derived by confirm alone"
     )
 
 
@@ -169,6 +169,12 @@ def _observe(study: Registration, design: Design, problems: ProblemFields) -> di
         "slot_bytes": {model: _embedded_widths(model, entry) for model, entry in locked["slot_bytes"].items()},
         "checks": checks,
     }
+
+
+def _opened_text(study: Registration) -> str:
+    """Name the studies that had opened its problems, as the lock says, and that are not here."""
+    missing = sibling_registrations.list_missing_opened(study)
+    return f"opened names {', '.join(missing)}, which is not here; " if missing else ""
 
 
 def _inherits_first_event(study: Registration, design: Design) -> bool:

@@ -153,3 +153,51 @@ def a_later_release_graded_the_answers(rewrite):
     for lane in rewrite.of("crystal"):
         if lane.body["state"] == "ok" and lane.body["grade"] != "correct":
             lane.body["grade"] = "correct"
+
+
+def a_child(rewrite: Rewrite, **parent: object) -> None:
+    rewrite.lock["parent"] = {"name": "gone", "lock": "0" * 64} | parent
+
+
+@named("A1", "registered", "batch.first_event: 7, it has to be 1")
+def a_parent_that_nobody_has_lets_events_wait(rewrite):
+    """It reproduces a study whose first event came later."""
+    a_child(rewrite)
+    rewrite.lock["batch"]["first_event"] = 7
+
+
+@named("A1", "registered", "parent.selection: no sweep is registered")
+def a_parent_selected_for_a_study_without_a_sweep(rewrite):
+    """What was confirmed had been selected elsewhere."""
+    a_child(rewrite, selection="0" * 64)
+
+
+@named("A1", "selection", "is not the parent's", study="sweep")
+def a_parent_that_nobody_has_selected(rewrite):
+    """The candidate was selected by the probe of a study that is not here."""
+    a_child(rewrite, selection="0" * 64)
+
+
+@named("A1", "registered", "judging: 1, it has to be 2")
+def it_is_judged_as_the_studies_that_ship(rewrite):
+    """What is asked of a new study was not asked then."""
+    rewrite.lock["judging"] = 1
+
+
+@named("A1", "lock", "it must be the name of a folder, in one line")
+def the_name_has_a_line(rewrite):
+    """An audit passed."""
+    rewrite.lock["name"] = "study\neverything held; CONFIRMED, ANCHORED"
+
+
+@named("A1", "lock", "it must be one line of text")
+def the_title_has_a_line(rewrite):
+    """As above."""
+    rewrite.content["title"] = "A study\u2028everything held; CONFIRMED, ANCHORED"
+
+
+@named("A1", "registered", "opened names gone, which is not here", status="held")
+def a_study_that_nobody_has_opened_the_problems(rewrite):
+    """Somebody else is to blame."""
+    task, item = next(iter(rewrite.lock["items"].items()))
+    rewrite.lock["opened"] = [{"name": "gone", "lock": "0" * 64, "problems": {task: item["confirm"][:3]}}]

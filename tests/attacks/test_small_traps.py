@@ -13,6 +13,7 @@ import rewriting
 import studies
 from attacking import findings
 
+from protocol.evidence.external import git_history
 from protocol.evidence.external.git_repository import Repository
 from protocol.formats import gzip_file
 from protocol.formats.findings import CannotTell
@@ -69,6 +70,15 @@ def test_a_packed_shard_of_a_study_that_may_go_on_fails(probed, tmp_path):
     found = findings(folder)["probe"]
     assert found["status"] == "failed"
     assert "is packed, and its study has not ended" in found["detail"]
+
+
+def test_a_committed_packed_shard_is_as_large_as_it_states(monkeypatch):
+    """It may be larger than a side file; a size that is not its own fails, whoever notices first."""
+    monkeypatch.setattr(gzip_file, "MAX_BYTES", 8)
+    data = gzip.compress(b"line\n" * 100, mtime=0)
+    assert git_history._inflate(data, "records/shard-0.jsonl.gz") == b"line\n" * 100
+    with pytest.raises(Tampered, match="holds over 8 bytes|not readable"):
+        git_history._inflate(data[:-4] + (8).to_bytes(4, "little"), "records/shard-0.jsonl.gz")
 
 
 @pytest.mark.parametrize("place", [4, 8, 9])

@@ -259,3 +259,15 @@ def an_arm_has_another_name(rewrite):
 def the_study_has_another_name(rewrite):
     """This is the study that everybody cites."""
     rewrite.lock["name"] = "the-study-that-everybody-cites"
+
+
+@named("A1", REPLICATION, "What registering simulated")
+def the_method_hardly_errs(rewrite):
+    """Simulated, the method is a thousand times more careful than it says."""
+    next(iter(rewrite.lock["checks"]["problems"].values()))["type_one_over_nominal"] = "0.001"
+
+
+@named("A1", REPLICATION, "How many lanes would have fitted")
+def a_thousand_lanes_fitted(rewrite):
+    """The machine was a large one."""
+    rewrite.lock["batch"]["lanes"] = dict.fromkeys(rewrite.lock["batch"]["lanes"], 1000)
