@@ -309,7 +309,7 @@ def test_a_forged_lock_that_is_not_what_a_lock_holds_is_no_lock(tmp_path):
     documents.write(tmp_path / "lock.json", {"kind": "kv-prereg lock"})
     done = studies.here("export", tmp_path, "--format", "osf")
     assert done.returncode == 3
-    assert "lock.json: the fields ['amends', 'asked', 'batch', 'bundle', 'checks'," in done.stderr
+    assert "lock.json: the fields ['amends', 'asked', 'batch', 'bundle', 'chance', 'checks'," in done.stderr
     assert "'parent'" in done.stderr
     assert done.stderr.count("\n") == 1
 
