@@ -1,7 +1,7 @@
 """Begin a study: a commented protocol that can be registered as it is, in a folder of its own.
 
     kv-prereg init                                      registrations/001-mine, or the next number
-    kv-prereg init registrations/002-mine --like lossless
+    kv-prereg init registrations/002-mine --like paper  the protocol of a paper: sweep, branch table, two models
     kv-prereg init --list                               what there is to begin with
 
 Writes protocol.toml. Its held-out problems are drawn by confirm, after the lock (`[randomness]`), so that nobody has
@@ -37,10 +37,12 @@ SEEDS = 1 << 53  # JSON represents integers below this exactly
 NEXT_STEPS = {
     "rehearse": "would it run? a few problems; nothing is kept",
     "register": "checks it and freezes it; once",
+    "probe": "chooses among the candidates, on development problems",
     "confirm": "runs, judges and draws it; once",
 }
 
-TEMPLATES = ("quick", "reasoning", "retrieval", "lossless")
+TEMPLATES = ("paper", "quick", "reasoning", "retrieval", "lossless")
+DEFAULT = "quick"
 QUESTIONS = "questions.jsonl"
 
 # The chains from which a template's questions are drawn: enough that at least 200 are held out.
@@ -49,12 +51,13 @@ QUESTION_CHAINS: Mapping[str, Chain] = MappingProxyType({})
 
 class NewRegistration(NamedTuple):
     """paths: the written files. question: the question of the protocol. question_count: lines of the file of
-    questions.
+    questions. has_sweep: whether a probe chooses the subject.
     """
 
     paths: list[Path]
     question: str
     question_count: int
+    has_sweep: bool
 
 
 class Options(command.Options):
@@ -66,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("protocol.init", __doc__)
     parser.add_argument("folder", type=Path, nargs="?", help="a new one (default: registrations/NNN-mine)")
     parser.add_argument(
-        "--like", default=TEMPLATES[0], metavar="NAME", help=f"{', '.join(TEMPLATES)} (default: %(default)s)"
+        "--like", default=DEFAULT, metavar="NAME", help=f"{', '.join(TEMPLATES)} (default: %(default)s)"
     )
     parser.add_argument("--list", action="store_true", help="what each of these is; nothing is written")
     return command.run(parser, argv, Options(), lambda args: print_templates(args) if args.list else begin_study(args))
@@ -86,7 +89,11 @@ def print_templates(args: Options) -> int:
 def begin_study(args: Options) -> int:
     folder = args.folder or next_free_folder(REGISTRATIONS)
     written = create_registration(folder, args.like, secrets.randbelow(SEEDS))
-    steps = {f"kv-prereg {name} {shlex.quote(str(folder))}": why for name, why in NEXT_STEPS.items()}
+    steps = {
+        f"kv-prereg {name} {shlex.quote(str(folder))}": why
+        for name, why in NEXT_STEPS.items()
+        if name != "probe" or written.has_sweep
+    }
     margin = 2 + max(map(len, steps))
     descriptions = [written.question, f"{written.question_count} questions, drawn now: no model has answered one"]
     draws_late = late_randomness.FIELD in tomllib.loads(read_template(args.like))
@@ -134,7 +141,10 @@ def create_registration(folder: Path, like: str, seed: int) -> NewRegistration:
         raise BadInput(f"{folder / existing[0]} is there already and stays; name another folder")
     for name in reversed(contents):  # the protocol last: it makes the folder a study
         files.create(folder / name, contents[name].encode())
-    return NewRegistration([folder / name for name in contents], tomllib.loads(text)["question"], len(rows))
+    protocol = tomllib.loads(text)
+    return NewRegistration(
+        [folder / name for name in contents], protocol["question"], len(rows), has_sweep="sweep" in protocol
+    )
 
 
 def contains_studies(folder: Path) -> bool:

@@ -32,11 +32,11 @@ from analysis.judgement.study_files import (
     read_document,
     read_study,
 )
-from analysis.rules import sentences
+from analysis.rules import sentences, verdict_line
 from analysis.rules.rule import arm_pairs
 from analysis.rules.verdict_line import REUSED, SCREENED, format_single_model, smallest_contrast
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
-from analysis.stats.methods import MIN_CONFIRMATORY
+from analysis.stats.methods import AS_PUBLISHED, MIN_CONFIRMATORY, SOUND_METHOD
 from protocol.formats.json_text import format_decimal
 from protocol.formats.vocabulary import FULL
 
@@ -136,6 +136,8 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
             judgement["refuted_by"] = len(rule.refuting_rows(rows, decision))
         if rule_verdict == INCONCLUSIVE and (text := resolution.describe_resolution(rows, study.lock)):
             judgement["resolution"] = text
+        if decision["method"] == AS_PUBLISHED:
+            judgement["sound"] = _judge_soundly(study)
         judgement["population"] = population.describe_population(study.lock)
         judgement["qualifiers"] = [each._asdict() for each in qualifiers.list_qualifiers(judgement, study.lock)]
     return judgement | {
@@ -157,6 +159,19 @@ def _decisive_p(row: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str
         return {}
     sides = ("p_worse", "p_better") if rule.has_two_sided_margin else ("p_worse",)
     return {"p_decisive": max((row[side] for side in sides), key=float)}
+
+
+def _judge_soundly(study: Study) -> dict[str, Any]:
+    """Return the method that judges beside a published one, its word on the same records, and its p by contrast."""
+    protocol = study.lock["protocol"]
+    decision = protocol["content"]["decision"] | {"method": SOUND_METHOD}
+    content = {**protocol["content"], "decision": decision}
+    judged = judge_study(study._replace(lock={**study.lock, "protocol": {**protocol, "content": content}}))
+    return {
+        "method": SOUND_METHOD,
+        "verdict": verdict_line.rule_verdict(judged),
+        "p": [row["p"] for row in judged["contrasts"]],
+    }
 
 
 def _never_evicting(study: Study) -> set[tuple[str, ...]]:

@@ -11,6 +11,7 @@ from analysis.rules.verdicts import INCONCLUSIVE
 __all__ = ["REPRODUCTION", "UNINFORMATIVE", "Qualifier", "list_qualifiers"]
 
 REPRODUCTION, UNINFORMATIVE = "REPRODUCTION", "UNINFORMATIVE"
+AS_PUBLISHED_WORD = "AS PUBLISHED"
 
 
 class Qualifier(NamedTuple):
@@ -29,6 +30,7 @@ def list_qualifiers(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[
         Qualifier(REUSED, previously_opened.describe_reuse(lock)),
         Qualifier(REPRODUCTION, previously_opened.describe_reproduction(lock)),
         Qualifier(UNINFORMATIVE, _describe_uninformative(judged)),
+        *_list_published(judged, lock),
     ]
     return [qualifier for qualifier in candidates if qualifier.text]
 
@@ -38,3 +40,29 @@ def _describe_uninformative(judged: Mapping[str, Any]) -> str:
     if verdict_line.rule_verdict(judged) != INCONCLUSIVE:
         return ""
     return sentences.describe_uninformative(judged["contrasts"])
+
+
+def _list_published(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[Qualifier]:
+    """Return the qualifier of a verdict by a published method: how often its rule errs, and the word of the sound
+    method on the same records. A study on known problems has neither word.
+    """
+    if (sound := judged.get("sound")) is None:
+        return []
+    text, word = f"reproduction of a published rule{_describe_error(lock)}", AS_PUBLISHED_WORD
+    if judged["verdict"] != REUSED:
+        word += f"; A SOUND METHOD SAYS {sound['verdict']}"
+        text += f"; by {sound['method']}, which holds its level, the rule says {sound['verdict']}"
+    return [Qualifier(word, text)]
+
+
+def _describe_error(lock: Mapping[str, Any]) -> str:
+    """Describe how often the published rule errs, as the lock simulated it, with what its alpha promises."""
+    if not (checks := lock.get("checks")):
+        return ""
+    confirmed, refuted = (float(checks["decision_errors"][outcome]["share"]) for outcome in ("confirmed", "refuted"))
+    promised = float(lock["protocol"]["content"]["decision"]["alpha"]) / 2
+    ratio = max(float(size["type_one_over_nominal"]) for size in checks["problems"].values())
+    return (
+        f": where nothing differs it errs in {confirmed:.1%} (CONFIRMED) and {refuted:.1%} (REFUTED) of simulated "
+        f"studies at worst, of a promised {promised:.1%} each, and one contrast {ratio:.1f} times as often as its level"
+    )

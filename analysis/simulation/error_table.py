@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from analysis.simulation import null_populations
 from analysis.simulation.type_one_error import TypeOneError
-from analysis.stats.methods import EXACT_BELOW
+from analysis.stats.methods import AS_PUBLISHED, EXACT_BELOW
 
 __all__ = [
     "INDEXED_SETTINGS",
@@ -32,7 +32,9 @@ __all__ = [
 TABLE_PATH = Path(__file__).with_suffix(".json")
 TWO_SIDED, MARGIN_TESTS = "two-sided", ("worse", "below")  # as in `margin_tests.MarginPValues`
 # Methods whose table entry is another method: the limit of many draws, and the single contrast of max-t.
-LIMIT_METHODS = MappingProxyType({"bootstrap": "exact-bootstrap", "max-t": "sign-flip"})
+LIMIT_METHODS = MappingProxyType(
+    {"bootstrap": "exact-bootstrap", AS_PUBLISHED: "exact-bootstrap", "max-t": "sign-flip"}
+)
 DIGITS = 1_000  # ratios are stored as integer thousandths
 INDEXED_SETTINGS = null_populations.SETTINGS + null_populations.settings(2, margin=True)
 

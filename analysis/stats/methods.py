@@ -9,12 +9,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 __all__ = [
+    "AS_PUBLISHED",
     "EXACT_BELOW",
     "MARGIN_METHODS",
     "METHODS",
     "METHODS_FOR_SCORES",
     "MIN_CLUSTERS",
     "MIN_CONFIRMATORY",
+    "SOUND_METHOD",
     "Method",
     "describe_clusters",
     "draws_and_seed",
@@ -22,6 +24,8 @@ __all__ = [
     "resampling_problems",
 ]
 
+AS_PUBLISHED = "as-published"  # judges by a published method; SOUND_METHOD judges the same records beside it
+SOUND_METHOD = "restricted-likelihood"
 EXACT_BELOW = 500  # `auto` is exact below this many differing problems; simulated in benchmarks/validity
 
 # No interval is valid below this effective number of clusters: if one large cluster and many small ones count
@@ -44,6 +48,12 @@ class Method(NamedTuple):
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "bootstrap": Method("the paired bootstrap over problems (percentile interval, {draws} draws, seed {seed})"),
+        AS_PUBLISHED: Method(
+            "the reproduction of a published one: the paired bootstrap over problems (percentile interval, {draws} "
+            "draws, seed {seed}); how often its rule errs is simulated and stands beside the verdict, with the word of "
+            f"{SOUND_METHOD} on the same records",
+            needs_counts=True,
+        ),
         "exact-bootstrap": Method(
             "the paired bootstrap over problems, computed from every resample by its weight (percentile "
             "interval, no draws and no seed)",

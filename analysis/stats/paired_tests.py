@@ -12,7 +12,7 @@ from analysis.stats import betting, bootstrap, restricted_likelihood
 from analysis.stats.comparison import Comparison
 from analysis.stats.exact_ends import widen_to_exact
 from analysis.stats.interval import compare_constant, problem_means
-from analysis.stats.methods import EXACT_BELOW
+from analysis.stats.methods import AS_PUBLISHED, EXACT_BELOW
 
 __all__ = ["COMPARE", "Compare", "auto", "compare_at_levels", "sign_flip", "sign_flip_at_levels", "student_t"]
 
@@ -192,6 +192,7 @@ def _betting(
 COMPARE: Mapping[str, Compare] = MappingProxyType(
     {
         "bootstrap": _bootstrap,
+        AS_PUBLISHED: _bootstrap,
         "exact-bootstrap": _exact_bootstrap,
         "t": _student,
         "cr2": _student,

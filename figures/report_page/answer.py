@@ -32,6 +32,9 @@ def format_answer(judged: Row, decision: Row | None = None) -> str:
     elif judged["verdict"] in (CONFIRMED, REFUTED):
         # After a question whether something is lost, a bare "No" could be read as "nothing was".
         opening = f"{'Yes, as' if rule_verdict == CONFIRMED else 'No, not as'} registered{scope}{_format_words(judged)}"
+        if "sound" in judged:
+            word = "yes" if rule_verdict == CONFIRMED else "no"
+            opening = f"By the published rule {word}{scope}{_format_words(judged)}"
     else:
         opening = "This study could not tell" if _void_reasons(judged) else "Not shown"
     void = _void_reasons(judged) if rule_verdict == INCONCLUSIVE else ""
@@ -73,6 +76,9 @@ def _void_reasons(judged: Row) -> str:
 def _caveats(judged: Row) -> list[str]:
     """Return the caveats that keep the answer from being read as more than it is."""
     rule, contrasts, messages = RULES[judged["rule"]], judged["contrasts"], []
+    if "sound" in judged and judged["verdict"] != verdict_line.REUSED:
+        sound = judged["sound"]
+        messages.append(f"By {sound['method']}, which holds its level, the rule says {sound['verdict']}.")
     if "selected" in judged:
         subject, chosen = contrasts[0]["subject"], judged["selected"]["arm"]
         messages.append(f"{subject} is {chosen}, selected on development problems.")

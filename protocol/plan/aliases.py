@@ -106,6 +106,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("ttest", "t-test", "paired-t", "student"), "t"),
         **dict.fromkeys(("permutation", "paired-permutation", "randomization", "randomisation"), "sign-flip"),
+        **dict.fromkeys(("published", "as_published", "reproduction"), "as-published"),
         **dict.fromkeys(("bca", "percentile", "paired-bootstrap"), "bootstrap"),
         "mcnemar": 'write "sign-flip": of one answer a problem it tests what McNemar\'s does',
         "wilcoxon": 'ranks do not compare accuracies; write "sign-flip"',

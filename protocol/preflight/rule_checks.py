@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,14 @@ from analysis.simulation import error_rates, error_table, self_test, simulated_s
 from analysis.simulation.null_populations import SYMMETRIC, Setting
 from analysis.simulation.type_one_error import LIMIT, TypeOneError
 from analysis.stats import power
-from analysis.stats.methods import METHODS, MIN_CLUSTERS, draws_and_seed, resampling_problems
+from analysis.stats.methods import (
+    AS_PUBLISHED,
+    METHODS,
+    MIN_CLUSTERS,
+    SOUND_METHOD,
+    draws_and_seed,
+    resampling_problems,
+)
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput
 from protocol.plan import grid
@@ -66,7 +74,8 @@ def check_rule(
     too often there.
 
     is_replication: the study decides as its parent did. Errors for which a new registration would be refused
-    are then written and not refused.
+    are then written and not refused. So are those of a published method that is reproduced; the sound method that
+    judges beside it must hold.
 
     Everything is simulated with answers that are right or wrong, one a problem. A task with clusters is
     simulated with one answer per effective cluster: what is left if the answers of a cluster are all alike.
@@ -81,11 +90,13 @@ def check_rule(
         for name, item in items.items()
     }
     decision = protocol.decision
+    if is_published := decision.method == AS_PUBLISHED:
+        sound = replace(decision, method=SOUND_METHOD, draws=None, seed=None)
+        check_rule(replace(protocol, decision=sound), items, is_replication=is_replication, scored=scored)
+    may_err = is_replication or is_published
     models = protocol.contrast_models()
     corrected = float(decision.alpha) / len(models)
-    errors_by_size = {
-        size: _check_size(protocol, size, corrected, is_replication, counts_answers) for size in _sizes(items)
-    }
+    errors_by_size = {size: _check_size(protocol, size, corrected, may_err, counts_answers) for size in _sizes(items)}
     plan = simulated_studies.StudyPlan(
         protocol.content(),
         [list(cell) for cell in grid.cells(protocol)],
@@ -101,7 +112,7 @@ def check_rule(
     errors = error_rates.decision_errors(
         plan, np.random.default_rng([seed, len(models)]), _error_settings(protocol, errors_by_size)
     )
-    if errors.exceeds(float(decision.alpha)) and counts_answers and not is_replication:
+    if errors.exceeds(float(decision.alpha)) and counts_answers and not may_err:
         raise BadInput(
             f"decision.rule: {decision.rule} by {decision.method} "
             + _describe_errors(errors.wrong, errors.studies, float(decision.alpha), "alpha")
@@ -150,13 +161,12 @@ def _sizes(items: Mapping[str, Any]) -> list[int]:
     return sorted({len(resampling_problems(item)) for item in items.values()})
 
 
-def _check_size(
-    protocol: Design, problems: int, corrected: float, is_replication: bool, counts_answers: bool
-) -> TypeOneError:
+def _check_size(protocol: Design, problems: int, corrected: float, may_err: bool, counts_answers: bool) -> TypeOneError:
     """Return the type-I error of the registered method at one task's size. Raises BadInput if it is too
     large.
 
-    counts_answers: whether answers are right or wrong, each problem for itself.
+    may_err: an error that is too large is returned and not refused. counts_answers: whether answers are right or
+    wrong, each problem for itself.
     """
     decision, seeds = protocol.decision, len(protocol.seeds)
     draw_count, seed = draws_and_seed(protocol.content()["decision"])
@@ -182,10 +192,10 @@ def _check_size(
     error = _estimate_type_one(protocol, decision.method, problems, corrected, rng)
     alternative = (
         _alternative_method(protocol, problems, corrected, rng, counts_answers)
-        if error.exceeds() and not is_replication
+        if error.exceeds() and not may_err
         else None
     )
-    if alternative or (error.exceeds() and counts_answers and not is_replication):
+    if alternative or (error.exceeds() and counts_answers and not may_err):
         raise BadInput(
             f"decision.method: {decision.method} at {problems} problems and {seeds} seed{'s'[: seeds > 1]} "
             + _describe_errors(_wrong_share(error), error.studies, error.rate / error.ratio, "the level")

@@ -6,9 +6,14 @@ import pytest
 import studies
 
 import splits
+from protocol import init
 from protocol.evidence import records
 from protocol.formats.refusals import BadInput
-from protocol.preflight import rehearsal
+from protocol.lock import frozen_problems
+from protocol.models import sources
+from protocol.plan import checks
+from protocol.preflight import rehearsal, rule_checks
+from protocol.tasks import registry
 from protocol.workspace import planned_study
 
 
@@ -119,18 +124,39 @@ def test_one_model_cannot_play_two():
 
 
 @pytest.mark.soak
-def test_a_rehearsal_on_chain_problems_runs_every_registered_lane(tmp_path):
-    """The default study itself: sweep, two embedded models, events while decoding."""
-    folder = tmp_path / "alpha-chain"
-    folder.mkdir()
-    shipped = studies.ROOT / "registrations" / "alpha-chain" / "protocol.toml"
-    written = shipped.read_text().replace('"bootstrap"', '"restricted-likelihood"')
-    for drawn in ("draws = 20000\n", "seed = 20261121\n"):
-        written = written.replace(drawn, "")
-    (folder / "protocol.toml").write_text(f"{written}\n[gate]\naccuracy = 0.9\ntruncated = 0.05\n")
+def test_the_papers_protocol_rehearses_as_init_writes_it(tmp_path):
+    """Sweep, branch table, the published method, two embedded models, events while decoding: nothing is swapped."""
+    folder = init.create_registration(tmp_path / "study", "paper", 7).paths[0].parent
     done = rehearse(folder, "--problems", 1, "--tokens", 60, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["failed"] == 0
     # 5 arms x 2 budgets x 2 models in the probe; 3 arms x 2 budgets and the full cache, 3 seeds
     assert told["lanes"] == 5 * 2 * 2 + (3 * 2 + 1) * 3 * 2
+
+
+@pytest.mark.soak
+def test_the_study_on_math_500_rehearses_with_stand_ins_as_it_is_written(tmp_path):
+    folder = studies.ROOT / "registrations" / "alpha-math500"
+    try:
+        registry.data_digests({"math500": registry.get("math500")})
+    except BadInput:
+        pytest.skip("MATH-500 was not fetched: kv-prereg tasks fetch math500")
+    _, (first, second) = reasoning()
+    stand_ins = ("--stand-in", f"{first}=chain-qwen2", "--stand-in", f"{second}=chain-llama")
+    done = rehearse(folder, "--problems", 1, "--tokens", 40, "--json", *stand_ins)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["failed"], told["lanes"]) == (0, 62)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["alpha-math500", "crystal-retrieval-8b"])
+def test_the_rules_of_studies_that_wait_for_a_gpu_pass_what_registering_asks(name):
+    folder = studies.ROOT / "registrations" / name
+    _, protocol = planned_study.read_protocol(folder)
+    checks.require_gate(protocol, folder)
+    checks.require_memory(protocol, folder)
+    planned = planned_study.PlannedStudy(protocol, sources.cache_home(), folder=folder)
+    found = rule_checks.check_rule(protocol, frozen_problems.freeze_items(planned))
+    assert {*found["rule"]["verdicts"].values()} == {"CONFIRMED", "REFUTED", "INCONCLUSIVE"}
