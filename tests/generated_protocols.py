@@ -93,6 +93,7 @@ def _document(rng: random.Random) -> dict[str, Any]:
         decision["beside"] = _some(rng, rest[:-1], 1, 2)
     values: dict[str, Any] = {
         "margin": Decimal("0.1"),
+        "lead_share": Decimal("0.3"),
         "at_least": 1,
         "primary_model": models[0],
         "transfer_model": models[-1],

@@ -284,4 +284,10 @@ def test_the_seeds_of_a_problem_are_averaged_first():
 def test_every_method_that_can_be_registered_compares_two_arms():
     assert set(COMPARE) == set(METHODS)
     drawn = {name for name, method in METHODS.items() if method.draws}
-    assert drawn == {"bootstrap", "as-published", "t", "sign-flip", "max-t"}  # t draws nothing, but the p beside it are drawn
+    assert drawn == {
+        "bootstrap",
+        "as-published",
+        "t",
+        "sign-flip",
+        "max-t",
+    }  # t draws nothing, but the p beside it are drawn
