@@ -3,9 +3,10 @@
     kv-prereg status                 every registration below registrations/
     kv-prereg status registrations/quickstart
 
-Only a locked folder counts as registered. Reads files, no torch and no model; whether the evidence verifies
-is for kv-prereg audit. Of a study that is still to run it says what has drifted since the lock;
-weights that were hashed before are not hashed again while the file is the same by size, times and inode.
+Only a locked folder counts as registered. Reads files, no torch and no model. The records of a verdict are
+judged again, unless it ships with kv-prereg; whether the evidence verifies is for kv-prereg audit. Of a study
+that is still to run it says what has drifted since the lock; weights that were hashed before are not hashed
+again while the file is the same by size, times and inode.
 
 Exit status: 0; 2 not a registration; 3 a registration is INVALID: its files contradict each other; 7 one
 cannot be read here (rights, memory, line endings), and what to do about it is said.
@@ -20,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from analysis.judgement.shipped_verdicts import SHIPPED_VERDICTS
 from analysis.rules import full_cache_gate, verdict_counts, verdict_line
 from protocol import command, witnesses
 from protocol.evidence.audit import amendment, study_status
@@ -27,10 +29,10 @@ from protocol.evidence.audit.study_status import StudyStatus
 from protocol.evidence.external import anchors, git_history
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.external.git_history import MissingRegistrations
-from protocol.evidence.registration import PROTOCOL, Registration
+from protocol.evidence.registration import PROTOCOL, VERDICT, Registration
 from protocol.formats import escape, files, terms
 from protocol.formats.progress_display import format_duration, phase
-from protocol.formats.refusals import BadInput
+from protocol.formats.refusals import BadInput, Tampered
 from protocol.lock import closure, lock
 from protocol.run import run_status
 from protocol.run.run_status import RunStatus
@@ -260,7 +262,7 @@ def _read_entry(study: Registration, status: StudyStatus, installed: Callable[[]
             status = status._replace(state="INVALID", why=f"{lock.NAME}: is not a whole lock: {problem!r}")
     proofs = anchors.verify_anchors(study, witnesses.make_witnesses(study)) if status.lock else []
     is_anchored = anchors.format_anchoring(proofs) != "UNANCHORED"
-    judged = study.verdict.content["judged"] if status.state == "judged" else {}
+    judged = _read_judgement(study) if status.state == "judged" else {}
     attempt = run_status.read_run_status(study) if status.state in RUNNABLE_STATES else None
     following_step = (
         RUNNING_STEP if attempt is not None and attempt.pid is not None else next_step(status, differences, is_anchored)
@@ -274,6 +276,23 @@ def _read_entry(study: Registration, status: StudyStatus, installed: Callable[[]
         bool(verdict_line.format_single_model(judged)),
         attempt,
     )
+
+
+def _read_judgement(study: Registration) -> Mapping[str, Any]:
+    """Return the judgement of a study, if the records support it; those that ship are known by digest. Raises Tampered
+    for another one, of which no word is printed.
+    """
+    if study.digest(VERDICT) not in SHIPPED_VERDICTS:
+        with phase(f"judging {study.name} again"):
+            from analysis.judgement import recorded_judgement  # loads what judges
+            from analysis.judgement.untrusted_files import RecordError
+
+            try:
+                recorded_judgement.refuse_unsupported(study.folder)
+            except RecordError as error:
+                raise Tampered(str(error)) from None
+    judged: Mapping[str, Any] = study.verdict.content["judged"]
+    return judged
 
 
 def format_verdict(judged: Mapping[str, Any]) -> str:

@@ -77,7 +77,7 @@ def test_a_committed_packed_shard_is_as_large_as_it_states(monkeypatch):
     monkeypatch.setattr(gzip_file, "MAX_BYTES", 8)
     data = gzip.compress(b"line\n" * 100, mtime=0)
     assert git_history._inflate(data, "records/shard-0.jsonl.gz") == b"line\n" * 100
-    with pytest.raises(Tampered, match="holds over 8 bytes|not readable"):
+    with pytest.raises(Tampered, match=r"holds over 8 bytes|not readable"):
         git_history._inflate(data[:-4] + (8).to_bytes(4, "little"), "records/shard-0.jsonl.gz")
 
 

@@ -9,7 +9,7 @@ import rewriting
 import studies
 from attacking import rewrite
 
-from analysis.judgement import recorded_judgement
+from analysis.judgement import recorded_judgement, shipped_verdicts
 from analysis.judgement.untrusted_files import RecordError
 from figures import report, table
 
@@ -51,6 +51,10 @@ def test_no_command_prints_a_verdict_that_the_records_do_not_support(edited, cap
         assert said.out == ""
         assert "is not what its records say" in said.err or "has a text with a line break" in said.err
     assert not (edited / "report.html").exists()
+    done = studies.here("status", edited)
+    assert done.returncode == 3
+    assert "INVALID" in done.stdout
+    assert done.stdout.split()[1] == "INVALID:"
     assert report.main([str(edited.parent)]) == 0
     page = (edited.parent / "index.html").read_text()
     assert "INVALID" in page
@@ -60,7 +64,7 @@ def test_no_command_prints_a_verdict_that_the_records_do_not_support(edited, cap
 def test_an_honest_verdict_is_printed_and_shipped_ones_are_known(confirmed, capsys):
     recorded_judgement.refuse_unsupported(confirmed)
     shipped = [path.read_bytes() for path in sorted((studies.ROOT / "registrations").glob("*/verdict.json"))]
-    assert {hashlib.sha256(data).hexdigest() for data in shipped} >= recorded_judgement.SHIPPED_VERDICTS
+    assert {hashlib.sha256(data).hexdigest() for data in shipped} >= shipped_verdicts.SHIPPED_VERDICTS
     assert table.main([str(confirmed)]) == 0
     assert "SCREENED" in capsys.readouterr().out
 
