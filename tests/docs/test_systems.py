@@ -19,7 +19,17 @@ ROWS = [
     for line in PAGE.splitlines()
     if line.startswith("| ") and not line.startswith("| system |")
 ]
-FIELDS = {"seeds", "temperature", "top_p", "cadence", "preserve", "cache_tolerance", "hf:"}  # of a protocol
+FIELDS = {
+    "seeds",
+    "temperature",
+    "top_p",
+    "cadence",
+    "preserve",
+    "cache_tolerance",
+    "hf:",
+    "fits_in",
+    "[cost]",
+}  # of a protocol
 KNOWN = {*HYPOTHESES, *CATALOGUE, *tasks.names(), *GRADERS, *RULES, *METHODS, *FIELDS, *commands()}
 
 
@@ -46,3 +56,10 @@ def test_a_system_has_one_row():
     systems = [system for system, _, _ in ROWS]
     assert len(systems) == len(set(systems))
     assert len(systems) > 100
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row[2].startswith("not here: ")], ids=lambda row: row[0])
+def test_what_is_not_here_is_no_policy_task_or_method_of_ours(row):
+    systems = {re.sub(r"[^a-z0-9]", "", name.lower()) for name in re.split(r",| and ", row[0])}
+    ours = {re.sub(r"[^a-z0-9]", "", name.lower()) for name in (*CATALOGUE, *tasks.names(), *GRADERS)}
+    assert systems & ours == set()
