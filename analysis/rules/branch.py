@@ -7,11 +7,12 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from analysis.rules.judged_numbers import format_level
-from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, RuleText, charged_gain, harm_p
+from analysis.rules.rule import Contrast, Decision, Field, PartialNull, Refusal, Rule, RuleText, charged_gain, harm_p
 from analysis.rules.self_test_cases import (
     WON,
     Case,
     Outcome,
+    PlannedContrast,
     PlannedFamily,
     as_loss,
     cannot_confirm,
@@ -89,7 +90,22 @@ def _lacks_a_role(contrasts: Sequence[Contrast], informative_cells: Sequence[Rol
 
 
 def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
-    """Return the verdict of a branch.
+    """Return `shipped_verdict`, with CONFIRMED only if some primary cell is won at p < alpha / (primary cells).
+
+    At the level of one cell CONFIRMED would be wrong in 4 to 14 % of studies with 2 to 8 cells a model if the subject
+    is better on the transfer model alone, whose mean is then positive for sure. Divided by the cells of the primary
+    model it is wrong in at most alpha / 2, whatever is true of the transfer model.
+    """
+    shipped = shipped_verdict(contrasts, decision)
+    if shipped != CONFIRMED:
+        return shipped
+    level = float(decision["alpha"]) / sum(contrast.model == decision["primary_model"] for contrast in contrasts)
+    primary = [cell for cell in role_cells(contrasts, decision) if cell.role == "primary"]
+    return CONFIRMED if any(cell.delta > 0 and cell.p < level for cell in primary) else INCONCLUSIVE
+
+
+def shipped_verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
+    """Return the verdict of a branch as it was before the correction of its wins.
 
     branch   and                                        verdict
     A        no significantly negative primary cell,
@@ -123,6 +139,18 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     return REFUTED if is_losing else INCONCLUSIVE
 
 
+def partial_nulls(planned: Sequence[PlannedContrast], decision: Decision) -> list[PartialNull]:
+    """Return the nulls in which the subject is better on one model alone."""
+    won = {
+        role: frozenset(index for index, contrast in enumerate(planned) if contrast.model == decision[f"{role}_model"])
+        for role in ("primary", "transfer")
+    }
+    return [
+        PartialNull("the subject is better on the transfer model", won["transfer"], (CONFIRMED, REFUTED)),
+        PartialNull("the subject is better on the primary model", won["primary"], (REFUTED,)),
+    ]
+
+
 def _is_negative(cell: RoleCell, alpha: float) -> bool:
     return cell.delta < 0 and cell.p < alpha
 
@@ -141,9 +169,10 @@ def refusal(decision: Decision, family: int) -> Refusal | None:
 def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
     alpha = family.alpha
     primary, transfer = (family.model_indices(family.decision[f"{role}_model"]) for role in ("primary", "transfer"))
-    winnable = [index for index in primary if family.smallest_p(index) < alpha]
+    win_level = alpha if family.as_shipped else alpha / len(primary)
+    winnable = [index for index in primary if family.smallest_p(index) < win_level]
     if not winnable:
-        raise cannot_confirm(family, primary, 1, alpha)
+        raise cannot_confirm(family, primary, 1, win_level)
     primary_index, transfer_index = winnable[0], max(transfer, key=lambda index: family.contrasts[index].problems)
     wins = {primary_index: family.largest_win(primary_index), transfer_index: family.largest_win(transfer_index)}
     losing = wins | lose_all(family, primary)
@@ -165,10 +194,10 @@ def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
         flipped = wins | lose_all(family, [transfer_index])
         cases["a transfer contrast is lost"] = make_case(REFUTED, flipped)
         cases["a transfer contrast is lost with unmatched caches"] = make_case(INCONCLUSIVE, flipped, transfer_index)
-    if narrow_win := family.win_between(primary_index, max(family.corrected, alpha / 8), alpha):
-        cases["a primary win just reaches alpha"] = make_case(CONFIRMED, wins | {primary_index: narrow_win})
-    if short_win := family.win_between(primary_index, alpha, 4 * alpha):
-        cases["a primary win falls short of alpha"] = make_case(INCONCLUSIVE, wins | {primary_index: short_win})
+    if narrow_win := family.win_between(primary_index, win_level / 8, win_level):
+        cases["a primary win just reaches its level"] = make_case(CONFIRMED, wins | {primary_index: narrow_win})
+    if short_win := family.win_between(primary_index, win_level, 4 * win_level):
+        cases["a primary win falls short of its level"] = make_case(INCONCLUSIVE, wins | {primary_index: short_win})
     primary_level, transfer_level = (alpha / len(indices) for indices in (primary, transfer))
     if len(primary) > 1 and (harm := family.win_between(primary_index, primary_level, alpha)):
         cases["a primary loss falls short of the level of a loss"] = make_case(
@@ -210,7 +239,9 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
     # Older locks have no error rates of the decision; their rule tests a loss at alpha itself and ignores a
     # loss on the primary model if another contrast is won.
     has_model_level = checks.get("decision_errors") is not None
-    loss = "alpha divided by the number of contrasts on that model" if has_model_level else alpha
+    level = "alpha divided by the number of contrasts on that model"
+    loss = level if has_model_level else alpha
+    is_corrected = checks.get("judging", 1) > 1
     return [
         f"Branch A: some contrast on {primary} favours {decision['subject']} with p below "
         f"{alpha}, the mean difference on {transfer} is positive, and no contrast there "
@@ -218,6 +249,7 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
         "another does not. Branch C: the first does not hold. These p are compared with alpha "
         "itself.",
         "CONFIRMED: branch A, "
+        + (f"some contrast on {primary} favours {decision['subject']} with p below {level}, " * is_corrected)
         + (f"no contrast on {primary} goes against {decision['subject']} with p below {alpha}, " * has_model_level)
         + "and memory is matched in all contrasts.",
         f"REFUTED: branch B with a contrast on {transfer}, or branch C with one on {primary}, that "
@@ -279,7 +311,9 @@ def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
     if branch["symmetric"] != "A":
         lost = [contrast for contrast in primary if difference_of(contrast) < 0 and float(contrast["p"]) < level]
         return f"branch A, {won}, but another contrast there goes against it{_format_extreme(judged, lost, min)}"
-    return f"branch A, {won}, but memory that is not matched rules out a confirmation"
+    if not all(contrast["matched"] for contrast in judged["contrasts"]):
+        return f"branch A, {won}, but memory that is not matched rules out a confirmation"
+    return f"branch A, {won}, but no p there is below the {level / len(primary):.2g} that {len(primary)} contrasts need"
 
 
 def _winning_rows(rows: Sequence[Row], level: float) -> Sequence[Row]:
@@ -321,5 +355,14 @@ MEANING = (
 )
 TEXT = RuleText(_hypothesis, _criteria, _proves, _answer, MEANING, _line, letters=_letters, unmatched="")
 RULE = Rule(
-    FIELDS, refusal, verdict, self_test_cases, TEXT, report, has_cell_levels=True, refuting_rows=_decisive_losses
+    FIELDS,
+    refusal,
+    verdict,
+    self_test_cases,
+    TEXT,
+    report,
+    has_cell_levels=True,
+    refuting_rows=_decisive_losses,
+    shipped_verdict=shipped_verdict,
+    partial_nulls=partial_nulls,
 )

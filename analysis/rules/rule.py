@@ -22,6 +22,7 @@ __all__ = [
     "Contrast",
     "Decision",
     "Field",
+    "PartialNull",
     "Refusal",
     "Rule",
     "RuleText",
@@ -102,6 +103,14 @@ class Refusal(NamedTuple):
     message: str  # with the fix, in one clause
 
 
+class PartialNull(NamedTuple):
+    """A family of which some contrasts are truly won. wrong: the verdicts that are wrong there."""
+
+    text: str
+    won: frozenset[int]  # indices of contrasts
+    wrong: tuple[str, ...]
+
+
 class RuleText(NamedTuple):
     """Functions that describe a rule. checks: of a lock; judged: a judgement."""
 
@@ -146,6 +155,15 @@ class Rule(NamedTuple):
     aliases: Mapping[str, str] = MappingProxyType({})  # other names of the rule -> its name, or a hint
     # The rows of a REFUTED judgement that refute it each for itself; none if their number does.
     refuting_rows: Callable[[Sequence[Mapping[str, Any]], Decision], list[Mapping[str, Any]]] = _worse_rows
+    # The verdict of studies that are judged as shipped, where it differs.
+    shipped_verdict: Callable[[Sequence[Contrast], Decision], str] | None = None
+    # Nulls of which a part is false, besides the one where nothing differs: where the rule may err more often.
+    partial_nulls: Callable[[Sequence[PlannedContrast], Decision], list[PartialNull]] = lambda planned, decision: []
+
+    def decide(self, contrasts: Sequence[Contrast], decision: Decision, *, as_shipped: bool) -> str:
+        """Return the verdict by the rules of judging of the study."""
+        judge = self.shipped_verdict if as_shipped and self.shipped_verdict else self.verdict
+        return judge(contrasts, decision)
 
     @property
     def source(self) -> str:

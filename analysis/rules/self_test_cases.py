@@ -92,6 +92,7 @@ class PlannedFamily(Protocol):
     contrasts: list[PlannedContrast]
     alpha: float
     corrected: float  # the level of one contrast
+    as_shipped: bool  # whether the study is judged as those that ship
 
     def model_indices(self, model: str) -> list[int]: ...
 

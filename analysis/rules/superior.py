@@ -8,6 +8,7 @@ from analysis.rules.rule import (
     Contrast,
     Decision,
     Field,
+    PartialNull,
     Refusal,
     Rule,
     RuleText,
@@ -20,6 +21,7 @@ from analysis.rules.self_test_cases import (
     WON,
     Case,
     Outcome,
+    PlannedContrast,
     PlannedFamily,
     Vacuous,
     as_loss,
@@ -75,6 +77,13 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     is_harmless = not any(contrast.net < 0 and harm_p(contrast) <= alpha for contrast in informative)
     is_matched = all(contrast.matched for contrast in informative)
     return CONFIRMED if wins >= needed and is_harmless and is_matched else INCONCLUSIVE
+
+
+def partial_nulls(planned: Sequence[PlannedContrast], decision: Decision) -> list[PartialNull]:
+    """Return the null in which one contrast fewer than registered is better."""
+    better = decision["at_least"] - 1
+    text = f"the subject is better in {better} of {len(planned)} contrasts"
+    return [PartialNull(text, frozenset(range(better)), (CONFIRMED, REFUTED))] if better else []
 
 
 def refusal(decision: Decision, family: int) -> Refusal | None:
@@ -253,5 +262,6 @@ RULE = Rule(
     verdict,
     self_test_cases,
     RuleText(_hypothesis, _criteria, _proves, _answer, MEANING, _line),
+    partial_nulls=partial_nulls,
     aliases=dict.fromkeys(("better", "greater"), 'write "superior": better in at_least contrasts, and worse in none'),
 )

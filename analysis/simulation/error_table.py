@@ -18,7 +18,7 @@ from analysis.simulation.type_one_error import TypeOneError
 from analysis.stats.methods import AS_PUBLISHED, EXACT_BELOW
 
 __all__ = [
-    "INDEXED_SETTINGS",
+    "INDEXED_KINDS",
     "LIMIT_METHODS",
     "MARGIN_TESTS",
     "TABLE_PATH",
@@ -32,11 +32,9 @@ __all__ = [
 TABLE_PATH = Path(__file__).with_suffix(".json")
 TWO_SIDED, MARGIN_TESTS = "two-sided", ("worse", "below")  # as in `margin_tests.MarginPValues`
 # Methods whose table entry is another method: the limit of many draws, and the single contrast of max-t.
-LIMIT_METHODS = MappingProxyType(
-    {"bootstrap": "exact-bootstrap", AS_PUBLISHED: "exact-bootstrap", "max-t": "sign-flip"}
-)
-DIGITS = 1_000  # ratios are stored as integer thousandths
-INDEXED_SETTINGS = null_populations.SETTINGS + null_populations.settings(2, margin=True)
+LIMIT_METHODS = MappingProxyType({"bootstrap": "exact-bootstrap", "max-t": "sign-flip"})
+DIGITS, SHARE_DIGITS = 1_000, 10_000  # ratios and discordances are stored as integers
+INDEXED_KINDS = (*null_populations.kinds(2), *null_populations.kinds(2, margin=True))
 
 
 LEVELS = tuple(0.05 / 2**halved for halved in range(7, -2, -1))
@@ -87,7 +85,8 @@ def table_row(worst: Sequence[TypeOneError]) -> list[list[int]]:
         [
             *(round(DIGITS * ratio) for ratio in (error.ratio, error.ratio_low, error.ratio_high)),
             error.studies,
-            INDEXED_SETTINGS.index(error.setting),
+            INDEXED_KINDS.index(error.setting._replace(discordance=INDEXED_KINDS[0].discordance)),
+            round(SHARE_DIGITS * error.setting.discordance),
         ]
         for error in worst
     ]
@@ -95,7 +94,8 @@ def table_row(worst: Sequence[TypeOneError]) -> list[list[int]]:
 
 def _parse_entry(entry: Sequence[int], level: float) -> TypeOneError:
     ratio, low, high = (value / DIGITS for value in entry[:3])
-    return TypeOneError(ratio * level, ratio, low, high, entry[3], INDEXED_SETTINGS[entry[4]])
+    setting = INDEXED_KINDS[entry[4]]._replace(discordance=entry[5] / SHARE_DIGITS)
+    return TypeOneError(ratio * level, ratio, low, high, entry[3], setting)
 
 
 def _nearest_values(axis: Sequence[float], target: float) -> list[float]:

@@ -10,11 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-__all__ = ["LOSSES", "SETTINGS", "SYMMETRIC", "TOTAL", "Setting", "settings", "shares"]
+__all__ = ["GAINS", "LOSSES", "SCORE_STEPS", "SYMMETRIC", "TOTAL", "Setting", "discordances", "kinds", "settings", "shares"]
 
-DISCORDANCES = (0.005, 0.01, 0.02, 0.05, 0.10, 0.17, 0.25)
+DISCORDANCES = (0.005, 0.01, 0.02, 0.05, 0.10, 0.17, 0.25)  # where whole rules are simulated
 SYMMETRIC, GAINS, LOSSES = "symmetric", "gains one seed", "loses one seed"
 SMALL, TOTAL = "many small losses", "few total losses"
+SYMMETRIC_RANGE = (0.003, 0.45)  # shares of answers that differ
+TOTAL_RANGE = (0.001, 0.15)  # shares of problems that lose all seeds while others gain one
+GRID_SIZE = 24
+# Scores lie on a lattice of so many steps: 60 % of the problems gain 0.013 where 1 % lose 0.8.
+SCORE_STEPS = 60
 
 
 class Setting(NamedTuple):
@@ -38,17 +43,21 @@ class Setting(NamedTuple):
         return f"{share} of problems differ, the subject {self.kind} in many and {other} all in few{worse}"
 
 
-SETTINGS = tuple(Setting(kind, share) for kind in (SYMMETRIC, GAINS, LOSSES) for share in DISCORDANCES)
+def kinds(seeds: int, *, margin: bool = False) -> list[Setting]:
+    """Return a setting of each kind, at any discordance; with one seed only symmetric ones have a mean of zero."""
+    names = (SYMMETRIC, GAINS, LOSSES) if seeds > 1 else (SYMMETRIC,)
+    return [Setting(name, DISCORDANCES[0], loss) for name in names for loss in ((SMALL, TOTAL) if margin else ("",))]
 
 
 def settings(seeds: int, *, margin: bool = False) -> tuple[Setting, ...]:
-    """Return all settings; with one seed only symmetric ones have a mean of zero. margin: with a loss."""
-    base_settings = [setting for setting in SETTINGS if seeds > 1 or setting.kind == SYMMETRIC]
-    return tuple(
-        setting._replace(loss_kind=loss_kind)
-        for setting in base_settings
-        for loss_kind in ((SMALL, TOTAL) if margin else ("",))
-    )
+    """Return the settings in which whole rules are simulated. margin: with a loss."""
+    return tuple(kind._replace(discordance=share) for kind in kinds(seeds, margin=margin) for share in DISCORDANCES)
+
+
+def discordances(kind: str, seeds: int) -> list[float]:
+    """Return a dense grid of discordances of this kind, in ascending order."""
+    low, high = SYMMETRIC_RANGE if kind == SYMMETRIC else (end * (seeds + 1) for end in TOTAL_RANGE)
+    return [round(share, 4) for share in np.geomspace(low, min(high, 0.98), GRID_SIZE).tolist()]
 
 
 def shares(setting: Setting, seeds: int, margin: float = 0.0) -> NDArray[np.float64]:

@@ -119,6 +119,7 @@ class _PlannedFamily:
         self.seeds = len(plan.content["seeds"])
         self.contrasts = planned_contrasts(plan)
         self.alpha = float(self.decision["alpha"])
+        self.as_shipped = plan.judging == 1
         self.corrected = multiplicity.corrected_alpha(self.alpha, len(self.contrasts))
 
     def model_indices(self, model: str) -> list[int]:

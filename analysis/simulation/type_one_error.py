@@ -1,40 +1,37 @@
-"""The type I error of a method for one contrast, over every null population.
+"""The type I error of a method for one contrast, at its worst over every null population.
 
-If at most two kinds of problems differ (one seed, or a skewed population), all studies are enumerated with
-their probabilities. Otherwise studies are drawn; the seeds of a problem sum to integers, so that equal
-studies are tested once.
+A test is computed once for a pool of studies, and its error follows for every share of problems that differ: a dense
+grid is searched, and then its worst neighbourhood.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from analysis.simulation import margin_tests, null_populations
-from analysis.simulation.null_populations import Setting
+from analysis.simulation.null_populations import GAINS, LOSSES, Setting
+from analysis.simulation.study_pool import StudyPool, make_pool
 from analysis.stats import power
-from analysis.stats.interval import clopper_pearson
 
 __all__ = [
     "LIMIT",
-    "StudyDistribution",
     "TypeOneError",
-    "draw_studies",
-    "errors_by_setting",
-    "margin_errors_by_setting",
+    "errors_by_kind",
+    "margin_errors_by_kind",
+    "screened_p_values",
+    "worst_error_of_scores",
     "worst_margin_error",
     "worst_type_one_error",
 ]
 
-LIMIT = 1.2  # times the nominal level; a method or rule above it is refused
-STUDIES = 20_000  # simulated for a population that is not enumerated
-MARGIN_STUDIES = 4_000  # the same for margin tests, which have twice as many settings
-LATTICE = 1 << 25  # numbers transformed at most; larger studies are simulated fewer times
-DROPPED_CHANCE = 1e-6  # total probability of the least likely studies, which are not enumerated
+LIMIT = 1.2  # times the nominal level; a method or rule that may be above it is refused
+REFINED = 8  # discordances tried between the neighbours of the worst one, twice
 SCREEN_ABOVE = 2_000  # above this many distinct studies, those that t finds clearly insignificant are skipped
 SCREEN_P = 0.35  # the p of t above which a study is skipped
+
+Hits = NDArray[np.bool_]
 
 
 class TypeOneError(NamedTuple):
@@ -42,29 +39,14 @@ class TypeOneError(NamedTuple):
 
     rate: float
     ratio: float
-    ratio_low: float  # 95 % Clopper-Pearson limits of the Monte Carlo estimate; the ratio itself if enumerated
+    ratio_low: float  # 95 % limits of the simulation; the ratio itself if enumerated
     ratio_high: float
     studies: int  # number of simulated studies; 0 if enumerated
-    setting: Setting  # the setting with the largest error
+    setting: Any  # the setting with the largest error, whose text names it
 
     def exceeds(self, limit: float = LIMIT) -> bool:
-        """Return whether the error is above `limit` times nominal beyond Monte Carlo error."""
-        return self.ratio_low > limit
-
-
-class StudyDistribution(NamedTuple):
-    """The distinct studies of one population, with weights."""
-
-    counts: NDArray[np.int64]  # [study, 2 seeds + 1]
-    weights: NDArray[np.float64]  # [study], the probability of each
-    studies: int  # number of simulated studies; 0 if enumerated
-
-    def rate(self, hit: NDArray[np.bool_]) -> tuple[float, float, float]:
-        """Return the probability of the studies in `hit`, with its limits."""
-        share = float(self.weights[hit].sum())
-        if not self.studies:
-            return share, share, share
-        return share, *clopper_pearson(round(share * self.studies), self.studies)
+        """Return whether the error may be above `limit` times nominal: the upper limit of the simulation is."""
+        return self.ratio_high > limit
 
 
 def worst_type_one_error(
@@ -76,22 +58,37 @@ def worst_type_one_error(
     at its Bonferroni level max-t has at least as much power. Methods that draw are evaluated in the limit of
     many draws. Raises ValueError for an unknown method or fewer than two problems.
     """
-    return max(errors_by_setting(method, problems, seeds, [alpha], rng), key=lambda errors: errors[0].ratio)[0]
+    return max(errors_by_kind(method, problems, seeds, [alpha], rng), key=lambda errors: errors[0].ratio)[0]
 
 
-def errors_by_setting(
+def errors_by_kind(
     method: str, problems: int, seeds: int, levels: Sequence[float], rng: np.random.Generator
 ) -> list[list[TypeOneError]]:
-    """Return the errors as [setting][level]. Mirrored settings are left out: two-sided errors are equal."""
+    """Return the largest errors as [kind][level]. Mirrored kinds are left out: two-sided errors are equal."""
     power.check_method(method, problems)
-    setting_errors = []
-    for setting in null_populations.settings(seeds):
-        if setting.kind == null_populations.LOSSES:
-            continue
-        studies = draw_studies(null_populations.shares(setting, seeds), problems, rng)
-        p = screened_p_values(method, studies.counts, rng)
-        setting_errors.append(_errors_at_levels(p, studies, setting, levels))
-    return setting_errors
+    return [
+        _errors_of_kind(
+            kind, seeds, 0.0, problems, levels, rng, lambda counts: [screened_p_values(method, counts, rng)]
+        )[0]
+        for kind in null_populations.kinds(seeds)
+        if kind.kind != LOSSES
+    ]
+
+
+def worst_error_of_scores(method: str, problems: int, alpha: float, rng: np.random.Generator) -> TypeOneError:
+    """Return `worst_type_one_error` of scores: many problems gain one step of a score and few lose all of it."""
+    power.check_method(method, problems)
+    kind = Setting(GAINS, 0.0)
+
+    def worst(name: str, among: Sequence[float] | None = None) -> TypeOneError:
+        def p_of(counts: NDArray[np.int64]) -> list[NDArray[np.float64]]:
+            return [screened_p_values(name, counts, rng)]
+
+        return _errors_of_kind(kind, null_populations.SCORE_STEPS, 0.0, problems, [alpha], rng, p_of, among)[0][0]
+
+    # Where t errs most, most others do too, and there are few studies to look at.
+    first = worst(method, [worst("t").setting.discordance])
+    return first if first.exceeds() or method == "t" else worst(method)
 
 
 def worst_margin_error(
@@ -108,64 +105,89 @@ def worst_margin_error(
     rule that requires the first in every contrast errs no more often than one contrast does (Berger 1982),
     one that requires the second in any contrast no more often than all of them together.
     """
-    worse, below = margin_errors_by_setting(method, problems, seeds, margin, levels, rng)
-    return max([errors[0] for errors in worse] + [errors[1] for errors in below], key=lambda error: error.ratio_low)
+    worse, below = margin_errors_by_kind(method, problems, seeds, margin, levels, rng)
+    return max([errors[0] for errors in worse] + [errors[1] for errors in below], key=lambda error: error.ratio)
 
 
-def margin_errors_by_setting(
+def margin_errors_by_kind(
     method: str, problems: int, seeds: int, margin: float, levels: Sequence[float], rng: np.random.Generator
 ) -> tuple[list[list[TypeOneError]], list[list[TypeOneError]]]:
-    """Return the errors of `MarginPValues.worse` and `.below`, each as [setting][level]."""
+    """Return the largest errors of `MarginPValues.worse` and `.below`, each as [kind][level]."""
     power.check_method(method, problems)
-    worse, below = [], []
-    for setting in null_populations.settings(seeds, margin=True):
-        studies = draw_studies(null_populations.shares(setting, seeds, margin), problems, rng, MARGIN_STUDIES)
-        tests = margin_tests.margin_p_values(method, studies.counts, margin)
-        worse.append(_errors_at_levels(tests.worse, studies, setting, levels))
-        below.append(_errors_at_levels(tests.below, studies, setting, levels))
-    return worse, below
 
+    def p_of(counts: NDArray[np.int64]) -> list[NDArray[np.float64]]:
+        tests = margin_tests.margin_p_values(method, counts, margin)
+        return [tests.worse, tests.below]
 
-def _errors_at_levels(
-    p: NDArray[np.float64], studies: StudyDistribution, setting: Setting, levels: Sequence[float]
-) -> list[TypeOneError]:
-    rates = [studies.rate(p <= level) for level in levels]
-    return [
-        TypeOneError(rate, rate / level, low / level, high / level, studies.studies, setting)
-        for level, (rate, low, high) in zip(levels, rates, strict=True)
+    both = [
+        _errors_of_kind(kind, seeds, margin, problems, levels, rng, p_of)
+        for kind in null_populations.kinds(seeds, margin=True)
     ]
+    return [worse for worse, _ in both], [below for _, below in both]
 
 
-def draw_studies(
-    shares: NDArray[np.float64], problems: int, rng: np.random.Generator, studies: int = STUDIES
-) -> StudyDistribution:
-    """Enumerate or draw studies of this many problems with sum probabilities shares[2 seeds + 1]."""
-    seeds = len(shares) // 2
-    differ = [position for position in range(len(shares)) if position != seeds and shares[position] > 0]
-    if len(differ) > 2:
-        studies = max(2_000, min(studies, LATTICE // (2 * seeds * problems + 1)))
-        counts = rng.multinomial(problems, shares / shares.sum(), studies)
-        distinct, times = np.unique(counts, axis=0, return_counts=True)
-        return StudyDistribution(distinct, times / studies, studies)
-    ranges = [np.arange(*_likely_range(problems, shares[position])) for position in differ]
-    grid = np.stack(np.meshgrid(*ranges, indexing="ij"), axis=-1).reshape(-1, len(differ))
-    grid = grid[grid.sum(axis=1) <= problems]
-    counts = np.zeros((len(grid), len(shares)), dtype=np.int64)
-    counts[:, differ] = grid
-    counts[:, seeds] = problems - grid.sum(axis=1)
-    weights = stats.multinomial.pmf(counts[:, [*differ, seeds]], problems, shares[[*differ, seeds]])
-    order = np.argsort(weights)
-    likely = order[np.cumsum(weights[order]) > DROPPED_CHANCE]
-    return StudyDistribution(counts[likely], weights[likely], 0)
+def _errors_of_kind(
+    kind: Setting,
+    seeds: int,
+    margin: float,
+    problems: int,
+    levels: Sequence[float],
+    rng: np.random.Generator,
+    p_of: Callable[[NDArray[np.int64]], list[NDArray[np.float64]]],
+    among: Sequence[float] | None = None,
+) -> list[list[TypeOneError]]:
+    """Return the largest error of each test in populations of one kind, [test][level].
+
+    p_of: the p of each test, from counts[study, 2 seeds + 1]. among: discordances to try in place of the grid.
+    """
+
+    def shares_at(discordance: float) -> NDArray[np.float64]:
+        return null_populations.shares(kind._replace(discordance=discordance), seeds, margin)
+
+    def tests_of(discordances: Sequence[float], levels: Sequence[float]) -> tuple[StudyPool, list[NDArray[np.float64]]]:
+        pool = make_pool([shares_at(discordance) for discordance in discordances], problems, levels, rng)
+        distinct, positions = np.unique(pool.counts, axis=0, return_inverse=True)
+        return pool, [p[positions.ravel()] for p in p_of(distinct)]
+
+    grid = list(among or null_populations.discordances(kind.kind, seeds))
+    searched, p_values = tests_of(grid, levels)
+    errors = []
+    for test, p in enumerate(p_values):
+        worst = [_search(searched, p <= level, grid, shares_at) for level in levels]
+        pools = [(searched, p)] * len(levels)
+        if searched.studies:  # estimated anew: the largest of many estimates is too large
+            estimates = (tests_of([share], [level]) for share, level in zip(worst, levels, strict=True))
+            pools = [(pool, tests[test]) for pool, tests in estimates]
+        errors.append(
+            [
+                _error(kind._replace(discordance=share), pool, pool_p <= level, level, shares_at(share))
+                for share, level, (pool, pool_p) in zip(worst, levels, pools, strict=True)
+            ]
+        )
+    return errors
 
 
-def _likely_range(problems: int, share: float) -> tuple[int, int]:
-    counts = stats.binom.ppf([DROPPED_CHANCE, 1 - DROPPED_CHANCE], problems, share)
-    return int(counts[0]), int(counts[1]) + 1
+def _search(
+    pool: StudyPool, hit: Hits, grid: Sequence[float], shares_at: Callable[[float], NDArray[np.float64]]
+) -> float:
+    """Return the worst discordance of the grid and, twice, between the neighbours of the worst one."""
+    rates = {discordance: pool.rate(shares_at(discordance), hit).rate for discordance in grid}
+    for _ in range(2 if len(grid) > 1 else 0):
+        tried = sorted(rates)
+        place = tried.index(max(tried, key=lambda discordance: rates[discordance]))
+        ends = tried[max(0, place - 1)], tried[min(len(tried) - 1, place + 1)]
+        for discordance in np.round(np.linspace(*ends, REFINED), 4).tolist():
+            rates[discordance] = pool.rate(shares_at(discordance), hit).rate
+    return max(rates, key=lambda discordance: rates[discordance])
+
+
+def _error(setting: Setting, pool: StudyPool, hit: Hits, level: float, shares: NDArray[np.float64]) -> TypeOneError:
+    rate, low, high = pool.rate(shares, hit)
+    return TypeOneError(rate, rate / level, low / level, high / level, pool.studies, setting)
 
 
 def screened_p_values(method: str, counts: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the p of distinct counts[study, 2 seeds + 1], [study]; 1 for studies that are skipped."""
+    """Return the p of counts[study, 2 seeds + 1], [study]; 1 for studies that are skipped."""
     is_near = np.ones(len(counts), dtype=bool)
     if len(counts) > SCREEN_ABOVE:
         is_near = power.p_values("t", counts, None, rng) <= SCREEN_P

@@ -88,7 +88,7 @@ def _mean(means: Floats, sizes: Floats | None) -> float:
 
 def _one_sided(means: Floats, null: float, sizes: Floats | None) -> tuple[float, float]:
     """Return the p of a mean of at most `null`, and of at least `null`."""
-    above, below = log_capital(means, null, sizes), log_capital(-means, -null, sizes)
+    above, below = (float(log_capital(side * means, side * null, sizes)) for side in (1, -1))
     return float(np.exp(-max(above, 0.0))), float(np.exp(-max(below, 0.0)))
 
 

@@ -51,7 +51,7 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
         f"and the Bonferroni level of one of them is {level}. There is one look, at all records."
     ]
     if rule := RULES.get(decision["rule"]):
-        sentences += rule.text.criteria(decision, lock["checks"])
+        sentences += rule.text.criteria(decision, lock["checks"] | {"judging": lock.get("judging", 1)})
     sentences += ["INCONCLUSIVE: otherwise.", *describe_gate(lock)]
     return [*sentences, *_describe_memory(lock)]
 
