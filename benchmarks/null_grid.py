@@ -15,6 +15,7 @@ from analysis import rules
 from analysis.simulation import error_rates, error_table, null_populations, type_one_error
 from analysis.simulation.null_populations import DISCORDANCES, GAINS, LOSSES, SYMMETRIC
 from analysis.simulation.simulated_studies import StudyPlan
+from analysis.simulation.study_pool import make_pool
 from analysis.stats.methods import METHODS
 from analysis.stats.paired_tests import COMPARE
 from benchmarks.report import table
@@ -87,7 +88,9 @@ def row(rule: str, method: str, problems: int, seeds: int, studies: int, seed: i
     rng, planned = np.random.default_rng([seed, problems, seeds]), plan(rule, method, problems, seeds)
     margin = planned.content["decision"].get("margin")
     settings = null_populations.settings(seeds, margin=margin is not None)
-    shares = {one: error_rates.errors_in_setting(planned, one, studies, rng) for one in settings}
+    shares = {
+        one: error_rates.errors_in_setting(planned, error_rates.NullSetting(one), studies, rng) for one in settings
+    }
     alone = _alone(method, problems, seeds, margin, rng)
     refused = f"refused: {alone.ratio:.1f} x" if alone.exceeds() else ""
     if not refused and any(one.exceeds(ALPHA) for one in shares.values()):
@@ -109,7 +112,7 @@ def _alone(
     ]
     known = [one for one in sides if one is not None]
     if len(known) == len(sides):
-        return max(known, key=lambda one: one.ratio_low)
+        return max(known, key=lambda one: one.ratio)
     return type_one_error.worst_margin_error(method, problems, seeds, float(margin), (ALPHA, level), rng)
 
 
@@ -186,11 +189,10 @@ def covered(method: str, problems: int, gains: float, losses: float, level: floa
     """How often an interval of one contrast at `level` holds the true difference, where a share of problems
     is gained and another lost, one seed; every study is weighed by its chance.
     """
-    counts = type_one_error.draw_studies(
-        np.array([losses, 1 - gains - losses, gains]), problems, np.random.default_rng(0)
-    )
-    held = np.array([_holds(method, each, gains - losses, level) for each in counts.counts])
-    return counts.rate(held)[0]
+    shares = np.array([losses, 1 - gains - losses, gains])
+    pool = make_pool([shares], problems, [level], np.random.default_rng(0))
+    held = np.array([_holds(method, each, gains - losses, level) for each in pool.counts])
+    return pool.rate(shares, held).rate
 
 
 def _holds(method: str, counts: NDArray[np.int64], truth: float, level: float) -> bool:

@@ -218,7 +218,11 @@ def _memory_ratios(
 
 
 def small_sample(
-    pairs: Sequence[Pairing], decision: Mapping[str, Any], judged: Sequence[Mapping[str, Any]]
+    pairs: Sequence[Pairing],
+    decision: Mapping[str, Any],
+    judged: Sequence[Mapping[str, Any]],
+    *,
+    as_shipped: bool,
 ) -> Diagnosis:
     """Detect how often 50 problems per task would give another sign, call or verdict.
 
@@ -256,7 +260,7 @@ def small_sample(
         labels = *pair[:3], pair.against
         rows.append(SubsampleRow(*labels, n, difference, call, low, high, sign_changes, call_changes))
         choices_by_contrast.append((nets, p))
-    verdict_change = _verdict_change_share(choices_by_contrast, decision, judged)
+    verdict_change = _verdict_change_share(choices_by_contrast, decision, judged, as_shipped)
     decisive = [row for row in rows if row.call != "neither"]
     changed = sum(row.other_call >= MAX_DISAGREEMENT for row in decisive)
     turned_rows = [row for row in rows if row.other_sign >= MAX_DISAGREEMENT]
@@ -278,6 +282,7 @@ def _verdict_change_share(
     choices_by_contrast: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
     decision: Mapping[str, Any],
     judged: Sequence[Mapping[str, Any]],
+    as_shipped: bool,
 ) -> float:
     """Return the share of subsamples with another verdict than all problems.
 
@@ -302,7 +307,7 @@ def _verdict_change_share(
                     lanes=lanes,
                 )
             )
-        return rule.verdict(contrasts, decision)
+        return rule.decide(contrasts, decision, as_shipped=as_shipped)
 
     sizes = [row["n"] for row in judged]
     full_verdict = rule_verdict(((row["gains"] - row["losses"], float(row["p"])) for row in judged), sizes)

@@ -87,14 +87,18 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
     is_complete = decisive.empty and len(estimated) == len(rule_contrasts)
     rule = rules.RULES[decision["rule"]]
     is_void = not is_complete or (gate_result is not None and not gate_result["passed"])
-    rule_verdict = INCONCLUSIVE if is_void else rule.verdict(estimated, decision)
+    as_shipped = is_judged_as_shipped(study.lock)
+    rule_verdict = INCONCLUSIVE if is_void else rule.decide(estimated, decision, as_shipped=as_shipped)
     if required_floor is None:
         rests_on_failures = (
             rule_verdict == CONFIRMED and not study.missing.empty and not _confirms_with_credit(study, alpha)
         )
     else:
         rests_on_failures = not is_void and any(
-            rule.verdict([contrast for contrast in family.contrasts if contrast is not None], decision) != rule_verdict
+            rule.decide(
+                [contrast for contrast in family.contrasts if contrast is not None], decision, as_shipped=as_shipped
+            )
+            != rule_verdict
             for family in families
         )
     if rests_on_failures:
@@ -199,7 +203,9 @@ def _confirms_with_credit(study: Study, alpha: float) -> bool:
     rule_contrasts = compare_family(contrasts.credit_comparators(study), arm_pairs(decision), alpha).contrasts
     estimated = [contrast for contrast in rule_contrasts if contrast is not None]
     rule = rules.RULES[decision["rule"]]
-    return len(estimated) == len(rule_contrasts) and rule.verdict(estimated, decision) == CONFIRMED
+    as_shipped = is_judged_as_shipped(study.lock)
+    is_complete = len(estimated) == len(rule_contrasts)
+    return is_complete and rule.decide(estimated, decision, as_shipped=as_shipped) == CONFIRMED
 
 
 def _replace_verdict(rule_verdict: str, lock: Mapping[str, Any], is_small: bool) -> str:

@@ -194,9 +194,9 @@ def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
         flipped = wins | lose_all(family, [transfer_index])
         cases["a transfer contrast is lost"] = make_case(REFUTED, flipped)
         cases["a transfer contrast is lost with unmatched caches"] = make_case(INCONCLUSIVE, flipped, transfer_index)
-    if narrow_win := family.win_between(primary_index, win_level / 8, win_level):
+    if narrow_win := family.win_between(primary_index, max(family.corrected, win_level / 8), win_level):
         cases["a primary win just reaches its level"] = make_case(CONFIRMED, wins | {primary_index: narrow_win})
-    if short_win := family.win_between(primary_index, win_level, 4 * win_level):
+    if short_win := family.win_between(primary_index, win_level, alpha if win_level < alpha else 4 * alpha):
         cases["a primary win falls short of its level"] = make_case(INCONCLUSIVE, wins | {primary_index: short_win})
     primary_level, transfer_level = (alpha / len(indices) for indices in (primary, transfer))
     if len(primary) > 1 and (harm := family.win_between(primary_index, primary_level, alpha)):

@@ -66,7 +66,12 @@ def cluster_settings(seeds: int, *, margin: bool = False) -> list[ClusterSetting
 
 
 def draw_cluster_means(
-    setting: ClusterSetting, sizes: NDArray[np.int64], seeds: int, studies: int, rng: np.random.Generator, margin: float = 0.0
+    setting: ClusterSetting,
+    sizes: NDArray[np.int64],
+    seeds: int,
+    studies: int,
+    rng: np.random.Generator,
+    margin: float = 0.0,
 ) -> Floats:
     """Return the mean difference of each cluster, [study, cluster]. sizes: [cluster], problems of each."""
     shares = null_populations.shares(setting.problems, seeds, margin)
@@ -75,7 +80,8 @@ def draw_cluster_means(
     if setting.problems.kind == SYMMETRIC:
         copies = rng.binomial(sizes, np.sqrt(setting.correlation), size)
         common = rng.choice(steps, size, p=shares)
-        return (copies * common + rng.multinomial(sizes - copies, shares) @ steps) / sizes
+        alike: Floats = (copies * common + rng.multinomial(sizes - copies, shares) @ steps) / sizes
+        return alike
     place = {GAINS: 0, LOSSES: 2 * seeds}[setting.problems.kind]
     single = shares.copy()
     single[place] = 0
@@ -109,17 +115,30 @@ def cluster_tails(
             shifted = values[near] - null
             signs = rng.integers(0, 2, (draws, clusters)) * 2.0 - 1
             flipped, observed = signs @ shifted.T, shifted.sum(axis=1)
-            p[near] = np.stack([(flipped >= observed - 1e-9).mean(axis=0), (flipped <= observed + 1e-9).mean(axis=0)], axis=1)
+            p[near] = np.stack(
+                [(flipped >= observed - 1e-9).mean(axis=0), (flipped <= observed + 1e-9).mean(axis=0)], axis=1
+            )
         case "bootstrap":
             resampled = rng.multinomial(clusters, np.full(clusters, 1 / clusters), draws) / clusters @ values[near].T
-            p[near] = np.stack([(resampled <= null + 1e-12).mean(axis=0), (resampled >= null - 1e-12).mean(axis=0)], axis=1)
+            p[near] = np.stack(
+                [(resampled <= null + 1e-12).mean(axis=0), (resampled >= null - 1e-12).mean(axis=0)], axis=1
+            )
         case _:
             labels = np.repeat(np.arange(clusters).astype(str), sizes).tolist()
             for index in near:
                 (found,) = resampled_units.compare_at_levels(
-                    method, np.repeat(means[index], sizes)[:, None], labels, [0.95], draws=draws, rng=lambda: rng, null=null
+                    method,
+                    np.repeat(means[index], sizes)[:, None],
+                    labels,
+                    [0.95],
+                    draws=draws,
+                    rng=lambda: rng,
+                    null=null,
                 )
-                p[index] = found.p / 2 if found.mean > null else 1 - found.p / 2, found.p / 2 if found.mean < null else 1 - found.p / 2
+                p[index] = (
+                    found.p / 2 if found.mean > null else 1 - found.p / 2,
+                    found.p / 2 if found.mean < null else 1 - found.p / 2,
+                )
     return p
 
 

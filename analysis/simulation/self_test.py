@@ -17,8 +17,9 @@ from analysis.rules import verdict_line
 from analysis.rules.rule import is_against_full
 from analysis.rules.self_test_cases import EVEN, Case, FailedGate, Outcome, PlannedContrast, Scenario, Vacuous
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
+from analysis.simulation import margin_tests
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts, simulate_study
-from analysis.stats import above_chance, equivalence, multiplicity, power
+from analysis.stats import above_chance, multiplicity, power
 from analysis.stats.memory_charge import MIN_PRICE
 from analysis.stats.methods import draws_and_seed
 
@@ -160,7 +161,8 @@ class _PlannedFamily:
 
     def equal_answers_p(self, margin: float) -> tuple[int, float]:
         least = min(contrast.problems for contrast in self.contrasts)
-        return least, float(equivalence.exact_margin_p(np.array([[0, least, 0]]), margin)[0])
+        tests = margin_tests.margin_p_values(self.decision["method"], np.array([[0, least, 0]]), margin)
+        return least, float(tests.worse[0])
 
     def _p(self, contrast: PlannedContrast, wins: Sequence[Outcome]) -> NDArray[np.float64]:
         counts = np.array([[lost, contrast.problems - gained - lost, gained] for gained, lost in wins])

@@ -15,8 +15,8 @@ from scipy import special, stats
 __all__ = ["RateLimits", "StudyPool", "make_pool"]
 
 Floats = NDArray[np.float64]
-SEARCH_STUDIES = 8_000  # drawn for all populations of a kind, where not all studies are enumerated
-ESTIMATE_STUDIES = 4_000  # drawn for one population
+SEARCH_STUDIES = 6_000  # drawn for all populations of a kind, where not all studies are enumerated
+ESTIMATE_STUDIES = 2_000  # drawn for one population
 DROPPED_CHANCE = 1e-6  # of the likeliest studies; those beyond are not enumerated
 NEAR_ZERO = 1e-300
 
@@ -54,7 +54,7 @@ class StudyPool(NamedTuple):
 
 def log_chance(counts: NDArray[np.int64], shares: Floats) -> Floats:
     """Return the logarithm of the product of shares over the problems of each study, [study]."""
-    chance: Floats = counts @ np.log(np.maximum(shares, NEAR_ZERO))
+    chance: Floats = counts.astype(np.float64) @ np.log(np.maximum(shares, NEAR_ZERO))
     return chance
 
 
@@ -69,14 +69,14 @@ def make_pool(
     differ = [place for place in differ if max(shares[place] for shares in populations) > 0]
     if len(differ) <= 2:
         return _enumerate(populations, problems, differ)
-    steps = np.arange(len(populations[0])) - len(populations[0]) // 2
+    steps = (np.arange(len(populations[0])) - len(populations[0]) // 2).astype(np.float64)
     ends = {float(stats.norm.isf(level / 2)) for level in (min(levels), max(levels))}
     reaches = [0.0, *sorted(ends), *sorted(-end for end in ends)]  # tilts, in standard errors of the mean
-    proposals = []
+    proposals: list[Floats] = []
     for shares in populations:
-        spread = np.sqrt(problems * (shares @ steps**2 - (shares @ steps) ** 2))
-        tilted = [shares * np.exp(reach / spread * steps) for reach in reaches]
-        proposals += [each / each.sum() for each in tilted]
+        spread = np.sqrt(problems * float(shares @ steps**2 - (shares @ steps) ** 2))
+        unscaled = [shares * np.exp(reach / spread * steps) for reach in reaches]
+        proposals += [tilted / tilted.sum() for tilted in unscaled]
     each_count = -(-(ESTIMATE_STUDIES if len(populations) == 1 else SEARCH_STUDIES) // len(proposals))
     counts = np.concatenate([rng.multinomial(problems, shares, each_count) for shares in proposals])
     chances = np.stack([log_chance(counts, shares) for shares in proposals])

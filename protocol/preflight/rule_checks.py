@@ -1,15 +1,23 @@
 """What the rule can detect at the planned size; needs no model and no torch."""
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from analysis.rules import RULES
-from analysis.simulation import error_rates, error_table, self_test, simulated_studies, type_one_error
-from analysis.simulation.null_populations import SYMMETRIC, Setting
+from analysis.simulation import (
+    cluster_populations,
+    error_rates,
+    error_table,
+    self_test,
+    simulated_studies,
+    type_one_error,
+)
+from analysis.simulation.null_populations import SCORE_STEPS, SYMMETRIC, Setting
 from analysis.simulation.type_one_error import LIMIT, TypeOneError
 from analysis.stats import power
 from analysis.stats.methods import (
@@ -26,7 +34,7 @@ from protocol.plan import grid
 from protocol.plan.design import Design
 from protocol.plan.task import task_chance
 
-__all__ = ["check_rule", "detectable_effects", "look_up_type_one", "refuse_counting_method"]
+__all__ = ["check_rule", "describe_units", "detectable_effects", "look_up_type_one", "refuse_counting_method"]
 
 QUICK_PROBLEMS = 300  # up to so many problems a simulation takes a few seconds
 USUAL_SETTING = Setting(SYMMETRIC, 0.17)
@@ -77,26 +85,29 @@ def check_rule(
     are then written and not refused. So are those of a published method that is reproduced; the sound method that
     judges beside it must hold.
 
-    Everything is simulated with answers that are right or wrong, one a problem. A task with clusters is
-    simulated with one answer per effective cluster: what is left if the answers of a cluster are all alike.
-    Fewer than `LEAST` are refused. With scores (scored: the names of their tasks) or clusters, an error that
-    every applicable method has is written and not refused.
+    The method is tried on the data of each task: right and wrong answers, scores (scored: the names of their
+    tasks), or clusters of the planned sizes. The whole rule and its power are tried on right and wrong answers, of a
+    task with clusters one for each effective cluster: what is left if the answers of a cluster are all alike.
     """
     _refuse_few_clusters(items)
-    counts_answers = not scored and not any("clusters" in item for item in items.values())
-    items = {
-        name: {field: value for field, value in item.items() if field != "clusters"}
-        | {"confirm": resampling_problems(item)}
-        for name, item in items.items()
-    }
     decision = protocol.decision
     if is_published := decision.method == AS_PUBLISHED:
         sound = replace(decision, method=SOUND_METHOD, draws=None, seed=None)
         check_rule(replace(protocol, decision=sound), items, is_replication=is_replication, scored=scored)
     may_err = is_replication or is_published
+    units = {name: describe_units(item, name in scored) for name, item in items.items()}
+    items = {
+        name: {field: value for field, value in item.items() if field != "clusters"}
+        | {"confirm": resampling_problems(item)}
+        for name, item in items.items()
+    }
     models = protocol.contrast_models()
     corrected = float(decision.alpha) / len(models)
-    errors_by_size = {size: _check_size(protocol, size, corrected, may_err, counts_answers) for size in _sizes(items)}
+    errors_by_size: dict[int, TypeOneError] = {}
+    for task_units in dict.fromkeys(units.values()):
+        error = _check_units(protocol, task_units, corrected, may_err)
+        size = task_units.effective
+        errors_by_size[size] = max(error, errors_by_size.get(size, error), key=lambda one: one.ratio)
     plan = simulated_studies.StudyPlan(
         protocol.content(),
         [list(cell) for cell in grid.cells(protocol)],
@@ -110,13 +121,14 @@ def check_rule(
         raise BadInput(f"decision.rule: {vacuous}") from None
     _, seed = draws_and_seed(plan.content["decision"])
     errors = error_rates.decision_errors(
-        plan, np.random.default_rng([seed, len(models)]), _error_settings(protocol, errors_by_size)
+        plan, np.random.default_rng([seed, len(models)]), _error_settings(protocol, units, errors_by_size)
     )
-    if errors.exceeds(float(decision.alpha)) and counts_answers and not may_err:
+    if errors.exceeds(float(decision.alpha)) and not may_err:
         raise BadInput(
             f"decision.rule: {decision.rule} by {decision.method} "
             + _describe_errors(errors.wrong, errors.studies, float(decision.alpha), "alpha")
-            + f" where {errors.setting}; use fewer contrasts, or another method or rule"
+            + f" (CONFIRMED {_percent(errors.confirmed.share)}) where {errors.setting}; use fewer contrasts, or "
+            "another method or rule"
         )
     effects = detectable_effects(protocol, items)
     return {
@@ -161,14 +173,39 @@ def _sizes(items: Mapping[str, Any]) -> list[int]:
     return sorted({len(resampling_problems(item)) for item in items.values()})
 
 
-def _check_size(protocol: Design, problems: int, corrected: float, may_err: bool, counts_answers: bool) -> TypeOneError:
-    """Return the type-I error of the registered method at one task's size. Raises BadInput if it is too
-    large.
-
-    may_err: an error that is too large is returned and not refused. counts_answers: whether answers are right or
-    wrong, each problem for itself.
+class Units(NamedTuple):
+    """What the contrasts of a task are tested on. effective: problems, or clusters as `effective_clusters` counts
+    them. cluster_sizes: of a task with clusters of more than one problem; else empty.
     """
-    decision, seeds = protocol.decision, len(protocol.seeds)
+
+    effective: int
+    cluster_sizes: tuple[int, ...]
+    has_scores: bool
+
+    @property
+    def counts_answers(self) -> bool:
+        """Whether answers are right or wrong and problems independent."""
+        return not self.cluster_sizes and not self.has_scores
+
+    def describe(self, seeds: int) -> str:
+        name = f"{len(self.cluster_sizes)} clusters" if self.cluster_sizes else f"{self.effective} problems"
+        kind = f"{seeds} seed{'s'[: seeds > 1]}"
+        return f"{name} with scores" if self.has_scores else f"{name} and {kind}"
+
+
+def describe_units(item: Mapping[str, Any], has_scores: bool) -> Units:
+    """Return the units of a task. Clusters of one problem each are problems."""
+    clusters = item.get("clusters") or {}
+    sizes = sorted(Counter(clusters.get(problem, problem) for problem in item["confirm"]).values())
+    return Units(len(resampling_problems(item)), tuple(sizes) if max(sizes, default=1) > 1 else (), has_scores)
+
+
+def _check_units(protocol: Design, units: Units, corrected: float, may_err: bool) -> TypeOneError:
+    """Return the type-I error of the registered method on one task's units. Raises BadInput if it is too large.
+
+    may_err: an error that is too large is returned and not refused.
+    """
+    decision, problems = protocol.decision, units.effective
     draw_count, seed = draws_and_seed(protocol.content()["decision"])
     # max-t resamples the whole family at once.
     level = float(decision.alpha) if METHODS[decision.method].family else corrected
@@ -189,15 +226,11 @@ def _check_size(protocol: Design, problems: int, corrected: float, may_err: bool
             f"{level:.5f}; register at least {needed_draws}"
         )
     rng = np.random.default_rng([seed, problems])
-    error = _estimate_type_one(protocol, decision.method, problems, corrected, rng)
-    alternative = (
-        _alternative_method(protocol, problems, corrected, rng, counts_answers)
-        if error.exceeds() and not may_err
-        else None
-    )
-    if alternative or (error.exceeds() and counts_answers and not may_err):
+    error = _estimate_type_one(protocol, decision.method, units, corrected, rng)
+    if error.exceeds() and not may_err:
+        alternative = _alternative_method(protocol, units, corrected, rng)
         raise BadInput(
-            f"decision.method: {decision.method} at {problems} problems and {seeds} seed{'s'[: seeds > 1]} "
+            f"decision.method: {decision.method} at {units.describe(len(protocol.seeds))} "
             + _describe_errors(_wrong_share(error), error.studies, error.rate / error.ratio, "the level")
             + f" where {error.setting}; "
             + (f"use {alternative}, which holds there" if alternative else "no method holds there; plan more problems")
@@ -212,11 +245,11 @@ def _wrong_share(error: TypeOneError) -> error_rates.RateEstimate:
 
 
 def _describe_errors(wrong: error_rates.RateEstimate, studies: int, level: float, level_name: str) -> str:
-    """Return the sentence that compares the error with its limit: the whole interval is above it."""
+    """Return the sentence that compares the error with its limit."""
     source = f"{studies:,} simulated, 95 % interval {_percent(wrong.low)} to {_percent(wrong.high)}"
     return (
         f"decides {_percent(wrong.share)} of studies without a difference "
-        f"({source if studies else 'counted exactly'}), and all of that lies above the limit of "
+        f"({source if studies else 'counted exactly'}), which may lie above the limit of "
         f"{_percent(LIMIT * level)}, {LIMIT} times {level_name} {_percent(level)},"
     )
 
@@ -225,30 +258,44 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _error_settings(protocol: Design, errors_by_size: Mapping[int, TypeOneError]) -> list[Setting] | None:
+def _error_settings(
+    protocol: Design, units: Mapping[str, Units], errors_by_size: Mapping[int, TypeOneError]
+) -> list[Setting] | None:
     """Return the settings in which the whole rule is simulated: all of them (None) if a single contrast gives
     no bound.
 
     By Bonferroni a family errs at most as often as all of its contrasts together, in any setting: the rule is
-    then simulated where one contrast errs most, and in the usual setting.
+    then simulated where one contrast errs most, and in the usual setting; with scores or clusters in the latter.
     """
     if RULES[protocol.decision.rule].has_cell_levels or METHODS[protocol.decision.method].family:
         return None
+    if not all(task_units.counts_answers for task_units in units.values()):
+        return [USUAL_SETTING] if _margin_and_level(protocol)[0] == 0 else None
     worst = max(errors_by_size.values(), key=lambda error: error.ratio).setting
     return [worst] if worst.loss_kind else list(dict.fromkeys([worst, USUAL_SETTING]))
 
 
 def _estimate_type_one(
-    protocol: Design, method: str, problems: int, corrected: float, rng: np.random.Generator
+    protocol: Design, method: str, units: Units, corrected: float, rng: np.random.Generator
 ) -> TypeOneError:
     """Return the type-I error of the test that the rule uses, from the table or else simulated.
 
     With a margin a rule confirms at alpha (divided by the arms that it compares), in all contrasts, and
     refutes at the corrected level.
     """
+    seeds, problems, (margin, confirm_level) = len(protocol.seeds), units.effective, _margin_and_level(protocol)
+    levels = (confirm_level, corrected) if margin else (corrected, corrected)
+    if units.cluster_sizes:
+        steps = SCORE_STEPS if units.has_scores else seeds
+        return cluster_populations.worst_error_of_clusters(
+            method, units.cluster_sizes, steps, levels, rng, margin or None
+        )
+    if units.has_scores and not margin:
+        return type_one_error.worst_error_of_scores(method, problems, corrected, rng)
+    if units.has_scores:  # each problem is a cluster of its own
+        return cluster_populations.worst_error_of_clusters(method, [1] * problems, SCORE_STEPS, levels, rng, margin)
     if (tabulated := look_up_type_one(protocol, method, problems, corrected)) is not None:
         return tabulated
-    seeds, (margin, confirm_level) = len(protocol.seeds), _margin_and_level(protocol)
     if seeds > 1 and (margin or problems > QUICK_PROBLEMS):
         print_escaped(
             f"{method} at {problems} problems and {seeds} seeds is not in the table of error rates (see "
@@ -256,7 +303,7 @@ def _estimate_type_one(
             sys.stderr,
         )
     if margin:
-        return type_one_error.worst_margin_error(method, problems, seeds, margin, (confirm_level, corrected), rng)
+        return type_one_error.worst_margin_error(method, problems, seeds, margin, levels, rng)
     return type_one_error.worst_type_one_error(method, problems, seeds, corrected, rng)
 
 
@@ -270,7 +317,7 @@ def look_up_type_one(protocol: Design, method: str, problems: int, corrected: fl
         error_table.look_up(test, method, problems, seeds, level, row_margin) for test, level, row_margin in tests
     ]
     tabulated = [error for error in results if error is not None]
-    return max(tabulated, key=lambda error: error.ratio_low) if len(tabulated) == len(results) else None
+    return max(tabulated, key=lambda error: error.ratio) if len(tabulated) == len(results) else None
 
 
 def _margin_and_level(protocol: Design) -> tuple[float, float]:
@@ -279,14 +326,10 @@ def _margin_and_level(protocol: Design) -> tuple[float, float]:
     return float(decision.get("margin") or 0), float(decision["alpha"]) / (1 + len(decision.get("others", ())))
 
 
-def _alternative_method(
-    protocol: Design, problems: int, corrected: float, rng: np.random.Generator, counts_answers: bool
-) -> str | None:
+def _alternative_method(protocol: Design, units: Units, corrected: float, rng: np.random.Generator) -> str | None:
     """Return the method to register in place of a refused one; None if no method holds its level."""
-    for name in ALTERNATIVES:
-        if _is_refused(protocol, name) or (METHODS[name].needs_counts and not counts_answers):
-            continue
-        if not _estimate_type_one(protocol, name, problems, corrected, rng).exceeds():
+    for name in ALTERNATIVES if units.counts_answers else ("betting",):
+        if not _is_refused(protocol, name) and not _estimate_type_one(protocol, name, units, corrected, rng).exceeds():
             return name
     return None
 

@@ -19,7 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from analysis.stats.methods import resampling_problems
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import line_endings
 from protocol.formats.findings import CannotTell, NotRun
@@ -155,10 +154,8 @@ def _observe(study: Registration, design: Design, problems: ProblemFields) -> di
         batch["first_event"] = locked["batch"]["first_event"]
     checks = {**locked["checks"], "golds": problems.golds, "scored": problems.scored}
     if not lock.is_of_other_code(study.lock):
-        sizes = {str(len(resampling_problems(item))) for item in problems.items.values()}
         checks["problems"] = {
-            size: simulated | (_tabulated(design, int(size)) if size in sizes else {})
-            for size, simulated in checks["problems"].items()
+            size: simulated | _tabulated(design, int(size), problems) for size, simulated in checks["problems"].items()
         }
     return {
         **locked,
@@ -315,12 +312,18 @@ def _refused(study: Registration, design: Design, promises: Promises, is_other_c
     yield from (f"{said} {fault}" for fault in faults)
 
 
-def _tabulated(design: Design, problems: int) -> dict[str, str]:
-    """Return the error rate of the method at a size, if the table of error rates has this design."""
+def _tabulated(design: Design, size: int, problems: ProblemFields) -> dict[str, str]:
+    """Return the error rate of the method at a size, if the table of error rates has this design: of tasks of right
+    and wrong answers without clusters.
+    """
     from protocol.preflight import rule_checks  # imports scipy, which the other checks do without
 
+    units = [rule_checks.describe_units(item, name in problems.scored) for name, item in problems.items.items()]
+    at_size = [task_units for task_units in units if task_units.effective == size]
+    if not at_size or not all(task_units.counts_answers for task_units in at_size):
+        return {}
     corrected = float(design.decision.alpha) / len(design.contrast_models())
-    error = rule_checks.look_up_type_one(design, design.decision.method, problems, corrected)
+    error = rule_checks.look_up_type_one(design, design.decision.method, size, corrected)
     return {} if error is None else {"type_one_over_nominal": f"{error.ratio:.3f}"}
 
 

@@ -9,7 +9,7 @@ from analysis.simulation.simulated_studies import StudyPlan
 from analysis.stats import memory_charge
 
 WON = "a win just reaches the corrected level"
-PRIMARY = "a primary win just reaches alpha"
+PRIMARY = "a primary win just reaches its level"
 
 
 def planned(problems: int, models: list[str], **decision: object) -> StudyPlan:

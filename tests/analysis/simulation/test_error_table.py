@@ -3,7 +3,8 @@
 import pytest
 
 from analysis.simulation import error_table, type_one_error
-from analysis.simulation.error_table import INDEXED_SETTINGS, MARGIN_TESTS, TWO_SIDED, TableGrid
+from analysis.simulation.error_table import INDEXED_KINDS, MARGIN_TESTS, TWO_SIDED, TableGrid
+from analysis.stats.methods import EXACT_BELOW
 from benchmarks import error_table as made
 
 
@@ -21,12 +22,13 @@ def test_the_table_has_every_method_seeds_size_and_level():
     grid, table = TableGrid(), error_table.load_table()
     assert set(table) == {TWO_SIDED, *MARGIN_TESTS}
     sizes, of_margins = ({f"{size}" for size in of} for of in (grid.problems, grid.problems_of_margins))
+    sizes_of_auto = {f"{size}" for size in grid.problems if size > EXACT_BELOW}
     margins = {f"{margin:g}" for margin in grid.margins}
     rows = []
     assert set(table[TWO_SIDED]) == set(made.OF)
     for of in table[TWO_SIDED].values():
         assert {int(seeds) for seeds in of} == set(grid.seeds)
-        assert all(set(each) == sizes for each in of.values())
+        assert all(set(each) in (sizes, sizes_of_auto) for each in of.values())
         rows += [row for each in of.values() for row in each.values()]
     for test in MARGIN_TESTS:
         assert set(table[test]) == set(made.OF_MARGINS)
@@ -36,13 +38,13 @@ def test_the_table_has_every_method_seeds_size_and_level():
             assert all(set(last) == of_margins for each in of.values() for last in each.values())
             rows += [row for each in of.values() for last in each.values() for row in last.values()]
     assert all(len(row) == len(grid.levels) for row in rows)
-    assert all(0 <= entry[-1] < len(INDEXED_SETTINGS) for row in rows for entry in row)
+    assert all(0 <= entry[4] < len(INDEXED_KINDS) and 0 < entry[5] < 10_000 for row in rows for entry in row)
 
 
 def put(monkeypatch, ratios: dict[int, int]) -> None:
     """A table of three seeds in which `ratios` (thousandths) stand for sizes, 900 for all others."""
     grid = TableGrid()
-    rows = {str(size): [[ratios.get(size, 900)] * 3 + [0, 2] for _ in grid.levels] for size in grid.problems}
+    rows = {str(size): [[ratios.get(size, 900)] * 3 + [0, 1, 200] for _ in grid.levels] for size in grid.problems}
     monkeypatch.setattr(
         error_table, "load_table", lambda: {TWO_SIDED: {"t": {str(seeds): rows for seeds in grid.seeds}}}
     )

@@ -173,7 +173,7 @@ def test_a_subject_worse_by_the_margin_at_every_budget_is_seldom_confirmed(other
     assert rules.RULES["smallest_lossless"].lossy_indices(planned_contrasts(plan)) == [
         *range(2 * (1 + len(others or [])))
     ]
-    setting = Setting("symmetric", 0.02, TOTAL)
+    setting = error_rates.NullSetting(Setting("symmetric", 0.02, TOTAL))
     found = error_rates.errors_in_setting(plan, setting, 400, np.random.default_rng(3))
     assert found.confirmed.low < 0.05 / (1 + len(others or []))
     assert found.confirmed.share > 0  # the truth is on the margin, where a test errs most
@@ -185,7 +185,7 @@ def test_a_rule_that_does_not_stop_errs_more_often(monkeypatch):
     plan = planned("smallest_lossless", 201)
     plan.content["budgets"].append("192")
     plan = plan._replace(grid=study.cells(plan.content))
-    setting, rng = Setting("symmetric", 0.02, TOTAL), np.random.default_rng(3)
+    setting, rng = error_rates.NullSetting(Setting("symmetric", 0.02, TOTAL)), np.random.default_rng(3)
     right = error_rates.errors_in_setting(plan, setting, 400, rng).confirmed
     committed = rules.RULES["smallest_lossless"]._replace(verdict=without_sequence)
     monkeypatch.setattr(rules, "RULES", MappingProxyType({"smallest_lossless": committed}))

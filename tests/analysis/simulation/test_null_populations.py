@@ -1,5 +1,7 @@
 """Null populations: what their problems do, drawn one by one, and that their mean is what it has to be."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,17 @@ def test_the_symmetric_one_is_that_of_problems_drawn_one_by_one(discordance, see
     gained = (solved & kept).sum(axis=1) - draw.binomial(seeds, chance)
     counted = np.bincount(gained + seeds, minlength=2 * seeds + 1) / 100_000
     assert found == pytest.approx(counted, abs=5 * 0.5 / np.sqrt(100_000))
+
+
+@pytest.mark.parametrize("seeds", [1, 3, 60])
+def test_the_grid_of_discordances_is_dense_and_every_one_has_shares(seeds):
+    for kind in null_populations.kinds(seeds, margin=True):
+        grid = null_populations.discordances(kind.kind, seeds)
+        assert max(after / before for before, after in itertools.pairwise(grid)) < 1.3
+        for discordance in (grid[0], grid[-1]):
+            shares = null_populations.shares(kind._replace(discordance=discordance), seeds, 0.05)
+            assert min(shares) >= 0
+            assert mean(shares) == pytest.approx(-0.05)
 
 
 def test_a_skewed_one_gains_a_seed_in_many_problems_and_loses_all_in_few():
