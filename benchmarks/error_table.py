@@ -23,13 +23,7 @@ from analysis.simulation.type_one_error import TypeOneError
 from analysis.stats.methods import EXACT_BELOW
 
 SEED = 20261122
-OF = (
-    "t",
-    "restricted-likelihood",
-    "sign-flip",
-    "exact-bootstrap",
-    "auto",
-)  # the last of more than EXACT_BELOW problems
+OF = type_one_error.TABULATED  # `auto` for more than EXACT_BELOW problems
 # Student's t is simulated when it is registered (with several seeds it does not hold), and `auto` is exact.
 OF_MARGINS = ("restricted-likelihood",)
 

@@ -74,7 +74,7 @@ class Pairing(NamedTuple):
     @property
     def is_countable(self) -> bool:
         """Whether answers are right or wrong and problems independent: no scores and no clusters."""
-        return self.clusters is None and not self.has_scores
+        return self.units == len(self.subject_correct) and not self.has_scores
 
     @property
     def has_scores(self) -> bool:

@@ -2,7 +2,7 @@
 
 They depend only on the method, the problems, the seeds and the level. `error_table.json` holds the worst
 setting of each; `benchmarks/error_table.py` writes it. A study between tabulated sizes and levels gets the
-worst of its neighbours.
+worst of its neighbours. What the table lacks is simulated: methods that are refused at several seeds, at once.
 """
 
 import itertools
@@ -10,16 +10,14 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from analysis.simulation import null_populations
-from analysis.simulation.type_one_error import TypeOneError
-from analysis.stats.methods import AS_PUBLISHED, EXACT_BELOW
+from analysis.simulation.type_one_error import LIMIT, TypeOneError
+from analysis.stats.methods import EXACT_BELOW
 
 __all__ = [
     "INDEXED_KINDS",
-    "LIMIT_METHODS",
     "MARGIN_TESTS",
     "TABLE_PATH",
     "TWO_SIDED",
@@ -31,8 +29,6 @@ __all__ = [
 
 TABLE_PATH = Path(__file__).with_suffix(".json")
 TWO_SIDED, MARGIN_TESTS = "two-sided", ("worse", "below")  # as in `margin_tests.MarginPValues`
-# Methods whose table entry is another method: the limit of many draws, and the single contrast of max-t.
-LIMIT_METHODS = MappingProxyType({"bootstrap": "exact-bootstrap", "max-t": "sign-flip"})
 DIGITS, SHARE_DIGITS = 1_000, 10_000  # ratios and discordances are stored as integers
 INDEXED_KINDS = (*null_populations.kinds(2), *null_populations.kinds(2, margin=True))
 
@@ -54,11 +50,11 @@ class TableGrid(NamedTuple):
 def look_up(
     test: str, method: str, problems: int, seeds: int, level: float, margin: float | None = None
 ) -> TypeOneError | None:
-    """Return the worst neighbour in the table; None outside it, or if only some neighbours exceed their
-    level: the value in between has to be simulated then.
+    """Return the worst neighbour in the table; None outside it, if only some neighbours exceed their level, or if
+    one cannot tell: the error has to be simulated then.
     """
     is_exact = method == "auto" and problems <= EXACT_BELOW  # `auto` is exact below this
-    rows = load_table().get(test, {}).get("restricted-likelihood" if is_exact else LIMIT_METHODS.get(method, method))
+    rows = load_table().get(test, {}).get("restricted-likelihood" if is_exact else method)
     grid = TableGrid()
     axes: list[tuple[Sequence[float], float]] = [(grid.seeds, seeds), (grid.problems, problems)]
     if margin is not None:
@@ -74,7 +70,7 @@ def look_up(
         for key in keys:
             entry = entry[f"{key:g}"]
         neighbours += [_parse_entry(entry[grid.levels.index(target)], target) for target in levels]
-    if len({neighbour.exceeds() for neighbour in neighbours}) > 1:
+    if len({limit > LIMIT for one in neighbours for limit in (one.ratio_low, one.ratio_high)}) > 1:
         return None
     return max(neighbours, key=lambda neighbour: neighbour.ratio)
 

@@ -49,7 +49,7 @@ def refuse_counting_method(protocol: Design, items: Mapping[str, Any], scored: S
     if not METHODS[decision.method].needs_counts:
         return
     for name, item in items.items():
-        if name in scored or "clusters" in item:
+        if not describe_units(item, name in scored).counts_answers:
             data_kind = "scored answers" if name in scored else "clusters"
             raise BadInput(
                 f"decision.method: {decision.method} counts right and wrong answers, each problem for "

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import studies
 
@@ -83,7 +84,8 @@ def test_the_margin_of_a_rule_is_tried_at_its_own_levels(monkeypatch):
         "restricted-likelihood",
         **{'rule = "superior"': 'rule = "non_inferior"', "at_least = 1": "margin = 0.05"},
     )
-    found = rule_checks._estimate_type_one(margin, "restricted-likelihood", 287, 0.05 / 4, None)
+    units = rule_checks.describe_units(items(40)["needle-256"], False)
+    found = rule_checks._estimate_type_one(margin, "restricted-likelihood", units, 0.05 / 4, np.random.default_rng(0))
     assert [(one[0], one[4], one[5]) for one in asked] == [("worse", 0.05, 0.05), ("below", 0.0125, 0.05)]
     assert not found.exceeds()
     assert found.setting.loss_kind

@@ -49,15 +49,28 @@ def test_every_method_counts_or_takes_scores_and_clusters(method):
         rule_checks.refuse_counting_method(design(1, method), items(287, 30), ["needle-256"])
 
 
-def test_the_problems_of_a_cluster_are_tried_as_one(monkeypatch):
-    """The made-up studies, error rates and power are those of as many problems as there are clusters."""
+def test_the_rule_is_tried_on_one_problem_of_each_cluster_and_the_method_on_the_clusters(monkeypatch):
     tried = []
     monkeypatch.setattr(rule_checks.self_test, "run_self_test", lambda plan: tried.append(plan.items) or {})
-    found = rule_checks.check_rule(design(1, "sign-flip"), items(280, 40))
-    assert found == rule_checks.check_rule(design(1, "sign-flip"), items(40))
+    found = rule_checks.check_rule(design(1, "betting"), items(280, 40))
     assert list(found["problems"]) == ["40"]
-    assert [len(one["needle-256"]["confirm"]) for one in tried] == [40, 40]
+    assert "of a cluster" in found["problems"]["40"]["type_one_setting"]
+    assert [len(one["needle-256"]["confirm"]) for one in tried] == [40]
     assert not any("clusters" in item for one in tried for item in one.values())
+
+
+@pytest.mark.parametrize(("method", "verdict"), [("t", "holds"), ("bootstrap", "refused")])
+def test_a_cluster_of_its_own_for_every_problem_changes_nothing(method, verdict, monkeypatch):
+    """At 60 problems and 2 contrasts the bootstrap errs, and t does not: with labels as without."""
+    monkeypatch.setattr(rule_checks.self_test, "run_self_test", lambda plan: {})
+    found = []
+    for given in (items(60), items(60, 60)):
+        try:
+            found.append(rule_checks.check_rule(design(1, method), given))
+        except BadInput as refused:
+            found.append(str(refused))
+    assert found[0] == found[1]
+    assert isinstance(found[0], str) == (verdict == "refused")
 
 
 def test_of_a_task_with_clusters_the_first_problem_of_each_is_tried():
@@ -100,9 +113,9 @@ def test_signs_of_too_few_clusters_are_no_matter_of_draws():
 @pytest.mark.parametrize("what", ["scored", "clusters"])
 def test_an_error_is_refused_with_scores_and_clusters_too_and_betting_is_named(what, monkeypatch):
     monkeypatch.setattr(rule_checks.self_test, "run_self_test", lambda plan: {})
-    given = items(287, 287 if what == "clusters" else None)
+    given = items(287, 57 if what == "clusters" else None)
     with pytest.raises(BadInput, match="use betting, which holds there"):
-        rule_checks.check_rule(design(3, "t"), given, scored=["needle-256"] if what == "scored" else [])
+        rule_checks.check_rule(design(1, "t"), given, scored=["needle-256"] if what == "scored" else [])
 
 
 def lock(scored=(), clusters=None):
