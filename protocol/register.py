@@ -81,10 +81,13 @@ def act(args: Options, is_typed: bool) -> int:
         imports.refuse_uncovered()
     locked = register(args.folder, sources.cache_home(), key=args.sign)
     # Imported late: scipy is slow, and --help and the refusals above do not need it.
-    from analysis.simulation import power_text
+    from analysis.simulation import confirm_power, power_text
+    from analysis.stats.methods import resampling_problems
 
     results, decision = locked.content["checks"], locked.content["protocol"]["content"]["decision"]
+    sizes = {task: len(resampling_problems(item)) for task, item in locked.content["items"].items()}
     power = power_text.describe_power(results, decision["method"])
+    power += confirm_power.describe_confirmation(locked.content["protocol"]["content"], sizes)
     lines = [
         f"locked {args.folder} as {locked.digest}",
         f"{len(locked.content['grid'])} cells; {results['tests']} tests at {results['corrected_alpha']} each",

@@ -128,7 +128,8 @@ def act(args: Options) -> int:
     models = choose_stand_ins(protocol, args.stand_in)
     # Imported late: torch and scipy are slow, and --help and the refusals above do not need them.
     with phase("loading torch"):
-        from analysis.simulation import power_text
+        from analysis.simulation import confirm_power, power_text
+        from analysis.stats.methods import resampling_problems
         from policies.structure import structure
         from protocol.preflight import rehearsal
 
@@ -147,10 +148,15 @@ def act(args: Options) -> int:
             "asked": {arm.name: protocol.extra_prompt(arm.name) for arm in protocol.arms},
         }
     )
+    lanes = [body["cell"] | {"problem": body["problem"], "grade": body["grade"]} for body in confirm_bodies]
+    discordance = confirm_power.discordance_of_lanes(lanes, content["decision"])
+    measured = [round(discordance, 3)] if discordance else []
+    sizes = {name: len(resampling_problems(item)) for name, item in rehearsed.items.items()}
     values = summarize(rehearsed) | {
         "gate": development_results.gate_warnings(protocol, confirm_bodies),
         "opened": register.format_opened(fresh_lock),
-        "power": power_text.describe_power(rehearsed.detectable, protocol.decision.method),
+        "power": power_text.describe_power(rehearsed.detectable, protocol.decision.method)
+        + confirm_power.describe_confirmation(content, sizes, measured),
         "never_evicted": eviction_counts.eviction_warnings(eviction_counts.count_arms(confirm_bodies, content), unlike),
     }
     instrument_lines = [line for _, lines in rehearsed.instruments for line in lines]

@@ -23,7 +23,15 @@ from analysis.stats.interval import clopper_pearson
 from analysis.stats.methods import METHODS
 from protocol.formats.json_text import format_decimal
 
-__all__ = ["DecisionErrors", "NullSetting", "RateEstimate", "decision_errors", "errors_in_setting", "format_errors"]
+__all__ = [
+    "DecisionErrors",
+    "NullSetting",
+    "RateEstimate",
+    "decision_errors",
+    "errors_in_setting",
+    "format_errors",
+    "simulate_verdicts",
+]
 
 STUDIES, MOST_STUDIES = 2_000, 16_000  # simulated in the worst settings, and at most until an error is told
 FIRST_STUDIES = 200  # studies simulated in every setting before the worst ones are simulated further
@@ -136,14 +144,14 @@ def _count_verdicts(
         seeds = len(plan.content["seeds"])
         for index in setting.partial.won:
             all_gains[index] = np.where(rng.random(all_gains[index].shape) < WON, seeds, all_gains[index])
-        return Counter(_verdicts(plan, all_gains, rng))
+        return Counter(simulate_verdicts(plan, all_gains, rng))
     lossy = rules.RULES[plan.content["decision"]["rule"]].lossy_indices(planned_contrasts(plan))
     lossy_gains = [gains if index in lossy else np.zeros_like(gains) for index, gains in enumerate(all_gains)]
-    confirmed, refuted = (_verdicts(plan, gains, rng) for gains in (lossy_gains, all_gains))
+    confirmed, refuted = (simulate_verdicts(plan, gains, rng) for gains in (lossy_gains, all_gains))
     return Counter({CONFIRMED: confirmed.count(CONFIRMED), REFUTED: refuted.count(REFUTED)})
 
 
-def _verdicts(plan: StudyPlan, gains: Sequence[NDArray[np.int64]], rng: np.random.Generator) -> list[str]:
+def simulate_verdicts(plan: StudyPlan, gains: Sequence[NDArray[np.int64]], rng: np.random.Generator) -> list[str]:
     """Return the verdict of each study, [study]. gains: of every contrast [study, problem]."""
     planned, decision = planned_contrasts(plan), plan.content["decision"]
     seeds, alpha = len(plan.content["seeds"]), float(decision["alpha"])

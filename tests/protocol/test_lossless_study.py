@@ -17,7 +17,7 @@ SMALLEST = {
     "at_least = 1": "margin = 0.3",
     "accuracy = 0.05": "accuracy = 0.95",  # a third of it is more than the margin
     "alpha = 0.05": "alpha = 0.1",
-    'method = "sign-flip"': 'method = "restricted-likelihood"',
+    'method = "sign-flip"\ndraws = 10000\nseed = 7': 'method = "restricted-likelihood"',
 }
 
 

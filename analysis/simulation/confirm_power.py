@@ -1,0 +1,111 @@
+"""How often a study of the planned size says CONFIRMED where that is true, by the share of problems that differ.
+
+A rule with a margin is asked where nothing differs, any other where the subject is better by TARGET points in every
+contrast, or by all that differs. This is printed and not locked: it decides nothing, and the truth that it supposes is
+nobody's registration.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy import optimize, stats
+
+from analysis.rules.rule import arm_pairs
+from analysis.rules.verdicts import CONFIRMED
+from analysis.simulation.error_rates import simulate_verdicts
+from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
+
+__all__ = ["confirm_chance", "describe_confirmation", "discordance_of_lanes", "problems_needed"]
+
+DISCORDANCES = (0.05, 0.1, 0.2)  # shares of problems on which the arms differ
+TARGET = 0.1  # points by which the subject is better, of a rule without a margin
+POWER = 0.8
+STUDIES = 200
+BETTING_SURPLUS = 0.6  # by which a grid of stakes needs more than the best stake, in standard errors
+
+
+def confirm_chance(plan: StudyPlan, discordance: float, rng: np.random.Generator, studies: int = STUDIES) -> float:
+    """Return the share of studies with CONFIRMED. All seeds of a problem agree; contrasts are independent, which a
+    rule that asks for all of them confirms less often than correlated ones.
+    """
+    effect = _effect(plan.content["decision"], discordance)
+    seeds, gains = len(plan.content["seeds"]), []
+    for contrast in planned_contrasts(plan):
+        uniform = rng.random((studies, contrast.problems))
+        won, differ = uniform < (discordance + effect) / 2, uniform < discordance
+        gains.append(seeds * np.where(won, 1, np.where(differ, -1, 0)))
+    return simulate_verdicts(plan, gains, rng).count(CONFIRMED) / studies
+
+
+def problems_needed(plan: StudyPlan, discordance: float) -> int:
+    """Return about how many problems of each task make `confirm_chance` 80 %, by normal approximation."""
+    decision, contrasts = plan.content["decision"], planned_contrasts(plan)
+    alpha, family, effect = float(decision["alpha"]), len(contrasts), _effect(decision, discordance)
+    if margin := float(decision.get("margin") or 0):
+        arms = len({subject for subject, _ in arm_pairs(decision)})
+        needed = family
+        if decision["rule"] == "smallest_lossless":  # the largest budget of the subject
+            needed = len(plan.content["models"]) * len(plan.content["tasks"])
+        chance = POWER ** (1 / needed)
+        if decision["rule"] == "equivalent":
+            chance = (1 + chance) / 2
+        return _size(decision["method"], alpha / arms, chance, discordance, margin)
+    if decision["rule"] == "branch":
+        family = sum(contrast.model == decision["primary_model"] for contrast in contrasts)
+    at_least = decision.get("at_least", 1)
+    chance = float(optimize.brentq(lambda each: stats.binom.sf(at_least - 1, family, each) - POWER, 1e-9, 1 - 1e-9))
+    return _size(decision["method"], alpha / 2 / family, chance, discordance - effect**2, effect)
+
+
+def describe_confirmation(
+    content: Mapping[str, Any], sizes: Mapping[str, int], discordances: Iterable[float] = (), judging: int = 2
+) -> list[str]:
+    """Describe the chance of CONFIRMED in one sentence for each discordance, and the problems that 80 % need.
+
+    content: of the protocol. sizes: problems (or effective clusters) by task. discordances: measured ones, besides
+    the usual.
+    """
+    items = {task: {"confirm": [str(number) for number in range(size)]} for task, size in sizes.items()}
+    plan = StudyPlan(content, [], items, judging)
+    lines = []
+    for discordance in sorted({*DISCORDANCES, *discordances}):
+        rng = np.random.default_rng([content["decision"].get("seed", 0), round(1e4 * discordance)])
+        effect = _effect(content["decision"], discordance)
+        truth = "nothing differs on average" if not effect else f"the subject is better by {100 * effect:g} points"
+        measured = " (as measured here)" if discordance not in DISCORDANCES else ""
+        lines.append(
+            f"where arms differ on {100 * discordance:.3g} % of problems{measured} and {truth}, the rule says "
+            f"CONFIRMED in {100 * confirm_chance(plan, discordance, rng):.0f} % of studies; 80 % needs about "
+            f"{problems_needed(plan, discordance):,} problems a task"
+        )
+    return lines
+
+
+def discordance_of_lanes(lanes: Iterable[Mapping[str, Any]], decision: Mapping[str, Any]) -> float | None:
+    """Return the share of lanes on which the arms of a contrast differ, over all contrasts, without saying which arm
+    is ahead; None if no lane of a contrast is graded. lanes: records of development problems.
+    """
+    solved: dict[tuple[Any, ...], dict[str, float]] = {}
+    for lane in lanes:
+        if lane["grade"] in ("correct", "wrong"):
+            key = tuple(lane[name] for name in ("model", "task", "budget", "seed", "problem"))
+            solved.setdefault(key, {})[lane["arm"]] = lane["grade"] == "correct"
+    pairs = [
+        arms[subject] != arms[other]
+        for arms in solved.values()
+        for subject, other in arm_pairs(decision)
+        if subject in arms and other in arms
+    ]
+    return sum(pairs) / len(pairs) if pairs else None
+
+
+def _effect(decision: Mapping[str, Any], discordance: float) -> float:
+    return 0.0 if decision.get("margin") else min(TARGET, discordance)
+
+
+def _size(method: str, level: float, chance: float, variance: float, distance: float) -> int:
+    reach = float(stats.norm.isf(level))
+    if method == "betting":
+        reach = float(np.sqrt(-2 * np.log(level))) + BETTING_SURPLUS
+    return int(np.ceil(max(variance, 0.0) * (reach + float(stats.norm.ppf(chance))) ** 2 / distance**2))
