@@ -25,6 +25,8 @@ class TieredDissolution(BranchDissolution):
     over by rounding fill up trunks from the best on, so a trunk may keep fewer slots at a larger budget. A
     trunk of the middle tier that would keep fewer than `min_keep` slots is evicted; the post has two
     contradictory sentences on this, and we follow the second.
+
+    Departs from the post: a count between two whole numbers goes to the even one (4.5 to 4), where its example keeps 5.
     """
 
     def retained_counts(self, sizes: Sequence[int], available: int) -> list[int]:
