@@ -9,7 +9,7 @@ from protocol.formats.refusals import BadInput
 from protocol.instruments.exports import lock_sentences
 from protocol.preflight import rule_checks
 
-COUNTING = ["restricted-likelihood", "auto", "exact-bootstrap"]
+COUNTING = ["restricted-likelihood", "auto", "exact-bootstrap", "as-published"]
 TAKING = ["t", "bootstrap", "sign-flip", "max-t", "betting", "cr2"]
 
 
