@@ -93,7 +93,7 @@ def row(rule: str, method: str, problems: int, seeds: int, studies: int, seed: i
     }
     alone = _alone(method, problems, seeds, margin, rng)
     refused = f"refused: {alone.ratio:.1f} x" if alone.exceeds() else ""
-    if not refused and any(one.exceeds(ALPHA) for one in shares.values()):
+    if not refused and any(one.surely_exceeds(ALPHA) for one in shares.values()):
         refused = "refused: the rule"
     return Row(rule, method, problems, seeds, shares, refused)
 
