@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import gzip
 import importlib
 import io
 import json
@@ -278,6 +279,19 @@ def flipped(path: Path, draw: random.Random) -> Iterator[int]:
         yield place
     finally:
         path.write_bytes(data)
+
+
+def shard_text(folder: Path, phase: str = "records") -> str:
+    """The lines of a study's one shard, which is packed if the study is large and shipped."""
+    plain = folder / phase / "shard-0.jsonl"
+    return plain.read_text("utf-8") if plain.exists() else gzip.decompress(Path(f"{plain}.gz").read_bytes()).decode()
+
+
+def unpack_shard(folder: Path, phase: str = "records") -> None:
+    """Store the one shard of a copied study in plain form."""
+    text = shard_text(folder, phase)
+    (folder / phase / "shard-0.jsonl.gz").unlink(missing_ok=True)
+    (folder / phase / "shard-0.jsonl").write_text(text, encoding="utf-8")
 
 
 def content(path: Path) -> dict:

@@ -121,13 +121,12 @@ STATUSES = (
         7,
         "something of the evidence could not be told here, with the remedy",
         "cannot be told here",
-        ("audit", "status"),
+        ("audit", "audit-changed", "status"),
     ),
     Status(10, "REFUTED", "REFUTED", ("confirm", "replicate")),
     Status(
         11,
-        "INCONCLUSIVE; SCREENED: fewer than 200 problems in a contrast decide nothing; or RE-USED: nor do "
-        "problems that were opened before",
+        "INCONCLUSIVE; SCREENED: under 200 problems in a contrast; RE-USED: opened before",
         "INCONCLUSIVE, SCREENED, RE-USED",
         ("confirm", "replicate"),
     ),

@@ -25,7 +25,7 @@ WORKERS = {
 OURS = sorted(name for name in commands() - WORKERS if not name.startswith("benchmarks."))
 THERE = [name for name, entry in MENU.items() if entry.module in OURS]
 OWN_WORDS = {"lm-eval"}  # its parser is lm-eval's
-OF_OTHERS = {"tasks": {"--identity"}}  # options of another command, of which a help speaks
+OF_OTHERS = {"tasks": {"--identity"}, "pool": {"--fresh"}}  # options of another command, of which a help speaks
 
 
 def module(name: str):

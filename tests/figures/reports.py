@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import studies
 from pages import Element, parsed
 
 from figures import report
@@ -24,8 +25,10 @@ HOSTILE = """<script>alert("1")</script>'><img src=x onerror='alert(2)'>&lt;"""
 
 
 def copied(target: Path, source: str = "quickstart") -> Path:
-    """Without its sources and what is derived."""
+    """Without its sources and what is derived; its shards are plain."""
     shutil.copytree(SHIPPED / source, target, ignore=shutil.ignore_patterns("*.html", "figures", "*.zip"))
+    for packed in target.glob("*/shard-0.jsonl.gz"):
+        studies.unpack_shard(target, packed.parent.name)
     return target
 
 

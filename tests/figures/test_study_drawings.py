@@ -8,6 +8,7 @@ from typing import Any
 import drawing_checks
 import pytest
 import reports
+import studies
 from matplotlib.figure import Figure
 
 from analysis.judgement.study_files import read_study
@@ -118,7 +119,7 @@ def test_accuracies_are_the_judged_ones(folder):
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
 def test_the_cells_of_a_heat_map_are_the_lines_of_the_shard_counted_by_hand(folder):
     counts: dict[tuple[str, ...], list[bool]] = {}
-    for line in (folder / "records" / "shard-0.jsonl").read_text().splitlines():
+    for line in studies.shard_text(folder).splitlines():
         body = json.loads(line)["body"]
         family, length, depth, _ = body["problem"].split("/")
         if family == "needle":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import studies
 
 from analysis.judgement.study_files import RecordError, read_study
 from figures.drawing import memory_traces
@@ -19,7 +20,7 @@ def shipped() -> dict[str, Trace]:
 
 
 def bodies(arm: str) -> list[dict]:
-    lines = (LONG / "records" / "shard-0.jsonl").read_text().splitlines()
+    lines = studies.shard_text(LONG).splitlines()
     return [body for line in lines if (body := json.loads(line)["body"])["cell"]["arm"] == arm]
 
 
@@ -83,7 +84,7 @@ def test_bytes_of_a_token_are_near_those_of_the_model(shipped):
 
 def copied(folder: Path, *names: str) -> Path:
     (folder / "records" / "trajectories").mkdir(parents=True)
-    for name in ("lock.json", "verdict.json", "records/shard-0.jsonl", *names):
+    for name in ("lock.json", "verdict.json", "records/shard-0.jsonl.gz", *names):
         shutil.copy(LONG / name, folder / name)
     return folder
 

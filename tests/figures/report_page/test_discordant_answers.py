@@ -4,6 +4,7 @@ import json
 
 import pytest
 import reports
+import studies
 
 from figures.report_page import discordant_answers, judged_study
 
@@ -11,7 +12,7 @@ from figures.report_page import discordant_answers, judged_study
 def correct(folder):
     """By lane, from the lines themselves: whether the answer is right, and the record."""
     found = {}
-    for line in (folder / "records" / "shard-0.jsonl").read_text("utf-8").splitlines():
+    for line in studies.shard_text(folder).splitlines():
         body = json.loads(line)["body"]
         cell = body["cell"]
         key = (cell["model"], cell["task"], cell["budget"], cell["arm"], cell["seed"], body["problem"])

@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import itertools
 import json
 import shutil
 import sys
@@ -108,9 +107,9 @@ def shipped():
     """A sweep, sampled, with events while decoding, locked by code of another age: a few of its lanes."""
     study = Registration(studies.ROOT / "registrations" / "alpha-chain")
     for phase in ("confirm", "probe"):
-        with (study.phase_folder(phase) / "shard-0.jsonl").open() as lines:
-            # Of a short chain on which the two arms of the question part.
-            vars(study)[f"{phase}_records"] = [json.loads(line) for line in itertools.islice(lines, 234, 242)]
+        lines = studies.shard_text(study.folder, study.phase_folder(phase).name).splitlines()
+        # Of a short chain on which the two arms of the question part.
+        vars(study)[f"{phase}_records"] = [json.loads(line) for line in lines[234:242]]
     return study
 
 

@@ -24,7 +24,7 @@ PROBLEM = "chain/08/011"  # which arms lose at one budget and not at the other
 
 
 def bodies(folder, phase="records"):
-    lines = (folder / phase / "shard-0.jsonl").read_text("utf-8").splitlines()
+    lines = studies.shard_text(folder, phase).splitlines()
     return [json.loads(line)["body"] for line in lines]
 
 
