@@ -155,7 +155,9 @@ def _observe(study: Registration, design: Design, problems: ProblemFields) -> di
     checks = {**locked["checks"], "golds": problems.golds, "scored": problems.scored}
     if not lock.is_of_other_code(study.lock):
         checks["problems"] = {
-            size: simulated | _tabulated(design, int(size), problems) for size, simulated in checks["problems"].items()
+            size: simulated | _tabulated(design, int(size), problems)
+            for size, simulated in checks["problems"].items()
+            if size.isascii() and size.isdigit()
         }
     return {
         **locked,

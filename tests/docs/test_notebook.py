@@ -80,7 +80,7 @@ def of(ran: dict, part: str) -> object:
 def test_it_ends_in_a_judged_study_whose_audit_holds_and_a_copy_that_fails(ran):
     statuses = [ran[cell][0] for cell in COMMANDS]
     assert statuses == [0, 11, 0, 3]  # locked, SCREENED, held, changed
-    assert of(ran, "confirm registrations/first")[1].startswith("SCREENED (the rule says ")
+    assert of(ran, "confirm registrations/first")[1].startswith("SCREENED (n = 16 decides nothing)")
     assert "everything held" in of(ran, "audit registrations/first")[1]
     assert "AUDIT FAILED" in of(ran, "audit copy-of-first")[1]
 

@@ -35,6 +35,7 @@ CHANGES = {
     'streaming = { policy = "streaming" }\n': "",
     'policy = "crystal-token-level"': 'policy = "knorm"',
     "max_new_tokens = 24": "max_new_tokens = 4",
+    'method = "sign-flip"': 'method = "t"',
 }
 
 
@@ -203,7 +204,7 @@ def test_the_same_problem_in_another_file_under_another_id_was_opened_before(stu
         folder = written(tmp_path / "registrations" / name, tiny_model, own)
         _, protocol = read_protocol(folder)
         items = frozen_problems.freeze_items(PlannedStudy(protocol, tmp_path, folder=folder))
-        found = find_previously_opened(folder, {"questions": items["questions"]}, protocol.content(), None)
+        found = find_previously_opened(folder, {"questions": items["questions"]}, protocol.content())
         shared = {item for one in found for item in one["problems"].get("questions", ())}
         assert shared == due & set(items["questions"]["confirm"])
         assert bool(shared) == bool(due)
@@ -299,7 +300,7 @@ def test_a_row_that_another_task_of_lm_eval_reads_under_another_id_was_opened_be
     content["items"], content["protocol"]["content"]["tasks"] = items[0], tables[:1]
     earlier = Registration.with_lock(study, lock.Lock(content, "0" * 64))
     monkeypatch.setattr(opened_before_lock, "claimed_registrations", lambda folder: [earlier])
-    (found,) = find_previously_opened(later, items[1], {"tasks": tables[1:]}, None)
+    (found,) = find_previously_opened(later, items[1], {"tasks": tables[1:]})
     held = {int(item.rpartition("q")[2]) for item in items[0]["longbench_qasper"]["confirm"]}
     numbers = {8 - int(item[-4:]) for item in items[1]["longbench_qasper_e"]["confirm"]}
     same = {8 - int(item[-4:]) for item in found["problems"]["longbench_qasper_e"]}
@@ -318,7 +319,7 @@ def test_an_earlier_file_that_is_not_here_as_it_was_locked_is_told(change, study
     _, protocol = read_protocol(folder)
     items = frozen_problems.freeze_items(PlannedStudy(protocol, tmp_path, folder=folder))
     own = {"questions": items["questions"]}
-    found = find_previously_opened(folder, own, protocol.content(), None)
+    found = find_previously_opened(folder, own, protocol.content())
     assert found == [{"name": "study", "lock": None, "problems": {}}]
     assert previously_opened.describe_opened({"items": own, "opened": found}) == [
         "What study, which was claimed, had opened could not be read."

@@ -142,7 +142,9 @@ def test_scores_between_zero_and_one_are_compared_by_t_and_not_by_counting(tmp_p
     table = files.table(tmp_path / "scores.csv", part)
     assert compared(capsys, table)["method"] == "t"
     for method in ("auto", "restricted-likelihood", "exact-bootstrap"):
-        assert "with scores or clusters: bootstrap, t, sign-flip, max-t" in refused(capsys, table, "--method", method)
+        assert "with scores or clusters: bootstrap, t, cr2, betting, sign-flip, max-t" in refused(
+            capsys, table, "--method", method
+        )
     assert "name one of bootstrap" in refused(capsys, table, "--method", "wilcoxon")
 
 

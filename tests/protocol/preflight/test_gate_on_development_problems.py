@@ -143,14 +143,17 @@ def test_a_protocol_without_a_gate_is_registered_as_a_replication_of_a_shipped_s
     monkeypatch.setattr(frozen_problems, "freeze_items", items)
     with pytest.raises(BadInput, match="gate: missing"):
         register.register(folder, tmp_path)
+    quickstart = Registration(studies.ROOT / "registrations" / "quickstart").lock.content
     shipped = Registration(studies.ROOT / "registrations" / "quickstart").lock.digest
     for parent in ("0" * 64, shipped):
         with pytest.raises(BadInput, match="gate: missing"):
-            register.register(folder, tmp_path, parent={"name": "quickstart", "lock": parent})
+            register.register(
+                folder, tmp_path, parent=register.Parent({"name": "quickstart", "lock": parent}, quickstart)
+            )
     assert not reached
     (folder / "protocol.toml").write_bytes((studies.ROOT / "registrations/quickstart/protocol.toml").read_bytes())
     with pytest.raises(BadInput, match="reached"):
-        register.register(folder, tmp_path, parent={"name": "quickstart", "lock": shipped})
+        register.register(folder, tmp_path, parent=register.Parent({"name": "quickstart", "lock": shipped}, quickstart))
 
 
 def test_every_protocol_that_is_shipped_and_not_locked_has_a_gate():

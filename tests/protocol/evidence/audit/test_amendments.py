@@ -363,10 +363,10 @@ def test_a_reason_is_one_line():
 def test_a_verdict_is_a_word_that_a_rule_gives(old, word):
     toy.confirm(old)
     before = toy.snapshot(old)
-    with pytest.raises(BadInput, match="CONFIRMED, REFUTED, INCONCLUSIVE, SCREENED, DEVIATED"):
+    with pytest.raises(BadInput, match="CONFIRMED, REFUTED, INCONCLUSIVE, SCREENED, DEVIATED, RE-USED"):
         verdict.write(Registration(old), toy.JUDGED | {"verdict": word})
     assert toy.snapshot(old) == before
-    assert verdict.VERDICTS == ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "INVALID")
+    assert verdict.VERDICTS == ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "RE-USED", "INVALID")
 
 
 def test_how_a_study_ended_is_audited(old):
