@@ -324,7 +324,9 @@ def test_texts_of_one_rule_are_not_those_of_another(lanes):
 
 
 def test_what_a_press_holds_is_recorded_and_judged(confirmed, lanes):
-    """Prompts of n tokens at a budget of ceil(n / 2): a mask holds all, a ratio of .7 keeps int(.3 n)."""
+    """Prompts of n tokens at a budget of ceil(n / 2): a mask holds all, a ratio of .7 keeps int(.3 n). The subject is
+    never void for holding less than a comparator does.
+    """
     for problem, body in lanes["ada-press"].items():
         n = body["prompt_tokens"]
         assert body["cache"]["events"] == [[0, 4 * n, 4 * n]]
@@ -332,7 +334,7 @@ def test_what_a_press_holds_is_recorded_and_judged(confirmed, lanes):
         assert lanes["snapkv-press"][problem]["cache"]["events"] == [[0, 4 * n, 4 * -(-n // 2)]]
     judged = studies.content(confirmed / "verdict.json")["judged"]
     matched = {contrast["against"]: contrast["matched"] for contrast in judged["contrasts"]}
-    assert matched == {"snapkv-press": True, "ada-press": False, "loose-press": False}
+    assert matched == {"snapkv-press": True, "ada-press": True, "loose-press": False}
 
 
 def test_the_study_audits_and_its_lanes_decode_again(confirmed):
