@@ -17,23 +17,14 @@ from figures.drawing.table_rows import cell_of
 from figures.report_page.answer import format_answer
 from protocol.formats import terms
 from protocol.formats.command_line import run_command
+from protocol.formats.vocabulary import VERDICT_WORDS
 
 __all__ = ["verdict_table"]
 
 WIDTH = 110
 # Terms of the table that the help explains.
 EXPLAINED_TERMS = (
-    *(
-        "CONFIRMED",
-        "REFUTED",
-        "INCONCLUSIVE",
-        "SCREENED",
-        "DEVIATED",
-        "RE-USED",
-        "for MODEL alone",
-        "n < 200",
-        "n ≥ 200",
-    ),
+    *(*VERDICT_WORDS, "for MODEL alone", "n < 200", "n ≥ 200"),
     *("UNANCHORED", "uninformative", "n", "pp", "95 % interval", "p", "Bonferroni", "cache", "charged"),
     *("matched", "better, worse", "accuracy", "slot", "peak", "no answer", "truncated", "failed lane"),
 )

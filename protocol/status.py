@@ -33,6 +33,7 @@ from protocol.evidence.registration import PROTOCOL, VERDICT, Registration
 from protocol.formats import escape, files, terms
 from protocol.formats.progress_display import format_duration, phase
 from protocol.formats.refusals import BadInput, Tampered
+from protocol.formats.vocabulary import VERDICT_WORDS
 from protocol.lock import closure, lock
 from protocol.run import run_status
 from protocol.run.run_status import RunStatus
@@ -68,7 +69,7 @@ TERMS = (
 
 RUNNABLE_STATES = ("locked", "claimed")
 RUNNING_STEP = "nothing: it is running"
-OTHER_VERDICTS = ("REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "RE-USED")  # verdicts besides CONFIRMED
+OTHER_VERDICTS = tuple(word for word in VERDICT_WORDS if word != "CONFIRMED")
 
 
 class IndexEntry(NamedTuple):
@@ -368,7 +369,7 @@ def count_states(registered: Sequence[IndexEntry]) -> dict[str, int]:
     return {
         "registered": len(registered),
         "judged": len(judged),
-        **{word: words[word] for word in ("CONFIRMED", *OTHER_VERDICTS)},
+        **{word: words[word] for word in VERDICT_WORDS},
         "one_model": sum(entry.status.verdict == "CONFIRMED" and entry.is_single_model for entry in judged),
         **{state: states[state] for state in ("amended", "withdrawn", "INVALID", "cannot tell")},
         "locked": states["locked"] + states["locking"],

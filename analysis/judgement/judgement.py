@@ -74,7 +74,8 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
     alpha = float(decision["alpha"])
     graded, decisive = contrasts.apply_missing_rule(study)
     gate_result = gate.judge_gate(study)
-    required_floor = None if is_judged_as_shipped(study.lock) else floor.read_floor(study.lock, gate_result)
+    as_shipped = is_judged_as_shipped(study.lock)
+    required_floor = None if as_shipped else floor.read_floor(study.lock, gate_result)
     families = [compare_family(graded, arm_pairs(decision), alpha, required_floor=required_floor)]
     if required_floor is not None and decision["missing"] == "wrong" and not study.missing.empty:
         families += [
@@ -87,7 +88,6 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
     is_complete = decisive.empty and len(estimated) == len(rule_contrasts)
     rule = rules.RULES[decision["rule"]]
     is_void = not is_complete or (gate_result is not None and not gate_result["passed"])
-    as_shipped = is_judged_as_shipped(study.lock)
     rule_verdict = INCONCLUSIVE if is_void else rule.decide(estimated, decision, as_shipped=as_shipped)
     if required_floor is None:
         rests_on_failures = (

@@ -6,12 +6,11 @@ from types import MappingProxyType
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.registry import load_attribute
 from protocol.formats.terms import TERMS
+from protocol.formats.vocabulary import VERDICT_WORDS
 
 __all__ = ["DRAWINGS", "GATE_PASSED", "GRADES", "PROVEN", "SECTION_NOTES", "SINGLE_MODEL", "UNPROVEN", "VERDICTS"]
 
-VERDICTS: Mapping[str, str] = MappingProxyType(
-    {word: TERMS[word] for word in ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "RE-USED")}
-)
+VERDICTS: Mapping[str, str] = MappingProxyType({word: TERMS[word] for word in VERDICT_WORDS})
 
 GRADES: Mapping[str, str] = MappingProxyType(
     {

@@ -15,11 +15,9 @@ from figures.drawing import formatting, page
 from protocol.formats import files
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.registry import load_attribute
-from protocol.formats.vocabulary import RERUN_SUFFIX
+from protocol.formats.vocabulary import RERUN_SUFFIX, VERDICT_WORDS
 
 __all__ = ["JudgedStudy", "Lane", "RepeatedLanes", "Text", "list_proofs", "read_judged_study", "read_ledger"]
-
-VERDICTS = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "RE-USED")
 
 
 class RepeatedLanes(NamedTuple):
@@ -72,7 +70,7 @@ def read_judged_study(folder: Path, witness: str = formatting.WITNESS) -> Judged
             raise RecordError(
                 f"{folder / 'verdict.json'}: {name}: cites another {name}.json; run: kv-prereg audit {folder}"
             )
-    if judged["verdict"] not in VERDICTS:
+    if judged["verdict"] not in VERDICT_WORDS:
         raise RecordError(
             f"{folder / 'verdict.json'}: verdict: no rule says {judged['verdict']!r}; run: kv-prereg audit {folder}"
         )

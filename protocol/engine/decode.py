@@ -168,12 +168,6 @@ def check_requests(
 ) -> None:
     if not requests:
         raise BadInput("requests: is empty; give at least one problem")
-    tokens = max(request.prompt.tokens for request in requests) + max(max_new_tokens, 0)
-    if tokens and depends_on_company(model.network, tokens):
-        raise BadInput(
-            f"model {model.name}: its rotary angles depend on the longest text of a batch, here of {tokens} tokens; "
-            "shorten the prompts, or choose another model"
-        )
     if max_new_tokens < 1:
         raise BadInput(f"max_new_tokens: {max_new_tokens} given; at least 1 is needed")
     if not temperature >= 0:
@@ -198,6 +192,12 @@ def check_requests(
             refuse_sinks(model, lane.policy, f"lane {lane.key}")
             check_projection(model, lane.policy)
             check_rotation(model, lane.policy, f"lane {lane.key}")
+    tokens = max(request.prompt.tokens for request in requests) + max_new_tokens
+    if depends_on_company(model.network, tokens):
+        raise BadInput(
+            f"model {model.name}: its rotary angles depend on the longest text of a batch, here of {tokens} tokens; "
+            "shorten the prompts, or choose another model"
+        )
 
 
 def refuse_sinks(model: Architecture, policy: Policy, owner: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from protocol.formats.refusals import BadInput
-from protocol.layers.layer_kinds import FULL, SLIDING, layer_position, layers_of
+from protocol.layers.layer_kinds import FULL, SLIDING, does_slide, layer_position, layers_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -75,8 +74,8 @@ def attention(
     config: Any = getattr(module, "config", None)
     kind, number = (FULL, index) if config is None else layer_position(config, index)
     window = rest.get("sliding_window")
-    if kind == FULL and window is not None and window >= getattr(config, "max_position_embeddings", math.inf):
-        window = None  # never slides
+    if kind == FULL and not does_slide(config, window):
+        window = None
     if kind not in (FULL, SLIDING) or window not in (
         None,
         layers_of(config).window if kind == SLIDING else None,

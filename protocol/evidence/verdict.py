@@ -14,20 +14,13 @@ from protocol.evidence.registration import Registration
 from protocol.formats import canonical, document_fields, documents, files
 from protocol.formats.documents import Document
 from protocol.formats.refusals import BadInput, Tampered
+from protocol.formats.vocabulary import VERDICT_WORDS
 
 __all__ = ["NAME", "VERDICTS", "read_word", "write"]
 
 NAME = registration.VERDICT
 INVALID = "INVALID"
-RULE_VERDICTS = (
-    "CONFIRMED",
-    "REFUTED",
-    "INCONCLUSIVE",
-    "SCREENED",
-    "DEVIATED",
-    "RE-USED",
-)  # those that the judge gives
-VERDICTS = (*RULE_VERDICTS, INVALID)
+VERDICTS = (*VERDICT_WORDS, INVALID)
 
 
 def write(study: Registration, judged: Mapping[str, Any]) -> None:
@@ -38,8 +31,8 @@ def write(study: Registration, judged: Mapping[str, Any]) -> None:
     for a judgement whose verdict no rule may give.
     """
     digest = canonical.digest(judged)  # raises before anything is written
-    if judged.get("verdict") not in RULE_VERDICTS:
-        raise BadInput(f"verdict: is {judged.get('verdict')!r}; a rule says one of {', '.join(RULE_VERDICTS)}")
+    if judged.get("verdict") not in VERDICT_WORDS:
+        raise BadInput(f"verdict: is {judged.get('verdict')!r}; a rule says one of {', '.join(VERDICT_WORDS)}")
     current, folder = study.reopen(), study.folder
     if current.has(NAME):
         if canonical.digest(current.verdict.content["judged"]) != digest:
@@ -57,6 +50,6 @@ def write(study: Registration, judged: Mapping[str, Any]) -> None:
 def read_word(verdict: Document) -> str:
     """Return the verdict in a document. Raises Tampered for one outside the vocabulary."""
     value = verdict.content["judged"]["verdict"]
-    if value not in RULE_VERDICTS:
+    if value not in VERDICT_WORDS:
         raise Tampered(f"{NAME}: says {value!r}, which no rule gives")
     return str(value)

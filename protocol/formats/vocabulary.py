@@ -1,6 +1,6 @@
-"""Names that protocols, records and judgements share: arms and budgets with a meaning of their own."""
+"""Names that protocols, records and judgements share: arms and budgets with a meaning of their own, and verdicts."""
 
-__all__ = ["BLANKS", "BYTES_OF", "FULL", "ISO_CACHE", "OFFICIAL", "OF_FULL", "RERUN_SUFFIX"]
+__all__ = ["BLANKS", "BYTES_OF", "FULL", "ISO_CACHE", "OFFICIAL", "OF_FULL", "RERUN_SUFFIX", "VERDICT_WORDS"]
 
 FULL = "full"  # the comparator that never evicts, and the budget of its cells
 OF_FULL = " of full"  # suffix of a budget that is a share of what the full cache holds
@@ -8,5 +8,6 @@ BYTES_OF = "bytes of "  # prefix of a budget that is the bytes of that many slot
 ISO_CACHE = "iso-cache"  # how unmatched memory is judged: by the comparator's measurements around it
 OFFICIAL = "lm_eval:"  # prefix of the graders that are official scorers of lm-eval
 RERUN_SUFFIX = " (again)"  # suffix of the name of an arm that a probe runs a second time
+VERDICT_WORDS = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "RE-USED")  # of the judge
 # Characters that print nothing: Hangul fillers, Khmer vowels, a joiner, blank Braille.
 BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")

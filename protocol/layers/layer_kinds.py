@@ -52,10 +52,14 @@ def layers_of(config: PreTrainedConfig) -> Layers:
     window = getattr(config, "sliding_window", None)
     if not kinds:
         chunk = getattr(config, "attention_chunk_size", None)
-        slides = window is not None and window < getattr(config, "max_position_embeddings", math.inf)
-        kind = SLIDING if slides else CHUNKED if chunk is not None else FULL
+        kind = SLIDING if does_slide(config, window) else CHUNKED if chunk is not None else FULL
         kinds = (kind,) * config.num_hidden_layers
     return Layers(kinds, int(window) if window is not None and SLIDING in kinds else None)
+
+
+def does_slide(config: PreTrainedConfig, window: int | None) -> bool:
+    """Return whether a window binds: one that reaches every position of the model never slides."""
+    return window is not None and window < getattr(config, "max_position_embeddings", math.inf)
 
 
 def evictable(config: PreTrainedConfig) -> int:
@@ -66,7 +70,7 @@ def evictable(config: PreTrainedConfig) -> int:
 
 def layer_position(config: PreTrainedConfig, layer: int) -> LayerPosition:
     """Return kind and index of a decoder layer; called at every layer of every forward pass."""
-    kinds = layers_of(config).kinds
+    kinds = getattr(config, "layer_types", None) or layers_of(config).kinds
     return LayerPosition(kinds[layer], kinds[:layer].count(kinds[layer]))
 
 

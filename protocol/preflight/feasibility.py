@@ -184,15 +184,20 @@ def _prompt_size(problem: Problem, tokenizer: Any, query: str, extra_prompt: str
 
 def _refuse_long_prompts(planned: PlannedStudy, lengths: PromptLengths) -> None:
     """Refuse positions beyond those that a model was trained for, because they make it fail silently."""
+    configs = {
+        model: transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+        for model in planned.protocol.models
+    }
+    networks = {model: small_network(config) for model, config in configs.items()}
     for (model, task, _), sizes in lengths.items():
-        config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+        config = configs[model]
         if (longest := max(map(sum, sizes))) + task.max_new_tokens > config.max_position_embeddings:
             raise BadInput(
                 f"tasks: {task.name}: a prompt of {longest} tokens and {task.max_new_tokens} new ones exceed "
                 f"the {config.max_position_embeddings} positions of {model}; shorten it, or set [exclude] "
                 "prompt_tokens_above"
             )
-        if depends_on_company(small_network(config), longest + task.max_new_tokens):
+        if depends_on_company(networks[model], longest + task.max_new_tokens):
             raise BadInput(
                 f"tasks: {task.name}: with texts of {longest + task.max_new_tokens} tokens the rotary angles of "
                 f"{model} depend on the longest text of a batch, so that a lane's answer depends on its company; "
