@@ -10,6 +10,7 @@ import pytest
 import reports
 
 from analysis.rules import RULES
+from figures.drawing import formatting
 from figures.report_page.answer import format_answer
 from figures.table import verdict_table
 
@@ -297,7 +298,7 @@ def test_an_answer_without_its_decision_names_no_model():
 
 @pytest.mark.parametrize("folder", reports.JUDGED, ids=lambda folder: folder.name)
 def test_the_answer_of_a_shipped_study_begins_as_its_verdict_does_and_stands_over_its_table(folder):
-    judged = json.loads((folder / "verdict.json").read_bytes())["judged"]
+    judged = json.loads((folder / "verdict.json").read_bytes())["judged"] | {"witness": formatting.WITNESS}
     begins = {"CONFIRMED": "Yes", "REFUTED": "No", "INCONCLUSIVE": "Not shown", "SCREENED": "Not decided"}
     assert format_answer(judged).startswith(begins[judged["verdict"]])
     assert "".join(format_answer(judged).split()) in "".join(verdict_table(judged).split())  # wrapped anywhere
