@@ -25,8 +25,10 @@ from protocol.workspace import sandbox
 
 
 def test_a_replication_with_the_seconds_of_its_parent_is_a_copy(confirmed, tmp_path):
-    parent = shutil.copytree(confirmed, tmp_path / "registrations" / "study")
-    copied = rewriting.read_study(parent)
+    copied = rewriting.read_study(confirmed)
+    for number, record in enumerate(copied.confirmed):  # a fast machine may measure the same for most lanes
+        record.costs["decode_seconds"] = f"{number}.125"
+    parent = rewriting.write_study(copied, tmp_path / "registrations" / "study")
     lock = rewriting.digest(copied.lock)
     copied.lock |= {"name": "study-001", "parent": {"name": "study", "lock": lock}}
     child = rewriting.write_study(copied, tmp_path / "replications" / "study-001")

@@ -7,7 +7,7 @@ from figures.drawing import formatting, page
 from figures.report_page import report_index, report_sections, report_tables
 from figures.table import verdict_table
 from protocol import command, status
-from protocol.evidence import verdict
+from protocol.formats.vocabulary import VERDICT_WORDS
 
 SCREENED = {"verdict": "SCREENED", "rule_says": "CONFIRMED"}
 PASSED = {"arm": "full", "passed": True, "places": []}
@@ -71,7 +71,7 @@ def test_the_table_of_the_gate_has_what_was_needed_and_what_was_reached():
         assert f">{cell}<" in found, cell
 
 
-@pytest.mark.parametrize("word", verdict.RULE_VERDICTS)
+@pytest.mark.parametrize("word", VERDICT_WORDS)
 def test_every_word_has_an_exit_status_and_is_counted_by_the_index(word):
     assert command.EXIT_STATUS[word] == {"CONFIRMED": 0, "REFUTED": 10, "DEVIATED": 12}.get(word, 11)
     assert word in status.count_states([])
