@@ -33,6 +33,7 @@ from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import progress_display
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
+from protocol.formats.vocabulary import CURRENT_JUDGING
 from protocol.instruments.planning import machines
 from protocol.lock import lock
 from protocol.lock.previously_opened import find_previously_opened
@@ -140,7 +141,12 @@ def act(args: Options) -> int:
         rehearsed = rehearsal.rehearse(planned, models, args.problems, folder)
     confirm_bodies, content = rehearsed.bodies["confirm"], protocol.content()
     opened = find_previously_opened(args.folder, rehearsed.items, content)
-    fresh_lock = {"judging": 2, "items": rehearsed.items, "data": tasks.data_digests(planned.tasks), "opened": opened}
+    fresh_lock = {
+        "judging": CURRENT_JUDGING,
+        "items": rehearsed.items,
+        "data": tasks.data_digests(planned.tasks),
+        "opened": opened,
+    }
     unlike = arm_text.altered_arms(
         {
             "protocol": {"content": content},

@@ -99,7 +99,7 @@ def lock_content(name: str = "study", written: dict | None = None, **own) -> dic
         **{field: {} for field in ("asked", "full_use", "slot_bytes", "layers")},
         "items": {"toy": {"manifest": "0" * 64, "dev": ["p0", "p1"], "confirm": list(CONFIRM)}},
         "batch": {"lanes": {"tiny": 2}, "first_event": 1},
-        "judging": 2,
+        "judging": 3,
         "chance": {},
         "sources": {},
         "bundle": "0" * 64,

@@ -7,9 +7,14 @@ same protocol that cites one of them. Every other study is judged by today's rul
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["is_judged_as_shipped"]
+__all__ = ["is_judged_as_shipped", "read_judging"]
 
 
 def is_judged_as_shipped(lock: Mapping[str, Any]) -> bool:
     """Return whether the rules of judging are those of lock version 1. lock: its content, as written."""
-    return int(lock.get("judging", 1)) == 1
+    return read_judging(lock) == 1
+
+
+def read_judging(lock: Mapping[str, Any]) -> int:
+    """Return the number of the rules of judging. lock: its content, as written; one of version 1 has no number."""
+    return int(lock.get("judging", 1))

@@ -15,6 +15,7 @@ from analysis.rules.rule import arm_pairs
 from analysis.rules.verdicts import CONFIRMED
 from analysis.simulation.error_rates import simulate_verdicts
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
+from protocol.formats.vocabulary import CURRENT_JUDGING
 
 __all__ = ["confirm_chance", "describe_confirmation", "discordance_of_lanes", "problems_needed"]
 
@@ -59,7 +60,10 @@ def problems_needed(plan: StudyPlan, discordance: float) -> int:
 
 
 def describe_confirmation(
-    content: Mapping[str, Any], sizes: Mapping[str, int], discordances: Iterable[float] = (), judging: int = 2
+    content: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    discordances: Iterable[float] = (),
+    judging: int = CURRENT_JUDGING,
 ) -> list[str]:
     """Describe the chance of CONFIRMED in one sentence for each discordance, and the problems that 80 % need.
 

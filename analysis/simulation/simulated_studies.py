@@ -15,7 +15,7 @@ from analysis.judgement.study_files import LANE_COLUMNS, MEASURED_COLUMNS, NOT_R
 from analysis.rules import full_cache_gate
 from analysis.rules.rule import arm_pairs, is_against_full
 from analysis.rules.self_test_cases import EndedLanes, Outcome, PlannedContrast, Scenario, Vacuous
-from protocol.formats.vocabulary import FULL
+from protocol.formats.vocabulary import CURRENT_JUDGING, FULL
 
 __all__ = ["StudyPlan", "planned_contrasts", "simulate_study"]
 
@@ -32,7 +32,7 @@ class StudyPlan(NamedTuple):
     content: Mapping[str, Any]  # content of the protocol
     grid: Sequence[Sequence[Any]]  # model, task, budget, arm, seed
     items: Mapping[str, Mapping[str, Any]]
-    judging: int = 2  # the field of the lock
+    judging: int = CURRENT_JUDGING  # the field of the lock
     chance: Mapping[str, str] = MappingProxyType({})  # the field of the lock
 
 

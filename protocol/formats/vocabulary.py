@@ -1,12 +1,23 @@
 """Names that protocols, records and judgements share: arms and budgets with a meaning of their own, and verdicts."""
 
-__all__ = ["BLANKS", "BYTES_OF", "FULL", "ISO_CACHE", "OFFICIAL", "OF_FULL", "RERUN_SUFFIX", "VERDICT_WORDS"]
+__all__ = [
+    "BLANKS",
+    "BYTES_OF",
+    "CURRENT_JUDGING",
+    "FULL",
+    "ISO_CACHE",
+    "OFFICIAL",
+    "OF_FULL",
+    "RERUN_SUFFIX",
+    "VERDICT_WORDS",
+]
 
 FULL = "full"  # the comparator that never evicts, and the budget of its cells
 OF_FULL = " of full"  # suffix of a budget that is a share of what the full cache holds
 BYTES_OF = "bytes of "  # prefix of a budget that is the bytes of that many slots as computed
 ISO_CACHE = "iso-cache"  # how unmatched memory is judged: by the comparator's measurements around it
 OFFICIAL = "lm_eval:"  # prefix of the graders that are official scorers of lm-eval
+CURRENT_JUDGING = 3  # the rules of judging of every new study
 RERUN_SUFFIX = " (again)"  # suffix of the name of an arm that a probe runs a second time
 VERDICT_WORDS = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "RE-USED")  # of the judge
 # Characters that print nothing: Hangul fillers, Khmer vowels, a joiner, blank Braille.

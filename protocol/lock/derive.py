@@ -12,7 +12,8 @@ from analysis.stats.methods import resampling_problems
 from protocol.evidence import ledger
 from protocol.formats import canonical
 from protocol.formats.json_text import format_decimal
-from protocol.lock import lock, version_1
+from protocol.lock import lock
+from protocol.lock.judging_version import choose_judging
 from protocol.plan import full_use, grid, slot_bytes
 from protocol.plan.design import Design
 from protocol.plan.slot_bytes import Widths
@@ -42,11 +43,11 @@ def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -
     sizes = {str(len(resampling_problems(item))) for item in items.values() if item is not None}
     checks, batch, environment = inputs["checks"], inputs["batch"], inputs["environment"]
     fixed_torch = {"threads": generation.threads} | ({"device": "cpu"} if generation.device == "cpu" else {})
-    is_shipped = version_1.is_replicated(inputs["parent"], inputs["protocol"]["sha256"])
+    judging = choose_judging(inputs["parent"], inputs["protocol"]["sha256"])
     content = {
         **{name: inputs[name] for name in (*OBSERVED, *OBSERVED_CONTENT)},
-        "judging": 1 if is_shipped else 2,
-        "chance": {} if is_shipped else _chances(design),
+        "judging": judging,
+        "chance": {} if judging == 1 else _chances(design),
         "ledger": ledger.head_of([]),
         "protocol": {"sha256": inputs["protocol"]["sha256"], "content": design.content()},
         "grid": [list(cell) for cell in grid.cells(design, never_evicts(design, promises))],

@@ -264,8 +264,8 @@ FIELDS = documents.declare_document(
             "Who in the repository had opened held-out problems of it; of a reproduction, those of its parent's lock.",
         ),
         "judging": Field(
-            Integer(1, 2),
-            "The rules of judging: 2, or 1 where a study that ships with kv-prereg is run again as it was locked.",
+            Integer(1, 3),
+            "The rules of judging: 3, or fewer where a study that ships with kv-prereg is run again as it was locked.",
         ),
         "chance": Field(MapOf(SHARE), "What a guess gets right, by task; of no task where `judging` is 1."),
         "ledger": Field(HEAD, "The ledger when it was locked: no line."),

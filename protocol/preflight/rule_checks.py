@@ -30,6 +30,7 @@ from analysis.stats.methods import (
 )
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput
+from protocol.formats.vocabulary import CURRENT_JUDGING
 from protocol.plan import grid
 from protocol.plan.design import Design
 from protocol.plan.task import task_chance
@@ -112,7 +113,7 @@ def check_rule(
         protocol.content(),
         [list(cell) for cell in grid.cells(protocol)],
         items,
-        judging=1 if is_replication else 2,
+        judging=1 if is_replication else CURRENT_JUDGING,
         chance={task.name: str(task_chance(task) or 0) for task in protocol.tasks},
     )
     try:

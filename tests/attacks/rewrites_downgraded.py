@@ -178,7 +178,7 @@ def a_parent_that_nobody_has_selected(rewrite):
     a_child(rewrite, selection="0" * 64)
 
 
-@named("A1", "registered", "judging: 1, it has to be 2")
+@named("A1", "registered", "judging: 1, it has to be 3")
 def it_is_judged_as_the_studies_that_ship(rewrite):
     """What is asked of a new study was not asked then."""
     rewrite.lock["judging"] = 1

@@ -41,7 +41,7 @@ def test_its_problems_are_other_ones_and_none_of_them_existed_at_the_lock(replic
     assert not set(prompts(parent).values()) & set(prompts(child).values())
     locked = studies.content(child / "lock.json")
     assert locked["parent"]["fresh"] is True
-    assert (locked["opened"], locked["judging"]) == ([], 2)
+    assert (locked["opened"], locked["judging"]) == ([], 3)
     assert locked["protocol"]["content"]["randomness"] == {"source": "local"}
     value = studies.content(child / "claim.json")["randomness"]["value"]
     assert re.fullmatch("[0-9a-f]{64}", value)
