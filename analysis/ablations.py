@@ -44,7 +44,7 @@ from analysis.stats.methods import draws_and_seed
 from analysis.stats.sample_size import problems_needed
 from protocol.formats import text_tables
 from protocol.formats.command_line import run_command
-from protocol.formats.settings_difference import differing_settings
+from protocol.formats.settings_difference import differing_parts, differing_settings
 from protocol.formats.text_tables import format_points
 from protocol.formats.vocabulary import FULL
 
@@ -180,8 +180,7 @@ def _implied_claims(
 
     def is_ablation(arm: str) -> bool:
         if settings is not None:
-            paths = differing_settings(settings[arm], settings[subject])
-            return len({path.partition(".")[0] for path in paths}) == 1
+            return len(differing_parts(settings[arm], settings[subject])) == 1
         short, long = sorted((names[arm], names[subject]), key=len)
         return long.startswith((f"{short}-", f"{short}_"))
 

@@ -3,8 +3,8 @@
     kv-prereg draw registrations/quickstart
 
 Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or more), settings_map (where
-arms form a grid over two settings), needle (where a needle task ran), levels (where the ids of problems name
-a level), ablation (where the subject is compared with variants of itself) and, where arms were compressed
+arms form a grid over two settings), needle (where a needle task ran), levels (where the lock says the level of
+each problem), ablation (where the subject is compared with variants of itself) and, where arms were compressed
 while decoding, cost_curve, trajectories and collapse (also as .md); and the drawings of instruments, such as
 measured time and memory: each as .svg and .png, into the same folder; and forest-narrow.svg, the forest for a
 screen of 390 pixels. The same verdict and records give the same bytes with one version of matplotlib.
@@ -74,9 +74,9 @@ def list_drawings(folder: Path, judged: Mapping[str, Any], study: Study) -> list
         drawings.append((cost_curve, judged, study.lock, decoding_costs(judged, study.lanes)))
     with contextlib.suppress(NoGrid):
         drawings.append((settings_map, judged, study.lock, *settings_panels(study.lock, study.lanes)))
-    if depths := needle_cells(study.lanes):
+    if depths := needle_cells(study.lock, study.lanes):
         drawings.append((needle, judged, depths))
-    if cells := accuracy_by_level(study.lanes):
+    if cells := accuracy_by_level(study.lock, study.lanes):
         drawings.append((levels, judged, cells))
     if is_ablation(judged, study.lock):
         drawings.append((ablation, judged, study.lock))

@@ -16,7 +16,7 @@ from analysis.judgement.study_files import Study
 from analysis.rules.rule import arm_pairs
 from analysis.stats import resampled_units
 
-__all__ = ["METHODS", "contrasts_by_level", "order_levels"]
+__all__ = ["METHODS", "contrasts_by_level", "order_levels", "read_levels"]
 
 LEVEL = 0.95
 METHODS = ("auto", "t")  # for independent right-or-wrong answers, and for scores and clusters
@@ -41,6 +41,18 @@ def contrasts_by_level(study: Study) -> list[dict[str, Any]]:
         for level in order_levels(levels[problem] for problem in pairing.problems)
         for row in [_level_row(pairing, level, levels)]
     ]
+
+
+def read_levels(item: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the level of each problem, as the lock declares it: of a table of its `items`.
+
+    The generator of chains declares none; its ids are chain/<steps>/<index>. Ids of other sources ("source" in
+    the table) are their authors' and mean nothing.
+    """
+    if "levels" in item or "source" in item:
+        return dict(item.get("levels", {}))
+    parts = {problem: problem.split("/") for problem in (*item["dev"], *item["confirm"])}
+    return {problem: str(int(part[1])) for problem, part in parts.items() if part[0] == "chain"}
 
 
 def order_levels(levels: Any) -> list[str]:

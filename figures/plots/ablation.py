@@ -20,6 +20,7 @@ from figures.drawing.table_rows import (
     numbered_entries,
     row_groups,
 )
+from protocol.formats.settings_difference import differing_parts
 
 __all__ = ["ablation", "is_ablation"]
 
@@ -28,14 +29,22 @@ SHADES = {"dark": "#c4c4bf", "light": "#dededa"}  # smaller, larger share of dis
 
 
 def is_ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> bool:
-    """Return whether the subject is compared only with variants of itself: the names of all these policies
-    begin with one word, as in crystal and crystal-static. The policy of a swept subject is the winner's.
+    """Return whether the subject is compared only with variants of itself: policies that differ from its own in
+    one part, by the settings in the lock. The policy of a swept subject is the winner's. Without settings in the
+    lock, all names of these policies begin with one word, as in crystal and crystal-static.
     """
+    pairs = {(contrast["subject"], contrast["against"]) for contrast in judged["contrasts"]}
+    if settings := dict(lock.get("policies", {})):
+        if "selected" in judged:
+            settings[judged["contrasts"][0]["subject"]] = settings[judged["selected"]["arm"]]
+        return all(
+            {subject, against} <= settings.keys() and len(differing_parts(settings[against], settings[subject])) == 1
+            for subject, against in pairs
+        )
     ran = {name: policy_name(arm) for name, arm in lock["protocol"]["content"]["arms"].items()}
     if "selected" in judged:
         ran[judged["contrasts"][0]["subject"]] = judged["selected"]["policy"]
-    names = {contrast[side] for contrast in judged["contrasts"] for side in ("subject", "against")}
-    return len({ran[name].partition("-")[0] for name in names}) == 1
+    return len({ran[name].partition("-")[0] for pair in pairs for name in pair}) == 1
 
 
 def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:

@@ -1,12 +1,12 @@
 """Plot of accuracy by level of difficulty: a panel for each model and budget, a line for each arm."""
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
+from analysis.exploratory.level_contrasts import order_levels, read_levels
 from figures.drawing import page
 from figures.drawing.line_styles import styles
 from figures.drawing.page import INK, MARGIN, PALE, WIDEST, text_width
@@ -14,7 +14,6 @@ from figures.drawing.shares import Share, axis_label, compute_share
 
 __all__ = ["Level", "accuracy_by_level", "levels"]
 
-ID = re.compile(r"[^/]+/\d+/[^/]+")
 PLOT, NARROW, HIGH = 3.6, 2.6, 2.2  # inches, of a panel: its width at most and at least
 LEFT, TOP, BELOW = 0.62, 0.32, 0.5  # inches: left of a panel, above it, below it
 TICKS = 12  # at most
@@ -29,24 +28,27 @@ class Level(NamedTuple):
     task: str
     budget: str
     arm: str
-    level: int
+    level: str
     accuracy: Share
     problems: int
 
 
-def accuracy_by_level(lanes: Any) -> list[Level]:
-    """Return the accuracies in registered order, levels ascending, of the problems <family>/<level>/<index>.
+def accuracy_by_level(lock: Mapping[str, Any], lanes: Any) -> list[Level]:
+    """Return the accuracies in registered order, levels ascending, of the tasks whose problems have a level.
 
-    Levels without a graded answer are left out. lanes: those of `analysis.judgement.study_files.read_study`.
+    Levels without a graded answer are left out. lock: its content. lanes: those of
+    `analysis.judgement.study_files.read_study`.
     """
-    rows = lanes[lanes["problem"].str.fullmatch(ID) & lanes["correct"].notna()]
-    rows = rows.assign(level=rows["problem"].str.split("/").str[1].astype(int))
-    levels = []
-    for (model, task, budget, arm), cell in rows.groupby(["model", "task", "budget", "arm"], sort=False):
-        for level, level_lanes in cell.groupby("level"):
-            accuracy = compute_share(level_lanes, level_lanes["correct"], level_lanes["correct"].notna())
-            levels.append(Level(model, task, budget, arm, int(level), accuracy, level_lanes["problem"].nunique()))
-    return levels
+    cells = []
+    for (model, task, budget, arm), cell in lanes.groupby(["model", "task", "budget", "arm"], sort=False):
+        by_problem = read_levels(lock["items"][task])
+        graded = cell[cell["problem"].isin(by_problem.keys()) & cell["correct"].notna()]
+        lanes_by_level = dict(list(graded.groupby(graded["problem"].map(by_problem), sort=False)))
+        for level in order_levels(lanes_by_level):
+            of_level = lanes_by_level[level]
+            accuracy = compute_share(of_level, of_level["correct"], of_level["correct"].notna())
+            cells.append(Level(model, task, budget, arm, level, accuracy, of_level["problem"].nunique()))
+    return cells
 
 
 def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
@@ -131,13 +133,14 @@ def _draw_panel(
     subject: str | None,
 ) -> None:
     """Draw a panel. subject: if arms are many, the only one with limits besides those that evict nothing."""
-    level_values = sorted({cell.level for cell in cells})
+    positions = _level_positions(cells)
+    level_values = list(positions.values())
     step = min((b - a for a, b in itertools.pairwise(level_values)), default=1)
     arms = list(dict.fromkeys(cell.arm for cell in cells))
     for number, arm in enumerate(arms):
         arm_cells = [cell for cell in cells if cell.arm == arm]
         offset = 0.6 * step * ((number + 0.5) / len(arms) - 0.5) if subject is None else 0.0
-        x = [cell.level + offset for cell in arm_cells]
+        x = [positions[cell.level] + offset for cell in arm_cells]
         name = f"{arm_cells[0].model}/{arm_cells[0].task}/{budget}/{arm}"
         if subject is None or arm == subject or arm_cells[0].budget == "full":
             ends = ([100 * cell.accuracy[end] for cell in arm_cells] for end in (1, 2))
@@ -147,6 +150,25 @@ def _draw_panel(
         axes.plot(x, y, markersize=4, gid=f"line-{name}", **style[arm], **front)
     axes.set_ylim(-3, 103)
     axes.set_xlim(level_values[0] - step, level_values[-1] + step)
-    axes.set_xticks(level_values[:: -(-len(level_values) // TICKS)])
+    every = -(-len(positions) // TICKS)
+    room = axes.figure.get_figwidth() * axes.get_position().width / (len(positions) + 1) * every
+    axes.set_xticks(level_values[::every], [_shorten(level, room) for level in [*positions][::every]])
     axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)
     axes.spines[["right", "top"]].set_visible(False)
+
+
+def _level_positions(cells: Sequence[Level]) -> dict[str, float]:
+    """Return where each level is on the axis: at its value if all are numbers, else at 0, 1, ... in order."""
+    ordered = order_levels(cell.level for cell in cells)
+    try:
+        return {level: float(level) for level in ordered}
+    except ValueError:
+        return {level: float(number) for number, level in enumerate(ordered)}
+
+
+def _shorten(text: str, room: float) -> str:
+    """Return the text, cut to `room` inches."""
+    length = len(text)
+    while length > 1 and text_width(text[:length]) > room:
+        length -= 1
+    return text if length == len(text) else f"{text[: length - 1]}…"

@@ -29,13 +29,14 @@ class Cell(NamedTuple):
     problems: int
 
 
-def needle_cells(lanes: Any) -> list[Cell]:
-    """Return the cells with a graded problem, in registered order, of the problems
-    needle/<length>/<depth>/<index>.
+def needle_cells(lock: Mapping[str, Any], lanes: Any) -> list[Cell]:
+    """Return the cells with a graded problem, in registered order, of the tasks of the needle's generator, whose
+    ids are needle/<length>/<depth>/<index>. Ids of other sources ("source" in the lock) mean nothing.
 
-    lanes: those of `analysis.judgement.study_files.read_study`.
+    lock: its content. lanes: those of `analysis.judgement.study_files.read_study`.
     """
-    rows = lanes[lanes["problem"].str.startswith("needle/")]
+    generated = [task for task, item in lock["items"].items() if "source" not in item]
+    rows = lanes[lanes["task"].isin(generated) & lanes["problem"].str.startswith("needle/")]
     if rows.empty:
         return []
     parts = rows["problem"].str.split("/", expand=True)

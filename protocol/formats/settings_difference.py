@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-__all__ = ["differing_settings"]
+__all__ = ["differing_parts", "differing_settings"]
 
 
 def differing_settings(arm: Mapping[str, str], parent: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
@@ -17,6 +17,11 @@ def differing_settings(arm: Mapping[str, str], parent: Mapping[str, str]) -> dic
         if arm.get(path) != parent.get(path) and not is_inside:
             differences[path] = _format_setting(parent, path), _format_setting(arm, path)
     return differences
+
+
+def differing_parts(arm: Mapping[str, str], parent: Mapping[str, str]) -> set[str]:
+    """Return the parts of a policy (scoring, cadence, ...) in which two policies differ."""
+    return {path.partition(".")[0] for path in differing_settings(arm, parent)}
 
 
 def _format_setting(settings: Mapping[str, str], path: str) -> str | None:

@@ -83,7 +83,7 @@ def test_a_study_of_variants_gets_bars_too_and_one_without_a_needle_no_heat_map(
 
 def test_a_study_whose_arms_form_a_grid_gets_a_heat_map_after_its_curves(tmp_path, named):
     folder = reports.gridded(tmp_path / "study")
-    assert named(folder) == [*FOREST, "accuracy", "budget_curve", "settings_map", "needle"]
+    assert named(folder) == [*FOREST, "accuracy", "budget_curve", "settings_map", "needle", "ablation"]
 
 
 @pytest.mark.soak
@@ -126,7 +126,8 @@ def test_the_cells_of_a_heat_map_are_the_lines_of_the_shard_counted_by_hand(fold
             cell = body["cell"]
             key = (cell["model"], cell["budget"], cell["arm"], cell["task"], length, depth)
             counts.setdefault(key, []).append(body["grade"] == "correct")
-    found = {(*one[:4], str(one.length), one.depth): one for one in needle_cells(read_study(folder).lanes)}
+    read = read_study(folder)
+    found = {(*one[:4], str(one.length), one.depth): one for one in needle_cells(read.lock, read.lanes)}
     assert found.keys() == counts.keys()
     for key, grades in counts.items():
         assert found[key].problems == len(grades)
@@ -135,8 +136,8 @@ def test_the_cells_of_a_heat_map_are_the_lines_of_the_shard_counted_by_hand(fold
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
 def test_every_text_of_a_shipped_study_lies_on_the_page_and_on_no_other(folder):
-    judged, lanes = page.read_judged(folder), read_study(folder).lanes
-    for drawing, data in ((accuracy, lanes), (needle, needle_cells(lanes))):
+    judged, read = page.read_judged(folder), read_study(folder)
+    for drawing, data in ((accuracy, read.lanes), (needle, needle_cells(read.lock, read.lanes))):
         figure = drawing_checks.drawn(drawing, judged, data)
         assert drawing_checks.off_the_page(figure) == []
         assert drawing_checks.overlapping(figure) == []

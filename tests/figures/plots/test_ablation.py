@@ -53,6 +53,29 @@ def test_it_is_for_a_subject_among_variants_of_itself_alone(policies, answer):
     assert is_ablation(JUDGED, lock(policies=policies)) == answer
 
 
+def settings(**changed):
+    """The locked settings of the subject and of five arms, each with one part of its own; `changed`: others."""
+    plain = {"scoring": "Window()", "scoring.width": "7", "selection": "TopK()", "state": "Verbatim()"}
+    variants = {name: plain | {"selection": f"{name}()"} for name in judgements.FIVE}
+    return {"policies": {"crystal": plain} | variants | changed}
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "answer"),
+    [
+        ("kept-warm", None, True),
+        ("crystal-far", {"scoring": "Norm()", "selection": "Diverse()"}, False),
+        ("crystal", {}, False),
+    ],
+    ids=["one part under another name", "two parts under the subject's name", "the same policy"],
+)
+def test_locked_settings_say_what_a_variant_is_and_not_its_name(name, changed, answer):
+    held = lock(policies=dict.fromkeys(judgements.FIVE, name)) | settings()
+    if changed is not None:
+        held["policies"][next(iter(judgements.FIVE))] = held["policies"]["crystal"] | changed
+    assert is_ablation(JUDGED, held) == answer
+
+
 def test_an_arm_that_is_in_no_contrast_may_be_anything():
     held = lock(policies=family())
     held["protocol"]["content"]["arms"]["full"] = {"policy": "full"}

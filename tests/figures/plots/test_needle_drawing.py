@@ -31,7 +31,8 @@ def study():
     return lanes.table(*arms)
 
 
-CELLS = needle_cells(study())
+LOCK = {"items": {task: {} for task in ("needle-512", "needle-2048", "association-512")}}
+CELLS = needle_cells(LOCK, study())
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +59,16 @@ def test_other_tasks_and_places_without_a_grade_are_no_cells():
 
 def test_seeds_are_averaged_and_a_problem_counts_once():
     rows = lanes.lanes("crystal", {"needle/512/0/000": [1, 0], "needle/512/0/001": [1, None]})
-    assert needle_cells(lanes.table(rows)) == [Cell("tiny", "0.5", "crystal", "needle-512", 512, "0", 0.75, 2)]
+    assert needle_cells(LOCK, lanes.table(rows)) == [Cell("tiny", "0.5", "crystal", "needle-512", 512, "0", 0.75, 2)]
+
+
+def test_the_ids_of_a_file_mean_nothing():
+    rows = lanes.table(lanes.lanes("crystal", {"needle/of hay/deep/1": 1}, task="mine"))
+    assert needle_cells({"items": {"mine": {"source": "0" * 64}}}, rows) == []
 
 
 def test_a_study_without_a_needle_has_no_cells():
-    assert needle_cells(lanes.table(lanes.lanes("crystal", {"association/512/low/001": 1}))) == []
+    assert needle_cells(LOCK, lanes.table(lanes.lanes("crystal", {"association/512/low/001": 1}))) == []
 
 
 # ---------------------------------------------------------------- the drawing
