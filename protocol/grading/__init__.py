@@ -37,6 +37,8 @@ LIBRARIES = ("math-verify", "sympy", "latex2sympy2-extended", "antlr4-python3-ru
 GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
     {
         "exact": loader("protocol.grading.exact:"),
+        "equals": loader("protocol.grading.equals:"),
+        "contains": loader("protocol.grading.contains:"),
         "boxed": loader("protocol.grading.boxed:"),
         "math": lambda: load_attribute("protocol.grading.mathverify:MathVerify")(),
         "choice": loader("protocol.grading.choice:"),
@@ -48,7 +50,7 @@ GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
 PLUGINS = PluginGroup("kv_prereg.graders", "grader", frozenset(GRADERS), BadInput)
 # The second grader, whose grade is recorded next to that of the grader.
 SECOND = Registry[Grader]({"math": loader("protocol.grading.spelling:")})
-ALWAYS_ONE_OR_ZERO = ("exact", "boxed", "math", "choice")
+ALWAYS_ONE_OR_ZERO = ("exact", "equals", "contains", "boxed", "math", "choice")
 
 
 def get_grader(name: str) -> Grader:

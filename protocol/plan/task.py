@@ -103,7 +103,7 @@ class Task(NamedTuple):
         Field(
             CatalogueName(grading.grader_names, "kv-prereg tasks graders", open=True),
             "What grades the answers of a file.",
-            "exact",
+            "contains",
             if_absent="refused with a file; other tasks have theirs",
         ),
     ] = None

@@ -9,8 +9,9 @@
     kv-prereg tasks seal math500 --to age1... --to "$(cat auditor.pub)"
 
 `check` says every line that is wrong, or how many problems are for development and how many are held out; it
-holds each answer to the grader. Fetching is the only step that uses the network, and not with --from;
-problems are kept below $KV_PREREG_HOME, or ~/.cache/kv-prereg. Sealing splits a data file into the
+checks each answer with the grader, and warns of one that the grader cannot tell from another line's.
+Fetching is the only step that uses the network, and not with --from; problems are kept below
+$KV_PREREG_HOME, or ~/.cache/kv-prereg. Sealing splits a data file into the
 development problems and the held-out ones, these encrypted (age) so that each --to can open them with a
 private key: `confirm --identity`.
 It hides nothing from those who have the plain file, which you then remove, or find the problems elsewhere.
@@ -30,7 +31,7 @@ from protocol.formats.suggestions import explain_os_error
 from protocol.lock import closure
 from protocol.tasks import file_rows, registry
 from protocol.tasks.dataset import Dataset
-from protocol.tasks.file_task import find_wrong_golds
+from protocol.tasks.file_task import find_confusable_golds, find_wrong_golds
 from splits import make
 
 MAX_FAULTS = 20  # faulty lines that are printed
@@ -114,7 +115,15 @@ def check(path: Path, grader: str | None) -> int:
             dev, confirm = ({by_id[item] for item in part} for part in (split.dev, split.confirm))
             print_escaped(f"{kind}s: {len(dev)} dev, {len(confirm)} confirm, {len(dev & confirm)} in both", sys.stdout)
     if grader is None:
-        print_escaped("answers: held to no grader; --grader names one", sys.stdout)
+        print_escaped("answers: checked with no grader; --grader names one", sys.stdout)
+    else:
+        confusable = [*find_confusable_golds(grader, rows_by_line)]
+        for fault in confusable[:MAX_FAULTS]:
+            print_escaped(f"warning: {path}: line {fault.line}: {fault.message}", sys.stdout)
+        if confusable:
+            advice = ", or choose the grader contains (whole words) or equals" if grader == "exact" else ""
+            lines = "1 line has an answer" if len(confusable) == 1 else f"{len(confusable)} lines have answers"
+            print_escaped(f"warning: {lines} that {grader} cannot tell from another; reword it{advice}", sys.stdout)
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from protocol import grading
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput
-from protocol.grading import Gold, Grade, Grader, boxed, exact
+from protocol.grading import Gold, Grade, Grader, boxed, contains, exact
 from protocol.grading.mathverify import MathVerify
 from protocol.lock import closure
 from protocol.tasks import file_rows
@@ -18,12 +18,14 @@ from protocol.tasks.file_rows import Row, RowFault
 from protocol.tasks.middle_cut import MaxLength, cut_middle
 from protocol.tasks.problem import Problem
 
-__all__ = ["FileTask", "find_wrong_golds"]
+__all__ = ["FileTask", "find_confusable_golds", "find_wrong_golds"]
 
 # Graders that accept an answer anywhere in the text, and the function that finds it.
 SEARCHING_GRADERS: Mapping[str, Callable[[str, str], Grade]] = MappingProxyType(
-    {"exact": exact.grade, "boxed": boxed.grade, "math": boxed.grade}
+    {"exact": exact.grade, "contains": contains.grade, "boxed": boxed.grade, "math": boxed.grade}
 )
+COMPARES_SPELLINGS = ("exact", "equals", "contains")  # graders that look at letters alone
+MAX_GOLDS = 2000  # distinct answers, all pairs of which are compared
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,27 @@ def find_wrong_golds(name: str, rows_by_line: Mapping[int, Row], instruction: st
                     break
 
 
+def find_confusable_golds(name: str, rows_by_line: Mapping[int, Row]) -> Iterator[RowFault]:
+    """Yield each line whose gold answer is also right, to the named grader, where a model gives another line's.
+
+    One fault a line, of graders that compare letters. Equal golds are no fault: two questions may have one answer.
+    """
+    if name not in COMPARES_SPELLINGS:
+        return
+    golds: dict[str, int] = {}
+    for line, row in rows_by_line.items():
+        for gold in (row.gold,) if isinstance(row.gold, str) else row.gold:
+            golds.setdefault(gold, line)
+    grader = grading.get_grader(name)
+    letters = {gold: "".join(filter(str.isalnum, gold.casefold())) for gold in [*golds][:MAX_GOLDS]}
+    for gold, line in [*golds.items()][:MAX_GOLDS]:
+        for other, text in letters.items():  # letters first: all graders of all pairs would take minutes
+            is_another = golds[other] != line and letters[gold] in text
+            if is_another and grading.grade_safely(grader.grade, gold, other).worth == 1:
+                yield RowFault(line, f"answer: {gold!a} is right in {other!a}, the answer of line {golds[other]}")
+                break
+
+
 def _easy_reason(name: str, gold: str, fields: Mapping[str, Any]) -> str | None:
     """Return why a text without knowledge would be right: it repeats its input, or contains the letter.
 
@@ -127,8 +150,8 @@ def _easy_reason(name: str, gold: str, fields: Mapping[str, Any]) -> str | None:
     """
     if name not in SEARCHING_GRADERS:
         return None
-    if name == "exact" and len(gold) == 1 and gold.isascii() and gold.isalpha():
-        return "is one letter, which almost any text has, and exact asks no more; choose the grader choice"
+    if name in ("exact", "contains") and len(gold) == 1 and gold.isascii() and gold.isalpha():
+        return f"is one letter, which almost any text has, and {name} asks no more; choose the grader choice or equals"
     for field in ("question", "prefix", "instruction"):
         if SEARCHING_GRADERS[name](gold, str(fields[field])).status == "correct":
             fix = "reword one of them, or choose another grader"

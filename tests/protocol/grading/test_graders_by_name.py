@@ -35,7 +35,7 @@ def plugins(monkeypatch):
     entry_point_plugins.list_points.cache_clear()
 
 
-@pytest.mark.parametrize("name", ["exact", "boxed", "choice", "f1", "rouge", "code"])
+@pytest.mark.parametrize("name", ["exact", "equals", "contains", "boxed", "choice", "f1", "rouge", "code"])
 def test_every_name_gives_a_grader_that_grades(name):
     assert grading.get_grader(name).grade("7", r"\boxed{7}").status in ("correct", "wrong", "scored")
     assert grading.second_grader(name) is None

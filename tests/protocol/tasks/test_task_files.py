@@ -190,9 +190,30 @@ def test_check_says_how_the_problems_are_split(written, capsys):
 
 
 @pytest.mark.parametrize(
+    ("grader", "golds", "warned"),
+    [
+        ("exact", ["Al", "Also Lima", "Quito"], [1]),
+        ("contains", ["Al", "Also Lima", "Quito"], []),
+        ("contains", ["Lima", "Also Lima", "lima!"], [1, 3]),
+        ("equals", ["Lima", "Also Lima", "lima!"], [1, 3]),
+        ("equals", ["Lima", "Lima", "Quito"], []),
+        ("f1", ["Lima", "Also Lima", "Quito"], []),
+    ],
+)
+def test_check_warns_of_answers_that_the_grader_cannot_tell_apart(written, capsys, grader, golds, warned):
+    path = written(b"\n".join(line(id=f"p/{i}", context=f"Fox {i}", answer=gold) for i, gold in enumerate(golds)))
+    assert command.main(["check", str(path), "--grader", grader]) == 0
+    warnings = [text for text in capsys.readouterr().out.splitlines() if text.startswith("warning: ")]
+    named = [int(text.split(": line ")[1].split(":")[0]) for text in warnings if ": line " in text]
+    assert (named, len(warnings)) == (warned, len(warned) + bool(warned))
+
+
+@pytest.mark.parametrize(
     ("grader", "good", "bad"),
     [
         ("exact", "3", None),
+        ("equals", "Lima", "..."),
+        ("contains", "Lima", "..."),
         ("boxed", r"\frac{1}{2}", r"\frac{1}{2"),
         ("choice", "B", None),
         ("f1", "the red fox", "the"),
