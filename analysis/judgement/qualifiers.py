@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from analysis.judgement import previously_opened
+from analysis.judgement import own_policies, previously_opened
+from analysis.judgement.judging_rules import read_judging
 from analysis.rules import sentences, verdict_line
 from analysis.rules.verdict_line import REUSED
 from analysis.rules.verdicts import INCONCLUSIVE
@@ -12,6 +13,7 @@ __all__ = ["REPRODUCTION", "UNINFORMATIVE", "Qualifier", "list_qualifiers"]
 
 REPRODUCTION, UNINFORMATIVE = "REPRODUCTION", "UNINFORMATIVE"
 AS_PUBLISHED_WORD = "AS PUBLISHED"
+OWN_POLICY = "OWN POLICY"
 
 
 class Qualifier(NamedTuple):
@@ -31,6 +33,7 @@ def list_qualifiers(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[
         Qualifier(REPRODUCTION, previously_opened.describe_reproduction(lock)),
         Qualifier(UNINFORMATIVE, _describe_uninformative(judged)),
         *_list_published(judged, lock),
+        Qualifier(OWN_POLICY, own_policies.describe_own_policies(lock) if read_judging(lock) >= 3 else ""),
     ]
     return [qualifier for qualifier in candidates if qualifier.text]
 

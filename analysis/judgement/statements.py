@@ -6,7 +6,15 @@ from types import MappingProxyType
 from typing import Any
 
 from analysis import rules
-from analysis.judgement import arm_text, memory_statements, policy_namesakes, previously_opened, same_retained_slots
+from analysis.judgement import (
+    arm_text,
+    memory_statements,
+    own_policies,
+    policy_namesakes,
+    previously_opened,
+    same_retained_slots,
+)
+from analysis.judgement.judging_rules import read_judging
 from analysis.judgement.qualifiers import REPRODUCTION
 from analysis.judgement.study_files import NOT_RUN
 from analysis.rules import full_cache_gate, verdict_line
@@ -264,8 +272,11 @@ def _choice_sentences(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> lis
     return sentences
 
 
-def _code_source(content: Mapping[str, Any]) -> str:
+def _code_source(lock: Mapping[str, Any]) -> str:
     """Say whose implementation the arms ran."""
+    content = lock["protocol"]["content"]
+    if read_judging(lock) >= 3 and (own := list(own_policies.own_arms(lock))):
+        return f"{list_first(own)} ran a policy of its author's own, the others what this project or kvpress has"
     presses = [name for name, arm in content["arms"].items() if "press" in arm]
     if not presses:
         return "these are this project's implementations"
@@ -287,7 +298,7 @@ def _scope_sentences(lock: Mapping[str, Any]) -> list[str]:
         f"Other tasks: only {list_first(tasks)} ran{generated}.",
         f"Other budgets or decoding: only {list_first(content['budgets'])}, {sampling}, {generation['dtype']}.",
         "Lower peak memory: every arm holds its whole prompt until its event; slots count from then on.",
-        f"The policies as their authors published them: {_code_source(content)}.",
+        f"The policies as their authors published them: {_code_source(lock)}.",
         *(f"Other policies of the same name: {sentence}." for sentence in policy_namesakes.describe_namesakes(lock)),
         _seed_sentence(content),
         "Order in time: this judgement rests on no outside witness; anchors, where there are any, stand "

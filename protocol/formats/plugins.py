@@ -1,5 +1,6 @@
 """Plugins: the entry points by which other distributions add policies, tasks and graders."""
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -25,6 +26,11 @@ class PluginGroup(NamedTuple):
     def points(self) -> Mapping[str, EntryPoint]:
         """Return the entry points of the distributions on sys.path by name."""
         return list_points(self, tuple(sys.path))
+
+    def distribution(self, name: str) -> str:
+        """Return the normalised name of the distribution that an entry point is of; empty if none has this name."""
+        point = self.points().get(name)
+        return "" if point is None or point.dist is None else re.sub(r"[-_.]+", "-", point.dist.name).lower()
 
     def load(self, name: str, build: Callable[[Any], Any] = lambda value: value) -> Any:
         """Return what `build` makes of the value of an entry point. Refusals of `build` are raised as they are."""

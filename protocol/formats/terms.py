@@ -119,6 +119,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
                 "Held-out problems had been opened by an earlier registration, so that whatever the rule says "
                 "could be known beforehand and confirms nothing."
             ),
+            "OWN POLICY": (
+                "An arm ran a policy of its author's own distribution, whose digest is named: nobody here has read it."
+            ),
             "for MODEL alone": "One model ran: nothing is said of any other.",
             "n < 200": ("Some contrast has fewer than 200 problems; effects found there often shrink or flip."),
             "n ≥ 200": "Every contrast has at least 200 problems.",

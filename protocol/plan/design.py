@@ -274,6 +274,16 @@ class Design:
         """Return the field `promises` of a lock: what the policy of each arm declares of its eviction steps."""
         return {arm.name: self.policy(arm.name).promises._asdict() for arm in self.arms}
 
+    def policy_settings(self, name: str) -> dict[str, str]:
+        """Return the settings of an arm's policy as a lock records them, by path, with the distribution that it is
+        of if that is not this project.
+        """
+        from policies.catalogue import PLUGINS
+        from policies.structure import structure
+
+        distribution = PLUGINS.distribution(self.arm(name).policy or "")
+        return structure(self.policy(name)) | ({"distribution": distribution} if distribution else {})
+
     def extra_prompt(self, name: str) -> str:
         """Return the text that an arm adds to the prompt of a problem, or an empty text."""
         policy = self.policy(name)

@@ -5,7 +5,6 @@ before a claim, so that nobody can edit it in between.
 from collections.abc import Mapping
 from typing import Any
 
-from policies.structure import structure
 from protocol import tasks
 from protocol.lock import closure, frozen_problems
 from protocol.preflight import layer_support, same_slots, slot_sizes
@@ -20,7 +19,7 @@ def read_inputs(planned: PlannedStudy, data: bytes, items: Mapping[str, Any]) ->
     extra_prompts = {arm.name: protocol.extra_prompt(arm.name) for arm in protocol.arms}
     return {
         "protocol": {"sha256": closure.sha256_hex(data)},
-        "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
+        "policies": {arm.name: protocol.policy_settings(arm.name) for arm in protocol.arms},
         "asked": {arm: text for arm, text in extra_prompts.items() if text},
         "slot_bytes": slot_sizes.measure_slots(planned),
         "layers": layer_support.read_layers(planned),

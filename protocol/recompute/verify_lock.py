@@ -208,7 +208,6 @@ def check_policies(study: Registration) -> str:
         raise NotRun(f"{lock.NAME} is of before the settings of a policy were locked; it names them")
     try:
         from policies.catalogue import CATALOGUE
-        from policies.structure import structure
     except ImportError as missing:
         raise CannotTell(f"needs {missing.name}; run: pip install '.[run]'") from None
     design = _read_design(study)
@@ -222,7 +221,8 @@ def check_policies(study: Registration) -> str:
                 differences.refuse_differences([f"arms.{arm.name}.set.{refusal}"])
             undetermined.setdefault(str(refusal), []).append(arm.name)
             continue
-        settings, locked_version = structure(policy), locked_policies.get(arm.name, {}).get("version")
+        settings = design.policy_settings(arm.name)
+        locked_version = locked_policies.get(arm.name, {}).get("version")
         if arm.press and settings["version"] != locked_version:
             reason = f"is of kvpress {locked_version}, another one is installed"
             undetermined.setdefault(reason, []).append(arm.name)
