@@ -134,7 +134,7 @@ def compare_family(
     floors: list[dict[str, Any]] = []
     if required_floor is not None:
         floors = [floor.floor_row(pairing, required_floor) for pairing in pairings]
-        repeated = repeated_contrasts.find_repeated(study, pairings)
+        repeated = repeated_contrasts.find_repeated(arms, study.lock, pairings)
         family = [
             member._replace(is_informative=not floor_row["uninformative"], repeats=earlier)
             for member, floor_row, earlier in zip(family, floors, repeated, strict=True)
@@ -156,7 +156,7 @@ def compare_family(
                 member.estimate.memory, member.estimate.is_decided_by_charge, senses, registered_measure
             )
         if "memory" in decision and not member.pairing.full:
-            row["isocache"] = _isocache_row(study, member.pairing, member.estimate, first + index)
+            row["isocache"] = _isocache_row(study.lock, arms, member.pairing, member.estimate, first + index)
     return FamilyComparison(level, rule_contrasts, rows)
 
 
@@ -224,13 +224,15 @@ def _tested_null(member: PairingEstimate) -> float | None:
     return memory_charge.nearest_null(member.estimate.nominal.mean, member.estimate.memory.points)
 
 
-def _isocache_row(study: Study, pairing: Pairing, estimate: Estimate | None, index: int) -> dict[str, Any]:
+def _isocache_row(
+    lock: Mapping[str, Any], arms: Arms, pairing: Pairing, estimate: Estimate | None, index: int
+) -> dict[str, Any]:
     """Return memory per problem and, for arms that do not match, the difference at the subject's memory.
 
     It draws the stream of its contrast and decides nothing. Differences at interpolated memory are not
     integers, so that Student's t replaces the exact methods.
     """
-    content = study.lock["protocol"]["content"]
+    content = lock["protocol"]["content"]
     decision, budgets = content["decision"], content["budgets"]
     if estimate is None:
         return {"ratio": None, "within": None, "interpolated": None, "why": "too few"}
@@ -239,11 +241,10 @@ def _isocache_row(study: Study, pairing: Pairing, estimate: Estimate | None, ind
     row = {"ratio": format_decimal(match.ratio), "within": format_decimal(match.within), "interpolated": None}
     if estimate.memory.match.is_matched and max(ratio, 1 / ratio) <= 1 + tolerance + 1e-12:
         return row | {"why": "matched"}
-    problems = study.lock["items"][pairing.task]["confirm"]
     (subject_reference, *comparator_references), finished = contrasts.reference_tables(
-        pairing, study.columns_by_arm(), budgets, problems, study.lock
+        pairing, arms, budgets, lock["items"][pairing.task]["confirm"], lock
     )
-    clusters = contrasts.problem_clusters(study.lock, pairing.task, finished)
+    clusters = contrasts.problem_clusters(lock, pairing.task, finished)
     if resampled_units.count_units(clusters, len(finished)) < 2:
         return row | {"why": "too few"}
     estimate_at_memory = memory_matching.interpolate_difference(

@@ -3,11 +3,11 @@
 A rule that counts wins counts them once.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from analysis.judgement.contrasts import Pairing, problem_table
-from analysis.judgement.study_files import Study
+from analysis.judgement.memory import Arms
 from protocol.formats.vocabulary import FULL
 
 __all__ = ["find_repeated"]
@@ -27,9 +27,10 @@ class _Side(NamedTuple):
         return is_same_policy or self.answers == other.answers
 
 
-def find_repeated(study: Study, pairings: Sequence[Pairing]) -> list[Pairing | None]:
+def find_repeated(arms: Arms, lock: Mapping[str, Any], pairings: Sequence[Pairing]) -> list[Pairing | None]:
     """Return, for each pairing, the first before it that has the same two sides in the same model and task."""
-    sides = {cell: _read_side(study, *cell) for pairing in pairings for cell in _cells(pairing)}
+    cells = dict.fromkeys(cell for pairing in pairings for cell in _cells(pairing))
+    sides = {cell: _read_side(arms, lock, *cell) for cell in cells}
 
     def is_same(one: Pairing, other: Pairing) -> bool:
         if (one.model, one.task) != (other.model, other.task):
@@ -50,8 +51,8 @@ def _cells(pairing: Pairing) -> list[tuple[str, str, str, str]]:
     return [(pairing.model, pairing.task, budget, arm) for budget, arm in zip(budgets, arms, strict=True)]
 
 
-def _read_side(study: Study, model: str, task: str, budget: str, arm: str) -> _Side:
-    lanes, problems = study.columns_by_arm()[model, task, budget, arm], study.lock["items"][task]["confirm"]
-    settings = study.lock.get("policies", {}).get(arm) or {}
+def _read_side(arms: Arms, lock: Mapping[str, Any], model: str, task: str, budget: str, arm: str) -> _Side:
+    lanes, problems = arms[model, task, budget, arm], lock["items"][task]["confirm"]
+    settings = lock.get("policies", {}).get(arm) or {}
     answers = b"".join(problem_table(lanes, column, problems).tobytes() for column in ("correct", "tokens"))
     return _Side(budget, tuple(sorted(settings.items())), answers)
