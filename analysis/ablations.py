@@ -14,7 +14,8 @@ nothing, and a cell whose arm does not hold less, beyond the registered toleranc
 
 The claims of a study are one family. A claim is supported when every cell (model, task, budget) supports it
 at alpha over the number of claims: all cells have to, an intersection-union test, which needs no correction
-for them. A cell whose full cache fails the gate is undecided, and cells of fewer than 200 problems screen. A
+for them. A cell whose full cache fails the gate or that is below the floor (both arms guess, or a margin could
+not be lost) is undecided, and cells of fewer than 200 problems screen. A
 claim is contradicted when one cell contradicts it, at alpha over the number of all contrasts. The p of
 a claim is the largest of its cells', with Holm's over the claims beside. "needs n" is the number of problems
 at which a cell would be decided, either way, with 80 % power, were the difference and its spread between
@@ -25,15 +26,17 @@ Exit status: 0 printed, whatever the outcomes; 2 no verdict yet, or the folder c
 
 import sys
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.judgement import gate, memory
+from analysis.judgement import floor, gate, memory
 from analysis.judgement.arm_text import policy_name
 from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms, read_judged
 from analysis.judgement.judgement import MIN_CONFIRMATORY
+from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.judgement.memory import Arms
 from analysis.judgement.study_files import RecordError, Study, read_study
 from analysis.rules import full_cache_gate, verdict_line
@@ -55,6 +58,7 @@ SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 UNGRADED, UNMATCHED = "lanes without a grade", "memory did not match"
 UNSAVED = "it does not hold less than the full cache"
 UNABLE = "the full cache fails its gate"
+FLOORED = "below the floor: the arms guess, or could not lose the margin"
 STRUCTURE_UNKNOWN = "the lock of this study does not hold it"
 
 
@@ -116,6 +120,7 @@ def judge_claims(folder: Path) -> dict[str, Any]:
     failed, evicting = gate.failed_gates(judged), _evicting_arms(study)
     alpha, arms = float(decision["alpha"]), graded.study.by_arm()
     levels = Levels(alpha / max(1, len(claims)), alpha / max(1, len(pairs)))
+    required_floor = None if is_judged_as_shipped(study.lock) else floor.read_floor(study.lock, judged["gate"])
     rows = []
     for position, claim in enumerate(claims):
         indices = range(position, len(pairs), len(claims))
@@ -124,6 +129,13 @@ def judge_claims(folder: Path) -> dict[str, Any]:
             cell._replace(outcome=UNDECIDED, needs=None, why=UNABLE) if (cell.model, cell.task) in failed else cell
             for cell in cells
         ]
+        if required_floor is not None:
+            gated_cells = [
+                cell._replace(outcome=UNDECIDED, needs=None, why=FLOORED)
+                if _is_below_floor(claim, pairs[index], required_floor)
+                else cell
+                for index, cell in zip(indices, gated_cells, strict=True)
+            ]
         rows.append(_claim_row(claim, gated_cells, settings, full=claim.parent not in evicting))
     if rows:
         bonferroni, holm, _ = multiplicity.adjust([row["p"] for row in rows])
@@ -156,6 +168,11 @@ def claim_outcome(claim: Claim, p: float, level: float, interval: Comparison) ->
     is_above, is_below = interval.low > (claim.margin or 0), interval.high < -(claim.margin or 0)
     is_wrong = {"worse": is_above, "better": is_below, "same": is_above or is_below}[claim.says]
     return CONTRADICTED if is_wrong else UNDECIDED
+
+
+def _is_below_floor(claim: Claim, pairing: Pairing, required_floor: floor.Floor) -> bool:
+    margin = Fraction(str(claim.margin or 0))
+    return bool(floor.floor_row(pairing, required_floor._replace(margin=margin))["uninformative"])
 
 
 def _registered_claims(content: Mapping[str, Any]) -> list[Claim]:
@@ -297,8 +314,8 @@ def _claim_row(
 
 
 def _is_open(cell: Cell) -> bool:
-    """Return whether lanes, memory or the gate leave the cell undecided, whatever its p."""
-    return cell.why in (UNGRADED, UNMATCHED, UNSAVED, UNABLE)
+    """Return whether lanes, memory, the gate or the floor leave the cell undecided, whatever its p."""
+    return cell.why in (UNGRADED, UNMATCHED, UNSAVED, UNABLE, FLOORED)
 
 
 def _format_report(report: Mapping[str, Any]) -> list[str]:

@@ -24,7 +24,7 @@ import pandas as pd
 from analysis.judgement import failure_modes, untrusted_files
 from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms, read_judged
 from analysis.judgement.failure_modes import Development
-from analysis.judgement.judging_rules import is_judged_as_shipped
+from analysis.judgement.judging_rules import read_judging
 from analysis.judgement.study_files import LANE_COLUMNS, RecordError, read_document, read_study
 from analysis.rules import full_cache_gate, verdict_line
 from analysis.rules.rule import arm_pairs
@@ -66,9 +66,7 @@ def diagnose(folder: Path) -> dict[str, Any]:
             seed=draws_and_seed(decision)[1],
             lock=study.lock,
         ),
-        "small_sample": failure_modes.small_sample(
-            pairs, decision, judged["contrasts"], as_shipped=is_judged_as_shipped(study.lock)
-        ),
+        "small_sample": failure_modes.small_sample(pairs, decision, judged["contrasts"], read_judging(study.lock)),
         "proxies": failure_modes.proxies(
             lanes, tolerance, _development_differences(folder, content, pairs), shared=_has_shared_batches(study.lock)
         ),

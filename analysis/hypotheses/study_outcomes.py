@@ -12,6 +12,7 @@ from analysis.judgement.arm_text import describe_arm, policy_name
 from analysis.judgement.study_files import read_document
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import RULES, full_cache_gate, verdict_line
+from analysis.rules.sentences import uninformative_rows
 from analysis.rules.verdicts import CONFIRMED, REFUTED
 from protocol.formats.vocabulary import FULL
 
@@ -60,7 +61,7 @@ class Study(NamedTuple):
 
 class Comparison(NamedTuple):
     """The registered contrasts of a policy with another one, from the policy's side. Better and worse are at
-    the corrected level of the rule; if memory did not match, neither counts.
+    the corrected level of the rule; if memory did not match, or a contrast is below the floor, neither counts.
     """
 
     policy: str
@@ -106,9 +107,14 @@ class Contrast(NamedTuple):
     sign: int  # of its difference, from this side
 
     @property
-    def counts(self) -> bool:
+    def is_fair(self) -> bool:
         """Whether memory matched or, against the full cache, was saved."""
         return bool(self.row["matched"]) and self.row.get("saves") is not False
+
+    @property
+    def counts(self) -> bool:
+        """Whether it says anything about the policies: memory is fair, and the contrast is above the floor."""
+        return self.is_fair and not uninformative_rows([self.row])
 
     @property
     def better(self) -> bool:
@@ -322,7 +328,7 @@ def _summarise_comparison(policy: str, contrasts: list[Contrast]) -> Comparison:
         len(contrasts),
         tuple(contrast.row["model"] for contrast in valid if contrast.better),
         tuple(contrast.row["model"] for contrast in valid if contrast.worse),
-        len(contrasts) - len(valid),
+        sum(not contrast.is_fair for contrast in contrasts),
         (min(sizes), max(sizes)),
         tuple(dict.fromkeys(contrast.row["model"] for contrast in contrasts)),
     )
@@ -342,6 +348,8 @@ def _failure_notes(
     valid = [contrast for contrast in contrasts if contrast.counts and contrast.other != FULL]
     if (lost := sum(contrast.worse for contrast in valid)) and study.decides:
         yield f"iso-cache underperformance: worse at matched memory in {lost} of {len(contrasts)} cells"
+    if below := len(uninformative_rows(contrast.row for contrast in contrasts)):
+        yield f"below the floor in {below} of {len(contrasts)} cells: nothing is shown there"
     if (few := verdict_line.smallest_contrast([contrast.row for contrast in contrasts]))[0] < FEW:
         yield f"n = 50 instability: {few[1]} screens"
     if drifted := list(_drifted_cells(contrasts, development)):
@@ -368,7 +376,12 @@ def _drifted_cells(contrasts: Iterable[Contrast], development: Mapping[CellKey, 
     for contrast in contrasts:
         cell = contrast.row["model"], contrast.row["task"], contrast.row["budget"]
         difference = contrast.row["difference"]
-        if contrast.sign > 0 and difference is not None and development.get(cell, 0.0) * float(difference) < 0:
+        if (
+            contrast.sign > 0
+            and contrast.counts
+            and difference is not None
+            and development.get(cell, 0.0) * float(difference) < 0
+        ):
             yield cell
 
 

@@ -18,6 +18,7 @@ from analysis import rules
 from analysis.judgement import contrasts, memory, transfer
 from analysis.judgement.contrasts import Pairing, problem_table
 from analysis.rules.rule import Contrast
+from analysis.rules.sentences import uninformative_rows
 from analysis.stats import memory_matching, power
 from analysis.stats.comparison import Comparison
 from analysis.stats.methods import draws_and_seed
@@ -221,8 +222,7 @@ def small_sample(
     pairs: Sequence[Pairing],
     decision: Mapping[str, Any],
     judged: Sequence[Mapping[str, Any]],
-    *,
-    as_shipped: bool,
+    judging: int,
 ) -> Diagnosis:
     """Detect how often 50 problems per task would give another sign, call or verdict.
 
@@ -260,7 +260,7 @@ def small_sample(
         labels = *pair[:3], pair.against
         rows.append(SubsampleRow(*labels, n, difference, call, low, high, sign_changes, call_changes))
         choices_by_contrast.append((nets, p))
-    verdict_change = _verdict_change_share(choices_by_contrast, decision, judged, as_shipped)
+    verdict_change = _verdict_change_share(choices_by_contrast, decision, judged, judging)
     decisive = [row for row in rows if row.call != "neither"]
     changed = sum(row.other_call >= MAX_DISAGREEMENT for row in decisive)
     turned_rows = [row for row in rows if row.other_sign >= MAX_DISAGREEMENT]
@@ -282,7 +282,7 @@ def _verdict_change_share(
     choices_by_contrast: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
     decision: Mapping[str, Any],
     judged: Sequence[Mapping[str, Any]],
-    as_shipped: bool,
+    judging: int,
 ) -> float:
     """Return the share of subsamples with another verdict than all problems.
 
@@ -305,9 +305,10 @@ def _verdict_change_share(
                     matched=row["matched"],
                     net=net,
                     lanes=lanes,
+                    informative=not uninformative_rows([row]),
                 )
             )
-        return rule.decide(contrasts, decision, as_shipped=as_shipped)
+        return rule.decide(contrasts, decision, judging)
 
     sizes = [row["n"] for row in judged]
     full_verdict = rule_verdict(((row["gains"] - row["losses"], float(row["p"])) for row in judged), sizes)

@@ -1,7 +1,7 @@
 """The judgement of a study by its committed rule, from its lock and records only."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from analysis.judgement import (
     statements,
     uneven_missingness,
 )
-from analysis.judgement.family import compare_family
-from analysis.judgement.judging_rules import is_judged_as_shipped
+from analysis.judgement.family import FamilyComparison, compare_family
+from analysis.judgement.judging_rules import is_judged_as_shipped, read_judging
 from analysis.judgement.study_files import (
     EXCLUDED,
     LANE_COLUMNS,
@@ -74,33 +74,15 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
     alpha = float(decision["alpha"])
     graded, decisive = contrasts.apply_missing_rule(study)
     gate_result = gate.judge_gate(study)
-    as_shipped = is_judged_as_shipped(study.lock)
-    required_floor = None if as_shipped else floor.read_floor(study.lock, gate_result)
-    families = [compare_family(graded, arm_pairs(decision), alpha, required_floor=required_floor)]
-    if required_floor is not None and decision["missing"] == "wrong" and not study.missing.empty:
-        families += [
-            compare_family(extreme, arm_pairs(decision), alpha, required_floor=required_floor)
-            for extreme in missing_bounds.extreme_studies(study)
-        ]
-        families.insert(0, missing_bounds.widen_family(families, alpha))
+    required_floor = None if is_judged_as_shipped(study.lock) else floor.read_floor(study.lock, gate_result)
+    families = _compare_families(study, graded, required_floor)
     level, rule_contrasts, rows = families[0]
     estimated = [contrast for contrast in rule_contrasts if contrast is not None]
-    is_complete = decisive.empty and len(estimated) == len(rule_contrasts)
     rule = rules.RULES[decision["rule"]]
-    is_void = not is_complete or (gate_result is not None and not gate_result["passed"])
-    rule_verdict = INCONCLUSIVE if is_void else rule.decide(estimated, decision, as_shipped=as_shipped)
-    if required_floor is None:
-        rests_on_failures = (
-            rule_verdict == CONFIRMED and not study.missing.empty and not _confirms_with_credit(study, alpha)
-        )
-    else:
-        rests_on_failures = not is_void and any(
-            rule.decide(
-                [contrast for contrast in family.contrasts if contrast is not None], decision, as_shipped=as_shipped
-            )
-            != rule_verdict
-            for family in families
-        )
+    passes_gate = gate_result is None or gate_result["passed"]
+    is_void = not (decisive.empty and len(estimated) == len(rule_contrasts) and passes_gate)
+    rule_verdict = INCONCLUSIVE if is_void else rule.decide(estimated, decision, read_judging(study.lock))
+    rests_on_failures = not is_void and _rests_on_failures(study, families, rule_verdict)
     if rests_on_failures:
         is_void, rule_verdict = True, INCONCLUSIVE
     is_small = smallest_contrast(rows)[0] < MIN_CONFIRMATORY
@@ -123,7 +105,7 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
         "missing": _missing_counts(study, decision["missing"]) | ({"owed": True} if rests_on_failures else {}),
     }
     if not is_void:
-        judgement |= rule.report(estimated, decision)
+        judgement |= rule.report(estimated, decision, read_judging(study.lock))
     if margin := decision.get("margin"):
         judgement["margin"] = format_decimal(margin)
     if verdict != rule_verdict:
@@ -135,19 +117,61 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
     if "exclude" in content:
         judgement["excluded"] = _excluded(study)
     if required_floor is not None:
-        judgement["contrasts"] = rows = [row | _decisive_p(row, decision) for row in rows]
-        if rule_verdict == REFUTED:
-            judgement["refuted_by"] = len(rule.refuting_rows(rows, decision))
-        if rule_verdict == INCONCLUSIVE and (text := resolution.describe_resolution(rows, study.lock)):
-            judgement["resolution"] = text
-        if decision["method"] == AS_PUBLISHED:
-            judgement["sound"] = _judge_soundly(study)
-        judgement["population"] = population.describe_population(study.lock)
-        judgement["qualifiers"] = [each._asdict() for each in qualifiers.list_qualifiers(judgement, study.lock)]
+        judgement |= _qualified_fields(study, judgement, rule_verdict)
     return judgement | {
         "proves": statements.proves(judgement),
         "does_not_prove": statements.does_not_prove(judgement, study.lock, _never_evicting(study)),
     }
+
+
+def _compare_families(study: Study, graded: Study, required_floor: floor.Floor | None) -> list[FamilyComparison]:
+    """Return the family that is printed and decides, and then every other one in which its verdict has to result:
+    as counted, and in both extremes of what lanes without a grade would have been.
+    """
+    decision = study.lock["protocol"]["content"]["decision"]
+    alpha, sides = float(decision["alpha"]), arm_pairs(decision)
+    families = [compare_family(graded, sides, alpha, required_floor=required_floor)]
+    if required_floor is not None and decision["missing"] == "wrong" and not study.missing.empty:
+        extremes = missing_bounds.extreme_studies(study)
+        families += [compare_family(extreme, sides, alpha, required_floor=required_floor) for extreme in extremes]
+        families.insert(0, missing_bounds.widen_family(families, alpha))
+    return families
+
+
+def _rests_on_failures(study: Study, families: Sequence[FamilyComparison], rule_verdict: str) -> bool:
+    """Return whether the verdict depends on what lanes without a grade would have been: of studies that are judged as
+    shipped, whether CONFIRMED does if those of comparators were correct.
+    """
+    decision, judging = study.lock["protocol"]["content"]["decision"], read_judging(study.lock)
+    if judging == 1:
+        if rule_verdict != CONFIRMED or study.missing.empty:
+            return False
+        credited = contrasts.credit_comparators(study)
+        families = [compare_family(credited, arm_pairs(decision), float(decision["alpha"]))]
+        if None in families[0].contrasts:
+            return True
+    decide = rules.RULES[decision["rule"]].decide
+    return any(
+        decide([contrast for contrast in family.contrasts if contrast is not None], decision, judging) != rule_verdict
+        for family in families
+    )
+
+
+def _qualified_fields(study: Study, judgement: Mapping[str, Any], rule_verdict: str) -> dict[str, Any]:
+    """Return the fields that studies judged as shipped lack: the p that decides, what refutes, what could have been
+    found, the sound method, population and qualifiers.
+    """
+    decision = study.lock["protocol"]["content"]["decision"]
+    fields: dict[str, Any] = {"contrasts": [row | _decisive_p(row, decision) for row in judgement["contrasts"]]}
+    if rule_verdict == REFUTED:
+        fields["refuted_by"] = len(rules.RULES[decision["rule"]].refuting_rows(fields["contrasts"], decision))
+    if rule_verdict == INCONCLUSIVE and (text := resolution.describe_resolution(fields["contrasts"], study.lock)):
+        fields["resolution"] = text
+    if decision["method"] == AS_PUBLISHED:
+        fields["sound"] = _judge_soundly(study)
+    fields["population"] = population.describe_population(study.lock)
+    listed = qualifiers.list_qualifiers({**judgement, **fields}, study.lock)
+    return fields | {"qualifiers": [qualifier._asdict() for qualifier in listed]}
 
 
 def _decisive_p(row: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, str]:
@@ -195,17 +219,6 @@ def _label(rows: list[dict[str, Any]], is_small: bool, gate_result: Mapping[str,
     if rule_verdict == INCONCLUSIVE and sentences.uninformative_rows(rows):
         return "uninformative"
     return f"confirmatory-grade {format_single_model({'contrasts': rows})}".rstrip()
-
-
-def _confirms_with_credit(study: Study, alpha: float) -> bool:
-    """Return whether the rule still confirms if ungraded lanes of comparators are correct."""
-    decision = study.lock["protocol"]["content"]["decision"]
-    rule_contrasts = compare_family(contrasts.credit_comparators(study), arm_pairs(decision), alpha).contrasts
-    estimated = [contrast for contrast in rule_contrasts if contrast is not None]
-    rule = rules.RULES[decision["rule"]]
-    as_shipped = is_judged_as_shipped(study.lock)
-    is_complete = len(estimated) == len(rule_contrasts)
-    return is_complete and rule.decide(estimated, decision, as_shipped=as_shipped) == CONFIRMED
 
 
 def _replace_verdict(rule_verdict: str, lock: Mapping[str, Any], is_small: bool) -> str:

@@ -2,8 +2,10 @@
 4.2, and a verdict for each of its letters. It tests on one model and checks for harm on another.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from analysis.rules.judged_numbers import format_level
@@ -90,6 +92,36 @@ def _lacks_a_role(contrasts: Sequence[Contrast], informative_cells: Sequence[Rol
 
 
 def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
+    """Return the verdict that results whether uninformative cells were won or lost; INCONCLUSIVE if it depends on that.
+
+    So a study with such a cell is never CONFIRMED, and REFUTED only if no result there could have prevented it.
+    """
+    verdicts = {_corrected_verdict(completed, decision) for completed in _completions(contrasts, decision)}
+    return verdicts.pop() if len(verdicts) == 1 else INCONCLUSIVE
+
+
+def _completions(contrasts: Sequence[Contrast], decision: Decision) -> list[list[Contrast]]:
+    """Return the contrasts with the uninformative ones of each model as all won and as all lost; only `contrasts` if
+    all are informative.
+    """
+    open_models = {contrast.model for contrast in contrasts if not contrast.informative}
+    completions = []
+    for signs in itertools.product((1, -1), repeat=len(open_models)):
+        sign_of = dict(zip(sorted(open_models), signs, strict=True))
+        completions.append(
+            [
+                contrast
+                if contrast.informative
+                else contrast._replace(
+                    net=sign_of[contrast.model] * contrast.lanes, p=0.0, uncharged_p=None, charge=0.0, informative=True
+                )
+                for contrast in contrasts
+            ]
+        )
+    return completions
+
+
+def _corrected_verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     """Return `shipped_verdict`, with CONFIRMED only if some primary cell is won at p < alpha / (primary cells).
 
     At the level of one cell CONFIRMED would be wrong in 4 to 14 % of studies with 2 to 8 cells a model if the subject
@@ -169,7 +201,7 @@ def refusal(decision: Decision, family: int) -> Refusal | None:
 def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
     alpha = family.alpha
     primary, transfer = (family.model_indices(family.decision[f"{role}_model"]) for role in ("primary", "transfer"))
-    win_level = alpha if family.as_shipped else alpha / len(primary)
+    win_level = alpha if family.judging == 1 else alpha / len(primary)
     winnable = [index for index in primary if family.smallest_p(index) < win_level]
     if not winnable:
         raise cannot_confirm(family, primary, 1, win_level)
@@ -214,16 +246,18 @@ def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
     return cases
 
 
-def report(contrasts: Sequence[Contrast], decision: Decision) -> dict[str, Any]:
-    model_cells, alpha = role_cells(contrasts, decision), float(decision["alpha"])
-    if _lacks_a_role(contrasts, model_cells):
-        return {}
-    return {
-        "branch": {
-            "registered": branch_letter(model_cells, alpha=alpha),
-            "symmetric": branch_letter(model_cells, symmetric=True, alpha=alpha),
-        }
-    }
+def report(contrasts: Sequence[Contrast], decision: Decision, judging: int) -> dict[str, Any]:
+    """Return both letters. A letter that a result in an uninformative cell could change is none; before judging 3 such
+    cells were left out.
+    """
+    letters, alpha = [], float(decision["alpha"])
+    for completed in _completions(contrasts, decision) if judging > 2 else [contrasts]:
+        model_cells = role_cells(completed, decision)
+        if _lacks_a_role(completed, model_cells):
+            return {}
+        letters.append([branch_letter(model_cells, symmetric=form, alpha=alpha) for form in (False, True)])
+    is_known = all(pair == letters[0] for pair in letters)
+    return {"branch": dict(zip(("registered", "symmetric"), letters[0], strict=True))} if is_known else {}
 
 
 def _hypothesis(decision: Decision, checks: Mapping[str, Any]) -> str:
@@ -279,9 +313,10 @@ def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
     subject, branch = judged["contrasts"][0]["subject"], judged["branch"]
     names = {role: decision.get(f"{role}_model") for role in ("primary", "transfer")}
     first, second = (names[role] or f"its {role} model" for role in names)
-    primary, transfer = (
-        [contrast for contrast in judged["contrasts"] if contrast["model"] == name] for name in names.values()
-    )
+    informative = [
+        contrast for contrast in judged["contrasts"] if contrast not in uninformative_rows(judged["contrasts"])
+    ]
+    primary, transfer = ([contrast for contrast in informative if contrast["model"] == name] for name in names.values())
     level, letter = float(judged["alpha"]), branch["registered"]
     alpha = f"p below {format_level(judged['alpha'])}"
     best = _format_extreme(judged, _winning_rows(primary, level), max)
@@ -293,7 +328,7 @@ def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
         highest = (
             f"; the highest is {format_contrast(judged, max(primary, key=difference_of), 'model')}" if primary else ""
         )
-        top = max(judged["contrasts"], key=difference_of)
+        top = max(informative, key=difference_of)
         transfer_note = ""
         if top in transfer and float(top["p"]) < float(judged["alpha"]):
             transfer_note = (
@@ -363,6 +398,6 @@ RULE = Rule(
     report,
     has_cell_levels=True,
     refuting_rows=_decisive_losses,
-    shipped_verdict=shipped_verdict,
+    earlier_verdicts=MappingProxyType({1: shipped_verdict, 2: _corrected_verdict}),
     partial_nulls=partial_nulls,
 )

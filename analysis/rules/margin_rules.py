@@ -25,12 +25,12 @@ from analysis.rules.sentences import (
     contrast_name,
     count_contrasts,
     difference_of,
+    evidence_rows,
     format_limits,
     format_location,
     format_p_value,
     list_first,
     strip_zeros,
-    uninformative_rows,
 )
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.comparison import Margins
@@ -151,8 +151,7 @@ def margin_rule(
 
 
 def _refuting_rows(wording: MarginText, rows: Sequence[Row], decision: Decision) -> list[Row]:
-    matched = [row for row in rows if row["matched"] and row not in uninformative_rows(rows)]
-    return list(itertools.chain(*beyond_margin(decision, matched, wording.is_two_sided)))
+    return list(itertools.chain(*beyond_margin(decision, evidence_rows(rows), wording.is_two_sided)))
 
 
 def refusal(decision: Decision, family: int) -> Refusal | None:
@@ -230,8 +229,8 @@ def _proves(wording: MarginText, judged: Mapping[str, Any]) -> list[str]:
     if judged["verdict"] == CONFIRMED:
         claim = f"{subject} {wording.differed} by less than {points}"
         return [f"{claim} in each of {len(contrasts)} contrasts ({how})."]
-    matched = [row for row in contrasts if row["matched"]]
-    low, high = ([contrast_name(row) for row in rows] for rows in beyond_margin(judged, matched, wording.is_two_sided))
+    refuting = beyond_margin(judged, evidence_rows(contrasts), wording.is_two_sided)
+    low, high = ([contrast_name(row) for row in rows] for rows in refuting)
     return [
         f"{subject} was {word} by more than {points} in {len(named)} of {len(contrasts)} contrasts "
         f"({how}, Bonferroni): {list_first(named)}."
@@ -253,7 +252,7 @@ def _line(wording: MarginText, judged: Mapping[str, Any]) -> str:
 def _answer(wording: MarginText, judged: Row, rule_verdict: str, decision: Decision) -> str:
     contrasts, points = judged["contrasts"], f"{100 * float(judged['margin']):g} points"
     alpha, subject, among = float(judged["alpha"]), contrasts[0]["subject"], count_contrasts(contrasts)
-    matched = [contrast for contrast in contrasts if contrast["matched"]]
+    matched = evidence_rows(contrasts)
     comparator_phrase = f"beside {contrasts[0]['against']}" if len(contrasts) == 1 else f"in all {among}"
     differ = f"differ by less than {points}, either way," if wording.is_two_sided else f"lose less than {points}"
     claim = f"{subject} was to {differ} {comparator_phrase}"

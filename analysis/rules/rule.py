@@ -3,8 +3,8 @@
 A contrast whose arms did not use the same measured memory is not evidence about the policies: it is never won
 or lost, and no rule confirms a family that has one. Against the full cache memory is unequal on purpose; a
 subject that uses no less memory evicted nothing, and its contrast is no evidence either. Nor is a contrast
-whose comparator guesses: it is left out of all that a rule counts, and what a rule asks of every contrast is not
-shown there. The error rates of each rule are simulated in `benchmarks/validity.py`.
+below the floor (`analysis.judgement.floor`): it is left out of all that a rule counts, and what a rule asks of
+every contrast is not shown there. The error rates of each rule are simulated in `benchmarks/validity.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +70,7 @@ class Contrast(NamedTuple):
     memory: float = 1.0  # measured memory of the subject over that of the comparator
     charge: float = 0.0  # accuracy points that excess memory may explain; below 0 for a shortfall
     uncharged_p: float | None = None  # p of no difference, without the memory charge; None if equal to p
-    informative: bool = True  # the comparator does better than a guess: see `analysis.judgement.floor`
+    informative: bool = True  # above the floor: see `analysis.judgement.floor`
     repeated: bool = False  # another contrast before it is the same
 
     @property
@@ -142,8 +142,8 @@ class Rule(NamedTuple):
     verdict: Callable[[Sequence[Contrast], Decision], str]
     cases: Callable[[PlannedFamily], dict[str, Case]]  # the first three cases cover the three verdicts
     text: RuleText
-    # Further fields of the judgement of a complete study, by name.
-    report: Callable[[Sequence[Contrast], Decision], dict[str, Any]] = lambda contrasts, decision: {}
+    # Further fields of the judgement of a complete study, by name; takes the number of the rules of judging too.
+    report: Callable[[Sequence[Contrast], Decision, int], dict[str, Any]] = lambda contrasts, decision, judging: {}
     full: str = "refused"  # whether the full cache may be the comparator: "refused", "allowed" or "asked"
     has_ordered_budgets: bool = False  # requires two or more budgets of one kind
     # Indices of contrasts that make CONFIRMED wrong if the subject is worse by the margin in them.
@@ -155,15 +155,14 @@ class Rule(NamedTuple):
     aliases: Mapping[str, str] = MappingProxyType({})  # other names of the rule -> its name, or a hint
     # The rows of a REFUTED judgement that refute it each for itself; none if their number does.
     refuting_rows: Callable[[Sequence[Mapping[str, Any]], Decision], list[Mapping[str, Any]]] = _worse_rows
-    # The verdict of studies that are judged as shipped, where it differs.
-    shipped_verdict: Callable[[Sequence[Contrast], Decision], str] | None = None
+    # The verdict by earlier rules of judging, by their number, where it differs.
+    earlier_verdicts: Mapping[int, Callable[[Sequence[Contrast], Decision], str]] = MappingProxyType({})
     # Nulls of which a part is false, besides the one where nothing differs: where the rule may err more often.
     partial_nulls: Callable[[Sequence[PlannedContrast], Decision], list[PartialNull]] = lambda planned, decision: []
 
-    def decide(self, contrasts: Sequence[Contrast], decision: Decision, *, as_shipped: bool) -> str:
-        """Return the verdict by the rules of judging of the study."""
-        judge = self.shipped_verdict if as_shipped and self.shipped_verdict else self.verdict
-        return judge(contrasts, decision)
+    def decide(self, contrasts: Sequence[Contrast], decision: Decision, judging: int) -> str:
+        """Return the verdict. judging: the number of the rules of judging of the study."""
+        return self.earlier_verdicts.get(judging, self.verdict)(contrasts, decision)
 
     @property
     def source(self) -> str:

@@ -76,6 +76,7 @@ class Scenario(NamedTuple):
     ended: EndedLanes | None = None
     unable: FailedGate | None = None  # the full cache passes all other gates
     fuller: frozenset[int] = frozenset()  # subjects with the largest allowed excess
+    guessing: bool = False  # no evicting arm is right on more problems than may be a guess
 
 
 class Case(NamedTuple):
@@ -92,7 +93,6 @@ class PlannedFamily(Protocol):
     contrasts: list[PlannedContrast]
     alpha: float
     corrected: float  # the level of one contrast
-    as_shipped: bool  # whether the study is judged as those that ship
 
     def model_indices(self, model: str) -> list[int]: ...
 

@@ -20,6 +20,7 @@ __all__ = [
     "count_contrasts",
     "describe_uninformative",
     "difference_of",
+    "evidence_rows",
     "format_comparator",
     "format_contrast",
     "format_estimate",
@@ -55,8 +56,13 @@ def significance_sentences(judged: Mapping[str, Any]) -> list[str]:
 
 
 def uninformative_rows(rows: Iterable[Row]) -> list[Row]:
-    """Return the contrasts of a judgement whose comparator is below the floor, so that they decide nothing."""
+    """Return the contrasts of a judgement that are below the floor, so that they decide nothing."""
     return [row for row in rows if row.get("floor", {}).get("uninformative")]
+
+
+def evidence_rows(rows: Iterable[Row]) -> list[Row]:
+    """Return the contrasts of a judgement that say anything about the policies."""
+    return [row for row in rows if row["matched"] and not uninformative_rows([row])]
 
 
 def describe_uninformative(contrasts: Sequence[Row]) -> str:

@@ -129,7 +129,7 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     return INCONCLUSIVE
 
 
-def report(contrasts: Sequence[Contrast], decision: Decision) -> dict[str, Any]:
+def report(contrasts: Sequence[Contrast], decision: Decision, judging: int) -> dict[str, Any]:
     arm_reports = []
     for arm in _arms(decision):
         steps = fixed_sequence(

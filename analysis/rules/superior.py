@@ -35,6 +35,7 @@ from analysis.rules.sentences import (
     accuracy_clause,
     count_contrasts,
     difference_of,
+    evidence_rows,
     format_comparator,
     format_contrast,
     format_estimate,
@@ -159,13 +160,18 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
 def _proves(judged: Mapping[str, Any]) -> list[str]:
     facts, contrasts = significance_sentences(judged), judged["contrasts"]
     if judged["verdict"] == REFUTED:
-        possible = sum(float(row["high_simultaneous"]) >= 0 or not row["matched"] for row in contrasts)
+        possible = _count_winnable(contrasts)
         if possible < judged["at_least"]:
             facts.append(
                 f"At most {possible} of {len(contrasts)} contrasts can favour {contrasts[0]['subject']}; "
                 f"{judged['at_least']} were registered."
             )
     return facts
+
+
+def _count_winnable(contrasts: Sequence[Row]) -> int:
+    """Return how many contrasts are won or may have been: those without evidence count as well."""
+    return len(contrasts) - sum(float(row["high_simultaneous"]) < 0 for row in evidence_rows(contrasts))
 
 
 def _line(judged: Mapping[str, Any]) -> str:
@@ -175,7 +181,7 @@ def _line(judged: Mapping[str, Any]) -> str:
 
 def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
     contrasts, least = judged["contrasts"], judged["at_least"]
-    matched = [contrast for contrast in contrasts if contrast["matched"]]
+    matched = evidence_rows(contrasts)
     wins, losses = ([contrast for contrast in matched if contrast[way]] for way in ("better", "worse"))
     subject, among = contrasts[0]["subject"], count_contrasts(contrasts)
     requirement = f"all {among}" if least == len(contrasts) else f"at least {least} of {among}"
@@ -191,7 +197,7 @@ def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
         f"it was better in {len(wins) or 'none'} and worse in {len(losses) or 'none'}"
     )
     if rule_verdict == REFUTED:
-        possible = sum(not contrast["matched"] or float(contrast["high_simultaneous"]) >= 0 for contrast in contrasts)
+        possible = _count_winnable(contrasts)
         late = f", and can be better in at most {possible}" if possible < least else ""
         lowest, name = (losses, "worst") if losses else (matched, "lowest")
         return f"{finding}{late}; the {name} difference is {format_contrast(judged, min(lowest, key=difference_of))}"

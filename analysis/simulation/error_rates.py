@@ -186,7 +186,7 @@ def simulate_verdicts(plan: StudyPlan, gains: Sequence[NDArray[np.int64]], rng: 
                 contrast_of(delta=net / contrast_of.keywords["lanes"], high=high, p=p, adjusted=q, net=net, margins=m)
                 for contrast_of, net, high, p, q, m in zip(templates, *study, strict=True)
             ]
-            verdicts[index] = rule.decide(contrasts, decision, as_shipped=plan.judging == 1)
+            verdicts[index] = rule.decide(contrasts, decision, plan.judging)
     return verdicts
 
 

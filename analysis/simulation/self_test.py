@@ -96,11 +96,15 @@ def _memory_cases(plan: StudyPlan, cases: Mapping[str, Case]) -> dict[str, Case]
 
 
 def _floor_cases(plan: StudyPlan) -> dict[str, Case]:
-    """Return a study in which no comparator does better than a guess, however good the subject is."""
+    """Return a study in which the subject wins all that it may over comparators that answer nothing: of a rule with a
+    margin everything, of any other as much as may be a guess.
+    """
     if plan.judging == 1:
         return {}
     wins = {index: Outcome(gained=contrast.problems) for index, contrast in enumerate(planned_contrasts(plan))}
-    return {"no comparator does better than a guess": Case(Scenario(wins), INCONCLUSIVE)}
+    if "margin" in plan.content["decision"]:
+        return {"no comparator does better than a guess": Case(Scenario(wins), INCONCLUSIVE)}
+    return {"no arm does better than a guess": Case(Scenario(wins, guessing=True), INCONCLUSIVE)}
 
 
 def _verdict(plan: StudyPlan, scenario: Scenario) -> str:
@@ -120,7 +124,6 @@ class _PlannedFamily:
         self.seeds = len(plan.content["seeds"])
         self.contrasts = planned_contrasts(plan)
         self.alpha = float(self.decision["alpha"])
-        self.as_shipped = plan.judging == 1
         self.corrected = multiplicity.corrected_alpha(self.alpha, len(self.contrasts))
 
     def model_indices(self, model: str) -> list[int]:
@@ -130,17 +133,18 @@ class _PlannedFamily:
         return Outcome(gained=self._largest_gain(self.contrasts[index]))
 
     def _largest_gain(self, contrast: PlannedContrast) -> int:
-        """Return on how many problems a comparator may be wrong that does better than a guess."""
+        """Return on how many problems a comparator may be wrong that does better than a guess, where it has to."""
         if self.judging == 1:
             return contrast.problems
+        has_wins = "margin" not in self.decision
         bar = float(self.chance.get(contrast.task, 0)) + float(self.decision.get("margin") or 0)
-        needed = above_chance.fewest_above(contrast.problems, bar, self.alpha)
+        needed = above_chance.fewest_above(contrast.problems, bar, self.alpha / 2 if has_wins else self.alpha)
         if needed > contrast.problems:
             raise Vacuous(
                 f"{self.decision['rule']}: cannot say {CONFIRMED}: of {contrast.problems} problems of {contrast.task} "
                 f"no number is shown to be above {bar:g}, what a guess gets right; plan more problems"
             )
-        return contrast.problems - needed
+        return contrast.problems if has_wins else contrast.problems - needed
 
     def smallest_p(self, index: int) -> float:
         contrast = self.contrasts[index]

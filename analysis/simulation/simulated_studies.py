@@ -15,6 +15,7 @@ from analysis.judgement.study_files import LANE_COLUMNS, MEASURED_COLUMNS, NOT_R
 from analysis.rules import full_cache_gate
 from analysis.rules.rule import arm_pairs, is_against_full
 from analysis.rules.self_test_cases import EndedLanes, Outcome, PlannedContrast, Scenario, Vacuous
+from analysis.stats import above_chance
 from protocol.formats.vocabulary import CURRENT_JUDGING, FULL
 
 __all__ = ["StudyPlan", "planned_contrasts", "simulate_study"]
@@ -116,6 +117,8 @@ class _CellTables:
             correct, slots = self._answers_against_full(arm, contrasts, full_correct)
         else:
             correct, slots = self._policy_answers(arm, contrasts, len(problems))
+            if self.scenario.guessing:
+                correct &= np.arange(len(problems)) < self._most_guessed(task, len(problems))
         stop = np.full(len(problems), "eos", dtype=object)
         stop[cut & (budget == FULL)] = "length"
         state, grade = (np.full(len(problems), word, dtype=object) for word in ("ok", ""))
@@ -154,6 +157,11 @@ class _CellTables:
         if indices[0] in self.scenario.fuller:
             return correct, SLOTS / self.mismatch
         return correct, SLOTS / (self.mismatch * MISMATCH_FACTOR if indices[0] in self.scenario.unmatched else 1.0)
+
+    def _most_guessed(self, task: str, problems: int) -> int:
+        """Return on how many problems an arm may be right that is not shown to do better than a guess."""
+        level = float(self.decision["alpha"]) / 2
+        return above_chance.fewest_above(problems, float(self.plan.chance.get(task, 0)), level) - 1
 
     def _answers_against_full(self, arm: str, contrasts: CellContrasts, full_correct: Answers) -> tuple[Answers, float]:
         """Return the same for a study against the full cache. full_correct: which problems the full cache

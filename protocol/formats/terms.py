@@ -60,7 +60,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
                 "with its whole cache shows nothing about eviction."
             ),
             "uninformative": (
-                "The gate is not passed, or a comparator does no better than a guess: nothing is said of eviction."
+                "The gate is not passed, or the arms of a contrast do no better than a guess: nothing is said of eviction."
             ),
         },
         "A registration": {

@@ -58,6 +58,27 @@ def claim(says, margin=None):
     return Claim("one", "arm", "parent", says, margin)
 
 
+@pytest.mark.parametrize(
+    ("says", "margin", "arm", "parent", "expected"),
+    [
+        ("worse", None, 40, 20, "undecided"),  # of 210, of which a guess gets 52
+        ("same", "0.1", 20, 20, "undecided"),
+        ("same", "0.1", 200, 20, "undecided"),
+        ("same", "0.1", 200, 200, "supported"),
+        ("worse", None, 20, 200, "supported"),
+        ("better", None, 200, 20, "supported"),  # above a guess, whatever the parent is
+        ("better", None, 20, 0, "undecided"),  # significant, and both guess
+    ],
+)
+def test_a_claim_about_arms_that_guess_is_undecided(tmp_path, says, margin, arm, parent, expected):
+    claims = {"c": {"arm": "arm", "says": says} | ({"margin": margin} if margin else {})}
+    solved = right(arm=range(arm), crystal=range(parent))
+    lock = {"judging": 3, "chance": {"needle": "0.25"}}
+    found = judge_claims(finished(tmp_path / "s", content("arm", claims=claims), 210, solved, **lock))["claims"][0]
+    assert found["outcome"] == expected
+    assert (found["p"] == 1.0 and "below the floor" in found["why"]) == (expected == "undecided")
+
+
 # ---------------------------------------------------------------- structure
 
 

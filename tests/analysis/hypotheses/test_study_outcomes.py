@@ -40,6 +40,15 @@ def test_what_saves_no_memory_against_the_full_cache_counts_for_nothing(tmp_path
     assert (against.worse, against.unmatched) == (("one",), 1)
 
 
+def test_what_is_below_the_floor_is_told_and_counts_for_nothing(tmp_path):
+    below = {"floor": {"uninformative": "neither arm is shown to be above 10 %"}}
+    rows = [contrast("1d", "h2o", worse=True, **below), contrast("1d", "h2o", model="two", worse=True)]
+    record = by_policy(write(tmp_path / "a", rows))["1d"]
+    assert record.comparisons == (Comparison("h2o", 2, (), ("two",), 0, (250, 250), ("one", "two")),)
+    assert "below the floor in 1 of 2 cells: nothing is shown there" in record.notes
+    assert "iso-cache underperformance: worse at matched memory in 1 of 2 cells" in record.notes
+
+
 def test_the_full_cache_and_presses_are_no_policies_of_the_catalogue_of_verdicts(tmp_path):
     rows = [contrast("1d", "full"), contrast("1d", "other")]
     arms = {"1d": {"policy": "1d"}, "full": {"policy": "full"}, "other": {"press": "kvpress:SnapKVPress"}}

@@ -1,4 +1,4 @@
-"""A contrast whose comparator guesses, or whose margin is large beside what can be lost, decides nothing."""
+"""A contrast whose arms guess, or whose margin is large beside what can be lost, decides nothing."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 import study
 
 from analysis.judge import judge
-from analysis.rules import verdict_line
+from analysis.rules import RULES, verdict_line
 from analysis.stats.above_chance import fewest_above, p_above
 from figures.report_page.answer import format_answer
 
@@ -19,19 +19,19 @@ def judged(
     right: dict[str, int],
     chance: str = "0",
     accuracy: str = "0.05",
-    judging: int = 2,
+    judging: int = 3,
     models=("tiny",),
     budgets=("0.5",),
     **decision: Any,
 ):
-    """right: by arm, or by (arm, model), how many of 200 problems it answers; other arms answer all."""
+    """right: by arm, by (arm, model) or (arm, budget), how many of 200 problems it answers; others answer all."""
     content = study.content(**{"method": "restricted-likelihood", "draws": None} | decision)
     content |= {"models": [*models], "budgets": [*budgets], "seeds": [0]}
     content["gate"] = {"accuracy": accuracy, "truncated": "0.1"}
 
     def record(lane: study.Lane) -> dict:
         model, _, budget, arm, _, problem = lane
-        count = right.get((arm, model), right.get(arm, PROBLEMS))
+        count = next((right[key] for key in ((arm, model), (arm, budget), arm) if key in right), PROBLEMS)
         cache = study.cache(SLOTS[budget]) if "full" in decision.get("against", ()) else study.cache(200)
         return {"cache": cache} | ({"grade": "correct"} if int(problem[1:]) < count else {})
 
@@ -106,27 +106,74 @@ def test_one_contrast_below_a_guess_neither_wins_nor_loses(tmp_path):
     assert [row["worse"] for row in found["contrasts"]] == [False, False]
 
 
-def test_a_win_over_a_comparator_that_guesses_is_none_and_leaves_the_others_standing(tmp_path):
+@pytest.mark.parametrize(("chance", "comparator"), [("0", 0), ("0.1", 20), ("0.1", 2)])
+def test_a_win_over_a_comparator_that_guesses_is_one_where_the_subject_does_not(tmp_path, chance, comparator):
+    right = {"crystal": 150, "snapkv": comparator, "h2o": 100}
+    found = judged(tmp_path / "today", right, chance=chance, at_least=2)
+    assert (found["verdict"], [row["better"] for row in found["contrasts"]]) == ("CONFIRMED", [True, True])
+    assert [row["floor"]["arm"] for row in found["contrasts"]] == ["crystal", "crystal"]
+    before = judged(tmp_path / "before", right, chance=chance, at_least=2, judging=2)
+    assert (before["verdict"], before["label"]) == ("INCONCLUSIVE", "uninformative")
+    # The same arms the other way round: what the subject lost, it lost to an arm that does not guess.
+    lost = judged(tmp_path / "lost", {"crystal": comparator, "snapkv": 150, "h2o": 100}, chance=chance)
+    assert (lost["verdict"], [row["worse"] for row in lost["contrasts"]]) == ("REFUTED", [True, True])
+
+
+@pytest.mark.parametrize(("rule", "subject"), [("equivalent", 0), ("non_inferior", 0), ("non_inferior", 150)])
+def test_a_margin_is_not_kept_beside_a_comparator_that_guesses_whatever_the_subject_does(tmp_path, rule, subject):
+    found = judged(tmp_path, {"crystal": subject, "snapkv": 0, "h2o": 0}, **equal(rule))
+    assert (found["verdict"], found["label"], found["proves"]) == ("INCONCLUSIVE", "uninformative", [])
+
+
+def test_a_win_of_two_arms_that_guess_is_none_and_leaves_the_others_standing(tmp_path):
+    # 13 % against 4 % is significant, and a guess gets 15 %; 13 % against 0 of no problems is not.
+    right = {"crystal": 26, "snapkv": 8, "h2o": 120}
+    found = judged(tmp_path / "today", right, chance="0.15")
+    assert float(found["contrasts"][0]["p"]) < 0.001
+    assert [row["better"] for row in found["contrasts"]] == [False, False]
+    why = "crystal gets 13 % right, the other arm no more, and neither is shown to be above 15 %"
+    assert found["contrasts"][0]["floor"]["uninformative"].startswith(why)
+    assert found["verdict"] == "REFUTED"  # by the other comparator
+
+
+def test_a_win_where_the_subject_guesses_is_left_out_and_leaves_the_others_standing(tmp_path):
     right = {"crystal": 150, "snapkv": 20, "h2o": 100}
-    found = judged(tmp_path / "one", right, chance="0.1", at_least=1)
+    found = judged(tmp_path / "one", right, chance="0.1", at_least=1, judging=2)
     assert (found["verdict"], [row["better"] for row in found["contrasts"]]) == ("CONFIRMED", [False, True])
     assert found["qualifiers"] == []
     assert any("1 of 2 contrasts says nothing" in sentence for sentence in found["does_not_prove"])
     assert "Left out: 1 of 2 contrasts says nothing" in format_answer(found)
-    found = judged(tmp_path / "two", right, chance="0.1", at_least=2)
+    found = judged(tmp_path / "two", right, chance="0.1", at_least=2, judging=2)
     assert (found["verdict"], found["label"]) == ("INCONCLUSIVE", "uninformative")
 
 
 @pytest.mark.parametrize("guessing", ["qwen", "llama"])
-def test_a_branch_needs_a_comparator_above_a_guess_on_both_models(tmp_path, guessing):
+def test_a_branch_has_no_letter_where_both_arms_guess_on_one_model(tmp_path, guessing):
     roles = {"rule": "branch", "primary_model": "qwen", "transfer_model": "llama", "at_least": None}
     models, against = ("qwen", "llama"), {"against": ["snapkv"]}
     right = {"crystal": 150, "snapkv": 100}
     common = {"chance": "0.1", "models": models} | roles | against
     assert judged(tmp_path / "both", right, **common)["verdict"] == "CONFIRMED"
-    found = judged(tmp_path / "one", right | {("snapkv", guessing): 20}, **common)
-    assert (found["verdict"], found["label"], found["branch"]) == ("INCONCLUSIVE", "uninformative", None)
-    assert "snapkv gets 10 % right" in format_answer(found)
+    one = right | {("snapkv", guessing): 8, ("crystal", guessing): 20}
+    for judging in (2, 3):
+        found = judged(tmp_path / str(judging), one, judging=judging, **common)
+        assert (found["verdict"], found["label"], found["branch"]) == ("INCONCLUSIVE", "uninformative", None)
+        assert f"{'crystal gets 10' if judging > 2 else 'snapkv gets 4'} % right" in format_answer(found)
+    guessed = judged(tmp_path / "win", right | {("snapkv", guessing): 8}, **common)
+    assert (guessed["verdict"], guessed["branch"]["registered"]) == ("CONFIRMED", "A")
+
+
+def test_a_letter_of_some_cells_is_none_and_no_win_is_told_beside_it(tmp_path):
+    # At the smaller budget both arms guess on both models; at the larger one the subject wins on both.
+    roles = {"rule": "branch", "primary_model": "qwen", "transfer_model": "llama", "at_least": None}
+    common = {"chance": "0.1", "models": ("qwen", "llama"), "budgets": ("0.5", "0.25"), "against": ["snapkv"]} | roles
+    right = {"crystal": 150, "snapkv": 100, ("crystal", "0.25"): 22, ("snapkv", "0.25"): 20}
+    before = judged(tmp_path / "before", right, judging=2, **common)
+    assert (before["verdict"], before["branch"]) == ("CONFIRMED", {"registered": "A", "symmetric": "A"})
+    found = judged(tmp_path / "today", right, **common)
+    assert (found["verdict"], found["branch"], found["label"]) == ("INCONCLUSIVE", None, "uninformative")
+    assert RULES["branch"].text.letters(found) == ()
+    assert verdict_line.format_line(found) == "INCONCLUSIVE [UNINFORMATIVE]"
 
 
 def test_a_refutation_is_not_made_below_a_guess_and_is_above(tmp_path):

@@ -36,7 +36,7 @@ def of(budget: str, found: tuple[float, float], *, model="qwen", arm="crystal", 
 
 def found(contrasts: list[Contrast], **decision) -> tuple[str, list[tuple[str, list[tuple[str, bool]], str | None]]]:
     registered = DECISION | decision
-    (report,) = RULE.report(contrasts, registered).values()
+    (report,) = RULE.report(contrasts, registered, 3).values()
     arms = [
         (one["arm"], [(step["budget"], step["passed"]) for step in one["steps"]], one["smallest"]) for one in report
     ]
@@ -79,7 +79,7 @@ def test_every_model_has_to_pass_at_a_budget_and_the_worst_is_named():
         of("128", FAILS, model="llama"),
     ]
     assert found(contrasts) == (CONFIRMED, [("crystal", [("160", True), ("128", False)], "160")])
-    (one,) = RULE.report(contrasts, DECISION)["smallest_lossless"]
+    (one,) = RULE.report(contrasts, DECISION, 3)["smallest_lossless"]
     assert one["steps"][0] == {
         "budget": "160",
         "passed": True,
@@ -144,11 +144,12 @@ def test_arms_share_alpha_and_the_word_is_about_the_subject():
 
 
 def test_a_report_and_a_sequence_of_nothing_are_refused():
-    for act in (RULE.verdict, RULE.report):
-        with pytest.raises(ValueError, match="empty family"):
-            act([], DECISION)
     with pytest.raises(ValueError, match="empty family"):
-        RULE.report([of("160", PASSES, arm="h2o")], DECISION)
+        RULE.verdict([], DECISION)
+    with pytest.raises(ValueError, match="empty family"):
+        RULE.report([], DECISION, 3)
+    with pytest.raises(ValueError, match="empty family"):
+        RULE.report([of("160", PASSES, arm="h2o")], DECISION, 3)
 
 
 # ---------------------------------------------------------------- where CONFIRMED would be wrong

@@ -158,6 +158,26 @@ def test_a_primary_contrast_that_is_lost_keeps_branch_a_from_confirming(other, s
         assert branch_verdict(order) == verdict
 
 
+@pytest.mark.parametrize(
+    ("qwen", "llama", "void", "letter", "verdict"),
+    [
+        (WON, WON, "qwen", None, INCONCLUSIVE),  # a loss there would rule A out in the symmetric form
+        (WON, WON, "llama", None, INCONCLUSIVE),  # so would one here
+        (WON, LOST, "qwen", "B", REFUTED),  # a primary win and a transfer loss, whatever else
+        (WON, LOST, "llama", "B", REFUTED),
+        (LOST, WON, "llama", "C", REFUTED),
+        (LOST, WON, "qwen", None, INCONCLUSIVE),  # a win there would make it no C
+        (FLAT, WON, "qwen", None, INCONCLUSIVE),
+    ],
+)
+@pytest.mark.parametrize("seen", [WON, FLAT, LOST])
+def test_a_letter_stands_only_where_no_uninformative_cell_could_change_it(qwen, llama, void, letter, verdict, seen):
+    contrasts = [of("qwen", *qwen), of("llama", *llama), of(void, *seen)._replace(informative=False)]
+    assert branch_verdict(contrasts) == verdict
+    found = RULES["branch"].report(contrasts, ALPHA | MODELS, 3)
+    assert found == ({"branch": {"registered": letter, "symmetric": letter}} if letter else {})
+
+
 def test_a_transfer_mean_of_zero_lanes_is_not_positive_whatever_its_rounded_means():
     # Three lanes won and three lost of 861, whose means as binary numbers sum to more than nothing.
     up, down = 3 / 861, -(1 / 861 + 2 / 861)
@@ -181,7 +201,7 @@ def test_an_empty_family_has_no_verdict_and_no_report(rule):
         RULES[rule].verdict([], decision)
     if rule == "branch":
         with pytest.raises(ValueError, match="primary and transfer"):
-            RULES[rule].report([], decision)
+            RULES[rule].report([], decision, 3)
 
 
 # ---------------------------------------------------------------- superior: four contrasts, level 0.0125
