@@ -1,4 +1,4 @@
-"""How a state merges slots and encodes values that it does not store as computed."""
+"""How a state merges slots, and encodes or packs what it does not store as computed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-__all__ = ["Codec", "Merging"]
+__all__ = ["Codec", "Format", "Merging", "Packing"]
 
 
 class Merging(NamedTuple):
@@ -47,3 +47,28 @@ class Codec(Protocol):
         weights sum to 1, into the same means of decoded values.
         """
         ...
+
+
+class Format(Protocol):
+    """The packing of one vector into a row of bytes, alone: no other slot is read or written."""
+
+    def row_bytes(self, width: int) -> int:
+        """Return the bytes of a row. Raises ValueError for a width of a head that it cannot pack."""
+        ...
+
+    def encode(self, numbers: Tensor) -> Tensor:
+        """[..., width] -> uint8 [..., row_bytes(width)]."""
+        ...
+
+    def decode(self, rows: Tensor) -> Tensor:
+        """uint8 [..., row_bytes(width)] -> float32 [..., width]."""
+        ...
+
+
+class Packing(NamedTuple):
+    """The formats in which a state stores keys, as they are after RoPE, and values. Both are packed once, as a slot is
+    written, and unpacked to be attended to.
+    """
+
+    keys: Format
+    values: Format

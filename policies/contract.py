@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from policies.cached_protocol import CachedProtocol
-from policies.codec import Codec, Merging
+from policies.codec import Codec, Merging, Packing
 from policies.signal_protocols import (
     AttentionRows,
     AttentionSignal,
@@ -53,6 +53,7 @@ __all__ = [
     "Merging",
     "NormalisedRows",
     "OutputSignal",
+    "Packing",
     "Protection",
     "RescoringRouting",
     "Rotation",
@@ -351,9 +352,9 @@ class State(Protocol):
         """
         ...
 
-    def codec(self, statistics: Mapping[str, Any]) -> Codec | None:
-        """Return the codec of the values; None if they are stored as computed. statistics: calibration
-        results of the model by name. Raises ValueError if they do not fit.
+    def codec(self, statistics: Mapping[str, Any]) -> Codec | Packing | None:
+        """Return the codec of the values, or the packing of keys and values; None if they are stored as computed.
+        statistics: calibration results of the model by name. Raises ValueError if they do not fit.
         """
         ...
 

@@ -1,7 +1,8 @@
 """Change settings of a policy by their paths, e.g. {"scoring.window": 64}.
 
 Paths are those that `structure` returns. A setting is a number, text, true or false, or a list of these. A
-part of the policy (a class) is no setting; `policies.get` can override it completely.
+part of the policy (a class) is no setting; `policies.get` can override it completely. The state alone has names,
+{"state": "q4_0"}, which are set before what is in it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from decimal import Decimal
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from policies.contract import State
 from policies.policy import Policy
-from protocol.formats.suggestions import nearest_names
+from policies.quantised.states import STATES
+from policies.state import Verbatim
+from protocol.formats.suggestions import nearest_names, suggest
 
 __all__ = ["change_settings", "setting_paths", "with_settings"]
 
@@ -31,12 +35,26 @@ def with_settings(policy: Policy, settings: Mapping[str, Any]) -> Policy:
     line that begins with the path, for an unknown path (with the nearest one), for a value of another type,
     and for a value that a part or a signal refuses.
     """
-    new = change_settings(policy, settings)
+    inner = dict(settings)
+    if "state" in inner:
+        policy = replace(policy, state=_find_state(policy, inner.pop("state")))
+    new = change_settings(policy, inner)
     try:
         _ = new.needs
     except ValueError as error:
         raise ValueError(f"{', '.join(settings)}: {' '.join(str(error).split())}") from None
     return new
+
+
+def _find_state(policy: Policy, name: Any) -> State:
+    if type(policy.state) is not Verbatim:
+        own = type(policy.state).__name__
+        raise ValueError(
+            f"state: {own} is what this policy is about; set the state of one that stores slots as computed"
+        )
+    if not isinstance(name, str) or name not in STATES:
+        raise ValueError(f"state: no state is named {_shorten(name)}; {suggest(str(name), STATES)}")
+    return STATES[name]
 
 
 def change_settings(value: T, settings: Mapping[str, Any]) -> T:

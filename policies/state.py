@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from torch import Tensor
 
 from policies.cached_protocol import CachedProtocol
-from policies.contract import Codec, Merging, Scores, Signal, View
+from policies.contract import Codec, Merging, Packing, Scores, Signal, View
 
 __all__ = ["CompressedState", "Verbatim"]
 
 
 @runtime_checkable
 class CompressedState(Protocol, metaclass=CachedProtocol):
-    """A state whose stored values have another width than the head."""
+    """A state that does not fit heads of every width."""
 
     def refuse_width(self, width: int) -> None:
         """Raise ValueError if it does not fit heads of this width."""
@@ -36,7 +36,7 @@ class Verbatim:
     def merge(self, view: View, scores: Scores, protected: Tensor, retained: Tensor) -> Merging | None:
         return None
 
-    def codec(self, statistics: Mapping[str, Any]) -> Codec | None:
+    def codec(self, statistics: Mapping[str, Any]) -> Codec | Packing | None:
         return None
 
     def slot_bytes(self, width: int, itemsize: int) -> int:

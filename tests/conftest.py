@@ -131,6 +131,12 @@ def tiny_model(made) -> Path:
 
 
 @pytest.fixture(scope="session")
+def wide_model(made) -> Path:
+    """The tiny model with heads of 32, which formats of whole blocks can pack."""
+    return made("wide-model", functools.partial(save_tiny_model, head_dim=32))
+
+
+@pytest.fixture(scope="session")
 def thinking_model(made, tiny_model) -> Path:
     """The tiny model, of whose words every eighth is a mark."""
 
@@ -219,7 +225,7 @@ def carried_out(act: str, folder: Path) -> None:
     (folder.parent.parent / f"{act}.txt").write_text(done.stdout)
 
 
-def save_tiny_model(folder: Path) -> None:
+def save_tiny_model(folder: Path, head_dim: int | None = None) -> None:
     import torch
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -239,6 +245,7 @@ def save_tiny_model(folder: Path) -> None:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=head_dim,
         max_position_embeddings=2048,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,

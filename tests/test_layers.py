@@ -17,6 +17,7 @@ RULE = re.compile(r"May import: (.+)\.$")
 PARTS = {
     # A method in several files: its folder is part of the room of all methods.
     "policies.crystal": "policies",
+    "policies.quantised": "policies",
     # What derives a lock from a design stands above the documents of a lock.
     **dict.fromkeys(
         (

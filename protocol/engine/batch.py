@@ -88,7 +88,8 @@ class Batch(EvictingBatch):
                         computed = CachedSlots(source.keys[layer], source.values[layer])
                         positions = torch.arange(mask.shape[-1], device=mask.device).expand(mask.shape)
                         cached = merging.merge_layer(fork.merging, layer, computed, positions, self.rotation)
-                        coded = cached._replace(values=pool.storage.encode(layer, cached.values))
+                        stored = pool.storage.encode(layer, cached.keys, cached.values)
+                        coded = CachedSlots(*stored, cached.weights)
                     pool.fill(index, layer, coded, mask, fork.counts[layer], hidden[layer])
             spans.append((pool, indices.start, indices.stop))
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]

@@ -93,6 +93,15 @@ def cached_layers(row: BatchRow) -> list[CachedSlots]:
     return [row.pool.lane_slots(row.pool_index, layer).pad_to(slots) for layer in layers]
 
 
+def decoded_layers(row: BatchRow, cached: Sequence[CachedSlots]) -> list[CachedSlots]:
+    """Return the slots of `cached_layers` with keys and values of width d, in the precision of the model."""
+    storage, dtype = row.pool.storage, row.pool.like[0].dtype
+    return [
+        CachedSlots(*storage.decode(layer, slots.keys, slots.values, dtype), slots.weights)
+        for layer, slots in enumerate(cached)
+    ]
+
+
 def slot_weights(cached: Sequence[CachedSlots], filled: Tensor) -> Tensor | None:
     """Return [layer, kv_head, n] float32, the number of tokens that each slot represents; None if not stored.
 

@@ -20,7 +20,7 @@ from policies.batched import NotBatchable, can_batch, select_batch
 from policies.contract import BatchCounts
 from protocol.engine import merging, prefill_fan_out
 from protocol.engine.attention.kernels import PADDED, Attention
-from protocol.engine.batch_rows import BatchRow, cached_layers, slot_weights
+from protocol.engine.batch_rows import BatchRow, cached_layers, decoded_layers, slot_weights
 from protocol.engine.extra_prompts import measure_extra_prompts
 from protocol.engine.lane_memory import (
     Memory,
@@ -173,7 +173,8 @@ class EvictingBatch:
             lengths = pool.lengths[:, row.pool_index]
             n = int(lengths[0, 0])
             memory = eviction.memory
-            is_alone = policy is None or pool.storage is not VERBATIM or any(shape.masked for shape in pool.shape)
+            is_alone = policy is None or any(shape.masked for shape in pool.shape)
+            is_alone |= pool.storage is not VERBATIM and pool.storage.packing is None
             is_alone |= memory.remembered is not None or memory.routed is not None
             if is_alone or n <= eviction.budget or bool((lengths != n).any()):
                 groups[number] = [eviction]
@@ -276,7 +277,7 @@ class EvictingBatch:
             group_eviction.due[0].row,
             torch.full(group_eviction.order.shape[1:3], group_eviction.order.shape[-1]),
         )
-        sizes = row.pool.storage.sizes(row.pool.keys[0])
+        sizes = row.pool.storage.sizes(row.pool.like[0])
         return lane_shapes(counts, self.room(row.lane, counts), sizes=sizes) == row.pool.shape
 
     def decide_lane(self, due: DueEviction) -> LaneEviction | LaneFailure:
@@ -284,22 +285,24 @@ class EvictingBatch:
         row, memory, budget = due
         lengths = row.pool.lengths[:, row.pool_index]
         positions = memory.slot_positions(row.n_fed, int(lengths.max()))
-        cached, storage = cached_layers(row), row.pool.storage
+        cached, weighs_logits = decoded_layers(row, cached_layers(row)), row.pool.storage.weighs_logits
         prompt, policy = row.request.prompt, row.lane.policy
         tokens = [*prompt.context, *prompt.query, *row.token_ids][: row.n_fed]
         token_ids = torch.tensor(tokens, device=self.model.network.device)
         windows = self.windows.windows_of(row, row.n_fed)
-        decoded = ((slots.keys, storage.decode(layer, slots.values)) for layer, slots in enumerate(cached))
         try:
-            signals = measure_signals(memory, policy, positions, row.n_fed, cached, storage)
-            signals |= measure_output_signals(self.model, policy.needs, decoded, positions >= 0)
+            signals = measure_signals(memory, policy, positions, row.n_fed, cached, weighs_logits)
+            pairs = ((slots.keys, slots.values) for slots in cached)
+            signals |= measure_output_signals(self.model, policy.needs, pairs, positions >= 0)
             view = prefill_fan_out.build_view(
                 self.model,
                 row.request,
                 row.lane,
                 token_ids,
                 signals
-                | measure_extra_prompts(self.model, policy.needs, token_ids, cached, storage, positions >= 0, windows),
+                | measure_extra_prompts(
+                    self.model, policy.needs, token_ids, cached, weighs_logits, positions >= 0, windows
+                ),
                 row.pool.heads,
                 self.rotation,
                 step=row.n_fed,
@@ -351,9 +354,9 @@ class EvictingBatch:
         """
         pool, index = row.pool, row.pool_index
         counts = mask.sum(-1).cpu()
-        shape = lane_shapes(counts, room, sizes=pool.storage.sizes(cached[0].keys))
+        shape = lane_shapes(counts, room, sizes=pool.storage.sizes(pool.like[0]))
         if shape != pool.shape:
-            row.pool = self.slots.pool(shape, [slots.keys for slots in cached], pool.storage)
+            row.pool = self.slots.pool(shape, pool.like, pool.storage)
             (target,) = row.pool.admit([row])
             self.peak_bytes = max(self.peak_bytes, self.slots.bytes() + self.windows.bytes())  # both pools
         else:

@@ -13,7 +13,6 @@ from policies.signals import BLOCK, attention_logits, softmax_with_sink, upcast
 from protocol.engine.run_types import Model
 from protocol.engine.sliding_windows import Window, attend_sliding
 from protocol.engine.slots import CachedSlots
-from protocol.engine.storage_formats import VERBATIM, StorageFormat
 from protocol.formats.refusals import BadInput
 from protocol.layers.layer_kinds import layers_of
 
@@ -25,16 +24,16 @@ def measure_extra_prompts(
     signals: Iterable[Signal],
     token_ids: Tensor,
     cached: Sequence[CachedSlots],
-    storage: StorageFormat = VERBATIM,
+    weighs_logits: bool = False,
     filled: Tensor | None = None,
     windows: Sequence[Window] = (),
 ) -> dict[Signal, Any]:
     """Return the values of those `signals` that need an extra prompt, inside `observe_forward`.
 
-    token_ids [n_fed]: the text. cached: the slots of each layer, in this storage format. filled [layer,
-    kv_head, n]: True where a slot is stored; None if all are. Each passage follows the text at the positions
-    of the next tokens, and attends to the slots and to itself; in sliding layers it attends to the windows of
-    the text.
+    token_ids [n_fed]: the text. cached: the slots of each layer, decoded. weighs_logits: whether their weights count
+    in the attention logits. filled [layer, kv_head, n]: True where a slot is stored; None if all are. Each passage
+    follows the text at the positions of the next tokens, and attends to the slots and to itself; in sliding layers it
+    attends to the windows of the text.
     """
     window = layers_of(model.network.config).window
     results: dict[Signal, Any] = {}
@@ -49,7 +48,9 @@ def measure_extra_prompts(
                 position_ids=len(token_ids) + torch.arange(len(passage), device=passage.device)[None],
                 use_cache=False,
                 logits_to_keep=1,
-                observer=ExtraPromptObserver(signal, cached, storage, filled, len(passage), states, windows, window),
+                observer=ExtraPromptObserver(
+                    signal, cached, weighs_logits, filled, len(passage), states, windows, window
+                ),
             )
         results[signal] = tuple(map(signal.result, states))
     return results
@@ -72,7 +73,7 @@ class ExtraPromptObserver:
         self,
         signal: ExtraPromptSignal,
         cached: Sequence[CachedSlots],
-        storage: StorageFormat,
+        weighs_logits: bool,
         filled: Tensor | None,
         total: int,
         states: list[Any],
@@ -84,7 +85,7 @@ class ExtraPromptObserver:
         """
         self.signal = signal
         self.cached = cached
-        self.storage = storage
+        self.weighs_logits = weighs_logits
         self.filled = filled
         self.total = total
         self.states = states
@@ -103,14 +104,13 @@ class ExtraPromptObserver:
     ) -> Tensor:
         slots = self.cached[layer]
         heads, n, _ = slots.keys.shape
-        stored = self.storage.decode(layer, slots.values)
         wide_keys = upcast(torch.cat([slots.keys, keys[0]], 1))
-        wide_values = upcast(torch.cat([stored, values[0]], 1))
+        wide_values = upcast(torch.cat([slots.values, values[0]], 1))
         parts = []
         for first in range(0, self.total, BLOCK):
             stop = min(first + BLOCK, self.total)
             logits = attention_logits(queries[0, :, first:stop], wide_keys[:, : n + stop], scale, n + first)
-            if self.storage.weighs_logits and slots.weights is not None:
+            if self.weighs_logits and slots.weights is not None:
                 mass = slots.weights.clamp(min=1).log().to(logits.dtype)
                 logits[..., :n] += mass.repeat_interleave(len(logits) // heads, 0)[:, None]
             if self.filled is not None:

@@ -100,18 +100,17 @@ class ForwardStep(Generic[Member]):
         pool, plan, storage = self.pool, self.plans[layer], self.pool.storage
         lanes, heads, _, dim = keys.shape
         flat = pool.shape[layer].flat
-        stored_keys = pool.keys[layer][self.pool_slice]
-        stored_values = pool.values[layer][self.pool_slice]
-        width = stored_values.shape[-1]
-        stored_keys.view(-1, dim).index_copy_(0, plan.targets, keys.reshape(-1, dim))
-        coded = storage.encode(layer, values)
-        stored_values.view(-1, width).index_copy_(0, plan.targets, coded.reshape(-1, width))
+        stored = pool.keys[layer][self.pool_slice], pool.values[layer][self.pool_slice]
+        for rows, coded in zip(stored, storage.encode(layer, keys, values), strict=True):
+            width = rows.shape[-1]
+            rows.view(-1, width).index_copy_(0, plan.targets, coded.reshape(-1, width))
 
         # The query heads that read a row become rows of one product, so that no key is ever repeated.
         packed = queries.reshape(lanes, 1 if flat else heads, -1, dim)
         if sinks is not None:  # one for each packed row
             sinks = sinks.repeat_interleave(self.new).view(packed.shape[1], -1, 1)
-        used_keys, used_values = stored_keys[:, :, : plan.end], stored_values[:, :, : plan.end]
+        used_keys, used_values = (rows[:, :, : plan.end] for rows in stored)
+        used_keys, used_values = storage.unpack(used_keys, used_values, keys.dtype)
         if self.query_lanes:
             self.queries.append(queries[self.query_lanes])
         if self.fed_lanes:
@@ -120,9 +119,9 @@ class ForwardStep(Generic[Member]):
             if layer in watch.layers:
                 self.watch(layer, watch, packed[watch.lanes], used_keys[watch.lanes], scale, sinks)
         if pool.kernel is not None:
-            return attend_packed(pool.kernel, self.packings[layer], queries, stored_keys, stored_values, scale)
+            return attend_packed(pool.kernel, self.packings[layer], queries, *stored, scale)
         output = attend_masked(packed, used_keys, used_values, plan.mask, scale, sinks)
-        return storage.expand(layer, output.reshape(*queries.shape[:-1], width))
+        return storage.expand(layer, output.reshape(*queries.shape[:-1], used_values.shape[-1]))
 
     def watch(
         self, layer: int, watch: AttentionWatch, packed: Tensor, keys: Tensor, scale: float, sinks: Tensor | None

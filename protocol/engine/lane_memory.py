@@ -28,7 +28,6 @@ from policies import (
 from policies.signals import lane_matmul, softmax_with_sink, upcast
 from protocol.engine import merging
 from protocol.engine.slots import CachedSlots
-from protocol.engine.storage_formats import VERBATIM, StorageFormat
 
 FOLD_SIZE = 4
 """Tokens whose hidden states, or keys and values, are folded together: folding four costs as much as folding
@@ -271,11 +270,12 @@ def measure_signals(
     positions: Tensor,
     n_fed: int,
     cached: Sequence[CachedSlots],
-    storage: StorageFormat = VERBATIM,
+    weighs_logits: bool = False,
 ) -> dict[Signal, Any]:
     """Return every signal that the policy needs at an eviction, except calibrated ones, as a View stores it.
 
-    positions [layer, kv_head, n] of the slots. cached: the slots of each layer, in this storage format.
+    positions [layer, kv_head, n] of the slots. cached: the slots of each layer, decoded. weighs_logits: whether their
+    weights count in the attention logits.
     """
     layers, signals = range(len(positions)), dict[Signal, Any]()
     memory.fold()
@@ -290,7 +290,7 @@ def measure_signals(
             signals[signal] = tuple(map(of_layer.get, layers))
         elif isinstance(signal, CacheSignal):
             signals[signal] = tuple(
-                signal.summarise(layer, slots.keys, storage.decode(layer, slots.values), positions[layer] >= 0)
+                signal.summarise(layer, slots.keys, slots.values, positions[layer] >= 0)
                 for layer, slots in enumerate(cached)
             )
         elif isinstance(signal, AttentionSignal):
@@ -299,7 +299,7 @@ def measure_signals(
                 if signal.window is not None:
                     slots, recent = cached[layer], memory.recent
                     assert recent is not None
-                    weights = slots.weights if storage.weighs_logits else None
+                    weights = slots.weights if weighs_logits else None
                     last = recent_positions(n_fed, signal.window, recent)
                     rows = recent_attention(
                         memory, layer, recent[layer], last, n_fed, positions[layer], slots.keys, weights

@@ -87,7 +87,7 @@ class Plan(NamedTuple):
 class CachedSlots(NamedTuple):
     """Slots of one lane in one layer, as they are stored.
 
-    keys [kv_head, n, d], values [kv_head, n, width], n the slots of the fullest head. weights [kv_head, n]
+    keys [kv_head, n, _], values [kv_head, n, _], n the slots of the fullest head. weights [kv_head, n]
     float32: how many tokens each slot represents; None if that is one, or not stored.
     """
 
@@ -110,9 +110,10 @@ Member = TypeVar("Member")
 class Pool(Generic[Member]):
     """Lanes of equal shape and storage format: the first `len(members)` indices of each tensor.
 
-    keys, values: one tensor for each layer, [lane, row, capacity, d or the width of a coded value]. A head's
-    slots are in position order from its start; unused slots are finite, since a masked NaN would still spoil
-    the sum.
+    like: of each layer, no slots in the form that the model computes, [kv_head, 0, d].
+
+    keys, values: one tensor for each layer, [lane, row, capacity, _], as the format stores them. A head's slots
+    are in position order from its start; unused slots are finite, since a masked NaN would still spoil the sum.
 
     weights: for a format with weights, float32 [lane, row, capacity], 1 where no slot was merged; otherwise
     None for each layer.
@@ -121,7 +122,7 @@ class Pool(Generic[Member]):
     None.
 
     kernel: the variable-length kernel for new tokens; None if slots are padded, which is needed for hidden
-    slots, weights in the logits and coded values.
+    slots, weights in the logits and packed or coded slots.
 
     starts, lengths: [layer, lane, kv_head] int64, on the CPU, so that reading them needs no synchronisation.
     """
@@ -133,20 +134,18 @@ class Pool(Generic[Member]):
         storage: StorageFormat = VERBATIM,
         attention: Attention = PADDED,
     ) -> None:
-        """keys: one tensor for each layer, [kv_head, n, d], of any lane: they give the heads, width, dtype
-        and device.
-        """
+        """keys: one tensor for each layer, [kv_head, n, d] as computed, for the heads, width, dtype and device."""
         self.shape = shape
         self.storage = storage
-        is_plain = (
-            storage.codec is None and not storage.weighs_logits and not any(layer_shape.masked for layer_shape in shape)
+        is_plain = (storage.codec is None and storage.packing is None and not storage.weighs_logits) and not any(
+            layer_shape.masked for layer_shape in shape
         )
         self.kernel: Kernel | None = attention.kernel if is_plain else None
         self.heads = keys[0].shape[0]
         self.members: list[Member] = []
-        self.keys = [self.allocate_rows(0, keys[layer], shape[layer]) for layer in range(len(shape))]
-        width = storage.width(keys[0].shape[-1])
-        self.values = [rows.new_zeros(*rows.shape[:-1], width) for rows in self.keys]
+        self.like = [layer_keys.new_empty(self.heads, 0, layer_keys.shape[-1]) for layer_keys in keys]
+        stored = [storage.allocate(self.allocate_rows(0, keys[layer], shape[layer])) for layer in range(len(shape))]
+        self.keys, self.values = ([rows[part] for rows in stored] for part in (0, 1))
         self.weights = [
             torch.zeros_like(rows[..., 0], dtype=torch.float32) if storage.has_weights else None for rows in self.keys
         ]
@@ -281,9 +280,8 @@ class Pool(Generic[Member]):
         values [lane, kv_head, n, d].
         """
         lane_indices = torch.tensor(indices, device=self.keys[layer].device)
-        return CachedSlots(
-            *(rows[:, :, :n].index_select(0, lane_indices) for rows in (self.keys[layer], self.values[layer]))
-        )
+        keys, values = (rows[:, :, :n].index_select(0, lane_indices) for rows in (self.keys[layer], self.values[layer]))
+        return CachedSlots(*self.storage.decode(layer, keys, values, self.like[layer].dtype))
 
     def lane_slots(self, index: int, layer: int) -> CachedSlots:
         """Return the slots of one lane."""
@@ -310,14 +308,14 @@ class Pool(Generic[Member]):
             layout = Layout(starts[layer], lengths[layer])
             key = (layout.starts.tobytes(), layout.lengths.tobytes(), shape)
             if key not in plan_cache:
-                plan_cache[key] = plan_layer(layout, shape, new, queries, self.keys[layer], needs_mask)
+                plan_cache[key] = plan_layer(layout, shape, new, queries, self.like[layer], needs_mask)
             layer_plan, hidden, weights = plan_cache[key], self.hidden[layer], self.weights[layer]
             if hidden is not None and layer_plan.visible is not None:
                 visible = layer_plan.visible & ~hidden[indices, :, None, : layer_plan.end]
-                layer_plan = layer_plan._replace(visible=visible, mask=additive_mask(visible, self.keys[layer]))
+                layer_plan = layer_plan._replace(visible=visible, mask=additive_mask(visible, self.like[layer]))
             if self.storage.weighs_logits and weights is not None:
                 bias = weights[indices, :, None, : layer_plan.end]
-                bias = bias.to(torch.promote_types(self.keys[layer].dtype, torch.float32)).log()
+                bias = bias.to(torch.promote_types(self.like[layer].dtype, torch.float32)).log()
                 mask = bias if layer_plan.visible is None else torch.where(layer_plan.visible, bias, -torch.inf)
                 layer_plan = layer_plan._replace(bias=bias, mask=mask)
             plans.append(layer_plan)

@@ -1,4 +1,4 @@
-"""Storage formats of slots: as computed, with coded values, or merged with weights."""
+"""Storage formats of slots: as computed, packed, with coded values, or merged with weights."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from policies import Codec, State
+from policies import Codec, Packing, State
 from protocol.engine.rotation import rotation_of
 from protocol.engine.run_types import Architecture, Lane, Model, Request
 from protocol.formats.refusals import BadInput
+from protocol.layers.layer_kinds import head_width
 from protocol.presses.pressed import Pressed
 
 __all__ = ["EQUAL_SIZES", "VERBATIM", "SlotSizes", "StorageFormat", "build_storage_formats"]
@@ -36,31 +38,46 @@ class StorageFormat:
     """The storage format of lanes whose policies have the same state. Compared by identity: lanes of
     different formats share no pool.
 
-    codec: of the values; None if they are stored as computed. has_weights: each slot stores the number of
-    tokens that it represents. weighs_logits: the logarithm of that number is added to the attention logit of
-    the slot.
+    packing: of keys and values, as rows of bytes. codec: of the values alone. None if they are stored as computed.
+    has_weights: each slot stores the number of tokens that it represents. weighs_logits: the logarithm of that
+    number is added to the attention logit of the slot.
     """
 
     codec: Codec | None = None
+    packing: Packing | None = None
     has_weights: bool = False
     weighs_logits: bool = False
 
-    def sizes(self, keys: Tensor) -> SlotSizes:
-        """Return the sizes of a slot. keys [..., d], as they are stored."""
-        dim, item = keys.shape[-1], keys.element_size()
-        return SlotSizes(2 * dim * item, (dim + self.width(dim)) * item + WEIGHT_BYTES * self.has_weights)
+    def sizes(self, like: Tensor) -> SlotSizes:
+        """Return the sizes of a slot. like [..., d]: keys as the model computes them."""
+        item, rows = like.element_size(), self.allocate(like[..., :0, :])
+        stored = sum(row.shape[-1] * row.element_size() for row in rows)
+        return SlotSizes(2 * like.shape[-1] * item, stored + WEIGHT_BYTES * self.has_weights)
 
-    def width(self, dim: int) -> int:
-        """Return the width of a stored value, for a model with values of width `dim`."""
-        return dim if self.codec is None else self.codec.width
+    def allocate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return zeros for the keys and values of slots [..., d], as they are stored."""
+        shape, dim = rows.shape[:-1], rows.shape[-1]
+        if self.packing is not None:
+            keys, values = (rows.new_zeros(*shape, form.row_bytes(dim), dtype=torch.uint8) for form in self.packing)
+            return keys, values
+        return rows.new_zeros(rows.shape), rows.new_zeros(*shape, dim if self.codec is None else self.codec.width)
 
-    def encode(self, layer: int, values: Tensor) -> Tensor:
-        """Encode values [..., kv_head, t, d] -> [..., kv_head, t, width], in the same precision."""
-        return values if self.codec is None else self.codec.encode(layer, values).to(values.dtype)
+    def encode(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values [..., kv_head, t, d] as they are stored."""
+        if self.packing is not None:
+            return self.packing.keys.encode(keys), self.packing.values.encode(values)
+        return keys, values if self.codec is None else self.codec.encode(layer, values).to(values.dtype)
 
-    def decode(self, layer: int, stored: Tensor) -> Tensor:
-        """Decode values [..., kv_head, t, width] -> [..., kv_head, t, d], in the same precision."""
-        return stored if self.codec is None else self.codec.decode(layer, stored).to(stored.dtype)
+    def unpack(self, keys: Tensor, values: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return stored keys and values as they are attended to, packed ones in the precision of the model."""
+        if self.packing is None:
+            return keys, values
+        return self.packing.keys.decode(keys).to(dtype), self.packing.values.decode(values).to(dtype)
+
+    def decode(self, layer: int, keys: Tensor, values: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return stored keys and values [..., kv_head, t, _] as keys and values of width d."""
+        keys, values = self.unpack(keys, values, dtype)
+        return keys, values if self.codec is None else self.codec.decode(layer, values).to(values.dtype)
 
     def expand(self, layer: int, attended: Tensor) -> Tensor:
         """Expand outputs [..., q_head, t, width] -> [..., q_head, t, d], in the same precision."""
@@ -68,7 +85,7 @@ class StorageFormat:
 
 
 VERBATIM = StorageFormat()
-"""The format of every state that neither codes nor merges."""
+"""The format of every state that neither packs nor codes nor merges."""
 
 
 def build_storage_formats(model: Model, requests: Sequence[Request]) -> dict[State, StorageFormat]:
@@ -111,4 +128,11 @@ def build_storage_format(model: Model, lane: Lane) -> StorageFormat:
     if codec is None and not state.merges:
         return VERBATIM
     refuse_unmergeable(model, state, f"lane {lane.key}")
-    return StorageFormat(codec, state.merges, state.merges and state.mass)
+    weights = state.merges, state.merges and state.mass
+    if isinstance(codec, Packing):
+        try:
+            lane.policy.refuse_width(head_width(model.network.config))
+        except ValueError as refusal:
+            raise BadInput(f"{name} does not fit model {model.name}: {refusal}") from None
+        return StorageFormat(None, codec, *weights)
+    return StorageFormat(codec, None, *weights)

@@ -8,7 +8,7 @@ are listed here by class. A part of another distribution is not listed; what it 
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["PARTS", "derive_promises"]
+__all__ = ["PARTS", "derive_promises", "state_settings"]
 
 PARTS = ("scoring", "selection", "routing", "cadence", "state", "decoding", "protect")
 PLAIN_CADENCE = "policies.cadence.Cadence()"
@@ -33,8 +33,10 @@ ROUTINGS = (
     *("policies.defensivekv.AcrossLayers()", "policies.static_route.StaticRoute()", *BOUNDING),
 )
 AS_COMPUTED = "policies.state.Verbatim()"
+QUANTISED = "policies.quantised.states.Quantised()"
 STATES = (
     AS_COMPUTED,
+    QUANTISED,
     "policies.subspace.Subspace()",
     *(f"policies.syn_mem.{name}()" for name in ("BoundedSpans", "DynamicHybrid", "PromptSpans", "StaticHybrid")),
 )
@@ -70,3 +72,10 @@ def derive_promises(settings: Mapping[str, str]) -> dict[str, Any] | None:
         "stores_as_computed": state in (AS_COMPUTED, OF_PRESS),
         "is_press": is_press,
     }
+
+
+def state_settings(name: str) -> dict[str, str]:
+    """Return the settings, by path, of the state that an arm sets by this name."""
+    if name == "verbatim":
+        return {"state": AS_COMPUTED}
+    return {"state": QUANTISED, "state.keys": name, "state.values": name}

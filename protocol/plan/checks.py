@@ -242,7 +242,8 @@ def _lossy_full_arms(design: Design) -> Iterator[str]:
         if arm.press is None and not policy.evicts and type(policy.state) is not Verbatim:
             yield (
                 f"arms.{arm.name}.policy: never evicts and stores its slots otherwise than computed, so that "
-                'it is no full cache and would be taken for one; write policy = "full", or leave it out'
+                'it is no full cache and would be taken for one; write policy = "streaming" with this state and '
+                "budgets in bytes, which keeps all that fits, or leave the state out"
             )
 
 

@@ -35,7 +35,7 @@ from protocol.lock import (
     version_1,
 )
 from protocol.lock.derive import Promises, derive_lock, never_evicts
-from protocol.lock.promises import PARTS, derive_promises
+from protocol.lock.promises import PARTS, derive_promises, state_settings
 from protocol.lock.verify_problems import ProblemFields
 from protocol.models import sources
 from protocol.plan import checks, full_use, slot_bytes, toml_reader
@@ -128,7 +128,10 @@ def _check_arm(arm: Arm, locked: Mapping[str, Any], wrong: list[str], undetermin
     if missing := [part for part in PARTS if part not in settings]:
         wrong.append(f"policies.{where}: has no {missing[0]}, which every policy has")
         return
-    for path, value in (arm.set or {}).items() if arm.press is None else ():
+    registered_settings = dict(arm.set or {}) if arm.press is None else {}
+    if isinstance(state := registered_settings.pop("state", None), str):
+        registered_settings = {**state_settings(state), **registered_settings}
+    for path, value in registered_settings.items():
         locked_value, registered = settings.get(path, "").strip("'"), _normalize(value)
         if isinstance(value, str | int | Decimal) and _normalize(locked_value) != registered:
             wrong.append(f"policies.{where}.{path}: {locked_value!a}, and the arm sets {registered!a}")

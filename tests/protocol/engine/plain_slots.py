@@ -26,10 +26,13 @@ class Slot:
 
 @dataclass
 class PlainLane:
-    """A lane whose slots are lists, by (layer, head). coding: a codec, or None."""
+    """A lane whose slots are lists, by (layer, head). coding: a codec, or None. packed: what remains of a key and of a
+    value once they are packed.
+    """
 
     network: Any
     coding: Any = None
+    packed: Any = None
     mass: bool = False
     held: dict[tuple[int, int], list[Slot]] = field(default_factory=dict)
     queries: list[Tensor] = field(default_factory=list)
@@ -105,7 +108,12 @@ class PlainLane:
         """From here on slots hold coded values."""
         for (layer, head), slots in self.held.items():
             for slot in slots:
-                slot.value = self.coded(layer, head, slot.value)
+                slot.key, slot.value = self.written(layer, head, slot.key, slot.value)
+
+    def written(self, layer: int, head: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        if self.packed is not None:
+            return self.packed[0](key), self.packed[1](value)
+        return key, self.coded(layer, head, value)
 
     def coded(self, layer: int, head: int, value: Tensor) -> Tensor:
         if self.coding is None:
@@ -164,7 +172,7 @@ def attention(module, query, key, value, attention_mask, *, scaling, lane, found
     found.append(query[0, :, 0])
     for head in range(key.shape[1]):
         slots = lane.held[layer, head]
-        slots.append(Slot(lane.seen, key[0, head, 0], lane.coded(layer, head, value[0, head, 0])))
+        slots.append(Slot(lane.seen, *lane.written(layer, head, key[0, head, 0], value[0, head, 0])))
         values = torch.stack([lane.read(layer, head, slot.value) for slot in slots])
         for query_head in range(head * lane.group, (head + 1) * lane.group):
             shares = lane.attention(query[0, query_head, 0], slots, scaling)

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass, replace
 
+import gguf
 import pytest
 import torch
 from coded_and_merged import Coded, Gathered, Told, affine
+from gguf import quants
 from plain_slots import PlainLane
+from sampled import sampled
 from test_run_types import told
 from tiny_networks import (
     DIM,
@@ -22,9 +25,11 @@ from tiny_networks import (
 
 from policies import Cadence, Merging, PerHead, Protect, Shared, Verbatim, get
 from policies.decoding import StateLines
+from policies.quantised.states import Quantised
 from policies.signals import AttentionSums, Norms
 from policies.syn_mem import BoundedSpans, StaticHybrid
 from protocol.engine import Outcome, Request, max_concurrent
+from protocol.formats.refusals import BadInput
 
 STATES = {
     "coded": Coded(),
@@ -46,11 +51,12 @@ def keeping(state, routing=None, cadence=None, draw=1, needs=frozenset(), **part
     )
 
 
-def plain_lane(model, policy, prompt, outcome):
+def plain_lane(model, policy, prompt, outcome, scale=DIM**-0.5):
     """Logits at every step of a lane, and what its slots are at each event: (view, slots, lane) by `look`."""
     state = policy.state
     rank = getattr(state, "rank", 0)
-    plain = PlainLane(model.network, affine(rank) if rank else None, state.merges and state.mass)
+    packed = (of_gguf(state.keys), of_gguf(state.values)) if isinstance(state, Quantised) else None
+    plain = PlainLane(model.network, affine(rank) if rank else None, packed, state.merges and state.mass)
     events = {len(view.token_ids): (view, event) for view, event in policy.notes}
     logits = plain.prefill(prompt.context)
     _, first = events.pop(len(prompt.context))
@@ -63,17 +69,29 @@ def plain_lane(model, policy, prompt, outcome):
             chosen.append(logits)
         if plain.seen in events:
             view, event = events.pop(plain.seen)
-            compare(plain, view)
+            compare(plain, view, scale)
             plain.evict(event.retained, event.merging)
     assert not events
     return chosen, plain
 
 
-def compare(plain, view):
+def of_gguf(name):
+    """What remains of a vector that gguf packs and unpacks."""
+    kind = gguf.GGMLQuantizationType[name.upper()]
+
+    def packed(vector):
+        return torch.from_numpy(
+            quants.dequantize(quants.quantize(vector.float().numpy()[None], kind), kind)[0]
+        ).double()
+
+    return packed
+
+
+def compare(plain, view, scale):
     """What a policy is told of its slots."""
     weights = None if view.weights is None else view.weights.expand(LAYERS, KV_HEADS, -1)
     positions = view.positions.expand(LAYERS, KV_HEADS, -1)
-    windows = plain.of_window(3, DIM**-0.5) if view.signals else {}
+    windows = plain.of_window(3, scale) if view.signals else {}
     for (layer, head), slots in plain.held.items():
         assert positions[layer, head, : len(slots)].tolist() == [slot.position for slot in slots]
         assert positions[layer, head, len(slots) :].eq(-1).all()
@@ -110,15 +128,33 @@ def test_every_step_is_that_of_plain_lists_of_slots(family, routing, logits_of):
     every_step(model, prompt, policies, outcomes, logits_of, 9)
 
 
-def every_step(model, prompt, policies, outcomes, logits_of, steps):
+def every_step(model, prompt, policies, outcomes, logits_of, steps, scale=DIM**-0.5):
     for seed, (policy, outcome) in enumerate(zip(policies, outcomes, strict=True)):
-        chosen, plain = plain_lane(model, policy, prompt, outcome)
+        chosen, plain = plain_lane(model, policy, prompt, outcome, scale)
         assert len(policy.notes) == len(outcome.events) >= 3
         assert len(chosen) == len(outcome.token_ids) == steps
         for step, logits in enumerate(chosen):
             (found,) = (made for draw, made in logits_of.items() if draw[1:] == (seed, step))
             torch.testing.assert_close(found, logits, rtol=1e-9, atol=1e-9)
         assert outcome.slots[-1] == sum(map(len, plain.held.values()))
+
+
+PACKED = {name: Quantised(*name.split()) for name in ("q8_0 q8_0", "q4_0 q5_0", "q5_0 q4_0")}
+
+
+@pytest.mark.parametrize(
+    ("family", "routing"), sampled(["Qwen3", "Llama"], [Shared(), Offsets(), Adaptive()], of=3), ids=str
+)
+def test_every_step_of_packed_slots_is_that_of_plain_lists(family, routing, logits_of):
+    """Keys and values in a format each, packed once, and read by attention and signals as gguf reads them; pools of
+    other states beside them.
+    """
+    model, prompt = tiny(family, head_dim=32), outside(26, 5)
+    company = [lane(keeping(Gathered(), Adaptive(), Cadence(interval=2), draw=2), 9, seed=9)]
+    policies = [keeping(state, routing, Cadence(interval=3), needs=MEASURED) for state in PACKED.values()]
+    lanes = [lane(policy, 12, seed=seed) for seed, policy in enumerate(policies)]
+    *outcomes, _ = answer(model, prompt, [*lanes, *company], max_new_tokens=9)
+    every_step(model, prompt, policies, outcomes, logits_of, 9, 32**-0.5)
 
 
 PINNING = {
@@ -256,6 +292,7 @@ BYTES = {  # of one slot of one head in one layer: keys of 16 float64, values of
     "merged without mass": (16 + 16) * 8 + 4,
     "merged and coded": (16 + 6) * 8 + 4,
     "verbatim": (16 + 16) * 8,
+    "packed": 16 + 16,
 }
 ROOM = {  # 16 x 176 bytes are within 4,096, which hold 23 slots; 44 x 176 within 8,192, which hold 46
     "coded": (23, 46),
@@ -263,6 +300,7 @@ ROOM = {  # 16 x 176 bytes are within 4,096, which hold 23 slots; 44 x 176 withi
     "merged without mass": (31, 47),
     "merged and coded": (22, 45),
     "verbatim": (16, 48),
+    "packed": (128, 128),
 }
 
 
@@ -271,7 +309,7 @@ def test_bytes_are_those_of_the_tensors(name, monkeypatch):
     """12 slots and 4 new tokens, and 40 that are all kept and 4, by hand: in multiples of the 4,096 bytes of
     16 slots as computed, and as many slots as these hold.
     """
-    state = STATES.get(name, Verbatim())
+    state = {**STATES, "packed": Quantised("fp8", "fp8")}.get(name, Verbatim())
     given = [lane(keeping(state), 12), lane(replace(get("full"), state=state))]
     some, whole = answer(tiny(), outside(40), given, max_new_tokens=4)
     room, large = ROOM[name]
@@ -295,3 +333,10 @@ def test_a_lane_computes_in_the_precision_of_its_network(dtype):
     assert all(isinstance(outcome, Outcome) for outcome in outcomes)
     if dtype is torch.float32:
         assert [own.token_ids[0] for own in outcomes] == [own.token_ids[0] for own in exact]
+
+
+def test_a_format_that_does_not_fit_the_heads_is_refused_before_a_token_is_fed():
+    with pytest.raises(
+        BadInput, match=r"Quantised does not fit model tiny-Llama: q4_0 packs blocks of 32 numbers, and"
+    ):
+        answer(tiny(), outside(9), [lane(get("full", {"state": "q4_0"}))], max_new_tokens=1)

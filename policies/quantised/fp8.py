@@ -1,0 +1,30 @@
+"""The format fp8: each number as float8 e4m3 (arXiv:2209.05433), without a scale.
+
+A plain cast, as vLLM's cache does with its default scale of 1: a slot is packed by itself and of any width. Numbers
+beyond 448, the largest of e4m3, become 448, where torch's own cast says NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["Float8"]
+
+LARGEST = 448.0
+
+
+@dataclass(frozen=True)
+class Float8:
+    """A byte a number: sign, 4 bits of exponent, 3 bits of mantissa."""
+
+    def row_bytes(self, width: int) -> int:
+        return width
+
+    def encode(self, numbers: Tensor) -> Tensor:
+        return numbers.float().clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn).view(torch.uint8)
+
+    def decode(self, rows: Tensor) -> Tensor:
+        return rows.view(torch.float8_e4m3fn).float()

@@ -1,0 +1,84 @@
+"""A study of quantised slots at equal bytes, from its registration to its audit, and what is refused of one."""
+
+import json
+
+import pytest
+import studies
+
+from analysis.judge import judge
+from protocol.evidence import records
+
+pytestmark = pytest.mark.usefixtures("same_environment")
+
+# A slot of 32 + 32 numbers in float32 takes 256 bytes; packed 2 x 34 or 2 x 18. Prompts have about 210 tokens.
+PACKED = {
+    **studies.ONE_TASK,
+    "budgets = [0.8]": 'budgets = ["bytes of 48"]',
+    'crystal = { policy = "crystal-token-level" }': 'both = { policy = "h2o", set = { state = "q4_0" } }',
+    'random = { policy = "random" }': 'evicted = { policy = "h2o" }',
+    'streaming = { policy = "streaming" }': (
+        'eighths = { policy = "streaming", set = { state = "q8_0" } }\n'
+        'fourths = { policy = "streaming", set = { state = "q8_0", "state.keys" = "q4_0", "state.values" = "q4_0" } }'
+    ),
+    'subject = "crystal"': 'subject = "both"',
+    'against = ["random", "streaming"]': 'against = ["evicted", "eighths", "fourths"]',
+    'memory = "slots"': 'memory = "bytes"',
+    "threads = 1": "threads = 1\ninterval = 16",
+}
+SLOTS = {"both": 341, "evicted": 48, "eighths": 180, "fourths": 341}  # 12,288 bytes over 36, 256, 68 and 36
+HEADS = 2 * 2
+
+
+def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wide_model):
+    folder = studies.write(tmp_path / "registrations" / "packed", wide_model, PACKED)
+    done = studies.here("register", folder)
+    assert done.returncode == 0, done.stderr
+    locked = studies.content(folder / "lock.json")
+    (sizes,) = (entry["arms"] for entry in locked["slot_bytes"].values())
+    assert {arm: entry["slots"]["bytes of 48"] for arm, entry in sizes.items() if arm != "full"} == SLOTS
+    assert locked["policies"]["both"]["state.keys"] == "'q4_0'"
+    assert studies.here("confirm", folder).returncode in (10, 11, 12)
+    cells = [json.loads(line)["body"] for line in studies.shard_text(folder).splitlines()]
+    for body in cells:
+        arm, cache = body["cell"]["arm"], body["cache"]
+        if arm == "full":
+            continue
+        size, told = sizes[arm]["bytes"], records.read_trajectory(folder / "records", body["trajectory"])
+        assert max(told["held"]) <= HEADS * (SLOTS[arm] + 16 * 256 // size)  # and the tokens between two events
+        # What fits is kept: 341 slots are more than a prompt and its answer.
+        assert (cache["events"][0][2] == body["prompt_tokens"] * HEADS) == (arm in ("both", "fourths"))
+        # Allocated is, in each head, what fits of whole slots into a multiple of the 4,096 bytes of 16 as computed.
+        for held, allocated in zip(told["held"], told["allocated"], strict=True):
+            slots, rest = divmod(allocated, HEADS * size)
+            assert rest == 0
+            assert slots == -(-slots * size // 4096) * 4096 // size
+            assert slots * HEADS >= held
+    judged = judge(folder)
+    assert {row["memory"]["by"] for row in judged["contrasts"]} == {"bytes"}
+    audited = studies.here("audit", folder)
+    assert audited.returncode == 0, audited.stdout + audited.stderr
+    # An audit without torch reads the name of a state, and finds another format in the lock.
+    text = (folder / "protocol.toml").read_text()
+    (folder / "protocol.toml").write_text(text.replace('state = "q4_0"', 'state = "q5_0"'))
+    assert studies.here("audit", folder).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('state = "q4_0"', 'state = "q4"', "arms.both.set.state: no state is named 'q4'"),
+        ('"state.keys" = "q4_0"', '"state.keys" = "q3_0"', "keys has no format 'q3_0'; write one of"),
+        ('full = { policy = "full" }', 'full = { policy = "full", set = { state = "q8_0" } }', "keeps all that fits"),
+        ('memory = "bytes"', 'memory = "slots"', "equal slots are no equal memory"),
+    ],
+)
+def test_what_no_study_of_them_can_be_is_refused_in_one_line(tmp_path, wide_model, old, new, says):
+    folder = studies.write(tmp_path / "registrations" / "refused", wide_model, PACKED)
+    text = (folder / "protocol.toml").read_text()
+    assert old in text
+    (folder / "protocol.toml").write_text(text.replace(old, new))
+    refused = studies.here("register", folder)
+    assert refused.returncode == 2
+    assert says in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["protocol.toml"]
