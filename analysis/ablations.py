@@ -145,7 +145,7 @@ def judge_claims(folder: Path) -> dict[str, Any]:
     return {
         "name": study.lock["name"],
         "title": content["title"],
-        "verdict": judged["verdict"],
+        "verdict": verdict_line.verdict_word(judged),
         "said": verdict_line.format_line(judged, full_cache_gate.describe_failure(judged)),
         "claims_are": "registered" if "claims" in content else "implied",
         "structure": "locked" if settings is not None else STRUCTURE_UNKNOWN,

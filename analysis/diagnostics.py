@@ -76,7 +76,7 @@ def diagnose(folder: Path) -> dict[str, Any]:
     return {
         "name": study.lock["name"],
         "title": content["title"],
-        "verdict": judged["verdict"],
+        "verdict": verdict_line.verdict_word(judged),
         "said": verdict_line.format_line(judged, full_cache_gate.describe_failure(judged)),
         "modes": modes,
         "memory": [_memory_row(cell, arm) for cell, arm in arms.items()],

@@ -24,10 +24,12 @@ from protocol.evidence import claim
 from protocol.evidence.audit import amendment, study_status
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import files
+from protocol.formats.progress_display import phase
 from protocol.formats.refusals import AlreadyClaimed, BadInput
 from protocol.lock import lock
 from protocol.lock.lock import Lock
 from protocol.register import register
+from protocol.witnesses import registered
 from protocol.workspace import imports
 
 __all__ = ["AmendResult", "amend", "main"]
@@ -69,9 +71,11 @@ def act(args: Options, is_typed: bool) -> int:
     if amended.is_after_claim:
         command.print_notice(f"after a claim: whatever the rule says, the verdict of {new.folder} will be DEVIATED")
     amends = amended.new_lock.content["amends"]
-    command.print_result(
-        args.json, format_amendment(old, new, amended.new_lock), {"lock": amended.new_lock.digest, "amends": amends}
-    )
+    with phase("asking a witness to stamp the lock"):
+        text = "\n".join(
+            filter(None, (format_amendment(old, new, amended.new_lock), registered.stamp_lock(new.reopen())))
+        )
+    command.print_result(args.json, text, {"lock": amended.new_lock.digest, "amends": amends})
     return 0
 
 

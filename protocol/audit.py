@@ -57,6 +57,7 @@ class AuditOptions(NamedTuple):
 
     signers: Path | None = None
     headers: Path | None = None
+    value: Path | None = None
     identity: Path | None = None
     run_locked: bool = False
     replay: int = 0
@@ -87,6 +88,7 @@ class AuditResult(NamedTuple):
 
 class Options(command.Trust):
     signers: Path | None
+    value: Path | None
     identity: Path | None
     run_locked: bool
     replay: int
@@ -109,6 +111,7 @@ def main(argv: list[str] | None = None) -> int:
         help="run the author's judge as well, contained, when all else held",
     )
     parser.add_argument("--signers", type=Path, metavar="FILE", help="who may sign: ssh's list of allowed signers")
+    parser.add_argument("--value", type=Path, metavar="FILE", help="the beacon's round, as you looked it up")
     command.add_identity(parser)
     command.add_trust(parser)
     return command.run(parser, argv, Options(), act)
@@ -123,6 +126,7 @@ def act(args: Options) -> int:
     options = AuditOptions(
         signers=args.signers,
         headers=args.headers,
+        value=args.value,
         identity=args.identity,
         run_locked=args.run_locked,
         replay=args.replay,
@@ -176,6 +180,7 @@ def audit(study: Registration, trusted: Sequence[Witness] = (), options: AuditOp
             signers=options.signers,
             anchors=proofs,
             block=lambda: _proven_block(study, options.headers),
+            value=options.value,
             item_context=lambda item: phase(f"auditing: {item}"),
         )
     if auditor.failed_items(results):
@@ -188,7 +193,29 @@ def audit(study: Registration, trusted: Sequence[Witness] = (), options: AuditOp
         judgement = judge()
     except Exception:  # the finding on the judgement has the error
         return AuditResult(results, proofs, None, "")
-    return AuditResult(results, proofs, str(judgement["verdict"]), verdict_line.format_verdict(judgement), judgement)
+    if _is_witnessed(study, options, proofs, results):
+        results = [_name_witnessed(finding, judgement) for finding in results]
+        judgement = verdict_line.witnessed(judgement)
+    word, line = verdict_line.verdict_word(judgement), verdict_line.format_verdict(judgement)
+    return AuditResult(results, proofs, word, line, judgement)
+
+
+def _is_witnessed(
+    study: Registration, options: AuditOptions, proofs: Sequence[Anchor], results: Sequence[Finding]
+) -> bool:
+    """Return whether an outsider whom this auditor trusts shows that the lock came before the results."""
+    is_drawn = any(finding.item == "randomness" and finding.status == "held" for finding in results)
+    return anchors.is_lock_witnessed(study, proofs) or (
+        is_drawn and late_randomness.is_outsiders(study.lock, options.signers)
+    )
+
+
+def _name_witnessed(finding: Finding, judgement: Mapping[str, Any]) -> Finding:
+    """Return the finding on the judgement with the verdict as it reads where a witness was verified."""
+    if finding.item != "judgement":
+        return finding
+    line, witnessed_line = map(verdict_line.format_verdict, (judgement, verdict_line.witnessed(judgement)))
+    return finding._replace(detail=finding.detail.replace(line, witnessed_line))
 
 
 def _withhold_verdict(finding: Finding) -> Finding:

@@ -39,6 +39,7 @@ from protocol.recompute import study_files
 from protocol.run.executors import preflight as executors
 from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings
 from protocol.tasks import held_out_guard
+from protocol.witnesses import registered
 from protocol.workspace import locked_tree
 from protocol.workspace.study import Study, open_study, refuse_drift
 
@@ -69,7 +70,9 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
 
 
 def act(args: Options, enter: bool) -> int:
-    study, trusted, settings = Registration(args.folder), command.trusted_witnesses(args), parse_settings(args)
+    study, settings = Registration(args.folder), parse_settings(args)
+    args.remote = args.remote or registered.find_remote(study)
+    trusted = command.trusted_witnesses(args)
     block = partial(witnesses.find_randomness_block, study, args.headers)
     with phase(locked_tree.phase_label("checking the files of the study")):
         study_files.check_confirm(study, args.value, block, args.identity)
@@ -84,14 +87,15 @@ def act(args: Options, enter: bool) -> int:
     from figures.drawing import formatting
     from figures.table import verdict_table
 
-    judged = result.content
     paths = [str(path) for path in result.files]
-    anchoring = anchors.format_anchoring(anchors.verify_anchors(study, trusted))
+    proofs = anchors.verify_anchors(study, trusted)
+    is_witnessed, anchoring = anchors.is_lock_witnessed(study.reopen(), proofs), anchors.format_anchoring(proofs)
+    judged = verdict_line.witnessed(result.content) if is_witnessed else result.content
     prompt_notes, eviction_notes = format_prompt_differences(study, judged), format_unevicted(study)
     notes = [*format_selected(judged), *prompt_notes, *eviction_notes]
     lines = [verdict_table(judged, anchoring), "", *notes, format_ledger_head(study), *paths]
     values = {
-        "verdict": judged["verdict"],
+        "verdict": verdict_line.verdict_word(judged),
         "said": formatting.verdict_text(judged),
         "anchors": anchoring,
         "files": paths,

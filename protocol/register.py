@@ -6,7 +6,8 @@
 Reads protocol.toml in the folder, checks every name and budget, runs the decision rule on made-up studies
 that must give each verdict, simulates its type-I error at the planned size, judges, draws and exports a
 simulated study of the whole grid, then writes lock.json, sources.zip and the first ledger entry; with --sign
-the signature of the lock too. A refusal writes nothing.
+the signature of the lock too. A refusal writes nothing. The registered [witness] is asked to stamp the lock; where
+it cannot be reached, a line says what to do before confirm.
 
 Exit status: 0 locked; 2 bad input; 3 corrupt weights; 4 the folder is locked already.
 """
@@ -34,6 +35,7 @@ from protocol.models import sources
 from protocol.plan import checks, full_use
 from protocol.plan.design import Design
 from protocol.tasks.registry import PLUGINS
+from protocol.witnesses import registered
 from protocol.workspace import imports
 from protocol.workspace.drift import ROOT
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
@@ -88,8 +90,11 @@ def act(args: Options, is_typed: bool) -> int:
     sizes = {task: len(resampling_problems(item)) for task, item in locked.content["items"].items()}
     power = power_text.describe_power(results, decision["method"])
     power += confirm_power.describe_confirmation(locked.content["protocol"]["content"], sizes)
+    with phase("asking a witness to stamp the lock"):
+        witness_line = registered.stamp_lock(Registration(args.folder))
     lines = [
         f"locked {args.folder} as {locked.digest}",
+        *([witness_line] if witness_line else []),
         f"{len(locked.content['grid'])} cells; {results['tests']} tests at {results['corrected_alpha']} each",
         *(format_type_one(count, check) for count, check in results["problems"].items()),
         *format_scored(results),
@@ -106,7 +111,13 @@ def act(args: Options, is_typed: bool) -> int:
         f"next: kv-prereg probe {args.folder}, "
         f"{'then' if Registration(args.folder).has_sweep else 'or'} kv-prereg confirm {args.folder}",
     ]
-    values = {"lock": locked.digest, "checks": results, "opened": locked.content["opened"], "power": power}
+    values = {
+        "lock": locked.digest,
+        "witness": witness_line,
+        "checks": results,
+        "opened": locked.content["opened"],
+        "power": power,
+    }
     command.print_result(args.json, "\n".join(lines), values)
     return 0
 

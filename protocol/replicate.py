@@ -99,7 +99,13 @@ def act(args: Options, enter: bool) -> int:
         *paths,
     ]
     kind = name_kind(args.fresh)
-    values = {"verdict": judged["verdict"], "kind": kind, "files": paths, "parent": parent.lock.digest, **compared}
+    values = {
+        "verdict": verdict_line.verdict_word(judged),
+        "kind": kind,
+        "files": paths,
+        "parent": parent.lock.digest,
+        **compared,
+    }
     command.print_result(args.json, "\n".join(lines), values)
     return command.EXIT_STATUS[judged["verdict"]]
 

@@ -81,6 +81,7 @@ class IndexEntry(NamedTuple):
     next_step: str
     verdict_line: str = ""  # for a judged study, as it is printed
     is_single_model: bool = False  # the study has one model
+    is_unwitnessed: bool = False  # it is CONFIRMED, and no witness was verified
     attempt: RunStatus | None = None  # an attempt that has not ended
 
     def content(self) -> dict[str, Any]:
@@ -264,6 +265,8 @@ def _read_entry(study: Registration, status: StudyStatus, installed: Callable[[]
     proofs = anchors.verify_anchors(study, witnesses.make_witnesses(study)) if status.lock else []
     is_anchored = anchors.format_anchoring(proofs) != "UNANCHORED"
     judged = _read_judgement(study) if status.state == "judged" else {}
+    if anchors.is_lock_witnessed(study, proofs):
+        judged = verdict_line.witnessed(judged)
     attempt = run_status.read_run_status(study) if status.state in RUNNABLE_STATES else None
     following_step = (
         RUNNING_STEP if attempt is not None and attempt.pid is not None else next_step(status, differences, is_anchored)
@@ -275,6 +278,7 @@ def _read_entry(study: Registration, status: StudyStatus, installed: Callable[[]
         following_step,
         " ".join(format_verdict(judged).split()),
         bool(verdict_line.format_single_model(judged)),
+        verdict_line.verdict_word(judged) != judged.get("verdict") if judged else False,
         attempt,
     )
 
@@ -371,6 +375,7 @@ def count_states(registered: Sequence[IndexEntry]) -> dict[str, int]:
         "judged": len(judged),
         **{word: words[word] for word in VERDICT_WORDS},
         "one_model": sum(entry.status.verdict == "CONFIRMED" and entry.is_single_model for entry in judged),
+        "unwitnessed": sum(entry.is_unwitnessed for entry in judged),
         **{state: states[state] for state in ("amended", "withdrawn", "INVALID", "cannot tell")},
         "locked": states["locked"] + states["locking"],
         "unfinished": states["claimed"] + states["sealed"],

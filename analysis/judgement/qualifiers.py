@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from analysis.judgement import own_policies, previously_opened
 from analysis.judgement.judging_rules import read_judging
 from analysis.rules import sentences, verdict_line
-from analysis.rules.verdict_line import REUSED
-from analysis.rules.verdicts import INCONCLUSIVE
+from analysis.rules.verdict_line import REUSED, UNWITNESSED
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
 
 __all__ = ["REPRODUCTION", "UNINFORMATIVE", "Qualifier", "list_qualifiers"]
 
@@ -33,6 +33,7 @@ def list_qualifiers(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[
         Qualifier(REPRODUCTION, previously_opened.describe_reproduction(lock)),
         Qualifier(UNINFORMATIVE, _describe_uninformative(judged)),
         *_list_published(judged, lock),
+        Qualifier(UNWITNESSED, _describe_unwitnessed(judged, lock)),
         Qualifier(OWN_POLICY, own_policies.describe_own_policies(lock) if read_judging(lock) >= 3 else ""),
     ]
     return [qualifier for qualifier in candidates if qualifier.text]
@@ -43,6 +44,17 @@ def _describe_uninformative(judged: Mapping[str, Any]) -> str:
     if verdict_line.rule_verdict(judged) != INCONCLUSIVE:
         return ""
     return sentences.describe_uninformative(judged["contrasts"])
+
+
+def _describe_unwitnessed(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> str:
+    """Say that no witness stands behind CONFIRMED; empty for other words, and by the rules of judging before 3.
+
+    Lock and records cannot show a witness: commands that verify one print the judgement without this qualifier
+    (`verdict_line.witnessed`).
+    """
+    if judged["verdict"] != CONFIRMED or read_judging(lock) < 3:
+        return ""
+    return "no witness was verified here: the lock may be younger than the results"
 
 
 def _list_published(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[Qualifier]:

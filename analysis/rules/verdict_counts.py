@@ -20,14 +20,14 @@ def format_counts(counts: Mapping[str, int]) -> str:
     """Format the counts. The three verdicts of a rule appear even if zero; other words only if their count is
     not.
 
-    counts: of "registered" and "judged", of every verdict and state, and in "one_model" the CONFIRMED ones
-    with one model.
+    counts: of "registered" and "judged", of every verdict and state, and of the CONFIRMED ones those with one model
+    ("one_model") and those without a verified witness ("unwitnessed").
     """
     parts = [f"{counts[word]} {word}" for word in ALWAYS_COUNTED] + _nonzero_counts(
         counts, {word: word for word in COUNTED_IF_ANY}
     )
-    if counts["one_model"]:
-        parts[0] += f" ({counts['one_model']} for one model alone)"
+    if remarks := _nonzero_counts(counts, {"one_model": "for one model alone", "unwitnessed": "UNWITNESSED"}):
+        parts[0] += f" ({', '.join(remarks)})"
     verdicts = f": {', '.join(parts)}" if counts["judged"] else ""
     summary = f"{counts['registered']} registered, {counts['judged']} judged{verdicts}"
     return "; ".join([summary, *_nonzero_counts(counts, WITHOUT_VERDICT)])

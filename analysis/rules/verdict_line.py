@@ -9,6 +9,7 @@ from analysis.rules.verdicts import REFUTED
 __all__ = [
     "REUSED",
     "SCREENED",
+    "UNWITNESSED",
     "format_line",
     "format_single_model",
     "format_verdict",
@@ -17,10 +18,13 @@ __all__ = [
     "printed_rule_verdict",
     "rule_verdict",
     "smallest_contrast",
+    "verdict_word",
+    "witnessed",
 ]
 
 SCREENED = "SCREENED"  # the verdict of a study with a contrast below 200 problems
 REUSED = "RE-USED"  # the verdict of a study that decides on held-out problems that were opened before
+UNWITNESSED = "UNWITNESSED"  # the qualifier of CONFIRMED without a verified witness that the lock came first
 
 
 def rule_verdict(judged: Mapping[str, Any]) -> str:
@@ -34,6 +38,18 @@ def printed_rule_verdict(judged: Mapping[str, Any]) -> str | None:
     return None if is_screening else rule_verdict(judged)
 
 
+def verdict_word(judged: Mapping[str, Any]) -> str:
+    """Return the verdict as a word alone: CONFIRMED (UNWITNESSED) until a witness was verified (`witnessed`)."""
+    has_witness = all(qualifier["word"] != UNWITNESSED for qualifier in judged.get("qualifiers", []))
+    return str(judged["verdict"]) if has_witness else f"{judged['verdict']} ({UNWITNESSED})"
+
+
+def witnessed(judged: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the judgement as it reads where a witness was verified: without the qualifier UNWITNESSED."""
+    kept = [qualifier for qualifier in judged.get("qualifiers", []) if qualifier["word"] != UNWITNESSED]
+    return {**judged, "qualifiers": kept} if "qualifiers" in judged else dict(judged)
+
+
 def format_verdict(judged: Mapping[str, Any], letters: str = "") -> str:
     """Format the verdict of a study with its qualifiers, e.g. "CONFIRMED [REPRODUCTION]". letters: a finer
     result of the rule, after a space. RE-USED prints no other word of the rule.
@@ -41,12 +57,15 @@ def format_verdict(judged: Mapping[str, Any], letters: str = "") -> str:
     Verdicts from before the word SCREENED existed are printed as they were given.
     """
     verdict = str(judged["verdict"])
-    words = "; ".join(qualifier["word"] for qualifier in judged.get("qualifiers", []) if qualifier["word"] != verdict)
+    in_word = (verdict, UNWITNESSED)
+    words = "; ".join(
+        qualifier["word"] for qualifier in judged.get("qualifiers", []) if qualifier["word"] not in in_word
+    )
     qualified = f" [{words}]" if words else ""
     if verdict == REUSED:
         return f"{verdict}{qualified}"
     if verdict != SCREENED:
-        return f"{verdict}{_format_refuting(judged)}{letters}{qualified}"
+        return f"{verdict_word(judged)}{_format_refuting(judged)}{letters}{qualified}"
     size_text = smallest_contrast(judged["contrasts"])[1]
     if not is_judged_as_shipped(judged):
         return f"{verdict} ({size_text} decides nothing){qualified}"

@@ -145,6 +145,7 @@ def format_total(studies: Sequence[Entry]) -> str:
     counts += Counter(entry.verdict for entry in judged_entries)
     counts["registered"], counts["judged"] = len(registered_entries), len(judged_entries)
     counts["unfinished"] = counts["claimed"] + counts["sealed"]
+    counts["unwitnessed"] = sum(verdict_line.UNWITNESSED in entry.verdict_text for entry in judged_entries)
     counts["one_model"] = sum(entry.verdict == "CONFIRMED" and entry.is_single_model for entry in judged_entries)
     return verdict_counts.format_counts(counts)
 

@@ -36,7 +36,7 @@ def render_test(files: JudgedStudy) -> Markup:
     judged = files.judged
     texts = [
         f"Registered {formatting.rule_line(judged)}.",
-        f"{judged['verdict']}: {glossary.VERDICTS[judged['verdict']]}",
+        f"{verdict_line.verdict_word(judged)}: {glossary.VERDICTS[judged['verdict']]}",
         f"The rule alone says {judged['rule_says']}."
         if "rule_says" in judged and verdict_line.printed_rule_verdict(judged)
         else "",

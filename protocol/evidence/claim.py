@@ -6,13 +6,14 @@ from pathlib import Path
 
 from protocol.evidence import late_randomness, ledger, registration, selection
 from protocol.evidence.registration import Registration
-from protocol.formats import document_fields, documents, journal
+from protocol.formats import document_fields, documents, files, journal
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock
 
-__all__ = ["NAME", "exclusive_run", "take"]
+__all__ = ["NAME", "WITNESS", "exclusive_run", "lock_proofs", "take"]
 
 NAME = registration.CLAIM
+WITNESS = "witness"  # the field with the proofs of the lock
 
 
 @contextmanager
@@ -32,7 +33,8 @@ def take(
     """Claim a study for confirmation, or resume a claim that has no seal yet. Call it in `exclusive_run`.
 
     The claim names the lock, the head of the ledger and, with a sweep, the selection. With late randomness it
-    has the value (`value`, `block`: see `late_randomness.draw_value`), which is optional when resuming. Each
+    has the value (`value`, `block`: see `late_randomness.draw_value`), which is optional when resuming. It cites
+    the proofs of the lock that are there, which shows that they came first. Each
     call is one attempt: it adds a ledger line with the number of the attempt, which is returned (from 1), and
     the number of existing records.
 
@@ -59,6 +61,7 @@ def take(
             "ledger": ledger.read_head(folder),
             **selected,
             **({} if late_value is None else {late_randomness.FIELD: late_value}),
+            **({WITNESS: proofs} if (proofs := lock_proofs(study)) else {}),
         }
         documents.write(folder / NAME, content, document_fields.CLAIM)
     key = late_randomness.claim_key(current.lock, current.claim)
@@ -70,3 +73,9 @@ def take(
     attempt = ledger.count_events(folder, "attempt") + 1
     ledger.append(folder, "attempt", {"number": attempt, "records": count})
     return attempt
+
+
+def lock_proofs(study: Registration) -> dict[str, str]:
+    """Return the SHA-256 of each proof of the lock by an outside witness, by its file name in anchors/."""
+    paths = files.list_folder(study.folder / registration.ANCHORS)
+    return {path.name: files.plain_sha256(path) for path in paths if path.name.startswith("lock.")}

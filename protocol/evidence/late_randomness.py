@@ -37,6 +37,7 @@ from protocol.lock.lock import Lock
 __all__ = [
     "FIELD",
     "NAMESPACE",
+    "OUTSIDE_SOURCES",
     "SOURCES",
     "Block",
     "claim_key",
@@ -44,10 +45,12 @@ __all__ = [
     "draw_number",
     "draw_seed",
     "draw_value",
+    "is_outsiders",
     "verify",
 ]
 
 SOURCES = ("nonce", "beacon", "anchor", "local")
+OUTSIDE_SOURCES = ("nonce", "beacon", "anchor")  # somebody else than the author gives the value
 WITHOUT_FILE = ("anchor", "local")  # sources whose value nobody passes
 VALUE_BYTES = 32  # of a local value
 NAMESPACE = "kv-prereg-nonce"  # of the auditor's signature
@@ -122,8 +125,20 @@ def claim_key(locked: Lock, claim: Document) -> str | None:
     return str(entry["key"])
 
 
-def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = None) -> str:
-    """Verify the late value of a claim and return a summary.
+def is_outsiders(locked: Lock, signers: Path | None) -> bool:
+    """Return whether the late value, once verified, is somebody else's than the author's: a block's, a round's of a
+    beacon that the auditor looked up, or a nonce by a key that stands in the auditor's list of signers.
+    """
+    registered = _registered_section(locked) or {}
+    if registered.get("source") == "nonce":
+        key = registered["auditor"].split()[1]
+        lines = signers.read_text("utf-8", errors="replace").splitlines() if signers else []
+        return any(key in line.split() for line in lines if not line.lstrip().startswith("#"))
+    return registered.get("source") in ("anchor", "beacon")
+
+
+def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = None, file: Path | None = None) -> str:
+    """Verify the late value of a claim and return a summary. file: the round of a beacon, as the auditor looked it up.
 
     Raises Tampered when it is wrong, CannotTell where only external records can show it; also what `block`
     raises.
@@ -139,10 +154,14 @@ def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = No
     if registered["source"] == "local":
         return "drawn on the author's machine when the claim was taken; no outside record shows that it was drawn once"
     if registered["source"] == "beacon":
-        raise CannotTell(
-            f"compare round {registered['round']} of {registered['name']} with {entry['value']}, "
-            "and see that it is later than the lock"
-        )
+        if file is None:
+            raise CannotTell(
+                f"compare round {registered['round']} of {registered['name']} with {entry['value']}, "
+                "and see that it is later than the lock; --value FILE says that you did"
+            )
+        if _read_value(locked, registered, file) != entry["value"]:
+            raise Tampered(f"claim.json: {FIELD}.value: is not that of round {registered['round']} in {file}")
+        return f"drawn with round {registered['round']} of {registered['name']}, which the auditor looked up"
     if block is None:
         raise CannotTell(f"compare the hash of block {entry.get('height')} with {entry['value']}")
     chain_block = block()

@@ -24,6 +24,7 @@ from protocol.lock import bundle, lock
 from protocol.lock.lock import Lock
 
 __all__ = [
+    "ANCHORS",
     "CITED",
     "CLAIM",
     "PROTOCOL",
@@ -40,6 +41,7 @@ SELECTION = "selection.json"
 CLAIM = "claim.json"
 SEAL = "seal.json"
 VERDICT = "verdict.json"
+ANCHORS = "anchors"
 REGISTRATION_FOLDERS = ("registrations", "replications")  # folders of a repository with registrations
 TASK_FILES = ("file", "data")  # fields of a task that name a file next to the protocol
 # Each document, in writing order, with the event and the field of the ledger line that cites it.

@@ -68,6 +68,7 @@ PROTOCOL = Table(
         "gate": Field(OBJECT, "What the full cache must reach.", if_absent="no gate"),
         "sweep": Field(OBJECT, "Candidates of which the probe chooses.", if_absent="no choice"),
         "randomness": Field(OBJECT, "What brings the late value.", if_absent="none is drawn"),
+        "witness": Field(OBJECT, "Who is asked to stamp the lock.", if_absent="nobody"),
         "exclude": Field(OBJECT, "Problems that are not run.", if_absent="none"),
         "claims": Field(MapOf(OBJECT), "Claims of arms, outside the rule.", if_absent="none"),
         **{

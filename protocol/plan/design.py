@@ -55,6 +55,7 @@ __all__ = [
     "Randomness",
     "Sweep",
     "Task",
+    "Witness",
 ]
 
 
@@ -64,6 +65,7 @@ AUDITOR = VisibleText(
     r"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}",
     "the auditor's public key, ssh-ed25519 AAAA..., without a comment",
 )
+ADDRESS = VisibleText(r"(?!\w+://[^/@]*:[^/@]*@)\S+", "an address without a password, which the lock would publish")
 SEEDS = ListOf(Integer(0, MAX_INTEGER), 1)
 ARMS = ListOf(VisibleText(), 1)
 MARGIN = Number("0.001", "0.5")  # accuracy points
@@ -172,6 +174,24 @@ class Randomness:
 
 
 @dataclass(frozen=True)
+class Witness:
+    """Who is asked by `register` to stamp the digest of the lock: see protocol.witnesses.registered."""
+
+    kind: Annotated[
+        str,
+        Field(Choice("git", "ots", "rfc3161", "none"), "A git remote, OpenTimestamps, an authority, nobody.", "git"),
+    ]
+    remote: Annotated[
+        str | None,
+        Field(ADDRESS, "A remote of this repository, or its address.", "origin", only_if=("kind", ("git",))),
+    ] = None
+    authority: Annotated[
+        str | None,
+        Field(ADDRESS, "Its address.", "https://freetsa.org/tsr", only_if=("kind", ("rfc3161",))),
+    ] = None
+
+
+@dataclass(frozen=True)
 class Exclude:
     """Problems that are recorded as excluded and not run, also in the probe."""
 
@@ -227,6 +247,10 @@ class Design:
     randomness: Annotated[
         Randomness | None,
         Field(table_of(Randomness), "A value of after the lock.", if_absent="seeds and problems as registered"),
+    ] = None
+    witness: Annotated[
+        Witness | None,
+        Field(table_of(Witness), "Who stamps the lock.", if_absent="nobody: CONFIRMED (UNWITNESSED)"),
     ] = None
     exclude: Annotated[Exclude | None, Field(table_of(Exclude), "Problems that are not run.", if_absent="none")] = None
     claims: Annotated[

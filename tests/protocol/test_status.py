@@ -172,6 +172,7 @@ def test_the_index_counts_only_what_was_locked_and_only_what_was_confirmed(shelf
         "DEVIATED": 1,
         "RE-USED": 0,
         "one_model": 0,
+        "unwitnessed": 0,
         "INVALID": 0,
         "cannot tell": 0,
         "amended": 0,

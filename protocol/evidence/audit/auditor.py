@@ -38,6 +38,7 @@ def audit(
     signers: Path | None = None,
     anchors: Sequence[Anchor] = (),
     block: Callable[[], late_randomness.Block] | None = None,
+    value: Path | None = None,
     item_context: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> list[Finding]:
     """Return one finding per item, in the order of `items.ITEMS`; only some studies have all items.
@@ -45,6 +46,7 @@ def audit(
     extra_checks: further checks by item, run after those of the evidence. final_checks: run at the end, and
     only if nothing failed. signers: a file of keys that may have signed the lock, as ssh-keygen reads it.
     anchors: the result of `anchors.verify_anchors`. block: returns the Bitcoin block of the lock's proof.
+    value: a file with the round of the beacon, as the auditor looked it up.
     item_context: a context that is entered with the name of an item while it is checked.
 
     "not run" means that a step and all after it left no trace. Other missing evidence fails.
@@ -67,7 +69,11 @@ def audit(
         },
         **({"selection": study_checks.check_selection} if study_checks.has_sweep else {}),
         "claim": study_checks.check_claim,
-        **({"randomness": lambda: study_checks.check_randomness(block)} if study_checks.has(*RANDOMNESS_PATH) else {}),
+        **(
+            {"randomness": lambda: study_checks.check_randomness(block, value)}
+            if study_checks.has(*RANDOMNESS_PATH)
+            else {}
+        ),
         "records": study_checks.check_records,
         "trajectories": study_checks.check_trajectories,
         "grid": study_checks.check_grid,

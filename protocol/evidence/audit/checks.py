@@ -5,7 +5,7 @@ left no trace, Unfinished while evidence is still to come, CannotTell where this
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from protocol.evidence import (
 from protocol.evidence.audit import inventory
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.records import Record
-from protocol.evidence.registration import CITED, PROTOCOL, SELECTION, Registration
+from protocol.evidence.registration import ANCHORS, CITED, PROTOCOL, SELECTION, Registration
 from protocol.formats import files, journal, line_endings, shards
 from protocol.formats.documents import Document
 from protocol.formats.findings import CannotTell, NotRun, Unfinished
@@ -30,6 +30,7 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle, closure, lock, version_1
 
+COMPLETED = "lock.ots"  # the proof that `kv-prereg anchor --upgrade` completes with its block
 MIN_TIMES = 10  # different ones, of which none repeats by chance
 PURPOSES = frozenset({"confirm", "confirm, decrypted"})  # for which confirm reads held-out problems
 
@@ -158,13 +159,25 @@ class Checks:
         document = self.study.claim
         if document.content.get("selection") != selection.claim_fields(self.study).get("selection"):
             raise Tampered(f"{claim.NAME}: names another selection than {selection.NAME}")
+        self._check_witness(document.content.get(claim.WITNESS, {}))
         self._check_cited("claim", document.digest, "claim", "claim")
         self._check_ledger_head(document)
         return f"names the lock; {self._count_attempts('attempt', self.study.confirm_records)} attempts"
 
-    def check_randomness(self, block: Callable[[], late_randomness.Block] | None) -> str:
+    def _check_witness(self, cited: Mapping[str, str]) -> None:
+        """Raise Tampered unless the proofs of the lock that the claim cites are there, as they were but for the
+        block of a pending one.
+        """
+        present = claim.lock_proofs(self.study)
+        for name, digest in cited.items():
+            if name not in present:
+                raise Tampered(f"{claim.NAME}: cites a proof of the lock that is not there: {ANCHORS}/{name!a}")
+            if present[name] != digest and name != COMPLETED:
+                raise Tampered(f"{ANCHORS}/{name}: is not the proof of the lock that {claim.NAME} cites")
+
+    def check_randomness(self, block: Callable[[], late_randomness.Block] | None, value: Path | None) -> str:
         self._require_reached(self.is_claimed)
-        return late_randomness.verify(self.study.lock, self.study.claim, block)
+        return late_randomness.verify(self.study.lock, self.study.claim, block, value)
 
     def check_records(self) -> str:
         self._require_reached(self.is_claimed)

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from protocol.evidence import registration
+from protocol.evidence import claim, registration
 from protocol.evidence.registration import Registration
 from protocol.formats import documents, files
 from protocol.formats.findings import CannotTell, find_remedy, one_line
 from protocol.formats.refusals import BadInput, Tampered, Unanchored
 from protocol.lock import lock
 
-FOLDER = "anchors"
+FOLDER = registration.ANCHORS
 MAX_PROOF_BYTES = 1 << 20  # of a proof; those of our three witnesses have some thousands
 BRANCH = "kv-prereg-anchors"  # of a git remote that is a witness
 HEADERS = "headers"  # a subfolder with headers of Bitcoin blocks, <height>.hex
@@ -72,6 +72,7 @@ class Anchor(NamedTuple):
     time: str | None
     detail: str
     order: int | None = None  # of two valid ones by one witness, the smaller came first
+    file: str = ""  # its name in anchors/
 
     def format_line(self) -> str:
         time = f" ({self.time})" if self.time and self.time not in self.detail else ""
@@ -168,6 +169,19 @@ def format_anchoring(anchors: Sequence[Anchor]) -> str:
     return "ANCHORED (" + "; ".join(f"{anchor.document} by {anchor.witness} {anchor.detail}" for anchor in valid) + ")"
 
 
+def is_lock_witnessed(study: Registration, anchors: Iterable[Anchor]) -> bool:
+    """Return whether the claim cites, byte for byte, a proof of the lock that is valid here: then the lock came
+    before the claim, and before all that follows from it. A proof that was made or completed later shows no order.
+    """
+    if not study.has(registration.CLAIM) or not study.claim.content.get(claim.WITNESS):
+        return False
+    cited, present = study.claim.content[claim.WITNESS], claim.lock_proofs(study)
+    return any(
+        anchor.document == "lock" and anchor.status == "held" and cited.get(anchor.file) == present[anchor.file]
+        for anchor in anchors
+    )
+
+
 def require_anchors(anchors: Sequence[Anchor], required: Iterable[str]) -> None:
     """Raise Unanchored unless each `required` document has a valid anchor, Tampered when any proof fails."""
     for anchor in anchors:
@@ -199,7 +213,7 @@ def _check_proof(study: Registration, document: str, witness: Witness, path: Pat
         if remedy := find_remedy(error):
             return Anchor(document, witness.name, "cannot tell", None, remedy)
         return Anchor(document, witness.name, "failed", None, f"{type(error).__name__}: {one_line(error)}")
-    return Anchor(document, witness.name, "held", attestation.time, attestation.detail, attestation.order)
+    return Anchor(document, witness.name, "held", attestation.time, attestation.detail, attestation.order, path.name)
 
 
 def _unknown_file(path: Path, reason: str) -> Anchor:

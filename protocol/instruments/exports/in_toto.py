@@ -43,7 +43,7 @@ def build_statement(study: Registration) -> dict[str, Any]:
         "predicate": {
             "name": locked.content["name"],
             "question": study.protocol["question"],
-            "verdict": judged["verdict"],
+            "verdict": verdict_line.verdict_word(judged),
             "ruleSays": verdict_line.printed_rule_verdict(judged),
             "label": judged["label"],
             "models": study.protocol["models"],
