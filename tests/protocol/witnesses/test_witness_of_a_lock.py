@@ -53,7 +53,8 @@ def verified(study, remote):
 @pytest.mark.parametrize("word", VERDICT_WORDS)
 def test_confirmed_alone_is_qualified_and_only_by_todays_rules(word, judging):
     judged = {"verdict": word, "contrasts": [], "rule_says": "REFUTED"}
-    lock = {"opened": [], "items": {}, "parent": None, "judging": judging}
+    own = {"opened": [], "items": {}, "parent": None, "judging": judging}
+    lock = {**finished_study.lock_content(), **own}
     judged["qualifiers"] = [each._asdict() for each in qualifiers.list_qualifiers(judged, lock)]
     expected = BARE if (word, judging) == ("CONFIRMED", 3) else word
     assert verdict_line.verdict_word(judged) == expected
