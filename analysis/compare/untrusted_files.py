@@ -85,7 +85,7 @@ def _read_zstd(archive: bytes, entry: zipfile.ZipInfo, limit: int, location: str
         import zstandard
     except ImportError:
         raise ResultError(
-            f"{location}: is packed with zstd; pip install 'kv-prereg[compare]', or convert the log first: "
+            f"{location}: is packed with zstd; pip install '.[compare]', or convert the log first: "
             "inspect log convert --to json"
         ) from None
     start = entry.header_offset + _HEADER_BYTES

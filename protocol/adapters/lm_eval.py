@@ -46,7 +46,7 @@ def main() -> int:
 def register() -> None:
     """Register the model with lm-eval. Raises BadInput if the harness is not installed."""
     if find_spec("lm_eval") is None:
-        raise BadInput("lm-eval: is not installed; run: pip install 'kv-prereg[run,tasks]'")
+        raise BadInput("lm-eval: is not installed; run: pip install '.[run,tasks]'")
     import lm_eval.models  # noqa: F401 (its own are registered first)
     from lm_eval.api.registry import model_registry
 

@@ -34,5 +34,6 @@ def install_hint(module: str | None) -> str:
     if extra is None:
         fix = f"nothing of kv-prereg brings it: pip install {package}"
     else:
-        fix = f"run: pip install 'kv-prereg{f'[{extra}]' if extra else ''}'"
+        target = f"'.[{extra}]'" if extra else "."
+        fix = f"run, in the clone of kv-prereg: pip install {target}"
     return f"needs {package}, which is not installed here; {fix}"

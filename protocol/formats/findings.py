@@ -65,7 +65,7 @@ def find_remedy(error: Exception) -> str | None:
         case MemoryError():
             return f"this machine has not the memory for it; {_REMEDIES[errno.ENOMEM]}"
         case ImportError():
-            return f"what checks it is not installed here ({one_line(error)}); run: pip install kv-prereg"
+            return f"what checks it is not installed here ({one_line(error)}); run, in the clone: pip install ."
         case subprocess.SubprocessError():
             return f"a tool did not come to its end ({one_line(error)}); {_RERUN.removeprefix('then ')}"
         case FileNotFoundError(filename=None):  # raised by tempfile; other missing files have a name

@@ -36,7 +36,7 @@ class MathVerify(ChildOwner):
 
     def __init__(self, deadline: float = DEADLINE_SECONDS, memory: int = MEMORY_BYTES):
         if importlib.util.find_spec("math_verify") is None:
-            raise BadInput("grader math: math-verify is not installed; pip install 'kv-prereg[run]'")
+            raise BadInput("grader math: math-verify is not installed; pip install '.[run]'")
         self._deadline = deadline
         self._child = ChildProcess(WORKER, [str(memory), str(2 * deadline + 1)], START_SECONDS, {})
 

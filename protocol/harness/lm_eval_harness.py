@@ -58,7 +58,7 @@ class ProcessEnded(TookTooLong):
 def installed_version() -> str:
     """Return the installed version. Raises BadInput without one."""
     if importlib.util.find_spec("lm_eval") is None:
-        raise BadInput("lm_eval: is not installed; pip install 'kv-prereg[tasks]'")
+        raise BadInput("lm_eval: is not installed; pip install '.[tasks]'")
     return importlib.metadata.version("lm_eval")
 
 

@@ -174,7 +174,7 @@ def open_decoder(
     try:
         from protocol.run import redecode  # with torch, which an audit does without
     except ImportError as missing:
-        raise CannotTell(f"{missing}; to decode lanes: pip install 'kv-prereg[run]'") from None
+        raise CannotTell(f"{missing}; to decode lanes: pip install '.[run]'") from None
     opened_study = open_study(study, home)
     opened_study.planned.refuse_device()
     for model in dict.fromkeys(body["cell"]["model"] for body in bodies):

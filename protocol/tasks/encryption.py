@@ -53,9 +53,7 @@ def pyrage() -> Any:
     try:
         return importlib.import_module("pyrage")
     except ImportError:
-        raise BadInput(
-            "encrypted problems need pyrage; run: pip install 'kv-prereg[seal]' (before registering)"
-        ) from None
+        raise BadInput("encrypted problems need pyrage; run: pip install '.[seal]' (before registering)") from None
 
 
 def _decrypt_bytes(path: Path, data: bytes, identity: Path) -> bytes:

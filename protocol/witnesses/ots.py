@@ -129,7 +129,7 @@ def _library(part: str) -> Any:
     try:
         return import_module(f"opentimestamps.{part}")
     except ImportError:
-        raise Unproven("the library opentimestamps is not installed here: pip install 'kv-prereg[anchor]'") from None
+        raise Unproven("the library opentimestamps is not installed here: pip install '.[anchor]'") from None
 
 
 def _read(digest: str, proof: bytes) -> Any:

@@ -135,10 +135,13 @@ def test_a_command_is_the_main_module_and_sees_its_own_words_alone(capsys, comma
 @pytest.mark.parametrize(
     ("module", "says"),
     [
-        ("torch", "run: pip install 'kv-prereg[run]'"),
-        ("rich.progress", "needs rich, which is not installed here; run: pip install 'kv-prereg[run]'"),
-        ("pyrage", "run: pip install 'kv-prereg[seal]'"),
-        ("pandas", "run: pip install 'kv-prereg'"),
+        ("torch", "run, in the clone of kv-prereg: pip install '.[run]'"),
+        (
+            "rich.progress",
+            "needs rich, which is not installed here; run, in the clone of kv-prereg: pip install '.[run]'",
+        ),
+        ("pyrage", "pip install '.[seal]'"),
+        ("pandas", "pip install ."),
         ("someone", "nothing of kv-prereg brings it: pip install someone"),
         ("analysis.nowhere", "analysis.nowhere: is missing from this installation; install kv-prereg again"),
     ],

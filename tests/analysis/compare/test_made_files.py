@@ -66,7 +66,7 @@ def test_an_eval_file_is_read_or_refused_with_the_way_out(capsys):
     if status == 0:
         assert json.loads(out)["contrasts"] == compared(capsys, MADE / "long.json", MADE / "short.json")["contrasts"]
     else:
-        assert "packed with zstd; pip install 'kv-prereg[compare]', or convert the log first" in err
+        assert "packed with zstd; pip install '.[compare]', or convert the log first" in err
 
 
 def test_two_harnesses_are_not_taken_for_the_same_questions(capsys):

@@ -250,7 +250,7 @@ def test_a_process_that_does_not_start_is_refused_in_one_line(monkeypatch):
 
 def test_without_math_verify_the_grader_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr(mathverify.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=r"pip install 'kv-prereg\[run\]'"):
+    with pytest.raises(BadInput, match=r"pip install '\.\[run\]'"):
         GRADERS["math"]()
 
 

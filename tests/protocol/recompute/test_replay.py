@@ -292,7 +292,7 @@ def test_a_model_that_is_not_here_cannot_be_run(few, tmp_path):
 def test_without_torch_it_is_said_what_to_install(few, monkeypatch):
     monkeypatch.setitem(sys.modules, "protocol.run.redecode", None)
     monkeypatch.delattr("protocol.run.redecode")
-    with pytest.raises(CannotTell, match=r"to decode lanes: pip install 'kv-prereg\[run\]'"):
+    with pytest.raises(CannotTell, match=r"to decode lanes: pip install '\.\[run\]'"):
         check(few)
 
 

@@ -184,7 +184,7 @@ def test_every_changed_byte_of_a_proof_shows(headers):
 
 def test_without_the_library_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentimestamps.core.timestamp", None)
-    with pytest.raises(Unproven, match=r"pip install 'kv-prereg\[anchor\]'"):
+    with pytest.raises(Unproven, match=r"pip install '\.\[anchor\]'"):
         OpenTimestamps().verify(DIGEST, PROOF)
 
 
