@@ -16,7 +16,7 @@ from scipy import stats
 from analysis.simulation import null_populations
 from analysis.simulation.null_populations import GAINS, LOSSES, SYMMETRIC, Setting
 from analysis.simulation.type_one_error import LIMIT, TypeOneError
-from analysis.stats import betting, power, resampled_units
+from analysis.stats import betting, cluster_robust, power
 from analysis.stats.interval import clopper_pearson
 
 __all__ = ["ClusterSetting", "cluster_settings", "cluster_tails", "draw_cluster_means", "worst_error_of_clusters"]
@@ -105,6 +105,10 @@ def cluster_tails(
     tails = stats.t.sf(np.stack([mean - null, null - mean], axis=1) / error[:, None], clusters - 1)
     if method == "t":
         return np.asarray(tails)
+    if method == "cr2":
+        robust = cluster_robust.robust_mean(means, sizes.astype(float))
+        distance = (robust.mean - null) / np.maximum(robust.error, 1e-9)
+        return np.asarray(stats.t.sf(np.stack([distance, -distance], axis=1), robust.freedom))
     near = np.flatnonzero(tails.min(axis=1) <= NEAR_P / 2)
     p = np.ones((len(means), 2))
     match method:
@@ -112,7 +116,7 @@ def cluster_tails(
             sides = [betting.log_capital(side * means[near], side * null, sizes.astype(float)) for side in (1, -1)]
             p[near] = np.exp(-np.maximum(np.stack(sides, axis=1), 0.0))
         case "sign-flip" | "max-t":
-            shifted = values[near] - null
+            shifted = values[near] - null if method == "max-t" else sizes * (means[near] - null)
             signs = rng.integers(0, 2, (draws, clusters)) * 2.0 - 1
             flipped, observed = signs @ shifted.T, shifted.sum(axis=1)
             p[near] = np.stack(
@@ -124,21 +128,7 @@ def cluster_tails(
                 [(resampled <= null + 1e-12).mean(axis=0), (resampled >= null - 1e-12).mean(axis=0)], axis=1
             )
         case _:
-            labels = np.repeat(np.arange(clusters).astype(str), sizes).tolist()
-            for index in near:
-                (found,) = resampled_units.compare_at_levels(
-                    method,
-                    np.repeat(means[index], sizes)[:, None],
-                    labels,
-                    [0.95],
-                    draws=draws,
-                    rng=lambda: rng,
-                    null=null,
-                )
-                p[index] = (
-                    found.p / 2 if found.mean > null else 1 - found.p / 2,
-                    found.p / 2 if found.mean < null else 1 - found.p / 2,
-                )
+            raise ValueError(f"method: {method} does not take clusters")
     return p
 
 

@@ -22,24 +22,24 @@ Floats = NDArray[np.float64]
 
 
 class RobustMean(NamedTuple):
-    mean: float  # over problems
-    error: float  # CR2 standard error
-    freedom: float  # degrees of freedom
+    mean: Floats  # over problems, [...]
+    error: Floats  # CR2 standard error, [...]
+    freedom: float  # degrees of freedom, which the sizes alone decide
 
 
 def robust_mean(means: Floats, sizes: Floats) -> RobustMean:
-    """Return the mean over problems with its CR2 error. means, sizes: [cluster], two clusters at least.
+    """Return the mean over problems with its CR2 error. means: [..., cluster]; sizes: [cluster], two at least.
 
     With w the shares of the problems the variance is the sum of w^2 / (1 - w) (means - mean)^2; with clusters of one
     size it is that of Student's t, with G - 1 degrees of freedom.
     """
     weights = sizes / sizes.sum()
     corrected = weights**2 / (1 - weights)
-    mean = float(weights @ means)
+    mean = means @ weights
     residual_maker = np.eye(len(weights)) - weights
     form = residual_maker.T @ (corrected[:, None] * residual_maker)  # the variance as a quadratic form of the means
     freedom = min(_satterthwaite(form, variances) for variances in (1 / sizes, np.ones(len(sizes))))
-    return RobustMean(mean, float(np.sqrt(corrected @ (means - mean) ** 2)), freedom)
+    return RobustMean(mean, np.sqrt((means - mean[..., None]) ** 2 @ corrected), freedom)
 
 
 def compare(means: Floats, sizes: Floats, *, level: float = 0.95, null: float = 0.0) -> Comparison:
@@ -49,7 +49,7 @@ def compare(means: Floats, sizes: Floats, *, level: float = 0.95, null: float = 
     """
     if np.ptp(means) == 0 and (constant := compare_constant(effective_means(means, sizes), level, null)):
         return constant
-    mean, error, freedom = robust_mean(means, sizes)
+    mean, error, freedom = _robust_study(means, sizes)
     reach = float(stats.t.ppf((1 + level) / 2, freedom)) * error
     p = 2 * float(stats.t.sf(abs(mean - null) / error, freedom))
     return Comparison(mean, max(-1.0, mean - reach), min(1.0, mean + reach), p)
@@ -57,10 +57,15 @@ def compare(means: Floats, sizes: Floats, *, level: float = 0.95, null: float = 
 
 def tost(means: Floats, sizes: Floats, margins: tuple[float, float], *, alpha: float) -> Margins:
     """Return both one-sided tests against margins (low, high), and limits with coverage 1 - 2 alpha."""
-    mean, error, freedom = robust_mean(means, sizes)
+    mean, error, freedom = _robust_study(means, sizes)
     reach = float(stats.t.ppf(1 - alpha, freedom)) * error
     worse, better = (float(stats.t.sf(gap / error, freedom)) for gap in (mean - margins[0], margins[1] - mean))
     return Margins(mean, max(-1.0, mean - reach), min(1.0, mean + reach), worse, better)
+
+
+def _robust_study(means: Floats, sizes: Floats) -> tuple[float, float, float]:
+    robust = robust_mean(means, sizes)
+    return float(robust.mean), float(robust.error), robust.freedom
 
 
 def effective_means(means: Floats, sizes: Floats) -> Floats:

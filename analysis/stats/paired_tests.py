@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from analysis.stats import betting, bootstrap, restricted_likelihood
+from analysis.stats import betting, bootstrap, cluster_robust, restricted_likelihood
 from analysis.stats.comparison import Comparison
 from analysis.stats.exact_ends import widen_to_exact
 from analysis.stats.interval import compare_constant, problem_means
@@ -90,16 +90,32 @@ def sign_flip(
 
 
 def sign_flip_at_levels(
-    difference: ArrayLike, levels: Sequence[float], *, draws: int, rng: np.random.Generator, null: float = 0.0
+    difference: ArrayLike,
+    levels: Sequence[float],
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    null: float = 0.0,
+    sizes: NDArray[np.float64] | None = None,
 ) -> list[Comparison]:
-    """Return `sign_flip` at several levels, all computed from the same draws."""
+    """Return `sign_flip` at several levels, all computed from the same draws.
+
+    sizes: [cluster], the problems of each, where `difference` holds means of clusters, [cluster, 1]. The signs of the
+    clusters' sums are flipped then: a cluster whose problems agree with the null counts nothing, and the test is exact
+    wherever each sum is as likely as its negative, whatever the sizes. The interval is of weighted subset means, and
+    Student's t has the CR2 error.
+    """
     means = problem_means(difference)
-    constant = [compare_constant(means, level, null) for level in levels]
-    if all(constant):
+    weights = np.ones(len(means)) if sizes is None else sizes
+    constant = [
+        compare_constant(means if sizes is None else cluster_robust.effective_means(means, sizes), level, null)
+        for level in levels
+    ]
+    if np.ptp(means) == 0 and all(constant):
         return [comparison for comparison in constant if comparison]
-    sums, sizes = _subset_sums(means - null, draws, rng)
-    is_nonempty = sizes > 0
-    centres = np.sort(sums[is_nonempty] / sizes[is_nonempty])  # minus `null`
+    sums, totals = _subset_sums(means - null, weights, draws, rng)
+    is_nonempty = totals > 0
+    centres = np.sort(sums[is_nonempty] / totals[is_nonempty])  # minus `null`
     is_exact = 2 ** len(means) <= draws
     # Empty subsets and the observed signs always count as extreme.
     extreme = len(sums) - len(centres) + (0 if is_exact else 1)
@@ -112,31 +128,33 @@ def sign_flip_at_levels(
         is_bounded = skipped >= 0
         low, high = (null + centres[skipped], null + centres[-1 - skipped]) if is_bounded else (-1.0, 1.0)
         t_interval = student_t(difference, level=level)
+        if sizes is not None:
+            t_interval = cluster_robust.compare(means, sizes, level=level)
         if low <= null or t_interval.low > null:
             low = min(low, t_interval.low)
         if high >= null or t_interval.high < null:
             high = max(high, t_interval.high)
-        comparisons.append(Comparison(float(means.mean()), float(low), float(high), min(1.0, 2 * tail / total)))
+        comparisons.append(Comparison(float(np.average(means, weights=weights)), float(low), float(high), min(1.0, 2 * tail / total)))
     return comparisons
 
 
 def _subset_sums(
-    means: NDArray[np.float64], draws: int, rng: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return sum and size of every subset of problems, or of `draws` random ones; [subset] each."""
+    means: NDArray[np.float64], weights: NDArray[np.float64], draws: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the weighted sum and the weight of every subset of problems, or of `draws` random ones; [subset] each."""
     problems = len(means)
     total = min(2**problems, draws)
     rows = max(1, BLOCK // problems)
-    sums, sizes = np.empty(total), np.empty(total, dtype=np.int64)
+    sums, totals = np.empty(total), np.empty(total)
     for start in range(0, total, rows):
         block = slice(start, min(start + rows, total))
         if total == 2**problems:
             chosen = np.arange(block.start, block.stop)[:, None] >> np.arange(problems) & 1
         else:
             chosen = rng.integers(0, 2, (block.stop - block.start, problems), dtype=np.int8)
-        sums[block] = chosen.astype(np.float64) @ means  # numpy multiplies mixed types ten times as slowly
-        sizes[block] = chosen.sum(axis=1)
-    return sums.round(9), sizes  # sums of thirds that cancel give exactly zero
+        flipped = chosen.astype(np.float64)  # numpy multiplies mixed types ten times as slowly
+        sums[block], totals[block] = flipped @ (weights * means), flipped @ weights
+    return sums.round(9), totals  # sums of thirds that cancel give exactly zero
 
 
 def _bootstrap(

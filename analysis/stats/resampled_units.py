@@ -81,13 +81,20 @@ def compare_at_levels(
     rng: Callable[[], np.random.Generator],
     null: float = 0.0,
 ) -> list[Comparison]:
-    """Return `paired_tests.compare_at_levels` of units. "betting" and "cr2" take the mean and the size of a cluster."""
+    """Return `paired_tests.compare_at_levels` of units. "betting", "cr2" and "sign-flip" take the mean and the size of
+    a cluster.
+    """
     if method == "betting":
         means, sizes = _bounded_units(difference, clusters)
         return [betting.compare(means[:, None], level=level, null=null, sizes=sizes) for level in levels]
     if method == "cr2" and _has_shared(clusters):
         means, sizes = _bounded_units(difference, clusters)
         return [cluster_robust.compare(means, sizes, level=level, null=null) for level in levels]
+    if method == "sign-flip" and _has_shared(clusters):
+        means, sizes = _bounded_units(difference, clusters)
+        return paired_tests.sign_flip_at_levels(
+            means[:, None], levels, draws=draws, rng=rng(), null=null, sizes=sizes
+        )
     units = resampling_units(difference, clusters)
     comparisons = paired_tests.compare_at_levels(
         method, units.values, levels, draws=draws, rng=rng, null=null / units.scale

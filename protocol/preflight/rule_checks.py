@@ -41,7 +41,8 @@ QUICK_PROBLEMS = 300  # up to so many problems a simulation takes a few seconds
 USUAL_SETTING = Setting(SYMMETRIC, 0.17)
 DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
 # Methods that a refusal proposes: the first one that holds its level.
-ALTERNATIVES = ("restricted-likelihood", "auto", "sign-flip", "t", "max-t", "betting")
+ALTERNATIVES = ("restricted-likelihood", "auto", "sign-flip", "t", "max-t", "cr2", "betting")
+CLUSTER_ALTERNATIVES = ("cr2", "sign-flip", "betting")
 
 
 def refuse_counting_method(protocol: Design, items: Mapping[str, Any], scored: Sequence[str]) -> None:
@@ -329,7 +330,10 @@ def _margin_and_level(protocol: Design) -> tuple[float, float]:
 
 def _alternative_method(protocol: Design, units: Units, corrected: float, rng: np.random.Generator) -> str | None:
     """Return the method to register in place of a refused one; None if no method holds its level."""
-    for name in ALTERNATIVES if units.counts_answers else ("betting",):
+    names = ALTERNATIVES
+    if not units.counts_answers:
+        names = CLUSTER_ALTERNATIVES if units.cluster_sizes else ("betting",)
+    for name in names:
         if not _is_refused(protocol, name) and not _estimate_type_one(protocol, name, units, corrected, rng).exceeds():
             return name
     return None

@@ -80,16 +80,30 @@ def test_the_bootstrap_draws_whole_clusters():
 
 def test_whole_clusters_are_flipped():
     """All 2^8 signs by enumeration: as many with a sum at least as large as what was observed, twice."""
-    mean = UNEQUAL.mean()
-    z = []
-    for name in "abcdefgh":
-        own = [value.mean() - mean for value, of in zip(UNEQUAL, OF, strict=True) if of == name]
-        z.append(mean + 8 / len(OF) * sum(own))
-    sums = [sum(np.multiply(signs, z)) for signs in itertools.product((1, -1), repeat=8)]
-    assert max(map(abs, z)) > 1
-    larger = sum(one >= sum(z) - 1e-9 for one in sums)
+    own = [sum(value.mean() for value, of in zip(UNEQUAL, OF, strict=True) if of == name) for name in "abcdefgh"]
+    sums = [sum(np.multiply(signs, own)) for signs in itertools.product((1, -1), repeat=8)]
+    larger = sum(one >= sum(own) - 1e-9 for one in sums)
     assert 1 < larger < 100
-    assert compared("sign-flip", UNEQUAL, OF).p == pytest.approx(2 * larger / 256)
+    found = compared("sign-flip", UNEQUAL, OF)
+    assert (found.mean, found.p) == pytest.approx((UNEQUAL.mean(), 2 * larger / 256))
+
+
+def test_clusters_without_a_difference_break_no_tie_of_flipped_signs():
+    """Sizes 3, 2, 1 and 1, of which two differ: as often +2 as -2, so that p is that of two signs."""
+    difference = np.array([0, 0, 0, 1, 1, 0, 1])[:, None].astype(float)
+    assert compared("sign-flip", difference, list("aaabbcd")).p == pytest.approx(2 / 4)
+
+
+def test_an_interval_of_flipped_clusters_has_the_null_means_that_are_not_rejected():
+    """Each tried null flips what differs from it; the interval is widened to Student's where that reaches further."""
+    found = compared("sign-flip", UNEQUAL, OF)
+    for null in np.linspace(-0.9, 0.9, 37):
+        (tried,) = compare_at_levels(
+            "sign-flip", UNEQUAL, OF, [0.9], draws=2_000, rng=lambda: np.random.default_rng(5), null=null
+        )
+        if tried.p > 0.1:
+            assert found.low - 1e-9 <= null <= found.high + 1e-9
+        assert (tried.low <= null <= tried.high) == (tried.p > 0.1)
 
 
 @pytest.mark.parametrize("method", ["t", "bootstrap", "sign-flip", "max-t"])
