@@ -1,4 +1,4 @@
-"""How often the anatomy errs and finds: made-up studies with nothing planted, and with a known correlation.
+"""How often the anatomy errs and finds: simulated studies with nothing planted, and with a known correlation.
 
     python -m benchmarks.anatomy_errors --studies 1000
 

@@ -47,7 +47,7 @@ def verdict_table(judged: Mapping[str, Any], witness: str = formatting.WITNESS) 
         heads.insert(-1, "charge")
         rows = [(*row[:-1], charge, row[-1]) for row, charge in zip(rows, charges, strict=True)]
     parts = [
-        f"{formatting.verdict_text(judged)}  {formatting.sample_grade(judged['label'])}  {witness}  {judged['title']}",
+        f"{formatting.verdict_text(judged)}  {formatting.sample_text(judged)}  {witness}  {judged['title']}",
         *verdict_line.list_remarks(judged),
         formatting.rule_line(judged),
         *filter(None, [full_cache_gate.describe_gate(judged)]),

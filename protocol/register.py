@@ -3,7 +3,7 @@
     kv-prereg register registrations/001-mine
     kv-prereg register registrations/001-mine --sign ~/.ssh/id_ed25519
 
-Reads protocol.toml in the folder, checks every name and budget, runs the decision rule on made-up studies
+Reads protocol.toml in the folder, checks every name and budget, runs the decision rule on simulated studies
 that must give each verdict, simulates its type-I error at the planned size, judges, draws and exports a
 simulated study of the whole grid, then writes lock.json, sources.zip and the first ledger entry; with --sign
 the signature of the lock too. A refusal writes nothing. The registered [witness] is asked to stamp the lock; where

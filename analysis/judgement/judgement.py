@@ -170,6 +170,8 @@ def _qualified_fields(study: Study, judgement: Mapping[str, Any], rule_verdict: 
     if decision["method"] == AS_PUBLISHED:
         fields["sound"] = _judge_soundly(study)
     fields["population"] = population.describe_population(study.lock)
+    if read_judging(study.lock) > 2:
+        fields["sample"] = population.describe_sample(fields["contrasts"])
     listed = qualifiers.list_qualifiers({**judgement, **fields}, study.lock)
     return fields | {"qualifiers": [qualifier._asdict() for qualifier in listed]}
 

@@ -1,9 +1,9 @@
 """The population of a study: what its problems are a sample of, and so what its verdict speaks about."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["describe_population"]
+__all__ = ["describe_population", "describe_sample"]
 
 
 def describe_population(lock: Mapping[str, Any]) -> str:
@@ -16,6 +16,18 @@ def describe_population(lock: Mapping[str, Any]) -> str:
     return "; ".join(
         _describe_task(name, item, authors.get(name) or item.get("population")) for name, item in lock["items"].items()
     )
+
+
+def describe_sample(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many problems a contrast has, and in how many clusters they are; of several sizes the one with the
+    fewest units, as `verdict_line.smallest_contrast`. rows: the contrasts of a judgement.
+    """
+    sizes = {(row["n"], row.get("clusters"), row.get("effective_clusters")) for row in rows}
+    problems, clusters, effective = min(sizes, key=lambda size: next(filter(None, size[::-1]), 0))
+    text = f"n {'=' if len(sizes) == 1 else chr(0x2265)} {problems} problems"
+    if clusters is not None:
+        text += f" in {clusters} clusters" + (f" that weigh as {effective} of one size" if effective else "")
+    return text
 
 
 def _describe_task(name: str, item: Mapping[str, Any], population: str | None) -> str:

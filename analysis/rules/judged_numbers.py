@@ -5,6 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 __all__ = [
+    "decisive_ends",
     "decisive_p",
     "format_decisive_interval",
     "format_interval",
@@ -42,9 +43,18 @@ def decisive_p(contrast: Mapping[str, Any]) -> str:
     return str(contrast["p_decisive" if has_decisive_numbers(contrast) else "p"])
 
 
+def decisive_ends(contrast: Mapping[str, Any]) -> tuple[float, float]:
+    low, high = _decisive_limits(contrast)
+    return float(low), float(high)
+
+
 def format_decisive_interval(contrast: Mapping[str, Any]) -> str:
+    return format_interval(*_decisive_limits(contrast))
+
+
+def _decisive_limits(contrast: Mapping[str, Any]) -> tuple[str, str]:
     suffix = "_simultaneous" if has_decisive_numbers(contrast) else ""
-    return format_interval(contrast[f"low{suffix}"], contrast[f"high{suffix}"])
+    return contrast[f"low{suffix}"], contrast[f"high{suffix}"]
 
 
 def format_p(decimal: str) -> str:

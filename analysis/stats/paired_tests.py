@@ -121,7 +121,7 @@ def sign_flip_at_levels(
     extreme = len(sums) - len(centres) + (0 if is_exact else 1)
     total = len(centres) + extreme
     tail = extreme + min(int((centres <= 0).sum()), int((centres >= 0).sum()))
-    comparisons = []
+    comparisons, mean = [], float(np.average(means, weights=weights))
     for level in levels:
         # An end is the first centre that the one-sided test at (1 - level) / 2 does not reject.
         skipped = int(np.floor(total * (1 - level) / 2 + 1e-9)) - extreme
@@ -134,7 +134,7 @@ def sign_flip_at_levels(
             low = min(low, t_interval.low)
         if high >= null or t_interval.high < null:
             high = max(high, t_interval.high)
-        comparisons.append(Comparison(float(np.average(means, weights=weights)), float(low), float(high), min(1.0, 2 * tail / total)))
+        comparisons.append(Comparison(mean, float(low), float(high), min(1.0, 2 * tail / total)))
     return comparisons
 
 

@@ -92,9 +92,7 @@ def compare_at_levels(
         return [cluster_robust.compare(means, sizes, level=level, null=null) for level in levels]
     if method == "sign-flip" and _has_shared(clusters):
         means, sizes = _bounded_units(difference, clusters)
-        return paired_tests.sign_flip_at_levels(
-            means[:, None], levels, draws=draws, rng=rng(), null=null, sizes=sizes
-        )
+        return paired_tests.sign_flip_at_levels(means[:, None], levels, draws=draws, rng=rng(), null=null, sizes=sizes)
     units = resampling_units(difference, clusters)
     comparisons = paired_tests.compare_at_levels(
         method, units.values, levels, draws=draws, rng=rng, null=null / units.scale

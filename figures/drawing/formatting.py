@@ -19,7 +19,7 @@ __all__ = [
     "outcome_text",
     "rule_details",
     "rule_line",
-    "sample_grade",
+    "sample_text",
     "score_notes",
     "verdict_text",
 ]
@@ -98,9 +98,11 @@ def idle_text(contrast: Mapping[str, Any]) -> str:
     return "counted above" if "repeats" in contrast else ""
 
 
-def sample_grade(label: str) -> str:
-    """Return the sample sizes that the label of a verdict states; an unknown label unchanged."""
-    return next((words for begins, words in GRADES.items() if label.startswith(begins)), label)
+def sample_text(judged: Mapping[str, Any]) -> str:
+    """Return the size of the sample and its units; of a judgement without them what its label states of its size."""
+    label = str(judged.get("label", ""))
+    grade = next((words for begins, words in GRADES.items() if label.startswith(begins)), label)
+    return str(judged.get("sample", grade))
 
 
 def verdict_text(judged: Mapping[str, Any]) -> str:
@@ -114,7 +116,7 @@ def verdict_text(judged: Mapping[str, Any]) -> str:
 
 def outcome_text(judged: Mapping[str, Any]) -> str:
     """Return the verdict, the size of its contrasts and its witness. judged: as from `page.read_judged`."""
-    return f"{verdict_text(judged)}, {sample_grade(judged['label'])}, {judged['witness']}"
+    return f"{verdict_text(judged)}, {sample_text(judged)}, {judged['witness']}"
 
 
 def rule_line(judged: Mapping[str, Any]) -> str:

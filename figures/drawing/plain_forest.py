@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.rules import judged_numbers
+from analysis.rules.judged_numbers import decisive_ends
+from figures.drawing import formatting
 from figures.drawing.table_rows import cell_of
 
 __all__ = ["plain_forest"]
@@ -11,7 +13,7 @@ __all__ = ["plain_forest"]
 COLUMNS = 41  # columns of the axis
 MAX_ROWS = 60  # rows: more contrasts are left to the table
 ZERO, LOW, HIGH, LINE, POINT = "│├┤─●"
-KEY = "● difference in percentage points, subject minus comparator; ├ ┤ its 95 % interval; │ zero"
+KEY = "● difference in percentage points, subject minus comparator; ├ ┤ its {} interval; │ zero"
 
 
 def plain_forest(contrasts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -19,9 +21,7 @@ def plain_forest(contrasts: Sequence[Mapping[str, Any]]) -> list[str]:
     axis, with zero and every interval; contrasts without an estimate are marked.
     """
     visible = contrasts[:MAX_ROWS]
-    ends = [
-        float(contrast[end]) for contrast in visible for end in ("low", "high") if contrast["difference"] is not None
-    ]
+    ends = [end for contrast in visible if contrast["difference"] is not None for end in decisive_ends(contrast)]
     if not ends:
         return ["no contrast could be estimated"]
     low, high = min(0.0, *ends), max(0.0, *ends)
@@ -33,7 +33,8 @@ def plain_forest(contrasts: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{name:<{margin}}  {_draw_row(contrast, low, high)}" for name, contrast in zip(names, visible, strict=True)
     ]
     n_hidden = len(contrasts) - len(visible)
-    return [*rows, *([f"and {n_hidden} more contrasts"] if n_hidden else []), KEY]
+    key = KEY.format(formatting.interval_heading(visible).removesuffix(" interval"))
+    return [*rows, *([f"and {n_hidden} more contrasts"] if n_hidden else []), key]
 
 
 def _draw_row(contrast: Mapping[str, Any], low: float, high: float) -> str:
@@ -44,12 +45,12 @@ def _draw_row(contrast: Mapping[str, Any], low: float, high: float) -> str:
     cells[column(0.0)] = ZERO
     if contrast["difference"] is None:
         return f"{''.join(cells)}  not estimated"
-    first, last = column(float(contrast["low"])), column(float(contrast["high"]))
+    first, last = map(column, decisive_ends(contrast))
     for cell in range(first, last + 1):
         cells[cell] = ZERO if cell == column(0.0) else LINE
     cells[first], cells[last] = LOW, HIGH
     cells[column(float(contrast["difference"]))] = POINT
-    interval = judged_numbers.format_interval(contrast["low"], contrast["high"])
+    interval = judged_numbers.format_decisive_interval(contrast)
     estimate = f"{judged_numbers.format_points(contrast['difference'])} {interval}"
     unfair = "" if contrast["matched"] else "  saves no memory" if "saves" in contrast else "  memory unmatched"
     return f"{''.join(cells)}  {estimate}{unfair}"

@@ -150,7 +150,7 @@ def _legend_notes(judged: Row) -> list[str]:
         "what a row says are of a difference from zero, and decide nothing here."
         if bounds
         else "",
-        f"Thick line: 95 % interval. Thin line: {thin}. Arrowhead: it goes on. "
+        f"Thick line: 95 % interval of the contrast alone, uncorrected. Thin line: {thin}. Arrowhead: it goes on. "
         f"◆ passes the correction of its family, ○ does not.{hollow}{unfair} cache: mean "
         f"{memory_units[formatting.memory_basis(contrasts)]} held, subject over comparator. A row opens onto "
         "answers that only one of the two got right.",

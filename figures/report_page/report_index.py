@@ -208,7 +208,6 @@ def _read_locked_entry(folder: Path) -> Entry:
     state = next(state for name, state in STATES.items() if (folder / name).exists())
     last: dict[str, Any] = judged_study.read_ledger(folder)[-1]
     judged = page.read_supported_judgement(folder) if state == "judged" else {}
-    label = str(judged.get("label", ""))
     return Entry(
         folder.name,
         ENDING_EVENTS.get(last["event"], state),
@@ -216,7 +215,7 @@ def _read_locked_entry(folder: Path) -> Entry:
         str(judged.get("verdict", "")),
         formatting.verdict_text(judged) if judged else "",
         bool(verdict_line.format_single_model(judged)),
-        formatting.sample_grade(label),
+        formatting.sample_text(judged),
         _format_opened(lock),
         str(last["body"].get("reason", "")),
         len(judged_study.list_proofs(folder)),

@@ -26,7 +26,7 @@ __all__ = [
 
 def render_verdict_line(judged: Mapping[str, Any]) -> Markup:
     verdict_suffix = formatting.verdict_text(judged).removeprefix(judged["verdict"])
-    rest = f"{verdict_suffix} · {formatting.sample_grade(judged['label'])} · {judged['witness']}"
+    rest = f"{verdict_suffix} · {formatting.sample_text(judged)} · {judged['witness']}"
     remarks = verdict_line.list_remarks(judged)
     return render("verdict_line.html", verdict=judged["verdict"], rest=rest, remarks=remarks)
 

@@ -36,7 +36,8 @@ INTERPOLATION_REASONS = {
 
 def contrasts_table(caption: str, rows: Sequence[Mapping[str, Any]]) -> Markup:
     heads = [*CELL_FIELDS, "subject", "against", "problems", "gains", "losses", "Δ (pp)"]
-    heads += ["95 % interval", "simultaneous interval", "p", "cache ratio", "worst ratio", "says"]
+    p = "p that decides" if any(map(judged_numbers.has_decisive_numbers, rows)) else "p, uncorrected"
+    heads += ["95 % interval, uncorrected", "simultaneous interval", p, "cache ratio", "worst ratio", "says"]
     cells, charges = (
         [_contrast_cells(contrast) for contrast in rows],
         [formatting.memory_charge(contrast) for contrast in rows],

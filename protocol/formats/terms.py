@@ -60,7 +60,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
                 "with its whole cache shows nothing about eviction."
             ),
             "uninformative": (
-                "The gate is not passed, or the arms of a contrast do no better than a guess: nothing is said of eviction."
+                "The gate is not passed, or the arms of a contrast do no better than a guess: nothing is said of "
+                "eviction."
             ),
         },
         "A registration": {
@@ -104,7 +105,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "cannot tell": "This machine, or this copy of the files, does not show it. The remedy is named.",
         },
         "Verdicts": {
-            "rule": "What turns contrasts into a verdict. It is locked, and was tried on made-up studies.",
+            "rule": "What turns contrasts into a verdict. It is locked, and was tried on simulated studies.",
             "CONFIRMED": "The registered rule was met.",
             "REFUTED": "The registered rule says that the claim is false, or can no longer be met.",
             "INCONCLUSIVE": ("The registered rule was neither met nor refuted. That is not evidence of equality."),

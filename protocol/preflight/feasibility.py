@@ -76,7 +76,7 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
     for instrument in INSTRUMENTS:
         if instrument.feasibility and (table := planned.protocol.instruments.get(instrument.name)):
             load_attribute(instrument.feasibility)(table, items, scored)
-    with phase("trying the rule on made-up studies, and how often it errs"):
+    with phase("trying the rule on simulated studies, and how often it errs"):
         rule_results = rule_checks.check_rule(planned.protocol, items, is_replication=is_replication, scored=scored)
     with phase("tokenizing the development prompts"):
         lengths = _measure_lengths(planned, items)

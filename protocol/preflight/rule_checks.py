@@ -330,10 +330,8 @@ def _margin_and_level(protocol: Design) -> tuple[float, float]:
 
 def _alternative_method(protocol: Design, units: Units, corrected: float, rng: np.random.Generator) -> str | None:
     """Return the method to register in place of a refused one; None if no method holds its level."""
-    names = ALTERNATIVES
-    if not units.counts_answers:
-        names = CLUSTER_ALTERNATIVES if units.cluster_sizes else ("betting",)
-    for name in names:
+    for_others = CLUSTER_ALTERNATIVES if units.cluster_sizes else ("betting",)
+    for name in ALTERNATIVES if units.counts_answers else for_others:
         if not _is_refused(protocol, name) and not _estimate_type_one(protocol, name, units, corrected, rng).exceeds():
             return name
     return None

@@ -43,7 +43,7 @@ AUDIT = MOMENT | {
     "policies": "derived with torch, by the item of this name",
     "checks.problems": "simulated: confirm derives it",
     "checks.decision_errors": "simulated: confirm derives it",
-    "checks.rule": "the judge is run on made-up studies: confirm derives it",
+    "checks.rule": "the judge is run on simulated studies: confirm derives it",
     "checks.same_kept": "models are run: confirm derives it",
     "version": "read with the document",
     "kind": "read with the document",

@@ -37,7 +37,7 @@ def test_a_hand_drawn_axis():
     assert none.endswith("not estimated")
     (full, _) = plain_forest.plain_forest([contrast("0.1", "0.0", "0.2", matched=False) | {"saves": False}])
     assert full.endswith("  saves no memory")
-    assert key == KEY
+    assert key == KEY.format("95 %")
 
 
 def test_zero_is_on_the_axis_however_far_an_effect_is_from_it():
@@ -73,3 +73,11 @@ def test_many_contrasts_are_cut_with_their_number():
     lines = plain_forest.plain_forest([contrast("0.1", "0.0", "0.2")] * (plain_forest.MAX_ROWS + 7))
     assert len(lines) == plain_forest.MAX_ROWS + 2
     assert lines[-2] == "and 7 more contrasts"
+
+
+def test_where_a_decisive_p_is_known_the_simultaneous_interval_is_drawn():
+    simultaneous = {"p_decisive": "0.01", "low_simultaneous": "-0.400000", "high_simultaneous": "0.400000"}
+    row, key = plain_forest.plain_forest([contrast("0.20", "0.10", "0.30") | simultaneous])
+    assert axis(row) == "├" + 19 * "─" + "│" + 9 * "─" + "●" + 9 * "─" + "┤"
+    assert row.replace(MINUS, "-").endswith("+20.0 [-40.0, +40.0]")
+    assert key == KEY.format("simultaneous")

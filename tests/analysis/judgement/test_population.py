@@ -4,7 +4,9 @@ import pytest
 import study
 
 from analysis.judge import judge
-from analysis.judgement.population import describe_population
+from analysis.judgement import judgement, study_files
+from analysis.judgement.population import describe_population, describe_sample
+from figures.table import verdict_table
 
 
 def lock(table, item):
@@ -36,3 +38,30 @@ def test_the_judgement_of_a_new_study_names_the_population_of_its_lock(tmp_path)
     items = {"needle": {"dev": ["d"], "confirm": ids, "population": "about 5 facts, and about no others"}}
     folder = study.write(tmp_path / "new", content, 12, lambda lane: {}, judging=2, items=items)
     assert judge(folder)["population"] == "needle: 12 problems, about 5 facts, and about no others"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ([(200,), (200,)], "n = 200 problems"),
+        ([(200,), (180,)], "n ≥ 180 problems"),
+        ([(200, 14)], "n = 200 problems in 14 clusters"),
+        ([(200, 14, 12)], "n = 200 problems in 14 clusters that weigh as 12 of one size"),
+        ([(150,), (900, 40)], "n ≥ 900 problems in 40 clusters"),  # 40 units are fewer than 150
+    ],
+)
+def test_the_size_of_a_sample_names_its_units_and_is_that_of_the_fewest(sizes, said):
+    rows = [dict(zip(("n", "clusters", "effective_clusters"), size, strict=False)) for size in sizes]
+    assert describe_sample(rows) == said
+
+
+def test_the_first_line_of_a_table_names_the_units(tmp_path):
+    clusters = {f"p{number:03d}": str(number % 14) for number in range(200)}
+    content = study.content(method="t")
+    folder = study.write(tmp_path / "small", content, 200, lambda lane: {}, judging=3, chance={"needle": "0"})
+    document = study_files.read_study(folder)
+    items = {name: item | {"clusters": clusters} for name, item in document.lock["items"].items()}
+    judged = judgement.judge_study(document._replace(lock=document.lock | {"items": items}))
+    first = verdict_table(judged).splitlines()[0]
+    assert "n = 200 problems in 14 clusters" in first
+    assert "n ≥ 200" not in first

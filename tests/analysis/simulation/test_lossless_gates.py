@@ -1,4 +1,4 @@
-"""Rules about the full cache, tried on made-up studies by the real judge."""
+"""Rules about the full cache, tried on simulated studies by the real judge."""
 
 import re
 from types import MappingProxyType
@@ -112,7 +112,7 @@ def test_a_judge_that_takes_a_full_cache_for_a_saving_is_refused(monkeypatch, ru
         self_test.run_self_test(planned(rule))
 
 
-# ---------------------------------------------------------------- the made-up studies
+# ---------------------------------------------------------------- the simulated studies
 
 
 def test_a_made_up_study_shares_the_full_caches_answers_between_budgets():

@@ -366,7 +366,7 @@ def test_a_judge_that_does_not_ask_what_missing_lanes_would_have_been_is_refused
         self_test.run_self_test(superior(missing="wrong"))
 
 
-# ---------------------------------------------------------------- the made-up studies
+# ---------------------------------------------------------------- the simulated studies
 
 
 def count(made: Study, subject: str, other: str, budget: str) -> tuple[int, int]:

@@ -34,7 +34,7 @@ def items(problems: int) -> dict:
 
 @pytest.fixture
 def untried(monkeypatch):
-    """Without the made-up studies, which other tests try."""
+    """Without the simulated studies, which other tests try."""
     monkeypatch.setattr(rule_checks.self_test, "run_self_test", lambda plan: {})
 
 
