@@ -1,7 +1,7 @@
 """Decode problems under many policies: one shared prefill, one batch of lanes, caches that shrink in memory.
 
-May import: policies, protocol.formats, protocol.engine.attention, protocol.presses, protocol.layers; numpy, psutil,
-torch, transformers.
+May import: policies, protocol.formats, protocol.engine.attention, protocol.engine.native, protocol.presses,
+protocol.layers; numpy, psutil, torch, transformers.
 """
 
 from protocol.engine.decode import run

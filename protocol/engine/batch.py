@@ -13,7 +13,10 @@ from protocol.engine import merging, sampling
 from protocol.engine.attention.kernels import PADDED, Attention
 from protocol.engine.batch_rows import BatchObserver, BatchRow, RecentQueries, build_outcome, build_step
 from protocol.engine.eviction import EvictingBatch
+from protocol.engine.forward_step import ForwardStep, Step
 from protocol.engine.lane_memory import Memory
+from protocol.engine.native.network import NativeNetwork
+from protocol.engine.native_step import NativeStep, feed_rows
 from protocol.engine.prefill_fan_out import Fork, ForkedRequest
 from protocol.engine.run_types import Lane, LaneFailure, Model, Outcome
 from protocol.engine.sampling import Draw
@@ -22,7 +25,9 @@ from protocol.engine.storage_formats import StorageFormat
 
 
 class Batch(EvictingBatch):
-    """The rows and their slots. `on_done` is called for every lane that leaves."""
+    """The rows and their slots. `on_done` is called for every lane that leaves. native: the network, packed for the
+    native kernel; None for its own forward.
+    """
 
     def __init__(
         self,
@@ -35,8 +40,10 @@ class Batch(EvictingBatch):
         storage_formats: Mapping[State, StorageFormat],
         on_done: Callable[[BatchRow, Outcome | LaneFailure], None],
         attention: Attention = PADDED,
+        native: NativeNetwork | None = None,
     ) -> None:
         super().__init__(model, max_new_tokens, first_event, marks, attention)
+        self.native = native
         self.temperature = temperature
         self.top_p = top_p
         self.storage_formats = storage_formats
@@ -127,11 +134,36 @@ class Batch(EvictingBatch):
         """Return logits [lane, vocabulary] after token_ids [lane, t]; evicts where due and records cache
         sizes.
         """
-        network, new = self.model.network, token_ids.shape[1]
+        new, heads = token_ids.shape[1], self.model.network.config.num_attention_heads
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
         starts = torch.tensor([row.n_fed - row.position_lag for row in rows])
-        heads = network.config.num_attention_heads
-        steps = [build_step(*span, new, heads) for span in spans]
+        steps: Sequence[Step[BatchRow]]
+        if self.native is None:
+            steps = eager_steps = [build_step(ForwardStep, *span, new, heads) for span in spans]
+            last, hidden = self.feed_network(eager_steps, rows, token_ids, starts)
+        else:
+            steps = native_steps = [build_step(NativeStep, *span, new, heads) for span in spans]
+            layers = sorted({layer for row in rows if row.memory for layer in row.memory.hidden_layers})
+            last, hidden = feed_rows(self.native, native_steps, token_ids, starts, layers)
+        self.forwards += 1
+        for step in steps:
+            step.commit()
+        self.update_memories(steps, hidden, rows)
+        for row in rows:
+            row.n_fed += new
+        self.refuse_non_finite(rows, last)
+        self.evict_due(self.drop_left(rows, last)[0])
+        self.record_usage(rows)
+        return last
+
+    def feed_network(
+        self, steps: Sequence[ForwardStep[BatchRow]], rows: Sequence[BatchRow], token_ids: Tensor, starts: Tensor
+    ) -> tuple[Tensor, Mapping[int, Tensor]]:
+        """Feed token_ids [lane, t] by the network's own forward, the first at the positions `starts` [lane].
+
+        Returns logits [lane, vocabulary] after the last token, and the output [lane, t, width] of observed layers.
+        """
+        network, new = self.model.network, token_ids.shape[1]
         observer = BatchObserver(steps, self.windows.build_forward(rows, [row.n_fed for row in rows], new))
         output = network(
             input_ids=token_ids.to(network.device),
@@ -140,17 +172,7 @@ class Batch(EvictingBatch):
             logits_to_keep=1,
             observer=observer,
         )
-        self.forwards += 1
-        for step in observer.steps:
-            step.commit()
-        self.update_memories(observer, rows)
-        for row in rows:
-            row.n_fed += new
-        last: Tensor = output.logits[:, -1]
-        self.refuse_non_finite(rows, last)
-        self.evict_due(self.drop_left(rows, last)[0])
-        self.record_usage(rows)
-        return last
+        return output.logits[:, -1], observer.hidden
 
     def refuse_non_finite(self, rows: Sequence[BatchRow], logits: Tensor) -> None:
         """Fail lanes without a usable next token, before a policy sees their cache."""
@@ -160,27 +182,18 @@ class Batch(EvictingBatch):
         faulty = (row for row, is_finite in zip(rows, usable, strict=True) if not is_finite)
         self.remove({row: LaneFailure(f"{sampling.NON_FINITE_LOGITS} at decode step {row.step}") for row in faulty})
 
-    def update_memories(self, observer: BatchObserver, rows: Sequence[BatchRow]) -> None:
+    def update_memories(
+        self, steps: Sequence[Step[BatchRow]], hidden: Mapping[int, Tensor], rows: Sequence[BatchRow]
+    ) -> None:
         """Fold the observations of a forward pass into the memories of the lanes."""
-        for step in observer.steps:
+        for step in steps:
             members = step.pool.members[step.pool_slice]
-            for watch in step.watches:
-                weights, logits = watch.stack_weights(), watch.stack_logits()
-                for index, lane in enumerate(watch.lanes):
-                    memory = members[lane].memory
-                    assert memory is not None
-                    slots = int(step.pool.lengths[:, step.indices[lane]].max())
-                    n_fed = members[lane].n_fed
-                    attention = AttentionRows(
-                        weights[:, index, ..., :slots],
-                        watch.layers[0],
-                        n_fed,
-                        n_fed + step.new,
-                        step.pool.heads,
-                        n_fed >= memory.prompt,
-                        None if logits is None else logits[:, index, ..., :slots],
-                    )
-                    memory.add_attention(attention, watch.layers)
+            for lane, layers, weights, logits in step.watched_attention():
+                memory, n_fed = members[lane].memory, members[lane].n_fed
+                assert memory is not None
+                span, decoded = (n_fed, n_fed + step.new), n_fed >= memory.prompt
+                attention = AttentionRows(weights, layers[0], *span, step.pool.heads, decoded, logits)
+                memory.add_attention(attention, layers)
             if step.fed_lanes:
                 keys, values, queries = step.stack_fed()
                 for index, lane in enumerate(step.fed_lanes):
@@ -195,8 +208,8 @@ class Batch(EvictingBatch):
                     owners = [members[step.query_lanes[index]] for index in selected]
                     if owners:
                         recent.add(owners, queries if all_selected else queries[:, selected])
-        for layer, hidden in observer.hidden.items():
-            for row, selected in zip(rows, hidden, strict=True):
+        for layer, outputs in hidden.items():
+            for row, selected in zip(rows, outputs, strict=True):
                 if row.memory is not None and row.memory.traces:
                     row.memory.add_hidden(layer, selected)
 

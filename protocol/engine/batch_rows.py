@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ from protocol.engine.lane_memory import Memory
 from protocol.engine.run_types import Lane, Outcome, Request
 from protocol.engine.sliding_windows import SlidingForward
 from protocol.engine.slots import CachedSlots, Pool
+
+if TYPE_CHECKING:
+    from protocol.engine.native_step import NativeStep
 
 
 @dataclass(eq=False)
@@ -71,6 +75,9 @@ class BatchRow:
         self.state_bytes = max(self.state_bytes, size)
 
 
+StepKind = TypeVar("StepKind", "ForwardStep[BatchRow]", "NativeStep[BatchRow]")
+
+
 def build_outcome(row: BatchRow, stop: str) -> Outcome:
     row.count_state()
     return Outcome(
@@ -111,8 +118,8 @@ def slot_weights(cached: Sequence[CachedSlots], filled: Tensor) -> Tensor | None
     return torch.stack(weights).masked_fill(~filled, 0) if weights else None
 
 
-def build_step(pool: Pool[BatchRow], first: int, last: int, new: int, queries: int) -> ForwardStep[BatchRow]:
-    """Return the forward step of the rows first..last-1 of a pool, which collects what their memories need."""
+def build_step(kind: type[StepKind], pool: Pool[BatchRow], first: int, last: int, new: int, queries: int) -> StepKind:
+    """Return the step of this kind of the rows first..last-1 of a pool, which collects what their memories need."""
     watched: dict[WatchedAttention, list[int]] = {}
     query_lanes, fed_lanes = list[int](), list[int]()
     for lane, row in enumerate(pool.members[first:last]):
@@ -125,7 +132,7 @@ def build_step(pool: Pool[BatchRow], first: int, last: int, new: int, queries: i
             query_lanes.append(lane)
         if memory.fed_states:
             fed_lanes.append(lane)
-    return ForwardStep(pool, range(first, last), new, queries, watched, query_lanes, fed_lanes)
+    return kind(pool, range(first, last), new, queries, watched, query_lanes, fed_lanes)
 
 
 class RecentQueries:

@@ -27,11 +27,16 @@ __all__ = ["fork_lanes"]
 
 
 def fork_lanes(
-    model: Model, request: Request, chunk: int | None, storage_formats: Mapping[State, StorageFormat]
+    model: Model,
+    request: Request,
+    chunk: int | None,
+    storage_formats: Mapping[State, StorageFormat],
+    *,
+    all_in_blocks: bool = False,
 ) -> ForkedRequest:
     """Run `prefill_fan_out.fork_lanes`, then feed the context again for each lane that reads it in blocks."""
     start = perf_counter()
-    forked = prefill_fan_out.fork_lanes(model, request, chunk)
+    forked = prefill_fan_out.fork_lanes(model, request, chunk, all_in_blocks=all_in_blocks)
     waiting, failures = list(forked.waiting), dict(forked.failures)
     for number, lane in enumerate(request.lanes):
         if number in failures or not prefill_fan_out.reads_in_blocks(lane, len(request.prompt.context)):

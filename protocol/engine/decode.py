@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +18,7 @@ from policies import (
     NormalisedRows,
     OutputSignal,
     Policy,
+    Verbatim,
 )
 from policies.epicache import EpisodeScoring, Episodic
 from protocol.engine.attention.kernels import Attention, choose_attention
@@ -25,6 +26,7 @@ from protocol.engine.batch import Batch
 from protocol.engine.batch_rows import BatchRow
 from protocol.engine.blockwise import fork_lanes
 from protocol.engine.max_concurrent import max_concurrent_for
+from protocol.engine.native.network import NativeNetwork, obstacle_to_native
 from protocol.engine.observation import observe_forward
 from protocol.engine.output_projection import check_projection
 from protocol.engine.prefill import check_model
@@ -48,6 +50,9 @@ from protocol.layers.layer_kinds import evictable, layers_of
 from protocol.layers.unsupported import PRESS_REASON
 from protocol.presses.pressed import Pressed
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
 
 def run(
     model: Model,
@@ -61,6 +66,7 @@ def run(
     first_event: int = FIRST_EVENT,
     marks: Collection[int] = (),
     attention: Attention | str | None = None,
+    kernel: str | None = None,
     report: Callable[[Progress], object] = lambda doing: None,
 ) -> Run:
     """Decode every lane of every request; return one outcome or failure for each lane, in their order.
@@ -71,7 +77,9 @@ def run(
     is replaced by the next one in the order of the requests; a prompt is fed when its first lane is admitted.
     The batch composition is therefore a function of the arguments alone. In another batch composition a lane
     computes the same values up to the rounding of the dtype, and draws the same noise. `attention` is a
-    registered name, None for the default of `attention.kernels.choose_attention`, or an Attention.
+    registered name, None for the default of `attention.kernels.choose_attention`, or an Attention. With the
+    kernel "native" no value of a lane depends on the batch composition; None and "eager" are the network's own
+    forward.
 
     No eviction occurs before `first_event` new tokens have been fed: with 1 the first token of the answer is
     chosen over the whole query, with 0 the query may be evicted from before it. The eviction after the
@@ -89,6 +97,11 @@ def run(
     an extra prompt of a policy, and a model that cannot be evicted from (`layers.unsupported`).
     """
     check_model(model)
+    if kernel not in (None, "eager", "native"):
+        raise BadInput(f'kernel: {kernel!r} given; write "eager" or "native"')
+    if kernel == "native":
+        for lane in (lane for request in requests for lane in request.lanes):
+            refuse_native(model.name, model.network.config, lane.policy, f"lane {lane.key}")
     check_requests(model, requests, max_new_tokens, temperature, top_p, max_concurrent, prefill_chunk, first_event)
     storage_formats = build_storage_formats(model, requests)
     if max_concurrent is None:
@@ -107,6 +120,9 @@ def run(
     start = perf_counter()
     if not isinstance(attention, Attention):
         attention = choose_attention(model.network, attention)
+    native = None
+    if kernel == "native":
+        native = NativeNetwork(model.network, max(request.prompt.tokens for request in requests) + max_new_tokens)
     batch = Batch(
         model,
         max_new_tokens,
@@ -117,6 +133,7 @@ def run(
         storage_formats,
         record_outcome,
         attention,
+        native,
     )
     forked, n_prefilled = None, 0
     with observe_forward(model.network, observed_layers(model, requests)), torch.no_grad():
@@ -125,7 +142,9 @@ def run(
             while len(batch.rows) < max_concurrent and (forked is not None or n_prefilled < len(requests)):
                 if forked is None:
                     report(Progress("prefilling", n_ended, lanes, batch.forwards))
-                    forked = fork_lanes(model, requests[n_prefilled], prefill_chunk, storage_formats)
+                    forked = fork_lanes(
+                        model, requests[n_prefilled], prefill_chunk, storage_formats, all_in_blocks=native is not None
+                    )
                     seconds[n_prefilled] = forked.seconds
                     for index, failure in forked.failures.items():
                         outcomes[n_prefilled][index] = failure
@@ -215,6 +234,20 @@ def refuse_sinks(model: Architecture, policy: Policy, owner: str) -> None:
             f"policy of {owner}: {type(unsupported).__name__} takes a row of attention for shares that sum to 1, and "
             f"attention sinks leave them below 1 in model {model.name}; choose another policy or model"
         )
+
+
+def refuse_native(model: str, config: PreTrainedConfig, policy: Policy, owner: str) -> None:
+    """Raise BadInput for a model, or a policy of this arm or lane, that the native kernel does not support."""
+    obstacle = obstacle_to_native(config)
+    owner = f"model {model}" if obstacle else owner
+    if isinstance(policy, Pressed):
+        obstacle = obstacle or "a policy of ours, and this is a press"
+    if not isinstance(policy.state, Verbatim):
+        obstacle = (
+            obstacle or f"slots that are stored as computed, and {type(policy.state).__name__} codes or merges them"
+        )
+    if obstacle:
+        raise BadInput(f'generation.kernel: "native" needs {obstacle} ({owner}); write "eager", or leave kernel out')
 
 
 def refuse_uncalibrated(model: Model, lane: Lane) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -57,13 +57,62 @@ def stack_padded(layers: Sequence[Tensor], value: float) -> Tensor:
     return torch.stack([pad(tensor, (0, n - tensor.shape[-1]), value=value) for tensor in layers])
 
 
-class ForwardStep(Generic[Member]):
+class LaneAttention(NamedTuple):
+    """The attention of the new tokens of one lane, of a step by its index there.
+
+    weights [layer, q_head, t, n], n at most the slots of the lane's fullest head. logits: of that shape, or None.
+    """
+
+    lane: int
+    layers: tuple[int, ...]
+    weights: Tensor
+    logits: Tensor | None
+
+
+class Step(Generic[Member]):
     """One forward pass of the lanes at some indices of a pool, `new` tokens each.
 
-    watches: the attention of the new tokens, for lanes whose policies read it. query_lanes: lanes whose
-    policies need the queries later, for attention over the slots at that time. queries: of the new tokens,
-    one tensor per layer, [query lane, q_head, t, d]. fed_lanes: lanes whose policies fold queries, keys and
-    values of the new tokens. fed: their keys, values and queries in each layer, [fed lane, head, t, d].
+    query_lanes: lanes whose policies need the queries later, for attention over the slots at that time. fed_lanes:
+    lanes whose policies fold queries, keys and values of the new tokens.
+    """
+
+    def __init__(
+        self,
+        pool: Pool[Member],
+        indices: range,
+        new: int,
+        watched: Mapping[WatchedAttention, Sequence[int]],
+        query_lanes: Sequence[int],
+        fed_lanes: Sequence[int],
+    ) -> None:
+        """watched: lanes by what they read."""
+        self.pool, self.indices, self.new = pool, indices, new
+        self.pool_slice = slice(indices.start, indices.stop)
+        self.query_lanes, self.fed_lanes = list(query_lanes), list(fed_lanes)
+
+    def watched_attention(self) -> Iterator[LaneAttention]:
+        """Yield the attention of the lanes whose policies read it, after `commit`."""
+        raise NotImplementedError
+
+    def stack_queries(self) -> Tensor:
+        """Return [layer, query lane, q_head, t, d]."""
+        raise NotImplementedError
+
+    def stack_fed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return keys, values and queries, [layer, fed lane, head, t, d] each."""
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        """Add the new slots to the lengths of the pool."""
+        self.pool.lengths[:, self.pool_slice] += self.new
+
+
+class ForwardStep(Step[Member]):
+    """A step that answers the attention of each layer of a network of transformers.
+
+    watches: the attention of the new tokens, for lanes whose policies read it. queries: of the new tokens, one tensor
+    per layer, [query lane, q_head, t, d]. fed: keys, values and queries of the fed lanes in each layer, [fed lane,
+    head, t, d].
     """
 
     def __init__(
@@ -76,9 +125,7 @@ class ForwardStep(Generic[Member]):
         query_lanes: Sequence[int],
         fed_lanes: Sequence[int],
     ) -> None:
-        """watched: lanes by what they read."""
-        self.pool, self.indices, self.new = pool, indices, new
-        self.pool_slice = slice(indices.start, indices.stop)
+        super().__init__(pool, indices, new, watched, query_lanes, fed_lanes)
         self.plans = pool.plans(self.pool_slice, new, queries, needs_mask=pool.kernel is None or bool(watched))
         self.packings = []
         if pool.kernel is not None:
@@ -88,9 +135,7 @@ class ForwardStep(Generic[Member]):
         self.watches = [
             AttentionWatch(*watched_attention, list(lanes), [], []) for watched_attention, lanes in watched.items()
         ]
-        self.query_lanes = list(query_lanes)
         self.queries: list[Tensor] = []
-        self.fed_lanes = list(fed_lanes)
         self.fed: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def attend(
@@ -155,18 +200,20 @@ class ForwardStep(Generic[Member]):
         slot = slot.repeat_interleave(group, 1)[:, :, None].to(weights.device)
         return weights.gather(-1, slot.expand(-1, -1, self.new, -1)).masked_fill(~is_stored, value)
 
+    def watched_attention(self) -> Iterator[LaneAttention]:
+        for watch in self.watches:
+            weights, logits = watch.stack_weights(), watch.stack_logits()
+            for index, lane in enumerate(watch.lanes):
+                slots = int(self.pool.lengths[:, self.indices[lane]].max())
+                lane_logits = None if logits is None else logits[:, index, ..., :slots]
+                yield LaneAttention(lane, watch.layers, weights[:, index, ..., :slots], lane_logits)
+
     def stack_queries(self) -> Tensor:
-        """Return [layer, query lane, q_head, t, d]."""
         return torch.stack(self.queries)
 
     def stack_fed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return keys, values and queries, [layer, fed lane, head, t, d] each."""
         keys, values, queries = zip(*self.fed, strict=True)
         return torch.stack(keys), torch.stack(values), torch.stack(queries)
-
-    def commit(self) -> None:
-        """Add the new slots to the lengths of the pool."""
-        self.pool.lengths[:, self.pool_slice] += self.new
 
 
 def attend_masked(

@@ -110,6 +110,11 @@ class Memory:
         remembered = () if self.remembered is None else self.remembered.tensors()
         return self.pending.bytes() + sum(tensor.nbytes for tensor in (*iterate_tensors(states), *remembered))
 
+    @property
+    def hidden_layers(self) -> set[int]:
+        """The layers of full attention whose output it folds."""
+        return {layer for states in self.traces.values() for layer in states}
+
     def copy(self) -> Memory:
         """Return a copy for another lane with the same start; tensors that are updated in place are copied."""
         traces = {signal: dict(states) for signal, states in self.traces.items()}

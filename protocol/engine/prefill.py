@@ -82,11 +82,14 @@ class Recorder:
         rotation: Rotation | None = None,
         window: int | None = None,
         kernel: Kernel | None = None,
+        all_in_blocks: bool = False,
     ) -> None:
         """prompt: tokens of the prompt, including a question that is fed later; later tokens belong to the
-        answer. layers: number of layers that policies see. window: of the sliding layers.
+        answer. layers: number of layers that policies see. window: of the sliding layers. all_in_blocks: whether
+        rows that no signal reads are computed in blocks, too, so that no number depends on the signals.
         """
         self.kernel = kernel
+        self.all_in_blocks = all_in_blocks
         self.total = total
         self.prompt = prompt
         self.layers = range(layers)
@@ -122,8 +125,10 @@ class Recorder:
             return self.attend_fused(self.kernel, layer, readers, query_rows, keys, values, scale)
         first = min((self.first_row(signal) for signal in readers), default=stop)
         first = min(max(first, start), stop)
-        if sinks is not None:  # no fused kernel of a CPU supports sinks
-            first, self.sinks[layer] = start, sinks
+        if sinks is not None:
+            self.sinks[layer] = sinks
+        if sinks is not None or self.all_in_blocks:  # no fused kernel of a CPU supports sinks
+            first = start
         parts = []
         if first > start:
             parts.append(attend_causal(query_rows[:, : first - start], keys[:, :first], values[:, :first], scale))
@@ -284,13 +289,14 @@ def feed(
     recent: int = 0,
     prompt: int | None = None,
     attention: Attention | None = None,
+    all_in_blocks: bool = False,
 ) -> Prefilled:
     """Feed the context in chunks of `chunk` tokens (None: in one), inside `observe_forward`.
 
     The largest tensors are [q_head, BLOCK, n] of attention, where a signal reads it, and a mask [MASKED_ROWS,
     n], with more than one chunk. recent: how many of the last queries to store. prompt: tokens of the prompt;
     more than the context if some are fed later, fewer if the context ends in an answer; None for the context.
-    attention: None for the default of the network.
+    attention: None for the default of the network. all_in_blocks: as in `Recorder`.
     """
     signals = tuple(signals)
     network = model.network
@@ -306,6 +312,7 @@ def feed(
         rotation=rotation,
         window=kinds.window,
         kernel=kernel,
+        all_in_blocks=all_in_blocks,
     )
     token_ids = torch.tensor(context, device=network.device)
     positions = torch.arange(len(context), device=network.device)

@@ -64,13 +64,13 @@ class ForkedRequest(NamedTuple):
     windows: Sequence[Window] = ()
 
 
-def fork_lanes(model: Model, request: Request, chunk: int | None) -> ForkedRequest:
+def fork_lanes(model: Model, request: Request, chunk: int | None, *, all_in_blocks: bool = False) -> ForkedRequest:
     """Feed the context once for all lanes, and once more for each press.
 
     Lanes that differ only in their seeds share the first eviction, unless their policy draws random numbers.
     A ValueError of a policy fails its lane. Non-finite values fail all lanes: otherwise a policy that drops
     the slot would answer where another fails. Lanes that `reads_in_blocks` are left to
-    `blockwise.fork_lanes`.
+    `blockwise.fork_lanes`. all_in_blocks: as in `prefill.Recorder`.
     """
     start = perf_counter()
     context = request.prompt.context
@@ -78,7 +78,7 @@ def fork_lanes(model: Model, request: Request, chunk: int | None) -> ForkedReque
     signals = dict.fromkeys(signal for lane in lanes.values() for signal in lane.policy.needs)
     recent = max((lane_memory.n_recent_queries(lane.policy) for lane in lanes.values()), default=0)
     prompt = request.prompt.prompt_tokens
-    fed = prefill.feed(model, context, signals, chunk=chunk, recent=recent, prompt=prompt)
+    fed = prefill.feed(model, context, signals, chunk=chunk, recent=recent, prompt=prompt, all_in_blocks=all_in_blocks)
     token_ids = torch.tensor(context, device=model.network.device)
     waiting: deque[Fork] = deque()
     failures: dict[int, LaneFailure] = {}

@@ -16,7 +16,7 @@ from protocol.lock import installed_files
 
 PACKAGES = ("policies", "protocol", "splits", "analysis", "figures")
 # Files that Python imports, and data files that code reads from its own folder.
-_SUFFIXES = (".py", ".json", ".html", ".css", ".js", ".pyc", ".so", ".pyd")
+_SUFFIXES = (".py", ".cpp", ".json", ".html", ".css", ".js", ".pyc", ".so", ".pyd")
 
 
 def sources(root: Path) -> dict[str, str]:

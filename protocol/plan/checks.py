@@ -124,6 +124,8 @@ def _fields(design: Design) -> Iterator[str]:
         yield "generation.top_p: needs a temperature above 0, at which tokens are drawn; leave top_p out"
     if generation.attention == "varlen" and (generation.device, generation.dtype) != ("cuda", "bfloat16"):
         yield 'generation.attention: "varlen" needs device = "cuda" and dtype = "bfloat16"; leave it out'
+    if generation.kernel == "native" and (generation.device, generation.dtype) != ("cpu", "float32"):
+        yield 'generation.kernel: "native" needs device = "cpu" and dtype = "float32"; write "eager", or leave it out'
     if generation.preserve is not None and generation.prompt is not None:
         yield "generation.preserve: says what becomes of the prompt; leave generation.prompt out"
     if sweep is not None and len(sweep.candidates) < 2:

@@ -152,6 +152,16 @@ class Generation(NamedTuple):
             if_absent="varlen on cuda in bfloat16, where the heads of the model fit, and padded elsewhere",
         ),
     ] = None
+    kernel: Annotated[
+        str | None,
+        Field(
+            Choice("eager", "native", noun="value"),
+            'What computes a decode step. "native": C++, built on first use, whose numbers do not depend on the '
+            'company of a lane; on cpu in float32, for Llama, Qwen2 and Qwen3. "eager": the model\'s own forward.',
+            "native",
+            if_absent="eager",
+        ),
+    ] = None
     workers: Annotated[
         int | None,
         Field(

@@ -6,7 +6,7 @@ import torch
 import transformers
 
 from policies import Statistics
-from protocol.engine.decode import refuse_sinks
+from protocol.engine.decode import refuse_native, refuse_sinks
 from protocol.engine.observation import observe_forward, probe_attention
 from protocol.engine.output_projection import check_projection
 from protocol.engine.rotation import check_rotation
@@ -79,6 +79,8 @@ def refuse_unfit_layers(planned: PlannedStudy) -> None:
         width = head_width(config)
         for arm in protocol.arms:
             policy = protocol.policy(arm.name)
+            if protocol.generation.kernel == "native":
+                refuse_native(model, config, policy, f"arm {arm.name!r}")
             if arm.press is not None and layers_of(config).window is not None:
                 message = f"arms: {arm.name!r} is a press, which {unsupported.PRESS_REASON}"
                 raise BadInput(f"{message}; leave the arm or {model} out")

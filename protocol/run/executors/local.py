@@ -128,6 +128,7 @@ def make_executor(
             first_event=protocol.generation.steps_before_eviction,
             marks=marks or (),
             attention=protocol.generation.attention,
+            kernel=protocol.generation.kernel,
             report=report,
         )
         outcomes = {

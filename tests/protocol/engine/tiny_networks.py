@@ -27,7 +27,7 @@ from policies.signals import HiddenChange, Norms
 from policies.subspace import Subspace
 from protocol import engine
 from protocol.engine import Lane, Prompt, Request
-from protocol.layers.layer_kinds import evictable
+from protocol.layers.layer_kinds import evictable, head_width
 
 VOCABULARY = 97
 FAMILIES = ("Llama", "Qwen2", "Qwen3", "Mistral")
@@ -98,9 +98,10 @@ def preserves(policy: Policy) -> bool:
 def statistics(network: Any, seed: int) -> Statistics:
     """Random ones of the right shape, with the rotation of the network."""
     generator, device = torch.Generator().manual_seed(seed), network.device
-    heads = evictable(network.config), network.config.num_attention_heads, DIM // 2
+    dim = head_width(network.config)
+    heads = evictable(network.config), network.config.num_attention_heads, dim // 2
     mean = torch.randn(*heads, dtype=torch.complex64, generator=generator).to(device)
-    direction = torch.nn.functional.normalize(torch.randn(DIM, generator=generator), dim=0)
+    direction = torch.nn.functional.normalize(torch.randn(dim, generator=generator), dim=0)
     rotary = network.base_model.rotary_emb
     frequencies = getattr(rotary, "full_attention_inv_freq", getattr(rotary, "inv_freq", None)).double()
     return Statistics(mean, 1.5 * mean.abs(), direction.to(device), frequencies, 1.0)
@@ -114,11 +115,12 @@ def routes(network: Any) -> Routes:
 
 
 def bases(network: Any) -> Bases:
-    """Random directions, all there are, so that DIM of them give every value back."""
+    """Random directions, all there are, so that as many as a head is wide give every value back."""
     generator, config = torch.Generator().manual_seed(2), network.config
+    dim = head_width(config)
     heads = evictable(config), config.num_key_value_heads
-    mean = torch.randn(*heads, DIM, dtype=torch.float64, generator=generator)
-    drawn = torch.randn(*heads, DIM, DIM, dtype=torch.float64, generator=generator)
+    mean = torch.randn(*heads, dim, dtype=torch.float64, generator=generator)
+    drawn = torch.randn(*heads, dim, dim, dtype=torch.float64, generator=generator)
     return Bases(mean.to(network.device), torch.linalg.qr(drawn)[0].to(network.device))
 
 

@@ -1,0 +1,379 @@
+// A forward pass of a Llama, Qwen2 or Qwen3 network in float32 over tokens with slots of their own.
+//
+// Every number is a sum in an order that depends on the network and on the slots of its own row alone: not on the
+// other rows, on threads, or on the width of a vector register. A product adds k = 0, 1, 2, ... in blocks of BLOCK;
+// a dot product or a mean keeps 16 partial sums, of which sum() adds i and i + 8, then 4, 2 and 1 apart. Every
+// multiplication that is followed by an addition is an explicit fused one, and the compiler may fuse no others.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+namespace {
+
+constexpr int WIDTH = 16;          // floats of a V
+constexpr int PANEL = 2 * WIDTH;   // columns that are packed together
+constexpr int64_t BLOCK = 512;     // factors that one accumulator adds up
+
+// LANES: floats of a register. TILE: rows of a product that are computed together. Neither changes a number.
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+constexpr int LANES = 16, TILE = 14;
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr int LANES = 8, TILE = 3;
+#else
+constexpr int LANES = 4, TILE = 3;
+#endif
+typedef float Register __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
+typedef float Unaligned __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+inline Register fma(Register a, Register b, Register c) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return _mm256_fmadd_ps(a, b, c);
+#elif defined(__ARM_NEON)
+    return vfmaq_f32(c, a, b);
+#else
+    for (int i = 0; i < LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+#endif
+}
+
+struct V {  // 16 floats
+    Register part[WIDTH / LANES];
+};
+template <typename F> inline V each(F f) {
+    V r;
+#pragma GCC unroll 4
+    for (int i = 0; i < WIDTH / LANES; i++) r.part[i] = f(i);
+    return r;
+}
+inline V load(const float* p) {
+    return each([&](int i) { return Register(*reinterpret_cast<const Unaligned*>(p + i * LANES)); });
+}
+inline void store(float* p, V a) {
+    for (int i = 0; i < WIDTH / LANES; i++) *reinterpret_cast<Unaligned*>(p + i * LANES) = a.part[i];
+}
+inline V splat(float a) { return each([&](int) { return a - Register{}; }); }
+inline V fma(V a, V b, V c) { return each([&](int i) { return fma(a.part[i], b.part[i], c.part[i]); }); }
+inline V operator+(V a, V b) { return each([&](int i) { return a.part[i] + b.part[i]; }); }
+inline V operator-(V a, V b) { return each([&](int i) { return a.part[i] - b.part[i]; }); }
+inline V operator*(V a, V b) { return each([&](int i) { return a.part[i] * b.part[i]; }); }
+inline V operator/(V a, V b) { return each([&](int i) { return a.part[i] / b.part[i]; }); }
+// A NaN in b stays.
+inline V max(V a, V b) { return each([&](int i) { return a.part[i] > b.part[i] ? a.part[i] : b.part[i]; }); }
+inline V min(V a, V b) { return each([&](int i) { return a.part[i] < b.part[i] ? a.part[i] : b.part[i]; }); }
+// 2^n, of the number 1.5 * 2^23 + n.
+inline V power_of_two(V shifted) {
+    return each([&](int i) { return Register((Bits(shifted.part[i]) << 23) + 0x3f800000u); });
+}
+
+template <typename F> inline float reduce(V a, F f) {
+    float x[WIDTH];
+    store(x, a);
+    for (int apart = WIDTH / 2; apart; apart /= 2)
+        for (int i = 0; i < apart; i++) x[i] = f(x[i], x[i + apart]);
+    return x[0];
+}
+inline float sum(V a) { return reduce(a, [](float x, float y) { return x + y; }); }
+inline float largest(V a) { return reduce(a, [](float x, float y) { return x > y ? x : y; }); }
+
+// The sum() of each of 16 vectors.
+inline V sums(const V (&a)[WIDTH]) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    __m512 quarter[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        auto halves = [](__m512 x, __m512 y) {
+            return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
+        };
+        __m512 x = halves(a[i].part[0], a[i + 4].part[0]), y = halves(a[i + 8].part[0], a[i + 12].part[0]);
+        quarter[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
+    }
+    auto pairs = [](__m512 x, __m512 y) {
+        return _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
+    };
+    __m512 x = pairs(quarter[0], quarter[1]), y = pairs(quarter[2], quarter[3]);
+    return {{_mm512_add_ps(_mm512_shuffle_ps(x, y, 0x88), _mm512_shuffle_ps(x, y, 0xdd))}};
+#else
+    float each[WIDTH];
+    for (int i = 0; i < WIDTH; i++) each[i] = sum(a[i]);
+    return load(each);
+#endif
+}
+
+// e^x within 2 units of the last place (the polynomial of Cephes), between e^-87.3 and e^88.3.
+inline V exponential(V x) {
+    const V shift = splat(12582912.0f);  // 1.5 * 2^23: the sum has the rounded number in its last bits
+    x = min(splat(88.3f), max(splat(-87.3f), x));
+    V shifted = fma(x, splat(1.44269504088896341f), shift), n = shifted - shift;
+    V r = fma(n, splat(2.12194440e-4f), fma(n, splat(-0.693359375f), x));
+    V p = splat(1.9875691500e-4f);
+    for (float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+        p = fma(p, r, splat(c));
+    return fma(p, r * r, r + splat(1.0f)) * power_of_two(shifted);
+}
+
+// out[row, column] of ROWS rows and a panel of columns; adds to what is there if `add`.
+template <int ROWS>
+void multiply_tile(const float* x, int64_t x_stride, int64_t factors, const float* panel, float* out,
+                   int64_t out_stride, int64_t columns, bool add) {
+    V total[ROWS][2];
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; i++) total[i][0] = total[i][1] = splat(0.0f);
+    for (int64_t k = 0; k < factors; k++, panel += PANEL) {
+        V first = load(panel), second = load(panel + WIDTH);
+#pragma GCC unroll 16
+        for (int i = 0; i < ROWS; i++) {
+            V factor = splat(x[i * x_stride + k]);
+            total[i][0] = fma(factor, first, total[i][0]);
+            total[i][1] = fma(factor, second, total[i][1]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; i++) {
+        float* target = out + i * out_stride;
+        if (columns == PANEL) {
+            store(target, add ? load(target) + total[i][0] : total[i][0]);
+            store(target + WIDTH, add ? load(target + WIDTH) + total[i][1] : total[i][1]);
+        } else {
+            float whole[PANEL];
+            store(whole, total[i][0]);
+            store(whole + WIDTH, total[i][1]);
+            for (int64_t j = 0; j < columns; j++) target[j] = add ? target[j] + whole[j] : whole[j];
+        }
+    }
+}
+
+template <int ROWS>
+void multiply_rows(int64_t rows, const float* x, int64_t x_stride, int64_t factors, const float* panel, float* out,
+                   int64_t out_stride, int64_t columns, bool add) {
+    if (rows == ROWS)
+        multiply_tile<ROWS>(x, x_stride, factors, panel, out, out_stride, columns, add);
+    else if constexpr (ROWS > 1)
+        multiply_rows<ROWS - 1>(rows, x, x_stride, factors, panel, out, out_stride, columns, add);
+}
+
+struct Linear {  // a weight [columns, factors] in panels [panel, factor, PANEL], and its bias or null
+    const float *panels, *bias;
+    int64_t columns, factors;
+};
+
+// out[row] = x[row] W + bias; adds it to what is there if `add`.
+void multiply(const Linear& linear, int64_t rows, const float* x, float* out, bool add) {
+    for (int64_t from = 0; from < linear.factors; from += BLOCK) {
+        int64_t factors = linear.factors - from < BLOCK ? linear.factors - from : BLOCK;
+        for (int64_t column = 0; column < linear.columns; column += PANEL) {
+            const float* panel = linear.panels + column * linear.factors + from * PANEL;
+            int64_t columns = linear.columns - column < PANEL ? linear.columns - column : PANEL;
+            for (int64_t row = 0; row < rows; row += TILE)
+                multiply_rows<TILE>(rows - row < TILE ? rows - row : TILE, x + row * linear.factors + from,
+                                    linear.factors, factors, panel, out + row * linear.columns + column,
+                                    linear.columns, columns, add || from);
+        }
+    }
+    if (linear.bias)
+        for (int64_t row = 0; row < rows; row++)
+            for (int64_t i = 0; i < linear.columns; i++) out[row * linear.columns + i] += linear.bias[i];
+}
+
+// RMSNorm of `size` numbers, a multiple of 16 (Zhang and Sennrich, arXiv:1910.07467).
+void normalise(const float* x, const float* weight, int64_t size, float epsilon, float* out) {
+    V squares = splat(0.0f);
+    for (int64_t i = 0; i < size; i += WIDTH) squares = fma(load(x + i), load(x + i), squares);
+    V factor = splat(1.0f / std::sqrt(sum(squares) / float(size) + epsilon));
+    for (int64_t i = 0; i < size; i += WIDTH) store(out + i, load(weight + i) * (load(x + i) * factor));
+}
+
+// RoPE: turn number i of a head with number i + width / 2 (Su et al., arXiv:2104.09864).
+void rotate(float* head, const float* cosines, const float* sines, int64_t width) {
+    int64_t half = width / 2;
+    for (int64_t i = 0; i < half; i += WIDTH) {
+        V low = load(head + i), high = load(head + half + i), zero = splat(0.0f);
+        store(head + i, fma(low, load(cosines + i), (zero - high) * load(sines + i)));
+        store(head + half + i, fma(high, load(cosines + half + i), low * load(sines + half + i)));
+    }
+}
+
+// Attention of QUERIES heads of one group over the n slots of their KV head. scores: room for QUERIES rows of
+// `stride` numbers, which become the weights; raw: the logits, [QUERIES, raw_stride], or null.
+template <int PARTS, int QUERIES>
+void attend(const float* queries, float scale, const float* keys, const float* values, int64_t n, float* scores,
+            int64_t stride, float* raw, int64_t raw_stride, float* out) {
+    constexpr int width = PARTS * WIDTH;
+    for (int g = 0; g < QUERIES; g++) {
+        V query[PARTS], top = splat(-INFINITY), total = splat(0.0f);
+        float* row = scores + g * stride;
+#pragma GCC unroll 8
+        for (int part = 0; part < PARTS; part++) query[part] = load(queries + g * width + part * WIDTH) * splat(scale);
+        for (int64_t first = 0; first < n; first += WIDTH) {
+            V products[WIDTH];
+#pragma GCC unroll 16
+            for (int i = 0; i < WIDTH; i++) {
+                const float* key = keys + (first + i < n ? first + i : n - 1) * width;
+                products[i] = query[0] * load(key);
+#pragma GCC unroll 8
+                for (int part = 1; part < PARTS; part++)
+                    products[i] = fma(query[part], load(key + part * WIDTH), products[i]);
+            }
+            store(row + first, sums(products));
+            for (int64_t i = n; i < first + WIDTH; i++) row[i] = -INFINITY;
+            top = max(top, load(row + first));
+        }
+        if (raw) std::memcpy(raw + g * raw_stride, row, n * sizeof(float));
+        top = splat(largest(top));
+        for (int64_t first = 0; first < n; first += WIDTH) {
+            store(row + first, exponential(load(row + first) - top));
+            for (int64_t i = n; i < first + WIDTH; i++) row[i] = 0.0f;
+            total = total + load(row + first);
+        }
+        V share = splat(1.0f / sum(total));
+        for (int64_t first = 0; first < n; first += WIDTH) store(row + first, load(row + first) * share);
+    }
+    V mean[QUERIES][PARTS];
+#pragma GCC unroll 4
+    for (int g = 0; g < QUERIES; g++)
+#pragma GCC unroll 8
+        for (int part = 0; part < PARTS; part++) mean[g][part] = splat(0.0f);
+    for (int64_t slot = 0; slot < n; slot++) {
+        V value[PARTS];
+#pragma GCC unroll 8
+        for (int part = 0; part < PARTS; part++) value[part] = load(values + slot * width + part * WIDTH);
+#pragma GCC unroll 4
+        for (int g = 0; g < QUERIES; g++) {
+            V weight = splat(scores[g * stride + slot]);
+#pragma GCC unroll 8
+            for (int part = 0; part < PARTS; part++) mean[g][part] = fma(weight, value[part], mean[g][part]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < QUERIES; g++)
+#pragma GCC unroll 8
+        for (int part = 0; part < PARTS; part++) store(out + g * width + part * WIDTH, mean[g][part]);
+}
+
+using Attend = void (*)(const float*, float, const float*, const float*, int64_t, float*, int64_t, float*, int64_t,
+                        float*);
+template <int PARTS>
+constexpr Attend ATTEND[] = {nullptr, attend<PARTS, 1>, attend<PARTS, 2>, attend<PARTS, 3>, attend<PARTS, 4>};
+
+std::unique_ptr<float[]> allocate(int64_t size) { return std::unique_ptr<float[]>(new float[size]); }
+
+}  // namespace
+
+extern "C" {
+
+struct Layer {
+    const float *attention_norm, *query_norm, *key_norm, *mlp_norm;  // of heads: null where there is none
+    Linear projections, output, gate_up, down;
+};
+
+struct Network {
+    int64_t layers, hidden, heads, kv_heads, width, intermediate;
+    float epsilon, scale;
+    const float *embedding, *cosines, *sines, *norm;  // [token, hidden], [position, width] twice, [hidden]
+    const Layer* layer;
+    Linear head;
+};
+
+struct Rows {  // rows of one lane stand together, in the order of their tokens
+    int64_t count;
+    const int64_t *tokens, *positions;  // [row]
+    float *const *keys, *const *values;  // [layer, row, kv_head]: the first slot of the head
+    const int64_t* lengths;              // [layer, row, kv_head]: slots before that of this row
+    const int64_t* answers;              // [answer]: the rows of which logits are needed
+    int64_t n_answers;
+    float* logits;       // [answer, token]
+    float* projections;  // [layer, row, queries, keys and values after RoPE], or null
+    float *const *hidden;   // [layer]: null, or the output of the layer, [row, hidden]
+    float *const *weights;  // [layer, row]: null, or attention [q_head, slot], zeros as they come; or null
+    float *const *raw;      // [layer, row]: null, or the logits of the attention; or null
+    const int64_t* strides;  // [row]: numbers from one query head to the next in weights and logits
+};
+
+void forward(const Network* network, const Rows* rows) {
+    const Network& net = *network;
+    const int64_t count = rows->count, width = net.width, group = net.heads / net.kv_heads;
+    const int64_t of_queries = net.heads * width, of_keys = net.kv_heads * width, fed = of_queries + 2 * of_keys;
+    const Attend* attend_group = width == 32 ? ATTEND<2> : width == 64 ? ATTEND<4> : ATTEND<8>;
+    const int64_t together = width == 128 ? 2 : 4;
+    int64_t most = 0;
+    for (int64_t i = 0; i < net.layers * count * net.kv_heads; i++) if (most < rows->lengths[i] + 1) most = rows->lengths[i] + 1;
+    const int64_t stride = (most + WIDTH - 1) / WIDTH * WIDTH;
+    auto x = allocate(count * net.hidden), normed = allocate(count * net.hidden);
+    auto own = allocate(rows->projections ? 0 : count * fed), attended = allocate(count * of_queries);
+    auto gated = allocate(count * 2 * net.intermediate), activated = allocate(count * net.intermediate);
+    auto scores = allocate(together * stride);
+    auto normalise_all = [&](const float* weight) {
+        for (int64_t row = 0; row < count; row++)
+            normalise(&x[row * net.hidden], weight, net.hidden, net.epsilon, &normed[row * net.hidden]);
+    };
+    for (int64_t row = 0; row < count; row++)
+        std::memcpy(&x[row * net.hidden], net.embedding + rows->tokens[row] * net.hidden, net.hidden * sizeof(float));
+    for (int64_t number = 0; number < net.layers; number++) {
+        const Layer& layer = net.layer[number];
+        const int64_t first = number * count;
+        float* projected = rows->projections ? rows->projections + first * fed : own.get();
+        normalise_all(layer.attention_norm);
+        multiply(layer.projections, count, normed.get(), projected, false);
+        for (int64_t row = 0; row < count; row++) {
+            float *query = projected + row * fed, *key = query + of_queries, *value = key + of_keys;
+            for (int64_t head = 0; head < net.heads + net.kv_heads; head++) {
+                const float* norm = head < net.heads ? layer.query_norm : layer.key_norm;
+                float* numbers = query + head * width;
+                if (norm) normalise(numbers, norm, width, net.epsilon, numbers);
+                rotate(numbers, net.cosines + rows->positions[row] * width, net.sines + rows->positions[row] * width,
+                       width);
+            }
+            for (int64_t head = 0; head < net.kv_heads; head++) {
+                const int64_t place = (first + row) * net.kv_heads + head, slot = rows->lengths[place] * width;
+                std::memcpy(rows->keys[place] + slot, key + head * width, width * sizeof(float));
+                std::memcpy(rows->values[place] + slot, value + head * width, width * sizeof(float));
+            }
+        }
+        for (int64_t row = 0; row < count; row++) {
+            float* weights = rows->weights ? rows->weights[first + row] : nullptr;
+            float* raw = rows->raw ? rows->raw[first + row] : nullptr;
+            const int64_t apart = rows->strides ? rows->strides[row] : 0;
+            for (int64_t head = 0; head < net.kv_heads; head++) {
+                const int64_t place = (first + row) * net.kv_heads + head, n = rows->lengths[place] + 1;
+                for (int64_t of_group = 0; of_group < group; of_group += together) {
+                    const int64_t query = head * group + of_group;
+                    const int64_t queries = group - of_group < together ? group - of_group : together;
+                    attend_group[queries](projected + row * fed + query * width, net.scale, rows->keys[place],
+                                          rows->values[place], n, scores.get(), stride,
+                                          raw ? raw + query * apart : nullptr, apart,
+                                          &attended[row * of_queries + query * width]);
+                    for (int64_t i = 0; weights && i < queries; i++)
+                        std::memcpy(weights + (query + i) * apart, &scores[i * stride], n * sizeof(float));
+                }
+            }
+        }
+        multiply(layer.output, count, attended.get(), x.get(), true);
+        normalise_all(layer.mlp_norm);
+        multiply(layer.gate_up, count, normed.get(), gated.get(), false);
+        for (int64_t row = 0; row < count; row++)
+            for (int64_t i = 0; i < net.intermediate; i += WIDTH) {
+                const float* place = &gated[row * 2 * net.intermediate + i];
+                V gate = load(place), one = splat(1.0f);
+                V silu = gate / (one + exponential(splat(0.0f) - gate));
+                store(&activated[row * net.intermediate + i], silu * load(place + net.intermediate));
+            }
+        multiply(layer.down, count, activated.get(), x.get(), true);
+        if (rows->hidden && rows->hidden[number])
+            std::memcpy(rows->hidden[number], x.get(), count * net.hidden * sizeof(float));
+    }
+    auto last = allocate(rows->n_answers * net.hidden);
+    for (int64_t i = 0; i < rows->n_answers; i++)
+        normalise(&x[rows->answers[i] * net.hidden], net.norm, net.hidden, net.epsilon, &last[i * net.hidden]);
+    multiply(net.head, rows->n_answers, last.get(), rows->logits, false);
+}
+
+}  // extern "C"

@@ -1,0 +1,257 @@
+"""The native kernel: the numbers of the network, to the bit the same in any company and on any processor."""
+
+import ctypes
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from native_lanes import BUDGET, NATIVE_FAMILIES, catalogue, made, network
+from plain_forward import of_lane, plain_forward
+from sampled import sampled
+from tiny_networks import Adaptive, all_kept, answer, drawn, lane, outside, tiny, words
+
+import policies
+from policies import Cadence
+from protocol import engine
+from protocol.engine import LaneFailure, Prompt, Request
+from protocol.engine.native import library
+from protocol.engine.native.network import NativeNetwork, obstacle_to_native
+from protocol.formats.refusals import BadInput
+
+PROMPT = outside(215, 3)
+SAMPLE = {"max_new_tokens": 14, "temperature": 0.7, "kernel": "native"}
+GENERIC = ("-O1", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC")
+"""A build without vector instructions, whose fused multiplications are those of the C library."""
+
+
+def error_of(model, exact, lanes, prompt, logits_of):
+    """The largest difference of a logit from one forward of the whole text in float64, with masks for what the lanes
+    evicted.
+    """
+    outcomes = answer(model, prompt, lanes, max_new_tokens=12, kernel="native")
+    largest = 0.0
+    for one, outcome in zip(lanes, outcomes, strict=True):
+        text = prompt.context + prompt.query + outcome.token_ids
+        plain = plain_forward(exact.network, text, of_lane(one.policy, len(text), layers=4).allowed)
+        for step in range(12):
+            expected = plain.logits[prompt.tokens - 1 + step]
+            largest = max(largest, float((logits_of["p", one.seed, step].double() - expected).abs().max()))
+    return largest
+
+
+@pytest.mark.parametrize(("family", "width"), sampled(NATIVE_FAMILIES, (32, 64, 128), of=3))
+def test_logits_are_those_of_float64(family, width, logits_of):
+    """Heads of equal and of unequal length, groups of one to five query heads, 1e-4 of logits of some tens."""
+    heads = {32: (4, 2), 64: (10, 2), 128: (2, 2)}[width]
+    changes = {"num_attention_heads": heads[0], "num_key_value_heads": heads[1], "intermediate_size": 1040}
+    model = network(family, width, **changes)
+    exact = model._replace(network=network(family, width, torch.float64, **changes).network)
+    exact.network.load_state_dict(model.network.state_dict())
+    uneven = lane(drawn(4, Adaptive(), Cadence(interval=3)), 12, seed=2)
+    lanes = (lane(all_kept()), lane(drawn(2, cadence=Cadence(interval=4)), 18, seed=1), uneven)
+    assert error_of(model, exact, lanes, outside(41, 3), logits_of) < 1e-4
+
+
+@pytest.mark.parametrize(
+    "family", [NATIVE_FAMILIES[0], *(pytest.param(f, marks=pytest.mark.soak) for f in NATIVE_FAMILIES[1:])]
+)
+def test_every_policy_keeps_what_it_keeps_under_the_other_kernel(family):
+    """Their texts are those of the network's own forward, too: no lane here is near a tie."""
+    model, lanes = network(family), catalogue()
+    eager, native = (
+        answer(model, PROMPT, lanes, max_new_tokens=7, temperature=0.7, kernel=kernel) for kernel in (None, "native")
+    )
+    different = [one.key for one, a, b in zip(lanes, eager, native, strict=True) if made(a) != made(b)]
+    assert different == []
+
+
+def alone(model, one, prompt, **settings):
+    (outcome,) = answer(model, prompt, [one], **settings)
+    return made(outcome)
+
+
+@pytest.mark.parametrize(
+    ("family", "whole"),
+    [("Qwen3", False), *(pytest.param(family, True, marks=pytest.mark.soak) for family in NATIVE_FAMILIES)],
+)
+def test_a_lane_is_the_same_to_the_bit_alone_and_in_company(family, whole, logits_of):
+    """Of any size and order, and whichever arms share its prompt."""
+    model, lanes = network(family), catalogue()[:: 1 if whole else 3]
+    chosen = lanes if whole else lanes[::4]
+    expected, logits = {}, {}
+    for one in chosen:
+        expected[one.key] = alone(model, one, PROMPT, **SAMPLE)
+        logits |= {place: logits_of.pop(place) for place in list(logits_of)}
+    mixed = random.Random(0).sample(lanes, len(lanes))
+    for at_once in (7, 60):
+        outcomes = answer(model, PROMPT, mixed, max_concurrent=at_once, **SAMPLE)
+        by_key = {one.key: made(outcome) for one, outcome in zip(mixed, outcomes, strict=True)}
+        assert [key for key in expected if by_key[key] != expected[key]] == []
+        assert [place for place, row in logits.items() if not torch.equal(row, logits_of[place])] == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("family", NATIVE_FAMILIES)
+def test_a_thousand_random_lanes_in_companies_of_seven_to_504(family):
+    model, draw, lanes = network(family), random.Random(family), catalogue()
+    problems = [Prompt(words(length, length), words(draw.choice((0, 3, 5)), length)) for length in range(210, 235)]
+    requests = [
+        Request(
+            f"p{number}",
+            prompt,
+            tuple(
+                one._replace(budget=one.budget and BUDGET + draw.randrange(8), seed=draw.randrange(1000))
+                for one in draw.choices(lanes, k=40)
+            ),
+        )
+        for number, prompt in enumerate(problems)
+    ]
+    settings = SAMPLE | {"max_new_tokens": 8}
+    expected = [
+        [alone(model, one, request.prompt, problem=request.problem, **settings) for one in request.lanes]
+        for request in requests
+    ]
+    for at_once in (7, 60, 126, 504):
+        ran = engine.run(model, requests, max_concurrent=at_once, **settings)
+        assert [[made(outcome) for outcome in answers.outcomes] for answers in ran.answers] == expected
+
+
+def test_threads_share_the_lanes_and_change_no_number(logits_of):
+    model, lanes = network("Llama"), catalogue()[:6]
+    first = [made(outcome) for outcome in answer(model, PROMPT, lanes, **SAMPLE)]
+    logits = dict(logits_of)
+    ran = NativeNetwork.__init__
+
+    def with_threads(self, *arguments):
+        ran(self, *arguments)
+        self.threads = 4
+
+    with pytest.MonkeyPatch.context() as patch:  # torch's own stay at one, as they are registered
+        patch.setattr(NativeNetwork, "__init__", with_threads)
+        second = [made(outcome) for outcome in answer(model, PROMPT, lanes, **SAMPLE)]
+    assert first == second
+    assert all(torch.equal(row, logits_of[place]) for place, row in logits.items())
+
+
+BUILDS = {"AVX2": (library.INSTRUCTIONS["AVX2"], library.FLAGS), "none": ((), GENERIC)}
+
+
+@pytest.mark.parametrize("build", ["AVX2", pytest.param("none", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "width", [32, pytest.param(64, marks=pytest.mark.soak), pytest.param(128, marks=pytest.mark.soak)]
+)
+def test_every_vector_width_gives_the_same_bits(build, width, logits_of, monkeypatch):
+    if torch.backends.cpu.get_cpu_capability() not in ("AVX512", "AVX2"):
+        pytest.skip("builds for x86")
+    model = network("Qwen3", width, num_attention_heads=6)
+    lanes = [
+        lane(drawn(1, Adaptive(), Cadence(interval=3)), 17),
+        lane(policies.get("h2o", cadence=Cadence(4)), 30, seed=1),
+    ]
+    first = [made(outcome) for outcome in answer(model, outside(45, 3), lanes, max_new_tokens=12, kernel="native")]
+    logits = dict(logits_of)
+    other = ctypes.CDLL(str(library.build(*BUILDS[build])))
+    monkeypatch.setattr(library, "load", lambda: other)
+    second = [made(outcome) for outcome in answer(model, outside(45, 3), lanes, max_new_tokens=12, kernel="native")]
+    assert first == second
+    assert len(logits) == 24
+    assert all(torch.equal(row, logits_of[place]) for place, row in logits.items())
+
+
+def test_a_lane_that_is_not_finite_fails_and_leaves_the_others_alone():
+    model = network("Llama")
+    bad = outside(40).context[7]
+    model.network.model.embed_tokens.weight[bad] = torch.nan
+    model.network.lm_head.weight[bad] = 0
+    clean = Prompt(tuple(token if token != bad else (bad + 1) % 97 for token in outside(40).context), ())
+    query = Prompt(clean.context, (bad,))
+    requests = [Request("clean", clean, (lane(all_kept()),)), Request("bad", query, (lane(all_kept()),))]
+    ran = engine.run(model, requests, max_new_tokens=3, temperature=0.0, kernel="native")
+    (fine,), (failed,) = (answers.outcomes for answers in ran.answers)
+    assert made(fine) == alone(model, lane(all_kept()), clean, max_new_tokens=3, kernel="native")
+    assert failed == LaneFailure("logits: not finite at decode step 0")
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "reason"),
+    [
+        ("Mistral", {}, "a model of Llama, Qwen2 or Qwen3, and this one is of mistral"),
+        ("Llama", {"head_dim": 16}, "heads of 32, 64 or 128 numbers, and those of the model have 16"),
+        ("Llama", {"hidden_act": "gelu"}, "the activation silu, and the model has gelu"),
+        ("Llama", {"intermediate_size": 100}, "sizes that 16 divides, and the model has"),
+        ("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}, "sliding windows"),
+    ],
+)
+def test_a_model_that_the_kernel_lacks_is_refused_by_name(family, changes, reason):
+    model = tiny(family, torch.float32, **{"head_dim": 32, **changes})
+    assert reason in obstacle_to_native(model.network.config)
+    with pytest.raises(BadInput, match=f'generation.kernel: "native" needs .*{reason}.*write "eager"'):
+        answer(model, outside(20), [lane(all_kept())], max_new_tokens=2, kernel="native")
+
+
+def test_what_only_the_other_kernel_does_is_refused_by_name():
+    model = network("Llama")
+    merged = lane(policies.get("syn_mem"), 30)
+    with pytest.raises(BadInput, match=r"stored as computed, and .* codes or merges them .*lane a lane.*eager"):
+        answer(model, outside(60), [merged], max_new_tokens=2, kernel="native")
+    half = model._replace(network=model.network.bfloat16())
+    with pytest.raises(BadInput, match=r"dtype float32, and the model is on cpu in torch.bfloat16; write .eager."):
+        answer(half, outside(20), [lane(all_kept())], max_new_tokens=2, kernel="native")
+    with pytest.raises(BadInput, match="kernel: 'fast' given"):
+        answer(model, outside(20), [lane(all_kept())], max_new_tokens=2, kernel="fast")
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"PATH": ""}, r"needs a C\+\+ compiler, and no c\+\+, g\+\+ or clang\+\+ is here"),
+        ({"CXX": "false"}, "could not be built by false"),
+        ({"CXX": "no-such-compiler"}, "could not be built by no-such-compiler"),
+    ],
+)
+def test_a_machine_without_a_compiler_is_told_what_to_write(variables, reason, monkeypatch, tmp_path):
+    monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(BadInput, match=reason + '.*; write kernel = "eager", the default') as refused:
+        answer(network("Llama"), outside(20), [lane(all_kept())], max_new_tokens=2, kernel="native")
+    assert "\n" not in str(refused.value)
+
+
+SANITIZED = """
+import ctypes, sys
+sys.path[:0] = {paths!r}
+import torch
+torch.set_num_threads(1)
+from native_lanes import catalogue, made, network
+from tiny_networks import answer, outside
+from protocol.engine.native import library
+flags = ("-O1", "-g", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC", "-fsanitize=address,undefined",
+         "-fno-sanitize-recover=all")
+whole = ctypes.CDLL(str(library.build(library.INSTRUCTIONS["AVX2"], flags)))
+model, lanes = network("Qwen3", 64), catalogue()[::7]
+first = answer(model, outside(215, 3), lanes, max_new_tokens=8, kernel="native")
+library.load = lambda: whole
+second = answer(model, outside(215, 3), lanes, max_new_tokens=8, kernel="native")
+assert list(map(made, first)) == list(map(made, second))
+print("equal")
+"""
+
+
+@pytest.mark.soak
+def test_sanitizers_find_nothing():
+    if torch.backends.cpu.get_cpu_capability() not in ("AVX512", "AVX2"):
+        pytest.skip("a build for x86")
+    runtimes = [
+        subprocess.run(["c++", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    here = Path(__file__).parent
+    script = SANITIZED.format(paths=[str(here), str(here.parent.parent)])
+    environment = os.environ | {"LD_PRELOAD": " ".join(runtimes), "ASAN_OPTIONS": "detect_leaks=0"}
+    ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "equal\n"), ran.stderr[-3000:]
