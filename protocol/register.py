@@ -19,22 +19,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.judgement import arm_text, full_cache_use, previously_opened, same_retained_slots
-from protocol import command, grading
+from protocol import command
 from protocol.evidence import late_randomness, ledger
 from protocol.evidence.external import git_history
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import terms
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
-from protocol.lock import bundle, closure, frozen_problems, git_attributes, installed_files, lock, signing, version_1
+from protocol.lock import bundle, closure, git_attributes, installed_files, lock, signing, version_1
 from protocol.lock.derive import derive_lock
 from protocol.lock.lock import Lock
 from protocol.lock.previously_opened import find_previously_opened
 from protocol.messages import slot_sizes
 from protocol.models import sources
-from protocol.plan import checks, full_use
-from protocol.plan.design import Design
-from protocol.tasks.registry import PLUGINS
+from protocol.plan import full_use
+from protocol.preflight import written_study
 from protocol.witnesses import registered
 from protocol.workspace import imports
 from protocol.workspace.drift import ROOT
@@ -181,15 +180,13 @@ def register(
     reference, reproduced = (None, None) if parent is None else parent
     with phase(f"reading {PROTOCOL} and its policies"):
         data, protocol = read_protocol(folder)
-        if not version_1.is_replicated(reference, closure.sha256_hex(data)):
-            checks.require_gate(protocol, folder / PROTOCOL)
-            checks.require_memory(protocol, folder / PROTOCOL)
-            checks.require_floor(protocol, folder / PROTOCOL)
         planned = PlannedStudy(protocol, home, folder=folder)
-    with phase("checking the splits of the tasks"):
-        frozen_items = frozen_problems.freeze_items(planned)
-        _refuse_unlocked_plugins(protocol)
-        planned.files()  # refuses missing files before anything is hashed
+    frozen_items = written_study.freeze_checked_items(
+        planned,
+        opens_held_out=True,
+        is_replication=reproduced is not None,
+        is_older=version_1.is_replicated(reference, closure.sha256_hex(data)),
+    )
     with phase("loading torch and transformers"):
         planned.refuse_device()
         signer = signing.usable_public_key(key) if key else None
@@ -202,8 +199,6 @@ def register(
         frozen_weights = planned.weights()
         feasibility.refuse_other_weights(planned, frozen_weights)
         feasibility.refuse_duplicate_models(frozen_weights)
-    with phase("grading the gold answers"):
-        frozen_problems.refuse_wrong_golds(frozen_items, planned.tasks)
     full_use_field: dict[str, Any] = {}
     if share_budgets := full_cache_use.share_budgets(protocol):
         problems = {name: item["dev"] for name, item in frozen_items.items()}
@@ -255,17 +250,6 @@ def register(
         git_attributes.write(folder)
         lock.write(folder, content)
     return _complete_locking(registration, key)
-
-
-def _refuse_unlocked_plugins(protocol: Design) -> None:
-    """Raise BadInput for a plugin policy, task or grader whose code the lock would not contain."""
-    names_by_group = {
-        "kv_prereg.policies": {arm.policy for arm in protocol.arms if arm.policy is not None},
-        PLUGINS.group: {task.name for task in protocol.tasks if task.file is None and task.lm_eval is None},
-        grading.PLUGINS.group: {task.grader for task in protocol.tasks if task.grader is not None},
-    }
-    for group, names in names_by_group.items():
-        imports.refuse_elsewhere(group, names)
 
 
 def _complete_locking(study: Registration, key: Path | None) -> Lock:

@@ -2,12 +2,12 @@
 
     kv-prereg rehearse registrations/alpha-math500 --stand-in hf:a/b@<commit>=chain-qwen2
 
-Every cell of probe and confirm runs on a few development problems; nothing is locked, no held-out problem is
-opened and nothing is kept unless --out names a folder. Prints what each arm answered, where the full cache
-would not pass the gate, where an arm evicted nothing, failures with their reasons, seconds, peak memory, how
-long probe and confirm would take in batches as wide as registered, arms that keep the same slots, and the
-differences that a study of the registered size can see. A device that is not here is replaced by the CPU in
-float32.
+Every cell of probe and confirm runs once, on a few development problems; nothing is locked, no held-out
+problem is opened and nothing is kept unless --out names a folder, whose answers `kv-prereg show` then shows.
+Prints how often each arm was right and its first three answers, where the full cache would not pass the
+gate, where an arm evicted nothing, failures with their reasons, seconds, peak memory, how long probe and
+confirm would take in batches as wide as registered, arms that keep the same slots, and the differences that a
+study of the registered size can see. A device that is not here is replaced by the CPU in float32.
 
 With --on MACHINE nothing is run: hours, memory and cost are worked out from the shapes of the models, the
 lanes, and constants of the machine (docs/machines.md); what of these is assumed is said. MACHINE is one that
@@ -38,15 +38,16 @@ from protocol.instruments.planning import machines
 from protocol.lock import lock
 from protocol.lock.previously_opened import find_previously_opened
 from protocol.models import sources
-from protocol.plan import checks
 from protocol.plan.design import Design
-from protocol.preflight import development_results
+from protocol.preflight import development_results, written_study
+from protocol.workspace import imports
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
 if TYPE_CHECKING:
     from protocol.preflight.rehearsal import Rehearsal
 
 
+SHOWN_ANSWERS, SHOWN_WIDTH = 3, 110  # answers of an arm; characters of a line
 CELL_FIELDS = ("phase", "model", "task", "budget", "arm")
 
 
@@ -62,7 +63,8 @@ class Options(command.Options):
     answer_tokens: int | None
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
+    """is_typed: run from a shell; then refuse import paths that registering would refuse."""
     parser = command.make_parser("protocol.rehearse", __doc__)
     command.add_folder(parser)
     parser.add_argument(
@@ -83,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
         help="tokens of an answer (the probe's, or half of the most)",
     )
     return command.run(
-        parser, argv, Options(), lambda args: act(args) if args.on is None else estimate_on_machine(args)
+        parser, argv, Options(), lambda args: act(args, is_typed) if args.on is None else estimate_on_machine(args)
     )
 
 
@@ -113,20 +115,23 @@ def estimate_on_machine(args: Options) -> int:
     return 0
 
 
-def act(args: Options) -> int:
+def act(args: Options, is_typed: bool) -> int:
     if args.price is not None or args.shape or args.prompt_tokens or args.answer_tokens:
         raise BadInput("--price, --shape, --prompt-tokens and --answer-tokens: stand with --on alone")
     if args.problems < 1 or (args.tokens is not None and args.tokens < 1):
         raise BadInput("--problems and --tokens: write whole numbers of at least 1")
     if args.out is not None and args.out.exists() and any(args.out.iterdir()):
         raise BadInput(f"--out {args.out}: is not empty; name a new folder")
+    if is_typed:
+        imports.refuse_uncovered()
     with phase(f"reading {PROTOCOL} and its policies"):
         _, protocol = read_protocol(args.folder)
-    if not Registration(args.folder).has(lock.NAME):  # locks older than gates keep their protocol
-        checks.require_gate(protocol, args.folder / PROTOCOL)
-        checks.require_memory(protocol, args.folder / PROTOCOL)
-        checks.require_floor(protocol, args.folder / PROTOCOL)
     models = choose_stand_ins(protocol, args.stand_in)
+    items = written_study.freeze_checked_items(
+        PlannedStudy(written_study.with_stand_ins(protocol, models), sources.cache_home(), folder=args.folder),
+        opens_held_out=False,
+        is_older=Registration(args.folder).has(lock.NAME),  # locks older than gates keep their protocol
+    )
     # Imported late: torch and scipy are slow, and --help and the refusals above do not need them.
     with phase("loading torch"):
         from analysis.simulation import confirm_power, power_text
@@ -138,26 +143,29 @@ def act(args: Options) -> int:
     planned = PlannedStudy(design, sources.cache_home(), folder=args.folder)
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.out or Path(temporary)
-        rehearsed = rehearsal.rehearse(planned, models, args.problems, folder)
+        rehearsed = rehearsal.rehearse(planned, models, items, args.problems, folder)
     confirm_bodies, content = rehearsed.bodies["confirm"], protocol.content()
-    opened = find_previously_opened(args.folder, rehearsed.items, content)
+    opened = find_previously_opened(args.folder, items, content)
     fresh_lock = {
         "judging": CURRENT_JUDGING,
-        "items": rehearsed.items,
+        "items": items,
         "data": tasks.data_digests(planned.tasks),
         "opened": opened,
     }
-    unlike = arm_text.altered_arms(
-        {
-            "protocol": {"content": content},
-            "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
-            "asked": {arm.name: protocol.extra_prompt(arm.name) for arm in protocol.arms},
-        }
-    )
+    facts = {
+        "protocol": {"content": content},
+        "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
+        "asked": {arm.name: protocol.extra_prompt(arm.name) for arm in protocol.arms},
+    }
+    if args.out is not None:
+        from protocol.instruments.show import rehearsal_folder
+
+        rehearsal_folder.write(args.out, args.folder, facts, items)
+    unlike = arm_text.altered_arms(facts)
     lanes = [body["cell"] | {"problem": body["problem"], "grade": body["grade"]} for body in confirm_bodies]
     discordance = confirm_power.discordance_of_lanes(lanes, content["decision"])
     measured = [round(discordance, 3)] if discordance else []
-    sizes = {name: len(resampling_problems(item)) for name, item in rehearsed.items.items()}
+    sizes = {name: len(resampling_problems(item)) for name, item in items.items()}
     values = summarize(rehearsed) | {
         "gate": development_results.gate_warnings(protocol, confirm_bodies),
         "opened": register.format_opened(fresh_lock),
@@ -165,8 +173,10 @@ def act(args: Options) -> int:
         + confirm_power.describe_confirmation(content, sizes, measured),
         "never_evicted": eviction_counts.eviction_warnings(eviction_counts.count_arms(confirm_bodies, content), unlike),
     }
+    next_step = f"next: kv-prereg show {args.out}" if args.out else "--out FOLDER keeps every answer, to be shown"
     instrument_lines = [line for _, lines in rehearsed.instruments for line in lines]
-    text = format_rehearsal(values, models, args.tokens, instrument_lines)
+    answers = [*format_answers(rehearsed.bodies), next_step]
+    text = format_rehearsal(values, models, args.tokens, answers, instrument_lines)
     command.print_result(args.json, text, values)
     return 3 if values["failed"] else 0
 
@@ -186,7 +196,10 @@ def _parse_pair(text: str, protocol: Design, option: str) -> tuple[str, str]:
 
 
 def summarize(rehearsal: Rehearsal) -> dict[str, Any]:
-    bodies = [body for phase_bodies in rehearsal.bodies.values() for body in phase_bodies]
+    by_lane = {
+        (*body["cell"].values(), body["problem"]): body for bodies in rehearsal.bodies.values() for body in bodies
+    }
+    bodies = [*by_lane.values()]
     return {
         "arms": [
             {**dict(zip(CELL_FIELDS, key, strict=True)), **counts}
@@ -194,7 +207,7 @@ def summarize(rehearsal: Rehearsal) -> dict[str, Any]:
         ],
         "failed": sum(body["state"] == "failed" for body in bodies),
         "reasons": Counter(body["reason"] for body in bodies if body["state"] == "failed").most_common(),
-        "lanes": len(bodies),
+        "lanes": rehearsal.lanes,
         "tokens": sum(body["tokens"] for body in bodies),
         "seconds": round(rehearsal.seconds, 1),
         "peak_bytes": rehearsal.peak_bytes,
@@ -222,19 +235,47 @@ def count_cells(bodies: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, ...]
     return {key: development_results.count_answers(group) for key, group in groups.items()}
 
 
+def merge_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of the table: one for a cell of probe and confirmation that was decoded once for both."""
+    merged: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = tuple(value for name, value in row.items() if name != "phase")
+        merged[key] = row | {"phase": "both"} if key in merged else row
+    return list(merged.values())
+
+
+def format_answers(bodies: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Return the first answers of each arm, in one line each, with their grades."""
+    by_arm: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
+    for body in (body for phase_bodies in bodies.values() for body in phase_bodies if body["state"] == "ok"):
+        by_arm.setdefault(body["cell"]["arm"], {})[(*body["cell"].values(), body["problem"])] = body
+    lines = []
+    for arm, answers in by_arm.items():
+        lines += ["", f"{arm} answered:"]
+        for body in [*answers.values()][:SHOWN_ANSWERS]:
+            grade = f"{body['grade']} {body.get('score', '')}".rstrip()
+            label = f"  {body['problem']}, budget {body['cell']['budget']}: {grade}: "
+            text = " ".join(body["text"].split())
+            room = max(20, SHOWN_WIDTH - len(label))
+            lines.append(label + (text if len(text) <= room else f"{text[: room - 1]}…"))
+    return [*lines, ""]
+
+
 def format_rehearsal(
     values: dict[str, Any],
     models: dict[str, str],
     tokens: int | None,
+    answers: Sequence[str] = (),
     instrument_lines: Sequence[str] = (),
 ) -> str:
     lines = ["rehearsed on development problems, nothing locked", ""]
     lines += [f"{model} played by {stand_in}" for model, stand_in in models.items() if model != stand_in]
     width = max([5, *(len(row["budget"]) for row in values["arms"])])
-    for row in values["arms"]:
+    for row in merge_rows(values["arms"]):
         label = f"{row['phase']:<8} {row['model']}  {row['task']}  {row['budget']:>{width}}  {row['arm']:<24}"
         lines.append(f"{label} {development_results.format_shares(row)}")
     lines += [f"{count} failed: {reason}" for reason, count in values["reasons"]]
+    lines += answers
     if any(model != stand_in for model, stand_in in models.items()):
         lines.append("these answers are the stand-ins': they say nothing of what the registered models reach")
     if tokens is not None:
@@ -264,4 +305,4 @@ def format_rehearsal(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(is_typed=True))

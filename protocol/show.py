@@ -8,7 +8,8 @@
 The prompt, the full cache's answer, and beside it that of every arm from the word at which the two part, its
 grade, its tokens and its slots over time. All of this is read from the records. Which tokens an arm kept is
 not in them: --kept decodes the lanes again, and says whether they gave the recorded text. Held-out problems
-are shown once the study is judged; those of its probe are shown with --phase probe. Nothing is verified but
+are shown once the study is judged; those of its probe are shown with --phase probe. The folder of
+kv-prereg rehearse --out is shown like a probe. Nothing is verified but
 the lines that are read: kv-prereg audit verifies.
 
 Of several models, seeds and budgets the first is shown, and the others are named; with --arm all budgets.
@@ -27,7 +28,7 @@ from analysis.exploratory.changed_grades import ChangedProblem
 from protocol import command
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput
-from protocol.instruments.show import problem_reader
+from protocol.instruments.show import problem_reader, rehearsal_folder
 from protocol.instruments.show.problem_reader import LaneFilter
 from protocol.models import sources
 
@@ -79,7 +80,12 @@ def parse_event(text: str) -> int | Literal["last"]:
 
 
 def act(args: Options) -> int:
-    study = Registration(args.folder)
+    rehearsed = rehearsal_folder.open_rehearsal(args.folder)
+    if rehearsed is not None and (args.kept or args.phase == "confirm"):
+        raise BadInput(
+            f"{args.folder}: is a rehearsal, without a lock or held-out problems; leave out --kept and --phase confirm"
+        )
+    study, args.phase = rehearsed or Registration(args.folder), "probe" if rehearsed else args.phase
     cell = (args.model, args.task, args.budget, args.arm, args.seed)
     lane_filter = LaneFilter(args.phase, *cell, args.kept, args.event, args.identity)
     refuse_contradictions(args)

@@ -21,7 +21,7 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
-from protocol.lock import frozen_problems, task_splits
+from protocol.lock import frozen_problems
 from protocol.models import calibration, load, sources
 from protocol.plan import grid
 from protocol.plan.budget import MOST, Budget, Slot
@@ -58,8 +58,8 @@ class Feasibility(NamedTuple):
 
 
 def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_replication: bool = False) -> Feasibility:
-    """Check that a lock with these items is feasible: the rule and its method at these sizes, then every
-    prompt and every budget that needs no measurement. Raises BadInput; hashes nothing and reads no gold.
+    """Check that a lock with these items (from `written_study`) is feasible: the rule and its method at these sizes,
+    then every prompt and every budget that needs no measurement. Raises BadInput; hashes nothing and reads no gold.
 
     is_replication: the lock replicates another one, whose method and budgets were accepted by the rules of
     that time.
@@ -70,9 +70,6 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
     slot_sizes.refuse_unfit_states(planned)
     slot_sizes.refuse_unequal_slots(planned)
     scored = frozen_problems.scored_tasks(items, planned.tasks)
-    if not is_replication:
-        task_splits.refuse_few_topics(items, planned.tasks)
-    rule_checks.refuse_counting_method(planned.protocol, items, scored)
     for instrument in INSTRUMENTS:
         if instrument.feasibility and (table := planned.protocol.instruments.get(instrument.name)):
             load_attribute(instrument.feasibility)(table, items, scored)

@@ -22,19 +22,18 @@ import torch
 from protocol.evidence import records
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import Progress, phase
-from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
-from protocol.lock import frozen_problems
 from protocol.plan import full_use, grid
 from protocol.plan.design import Design
 from protocol.preflight import feasibility, full_cache_use, rule_checks, same_slots, slot_sizes
+from protocol.preflight.written_study import with_stand_ins
 from protocol.run import progress, runner, time_estimate
 from protocol.run.executors import Execute, Job, JobResult, JobUpdate
 from protocol.run.executors.local import cache_models, make_executor
 from protocol.run.time_estimate import Batch
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["Rehearsal", "fit_to_machine", "rehearse"]
+__all__ = ["PLACEHOLDER_LOCK", "Rehearsal", "fit_to_machine", "rehearse"]
 
 PLACEHOLDER_LOCK = "0" * 64  # the records cite it in place of a lock
 INITIAL_STEPS = 32  # new tokens of the first batch that is only timed
@@ -54,11 +53,11 @@ class Rehearsal(NamedTuple):
     """bodies: of every lane, by phase. registered_lanes: lanes that the registered study will decode, by
     phase. expected_time: how long these will take, in batches as wide as registered.
 
-    seconds: of everything in `bodies`. peak_bytes: resident memory of the process, plus on a GPU torch's
+    seconds: of all lanes. peak_bytes: resident memory of the process, plus on a GPU torch's
     peak. same_kept: as the field of this name in a lock. full_use: as this field of a lock, on the rehearsed
     problems; empty if no budget is a share of it. detectable: from `rule_checks`, for the registered size.
-    instruments: of each registered one that rehearses, its values and the lines about them. items: as the field of
-    a lock.
+    instruments: of each registered one that rehearses, its values and the lines about them. lanes: how many were
+    decoded; `bodies` has those of both phases in each.
     """
 
     bodies: dict[str, list[dict[str, Any]]]
@@ -70,7 +69,7 @@ class Rehearsal(NamedTuple):
     full_use: dict[str, Any]
     detectable: dict[str, Any]
     instruments: list[tuple[dict[str, Any], list[str]]]
-    items: dict[str, Any]
+    lanes: int
 
 
 def fit_to_machine(protocol: Design, tokens: int | None) -> Design:
@@ -87,15 +86,17 @@ def fit_to_machine(protocol: Design, tokens: int | None) -> Design:
     return replace(protocol, generation=generation, tasks=tasks)
 
 
-def rehearse(planned: PlannedStudy, models: Mapping[str, str], problems: int, folder: Path) -> Rehearsal:
-    """Run every cell of probe and confirm on the first `problems` development problems of each task, recorded
-    below `folder` in the form of the study's records. models: the stand-in for each registered model.
+def rehearse(
+    planned: PlannedStudy, models: Mapping[str, str], items: Mapping[str, Any], problems: int, folder: Path
+) -> Rehearsal:
+    """Run every cell of probe and confirm once, on the first `problems` development problems of each task, recorded
+    below `folder` as a probe records them. models: the stand-in for each registered model. items: from
+    `written_study`.
 
     Raises BadInput for what registering would refuse before it reads the registered models' own files.
     """
     protocol = planned.protocol
     stand_in_plan = planned._replace(protocol=with_stand_ins(protocol, models))
-    items = frozen_problems.freeze_items(stand_in_plan)
     effects = rule_checks.detectable_effects(protocol, items)
     stand_in_plan = slot_sizes.with_widths(stand_in_plan)
     if (widths := stand_in_plan.widths) is not None:
@@ -109,27 +110,39 @@ def rehearse(planned: PlannedStudy, models: Mapping[str, str], problems: int, fo
         full_use_field = {model: stand_in_use[stand_in] for model, stand_in in models.items()}
         planned = planned._replace(full_use=full_use.read_means(full_use_field))
         stand_in_plan = stand_in_plan._replace(full_use=full_use.read_means(stand_in_use))
+        feasibility.refuse_small_budgets(stand_in_plan, lengths, full_cache_use.share_budgets(protocol))
+        feasibility.refuse_duplicate_budgets(stand_in_plan, lengths, protocol.budgets)
+    if all(model == stand_in for model, stand_in in models.items()):
+        with phase("hashing the weights"):
+            weights = planned.weights()
+            feasibility.refuse_other_weights(planned, weights)
+            feasibility.refuse_duplicate_models(weights)
     started = time.monotonic()
     timings = {name: Timings(models) for name in protocol.designs_by_phase()}
-    bodies, registered_lanes = {}, {}
+    bodies: dict[str, list[dict[str, Any]]] = {}
+    registered_lanes: dict[str, int] = {}
+    recorded: set[grid.Cell] = set()  # decoded already: the probe has most cells of the confirmation
     for name, design in protocol.designs_by_phase().items():
         cells = grid.cells(design)
-        units = runner.split_into_units(cells, split, design.generation.problems_per_batch)
+        new_cells = [cell for cell in cells if cell not in recorded]
+        units = runner.split_into_units(new_cells, split, design.generation.problems_per_batch)
         total = sum(len(unit.problems) for unit in units)
         with phase(f"rehearsing {name}") as update:
-            report = progress.make_reporter(total, runner.count_lanes(cells, split), update)
+            report = progress.make_reporter(total, runner.count_lanes(new_cells, split), update)
             execute = make_executor(planned._replace(protocol=design), lanes, report=report)
             runner.record_units(
                 folder,
                 units,
                 partial(map, timings[name].time_batches(execute)),
-                phase=name,
+                phase="probe",
                 registration=PLACEHOLDER_LOCK,
                 attempt=1,
                 report=report,
             )
-        phase_records = records.read_records(folder / records.FOLDERS[name])
-        bodies[name] = [record["body"] for record in phase_records]
+        every_body = [record["body"] for record in records.read_records(folder / records.FOLDERS["probe"])]
+        bodies[name] = [body for body in every_body if grid.Cell(**body["cell"]) in {*cells}]
+        timings[name].answers.update({cell: timings["probe"].answers[cell] for cell in recorded & {*cells}})
+        recorded |= {*cells}
         registered_lanes[name] = runner.count_lanes(cells, {task: item[SPLIT[name]] for task, item in items.items()})
     seconds = time.monotonic() - started
     if (protocol.generation.problems_per_batch or 1) > problems:
@@ -170,7 +183,7 @@ def rehearse(planned: PlannedStudy, models: Mapping[str, str], problems: int, fo
         full_use_field,
         effects,
         instruments,
-        items,
+        len(every_body),
     )
 
 
@@ -289,15 +302,6 @@ def _expected_time(
     cores = (os.cpu_count() or 1) // generation.threads
     worker_count = max(1, min(generation.workers or 1, cores))
     return ExpectedTime(*(phase_seconds / worker_count for phase_seconds in sums))
-
-
-def with_stand_ins(protocol: Design, models: Mapping[str, str]) -> Design:
-    """Return the protocol with the stand-ins' names. Raises BadInput if one stands in for two models."""
-    if len(set(models.values())) < len(models):
-        raise BadInput("--stand-in: one model stands in for two; the decision tells them apart, so name two")
-    rule_fields = {field: models.get(value, value) for field, value in protocol.decision.rule_settings.items()}
-    decision = replace(protocol.decision, rule_settings=rule_fields)
-    return replace(protocol, models=tuple(models.values()), decision=decision)
 
 
 def _peak_bytes() -> int:

@@ -35,7 +35,14 @@ from protocol.plan import grid
 from protocol.plan.design import Design
 from protocol.plan.task import task_chance
 
-__all__ = ["check_rule", "describe_units", "detectable_effects", "look_up_type_one", "refuse_counting_method"]
+__all__ = [
+    "check_rule",
+    "describe_units",
+    "detectable_effects",
+    "look_up_type_one",
+    "refuse_counting_method",
+    "refuse_few_clusters",
+]
 
 QUICK_PROBLEMS = 300  # up to so many problems a simulation takes a few seconds
 USUAL_SETTING = Setting(SYMMETRIC, 0.17)
@@ -59,7 +66,7 @@ def refuse_counting_method(protocol: Design, items: Mapping[str, Any], scored: S
             )
 
 
-def _refuse_few_clusters(items: Mapping[str, Any]) -> None:
+def refuse_few_clusters(items: Mapping[str, Any]) -> None:
     """Raise BadInput for so few or so uneven clusters that no method's interval holds its level."""
     for name, item in items.items():
         if "clusters" in item and (effective_clusters := len(resampling_problems(item))) < MIN_CLUSTERS:
@@ -91,7 +98,7 @@ def check_rule(
     tasks), or clusters of the planned sizes. The whole rule and its power are tried on right and wrong answers, of a
     task with clusters one for each effective cluster: what is left if the answers of a cluster are all alike.
     """
-    _refuse_few_clusters(items)
+    refuse_few_clusters(items)
     decision = protocol.decision
     if is_published := decision.method == AS_PUBLISHED:
         sound = replace(decision, method=SOUND_METHOD, draws=None, seed=None)
@@ -153,7 +160,7 @@ def detectable_effects(protocol: Design, items: Mapping[str, Any]) -> dict[str, 
     """Return the part of `check_rule` that says which differences can be detected. Takes seconds; only too
     few clusters are refused.
     """
-    _refuse_few_clusters(items)
+    refuse_few_clusters(items)
     tests = len(protocol.contrast_models())
     corrected = float(protocol.decision.alpha) / tests
     return {

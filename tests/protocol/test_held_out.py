@@ -278,8 +278,9 @@ def test_registering_and_rehearsing_reach_no_planted_problem(written, tiny_model
         feasibility.check_feasibility(
             PlannedStudy(written, tmp_path), frozen_problems.freeze_items(PlannedStudy(written, tmp_path))
         )
+    planned, models = PlannedStudy(written, tmp_path), {one: one for one in written.models}
     with pytest.raises(BadInput, match="is held out"):
-        rehearse.rehearse(PlannedStudy(written, tmp_path), {one: one for one in written.models}, 1, tmp_path / "kept")
+        rehearse.rehearse(planned, models, frozen_problems.freeze_items(planned), 1, tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
 
 

@@ -12,7 +12,7 @@ from protocol.formats.refusals import BadInput
 from protocol.lock import frozen_problems
 from protocol.models import sources
 from protocol.plan import checks
-from protocol.preflight import rehearsal, rule_checks
+from protocol.preflight import rehearsal, rule_checks, written_study
 from protocol.tasks import registry
 from protocol.workspace import planned_study
 
@@ -45,9 +45,8 @@ def test_every_cell_of_probe_and_confirm_runs_on_the_stand_in(written, tiny_mode
     }
     assert (found["lanes"], found["failed"]) == (24, 0)
     assert {row["model"] for row in found["arms"]} == {f"hf:a/b@{'0' * 40}"}
-    shards = [records.read_records(tmp_path / "kept" / phase) for phase in ("probe", "records")]
-    bodies = [record["body"] for shard in shards for record in shard]
-    assert len(bodies) == 24
+    bodies = [record["body"] for record in records.read_records(tmp_path / "kept" / "probe")]
+    assert len({(*body["cell"].values(), body["problem"]) for body in bodies}) == len(bodies) == 24
     assert max(body["tokens"] for body in bodies) <= 5
     assert {body["problem"] for body in bodies} == set(splits.load("needle-256").dev[:2])
 
@@ -71,9 +70,7 @@ def test_a_model_that_is_not_finite_is_recorded_as_failed_in_every_arm(broken_mo
     """And never as an answer: not of the full cache either."""
     folder = studies.write(tmp_path / "study", broken_model)
     assert rehearse(folder, "--out", tmp_path / "kept").returncode == 3
-    found = [
-        record["body"] for phase in ("probe", "records") for record in records.read_records(tmp_path / "kept" / phase)
-    ]
+    found = [record["body"] for record in records.read_records(tmp_path / "kept" / "probe")]
     assert {body["cell"]["arm"] for body in found} >= {"full", "crystal", "random", "streaming"}
     for body in found:
         assert body["state"] == "failed"
@@ -97,6 +94,63 @@ def test_what_cannot_be_rehearsed_is_refused_in_one_line(written, arguments, sai
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_each_arm_shows_three_answers_nothing_is_decoded_twice_and_the_folder_opens_in_show(tiny_model, tmp_path):
+    folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK)
+    done = studies.here("rehearse", folder, "--problems", 4, "--tokens", 5, "--out", tmp_path / "kept")
+    assert done.returncode == 0, done.stderr
+    bodies = [record["body"] for record in records.read_records(tmp_path / "kept" / "probe")]
+    assert len({(*body["cell"].values(), body["problem"]) for body in bodies}) == len(bodies)
+    lines = done.stdout.splitlines()
+    assert sum(line.startswith("both ") for line in lines) == len({body["cell"]["arm"] for body in bodies}) - 1
+    for arm in ("full", "crystal", "random"):
+        start = lines.index(f"{arm} answered:") + 1
+        shown = [" ".join(line.split()) for line in lines[start : start + 3]]
+        first = [body for body in bodies if body["cell"]["arm"] == arm][:3]
+        for line, body in zip(shown, first, strict=True):
+            assert line.startswith(f"{body['problem']}, budget {body['cell']['budget']}: {body['grade']}:")
+            assert " ".join(body["text"].split())[:20].strip() in line
+    listed = studies.here("show", tmp_path / "kept")
+    assert listed.returncode == 0, listed.stderr
+    shown = studies.here("show", tmp_path / "kept", "--problem", bodies[0]["problem"])
+    assert shown.returncode == 0, shown.stderr
+    assert "crystal" in shown.stdout
+    refused = studies.here("show", tmp_path / "kept", "--problem", bodies[0]["problem"], "--kept")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+
+
+QUESTIONS = [{"id": f"p/{i}", "context": f"Fox {i}.", "question": "Which?", "answer": f"fox {i}"} for i in range(60)]
+OWN = {'name = "needle-256"\n': 'file = "mine.jsonl"\ngrader = "contains"\nchance = 0\n'}
+
+
+@pytest.mark.parametrize(
+    ("rows", "method", "said"),
+    [
+        (
+            [row | {"cluster": f"c{i // 3}"} for i, row in enumerate(QUESTIONS)],
+            "restricted-likelihood",
+            "decision.method: restricted-likelihood counts",
+        ),
+        ([row | {"cluster": f"c{i // 20}"} for i, row in enumerate(QUESTIONS)], "sign-flip", "cluster"),
+        ([row | {"answer": "which"} for row in QUESTIONS], "sign-flip", "line 1: answer: stands in the question"),
+    ],
+    ids=["a method that counts, and clusters", "few clusters", "a gold that the question has"],
+)
+def test_files_are_refused_by_both_before_torch_is_loaded(tiny_model, tmp_path, monkeypatch, rows, method, said):
+    change = (
+        {'method = "sign-flip"\ndraws = 10000\nseed = 7\n': f'method = "{method}"\n'} if method != "sign-flip" else {}
+    )
+    folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK | OWN | change)
+    (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(rehearsal, "fit_to_machine", None)  # the first thing that needs torch
+    refusals = []
+    for command in ("rehearse", "register"):
+        done = studies.here(command, folder)
+        assert done.returncode == 2, done.stdout
+        assert said in done.stderr
+        refusals.append(done.stderr)
+    assert refusals[0] == refusals[1]
+
+
 def test_what_registering_would_refuse_is_refused(tiny_model, tmp_path):
     folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK | {"budgets = [0.8]": "budgets = [0.1]"})
     done = rehearse(folder)
@@ -112,7 +166,7 @@ def reasoning():
 
 def test_the_decision_speaks_of_the_stand_ins_in_their_roles():
     protocol, (first, second) = reasoning()
-    playing = rehearsal.with_stand_ins(protocol, {first: "chain-qwen2", second: "chain-llama"})
+    playing = written_study.with_stand_ins(protocol, {first: "chain-qwen2", second: "chain-llama"})
     assert playing.models == ("chain-qwen2", "chain-llama")
     assert tuple(playing.decision.rule_settings[role] for role in ("primary_model", "transfer_model")) == playing.models
 
@@ -120,7 +174,7 @@ def test_the_decision_speaks_of_the_stand_ins_in_their_roles():
 def test_one_model_cannot_play_two():
     protocol, models = reasoning()
     with pytest.raises(BadInput, match="one model stands in for two"):
-        rehearsal.with_stand_ins(protocol, dict.fromkeys(models, "chain-llama"))
+        written_study.with_stand_ins(protocol, dict.fromkeys(models, "chain-llama"))
 
 
 @pytest.mark.soak

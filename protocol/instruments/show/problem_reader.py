@@ -221,7 +221,7 @@ def _token_counter(model: str, home: Path) -> Callable[[str], int]:
             except ImportError as missing:
                 raise BadInput(
                     f"its length is counted in tokens of {model}, and {missing.name} is not installed; "
-                    "run: pip install 'kv-prereg[run]'"
+                    "run: pip install '.[run]'"
                 ) from None
             counters.append(prompting.counter(tokenizer(model, home)))
         return counters[0](text)
@@ -300,6 +300,6 @@ def _decode_retained(
             study, home, lanes, lane_filter.identity, lane_filter.event, reference_text
         )
     except ImportError as missing:
-        raise BadInput(f"--kept: {missing}; run: pip install 'kv-prereg[run]'") from None
+        raise BadInput(f"--kept: {missing}; run: pip install '.[run]'") from None
     except CannotTell as lacking:
         raise BadInput(f"--kept: {lacking}") from None

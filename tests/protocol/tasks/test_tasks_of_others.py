@@ -7,10 +7,11 @@ import pytest
 import studies
 
 import splits
-from protocol import register, tasks
+from protocol import tasks
 from protocol.formats.refusals import BadInput
 from protocol.lock import installed_files, task_splits
 from protocol.plan import toml_reader
+from protocol.preflight import written_study
 from protocol.workspace import imports
 
 CODE = """
@@ -148,8 +149,8 @@ def test_code_of_an_editable_install_is_refused_where_a_protocol_names_it(others
         design = toml_reader.parse_unchecked(text.replace(old, new).encode(), "protocol.toml")
         says = f"{says}: lies in {path}/kv_elsewhere.py, which no lock covers; unset PYTHONPATH, and install"
         with pytest.raises(BadInput, match=says):
-            register._refuse_unlocked_plugins(design)
-    register._refuse_unlocked_plugins(toml_reader.parse_unchecked(text.encode(), "protocol.toml"))
+            written_study.refuse_unlocked_plugins(design)
+    written_study.refuse_unlocked_plugins(toml_reader.parse_unchecked(text.encode(), "protocol.toml"))
 
 
 def test_a_task_says_what_it_is_asked_and_no_more():

@@ -1,0 +1,73 @@
+"""A study as it is written: what registering refuses in its files, and its protocol with other models.
+
+Nothing here loads torch, so that these refusals take a second. A rehearsal makes the same checks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from protocol import grading
+from protocol.evidence.registration import PROTOCOL
+from protocol.formats.progress_display import phase
+from protocol.formats.refusals import BadInput
+from protocol.lock import frozen_problems, task_splits
+from protocol.plan import checks
+from protocol.plan.design import Design
+from protocol.tasks.registry import PLUGINS
+from protocol.workspace import imports
+from protocol.workspace.planned_study import PlannedStudy
+
+__all__ = ["freeze_checked_items", "refuse_unlocked_plugins", "with_stand_ins"]
+
+
+def freeze_checked_items(
+    planned: PlannedStudy, *, opens_held_out: bool, is_replication: bool = False, is_older: bool = False
+) -> dict[str, Any]:
+    """Return the problems of each task, as a lock has them. Raises BadInput or Drifted for everything that the files
+    of the study show and that registering refuses.
+
+    opens_held_out: check the answers of held-out published problems too; those of a user's file always are.
+    is_replication: the method was accepted by the rules of its parent's time. is_older: so were a missing gate,
+    memory and floor.
+    """
+    protocol = planned.protocol
+    if not is_older:
+        assert planned.folder is not None
+        for require in (checks.require_gate, checks.require_memory, checks.require_floor):
+            require(protocol, planned.folder / PROTOCOL)
+    with phase("checking the splits of the tasks"):
+        items = frozen_problems.freeze_items(planned)
+        refuse_unlocked_plugins(protocol)
+        planned.files()  # refuses missing files before anything is hashed
+    if not is_replication:
+        task_splits.refuse_few_topics(items, planned.tasks)
+    with phase("checking the method against the data"):
+        from protocol.preflight import rule_checks  # with scipy
+
+        rule_checks.refuse_counting_method(protocol, items, frozen_problems.scored_tasks(items, planned.tasks))
+        rule_checks.refuse_few_clusters(items)
+    with phase("grading the gold answers"):
+        opened = items if opens_held_out else {name: item | {"confirm": []} for name, item in items.items()}
+        frozen_problems.refuse_wrong_golds(opened, planned.tasks)
+    return items
+
+
+def with_stand_ins(protocol: Design, models: Mapping[str, str]) -> Design:
+    """Return the protocol with the stand-ins' names. Raises BadInput if one stands in for two models."""
+    if len(set(models.values())) < len(models):
+        raise BadInput("--stand-in: one model stands in for two; the decision tells them apart, so name two")
+    rule_fields = {field: models.get(value, value) for field, value in protocol.decision.rule_settings.items()}
+    decision = replace(protocol.decision, rule_settings=rule_fields)
+    return replace(protocol, models=tuple(models.values()), decision=decision)
+
+
+def refuse_unlocked_plugins(protocol: Design) -> None:
+    """Raise BadInput for a plugin policy, task or grader whose code the lock would not contain."""
+    names_by_group = {
+        "kv_prereg.policies": {arm.policy for arm in protocol.arms if arm.policy is not None},
+        PLUGINS.group: {task.name for task in protocol.tasks if task.file is None and task.lm_eval is None},
+        grading.PLUGINS.group: {task.grader for task in protocol.tasks if task.grader is not None},
+    }
+    for group, names in names_by_group.items():
+        imports.refuse_elsewhere(group, names)
