@@ -1,7 +1,7 @@
 """Check a registration from its files alone: offline, without torch, on any machine.
 
     kv-prereg audit registrations/quickstart
-    kv-prereg audit registrations/quickstart --replay 20     20 lanes are decoded again
+    kv-prereg audit registrations/quickstart --replay        lanes that carry the verdict are decoded again
     kv-prereg audit registrations/quickstart --run-locked    the author's judge too, contained
 
 Asks three things. Does it follow from what was registered: the lock is derived again from protocol.toml and
@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from analysis.rules import verdict_line
 from protocol import command
@@ -31,7 +31,7 @@ from protocol.evidence.audit import auditor
 from protocol.evidence.audit.auditor import Check
 from protocol.evidence.external import anchors
 from protocol.evidence.external.anchors import Anchor, Witness
-from protocol.evidence.registration import Registration
+from protocol.evidence.registration import VERDICT, Registration
 from protocol.formats import files, findings, terms
 from protocol.formats.findings import Finding
 from protocol.formats.instruments import INSTRUMENTS
@@ -60,7 +60,7 @@ class AuditOptions(NamedTuple):
     value: Path | None = None
     identity: Path | None = None
     run_locked: bool = False
-    replay: int = 0
+    replay: int | Literal["auto"] | None = None
     nonce: str = ""
     redraw: bool = False
 
@@ -91,7 +91,7 @@ class Options(command.Trust):
     value: Path | None
     identity: Path | None
     run_locked: bool
-    replay: int
+    replay: int | Literal["auto"] | None
     nonce: str
     draw: bool
     details: bool
@@ -102,7 +102,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.epilog = terms.format_terms(*TERMS)
     command.add_folder(parser)
     parser.add_argument("--details", action="store_true", help="one line for each item")
-    parser.add_argument("--replay", type=int, default=0, metavar="N", help="decode N lanes again, drawn by --nonce")
+    parser.add_argument(
+        "--replay",
+        type=int,
+        nargs="?",
+        const="auto",
+        metavar="N",
+        help="decode N lanes again, drawn by --nonce (default: so many that a forged verdict is met with 95 %%)",
+    )
     parser.add_argument("--nonce", default="", metavar="HEX", help="which lanes (default: drawn, and printed)")
     parser.add_argument("--draw", action="store_true", help="make the drawings again, and compare them")
     parser.add_argument(
@@ -121,8 +128,8 @@ def act(args: Options) -> int:
     study = Registration(args.folder)
     if not study.written_files():
         raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
-    if args.nonce and not args.replay:
-        raise BadInput("--nonce: chooses among the lanes that are decoded again; add --replay N")
+    if args.nonce and args.replay is None:
+        raise BadInput("--nonce: chooses among the lanes that are decoded again; add --replay")
     options = AuditOptions(
         signers=args.signers,
         headers=args.headers,
@@ -161,10 +168,10 @@ def audit(study: Registration, trusted: Sequence[Witness] = (), options: AuditOp
         raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
     if options.signers and not options.signers.is_file():
         raise BadInput(f"--signers {options.signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
-    if options.replay:
+    if options.replay is not None:
         from protocol.recompute import replay
 
-        replay.refuse_options(options.replay, options.nonce)
+        replay.refuse_options(_lane_count(options), options.nonce)
     with phase("auditing: anchors"):
         proofs = anchors.verify_anchors(study, trusted)
     # Imported late: scipy is slow, and --help and the refusals above do not need it.
@@ -172,7 +179,7 @@ def audit(study: Registration, trusted: Sequence[Witness] = (), options: AuditOp
         from protocol.recompute import verify_judgement
     judge = cache(lambda: verify_judgement.judge_study(study))
     # A replay loads models, which create cyclic garbage.
-    with nullcontext() if options.replay else records.pause_gc():
+    with nullcontext() if options.replay is not None else records.pause_gc():
         results = auditor.audit(
             study,
             _recompute_checks(study, options, judge),
@@ -278,17 +285,26 @@ def _requested_checks(study: Registration, options: AuditOptions) -> Mapping[str
         from protocol.recompute import verify_drawings
 
         checks["drawings"] = lambda: verify_drawings.check(study)
-    if options.replay:
-        from protocol.recompute import replay
+    if options.replay is not None:
+        from protocol.recompute import replay, turning_lanes
 
-        checks["replay"] = lambda: replay.check(
-            study, files.cache_home(), options.replay, options.nonce, options.identity
-        )
+        def check_replay() -> str:
+            with phase("looking for the lanes that turn the verdict"):
+                routes = turning_lanes.find_study_routes(study) if study.has(VERDICT) else []
+            home = files.cache_home()
+            return replay.check(study, home, _lane_count(options), options.nonce, options.identity, routes=routes)
+
+        checks["replay"] = check_replay
     if options.run_locked:
         from protocol.recompute import run_locked
 
         checks["locked code"] = lambda: run_locked.check_locked(study)
     return checks
+
+
+def _lane_count(options: AuditOptions) -> int | None:
+    """Return how many lanes to decode again; None for as many as the odds need."""
+    return None if options.replay == "auto" else options.replay
 
 
 def _registered_protocol(study: Registration) -> Mapping[str, Any]:

@@ -73,7 +73,9 @@ def list_unproven(study: Registration, findings: Iterable[Finding], anchored: bo
     status = {finding.item: finding.status for finding in findings}
     sentences = []
     if study.has("records") and status.get("replay") != "held":
-        sentences.append("That the records came out of the models: --replay 20 decodes 20 again, a replication all.")
+        sentences.append(
+            "That the records came out of the models: --replay decodes those that carry it again, a replication all."
+        )
     if status.get("grid") == "held" and status.get("replay") != "held":
         excluded, problems = records.count_excluded(study.confirm_records)
         if excluded:

@@ -2,5 +2,5 @@
 
 May import: policies, analysis, figures, protocol.preflight, protocol.plan, protocol.run, protocol.workspace,
 protocol.engine, protocol.tasks, protocol.models, protocol.grading, protocol.formats, protocol.lock, protocol.evidence;
-torch, transformers.
+numpy, torch, transformers.
 """

@@ -3,7 +3,7 @@
 Records can be rewritten so that every digest fits and all fields are consistent. But nobody can write what
 the models generate without running them. The lanes are ranked by a nonce that the auditor draws after the
 records were sealed: nobody could know which lanes to keep honest, and everybody who has the nonce draws the
-same lanes.
+same lanes. Most are drawn among those that carry the verdict (`turning_lanes`), and the odds are printed.
 
 The auditor's engine decodes, and not the locked one: the author wrote the locked engine, and it could replay
 stored answers. Where the lock names the auditor's own release and libraries, a difference that rounding does
@@ -11,9 +11,6 @@ not explain is a failure. Where it names others, or ships with this project, a c
 reason, and the result is undetermined.
 """
 
-import hashlib
-import heapq
-import hmac
 import re
 import sys
 import time
@@ -25,11 +22,12 @@ from protocol.evidence import records
 from protocol.evidence.held_out_guard import JudgedHeldOut
 from protocol.evidence.records import Record
 from protocol.evidence.registration import SEAL, SELECTION, VERDICT, Registration
-from protocol.formats import canonical
 from protocol.formats.escape import print_escaped
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import BadInput, Drifted, Tampered
 from protocol.plan.design import Design
+from protocol.recompute import turning_lanes
+from protocol.recompute.turning_lanes import Draw, Route
 from protocol.run import lane_comparison
 from protocol.workspace import drift
 from protocol.workspace.study import Study, open_study
@@ -87,15 +85,17 @@ class Engine(NamedTuple):
 def check(
     study: Registration,
     home: Path,
-    count: int,
+    count: int | None,
     nonce: str,
     identity: Path | None = None,
     report: Callable[[str], None] = lambda line: print_escaped(line, sys.stderr),
+    routes: Sequence[Route] = (),
 ) -> str:
     """Return how many of `count` lanes gave their records, and that the excluded problems have their prompts.
 
-    home: where fetched files are stored. nonce: see `NONCE_PATTERN`. identity: a file with the private key of
-    encrypted problems. report: is called with the progress from time to time.
+    count: None draws as many as `turning_lanes.ODDS` needs. routes: what turns the verdict, from
+    `turning_lanes.find_study_routes`. home: where fetched files are stored. nonce: see `NONCE_PATTERN`. identity: a
+    file with the private key of encrypted problems. report: is called with the progress from time to time.
 
     Raises BadInput for an invalid nonce or count; NotRun without a verdict, because no audit of an unfinished
     study opens held-out problems; Tampered for a lane that is not registered, for one that differs from its
@@ -107,7 +107,8 @@ def check(
     if not study.has(SEAL) or not study.has(VERDICT):
         raise NotRun("no verdict yet, and lanes of held-out problems are decoded again after it")
     all_records = records.JoinedRecords([study.confirm_records, study.probe_records])
-    drawn_bodies = [record["body"] for record in draw_lanes(all_records, count, nonce)]
+    draw = _draw(all_records, count, nonce, routes)
+    drawn_bodies = [record["body"] for record in select_lanes(all_records, draw)]
     if not drawn_bodies:
         raise NotRun("no record is of a lane that ran")
     excluded, replay_engine = _excluded_bodies(all_records), compare_engine(study)
@@ -120,26 +121,33 @@ def check(
     except (OSError, RuntimeError, MemoryError) as problem:  # torch raises nothing more specific
         message = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise CannotTell(f"decoding broke off on this machine: {message!a}; see that memory is free") from None
-    return _summarize(lanes, replay_engine, nonce, len(drawn_bodies)) + excluded_text
+    odds_text = f"; {draw}" if routes else ""
+    return _summarize(lanes, replay_engine, nonce, len(drawn_bodies)) + odds_text + excluded_text
 
 
-def refuse_options(count: int, nonce: str) -> None:
+def refuse_options(count: int | None, nonce: str) -> None:
     """Raise BadInput for an invalid number of lanes or nonce."""
-    if count < 1:
+    if count is not None and count < 1:
         raise BadInput(f"--replay {count}: draw at least one lane")
     if not NONCE_PATTERN.fullmatch(nonce):
         raise BadInput("--nonce: write 16 to 128 lower-case hex digits, two a byte")
 
 
-def draw_lanes(all_records: Sequence[Record], count: int, nonce: str) -> list[Record]:
-    """Return the first `count` of the lanes that ran, ranked by HMAC-SHA256(nonce, canonical [phase, *key])."""
-    secret = bytes.fromhex(nonce)
-    ranked = (
-        (hmac.digest(secret, canonical.dumps([head.phase, *head.key]), hashlib.sha256), index)
-        for index, head in enumerate(records.record_heads(all_records))
-        if head.state != "excluded"
-    )
-    return [*records.select_records(all_records, (index for _, index in heapq.nsmallest(count, ranked)))]
+def draw_lanes(all_records: Sequence[Record], count: int | None, nonce: str) -> list[Record]:
+    """Return `count` of the lanes that ran, all alike likely, ranked by the nonce."""
+    return select_lanes(all_records, _draw(all_records, count, nonce, ()))
+
+
+def select_lanes(all_records: Sequence[Record], draw: Draw) -> list[Record]:
+    """Return the records of the drawn lanes, as they were drawn."""
+    indices = {(head.phase, *head.key): index for index, head in enumerate(records.record_heads(all_records))}
+    return [*records.select_records(all_records, (indices[lane] for lane in draw.lanes))]
+
+
+def _draw(all_records: Sequence[Record], count: int | None, nonce: str, routes: Sequence[Route]) -> Draw:
+    heads = records.record_heads(all_records)
+    lanes = ((head.phase, *head.key) for head in heads if head.state != "excluded")
+    return turning_lanes.draw_lanes(lanes, routes, count, nonce)
 
 
 def compare_engine(study: Registration) -> Engine:

@@ -25,6 +25,7 @@ __all__ = [
     "judge_again",
     "judge_study",
     "name_records",
+    "read_for_judgement",
     "refuse_costly",
     "through_json",
 ]
@@ -77,13 +78,18 @@ def judge_study(study: Registration) -> dict[str, Any]:
     """Return the judgement that the installed analysis derives from the records. Raises WRONG_SHAPE errors
     for a lock or a record of the wrong shape, Tampered for a lock that would take hours to judge.
     """
+    return through_json(judgement.judge_study(*read_for_judgement(study)))
+
+
+def read_for_judgement(study: Registration) -> tuple[study_files.Study, dict[str, Any] | None]:
+    """Return the lanes to judge, and the selection of a sweep. Raises as `judge_study` does."""
     refuse_costly(study, _count_confirmed_lanes(study), study.confirm_records)
     locked = study.lock
     confirmed_study = study_files.build_study(
         study.folder, locked.digest, locked.content, name_records(study.confirm_records)
     )
     selected = judgement.selection_summary(study.selection.digest, study.selection.content) if study.has_sweep else None
-    return through_json(judgement.judge_study(confirmed_study, selected))
+    return confirmed_study, selected
 
 
 def check(study: Registration, judge: Callable[[], dict[str, Any]] | None = None) -> str:

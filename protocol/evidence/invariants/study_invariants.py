@@ -11,7 +11,7 @@ from protocol.evidence.invariants.recorded_lanes import VERSION_FIELDS, LaneSumm
 __all__ = ["INVARIANTS"]
 
 MIN_UNSURE = 30  # incorrect answers in which two seeds agree: more than chance or a very confident model gives
-REPLAY = "kv-prereg audit FOLDER --replay 20 decodes lanes again"
+REPLAY = "kv-prereg audit FOLDER --replay decodes lanes again"
 
 
 def check_registered(phase: Phase) -> Violations:
