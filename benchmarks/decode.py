@@ -8,6 +8,8 @@ own clock: seconds spent on events and on looking for them, of the seconds of de
 with the same lanes without events, whose budget is chosen so that both hold as many slots on average; it
 includes what the policy measures at every token.
 
+Third table: a step whose slots are packed, to the same step of slots as computed: lanes that hold the whole context.
+
     python -m benchmarks.decode
 """
 
@@ -31,6 +33,7 @@ INTERVAL = 64
 EVENTS = 2
 LANES = 12
 BUDGET = 256
+PACKED = ("verbatim", "q8_0", "q5_0", "q4_0", "fp8")
 EVENTFUL = ("streaming", "snapkv", "ada-snapkv", "h2o")
 
 
@@ -49,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(rates(subject, prompt, arguments.lanes, arguments.budgets, arguments.new_tokens, arguments.repetitions))
     print()
     print(events(subject, arguments.repetitions))
+    print()
+    print(packed(subject, prompt, arguments.new_tokens, arguments.repetitions))
     return 0
 
 
@@ -134,6 +139,22 @@ def events(subject: Subject, repetitions: int) -> str:
         rows.append([name, percent(share), at_most(100 * share.median, 3, "{:.1f} %"), ratio, held])
     columns = ("policy", "in events", "target", "time to without events", "mean slots with / without")
     return table(columns, rows)
+
+
+def packed(subject: Subject, prompt: Prompt, new_tokens: int, repetitions: int) -> str:
+    """The same lanes in each state, one after the other in every round."""
+
+    def contender(state: str) -> Callable[[], float]:
+        lanes = copies(policies.get("full", {"state": state}), None, LANES)
+        return lambda: decoded(subject, prompt, lanes, new_tokens).seconds
+
+    times = alternate({state: contender(state) for state in PACKED}, repetitions)
+    ratios = {state: times.ratio(state, PACKED[0]) for state in PACKED}
+    rows = [
+        [state, span(ratio), at_most(ratio.median, 1.5, "{:.2f}") if state == "q8_0" else ""]
+        for state, ratio in ratios.items()
+    ]
+    return table(("state", f"step of {LANES} lanes to one of slots as computed", "target"), rows)
 
 
 def twin(name: str) -> str:
