@@ -16,6 +16,9 @@ __all__ = ["BLOCK", "Eights", "Fives", "Fours"]
 BLOCK = 32
 """Numbers of a block."""
 SCALE_BYTES = 2
+EIGHT = torch.arange(8, dtype=torch.uint8, device="cpu")
+FIFTHS = (torch.arange(256, dtype=torch.uint8, device="cpu")[:, None] >> EIGHT & 1) << 4
+"""Of each byte its eight bits, each as the fifth bit of a code."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +69,14 @@ class Fives:
 
     def encode(self, numbers: Tensor) -> Tensor:
         scales, codes = signed_codes(numbers, 16)
-        bits = cut(codes >> 4, 8) << torch.arange(8, dtype=torch.uint8, device=codes.device)
+        bits = cut(codes >> 4, 8) << EIGHT.to(codes.device)
         return join(scales, bits.sum(-1).to(torch.uint8), pack_nibbles(codes & 15))
 
     def decode(self, rows: Tensor) -> Tensor:
         scales, coded = split(rows, SCALE_BYTES + BLOCK // 8 + BLOCK // 2)
         bits, nibbles = coded[..., : BLOCK // 8], coded[..., BLOCK // 8 :]
-        fifths = (bits[..., None] >> torch.arange(8, dtype=torch.uint8, device=rows.device) & 1).flatten(-2)
-        return scale_codes((unpack_nibbles(nibbles) | fifths << 4).view(torch.int8) - 16, scales)
+        fifths = FIFTHS.to(rows.device).index_select(0, bits.flatten().int()).view(*bits.shape[:-1], BLOCK)
+        return scale_codes((unpack_nibbles(nibbles) | fifths).view(torch.int8) - 16, scales)
 
 
 def count_blocks(width: int, name: str) -> int:

@@ -94,6 +94,20 @@ def test_a_policy_is_named_and_keeps_a_set(tree):
     assert run(tree, "-c", KEEPS) == "[0, 1, 2, 5] ['scoring', 'protect']\n"
 
 
+PACKS = """
+import torch
+import policies
+
+state = policies.get("1d", {"state": "float16"}).state
+packed = state.codec({}).keys.encode(torch.tensor([[1.5, -0.1]]))
+print(state.slot_bytes(32, 4), packed.tolist(), state.codec({}).keys.decode(packed)[0, 0].item())
+"""
+
+
+def test_a_format_is_the_state_of_any_policy_by_its_name(tree):
+    assert run(tree, "-c", PACKS) == "128 [[0, 62, 102, 174]] 1.5\n"  # 0x3e00, and -0.1 as 0xae66
+
+
 BUILDS = """
 import splits
 from protocol import tasks

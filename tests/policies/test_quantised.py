@@ -4,6 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import gguf
+import numpy as np
 import pytest
 import torch
 from gguf import quants
@@ -66,6 +67,26 @@ def test_a_number_is_off_by_what_its_formula_allows(name, steps):
     assert ((read - blocks).abs() <= reach * step * (1 + 1e-6) + blocks.abs() * 2**-11 + 2**-24 * steps).all()
 
 
+@pytest.mark.parametrize(("name", "bits"), [("token-4", 4), ("token-2", 2)])
+def test_values_by_token_are_those_of_a_loop_over_the_formula_of_kivi(name, bits):
+    """Number by number: the group's least number and step in float16, codes from the lowest bits of a byte up."""
+    rows, most = numbers()[:60].clamp(-6e4, 6e4), 2**bits - 1
+    packed, size = FORMATS[name].encode(rows), 4 + 4 * bits
+    assert packed.shape[-1] == FORMATS[name].row_bytes(64) == 2 * size
+    read = FORMATS[name].decode(packed)
+    for row, (one, stored) in enumerate(zip(rows.numpy(), packed.numpy(), strict=True)):
+        for group in range(2):
+            own, block = one[32 * group :][:32], stored[size * group :][:size]
+            least, step = np.float16(own.min()), np.float16((own.max() - own.min()) / np.float32(most))
+            assert block[:4].view(np.float16).tolist() == [least, step]
+            for place, number in enumerate(own):
+                exact = 0 if step == 0 else round((float(number) - float(least)) / float(step))
+                code = block[4 + place * bits // 8] >> place * bits % 8 & most
+                near = 0 if step == 0 else (float(number) - float(least)) / float(step)
+                assert code == min(max(exact, 0), most) or abs(abs(near - code) - 0.5) < 1e-4  # a tie of float32
+                assert read[row, 32 * group + place] == pytest.approx(float(least) + float(step) * code, rel=1e-6)
+
+
 def e4m3(code):
     """The number of a byte: 1 sign, 4 exponent, 3 mantissa bits, bias 7; None for NaN."""
     exponent, mantissa = code >> 3 & 15, Fraction(code & 7, 8)
@@ -103,7 +124,9 @@ def test_a_vector_is_packed_alone_whatever_stands_beside_it(name):
         assert ours.encode(rows.to(dtype)).equal(ours.encode(rows.to(dtype).float()))
 
 
-@pytest.mark.parametrize(("state", "size"), [("q8_0", 136), ("q5_0", 88), ("q4_0", 72), ("fp8", 128)])
+@pytest.mark.parametrize(
+    ("state", "size"), [("q8_0", 136), ("q5_0", 88), ("q4_0", 72), ("fp8", 128), ("token-4", 80), ("token-2", 48)]
+)
 def test_the_state_of_any_policy_is_set_by_its_name(state, size):
     parent = policies.get("1d")
     child = policies.get("1d", {"state": state})

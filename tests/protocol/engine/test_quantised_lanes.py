@@ -16,7 +16,14 @@ from protocol.engine.batch import Batch
 STORING = [name for name in policies.names() if type(policies.get(name).state) is Verbatim]
 NAMES = [name for name in STATES if name != "verbatim"]
 HEADS = DEPTH * KV_HEADS
-BYTES = {"q8_0": 68, "q5_0": 44, "q4_0": 36, "fp8": 64}  # of a slot of 32 + 32 numbers; in float32 256
+BYTES = {
+    "q8_0": 68,
+    "q5_0": 44,
+    "q4_0": 36,
+    "fp8": 64,
+    "token-4": 40,
+    "token-2": 24,
+}  # of a slot of 32 + 32 numbers; in float32 256
 
 
 @pytest.mark.parametrize(("state", "part"), sampled(NAMES, range(8), of=8))
