@@ -16,6 +16,7 @@ try:
     import importlib
     import platform
     import runpy
+    import warnings
     from collections.abc import Sequence
     from importlib import metadata
 
@@ -39,6 +40,10 @@ VERSION = ("--version", "-V")
 def main(argv: Sequence[str] | None = None) -> int:
     """Return the exit status of the command (docs/commands.md), or 2 if there is no such command."""
     arguments = [*(sys.argv[1:] if argv is None else argv)]
+    _open_closed_outputs()
+    if not sys.warnoptions:  # as with -W and -X dev: of libraries, for their users and not for ours
+        warnings.simplefilter("ignore")
+        os.environ.setdefault("PYTHONWARNINGS", "ignore")
     _drop_script_folder()
     if message := package_shadowing.find_shadowing():
         return _refuse(message)
@@ -122,16 +127,28 @@ def explain_unknown(name: str) -> str:
 
 
 def _print(text: str) -> int:
-    try:
-        print_escaped(text, sys.stdout)
-    except OSError as error:
-        return _refuse(str(error))
+    print_escaped(text, sys.stdout)
     return 0
 
 
 def _refuse(message: str) -> int:
     print_escaped(f"{BadInput.__name__}: {message}", sys.stderr)
     return BadInput.exit_status
+
+
+def _open_closed_outputs() -> None:
+    """Open the null device in place of outputs that the shell closed (`>&-`): else the next file that is opened
+    takes their number, and what another process prints lands in it.
+    """
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_WRONLY)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
+            if name == "stdout":
+                print_escaped("standard output is closed: the result is not printed", sys.stderr)
 
 
 def _drop_script_folder() -> None:

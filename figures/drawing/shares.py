@@ -49,7 +49,7 @@ def compute_share(answers: Any, matches: Any, among: Any) -> Share:
     and wrong answers of the same mean, so their limits are conservative.
     """
     among = among.astype(bool)
-    matches = matches.where(among, 0).astype(float)
+    matches = matches.astype(float).where(among, 0.0)
     count, total = round(float(matches.sum()), 6), int(among.sum())
     if total == 0:
         return Share(math.nan, math.nan, math.nan, 0, 0)

@@ -9,7 +9,15 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-__all__ = ["escape_control", "escape_tags", "is_one_line", "print_bytes", "print_escaped", "silence_broken_pipes"]
+__all__ = [
+    "escape_control",
+    "escape_tags",
+    "give_up",
+    "is_one_line",
+    "print_bytes",
+    "print_escaped",
+    "silence_broken_pipes",
+]
 
 # Control characters except the newline; characters that reorder, join or hide text; line separators;
 # lone surrogates.
@@ -40,7 +48,8 @@ def print_escaped(text: str, stream: TextIO | None, end: str = "\n") -> None:
     """Print `text` with control characters escaped, and characters that the stream cannot encode.
 
     Nothing is printed to a stream that was closed before this process began (None) or whose reader has gone
-    (`| head`): neither changes what a command does or its exit status.
+    (`| head`): neither changes what a command does or its exit status. Standard output that cannot be written to
+    otherwise, as on a full disk, ends the process with one line and status 2.
     """
     if stream is None:
         return
@@ -48,25 +57,35 @@ def print_escaped(text: str, stream: TextIO | None, end: str = "\n") -> None:
     try:
         stream.write(escape_control(text + end).encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
-    except BrokenPipeError:
-        silence_broken_pipes(stream)
+    except OSError as error:
+        give_up(stream, error)
 
 
 def silence_broken_pipes(*streams: TextIO) -> None:
-    """Redirect streams whose reader has gone to the null device, so that later writes raise nothing.
+    """Write what streams have not written yet, before Python does so at exit; see `give_up` where that fails.
 
     Without `streams`, standard output and standard error are checked.
     """
-    devnull = os.open(os.devnull, os.O_WRONLY)
     for stream in streams or (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
-            with suppress(OSError, ValueError):  # the stream has no file descriptor
-                os.dup2(devnull, stream.fileno())
-        except (AttributeError, OSError, ValueError):
-            pass  # missing, full or closed: Python reports it at exit
-    os.close(devnull)
+        except OSError as error:
+            give_up(stream, error)
+        except (AttributeError, ValueError):
+            pass  # missing or closed
+
+
+def give_up(stream: TextIO, error: OSError) -> None:
+    """Redirect a stream that cannot be written to the null device, so that later writes raise nothing. Raises
+    SystemExit(2), after one line on standard error, for standard output whose reader has not just gone.
+    """
+    with suppress(OSError, ValueError):  # the stream has no file descriptor
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, stream.fileno())
+        os.close(devnull)
+    if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+        print_escaped(f"OSError: standard output: {error.strerror}; not all was printed", sys.stderr)
+        raise SystemExit(2) from None
 
 
 def print_bytes(text: str) -> None:
@@ -76,8 +95,8 @@ def print_bytes(text: str) -> None:
     try:
         sys.stdout.buffer.write(escape_control(text).encode() + b"\n")
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        silence_broken_pipes(sys.stdout)
+    except OSError as error:
+        give_up(sys.stdout, error)
 
 
 def _escape_match(match: re.Match[str]) -> str:

@@ -248,6 +248,25 @@ def test_a_reader_that_has_gone_is_no_error(monkeypatch, put):
         put("more\n", stream)  # and closing it, as Python does in the end, is none either
 
 
+@pytest.mark.parametrize("typed", ["", "policies", "policies --help", "tasks list", f"table {QUICKSTART}"])
+def test_a_full_output_is_one_line_and_a_closed_one_changes_no_status(typed):
+    program = f"{shlex.quote(sys.executable)} -m protocol {typed}"
+    run = f"{program} > /dev/full; echo $? >&2; {program} >&-; echo $? >&2"
+    done = subprocess.run(["bash", "-c", run], cwd=studies.ROOT, env=studies.plain(), capture_output=True, text=True)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("[")]  # without progress
+    full = "OSError: standard output: No space left on device; not all was printed"
+    assert lines == [full, "2", "standard output is closed: the result is not printed", "0"]
+
+
+def test_warnings_of_libraries_reach_no_user(tmp_path):
+    warned = "import warnings; warnings.warn('soon', FutureWarning)"
+    code = f"from protocol.__main__ import main; import sys; sys.argv = ['x', '--version']; main(); {warned}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=studies.ROOT, env=studies.plain(), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_pipe_that_is_read_to_its_first_line_leaves_no_trace():
     """To the end of the interpreter: a listing by its module, help by argparse, help of the whole."""
     lines = [f"protocol.export {QUICKSTART} --format osf", "protocol split --help", "protocol"]

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TextIO
 
 from analysis.exploratory import text_difference
-from protocol.formats.escape import escape_control, silence_broken_pipes
+from protocol.formats.escape import escape_control, give_up
 from protocol.instruments.show import problem_answers
 from protocol.instruments.show.problem_answers import LEVELS, Answer, ProblemAnswers, RetainedTokens
 
@@ -65,8 +65,8 @@ def write_lines(lines: Iterable[Line], stream: TextIO | None, *, colours: bool) 
             printed = "".join(_apply_style(part, colours=colours) for part in line).rstrip(" ")
             stream.write(f"{printed}\n".encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
-    except BrokenPipeError:
-        silence_broken_pipes(stream)
+    except OSError as error:
+        give_up(stream, error)
 
 
 def _apply_style(part: Part, *, colours: bool) -> str:
