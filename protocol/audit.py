@@ -16,13 +16,14 @@ and what is there holds; 7 something could not be told here, and while a verdict
 
 from __future__ import annotations
 
+import argparse
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from analysis.rules import verdict_line
 from protocol import command
@@ -60,7 +61,7 @@ class AuditOptions(NamedTuple):
     value: Path | None = None
     identity: Path | None = None
     run_locked: bool = False
-    replay: int | Literal["auto"] | None = None
+    replay: int | None = None  # lanes to decode again; 0 for as many as the odds need
     nonce: str = ""
     redraw: bool = False
 
@@ -91,7 +92,7 @@ class Options(command.Trust):
     value: Path | None
     identity: Path | None
     run_locked: bool
-    replay: int | Literal["auto"] | None
+    replay: int | None
     nonce: str
     draw: bool
     details: bool
@@ -104,9 +105,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--details", action="store_true", help="one line for each item")
     parser.add_argument(
         "--replay",
-        type=int,
+        type=_parse_count,
         nargs="?",
-        const="auto",
+        const=0,
         metavar="N",
         help="decode N lanes again, drawn by --nonce (default: so many that a forged verdict is met with 95 %%)",
     )
@@ -171,7 +172,7 @@ def audit(study: Registration, trusted: Sequence[Witness] = (), options: AuditOp
     if options.replay is not None:
         from protocol.recompute import replay
 
-        replay.refuse_options(_lane_count(options), options.nonce)
+        replay.refuse_options(options.replay or None, options.nonce)
     with phase("auditing: anchors"):
         proofs = anchors.verify_anchors(study, trusted)
     # Imported late: scipy is slow, and --help and the refusals above do not need it.
@@ -292,7 +293,7 @@ def _requested_checks(study: Registration, options: AuditOptions) -> Mapping[str
             with phase("looking for the lanes that turn the verdict"):
                 routes = turning_lanes.find_study_routes(study) if study.has(VERDICT) else []
             home = files.cache_home()
-            return replay.check(study, home, _lane_count(options), options.nonce, options.identity, routes=routes)
+            return replay.check(study, home, options.replay or None, options.nonce, options.identity, routes=routes)
 
         checks["replay"] = check_replay
     if options.run_locked:
@@ -302,9 +303,11 @@ def _requested_checks(study: Registration, options: AuditOptions) -> Mapping[str
     return checks
 
 
-def _lane_count(options: AuditOptions) -> int | None:
-    """Return how many lanes to decode again; None for as many as the odds need."""
-    return None if options.replay == "auto" else options.replay
+def _parse_count(text: str) -> int:
+    """Parse a number of lanes from one on."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!a}: draw at least one lane, or leave the number out")
+    return int(text)
 
 
 def _registered_protocol(study: Registration) -> Mapping[str, Any]:

@@ -51,6 +51,9 @@ def test_no_command_prints_a_verdict_that_the_records_do_not_support(edited, cap
         assert said.out == ""
         assert "is not what its records say" in said.err or "has a text with a line break" in said.err
     assert not (edited / "report.html").exists()
+    problem = studies.content(edited / "lock.json")["items"]["needle-256"]["confirm"][0]
+    done = studies.here("show", edited, "--problem", problem)
+    assert (done.returncode, done.stdout) == (3, ""), done.stdout + done.stderr
     done = studies.here("status", edited)
     assert done.returncode == 3
     assert "INVALID" in done.stdout

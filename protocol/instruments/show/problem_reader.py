@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from analysis.exploratory import changed_grades, text_difference
 from analysis.exploratory.changed_grades import Body, ChangedProblem
-from analysis.judgement import arm_text
+from analysis.judgement import arm_text, recorded_judgement
+from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import verdict_line
 from protocol import tasks
 from protocol.evidence import records
@@ -95,7 +96,7 @@ def read_problem(
     return ProblemAnswers(
         folder=str(study.folder),
         phase=phase,
-        verdict=verdict_line.format_verdict(study.verdict.content["judged"]) if judged else "",
+        verdict=_supported_verdict(study) if judged else "",
         problem=name,
         model=first["model"],
         task=first["task"],
@@ -112,6 +113,15 @@ def read_problem(
         remarks=tuple(_remarks(study, reference, shown_bodies)),
         others=tuple(others),
     )
+
+
+def _supported_verdict(study: Registration) -> str:
+    """Return the verdict as it is printed. Raises Tampered for one that lock and records do not support."""
+    try:
+        recorded_judgement.refuse_unsupported(study.folder)
+    except RecordError as error:
+        raise Tampered(str(error)) from None
+    return verdict_line.format_verdict(study.verdict.content["judged"])
 
 
 def _phase(study: Registration, lane_filter: LaneFilter) -> str:

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from analysis.judgement.study_files import LANE_COLUMNS, Study
-from protocol.recompute import turning_lanes
+from protocol import audit
+from protocol.recompute import replay, turning_lanes
 from protocol.recompute.turning_lanes import ODDS, Route, draw_lanes, find_routes, meeting_odds
 
 ARMS = ("ours", "theirs")
@@ -158,3 +159,22 @@ def test_lanes_that_did_not_run_are_not_drawn():
     draw = draw_lanes(present, ROUTES, None, "ab" * 8)
     assert {*draw.lanes} <= {*present}
     assert {route.lanes for route in draw.routes} == {35, 5}
+
+
+@pytest.mark.parametrize(("typed", "count"), [(["--replay"], None), (["--replay", "7"], 7)])
+def test_an_audit_passes_what_turns_the_verdict_to_the_replay(typed, count, confirmed, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(turning_lanes, "find_study_routes", lambda study: ROUTES)
+    monkeypatch.setattr(
+        replay, "check", lambda *given, **named: asked.append((given[2], named["routes"])) or "replayed"
+    )
+    assert audit.main([str(confirmed), *typed, "--details"]) == 0
+    assert "replay: replayed" in capsys.readouterr().out
+    assert asked == [(count, ROUTES)]
+
+
+@pytest.mark.parametrize("typed", ["0", "-1", "some"])
+def test_no_lane_at_all_cannot_be_asked_for(typed, confirmed):
+    with pytest.raises(SystemExit) as refused:
+        audit.main([str(confirmed), f"--replay={typed}"])
+    assert refused.value.code == 2
