@@ -8,8 +8,9 @@ from scipy import stats
 
 from analysis.rules.rule import Contrast
 from analysis.rules.verdicts import CONFIRMED, REFUTED
+from analysis.simulation.cluster_populations import cluster_settings
 from analysis.stats import max_t, power
-from benchmarks import null_grid, simulated, validity, validity_tables
+from benchmarks import clustered_validity, null_grid, simulated, validity, validity_tables
 from benchmarks.simulated import CHAIN, RETRIEVAL
 
 STUDIES = 1_500
@@ -206,3 +207,12 @@ def test_coverage_near_a_ceiling_is_counted_out():
     drawn = np.random.default_rng(0).binomial(50, 0.02, 400)
     held = [null_grid._holds("t", np.array([0, 50 - g, g]), 0.02, 0.95) for g in drawn]
     assert abs(found - np.mean(held)) < 4 * np.sqrt(0.25 / 400)
+
+
+@pytest.mark.parametrize(("method", "errs"), [("t", True), ("betting", False)])
+def test_a_rule_on_clusters_errs_by_the_methods_that_registering_refuses(method, errs):
+    shape = clustered_validity.Shape("42", (1, 3, 5, 7, 9, 11, 13) * 6, 1)
+    losses = next(each for each in cluster_settings(1) if each.problems.discordance == 0.04)
+    rates = clustered_validity.rates_in_setting("superior", method, shape, losses, 200, np.random.default_rng(0))
+    assert (rates.wrong > 0.2, rates.covered < 0.8) == (errs, errs)
+    assert rates.confirmed <= rates.wrong
