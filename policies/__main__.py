@@ -34,6 +34,8 @@ from policies.contract import (
 )
 from policies.descriptions import FAMILIES
 from policies.policy import Policy
+from policies.quantised.states import STATES
+from policies.state import Verbatim
 from policies.structure import structure
 from protocol.formats.command_line import make_parser
 from protocol.formats.escape import print_escaped
@@ -109,6 +111,7 @@ def _format_policy(name: str) -> list[str]:
         *([*agreement, ""] if agreement else []),
         "Settings by their paths; a name with () is a part, which is not set:",
         *(f"    {path:<{width}}  {text}" for path, text in settings.items()),
+        *([f"The state is set by its name: {', '.join(STATES)}"] if type(policy.state) is Verbatim else []),
     ]
 
 

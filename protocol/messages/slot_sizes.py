@@ -6,6 +6,7 @@ from typing import Any
 __all__ = ["FIELD", "describe_byte_budgets", "describe_slots"]
 
 FIELD = "slot_bytes"  # the field of a lock
+QUANTISED = "policies.quantised.states.Quantised()"  # a state of packed keys and values, as a lock names it
 
 
 def describe_byte_budgets(lock: Mapping[str, Any]) -> str:
@@ -40,6 +41,12 @@ def describe_slots(lock: Mapping[str, Any]) -> list[str]:
             waits = sorted({arms[arm]["interval"] for arm in alike if "interval" in arms[arm]})
             facts += [f"with {', '.join(map(str, waits))} more between events"] if waits else []
             sentences.append("; ".join(facts) + ".")
+        packed = [arm for arm in arms if lock.get("policies", {}).get(arm, {}).get("state") == QUANTISED]
+        if packed:
+            sentences.append(
+                f"On {model}, {', '.join(packed)} unpack the slots of one layer at a time for attention: work space of "
+                "the bytes of these slots as computed, which no measured memory has in it."
+            )
     return sentences + _describe_mismatch(lock)
 
 

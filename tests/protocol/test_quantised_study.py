@@ -33,6 +33,7 @@ def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wi
     folder = studies.write(tmp_path / "registrations" / "packed", wide_model, PACKED)
     done = studies.here("register", folder)
     assert done.returncode == 0, done.stderr
+    assert "both, eighths, fourths unpack the slots of one layer at a time" in " ".join(done.stdout.split())
     locked = studies.content(folder / "lock.json")
     (sizes,) = (entry["arms"] for entry in locked["slot_bytes"].values())
     assert {arm: entry["slots"]["bytes of 48"] for arm, entry in sizes.items() if arm != "full"} == SLOTS

@@ -86,6 +86,7 @@ def test_a_lane_has_the_bytes_that_a_walk_over_its_tensors_finds(state, monkeypa
 
 
 def test_lanes_of_several_states_say_what_each_says_alone():
+    """Two of each, whose events are decided together, beside all others."""
     model, prompt = tiny(dtype=torch.float64, head_dim=32), outside(60, 4)
 
     def lanes():
@@ -93,7 +94,10 @@ def test_lanes_of_several_states_say_what_each_says_alone():
         mixed = {"state": "q8_0", "state.values": "q4_0"}
         settings = [*({"state": name} for name in STATES), mixed]
         return [
-            lane(policies.get(name, own, cadence=cadence), 30, seed=1) for own in settings for name in ("h2o", "knorm")
+            lane(policies.get(name, own, cadence=cadence), 30, seed=seed)
+            for own in settings
+            for name in ("h2o", "knorm")
+            for seed in (1, 2)
         ]
 
     together = answer(model, prompt, lanes(), max_new_tokens=14)
