@@ -334,7 +334,10 @@ FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
 
 def published_claims() -> str:
     """docs/published_claims.md: the audit of the claims of published papers."""
-    return markdown.format_document([read_paper(path) for path in sorted((ROOT / "analysis/published").glob("*.toml"))])
+    papers = [read_paper(path) for path in sorted((ROOT / "analysis/published").glob("*.toml"))]
+    return markdown.format_document(
+        papers, "kv-prereg claims analysis/published/*.toml --markdown docs/published_claims.md"
+    )
 
 
 UNTRACKED: Mapping[str, Callable[[], str]] = MappingProxyType(

@@ -251,7 +251,7 @@ def summarize(audited: AuditResult) -> str:
     if audited.unfinished_items:
         return f"unfinished ({', '.join(audited.unfinished_items)}); what is there holds"
     undetermined = [finding.item for finding in audited.findings if finding.status == "cannot tell"]
-    return "everything held" + (f", but for what is not here: {', '.join(undetermined)}" if undetermined else "")
+    return "everything held" + (f", not checkable here: {', '.join(undetermined)}" if undetermined else "")
 
 
 def _recompute_checks(

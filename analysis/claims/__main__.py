@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with progress_display.show_phases(), phase(f"checking the claims of {len(args.files)} files"):
             papers = [read_paper(path) for path in args.files]
             if args.markdown:
-                text = format_document(papers)
+                names = " ".join(map(str, args.files))
+                text = format_document(papers, f"kv-prereg claims {names} --markdown {args.markdown}")
                 args.markdown.write_text(text, encoding="utf-8")
             else:
                 text = dumps({"papers": [_to_json(paper) for paper in papers]}) if args.json else _format_text(papers)

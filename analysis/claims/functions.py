@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.claims import family_tests, printed_p, proportions, quantity
 from analysis.claims.granularity import counts
-from analysis.claims.quantity import Answer, Quantity, computed
+from analysis.claims.quantity import Answer, ImpossibleCell, Quantity, computed
 from analysis.claims.rounding import Range
 from analysis.rules import branch
 from analysis.selection import choose
@@ -72,6 +72,8 @@ def _lift(function: Callable[[float], float]) -> Callable[[Quantity], Quantity]:
 
 
 def _exact_counts(first: Quantity, second: Quantity) -> tuple[tuple[int, int], tuple[int, int]]:
+    if impossible := "; ".join(filter(None, (first.impossible, second.impossible))):
+        raise ImpossibleCell(impossible)
     if first.answers is None or second.answers is None:
         raise ValueError(f"{first.text} and {second.text}: not both are counts of known answers")
     return first.answers, second.answers

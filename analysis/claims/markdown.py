@@ -20,10 +20,12 @@ __all__ = ["format_document"]
 Result = tuple[Paper, list[TableFinding], list[Finding]]
 
 
-def format_document(papers: Sequence[Paper]) -> str:
-    """Format the audit of all papers. Raises ClaimError for a form that cannot be evaluated."""
+def format_document(papers: Sequence[Paper], command: str) -> str:
+    """Format the audit of all papers. command: what writes the page. Raises ClaimError for a form that cannot be
+    evaluated.
+    """
     results = [(paper, judge_tables(paper), judge_claims(paper)) for paper in papers]
-    parts = [OPENING, _format_totals(results), _format_contradictions(results), METHOD]
+    parts = [OPENING.format(command=command), _format_totals(results), _format_contradictions(results), METHOD]
     parts += [_format_paper(paper, tables, claims) for paper, tables, claims in results]
     parts += [_format_undecided(results), FORMAT]
     return "\n".join(parts)

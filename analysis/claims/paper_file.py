@@ -110,7 +110,7 @@ class Paper:
 
 
 def read_paper(path: Path) -> Paper:
-    """Read a file. Raises ClaimError if it is missing, is no TOML, or departs from the format in any key."""
+    """Read a file. Raises ClaimError if it is missing, invalid TOML, or departs from the format in any key."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -118,7 +118,7 @@ def read_paper(path: Path) -> Paper:
     except UnicodeDecodeError as error:
         raise ClaimError(f"{path}: byte {error.start} is not UTF-8; name a TOML file") from error
     except tomllib.TOMLDecodeError as error:
-        raise ClaimError(f"{path}: is no TOML ({error}); a key may stand once, a value needs quotes") from error
+        raise ClaimError(f"{path}: invalid TOML ({error}); a key may stand once, a value needs quotes") from error
     file = _Keys(path, "", content)
     file.reject_unknown("format", "source", "names", "table", "equation", "claim")
     if file.take("format", int) != 1:
@@ -270,7 +270,8 @@ def _to_quantity(table: Table, name: str, printed: Range) -> Quantity:
     total = n * table.draws
     right = counts(Range(printed.low / scale, printed.high / scale), total)
     if not right:
-        return Quantity(printed, printed, text, scale=scale, level=Level.TRANSCRIBED)
+        impossible = f"no count of {total} {'answers' if table.draws > 1 else 'problems'} gives {text} ({name})"
+        return Quantity(printed, printed, text, scale=scale, level=Level.TRANSCRIBED, impossible=impossible)
     counted = Range(Fraction(right[0] * scale, total), Fraction(right[-1] * scale, total))
     answers = (right[0], total) if len(right) == 1 and table.kind == "answers" else None
     return Quantity(printed, counted, text, answers, table.draws == 1, scale, Level.TRANSCRIBED)

@@ -12,7 +12,22 @@ from typing import NamedTuple
 from analysis.claims.levels import Level, computed_from, level_of
 from analysis.claims.rounding import Range
 
-__all__ = ["Answer", "Quantity", "absolute", "combine", "compare", "computed", "every", "negate", "some"]
+__all__ = [
+    "Answer",
+    "ImpossibleCell",
+    "Quantity",
+    "absolute",
+    "combine",
+    "compare",
+    "computed",
+    "every",
+    "negate",
+    "some",
+]
+
+
+class ImpossibleCell(ValueError):
+    """A printed number that no count of answers gives, where a test needs the count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +40,8 @@ class Quantity:
 
     name: as printed, or a description; empty for a computed result, which is printed as its range. answers:
     (right, of) if exactly one count gives the printed number. paired: the problems were answered once each,
-    so that McNemar's test applies. scale: 100 for percent and pp, else 1. level: of the numbers that it was
-    computed from.
+    so that McNemar's test applies. impossible: the sentence that no count gives the printed number, if none does.
+    scale: 100 for percent and pp, else 1. level: of the numbers that it was computed from.
     """
 
     printed: Range
@@ -36,6 +51,7 @@ class Quantity:
     paired: bool = False
     scale: int = 1
     level: Level = Level.LITERAL
+    impossible: str = ""
 
     @property
     def text(self) -> str:

@@ -8,7 +8,7 @@ from analysis.claims import granularity
 from analysis.claims.expression import ExpressionError, decide
 from analysis.claims.levels import Level
 from analysis.claims.paper_file import UNITS, Claim, ClaimError, Paper, Table
-from analysis.claims.quantity import Answer
+from analysis.claims.quantity import Answer, ImpossibleCell
 from analysis.claims.rounding import Range
 
 __all__ = ["CONTRADICTED", "UNCHECKED", "VERDICTS", "Finding", "TableFinding", "judge_claims", "judge_tables"]
@@ -74,6 +74,10 @@ def _judge_claim(paper: Paper, claim: Claim) -> Finding:
         holds = decide(claim.holds, paper, paper.names)
         carried = decide(claim.carried, paper, paper.names) if claim.carried else holds
     except ExpressionError as error:
+        if isinstance(error.__cause__, ImpossibleCell):
+            return Finding(
+                claim, "none", UNCHECKED[0], str(error.__cause__), "A number that it compares is impossible."
+            )
         raise ClaimError(f"{paper.key}: claim {claim.id}: {error}") from error
     _check_levels(paper, claim, holds, carried)
     unprinted = holds.truth is None and any(reason.startswith("not printed") for reason in holds.reasons)

@@ -63,7 +63,7 @@ def suggest_table(fault: Fault, document: Mapping[str, Any], design: Table) -> s
 
 
 def explain_syntax_error(text: str, error: tomllib.TOMLDecodeError) -> str:
-    """Explain a line that is no TOML, and how to fix it."""
+    """Explain a line that invalid TOML, and how to fix it."""
     message = str(error)
     if text.lstrip().startswith("{"):
         return "is JSON, and a protocol is TOML; write name = value, one a line"
@@ -73,7 +73,7 @@ def explain_syntax_error(text: str, error: tomllib.TOMLDecodeError) -> str:
     wrong = lines[number - 1].strip() if number <= len(lines) else ""
     excerpt = wrong if len(wrong) <= 60 else f"{wrong[:57]}..."
     fix = next((fix for pattern, fix in SLIPS if pattern.search(f"{message}\n{wrong}")), message)
-    return f"line {number}: is no TOML: {excerpt or 'the end of the file'}; {fix}"
+    return f"line {number}: invalid TOML: {excerpt or 'the end of the file'}; {fix}"
 
 
 # Patterns in the message of tomllib followed by the line, and the fix for each.

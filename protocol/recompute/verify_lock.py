@@ -279,7 +279,7 @@ def _content_faults(data: bytes, content: Mapping[str, Any]) -> list[str]:
     try:
         document = tomllib.loads(data.decode(), parse_float=Decimal)
     except (ValueError, RecursionError):
-        raise Tampered(f"{PROTOCOL}: is no TOML, and {lock.NAME} says that a protocol was read") from None
+        raise Tampered(f"{PROTOCOL}: invalid TOML, and {lock.NAME} says that a protocol was read") from None
     return differences.diff_values(_normalize(content), _normalize(document), "protocol.content")
 
 

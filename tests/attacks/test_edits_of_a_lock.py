@@ -239,9 +239,9 @@ def test_a_protocol_that_is_something_else_is_named(registered, tmp_path):
     """With its digest in the lock, which is all that was compared once."""
     folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
     for text, words in {
-        "hello\n": "protocol.toml: is no TOML",
+        "hello\n": "protocol.toml: invalid TOML",
         'title = "hello"\n': "protocol.content",
-        "[[": "protocol.toml: is no TOML",
+        "[[": "protocol.toml: invalid TOML",
     }.items():
         (folder / "protocol.toml").write_text(text)
         digest = closure.sha256_hex(text.encode())

@@ -280,9 +280,9 @@ def test_a_protocol_with_a_mistake_is_refused_with_its_place(defect):
         (b"", "title: missing"),
         (PROTOCOL.encode("utf-16"), "not UTF-8 at byte 0"),
         (b"\xef\xbb\xbf" + PROTOCOL.encode(), "byte order mark"),
-        (PROTOCOL.encode() + b"\x00", "is no TOML"),
-        (PROTOCOL.encode() + b"}", "is no TOML"),
-        (PROTOCOL.replace("\n", "\r").encode(), "is no TOML"),
+        (PROTOCOL.encode() + b"\x00", "invalid TOML"),
+        (PROTOCOL.encode() + b"}", "invalid TOML"),
+        (PROTOCOL.replace("\n", "\r").encode(), "invalid TOML"),
     ],
 )
 def test_bytes_that_are_no_protocol_are_refused_by_name(data, named):

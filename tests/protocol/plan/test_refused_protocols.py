@@ -50,7 +50,7 @@ REFUSED = [
     ),
     (PLAIN, {"alpha = 0.05": "alfa = 0.05"}, "decision.alpha: missing; 'alfa' is unknown"),
     (PLAIN, {"seeds = [0]": "seeds = [0]\nseed = 1"}, "seed: unknown field 'seed'; did you mean 'seeds'?"),
-    (PLAIN, {"seeds = [0]": "seeds = [0]\nseeds = [1]"}, "line 6: is no TOML: seeds = [1]; it stands twice"),
+    (PLAIN, {"seeds = [0]": "seeds = [0]\nseeds = [1]"}, "line 6: invalid TOML: seeds = [1]; it stands twice"),
     (PLAIN, {"budgets = [0.8]": "budgets = [1.2]"}, "budgets[0]: a share of the prompt lies in (0, 1)"),
     (PLAIN, {"budgets = [0.8]": "budgets = [0.0]"}, "budgets[0]: a share"),
     (PLAIN, {"budgets = [0.8]": "budgets = [-3]"}, "budgets[0]: -3 slots"),
