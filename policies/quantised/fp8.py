@@ -1,7 +1,7 @@
 """The format fp8: each number as float8 e4m3 (arXiv:2209.05433), without a scale.
 
 A plain cast, as vLLM's cache does with its default scale of 1: a slot is packed by itself and of any width. Numbers
-beyond 448, the largest of e4m3, become 448, where torch's own cast says NaN.
+beyond 448, the largest of e4m3, become 448: clamped first, so that no version of torch and no device decides it.
 """
 
 from __future__ import annotations
