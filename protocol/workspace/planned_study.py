@@ -93,9 +93,13 @@ class PlannedStudy(NamedTuple):
         return {model: closure.weights(files) for model, files in self.files().items()}
 
     def refuse_device(self) -> None:
-        """Raise BadInput if the registered device is not available."""
+        """Raise BadInput if the registered device, or the native kernel, is not available."""
         import torch  # imported late: earlier refusals do not need it
 
+        if self.protocol.generation.kernel == "native":
+            from protocol.engine.native import library
+
+            library.load()
         if self.protocol.generation.device == "cuda" and not torch.cuda.is_available():
             raise BadInput('generation.device: torch finds no "cuda" here; use a machine that has it or register "cpu"')
 

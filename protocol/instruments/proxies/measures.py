@@ -246,6 +246,7 @@ def _decode_full_cache(study: Study, model: LoadedModel, task: Task, request: en
         first_event=generation.steps_before_eviction,
         marks=(model.answer_marks if generation.think_only else None) or (),
         attention=generation.attention,
+        kernel=generation.kernel,
     )
     outcome = result.answers[0].outcomes[0]
     if isinstance(outcome, engine.LaneFailure):

@@ -311,6 +311,11 @@ REFUSED = [
         {"threads = 1": "threads = 1\ninterval = 4\nthink_only = false"},
         "generation.think_only: write true, or leave it out, not false",
     ),
+    (
+        PLAIN,
+        {'dtype = "float32"': 'dtype = "bfloat16"\nkernel = "native"'},
+        'generation.kernel: "native" needs device = "cpu" and dtype = "float32"; write "eager", or leave it out',
+    ),
     *(
         (
             PLAIN,

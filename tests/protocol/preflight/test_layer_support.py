@@ -19,9 +19,10 @@ def check(tmp_path):
     """Whether an arm of this policy fits a model of so many layers, which has no weights."""
     (tmp_path / "model.safetensors").touch()
 
-    def refuse(policy, layers, **heads):
+    def refuse(policy, layers, generation="", **heads):
         transformers.LlamaConfig(num_hidden_layers=layers, **heads).save_pretrained(tmp_path)
         text = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', policy)
+        text = text.replace("[generation]\n", f"[generation]\n{generation}\n")
         protocol = toml_reader.parse(text.encode(), "here")
         layer_support.refuse_unfit_layers(SimpleNamespace(protocol=protocol, home=tmp_path))
 
@@ -50,6 +51,26 @@ def test_models_whose_layers_can_be_told_apart_fit(check, policy, layers):
 def test_methods_that_set_no_layers_against_others_fit_every_model(check):
     for policy in ("attn-x-hs", "kv-key", "kv-val", "lagkv-causal", "h2o"):
         check(f'"{policy}"', 1)
+
+
+NATIVE = 'kernel = "native"'
+
+
+@pytest.mark.parametrize(
+    ("policy", "heads", "reason"),
+    [
+        ("h2o", {"head_dim": 80}, "heads of 32, 64 or 128 numbers, and those of the model have 80 (model path:"),
+        ("syn_mem", {}, "slots that are stored as computed, and StaticHybrid codes or merges them (arm 'crystal')"),
+        ("subspace", {}, "slots that are stored as computed, and Subspace codes or merges them (arm 'crystal')"),
+    ],
+)
+def test_what_the_native_kernel_lacks_is_told_at_registration(check, policy, heads, reason):
+    check(f'"{policy}"', 2, "" if reason.startswith("slots") else NATIVE, head_dim=128)
+    with pytest.raises(BadInput) as refused:
+        check(f'"{policy}"', 2, NATIVE, **{"head_dim": 128, **heads})
+    told = str(refused.value)
+    for part in ('generation.kernel: "native" needs', reason, 'write "eager", or leave kernel out'):
+        assert part in told
 
 
 @pytest.mark.parametrize("heads", [{"head_dim": 32}, {"hidden_size": 128, "num_attention_heads": 4}])

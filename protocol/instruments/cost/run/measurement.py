@@ -214,6 +214,7 @@ def _run_engine(
         max_concurrent=len(requests),
         prefill_chunk=generation.prefill_chunk,
         first_event=generation.steps_before_eviction,
+        kernel=generation.kernel,
         report=note_prefill,
     )
     moments.append(_take_moment(cuda))
