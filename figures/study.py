@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.exploratory.settings_grid import NoGrid
+from analysis.judgement import outside_runs
 from analysis.judgement.study_files import Study, read_study
 from figures.drawing import formatting, page
 from figures.drawing.memory_traces import read_traces
@@ -66,6 +67,8 @@ def draw(folder: Path, witness: str = formatting.WITNESS, to: Path | None = None
 def list_drawings(folder: Path, judged: Mapping[str, Any], study: Study) -> list[tuple[Any, ...]]:
     """Return every drawing that applies beside the forest, each with its data."""
     drawings: list[tuple[Any, ...]] = [(accuracy, judged, study.lanes)]
+    if outside_runs.is_outside(study.lock):  # the others are of budgets, memory and texts
+        return drawings
     if curve_points := budget_curves(judged, study.lock, study.lanes):
         drawings.append((budget_curve, judged, study.lock, curve_points))
     arms = read_traces(folder, study.lock)

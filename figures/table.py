@@ -98,7 +98,7 @@ def _contrast_cells(contrast: Mapping[str, Any], has_one_subject: bool) -> tuple
         judged_numbers.format_points(contrast["difference"]),
         judged_numbers.format_decisive_interval(contrast),
         judged_numbers.format_p(judged_numbers.decisive_p(contrast)),
-        f"{float(contrast['cache_ratio']):.3f}",
+        formatting.cache_ratio(contrast),
         formatting.idle_text(contrast) or mark,
     )
 

@@ -39,6 +39,7 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput, Refusal
 from protocol.formats.registry import load_attribute
+from protocol.formats.runners import find_runner
 from protocol.messages import audit_page
 from protocol.workspace import drift
 
@@ -267,6 +268,8 @@ def _recompute_checks(
         "grades": lambda: verify_grades.check_grades(study, options.identity),
         "judgement": lambda: verify_judgement.check(study, judge),
     }
+    if (runner := find_runner(_registered_protocol(study))) is not None:
+        checks |= load_attribute(runner.checks)(study)
     for instrument in INSTRUMENTS:
         if instrument.recompute and instrument.name in _registered_protocol(study):
             checks[instrument.name] = partial(load_attribute(instrument.recompute), study)

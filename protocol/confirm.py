@@ -3,6 +3,7 @@
     kv-prereg confirm registrations/001-mine
     kv-prereg confirm registrations/001-mine --value nonce.txt      with [randomness] (nonce, beacon)
     kv-prereg confirm registrations/001-mine --identity key.txt     with encrypted held-out problems
+    kv-prereg confirm registrations/001-mine --outputs FOLDER       with [runner], after a first confirm
 
 Runs the locked sources, unpacked into a temporary folder that is removed at the end (a killed run leaves it).
 Writes the claim before the first held-out problem is opened, records every cell, checks the lock again
@@ -12,7 +13,7 @@ it continues where it stopped; finished, it is refused: whoever wants to run it 
 
 Exit status: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE, SCREENED (too few problems) or RE-USED (problems that
 were opened before); 12 DEVIATED; 2 bad input; 3 drifted or tampered; 4 already claimed, withdrawn or amended;
-5 with --require-anchor, the lock is not anchored.
+5 with --require-anchor, the lock is not anchored; 6 claimed, and the outputs of another harness are still to come.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from protocol.evidence.external import anchors
 from protocol.evidence.held_out_guard import HeldOutGuard
 from protocol.evidence.registration import SEAL, Registration
 from protocol.formats.progress_display import phase
-from protocol.formats.refusals import Tampered
+from protocol.formats.refusals import BadInput, Tampered
+from protocol.formats.registry import load_attribute
+from protocol.formats.runners import find_runner
 from protocol.models import sources
 from protocol.recompute import study_files
 from protocol.run.executors import preflight as executors
@@ -49,7 +52,11 @@ if TYPE_CHECKING:  # with torch
     from protocol.run.runner import RunUpdate
 
 
+UNFINISHED = 6  # the exit status of a study that waits for the outputs of another harness
+
+
 class Options(command.Trust, ExecutorOptions):
+    outputs: Path | None
     value: Path | None
     identity: Path | None
 
@@ -63,6 +70,7 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser = command.make_parser("protocol.confirm", __doc__)
     command.add_folder(parser)
     parser.add_argument("--value", type=Path, metavar="FILE", help="the late value that the protocol registers")
+    parser.add_argument("--outputs", type=Path, metavar="FOLDER", help="what another harness wrote, with [runner]")
     command.add_identity(parser)
     command.add_trust(parser)
     add_options(parser)
@@ -81,8 +89,16 @@ def act(args: Options, enter: bool) -> int:
         if enter:
             locked_tree.enter(study, "protocol.confirm")
     # Imported late, here and below: --help and the refusals above need no torch, scipy or matplotlib.
-    if not study.has(SEAL):
+    runner = find_runner(study.protocol)
+    if args.outputs is not None and (runner is None or study.has(SEAL)):
+        reason = "this project decodes its outputs" if runner is None else "its outputs were read, which happens once"
+        raise BadInput(f"--outputs {args.outputs}: {study.folder}: {reason}; leave it out")
+    if not study.has(SEAL) and runner is None:
         confirm(open_study(study, sources.cache_home()), args.value, block, args.identity, settings)
+    elif not study.has(SEAL) and runner is not None:
+        if to_run := load_attribute(runner.confirm)(study, args.outputs, args.value, block):
+            command.print_result(args.json, "\n".join(to_run), {"claimed": True, "next": to_run})
+            return UNFINISHED
     result = judge_sealed(study)
     from figures.drawing import formatting
     from figures.table import verdict_table

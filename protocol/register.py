@@ -26,6 +26,8 @@ from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import terms
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
+from protocol.formats.registry import load_attribute
+from protocol.formats.runners import RUNNERS, find_runner
 from protocol.lock import bundle, closure, git_attributes, installed_files, lock, signing, version_1
 from protocol.lock.derive import derive_lock
 from protocol.lock.lock import Lock
@@ -107,8 +109,7 @@ def act(args: Options, is_typed: bool) -> int:
         *previously_opened.describe_shared_clusters(locked.content),
         *same_retained_slots.describe_pairs(results["same_kept"]),
         *installed_files.format_altered(locked.content["environment"]["altered"]),
-        f"next: kv-prereg probe {args.folder}, "
-        f"{'then' if Registration(args.folder).has_sweep else 'or'} kv-prereg confirm {args.folder}",
+        f"next: {format_next(Registration(args.folder))}",
     ]
     values = {
         "lock": locked.digest,
@@ -119,6 +120,14 @@ def act(args: Options, is_typed: bool) -> int:
     }
     command.print_result(args.json, "\n".join(lines), values)
     return 0
+
+
+def format_next(study: Registration) -> str:
+    """Return the commands that follow the lock. Nobody probes a study that another harness runs."""
+    confirm = f"kv-prereg confirm {study.folder}"
+    if find_runner(study.protocol) is not None:
+        return confirm
+    return f"kv-prereg probe {study.folder}, {'then' if study.has_sweep else 'or'} {confirm}"
 
 
 def format_opened(locked: Mapping[str, Any]) -> list[str]:
@@ -187,11 +196,74 @@ def register(
         is_replication=reproduced is not None,
         is_older=version_1.is_replicated(reference, closure.sha256_hex(data)),
     )
+    signer = signing.usable_public_key(key) if key else None
+    moment = {
+        "kind": "kv-prereg lock",
+        "version": lock.VERSION,
+        "name": registration.name,
+        "release": installed_files.release(),
+        "parent": reference,
+        "amends": None,
+        "signer": signer,
+        "bundle": "",
+    }
+    if protocol.decodes:
+        content = _derive_decoded(planned, data, frozen_items, moment, reproduced)
+    else:
+        with phase("trying the rule on made-up studies, and how often it errs"):
+            observed = {
+                **moment,
+                **_observe_tree(planned, frozen_items, reproduced),
+                "environment": closure.environment(),
+            }
+            derive = load_attribute(RUNNERS["outside"].derive)
+            content = derive(planned, data, frozen_items, observed)
+    if parent is None:
+        # Imported late: it loads what judges and draws.
+        from protocol.preflight import simulated_study
+
+        with phase("judging a simulated study of this grid"):
+            simulated_study.refuse_unjudgeable(content)
+    if amends is not None:
+        content["amends"] = amends(content)
+    with phase("writing the lock"):
+        content["bundle"] = bundle.write(folder, ROOT, content["sources"])
+        git_attributes.write(folder)
+        lock.write(folder, content)
+    return _complete_locking(registration, key)
+
+
+def _observe_tree(
+    planned: PlannedStudy, items: Mapping[str, Any], reproduced: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return what a lock says of the sources and of the repository. reproduced: the content of the lock that this one
+    reproduces.
+    """
+    with phase("hashing sources and packages"):
+        sources = closure.sources(ROOT)
+    with phase("looking through the repository"):
+        assert planned.folder is not None
+        opened = reproduced["opened"] if reproduced else None
+        if opened is None:
+            opened = find_previously_opened(planned.folder, items, planned.protocol.content())
+        return {"sources": sources, "opened": opened, "git": git_history.describe_commit(ROOT, sources)}
+
+
+def _derive_decoded(
+    planned: PlannedStudy,
+    data: bytes,
+    frozen_items: Mapping[str, Any],
+    moment: Mapping[str, Any],
+    reproduced: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the lock of a study that this project decodes. data: protocol.toml; moment: what is known of the lock
+    without its models and sources. Raises as `register` does.
+    """
+    protocol = planned.protocol
     with phase("loading torch and transformers"):
         planned.refuse_device()
-        signer = signing.usable_public_key(key) if key else None
         # Imports transformers and analysis, which no check above needs.
-        from protocol.preflight import feasibility, full_cache_use, lock_inputs, simulated_study, slot_sizes
+        from protocol.preflight import feasibility, full_cache_use, lock_inputs, slot_sizes
 
     planned = slot_sizes.with_widths(planned)
     lengths, rule_results = feasibility.check_feasibility(planned, frozen_items, is_replication=reproduced is not None)
@@ -208,48 +280,21 @@ def register(
         if reproduced is None:
             feasibility.refuse_small_budgets(planned, lengths, share_budgets)
             feasibility.refuse_duplicate_budgets(planned, lengths, protocol.budgets)
-    with phase("hashing sources and packages"):
-        environment = planned.environment()
-        sources = closure.sources(ROOT)
-    with phase("looking through the repository"):
-        if reproduced is None:
-            previously_opened = find_previously_opened(folder, frozen_items, protocol.content())
-        else:
-            previously_opened = reproduced["opened"]
-        git_state = git_history.describe_commit(ROOT, sources)
+    tree = _observe_tree(planned, frozen_items, reproduced)
     with phase("looking for arms that keep the same slots"):
         checks_field = lock_inputs.read_checks(planned, frozen_items, rule_results)
     lanes = {model: feasibility.choose_lane_count(planned, model, lengths) for model in protocol.models}
     inputs = {
-        "kind": "kv-prereg lock",
-        "version": lock.VERSION,
-        "name": registration.name,
-        "release": installed_files.release(),
-        "parent": reference,
-        "amends": None,
-        "opened": previously_opened,
-        "git": git_state,
-        "signer": signer,
-        "sources": sources,
-        "bundle": "",
+        **moment,
+        **tree,
         "weights": frozen_weights,
-        "environment": environment,
+        "environment": planned.environment(),
         "batch": {"lanes": lanes} | ({} if reproduced is None else {"first_event": reproduced["batch"]["first_event"]}),
         "full_use": full_use_field,
         "checks": checks_field,
         **lock_inputs.read_inputs(planned, data, frozen_items),
     }
-    content = derive_lock(protocol, protocol.promises(), inputs)
-    if parent is None:
-        with phase("judging a simulated study of this grid"):
-            simulated_study.refuse_unjudgeable(content)
-    if amends is not None:
-        content["amends"] = amends(content)
-    with phase("writing the lock"):
-        content["bundle"] = bundle.write(folder, ROOT, sources)
-        git_attributes.write(folder)
-        lock.write(folder, content)
-    return _complete_locking(registration, key)
+    return derive_lock(protocol, protocol.promises(), inputs)
 
 
 def _complete_locking(study: Registration, key: Path | None) -> Lock:

@@ -63,7 +63,7 @@ def _collect_rows(path: Path, header: Any, samples: list[tuple[str, Any]], optio
     status = header.get("status")
     if status != "success" and not options.common:
         raise ResultError(f"{path}: status: {status!r}: the log did not finish; --common takes what it has")
-    task = _require_mapping(header.get("eval"), "eval", str(path)).get("task", "")
+    run = _require_mapping(header.get("eval"), "eval", str(path))
     checked = [(where, _require_mapping(sample, "sample", where)) for where, sample in samples]
     metric = choose_name(
         options.metric,
@@ -71,11 +71,12 @@ def _collect_rows(path: Path, header: Any, samples: list[tuple[str, Any]], optio
         "metric",
         str(path),
     )
-    rows = [_to_answer(str(task), where, sample, metric, options) for where, sample in checked]
+    rows = [_to_answer(str(run.get("task", "")), where, sample, metric, options) for where, sample in checked]
     notes = [f"{path.name}: status {status!r}"] if status != "success" else []
     limits = Counter(_limit_kind(sample) for _, sample in checked if sample.get("limit") is not None)
     notes += [f"{path.name}: {count} samples ran into the limit of {kind}" for kind, count in limits.items()]
-    return ResultFile(KIND, rows, (*notes, *error_metric_notes(metric)))
+    said = {"model": str(run.get("model", "")), "made": str(run.get("created", ""))}
+    return ResultFile(KIND, rows, (*notes, *error_metric_notes(metric)), **said)
 
 
 def _limit_kind(sample: Mapping[str, Any]) -> str:

@@ -30,6 +30,7 @@ KIND = "kvpress predictions"
 PREDICTED = "predicted_answer"
 _TEXT = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _CONTROLS = re.compile(r"[\x00-\x1f]")
+_MODEL = re.compile(r"^model: *['\"]?([^\s'\"]+)['\"]? *$", re.MULTILINE)
 _DATASET = re.compile(r"^dataset: *['\"]?([\w-]+)['\"]? *$", re.MULTILINE)
 
 
@@ -78,8 +79,9 @@ def read_predictions(
     without one.
     """
     config = read_sibling("config.yaml")
-    match = _DATASET.search(untrusted_files.decode_text(config, f"{path.parent}: config.yaml")) if config else None
-    dataset = match[1] if match else "ruler"
+    settings = untrusted_files.decode_text(config, f"{path.parent}: config.yaml") if config else ""
+    dataset = match[1] if (match := _DATASET.search(settings)) else "ruler"
+    model = match[1] if (match := _MODEL.search(settings)) else ""
     if dataset not in SCORERS:
         raise ResultError(
             f"{path}: dataset: {dataset!r} is scored by packages that are not at hand; add columns "
@@ -107,9 +109,9 @@ def read_predictions(
         )
     metrics = read_sibling("metrics.json")
     if metrics is None:
-        return ResultFile(KIND, answers, (f"{path}: no metrics.json lies beside it to check its scores",))
+        return ResultFile(KIND, answers, (f"{path}: no metrics.json lies beside it to check its scores",), model=model)
     _check_means(path, dataset, answers, untrusted_files.parse_json(metrics, f"{path.parent}: metrics.json"))
-    return ResultFile(KIND, answers)
+    return ResultFile(KIND, answers, model=model)
 
 
 def parse_texts(text: str, where: str) -> list[str]:

@@ -14,7 +14,7 @@ from analysis.compare import (
 )
 from analysis.compare.scored_answers import ReadOptions, ResultError, ResultFile, ScoredAnswer
 
-__all__ = ["Results", "read_results"]
+__all__ = ["Results", "read_file", "read_results"]
 
 KNOWN = (
     "samples_*.jsonl of lm-eval, a log of inspect_ai, predictions.csv of kvpress, a CSV with id and score, "
@@ -42,7 +42,7 @@ def read_results(arguments: Iterable[str], options: ReadOptions) -> Results:
     for (name, path), label in zip(named_paths, labels, strict=True):
         kinds = []
         for file in _list_files(path):
-            contents = _read_file(file, options)
+            contents = read_file(file, options)
             kinds.append(contents.kind)
             notes += contents.notes
             subject = subject or contents.subject
@@ -88,7 +88,8 @@ def _list_files(path: Path) -> list[Path]:
     return files
 
 
-def _read_file(path: Path, options: ReadOptions) -> ResultFile:
+def read_file(path: Path, options: ReadOptions) -> ResultFile:
+    """Read one file, or a judged registration. Raises ResultError."""
     if path.is_dir():
         return registered_study.study_rows(path)
     data = untrusted_files.read_bytes(path)

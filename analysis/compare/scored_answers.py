@@ -54,13 +54,16 @@ class ScoredAnswer(NamedTuple):
 
 class ResultFile(NamedTuple):
     """The content of a result file. kind: of file, as text. notes: what a reader of the numbers must know
-    about it. subject: of a registered study.
+    about it. subject: of a registered study. model, made: what ran, and when, as ISO 8601; empty where no file of
+    the run says it.
     """
 
     kind: str
     rows: list[ScoredAnswer]
     notes: tuple[str, ...] = ()
     subject: str | None = None
+    model: str = ""
+    made: str = ""
 
 
 class ReadOptions(NamedTuple):

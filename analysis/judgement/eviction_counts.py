@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from analysis.judgement import untrusted_files
 from analysis.judgement.arm_text import press_arms
+from protocol.formats import runners
 from protocol.formats.vocabulary import FULL
 
 __all__ = [
@@ -173,8 +174,11 @@ def count_arms(recorded: Iterable[Mapping[str, Any]], content: Mapping[str, Any]
 
     `failed` counts failed lanes, which enter nothing else; `press` says whether the arm runs a press.
 
-    recorded: bodies of records of one phase. content: of the protocol in the lock.
+    recorded: bodies of records of one phase. content: of the protocol in the lock. Nothing is known of a study that
+    another harness runs.
     """
+    if runners.TABLE in content:
+        return []
     outside = {task["name"] for task in content["tasks"] if task["query"] == "outside"}
     pressed, failed = press_arms(content), Counter[CellKey]()
     questions: dict[tuple[str, str], int] = {}

@@ -12,7 +12,7 @@ from analysis.judgement.contrasts import Pairing
 from analysis.judgement.floor import Floor
 from analysis.judgement.memory import Arms, ContrastMemory
 from analysis.judgement.study_files import RecordError, Study
-from analysis.rules.rule import Contrast, is_better, is_worse
+from analysis.rules.rule import Contrast, is_better, is_worse, measures_memory
 from analysis.rules.sentences import contrast_name
 from analysis.stats import memory_charge, memory_matching, multiplicity, resampled_units
 from analysis.stats.comparison import Comparison, Margins
@@ -148,7 +148,7 @@ def compare_family(
         if member.repeats is not None:
             row["repeats"] = contrast_name(member.repeats._asdict())
     for index, (row, member) in enumerate(zip(rows, family, strict=True)):
-        if member.estimate is not None:
+        if member.estimate is not None and measures_memory(decision):
             sizes = memory.slot_bytes(study.lock, member.pairing)
             senses = memory.memory_ratios(member.pairing, arms, items[member.pairing.task]["confirm"], sizes)
             registered_measure = decision.get("memory", "slots")
@@ -173,7 +173,9 @@ def _check_counting(pairings: Sequence[Pairing], method: str) -> None:
 
 def _match_memory(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], level: float) -> ContrastMemory | None:
     """Return the memory match; None for fewer than two problems with all lanes measured, or one cluster."""
-    if len(pairing.measured_memory()[0]) < 2 or pairing.units < 2:
+    decision = lock["protocol"]["content"]["decision"]
+    compared = pairing.measured_memory()[0] if measures_memory(decision) else pairing.problems
+    if len(compared) < 2 or pairing.units < 2:
         return None
     return memory.contrast_memory(pairing, arms, lock, level)
 

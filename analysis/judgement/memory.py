@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from analysis.judgement.contrasts import Lanes, Pairing, lane_memory, problem_clusters, problem_table
 from analysis.judgement.judging_rules import is_judged_as_shipped
+from analysis.rules.rule import measures_memory
 from analysis.stats import memory_charge, memory_matching, resampled_units
 from analysis.stats.memory_charge import Charge, CurvePoint, Neighbour, SwingCharge
 from protocol.formats.json_text import format_decimal
@@ -43,6 +44,8 @@ class ContrastMemory(NamedTuple):
 def contrast_memory(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], level: float) -> ContrastMemory:
     """Match the memory of a contrast and charge it. level: two-sided, of the contrast."""
     decision, problems = lock["protocol"]["content"]["decision"], lock["items"][pairing.task]["confirm"]
+    if not measures_memory(decision):  # then no memory keeps a contrast from being won, and nothing is said of it
+        return ContrastMemory(memory_matching.MemoryMatch(np.nan, np.nan, np.nan, True), None)
     memory, tolerance = pairing.measured_memory(), float(decision["cache_tolerance"])
     if pairing.full:  # unequal on purpose, so nothing is charged
         return ContrastMemory(memory_matching.match_savings(*memory, tolerance=tolerance), None)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from analysis.judgement import own_policies, previously_opened
+from analysis.judgement import outside_runs, own_policies, previously_opened
 from analysis.judgement.judging_rules import read_judging
 from analysis.rules import sentences, verdict_line
 from analysis.rules.verdict_line import REUSED, UNWITNESSED
@@ -14,6 +14,7 @@ __all__ = ["REPRODUCTION", "UNINFORMATIVE", "Qualifier", "list_qualifiers"]
 REPRODUCTION, UNINFORMATIVE = "REPRODUCTION", "UNINFORMATIVE"
 AS_PUBLISHED_WORD = "AS PUBLISHED"
 OWN_POLICY = "OWN POLICY"
+OUTSIDE = "OUTPUTS OF OTHERS"
 
 
 class Qualifier(NamedTuple):
@@ -35,6 +36,7 @@ def list_qualifiers(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[
         *_list_published(judged, lock),
         Qualifier(UNWITNESSED, _describe_unwitnessed(judged, lock)),
         Qualifier(OWN_POLICY, own_policies.describe_own_policies(lock) if read_judging(lock) >= 3 else ""),
+        Qualifier(OUTSIDE, outside_runs.describe_outside(lock)),
     ]
     return [qualifier for qualifier in candidates if qualifier.text]
 

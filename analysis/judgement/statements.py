@@ -9,6 +9,7 @@ from analysis import rules
 from analysis.judgement import (
     arm_text,
     memory_statements,
+    outside_runs,
     own_policies,
     policy_namesakes,
     previously_opened,
@@ -18,7 +19,7 @@ from analysis.judgement.judging_rules import read_judging
 from analysis.judgement.qualifiers import REPRODUCTION
 from analysis.judgement.study_files import NOT_RUN
 from analysis.rules import full_cache_gate, verdict_line
-from analysis.rules.rule import arm_pairs, is_against_full
+from analysis.rules.rule import arm_pairs, is_against_full, measures_memory
 from analysis.rules.sentences import contrast_name, describe_uninformative, list_first, strip_zeros
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
@@ -66,7 +67,10 @@ def does_not_prove(
         *opened_sentences,
         *same_slot_sentences,
         *_choice_sentences(judged, lock),
-        *_scope_sentences(lock),
+        *(outside_runs.list_limits(lock) if outside_runs.is_outside(lock) else _scope_sentences(lock)),
+        _seed_sentence(lock["protocol"]["content"]),
+        "Order in time: this judgement rests on no outside witness; anchors, where there are any, stand "
+        "beside it (python -m protocol.audit).",
     ]
 
 
@@ -145,7 +149,7 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
             "and count as not correct, as registered; caches are compared on the problems whose every lane "
             "was measured."
         )
-    if judged["gate"] is None:
+    if judged["gate"] is None and measures_memory(lock["protocol"]["content"]["decision"]):
         sentences.append("That the full cache can do the task: this study registers no gate.")
     if missing.get("owed") and not verdict_line.is_judged_as_shipped(judged):
         sentences.append(
@@ -171,7 +175,7 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
     if is_against_full(decision):
         sentences += _full_cache_limits(decision, unmatched, len(contrasts))
         sentences += memory_statements.unsaved_memory(contrasts)
-    else:
+    elif measures_memory(decision):
         tolerance = strip_zeros(decision["cache_tolerance"])
         unbounded = set(map(contrast_name, memory_statements.unbounded_within(contrasts, float(tolerance))))
         if unmatched := [name for name in unmatched if name not in unbounded]:
@@ -300,9 +304,6 @@ def _scope_sentences(lock: Mapping[str, Any]) -> list[str]:
         "Lower peak memory: every arm holds its whole prompt until its event; slots count from then on.",
         f"The policies as their authors published them: {_code_source(lock)}.",
         *(f"Other policies of the same name: {sentence}." for sentence in policy_namesakes.describe_namesakes(lock)),
-        _seed_sentence(content),
-        "Order in time: this judgement rests on no outside witness; anchors, where there are any, stand "
-        "beside it (python -m protocol.audit).",
     ]
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from analysis.judgement import untrusted_files
 from analysis.judgement.eviction_counts import count_evictions
 from analysis.judgement.untrusted_files import RecordError
+from protocol.formats import runners
 from protocol.formats.record_fields import FOLDERS, SCORE, STATES
 from protocol.formats.vocabulary import RERUN_SUFFIX
 
@@ -166,6 +167,7 @@ def _lane_frame(
     cells: Sequence[tuple[Any, ...]],
 ) -> pd.DataFrame:
     """Build the table of lanes. cells: as registered; each has all problems of its task."""
+    is_measured = runners.TABLE not in lock["protocol"]["content"]
     longest, table = _max_prompt_tokens(lock["protocol"]["content"]), _LaneTable(lock, SPLIT_BY_PHASE[phase], cells)
     unregistered: set[tuple[Any, ...]] = set()
     is_excluded_by_problem: dict[tuple[Any, ...], bool] = {}
@@ -182,7 +184,7 @@ def _lane_frame(
             if lane in unregistered or (position is not None and table.filled[position]):
                 raise RecordError(f"{where}: second record of {_lane_name(lane)}; a lane is recorded once")
             _check_exclusion(body, longest, where)
-            row = _lane_row(body, where)
+            row = _lane_row(body, where, is_measured=is_measured)
             if position is None:
                 unregistered.add(lane)
                 continue
@@ -294,7 +296,8 @@ def _check_exclusion(body: dict[str, Any], longest: int | None, where: str) -> N
         )
 
 
-def _lane_row(body: dict[str, Any], where: str) -> dict[str, Any]:
+def _lane_row(body: dict[str, Any], where: str, *, is_measured: bool) -> dict[str, Any]:
+    """Return the row of a lane. is_measured: whether this project decoded it, and so measured its tokens and memory."""
     state, grade, cache = body["state"], body["grade"], body["cache"]
     if state not in STATES:
         raise RecordError(f"{where}: state: {state!r} is unknown")
@@ -310,6 +313,8 @@ def _lane_row(body: dict[str, Any], where: str) -> dict[str, Any]:
         row["correct"] = _parse_credit(grade, body.get("score"), where)
         if "grade_second" in body:
             row |= _second_grade(grade, row["correct"], body, where)
+    if not is_measured:
+        return row | dict.fromkeys(MEASURED_COLUMNS, math.nan)
     measured = [body["tokens"], *(cache[name] for name in ("mean", "peak", "mean_bytes", "state_bytes"))]
     row |= {name: _parse_finite(value, name, where) for name, value in zip(MEASURED_COLUMNS, measured, strict=False)}
     row["evictable_bytes"] = row["mean_bytes"] - _parse_finite(cache.get("window_bytes", 0), "window_bytes", where)

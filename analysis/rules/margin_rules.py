@@ -8,7 +8,17 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from analysis.rules.judged_numbers import format_points
-from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, RuleText, is_against_full
+from analysis.rules.rule import (
+    Contrast,
+    Decision,
+    Field,
+    Refusal,
+    Rule,
+    RuleText,
+    is_against_full,
+    measures_memory,
+    memory_condition,
+)
 from analysis.rules.self_test_cases import (
     EVEN,
     LOST,
@@ -110,11 +120,13 @@ UNSAVED_CASES = MemoryCaseNames(
 
 
 def memory_clause(decision: Decision) -> str:
-    """Return the requirement on memory as a clause."""
+    """Return the requirement on memory as a clause after others; empty where none is measured."""
+    if not measures_memory(decision):
+        return ""
     if not is_against_full(decision):
-        return "memory is matched"
+        return ", and memory is matched"
     return (
-        f"the full cache held more than {decision['subject']} by more than "
+        f", and the full cache held more than {decision['subject']} by more than "
         f"{strip_zeros(str(decision['cache_tolerance']))} of it, as measured"
     )
 
@@ -201,9 +213,8 @@ def check_equal_answers(family: PlannedFamily, level: float) -> None:
 
 
 def _hypothesis(wording: MarginText, decision: Decision, checks: Mapping[str, Any]) -> str:
-    memory = "with less memory than the full cache" if is_against_full(decision) else "at equal measured memory"
     return (
-        f"Hypothesis: {memory}, the accuracy of {decision['subject']} on held-out "
+        f"Hypothesis: {memory_condition(decision)}, the accuracy of {decision['subject']} on held-out "
         f"problems {wording.differs} by less than {decision['margin']} accuracy points from that of "
         f"{', '.join(decision['against'])}, in all {checks['tests']} contrasts."
     )
@@ -214,7 +225,7 @@ def _criteria(wording: MarginText, decision: Decision, checks: Mapping[str, Any]
     return [
         f"CONFIRMED: in every contrast the one-sided test of a difference of -{margin}"
         + (f" and that of {margin} have" if wording.is_two_sided else " has")
-        + f" p at most {decision['alpha']}, and {memory_clause(decision)}. p is never below the "
+        + f" p at most {decision['alpha']}{memory_clause(decision)}. p is never below the "
         "exact chance of the observed sum where so many problems are lost as put the truth on the "
         "margin.",
         f"REFUTED: some contrast has limits, with coverage 1 - 2 x {checks['corrected_alpha']}, that lie "

@@ -34,6 +34,8 @@ __all__ = [
     "is_against_full",
     "is_better",
     "is_worse",
+    "measures_memory",
+    "memory_condition",
     "require_contrasts",
 ]
 
@@ -179,6 +181,18 @@ def budget_amount(budget: str) -> Decimal:
 def is_against_full(decision: Decision) -> bool:
     """Return whether the only comparator is the full cache; memory is then unequal on purpose."""
     return list(decision["against"]) == [FULL]
+
+
+def measures_memory(decision: Decision) -> bool:
+    """Return whether the memory of arms is measured: not where another harness runs the study."""
+    return "cache_tolerance" in decision
+
+
+def memory_condition(decision: Decision) -> str:
+    """Return under which condition on memory a hypothesis is about accuracy."""
+    if not measures_memory(decision):
+        return "whatever memory they hold, which is not measured"
+    return "with less memory than the full cache" if is_against_full(decision) else "at equal measured memory"
 
 
 def arm_pairs(decision: Decision) -> list[tuple[str, str]]:

@@ -15,6 +15,8 @@ from analysis.rules.rule import (
     harm_p,
     is_better,
     is_worse,
+    measures_memory,
+    memory_condition,
     require_contrasts,
 )
 from analysis.rules.self_test_cases import (
@@ -135,7 +137,7 @@ def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
 
 def _hypothesis(decision: Decision, checks: Mapping[str, Any]) -> str:
     return (
-        f"Hypothesis (directional): at equal measured memory, {decision['subject']} "
+        f"Hypothesis (directional): {memory_condition(decision)}, {decision['subject']} "
         f"{accuracy_clause(decision, checks)}, significantly so in at "
         f"least {decision['at_least']} of {checks['tests']} contrasts and significantly worse in none."
     )
@@ -149,11 +151,12 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
     )
     return [
         f"CONFIRMED: at least {least} of {family} contrasts favour {decision['subject']} with "
-        f"{level_clause}, none goes against it with p at most {decision['alpha']}, and memory "
-        "is matched in all of them.",
+        f"{level_clause}, none goes against it with p at most {decision['alpha']}"
+        + (", and memory is matched in all of them." if measures_memory(decision) else "."),
         f"REFUTED: some contrast goes against it with {level_clause}, or fewer than {least} "
-        "contrasts have a simultaneous interval that reaches zero or lies above it (those of "
-        f"unequal memory counted among them), so that {least} wins are no longer possible.",
+        "contrasts have a simultaneous interval that reaches zero or lies above it"
+        + (" (those of unequal memory counted among them)" if measures_memory(decision) else "")
+        + f", so that {least} wins are no longer possible.",
     ]
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from analysis import rules
 from analysis.judgement.judgement import judge_study
 from analysis.rules import verdict_line
-from analysis.rules.rule import is_against_full
+from analysis.rules.rule import is_against_full, measures_memory
 from analysis.rules.self_test_cases import EVEN, Case, FailedGate, Outcome, PlannedContrast, Scenario, Vacuous
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.simulation import margin_tests
@@ -38,6 +38,8 @@ def run_self_test(plan: StudyPlan) -> dict[str, Any]:
     """
     rule = plan.content["decision"]["rule"]
     cases = rules.RULES[rule].cases(_PlannedFamily(plan))
+    if not measures_memory(plan.content["decision"]):
+        cases = {name: case for name, case in cases.items() if not case.scenario.unmatched}
     cases |= _gate_cases(plan, cases) | _memory_cases(plan, cases) | _floor_cases(plan)
     verdict_by_case: dict[str, str] = {}
     for name, case in cases.items():
@@ -76,7 +78,7 @@ def _memory_cases(plan: StudyPlan, cases: Mapping[str, Case]) -> dict[str, Case]
     the tolerance allows: a win, or a margin, that this memory may explain at the highest price per slot.
     """
     decision, planned = plan.content["decision"], planned_contrasts(plan)
-    if is_against_full(decision):  # memory is unequal on purpose
+    if is_against_full(decision) or not measures_memory(decision):  # memory is unequal on purpose, or unknown
         return {}
     max_purchase = float(decision["cache_tolerance"]) * MIN_PRICE
 

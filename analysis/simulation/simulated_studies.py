@@ -98,7 +98,7 @@ class _CellTables:
     def __init__(self, plan: StudyPlan, scenario: Scenario) -> None:
         self.plan, self.scenario = plan, scenario
         self.decision, self.seeds = plan.content["decision"], plan.content["seeds"]
-        self.mismatch = 1 + float(self.decision["cache_tolerance"])
+        self.mismatch = 1 + float(self.decision.get("cache_tolerance", 0))
         self.is_against_full = is_against_full(self.decision)
         self.lengths: dict[tuple[str, str], float] = {}
         self.cell_contrasts: dict[tuple[str, ...], dict[int, PlannedContrast]] = {}

@@ -109,7 +109,7 @@ def cell_texts(contrast: Mapping[str, Any]) -> dict[str, str]:
         INTERVAL: judged_numbers.format_decisive_interval(contrast),
         "p": judged_numbers.format_p(judged_numbers.decisive_p(contrast)),
         "n": formatting.format_size(contrast),
-        "cache": f"{float(contrast['cache_ratio']):.3f}",
+        "cache": formatting.cache_ratio(contrast),
     }
 
 

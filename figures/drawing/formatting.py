@@ -10,6 +10,7 @@ from analysis.stats.methods import METHODS
 __all__ = [
     "GRADES",
     "WITNESS",
+    "cache_ratio",
     "format_correction",
     "format_size",
     "idle_text",
@@ -58,6 +59,12 @@ def memory_basis(contrasts: Iterable[Mapping[str, Any]]) -> str:
     """
     bases = ((contrast.get("memory") or {}).get("by") for contrast in contrasts)
     return str(next(filter(None, bases), "slots"))
+
+
+def cache_ratio(contrast: Mapping[str, Any]) -> str:
+    """Return the ratio of the memory of subject and comparator; a dash where none was measured."""
+    ratio = contrast["cache_ratio"]
+    return "-" if ratio is None else f"{float(ratio):.3f}"
 
 
 def memory_charge(contrast: Mapping[str, Any]) -> str:

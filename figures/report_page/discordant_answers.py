@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from analysis.exploratory.text_difference import first_difference
-from analysis.judgement import contrasts
+from analysis.judgement import contrasts, outside_runs
 from figures.report_page.judged_study import JudgedStudy
 from protocol.formats.vocabulary import FULL
 
@@ -38,6 +38,8 @@ def find_discordant(
     contrast: a row of the judgement, inside or outside the rule's family. limit: the maximum for each kind;
     None returns all of them, as many as the row's `gains` and `losses`.
     """
+    if outside_runs.is_outside(files.study.lock):
+        return []  # records have no texts of another harness
     study = contrasts.apply_missing_rule(files.study).study
     problems = study.lock["items"][contrast["task"]]["confirm"]
     subject_lanes, comparator_lanes = (

@@ -80,7 +80,7 @@ def _row_values(
         "interval": judged_numbers.format_decisive_interval(contrast),
         "p": judged_numbers.format_p(judged_numbers.decisive_p(contrast)),
         "size": formatting.format_size(contrast),
-        "cache": f"{float(contrast['cache_ratio']):.3f}",
+        "cache": formatting.cache_ratio(contrast),
         "says": _format_outcome(contrast),
     }
     lines, marks = _plot_lines(contrast, ends)

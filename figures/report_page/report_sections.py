@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from analysis.judgement import arm_text, eviction_counts, policy_namesakes, previously_opened
+from analysis.judgement import arm_text, eviction_counts, outside_runs, policy_namesakes, previously_opened
 from analysis.rules import RULES, full_cache_gate, verdict_line
 from figures.drawing import formatting
 from figures.report_page import glossary, report_levels, report_memory, report_tables
@@ -41,6 +41,9 @@ def render_test(files: JudgedStudy) -> Markup:
         if "rule_says" in judged and verdict_line.printed_rule_verdict(judged)
         else "",
         RULES[judged["rule"]].text.meaning,
+        f"{outside.capitalize()}, so that no contrast is kept from counting by it."
+        if (outside := outside_runs.describe_outside(files.study.lock))
+        else "",
         f"{gate[0].upper()}{gate[1:]}." if (gate := full_cache_gate.describe_gate(judged)) else glossary.GATE_PASSED,
         _format_selection(judged),
         *(meaning for begins, meaning in glossary.GRADES.items() if judged["label"].startswith(begins)),

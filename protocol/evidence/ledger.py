@@ -50,6 +50,7 @@ _CORE_EVENTS: Mapping[str, Field] = MappingProxyType(
             Table({"task": Field(Text(), "Of which task."), "purpose": Field(Text(), "What for.")}),
             "Held-out problems were opened.",
         ),
+        "outputs": Field(Table({"outputs": Field(DIGEST, "Their list.")}), "The files of another harness were read."),
         "seal": Field(Table({"seal": Field(DIGEST, "It.")}), "The seal was written."),
         "verdict": Field(Table({"sha256": Field(DIGEST, "Of its file.")}), "The verdict was written."),
         "withdraw": Field(

@@ -161,10 +161,10 @@ def _load_event(instrument: Instrument, event: str) -> Any:
     return load_attribute(instrument.events)[event]
 
 
-def folder_patterns() -> dict[str, tuple[Instrument, re.Pattern[str]]]:
-    """Return the instrument and the pattern of its file names, by folder in a registration."""
+def folder_patterns() -> dict[str, tuple[str, re.Pattern[str]]]:
+    """Return the table of protocol.toml and the pattern of file names, by folder in a registration."""
     return {
-        f"{instrument.name}/{subfolder}".rstrip("/"): (instrument, re.compile(pattern))
+        f"{instrument.name}/{subfolder}".rstrip("/"): (instrument.name, re.compile(pattern))
         for instrument in INSTRUMENTS
         for subfolder, pattern in instrument.files.items()
     }

@@ -1,13 +1,14 @@
 """The fields of a record, from which `docs/record.schema.json` is generated."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from protocol.formats import fields
 from protocol.formats.fields import DIGEST, Choice, Field, Integer, ListOf, OrNull, Table, Text
+from protocol.formats.registry import load_attribute
 
-__all__ = ["BODY", "COSTS", "FOLDERS", "MEASURED", "SCORE", "STATES", "TRAJECTORY", "find_fault"]
+__all__ = ["BODY", "COSTS", "FOLDERS", "MEASURED", "SCORE", "SCORE_TEXT", "STATES", "TRAJECTORY", "find_fault"]
 
 FOLDERS = MappingProxyType({"probe": "probe", "confirm": "records"})  # of records, by phase
 STATES = ("ok", "failed", "excluded")
@@ -20,7 +21,7 @@ SCORES = {
 }  # present if and only if the grade is "scored"
 _GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
 SCORE = r"0\.[0-9]{6}|1\.000000"
-_SCORE = Text(SCORE, 'a number from 0 to 1 with six places, such as "0.666667"')
+SCORE_TEXT = Text(SCORE, 'a number from 0 to 1 with six places, such as "0.666667"')
 _DECIMAL = Text(r"[0-9]+(\.[0-9]+)?", 'a decimal written as text, such as "0.5"')
 _EVENTS = ListOf(ListOf(Integer(), 3, 3), expected="a list of [step, slots before, slots after]")
 
@@ -93,12 +94,12 @@ BODY = Table(
         "stop": Field(OrNull(Choice("eos", "length")), "What ended it; null unless ok."),
         "answer": Field(OrNull(Text()), "What the grader extracted, or null."),
         "grade": Field(OrNull(_GRADE), "What the grader says; null unless ok."),
-        "score": Field(_SCORE, "What the answer is worth.", if_absent='the grade is not "scored"'),
+        "score": Field(SCORE_TEXT, "What the answer is worth.", if_absent='the grade is not "scored"'),
         "grade_reason": Field(Text(), "Why it says so."),
         "grade_second": Field(
             _GRADE, "What a second, independent grader says.", if_absent="no second grader reads the task"
         ),
-        "score_second": Field(_SCORE, "What the answer is worth to it.", if_absent='its grade is not "scored"'),
+        "score_second": Field(SCORE_TEXT, "What the answer is worth to it.", if_absent='its grade is not "scored"'),
         "cache": Field(OrNull(_CACHE), "The measured memory; null unless ok."),
         "trajectory": Field(
             OrNull(Text("[0-9a-f]{64}(#[0-9]+)?", "a digest and a place, as <digest>#<place>")),
@@ -132,13 +133,17 @@ TRAJECTORY = Table(
 
 def find_fault(body: Any, costs: Any) -> str | None:
     """Return the fault of a record's `body` and `costs`, beginning with the field; else None."""
-    wrong = fields.find_fault(BODY, body, "body") or next(_state_faults(body), None)
+    table, measured = BODY, list(MEASURED)
+    if isinstance(body, Mapping) and "source" in body:  # read from the files of another harness
+        table, measured = load_attribute("protocol.formats.outside_fields:BODY"), ["grade", "source"]
+    wrong = fields.find_fault(table, body, "body") or next(_state_faults(body, measured), None)
     return wrong or fields.find_fault(COSTS, costs, "costs")
 
 
-def _state_faults(body: Mapping[str, Any]) -> Iterator[str]:
+def _state_faults(body: Mapping[str, Any], measured: Iterable[str]) -> Iterator[str]:
+    """Yield what contradicts the state. measured: the fields that a lane has if it ended well."""
     if body["state"] == "ok":
-        for name in MEASURED:
+        for name in measured:
             if body[name] is None:
                 yield f"body.{name}: is missing; a lane that ended well has one"
         if body["reason"]:

@@ -25,7 +25,12 @@ Promises = Mapping[str, Mapping[str, Any]]
 """The field `promises` of a lock: what each arm's policy declares of its eviction steps."""
 
 OBSERVED = ("kind", "version", "name", "release", "parent", "amends", "opened", "git", "signer")
-OBSERVED_CONTENT = ("layers", "data", "sources", "bundle")
+OBSERVED_CONTENT = ("data", "environment", "sources", "bundle")
+NOT_DECODED: Mapping[str, Any] = {
+    **{name: {} for name in ("layers", "policies", "promises", "asked", "full_use", "slot_bytes", "weights")},
+    "batch": {"lanes": {}, "first_event": 0},
+}
+"""The fields about decoding in the lock of a study that another harness runs."""
 SIMULATED = ("rule", "decision_errors", "same_kept", "golds", "scored")
 
 
@@ -37,12 +42,11 @@ def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -
     with the first event of a study that does not take it from the design; slots that the full cache held; widths
     of models and bytes of slots; weights; the environment; and the checks that read problems or simulate.
     """
-    decision, generation = design.decision, design.generation
+    decision = design.decision
     rule, tests = RULES[decision.rule].source, len(design.contrast_models())
     items = {task.name: inputs["items"].get(task.name) for task in design.tasks}
     sizes = {str(len(resampling_problems(item))) for item in items.values() if item is not None}
-    checks, batch, environment = inputs["checks"], inputs["batch"], inputs["environment"]
-    fixed_torch = {"threads": generation.threads} | ({"device": "cpu"} if generation.device == "cpu" else {})
+    checks = inputs["checks"]
     judging = choose_judging(inputs["parent"], inputs["protocol"]["sha256"])
     content = {
         **{name: inputs[name] for name in (*OBSERVED, *OBSERVED_CONTENT)},
@@ -51,18 +55,8 @@ def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -
         "ledger": ledger.head_of([]),
         "protocol": {"sha256": inputs["protocol"]["sha256"], "content": design.content()},
         "grid": [list(cell) for cell in grid.cells(design, never_evicts(design, promises))],
-        "policies": {arm.name: inputs["policies"].get(arm.name) for arm in design.arms},
-        "promises": {arm.name: promises[arm.name] for arm in design.arms},
-        "asked": {arm.name: inputs["asked"][arm.name] for arm in design.arms if arm.name in inputs["asked"]},
         "items": items,
-        "batch": {
-            "lanes": {model: generation.lanes_per_batch or batch["lanes"].get(model) for model in design.models},
-            "first_event": batch.get("first_event", generation.steps_before_eviction),
-        },
-        "full_use": dict(_full_use(design, inputs["full_use"])),
-        "slot_bytes": dict(_slot_bytes(design, promises, inputs["slot_bytes"])),
-        "weights": {model: inputs["weights"].get(model) for model in design.models},
-        "environment": environment | {"torch": environment["torch"] | fixed_torch},
+        **(_decoding_fields(design, promises, inputs) if design.decodes else NOT_DECODED),
         "rule": {"name": decision.rule, "source": rule, "sha256": inputs["sources"].get(rule)},
         "checks": {
             **{name: checks[name] for name in SIMULATED},
@@ -75,6 +69,26 @@ def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -
     return derived
 
 
+def _decoding_fields(design: Design, promises: Promises, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields about policies, models and how lanes are decoded."""
+    generation, batch, environment = design.generation, inputs["batch"], inputs["environment"]
+    fixed_torch = {"threads": generation.threads} | ({"device": "cpu"} if generation.device == "cpu" else {})
+    return {
+        "layers": inputs["layers"],
+        "policies": {arm.name: inputs["policies"].get(arm.name) for arm in design.arms},
+        "promises": {arm.name: promises[arm.name] for arm in design.arms},
+        "asked": {arm.name: inputs["asked"][arm.name] for arm in design.arms if arm.name in inputs["asked"]},
+        "batch": {
+            "lanes": {model: generation.lanes_per_batch or batch["lanes"].get(model) for model in design.models},
+            "first_event": batch.get("first_event", generation.steps_before_eviction),
+        },
+        "full_use": dict(_full_use(design, inputs["full_use"])),
+        "slot_bytes": dict(_slot_bytes(design, promises, inputs["slot_bytes"])),
+        "weights": {model: inputs["weights"].get(model) for model in design.models},
+        "environment": environment | {"torch": environment["torch"] | fixed_torch},
+    }
+
+
 def _chances(design: Design) -> dict[str, str | None]:
     """Return the field `chance`: what a guess gets right of each task whose author or catalogue states it."""
     stated = {task.name: task_chance(task) for task in design.tasks}
@@ -85,7 +99,7 @@ def never_evicts(design: Design, promises: Promises) -> Any:
     """Return a predicate of (design, arm) by the promises; the subject of a sweep has those of a candidate."""
     if (sweep := design.sweep) is not None:
         promises = {**promises, sweep.name: promises[sweep.candidates[0]]}
-    return lambda _, arm: promises[arm]["fires"] == "never"
+    return lambda design, arm: promises[arm]["fires"] == "never" if design.decodes else False
 
 
 def _full_use(design: Design, measured: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

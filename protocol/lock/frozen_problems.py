@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from protocol import grading
 from protocol.formats import canonical, files
 from protocol.formats.refusals import BadInput
 from protocol.grading.mathverify import MathVerify
 from protocol.lock import task_splits
-from protocol.plan.design import TASK
-from protocol.tasks import Task, held_out_guard
+from protocol.tasks import Task, held_out_guard, registry
 from protocol.tasks.file_task import FileTask
 from protocol.tasks.lm_eval_task import LmEvalTask
 from protocol.workspace.planned_study import PlannedStudy
@@ -31,10 +29,10 @@ def freeze_items(planned: PlannedStudy) -> dict[str, Any]:
     """
     tasks_by_name = planned.tasks
     frozen = {
-        task.name: task_splits.take_subset(
-            task_splits.read_split(task.name, tasks_by_name[task.name]), TASK.to_json(task)
+        table["name"]: task_splits.take_subset(
+            task_splits.read_split(table["name"], tasks_by_name[table["name"]]), table
         )
-        for task in planned.protocol.tasks
+        for table in planned.protocol.content()["tasks"]
     }
     _refuse_duplicates(planned, frozen)
     if (size := len(canonical.dumps(frozen))) > MAX_PROBLEM_BYTES:
@@ -86,7 +84,7 @@ def count_all_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict
 
 def scored_tasks(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> list[str]:
     """Return the tasks whose answers have scores."""
-    return [name for name in items if grading.gives_scores(tasks[name].grader)]
+    return [name for name in items if registry.gives_scores(tasks[name])]
 
 
 def refuse_wrong_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from protocol.formats import documents, files
+from protocol.formats import documents, files, runners
 from protocol.formats.documents import Document as Lock
 from protocol.formats.fields import (
     ANYTHING,
@@ -71,6 +71,7 @@ PROTOCOL = Table(
         "witness": Field(OBJECT, "Who is asked to stamp the lock.", if_absent="nobody"),
         "exclude": Field(OBJECT, "Problems that are not run.", if_absent="none"),
         "claims": Field(MapOf(OBJECT), "Claims of arms, outside the rule.", if_absent="none"),
+        runners.TABLE: Field(OBJECT, "Who decodes.", if_absent="this project"),
         **{
             instrument.name: Field(OBJECT, instrument.description, if_absent=instrument.if_absent)
             for instrument in INSTRUMENTS
@@ -205,6 +206,7 @@ _ENVIRONMENT = Table(
                 | {"threads": Field(Integer(1), "threads")}
             ),
             "How it was built and run.",
+            if_absent="another harness decodes",
         ),
     }
 )

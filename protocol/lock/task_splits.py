@@ -43,7 +43,7 @@ def read_split(name: str, task: Task) -> dict[str, Any]:
         raise (Drifted if name in registry.TASKS else BadInput)(f"tasks: {name}: {error}") from error
     if tuple(manifest.ids) != tuple(task.ids()) or manifest.source != task.source():
         raise Drifted(f"tasks: {name}: is not the task that splits/{name}.json was made from; restore both")
-    for part in ("dev", "confirm"):
+    for part in ("confirm",) if registry.is_held_out(task) else ("dev", "confirm"):
         if not getattr(manifest, part):
             raise BadInput(f"tasks: {name}: its {part} split is empty; choose a larger task")
     source = {} if name in registry.TASKS else {"source": manifest.source}

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import splits
-from protocol import grading
 from protocol.evidence.registration import TASK_FILES, Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput, Refusal
@@ -145,7 +144,7 @@ def _is_scored(table: Mapping[str, Any], task: Task | None, locked: bool, undete
     if "lm_eval" in table or task is None:
         return "lm_eval" in table or locked
     try:
-        return grading.gives_scores(task.grader)
+        return registry.gives_scores(task)
     except Refusal as refusal:
         undetermined.append(f"checks.scored.{registry.task_name(table)}: {refusal}")
         return locked

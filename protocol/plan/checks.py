@@ -31,15 +31,17 @@ Evicts: TypeAlias = Callable[[str], bool]  # whether the policy of the named arm
 
 def check(design: Design) -> None:
     """Raise Fault for the first error. Builds the policies, which needs torch."""
-    alone = (_fields, _repeated, _policies, _lossy_full_arms, _extra_prompts, _intervals)
+    alone = (_fields, _repeated, _policies, _lossy_full_arms, _extra_prompts, _intervals) if design.decodes else ()
     named = itertools.chain.from_iterable(wrong(design) for wrong in alone)
-    for fault in itertools.chain(named, faults(design, lambda arm: design.policy(arm).evicts)):
+    for fault in itertools.chain(named, faults(design, lambda arm: not design.never_evicts(arm))):
         raise Fault.from_message(fault)
 
 
 def faults(design: Design, evicts: Evicts) -> Iterator[str]:
     """Yield every fault that does not depend on settings of policies; needs no torch."""
-    yield from _fields(design)
+    yield from design.own_faults()
+    if design.decodes:
+        yield from _fields(design)
     yield from _repeated(design)
     for wrong in (_sweep, _arms, _claims, _gate):
         yield from wrong(design, evicts)
@@ -51,7 +53,7 @@ def faults(design: Design, evicts: Evicts) -> Iterator[str]:
 
 def require_gate(design: Design, path: Path) -> None:
     """Raise BadInput for a protocol without a gate, which shows that the full cache can do the task."""
-    if design.gate is None:
+    if design.gate is None and design.decodes:
         raise BadInput(
             f"{path}: gate: missing; add the table [gate] with accuracy and truncated: what the full cache "
             "must reach before any rule may speak"
@@ -105,6 +107,8 @@ def require_memory(design: Design, path: Path) -> None:
     than the charge for excess memory was tested for (benchmarks/memory_matching.py).
     """
     decision = design.decision
+    if not design.decodes:
+        return
     if decision.memory is None:
         raise BadInput(
             f'{path}: decision.memory: missing; write what both arms hold alike: "slots", "bytes" or "total"'

@@ -6,7 +6,7 @@ Numbers with a point are decimals, not binary floats, so that the hash covers ex
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from decimal import Decimal
@@ -258,6 +258,18 @@ class Design:
         Field(TablesByName(table_of(Claim), "claim"), "Claims of arms, outside the rule.", if_absent="none"),
     ] = ()
     instruments: Mapping[str, Any] = dataclass_field(default_factory=dict)  # the tables of instruments by name
+
+    @property
+    def decodes(self) -> bool:
+        """Whether this project decodes, so that policies, budgets and generation are registered."""
+        return True
+
+    def own_faults(self) -> Iterator[str]:
+        """Yield the faults of a design that another harness runs."""
+        yield from ()
+
+    def never_evicts(self, name: str) -> bool:
+        return self.arm(name).press is None and not self.policy(name).evicts
 
     def exclusion_reason(self, prompt_tokens: int) -> str | None:
         """Return why a problem with a context of so many tokens is excluded; None if it is run."""

@@ -84,4 +84,4 @@ def _cell_budget(protocol: Design, cell: Cell) -> Budget | None:
 
 
 def never_evicts(protocol: Design, arm: str) -> bool:
-    return protocol.arm(arm).press is None and not protocol.policy(arm).evicts
+    return protocol.never_evicts(arm)

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from protocol.formats.fields import Fault
 from protocol.formats.refusals import BadInput
+from protocol.formats.runners import find_design_table
 from protocol.plan import checks, settings_grid
 from protocol.plan.design import DESIGN, Design
 from protocol.plan.toml_locations import explain_syntax_error, find_line, suggest_table
@@ -44,10 +45,11 @@ def parse_unchecked(data: bytes, source: str) -> Design:
         raise BadInput(f"{source}: nested too deeply for a protocol; write plain lists and tables") from None
     except (ValueError, ArithmeticError):  # thousands of digits, also in an exponent
         raise BadInput(f"{source}: has a number that nobody can mean; write one of a few digits") from None
+    table = find_design_table(document, DESIGN)
     try:
-        design: Design = settings_grid.expand_grids(DESIGN.read(document, ""))
+        design: Design = settings_grid.expand_grids(table.read(document, ""))
     except Fault as fault:
-        message = suggest_table(fault, document, DESIGN) or fault.author_message
+        message = suggest_table(fault, document, table) or fault.author_message
         raise _refusal(text, source, message) from None
     return design
 

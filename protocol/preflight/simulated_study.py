@@ -27,6 +27,8 @@ from figures.study import list_drawings
 from protocol.evidence import claim, ledger, records, seal, selection, verdict
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput
+from protocol.formats.registry import load_attribute
+from protocol.formats.runners import find_runner
 from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
 from protocol.instruments.exports import croissant, in_toto, preregistration
 from protocol.lock import lock
@@ -40,7 +42,9 @@ PROMPT = 64  # slots of the smallest budget
 HEADS = 4
 BYTES = 64  # of a slot of one head
 SPLITS = MappingProxyType({"probe": "dev", "confirm": "confirm"})  # whose problems a phase runs
-ENDED_WELL = ("stop", "answer", "grade", "cache", "trajectory")  # null in the record of any other lane
+UNANSWERED = MappingProxyType(  # in the record of any lane that did not end well
+    {"text": "", "tokens": 0, **dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))}
+)
 
 
 def refuse_unjudgeable(content: Mapping[str, Any]) -> None:
@@ -152,13 +156,18 @@ def _probe_cells(content: Mapping[str, Any]) -> Iterator[list[Any]]:
 def _write_lanes(
     study: Registration, phase: str, cells: Iterable[Sequence[Any]], rng: np.random.Generator, has_failures: bool
 ) -> None:
+    runner = find_runner(study.protocol)
+    simulate = _simulate_lane if runner is None else load_attribute(runner.simulate)
     costs = {"attempt": 1, "prefill_seconds": "0.1", "decode_seconds": "0.2"}
     with records.ShardWriter(study.folder / records.FOLDERS[phase]) as shard:
         for cell in cells:
-            lanes = [_simulate_lane(study.lock, cell, problem, rng) for problem in _problems(study.lock, phase, cell)]
-            name = shard.keep_trajectories([trajectory for _, trajectory in lanes])
+            lanes = [simulate(study.lock, cell, problem, rng) for problem in _problems(study.lock, phase, cell)]
             bodies = [body | {"registration": study.lock.digest, "phase": phase} for body, _ in lanes]
-            bodies = [body | {"trajectory": records.make_citation(name, index)} for index, body in enumerate(bodies)]
+            if all(trajectory for _, trajectory in lanes):
+                name = shard.keep_trajectories([trajectory for _, trajectory in lanes])
+                bodies = [
+                    body | {"trajectory": records.make_citation(name, place)} for place, body in enumerate(bodies)
+                ]
             if has_failures and phase == "confirm":
                 bodies[0] = _unanswered(bodies[0]) | {"state": "failed", "reason": "simulated"}
             if (exclude := study.lock.content["protocol"]["content"].get("exclude")) is not None:
@@ -175,7 +184,7 @@ def _write_lanes(
 def _unanswered(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a lane without an answer."""
     rest = {name: value for name, value in body.items() if name not in ("score", "thought")}
-    return rest | {"text": "", "tokens": 0} | dict.fromkeys(ENDED_WELL)
+    return rest | {name: value for name, value in UNANSWERED.items() if name in body}
 
 
 def _problems(locked: lock.Lock, phase: str, cell: Sequence[Any]) -> list[str]:

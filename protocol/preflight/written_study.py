@@ -38,8 +38,9 @@ def freeze_checked_items(
             require(protocol, planned.folder / PROTOCOL)
     with phase("checking the splits of the tasks"):
         items = frozen_problems.freeze_items(planned)
-        refuse_unlocked_plugins(protocol)
-        planned.files()  # refuses missing files before anything is hashed
+        if protocol.decodes:
+            refuse_unlocked_plugins(protocol)
+            planned.files()  # refuses missing files before anything is hashed
     if not is_replication:
         task_splits.refuse_few_topics(items, planned.tasks)
     with phase("checking the method against the data"):

@@ -88,14 +88,14 @@ def check(study: Registration) -> str:
             for arm in design.arms
             if arm.name in promises and promises[arm.name]["is_press"] != (arm.press is not None)
         )
-        if unknown := [arm.name for arm in design.arms if arm.name not in promises]:
+        if unknown := [arm.name for arm in design.arms if design.decodes and arm.name not in promises]:
             differences.refuse_differences([f"promises.{unknown[0]}: missing, and it is an arm of the protocol"])
         inputs = _observe(study, design, problems)
         expected = derive_lock(design, promises, inputs)
         if is_shipped:
             expected = version_1.restore(expected, locked)
         else:
-            for arm in design.arms:
+            for arm in design.arms if design.decodes else ():
                 _check_arm(arm, locked, wrong, undetermined)
         wrong += differences.diff_values(locked, expected)
         by_code.extend(_refused(study, design, promises, is_other_code))
@@ -184,7 +184,7 @@ def _inherits_first_event(study: Registration, design: Design) -> bool:
     or from a shipped one, of which some fired from step 0. A parent that nobody has frees nothing.
     """
     locked = study.lock.content
-    if not study.reproduces:
+    if not study.reproduces or not design.decodes:
         return False
     if sibling_registrations.find_parent(study) is not None:
         return True

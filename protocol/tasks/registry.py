@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import splits
+from protocol import grading
 from protocol.formats.plugins import PluginGroup
 from protocol.formats.refusals import BadInput, suggest
 from protocol.formats.registry import Registry, loader
@@ -27,7 +28,9 @@ __all__ = [
     "clusters",
     "data_digests",
     "get",
+    "gives_scores",
     "is_generated",
+    "is_held_out",
     "levels",
     "make_task",
     "make_tasks",
@@ -193,6 +196,11 @@ def _make_file_task(table: Mapping[str, Any], folder: Path | None) -> Task:
     from protocol.tasks.middle_cut import MaxLength
 
     name, longest = task_name(table), MaxLength(**table["longest"]) if "longest" in table else None
+    if "file" in table and "grader" not in table:
+        from protocol.tasks.outside_task import OutsideTask
+
+        path, draw = _file_in_folder(folder, table["file"]), table.get("draw")
+        return OutsideTask(name, path, draw, has_scores=table.get("scores", False))
     if "file" in table:
         from protocol.tasks.file_task import FileTask
 
@@ -233,7 +241,18 @@ def split_manifest(name: str, task: Task) -> splits.Manifest:
     """
     if name in TASKS:
         return splits.load(name)
-    return splits.make_manifest(name, task.ids(), task.source(), split_units(task))
+    manifest = splits.make_manifest(name, task.ids(), task.source(), split_units(task))
+    return manifest._replace(dev=(), confirm=manifest.ids) if is_held_out(task) else manifest
+
+
+def is_held_out(task: Task) -> bool:
+    """Whether all problems of a task are held out: those that another harness asks."""
+    return bool(getattr(task, "is_held_out", False))
+
+
+def gives_scores(task: Task) -> bool:
+    """Whether answers may have scores. Raises as `grading.gives_scores` does."""
+    return grading.gives_scores(task.grader) if task.grader else bool(getattr(task, "has_scores", False))
 
 
 def clusters(task: Task) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from protocol.lock import closure
 from protocol.models import calibration_paths, sources
 from protocol.plan import toml_reader
 from protocol.plan.budget import Slot
-from protocol.plan.design import TASK, Design
+from protocol.plan.design import Design
 from protocol.plan.full_use import FullUse
 from protocol.plan.slot_bytes import Widths, slot_of
 from protocol.workspace import drift
@@ -36,7 +36,7 @@ class PlannedStudy(NamedTuple):
     @property
     def tasks(self) -> Mapping[str, tasks.Task]:
         """The tasks of the protocol by name. Raises BadInput for an unknown one."""
-        return tasks.make_tasks(map(TASK.to_json, self.protocol.tasks), self.folder)
+        return tasks.make_tasks(self.protocol.content()["tasks"], self.folder)
 
     def use(self, model: str, task: str) -> Fraction | None:
         """Return the mean slots of the full cache at the end of an answer; None if not measured."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.evidence.registration import PROTOCOL, Registration
-from protocol.formats.refusals import Drifted
+from protocol.formats.refusals import BadInput, Drifted
 from protocol.lock import closure
 from protocol.lock.lock import Lock
 from protocol.plan import full_use, grid, slot_bytes, toml_reader
@@ -54,6 +54,11 @@ def open_study(registration: Registration, home: Path) -> Study:
     """
     path = registration.folder / PROTOCOL
     protocol = toml_reader.parse(drift.refuse_edited(registration), str(path))
+    if not protocol.decodes:
+        raise BadInput(
+            f"{registration.folder}: another harness runs it ([runner]), so that nothing is decoded, probed or measured "
+            f"here; next: kv-prereg confirm {registration.folder}"
+        )
     if protocol.content() != registration.protocol:
         raise Drifted(f"{path}: reads otherwise than the lock says; restore it or register another folder")
     entry = registration.lock.content[full_use.FIELD]

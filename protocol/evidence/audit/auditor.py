@@ -85,7 +85,7 @@ def audit(
     }
     extra_checks, final_checks = extra_checks or {}, final_checks or {}
     findings = {}
-    for name in (item.name for item in ITEMS):
+    for name in (item.name for item in ITEMS if item.name not in study_checks.unaudited):
         if checks := [group[name] for group in (evidence_checks, extra_checks) if name in group]:
             with item_context(name):
                 findings[name] = outcome.run_check(name, partial(_run_all, checks))

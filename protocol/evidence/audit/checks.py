@@ -28,6 +28,7 @@ from protocol.formats.documents import Document
 from protocol.formats.findings import CannotTell, NotRun, Unfinished
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import Tampered
+from protocol.formats.runners import TABLE, find_runner
 from protocol.lock import bundle, closure, lock, version_1
 
 COMPLETED = "lock.ots"  # the proof that `kv-prereg anchor --upgrade` completes with its block
@@ -56,6 +57,8 @@ class Checks:
             for instrument in INSTRUMENTS
             if self.has("protocol", "content", instrument.name) or events.intersection(instrument.event_names)
         ]
+        runner = find_runner(study.protocol) if self.has("protocol", "content", TABLE) else None
+        self.unaudited = () if runner is None else runner.unaudited
         self.is_selected = self.has_sweep and (self.is_claimed or has_selection)
         self.pending_event = self._find_pending_event(events)
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from protocol.evidence import ledger, records
 from protocol.evidence.external import anchors
 from protocol.evidence.registration import CLAIM, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
-from protocol.formats import files, shards
+from protocol.formats import files, runners, shards
 from protocol.formats.findings import CannotTell
 from protocol.formats.instruments import INSTRUMENTS, folder_patterns
 from protocol.formats.refusals import Refusal, Tampered
@@ -67,11 +67,12 @@ _ALWAYS = {PROTOCOL, lock.NAME, signing.NAME, bundle.NAME, ledger.NAME, CLAIM, S
 _PHASES = tuple(records.FOLDERS.values())
 _SIDES = tuple(f"{phase}/{records.TRAJECTORIES}" for phase in _PHASES)
 _HEADERS = f"{anchors.FOLDER}/{anchors.HEADERS}"
-_MEASURED = folder_patterns()
+_MEASURED = folder_patterns() | runners.folder_patterns()
 _EVIDENCE_FOLDERS = (
     *_PHASES,
     anchors.FOLDER,
     *(instrument.name for instrument in INSTRUMENTS),
+    *runners.folder_patterns(),
 )  # which hold nothing but evidence
 _FOLDERS = frozenset({*_EVIDENCE_FOLDERS, *_SIDES, _HEADERS, FIGURES, *_MEASURED})
 _SIDE_FILE = re.compile(r"[0-9a-f]{64}\.json\.gz")
@@ -204,8 +205,8 @@ def _classify_path(study: Registration, path: str, cited: dict[str, set[str] | N
         names = cited[folder]
         is_ours = name in names if names is not None else _SIDE_FILE.fullmatch(name) is not None
     elif folder in _MEASURED:
-        instrument, pattern = _MEASURED[folder]
-        is_ours = pattern.fullmatch(name) is not None and _has_section(study, instrument.name)
+        table, pattern = _MEASURED[folder]
+        is_ours = pattern.fullmatch(name) is not None and _has_section(study, table)
     elif folder in _PHASES:
         is_ours = study.folder / path in shards.list_shards(study.folder / folder)
     else:

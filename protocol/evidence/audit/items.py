@@ -42,6 +42,7 @@ ITEMS = (
     Item("claim", "consistent"),
     Item("randomness", "outside", is_optional=True),
     Item("records", "consistent"),
+    Item("outputs", "follows"),
     Item("trajectories", "consistent"),
     Item("grid", "follows"),
     Item("sense", "consistent"),

@@ -4,10 +4,10 @@ import itertools
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.judgement import arm_text, full_cache_use, previously_opened, same_retained_slots
+from analysis.judgement import arm_text, full_cache_use, outside_runs, previously_opened, same_retained_slots
 from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.rules import RULES, full_cache_gate
-from analysis.rules.rule import is_against_full
+from analysis.rules.rule import is_against_full, measures_memory
 from analysis.stats.methods import METHODS, describe_clusters, resampling_problems
 from protocol.evidence.ledger import Entry
 from protocol.formats.instruments import INSTRUMENTS
@@ -87,6 +87,8 @@ def describe_gate(lock: Mapping[str, Any]) -> list[str]:
 def _describe_memory(lock: Mapping[str, Any]) -> list[str]:
     """Say when two arms count as equal in memory; locks older than gates compare only mean slots."""
     decision = _decision(lock)
+    if not measures_memory(decision):
+        return ["Memory is not measured, and no contrast depends on it."]
     memory, tolerance = _MEMORY_NAMES[decision.get("memory", "slots")], f"{float(decision['cache_tolerance']):.4g}"
     if is_against_full(decision):
         return [
@@ -140,6 +142,14 @@ def _format_value(value: Any) -> str:
 
 def conditions(lock: Mapping[str, Any]) -> list[str]:
     content, decision = _content(lock), _decision(lock)
+    if outside_runs.is_outside(lock):
+        commands = [f"{name}: {_one_line(arm['command'])}" for name, arm in content["arms"].items()]
+        return [
+            f"{len(commands)} arms, run by another harness: {'; '.join(commands)}. Model: {_join(content['models'])}. "
+            f"Repetitions: {_join(content['seeds'])}. That makes {len(lock['grid'])} cells.",
+            f"Within problems: every arm answers every held-out problem. The subject is {decision['subject']}, compared "
+            f"with {_join(decision['against'])}.",
+        ]
     named = [f"{name} ({arm_text.describe_arm(arm)})" for name, arm in content["arms"].items()]
     cells = len(lock["grid"])
     sentences = [
@@ -173,8 +183,33 @@ def _describe_prompts(lock: Mapping[str, Any]) -> str:
     return f"one prompt but for what arms ask beside it ({_join(extra_prompts)})"
 
 
+def procedure(lock: Mapping[str, Any]) -> list[str]:
+    """Return who runs the cells, and when."""
+    runs = (
+        "Another harness runs every arm on the problems that a claim releases, and its files are read once"
+        if outside_runs.is_outside(lock)
+        else "One program runs every cell of the locked grid on every held-out problem"
+    )
+    return [
+        f"{runs}, after a claim has been written and entered in the ledger. Each attempt, aborted ones included, is a "
+        "line there; a finished record is never rewritten."
+    ]
+
+
+def manipulated(lock: Mapping[str, Any]) -> list[str]:
+    if outside_runs.is_outside(lock):
+        return ["What the commands of the arms say, as listed under study design."]
+    return ["The eviction policy (the arm) and its budget, as listed under study design."]
+
+
 def outcomes(lock: Mapping[str, Any]) -> list[str]:
     scored = _scored_tasks(lock)
+    if outside_runs.is_outside(lock):
+        return [
+            "Primary outcome: the difference in accuracy, subject minus comparator, paired by problem. The grade of an "
+            f"answer is the score in the files of the harness, and nothing is graded again. "
+            f"{outside_runs.describe_outside(lock).capitalize()}."
+        ]
     return [
         "Primary outcome: the difference in accuracy, the share of held-out problems answered correctly, "
         "subject minus comparator, paired by problem. A locked grader compares each answer with the known "
@@ -294,6 +329,11 @@ def seeds(lock: Mapping[str, Any]) -> list[str]:
     named = _join(_content(lock)["seeds"])
     if late := _content(lock).get("randomness"):
         source = _SOURCES.get(late["source"], late["source"])
+        if outside_runs.is_outside(lock):
+            return [
+                f"The held-out problems are drawn from their pool by the lock's digest and {source}, which did not exist "
+                f"at the time of locking. The repetitions {named} are labels of the files."
+            ]
         return [
             f"The seeds {named} are labels: sampling, and the text of generated held-out problems, derive "
             f"from the lock's digest and {source}, which did not exist at the time of locking."
@@ -334,7 +374,9 @@ def prior_looks(lock: Mapping[str, Any]) -> list[str]:
     sentences += describe_prior_knowledge(lock)
     return [
         *sentences,
-        *_trial_runs(lock["checks"].get("same_kept"), lock["protocol"]["content"]["arms"]),
+        *_trial_runs(
+            None if outside_runs.is_outside(lock) else lock["checks"].get("same_kept"), _content(lock)["arms"]
+        ),
         "What its author ran in private beforehand no lock can show.",
     ]
 
@@ -352,6 +394,8 @@ def describe_prior_knowledge(lock: Mapping[str, Any]) -> list[str]:
             "locked; whether its author had read them before no lock can show."
         )
     files = {task["name"] for task in lock["protocol"]["content"]["tasks"] if "file" in task}
+    if outside_runs.is_outside(lock):
+        return [*sentences, *(f"{clause[0].upper()}{clause[1:]}" for clause in outside_runs.describe_pools(lock))]
     if author_files := [task for task in lock["data"] if task in files]:
         sentences.append(
             f"The problems of {', '.join(author_files)} stand in a file of the author's: whoever wrote it knew all of "

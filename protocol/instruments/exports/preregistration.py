@@ -15,11 +15,6 @@ __all__ = ["format_as_predicted", "format_osf"]
 _Part = tuple[str, Iterable[str]]
 
 _NOT_YET = "No, no data have been collected for this study yet."
-_PROCEDURE = (
-    "One program runs every cell of the locked grid on every held-out problem, after a claim has been "
-    "written and entered in the ledger. Each attempt, aborted ones included, is a line there; a "
-    "finished record is never rewritten."
-)
 _COMPLICATED = (
     "It's complicated. We have already collected some data but explain in Question 8 why readers may "
     "consider this a valid pre-registration nevertheless."
@@ -54,7 +49,7 @@ def format_osf(lock: Lock, entries: Sequence[Entry]) -> str:
         "Sampling Plan": [
             ("Existing Data", [existing]),
             ("Explanation of existing data", say.prior_looks(content)),
-            ("Data collection procedures", [_PROCEDURE]),
+            ("Data collection procedures", say.procedure(content)),
             ("Sample size", say.sample(content)),
             ("Sample size rationale", say.power(content)),
             (
@@ -63,10 +58,7 @@ def format_osf(lock: Lock, entries: Sequence[Entry]) -> str:
             ),
         ],
         "Variables": [
-            (
-                "Manipulated variables",
-                ["The eviction policy (the arm) and its budget, as listed under study design."],
-            ),
+            ("Manipulated variables", say.manipulated(content)),
             ("Measured variables", say.outcomes(content)),
             ("Indices", ["Accuracy is the mean over problems of the mean over seeds."]),
         ],

@@ -1,0 +1,169 @@
+"""The protocol of a study that another harness runs: the fields of its protocol.toml, and their values.
+
+It has no models of ours, no policies, no budgets and no generation: the arms are names, each with the command that
+makes its outputs, as text.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Annotated, Any, NamedTuple
+
+from protocol import tasks
+from protocol.formats.canonical import MAX_INTEGER
+from protocol.formats.fields import Choice, Field, Integer, ListOf, Plain, Table, table_of
+from protocol.formats.runners import RUNNERS, TABLE
+from protocol.formats.vocabulary import AS_RUN, FULL
+from protocol.plan import aliases
+from protocol.plan.decision import DECISION
+from protocol.plan.design import Design, Randomness
+from protocol.plan.field_kinds import NAME, Number, TableArray, TablesByName, VisibleLine, VisibleText
+from protocol.plan.task import FILE, RESERVED_FILES
+
+__all__ = ["DESIGN", "OutsideDesign"]
+
+TRUE = Plain(lambda value: value is True, {"const": True}, "true, or leave it out")
+RULES = ("superior", "non_inferior", "equivalent")  # the rules that are not about budgets
+MEMORY_FIELDS = ("cache_tolerance", "memory", "unmatched")  # of [decision]
+
+
+class RunnerTable(NamedTuple):
+    """Who decodes, and what is read of its files."""
+
+    kind: Annotated[str, Field(Choice(*RUNNERS), "Another harness decodes.", "outside")]
+    metric: Annotated[
+        str | None,
+        Field(VisibleText(), "The score that is read, of files with several.", "exact_match", if_absent="the only one"),
+    ] = None
+    filter: Annotated[
+        str | None,
+        Field(VisibleText(), "The filter of lm-eval, of files with several.", "strict-match", if_absent="the only one"),
+    ] = None
+
+
+class OutsideTask(NamedTuple):
+    """A pool of problems, by their ids in the outputs."""
+
+    name: Annotated[str, Field(VisibleText(NAME.pattern, "a name"), "What the study calls it.", "gsm8k-lm")]
+    file: Annotated[str, Field(FILE, "The pool: a JSON object with an id for each problem.", "pool.jsonl")]
+    chance: Annotated[Decimal, Field(Number("0", "0.95"), "The share of answers that a guess gets right.", 0)]
+    draw: Annotated[
+        int | None,
+        Field(
+            Integer(1, MAX_INTEGER),
+            "How many problems are drawn from the pool when the study is claimed; needs [randomness].",
+            400,
+            if_absent="all of the pool, known beforehand",
+        ),
+    ] = None
+    called: Annotated[
+        str | None,
+        Field(VisibleText(), "What the files call the task.", "gsm8k", if_absent="as the study does"),
+    ] = None
+    scores: Annotated[
+        bool | None, Field(TRUE, "Answers have scores from 0 to 1.", True, if_absent="answers are right or wrong")
+    ] = None
+    population: Annotated[
+        str | None,
+        Field(VisibleText(), "What the pool is a sample of.", if_absent="the verdict is about these problems alone"),
+    ] = None
+
+
+class OutsideArm(NamedTuple):
+    """A way to run the model, by name."""
+
+    name: str
+    command: Annotated[
+        str,
+        Field(VisibleText(), "The command that makes its outputs, as text; nothing here runs it.", "lm_eval ..."),
+    ]
+
+
+@dataclass(frozen=True)
+class OutsideDesign(Design):
+    """A registered design whose outputs another harness makes. Its only budget is `AS_RUN`."""
+
+    runner: RunnerTable | None = None
+
+    @property
+    def decodes(self) -> bool:
+        return False
+
+    def never_evicts(self, name: str) -> bool:
+        return False  # what an arm evicts is not known
+
+    def promises(self) -> dict[str, dict[str, Any]]:
+        return {}
+
+    def content(self) -> dict[str, Any]:
+        return {**DESIGN.to_json(self), "budgets": [AS_RUN], "generation": {}}
+
+    def own_faults(self) -> Iterator[str]:
+        """Yield the faults that only such a protocol can have."""
+        names = [arm.name for arm in self.arms]
+        if FULL in names:
+            yield (
+                f"arms.{FULL}: is the full cache that this project decodes, and nothing here saw what this arm holds; "
+                "write another name, such as baseline"
+            )
+        if self.decision.rule not in RULES:
+            yield (
+                f"decision.rule: {self.decision.rule} is about budgets or measured memory, which outputs of others do "
+                f"not have; write {', '.join(RULES)}"
+            )
+        if len(self.models) > 1:
+            yield "models: a study of outputs of others has one model; register the others for themselves"
+        table: OutsideTask
+        for number, table in enumerate(self.tasks):  # type: ignore[assignment]  # of the table below
+            if table.name in tasks.TASKS:
+                yield (
+                    f"tasks[{number}].name: {table.name!r} is a task that this project builds; write another, and "
+                    f'called = "{table.name}"'
+                )
+            if table.file in RESERVED_FILES:
+                yield f"tasks[{number}].file: {table.file} is a file of the registration; rename yours"
+            if table.draw is not None and self.randomness is None:
+                yield f'tasks[{number}].draw: needs a late value; add [randomness] with source = "local"'
+        if self.randomness is not None and all(table.draw is None for table in self.tasks):  # type: ignore[attr-defined]
+            yield "randomness: draws nothing, since no task has draw; add draw = ..., or leave it out"
+        for twice in sorted({name for name in self.called if self.called.count(name) > 1}):
+            yield f"tasks: the files call two of them {twice!r}; write one, with the problems of both"
+
+    @property
+    def called(self) -> list[str]:
+        """What the files call each task."""
+        return [table.called or table.name for table in self.tasks]  # type: ignore[attr-defined]
+
+
+def _make_design(**values: Any) -> OutsideDesign:
+    return OutsideDesign(**values, budgets=(AS_RUN,), generation=None)  # type: ignore[arg-type]
+
+
+def _make_decision(**values: Any) -> Any:
+    return DECISION.constructor(**values, cache_tolerance=None)
+
+
+_FIELDS: Mapping[str, Field] = table_of(Design).fields
+DESIGN = Table(
+    {
+        **{name: _FIELDS[name] for name in ("title", "question")},
+        "models": Field(
+            ListOf(VisibleLine(), 1), "The model, as the files name it where they do.", ["Qwen/Qwen3-0.6B"]
+        ),
+        "seeds": Field(_FIELDS["seeds"].kind, "What the files call the repetitions of a problem: 0, or epochs.", [0]),
+        TABLE: Field(table_of(RunnerTable), "Who decodes."),
+        "tasks": Field(TableArray(table_of(OutsideTask), 1), "What is asked."),
+        "arms": Field(TablesByName(table_of(OutsideArm), "arm"), "The ways to run the model."),
+        "decision": Field(
+            replace(
+                DECISION,
+                fields={name: field for name, field in DECISION.fields.items() if name not in MEMORY_FIELDS},
+                constructor=_make_decision,
+            ),
+            "The question, and the rule that answers it.",
+        ),
+        "randomness": Field(table_of(Randomness), "A value of after the lock.", if_absent="no problem is drawn"),
+    },
+    constructor=_make_design,
+    corrections=aliases.DESIGN,
+)
