@@ -38,6 +38,7 @@ from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms,
 from analysis.judgement.judgement import MIN_CONFIRMATORY
 from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.judgement.memory import Arms
+from analysis.judgement.outside_runs import refuse_outside
 from analysis.judgement.study_files import RecordError, Study, read_study
 from analysis.rules import full_cache_gate, verdict_line
 from analysis.stats import equivalence, memory_charge, multiplicity, resampled_units
@@ -109,6 +110,7 @@ def judge_claims(folder: Path) -> dict[str, Any]:
     """Return the report of FOLDER. Raises RecordError without a verdict or for records that cannot be read."""
     judged = read_judged(Path(folder))
     study = read_study(Path(folder))
+    refuse_outside(folder, study.lock)
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
     settings = _policy_settings(study.lock, judged)

@@ -25,6 +25,7 @@ from analysis.judgement import failure_modes, untrusted_files
 from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms, read_judged
 from analysis.judgement.failure_modes import Development
 from analysis.judgement.judging_rules import read_judging
+from analysis.judgement.outside_runs import refuse_outside
 from analysis.judgement.study_files import LANE_COLUMNS, RecordError, read_document, read_study
 from analysis.rules import full_cache_gate, verdict_line
 from analysis.rules.rule import arm_pairs
@@ -49,6 +50,7 @@ def diagnose(folder: Path) -> dict[str, Any]:
     """Return the report of FOLDER. Raises RecordError without a verdict or for records that cannot be read."""
     folder = Path(folder)
     judged, study = read_judged(folder), read_study(folder)
+    refuse_outside(folder, study.lock)
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
     tolerance = float(decision["cache_tolerance"])

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.judgement import arm_text, eviction_counts
+from analysis.judgement.outside_runs import refuse_outside
 from analysis.judgement.study_files import read_development, read_study
 from protocol.formats import text_tables
 from protocol.formats.command_line import run_command
@@ -34,6 +35,7 @@ def read_evictions(folder: Path) -> dict[str, Any]:
     folder = Path(folder)
     is_judged = (folder / "verdict.json").exists()
     study = read_study(folder) if is_judged else read_development(folder)
+    refuse_outside(folder, study.lock)
     content = study.lock["protocol"]["content"]
     recorded = eviction_counts.read_bodies(folder / ("records" if is_judged else "probe"))
     rows = eviction_counts.count_arms(recorded, content)

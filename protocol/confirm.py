@@ -84,21 +84,26 @@ def act(args: Options, enter: bool) -> int:
     block = partial(witnesses.find_randomness_block, study, args.headers)
     with phase(locked_tree.phase_label("checking the files of the study")):
         study_files.check_confirm(study, args.value, block, args.identity)
+        runner = find_runner(study.protocol)
+        if args.outputs is not None and (runner is None or study.has(SEAL)):
+            reason = (
+                "nothing is read of outputs that others made" if runner is None else "its outputs were read already"
+            )
+            raise BadInput(f"--outputs {args.outputs}: {study.folder}: {reason}; leave it out")
         if args.require_anchor:
             anchors.require_anchors(anchors.verify_anchors(study, trusted), ["lock"])
         if enter:
             locked_tree.enter(study, "protocol.confirm")
     # Imported late, here and below: --help and the refusals above need no torch, scipy or matplotlib.
-    runner = find_runner(study.protocol)
-    if args.outputs is not None and (runner is None or study.has(SEAL)):
-        reason = "this project decodes its outputs" if runner is None else "its outputs were read, which happens once"
-        raise BadInput(f"--outputs {args.outputs}: {study.folder}: {reason}; leave it out")
     if not study.has(SEAL) and runner is None:
         confirm(open_study(study, sources.cache_home()), args.value, block, args.identity, settings)
-    elif not study.has(SEAL) and runner is not None:
-        if to_run := load_attribute(runner.confirm)(study, args.outputs, args.value, block):
-            command.print_result(args.json, "\n".join(to_run), {"claimed": True, "next": to_run})
-            return UNFINISHED
+    elif (
+        not study.has(SEAL)
+        and runner is not None
+        and (to_run := load_attribute(runner.confirm)(study, args.outputs, args.value, block))
+    ):
+        command.print_result(args.json, "\n".join(to_run), {"claimed": True, "next": to_run})
+        return UNFINISHED
     result = judge_sealed(study)
     from figures.drawing import formatting
     from figures.table import verdict_table

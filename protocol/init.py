@@ -2,18 +2,17 @@
 
     kv-prereg init                                      registrations/001-mine, or the next number
     kv-prereg init registrations/002-mine --like paper  the protocol of a paper: sweep, branch table, two models
+    kv-prereg init --like outside                       lm-eval, inspect_ai or kvpress runs it (docs/outside.md)
     kv-prereg init --list                               what there is to begin with
 
 Writes protocol.toml. Its held-out problems are drawn by confirm, after the lock (`[randomness]`), so that nobody has
-seen one before, and no earlier study can have opened one; a template that asks the questions of a file has
-questions.jsonl beside it, drawn at that moment. Replace either by your own. Nothing is locked. Needs no torch and no
+seen one before, and no earlier study can have opened one; a template that another harness runs has pool.jsonl beside
+it, with the ids of which some are drawn. Replace either by your own. Nothing is locked. Needs no torch and no
 weights.
 
 Exit status: 0 written; 2 bad input: an unknown template, or a study that is there already.
 """
 
-import json
-import secrets
 import shlex
 import sys
 import tomllib
@@ -28,12 +27,10 @@ from protocol.evidence import late_randomness
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput, unknown_message
-from protocol.tasks.chain import Chain
 
 __all__ = ["TEMPLATES", "NewRegistration", "create_registration", "describe_template", "main", "read_template"]
 
 REGISTRATIONS = Path("registrations")
-SEEDS = 1 << 53  # JSON represents integers below this exactly
 NEXT_STEPS = {
     "rehearse": "would it run? a few problems; nothing is kept",
     "register": "checks it and freezes it; once",
@@ -41,22 +38,20 @@ NEXT_STEPS = {
     "confirm": "runs, judges and draws it; once",
 }
 
-TEMPLATES = ("paper", "quick", "reasoning", "retrieval", "lossless")
+TEMPLATES = ("paper", "quick", "reasoning", "retrieval", "lossless", "outside")
 DEFAULT = "quick"
-QUESTIONS = "questions.jsonl"
-
-# The chains from which a template's questions are drawn: enough that at least 200 are held out.
-QUESTION_CHAINS: Mapping[str, Chain] = MappingProxyType({})
+POOL = "pool.jsonl"
+POOL_SIZES: Mapping[str, int] = MappingProxyType({"outside": 1319})  # the test split of GSM8K
 
 
 class NewRegistration(NamedTuple):
-    """paths: the written files. question: the question of the protocol. question_count: lines of the file of
-    questions. has_sweep: whether a probe chooses the subject.
+    """paths: the written files. question: the question of the protocol. pool_size: lines of the pool of a study that
+    another harness runs. has_sweep: whether a probe chooses the subject.
     """
 
     paths: list[Path]
     question: str
-    question_count: int
+    pool_size: int
     has_sweep: bool
 
 
@@ -88,14 +83,14 @@ def print_templates(args: Options) -> int:
 
 def begin_study(args: Options) -> int:
     folder = args.folder or next_free_folder(REGISTRATIONS)
-    written = create_registration(folder, args.like, secrets.randbelow(SEEDS))
+    written = create_registration(folder, args.like)
     steps = {
         f"kv-prereg {name} {shlex.quote(str(folder))}": why
         for name, why in NEXT_STEPS.items()
-        if name != "probe" or written.has_sweep
+        if (name != "probe" or written.has_sweep) and (name != "rehearse" or not written.pool_size)
     }
     margin = 2 + max(map(len, steps))
-    descriptions = [written.question, f"{written.question_count} questions, drawn now: no model has answered one"]
+    descriptions = [written.question, f"the ids of {written.pool_size} problems, of which confirm draws; replace them"]
     draws_late = late_randomness.FIELD in tomllib.loads(read_template(args.like))
     drawn_late = ["held-out problems: drawn by confirm, after the lock, so that nobody has seen one"] * draws_late
     lines = [f"wrote {path}: {description}" for path, description in zip(written.paths, descriptions, strict=False)]
@@ -123,15 +118,16 @@ def next_free_folder(shelf: Path) -> Path:
     return shelf / f"{max(numbers, default=0) + 1:03d}-mine"
 
 
-def create_registration(folder: Path, like: str, seed: int) -> NewRegistration:
-    """Write the template `like` into `folder`, and beside it its questions, drawn from `seed`.
+def create_registration(folder: Path, like: str) -> NewRegistration:
+    """Write the template `like` into `folder`, and beside it the pool of one that another harness runs.
 
     Raises BadInput, and writes nothing, if there is already a registration or a file of that name, and for a
     folder of registrations.
     """
     text = read_template(like)
-    rows = draw_questions(QUESTION_CHAINS[like], seed) if like in QUESTION_CHAINS else []
-    contents = {PROTOCOL: text} | ({QUESTIONS: "".join(f"{json.dumps(row)}\n" for row in rows)} if rows else {})
+    pool_size = POOL_SIZES.get(like, 0)
+    pool = "".join(f'{{"id": "{number}"}}\n' for number in range(pool_size))
+    contents = {PROTOCOL: text} | ({POOL: pool} if pool else {})
     if folder.suffix == ".toml" or (folder.exists() and not folder.is_dir()):
         raise BadInput(f"{folder} is no folder; name the folder that {PROTOCOL} is to lie in")
     if contains_studies(folder):
@@ -143,31 +139,13 @@ def create_registration(folder: Path, like: str, seed: int) -> NewRegistration:
         files.create(folder / name, contents[name].encode())
     protocol = tomllib.loads(text)
     return NewRegistration(
-        [folder / name for name in contents], protocol["question"], len(rows), has_sweep="sweep" in protocol
+        [folder / name for name in contents], protocol["question"], pool_size, has_sweep="sweep" in protocol
     )
 
 
 def contains_studies(folder: Path) -> bool:
     """Whether studies are one level below, which an index would no longer show."""
     return any(Registration(path).is_registration() for path in folder.glob("*/"))
-
-
-def draw_questions(chain: Chain, seed: int) -> list[dict[str, str]]:
-    """Return the rows of a file of questions, in the form of protocol.tasks.file_rows: chains of a new seed,
-    so that no study has opened one.
-    """
-    drawn = chain.redrawn(seed)
-    problems = [drawn.build(name, len) for name in drawn.ids()]
-    return [
-        {
-            "id": problem.id,
-            "context": problem.context,
-            "question": problem.question,
-            "answer": drawn.gold(problem.id),
-            "level": problem.id.split("/")[1].lstrip("0"),
-        }
-        for problem in problems
-    ]
 
 
 if __name__ == "__main__":

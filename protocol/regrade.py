@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from protocol import command, tasks
 from protocol.evidence import late_randomness, records
 from protocol.evidence.registration import SEAL, Registration
+from protocol.formats import runners
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.grading import Grade
@@ -71,6 +72,8 @@ def main(argv: list[str] | None = None) -> int:
 def act(args: Options) -> int:
     study, probe = Registration(args.folder), args.probe
     locked = study.lock
+    if runners.find_runner(study.protocol) is not None:
+        raise BadInput(runners.describe_refusal(study.folder))
     if not probe and not study.has(SEAL):
         raise BadInput(f"{study.folder}: is not sealed; pass --probe for the development problems")
     with phase("reading the records"):

@@ -41,7 +41,7 @@ from protocol.models import sources
 from protocol.plan.design import Design
 from protocol.preflight import development_results, written_study
 from protocol.workspace import imports
-from protocol.workspace.planned_study import PlannedStudy, read_protocol
+from protocol.workspace.planned_study import PlannedStudy, read_decoded_protocol
 
 if TYPE_CHECKING:
     from protocol.preflight.rehearsal import Rehearsal
@@ -101,7 +101,7 @@ def estimate_on_machine(args: Options) -> int:
     if args.on.strip() != machines.LOCAL:
         machines.find_machine(args.on)  # raises BadInput before torch is loaded
     with phase(f"reading {PROTOCOL} and its policies"):
-        _, protocol = read_protocol(args.folder)
+        protocol = read_decoded_protocol(args.folder)
     shapes = {
         model: Path(file) for model, file in (_parse_pair(argument, protocol, "--shape") for argument in args.shape)
     }
@@ -125,7 +125,7 @@ def act(args: Options, is_typed: bool) -> int:
     if is_typed:
         imports.refuse_uncovered()
     with phase(f"reading {PROTOCOL} and its policies"):
-        _, protocol = read_protocol(args.folder)
+        protocol = read_decoded_protocol(args.folder)
     models = choose_stand_ins(protocol, args.stand_in)
     items = written_study.freeze_checked_items(
         PlannedStudy(written_study.with_stand_ins(protocol, models), sources.cache_home(), folder=args.folder),

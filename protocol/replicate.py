@@ -14,8 +14,11 @@ when it takes the claim. That is a study of its own, judged by today's rules, an
 parent. Where a study that ships with kv-prereg lacks what these rules require, the first line of protocol.toml says
 what was completed.
 
+Of a study that another harness runs it registers the child; kv-prereg confirm releases its problems, and reads the
+outputs that somebody else made.
+
 Exit status: that of the child's verdict: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE, SCREENED or RE-USED; 2 bad input;
-3 drifted or tampered.
+3 drifted or tampered; 6 registered, and another harness runs it.
 """
 
 import shutil
@@ -34,6 +37,7 @@ from protocol.evidence.registration import PROTOCOL, SEAL, Registration
 from protocol.formats import files
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import Drifted, Tampered
+from protocol.formats.runners import find_runner
 from protocol.lock import fresh_replication, lock
 from protocol.models import sources
 from protocol.recompute import study_files
@@ -72,14 +76,18 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
 
 def act(args: Options, enter: bool) -> int:
     parent, settings = Registration(args.folder), parse_settings(args)
+    runner = find_runner(parent.protocol)
     with phase(locked_tree.phase_label("checking the files of the parent")):
         study_files.check_replicate(parent, is_fresh=args.fresh)
-        executors.refuse_unavailable(settings, parent.protocol["generation"]["device"])
+        if runner is None:
+            executors.refuse_unavailable(settings, parent.protocol["generation"]["device"])
         undetermined = (
             [] if locked_tree.locked_digest() else audit_parent(parent, args.headers)
         )  # in the locked tree the audit has already run
     for item in undetermined:
         command.print_notice(f"{parent.folder}: {item} could not be told; going on")
+    if runner is not None:
+        return register_outside(parent, args)
     parent_study = open_study(parent, sources.cache_home())
     with phase(f"registering the {name_kind(args.fresh)}"):
         child = start_child(parent_study, is_fresh=args.fresh)
@@ -108,6 +116,18 @@ def act(args: Options, enter: bool) -> int:
     }
     command.print_result(args.json, "\n".join(lines), values)
     return command.EXIT_STATUS[judged["verdict"]]
+
+
+def register_outside(parent: Registration, args: Options) -> int:
+    """Register the child of a study that another harness runs, or find its unfinished one, and say how it goes on."""
+    newest = list_children(parent, is_fresh=args.fresh)[-1:]
+    children = [child for child in newest if child.has_entries and not ledger.closing_entry(child.entries)]
+    child = children[0] if children else write_child(parent, sources.cache_home(), is_fresh=args.fresh)
+    next_step = f"kv-prereg confirm {child.folder}"
+    values = {"folder": str(child.folder), "parent": parent.lock.digest, "next": next_step}
+    text = f"{child.folder} is a {name_kind(args.fresh)} of {parent.folder.name}, by other outputs; next: {next_step}"
+    command.print_result(args.json, text, values)
+    return confirm.UNFINISHED
 
 
 def audit_parent(parent: Registration, headers: Path | None) -> list[str]:
@@ -182,17 +202,17 @@ def replicate(
     )
 
 
-def replications_folder(parent: Study) -> Path:
+def replications_folder(parent: Registration) -> Path:
     """Return the folder of the replications of `parent`: beside the folder that contains it."""
     return parent.folder.resolve().parent.parent / "replications"
 
 
-def name_children(parent: Study, *, is_fresh: bool) -> str:
+def name_children(parent: Registration, *, is_fresh: bool) -> str:
     """Return what the names of its reproductions, or of its replications, begin with."""
-    return f"{parent.registration.name}-fresh" if is_fresh else parent.registration.name
+    return f"{parent.name}-fresh" if is_fresh else parent.name
 
 
-def list_children(parent: Study, *, is_fresh: bool) -> list[Registration]:
+def list_children(parent: Registration, *, is_fresh: bool) -> list[Registration]:
     """Return the earlier reproductions of `parent`, or its replications, oldest first."""
     name = name_children(parent, is_fresh=is_fresh)
     return [Registration(folder) for folder in sorted(replications_folder(parent).glob(f"{name}-[0-9][0-9][0-9]"))]
@@ -202,11 +222,12 @@ def find_running_child(parent: Study, *, is_fresh: bool) -> Study | None:
     """Return the child whose locked tree this process runs; None in a working tree."""
     if (digest := locked_tree.locked_digest()) is None:
         return None
-    for child in list_children(parent, is_fresh=is_fresh):
+    for child in list_children(parent.registration, is_fresh=is_fresh):
         if child.has(lock.NAME) and child.lock.digest == digest:
             return open_study(child, parent.planned.home)
     raise Tampered(
-        f"{replications_folder(parent)}: has no {name_kind(is_fresh)} of the lock {digest[:12]} any more; start again"
+        f"{replications_folder(parent.registration)}: has no {name_kind(is_fresh)} of the lock {digest[:12]} any more; "
+        "start again"
     )
 
 
@@ -214,7 +235,7 @@ def find_unfinished(parent: Study, *, is_fresh: bool) -> Study | None:
     """Return the newest child, if it has no verdict yet and today's bytes still equal those that it
     locked.
     """
-    for newest in list_children(parent, is_fresh=is_fresh)[-1:]:
+    for newest in list_children(parent.registration, is_fresh=is_fresh)[-1:]:
         if not newest.has(lock.NAME):
             return None
         if not newest.has_entries:
@@ -233,26 +254,31 @@ def find_unfinished(parent: Study, *, is_fresh: bool) -> Study | None:
 
 def register_child(parent: Study, *, is_fresh: bool) -> Study:
     """Register the next reproduction or replication. A refusal leaves no folder behind."""
+    return open_study(write_child(parent.registration, parent.planned.home, is_fresh=is_fresh), parent.planned.home)
+
+
+def write_child(parent: Registration, home: Path, *, is_fresh: bool) -> Registration:
+    """Register the next child as `register_child` does. home: the folder of fetched files."""
     number = max((int(child.name[-3:]) for child in list_children(parent, is_fresh=is_fresh)), default=0) + 1
     folder = replications_folder(parent) / f"{name_children(parent, is_fresh=is_fresh)}-{number:03d}"
-    reference = selection.cite_parent(parent.registration, is_fresh=is_fresh)
+    reference = selection.cite_parent(parent, is_fresh=is_fresh)
     text = files.read(parent.folder / PROTOCOL).decode()
     if is_fresh:
         text = fresh_replication.complete_protocol(text, parent.lock)
     folder.mkdir(parents=True)
     try:
         files.create(folder / PROTOCOL, text.encode())
-        for file in parent.registration.task_files:
+        for file in parent.task_files:
             shutil.copyfile(parent.folder / file, folder / file)
         reproduced = None if is_fresh else parent.lock.content
-        register.register(folder, parent.planned.home, parent=register.Parent(reference, reproduced))
+        register.register(folder, home, parent=register.Parent(reference, reproduced))
     except BaseException:
         if not (folder / lock.NAME).exists():
             shutil.rmtree(folder)
             with suppress(OSError):  # it contains other replications
                 folder.parent.rmdir()
         raise
-    return open_study(Registration(folder), parent.planned.home)
+    return Registration(folder)
 
 
 def compare_verdicts(parent: Registration, child: Registration, judged: dict[str, Any]) -> dict[str, Any]:

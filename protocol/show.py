@@ -27,6 +27,7 @@ from typing import Literal
 from analysis.exploratory.changed_grades import ChangedProblem
 from protocol import command
 from protocol.evidence.registration import Registration
+from protocol.formats import runners
 from protocol.formats.refusals import BadInput
 from protocol.instruments.show import problem_reader, rehearsal_folder
 from protocol.instruments.show.problem_reader import LaneFilter
@@ -86,6 +87,8 @@ def act(args: Options) -> int:
             f"{args.folder}: is a rehearsal, without a lock or held-out problems; leave out --kept and --phase confirm"
         )
     study, args.phase = rehearsed or Registration(args.folder), "probe" if rehearsed else args.phase
+    if rehearsed is None and runners.find_runner(study.protocol) is not None:
+        raise BadInput(runners.describe_refusal(study.folder))
     cell = (args.model, args.task, args.budget, args.arm, args.seed)
     lane_filter = LaneFilter(args.phase, *cell, args.kept, args.event, args.identity)
     refuse_contradictions(args)

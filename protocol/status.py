@@ -267,7 +267,8 @@ def _read_entry(study: Registration, status: StudyStatus, installed: Callable[[]
     judged = _read_judgement(study) if status.state == "judged" else {}
     if anchors.is_lock_witnessed(study, proofs):
         judged = verdict_line.witnessed(judged)
-    attempt = run_status.read_run_status(study) if status.state in RUNNABLE_STATES else None
+    runs_here = status.state in RUNNABLE_STATES and not status.is_outside
+    attempt = run_status.read_run_status(study) if runs_here else None
     following_step = (
         RUNNING_STEP if attempt is not None and attempt.pid is not None else next_step(status, differences, is_anchored)
     )
@@ -343,7 +344,9 @@ def next_step(status: StudyStatus, drifted: Sequence[str], is_anchored: bool = F
             return f"kv-prereg register {status.folder}"
         case "locked" if status.swept and not status.selected:
             return f"kv-prereg probe {status.folder}"
-        case "locked" | "claimed" | "sealed" if status.replicates:
+        case "claimed" if status.is_outside:
+            return f"kv-prereg confirm {status.folder} --outputs FOLDER"
+        case "locked" | "claimed" | "sealed" if status.replicates and not status.is_outside:
             parent = Path(status.folder).parent.parent / "registrations" / status.replicates
             return f"kv-prereg replicate {'' if status.reproduces else '--fresh '}{parent}"
         case "locked" if incomplete := [name for name, left in status.instruments.items() if left]:

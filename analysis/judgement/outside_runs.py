@@ -1,15 +1,23 @@
 """Sentences about studies whose outputs another harness made, from the lock only."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from analysis.judgement.untrusted_files import RecordError
 from protocol.formats import runners
 
-__all__ = ["describe_outside", "describe_pools", "is_outside", "list_limits"]
+__all__ = ["describe_outside", "describe_pools", "is_outside", "list_limits", "refuse_outside"]
 
 
 def is_outside(lock: Mapping[str, Any]) -> bool:
     return runners.TABLE in lock["protocol"]["content"]
+
+
+def refuse_outside(folder: Path, lock: Mapping[str, Any]) -> None:
+    """Raise RecordError for a study that another harness ran, of whose lanes only the grades are known."""
+    if is_outside(lock):
+        raise RecordError(runners.describe_refusal(folder))
 
 
 def describe_outside(lock: Mapping[str, Any]) -> str:
@@ -26,13 +34,13 @@ def describe_pools(lock: Mapping[str, Any]) -> list[str]:
     sentences = []
     if known:
         sentences.append(
-            f"the problems of {known} were known when it was locked, so that somebody may have run them before; the times "
-            "of files prove nothing."
+            f"the problems of {known} were known when it was locked, so that somebody may have run them before; the "
+            "times of files prove nothing."
         )
     if drawn:
         sentences.append(
-            f"the problems of {drawn} are drawn from their pool after the lock, so that nobody could know which; whether "
-            "somebody had run the whole pool before, no file shows."
+            f"the problems of {drawn} are drawn from their pool after the lock, so that nobody could know which; "
+            "whether somebody had run the whole pool before, no file shows."
         )
     return sentences
 
@@ -41,9 +49,9 @@ def list_limits(lock: Mapping[str, Any]) -> list[str]:
     """Return what the judgement of outputs of others does not prove."""
     content = lock["protocol"]["content"]
     return [
-        f"That {', '.join(content['arms'])} are what their names say: the registered commands were not run here, and the "
-        "files were read as they are. A file that was edited, or that is of another run, looks the same.",
-        "Anything about memory, speed or slots: nothing of them was measured, and an arm that holds more may win by it.",
+        f"That {', '.join(content['arms'])} are what their names say: the registered commands were not run here, and "
+        "the files were read as they are. A file that was edited, or that is of another run, looks the same.",
+        "Anything about memory, speed or slots: none was measured, and an arm that holds more may win by it.",
         "The grades: they are those of the files, and no text was graded again.",
         *(f"Outputs that are younger than the lock: {clause}" for clause in describe_pools(lock)),
         f"Other models or tasks: only {', '.join(content['models'])} on {', '.join(lock['items'])}.",

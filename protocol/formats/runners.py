@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from protocol.formats.registry import load_attribute
 
-__all__ = ["RUNNERS", "TABLE", "Runner", "find_design_table", "find_runner", "folder_patterns"]
+__all__ = ["RUNNERS", "TABLE", "Runner", "describe_refusal", "find_design_table", "find_runner", "folder_patterns"]
 
 TABLE = "runner"  # of protocol.toml, and in the lock
 
@@ -54,6 +54,14 @@ def find_runner(content: Mapping[str, Any]) -> Runner | None:
     """Return the runner of a protocol, as a lock has it; None if this project decodes."""
     table = content.get(TABLE)
     return None if table is None else RUNNERS[table["kind"]]
+
+
+def describe_refusal(folder: object) -> str:
+    """Return why a command about decoded lanes refuses a study that another harness runs."""
+    return (
+        f"{folder}: another harness runs it ([{TABLE}]), so that nothing here decodes, grades or measures its lanes; "
+        f"what there is: kv-prereg table {folder}"
+    )
 
 
 def folder_patterns() -> dict[str, tuple[str, re.Pattern[str]]]:

@@ -31,7 +31,7 @@ def confirm_outside(
     Raises BadInput for outputs before the claim and for files that are not of this study, and as
     `verify_before_claim.refuse_edited_lock` and `claim.take` do.
     """
-    if outputs is not None and not study.has(CLAIM):
+    if outputs is not None and not study.has(CLAIM):  # whoever has outputs by now cannot have the released problems
         raise BadInput(
             f"--outputs {outputs}: {study.folder} is not claimed, and outputs are made after it; first: kv-prereg "
             f"confirm {study.folder}"

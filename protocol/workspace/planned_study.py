@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from protocol import tasks
 from protocol.evidence.registration import PROTOCOL
+from protocol.formats import runners
 from protocol.formats.refusals import BadInput
 from protocol.lock import closure
 from protocol.models import calibration_paths, sources
@@ -17,13 +18,21 @@ from protocol.plan.full_use import FullUse
 from protocol.plan.slot_bytes import Widths, slot_of
 from protocol.workspace import drift
 
-__all__ = ["PlannedStudy", "read_protocol"]
+__all__ = ["PlannedStudy", "read_decoded_protocol", "read_protocol"]
 
 
 def read_protocol(folder: Path) -> tuple[bytes, Design]:
     """Return the bytes of protocol.toml and the parsed protocol. Raises BadInput."""
     data = drift.read_protocol_bytes(folder)
     return data, toml_reader.parse(data, str(folder / PROTOCOL))
+
+
+def read_decoded_protocol(folder: Path) -> Design:
+    """Return the protocol of a study that this project decodes. Raises BadInput, also for any other study."""
+    _, protocol = read_protocol(folder)
+    if not protocol.decodes:
+        raise BadInput(runners.describe_refusal(folder))
+    return protocol
 
 
 class PlannedStudy(NamedTuple):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.evidence.registration import PROTOCOL, Registration
+from protocol.formats import runners
 from protocol.formats.refusals import BadInput, Drifted
 from protocol.lock import closure
 from protocol.lock.lock import Lock
@@ -55,10 +56,7 @@ def open_study(registration: Registration, home: Path) -> Study:
     path = registration.folder / PROTOCOL
     protocol = toml_reader.parse(drift.refuse_edited(registration), str(path))
     if not protocol.decodes:
-        raise BadInput(
-            f"{registration.folder}: another harness runs it ([runner]), so that nothing is decoded, probed or measured "
-            f"here; next: kv-prereg confirm {registration.folder}"
-        )
+        raise BadInput(runners.describe_refusal(registration.folder))
     if protocol.content() != registration.protocol:
         raise Drifted(f"{path}: reads otherwise than the lock says; restore it or register another folder")
     entry = registration.lock.content[full_use.FIELD]

@@ -65,7 +65,7 @@ def test_templates_go_into_the_package_that_is_installed():
     "like", ["reasoning", *(pytest.param(like, marks=pytest.mark.soak) for like in ("paper", "retrieval", "lossless"))]
 )
 def test_a_template_passes_the_checks_of_registering(tmp_path, like):
-    folder = init.create_registration(tmp_path / "study", like, 7).paths[0].parent
+    folder = init.create_registration(tmp_path / "study", like).paths[0].parent
     planned = PlannedStudy(read_protocol(folder)[1], sources.cache_home(), folder=folder)
     items = frozen_problems.freeze_items(planned)
     assert min(len(item["confirm"]) for item in items.values()) >= ENOUGH
@@ -89,7 +89,10 @@ def test_quick_is_registered_as_it_is_and_opens_what_no_study_has_opened(tmp_pat
 @each_template
 def test_held_out_problems_are_drawn_after_the_lock_wherever_a_task_can_generate(tmp_path, like):
     protocol = tomllib.loads(init.read_template(like))
-    generated = [registry.is_generated(registry.get(task["name"])) for task in protocol["tasks"] if "name" in task]
+    generated = [
+        "draw" in task if "file" in task else registry.is_generated(registry.get(task["name"]))
+        for task in protocol["tasks"]
+    ]
     assert all(generated)
     assert protocol.get("randomness", {}) == ({"source": "local"} if generated else {})
     said = "held-out problems: drawn by confirm, after the lock, so that nobody has seen one"
@@ -105,7 +108,8 @@ def test_what_is_written_is_told_with_the_next_three_commands(tmp_path, monkeypa
     assert all(f"wrote {path}: " in out for path in written)
     steps = re.findall(r"^  (kv-prereg (\w+) registrations/001-mine)  ", out, re.MULTILINE)
     probe = ["probe"] * (like == "paper")
-    assert [name for _, name in steps] == ["rehearse", "register", *probe, "confirm"]
+    rehearse = ["rehearse"] * (like != "outside")  # nothing here decodes it
+    assert [name for _, name in steps] == [*rehearse, "register", *probe, "confirm"]
     assert all(callable(importlib.import_module(f"protocol.{name}").main) for _, name in steps)
     second = json.loads(run("--like", like, "--json")[1])
     assert second["folder"] == "registrations/002-mine"
@@ -163,7 +167,7 @@ def test_a_path_with_a_space_can_be_typed_as_it_is_told(tmp_path):
 
 @pytest.mark.parametrize(
     ("typed", "fix"),
-    [("quik", "did you mean 'quick'?"), ("mmlu", "write one of paper, quick, reasoning, retrieval, lossless")],
+    [("quik", "did you mean 'quick'?"), ("mmlu", "write one of paper, quick, reasoning, retrieval, lossless, outside")],
 )
 def test_an_unknown_template_is_answered_with_those_that_there_are(tmp_path, typed, fix):
     status, out, err = run(tmp_path / "new", "--like", typed)

@@ -180,7 +180,7 @@ def test_one_model_cannot_play_two():
 @pytest.mark.soak
 def test_the_papers_protocol_rehearses_as_init_writes_it(tmp_path):
     """Sweep, branch table, the published method, two embedded models, events while decoding: nothing is swapped."""
-    folder = init.create_registration(tmp_path / "study", "paper", 7).paths[0].parent
+    folder = init.create_registration(tmp_path / "study", "paper").paths[0].parent
     done = rehearse(folder, "--problems", 1, "--tokens", 60, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

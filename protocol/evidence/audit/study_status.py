@@ -16,6 +16,7 @@ from protocol.formats.findings import find_remedy, one_line
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.registry import load_attribute
+from protocol.formats.runners import TABLE
 from protocol.lock import lock
 
 __all__ = ["Exposure", "StudyStatus", "read_exposure", "read_status", "unreadable_status"]
@@ -70,6 +71,7 @@ class StudyStatus(NamedTuple):
     replicates: str | None = None  # name of the study that this one reproduces or replicates
     reproduces: bool = False  # with its problems and seeds
     randomness: str | None = None  # source of its late value
+    is_outside: bool = False  # another harness runs it
     amended: str | None = None  # the lock that amends this one
     instruments: Mapping[str, str] = MappingProxyType({})  # progress of those that are registered; "" if complete
 
@@ -157,6 +159,7 @@ def _read_status(study: Registration) -> StudyStatus:
         replicates=(study.parent or {}).get("name"),
         reproduces=study.reproduces,
         randomness=(study.protocol.get("randomness") or {}).get("source"),
+        is_outside=TABLE in study.protocol,
         amended=closing.body["lock"] if closing and closing.event == "amended" else None,
         instruments={
             instrument.name: load_attribute(instrument.progress)(study)

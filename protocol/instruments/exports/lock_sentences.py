@@ -147,8 +147,8 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
         return [
             f"{len(commands)} arms, run by another harness: {'; '.join(commands)}. Model: {_join(content['models'])}. "
             f"Repetitions: {_join(content['seeds'])}. That makes {len(lock['grid'])} cells.",
-            f"Within problems: every arm answers every held-out problem. The subject is {decision['subject']}, compared "
-            f"with {_join(decision['against'])}.",
+            f"Within problems: every arm answers every held-out problem. The subject is {decision['subject']}, "
+            f"compared with {_join(decision['against'])}.",
         ]
     named = [f"{name} ({arm_text.describe_arm(arm)})" for name, arm in content["arms"].items()]
     cells = len(lock["grid"])
@@ -331,8 +331,8 @@ def seeds(lock: Mapping[str, Any]) -> list[str]:
         source = _SOURCES.get(late["source"], late["source"])
         if outside_runs.is_outside(lock):
             return [
-                f"The held-out problems are drawn from their pool by the lock's digest and {source}, which did not exist "
-                f"at the time of locking. The repetitions {named} are labels of the files."
+                f"The held-out problems are drawn from their pool by the lock's digest and {source}, which did not "
+                f"exist at the time of locking. The repetitions {named} are labels of the files."
             ]
         return [
             f"The seeds {named} are labels: sampling, and the text of generated held-out problems, derive "

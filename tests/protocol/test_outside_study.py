@@ -1,0 +1,317 @@
+"""A study that another harness runs: locked, released, read once, judged, audited; and outputs that are not of it."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import outside_studies
+import pytest
+import studies
+from outside_studies import samples
+
+from figures import report
+from protocol.evidence.registration import Registration
+from protocol.formats.refusals import BadInput
+from protocol.formats.vocabulary import AS_RUN
+from protocol.plan import toml_reader
+
+UNSEEN = "outputs were not made or replayed by this project; memory not measured"
+
+
+class Claimed(NamedTuple):
+    folder: Path
+    released: list[int]
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory) -> Path:
+    folder = outside_studies.write(tmp_path_factory.mktemp("outside") / "registrations" / "sums")
+    return outside_studies.lock(folder)
+
+
+@pytest.fixture(scope="module")
+def claimed_once(locked) -> Claimed:
+    folder = Path(shutil.copytree(locked, locked.parent.parent / "claimed" / "sums"))
+    return Claimed(folder, outside_studies.claim(folder))
+
+
+@pytest.fixture
+def claimed(claimed_once, tmp_path) -> Claimed:
+    return claimed_once._replace(folder=Path(shutil.copytree(claimed_once.folder, tmp_path / "registrations" / "sums")))
+
+
+def right(released: list[int], wrong: int = 0) -> dict[int, float | None]:
+    """Scores of the released problems, of which so many first ones are wrong."""
+    return {item: float(place >= wrong) for place, item in enumerate(released)}
+
+
+def write_both(outputs: Path, released: list[int], wrong: int = 4) -> Path:
+    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
+    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, wrong)))
+    return outputs
+
+
+@pytest.fixture(scope="module")
+def judged_once(claimed_once) -> tuple[Path, str]:
+    folder = Path(shutil.copytree(claimed_once.folder, claimed_once.folder.parent.parent / "judged" / "sums"))
+    status, text = outside_studies.read_outputs(folder, write_both(folder.parent / "out", claimed_once.released))
+    assert status == 0, text
+    return folder, text
+
+
+@pytest.fixture
+def judged(judged_once, tmp_path) -> Path:
+    return Path(shutil.copytree(judged_once[0], tmp_path / "registrations" / "sums"))
+
+
+def test_a_lock_has_the_pool_the_rule_and_the_commands_and_nothing_that_is_measured(locked):
+    content = Registration(locked).lock.content
+    pool = hashlib.sha256((locked / "pool.jsonl").read_bytes()).hexdigest()
+    assert content["data"] == {"sums": pool}
+    assert content["items"]["sums"]["dev"] == []
+    assert len(content["items"]["sums"]["confirm"]) == 210
+    assert [cell[2] for cell in content["grid"]] == [AS_RUN, AS_RUN]
+    assert content["protocol"]["content"]["arms"]["none"] == {"command": "lm_eval --tasks sums_test"}
+    assert [content[name] for name in ("policies", "promises", "weights", "slot_bytes", "full_use")] == [{}] * 5
+    assert "cache_tolerance" not in content["protocol"]["content"]["decision"]
+    assert {*content["checks"]["rule"]["verdicts"].values()} >= {"CONFIRMED", "REFUTED"}
+
+
+def test_the_claim_releases_another_part_of_the_pool_for_every_claim(locked, claimed_once, tmp_path):
+    again = outside_studies.claim(Path(shutil.copytree(locked, tmp_path / "registrations" / "sums")))
+    for released in (claimed_once.released, again):
+        assert len(set(released)) == 210
+        assert {*released} <= {*range(outside_studies.POOL)}
+    assert again != claimed_once.released
+
+
+def test_the_verdict_counts_the_rows_and_says_what_was_not_seen(judged_once, claimed_once):
+    folder, text = judged_once
+    judged = json.loads((folder / "verdict.json").read_text())["judged"]
+    (row,) = judged["contrasts"]
+    assert judged["verdict"] == "CONFIRMED"  # 4 of 210 lost, of a margin of a fifth
+    assert (row["n"], row["gains"], row["losses"]) == (210, 0, 4)
+    assert float(row["difference"]) == pytest.approx(-4 / 210, abs=1e-6)
+    assert (row["cache_ratio"], row["matched"], row.get("memory")) == (None, True, None)
+    assert "CONFIRMED [OUTPUTS OF OTHERS]" in text
+    assert UNSEEN in text
+    page = report.render_without_drawings(folder)
+    assert UNSEEN in page
+    for written in (text, page):
+        assert "equal memory" not in written
+        assert "equal measured memory" not in written
+
+
+def test_an_audit_reads_the_records_again_from_the_files(judged):
+    status, found = outside_studies.run_audit(judged)
+    assert status == 0, found
+    assert found["outputs"][0] == found["judgement"][0] == found["grid"][0] == "held"
+    assert not {"policies", "sense", "grades", "trajectories"} & found.keys()
+
+
+def test_the_other_commands_know_it(judged, capsys):
+    for name in ("status", "export"):
+        options = {"export": ("--format", "osf")}.get(name, ())
+        done = studies.here(name, judged, *options)
+        assert done.returncode == 0, done.stderr
+        assert "measured memory" not in done.stdout
+    for name in ("croissant", "in-toto", "aspredicted"):
+        assert studies.here("export", judged, "--format", name).returncode == 0
+    for name in ("probe", "rehearse", "regrade", "show"):
+        done = studies.here(name, judged)
+        assert done.returncode != 0
+        assert done.stderr.count("\n") == 1
+        assert "fault" not in done.stderr
+
+
+def test_others_replicate_it_with_their_own_outputs(judged, tmp_path):
+    done = studies.here("replicate", "--fresh", judged)
+    assert done.returncode == 6, done.stderr
+    child = tmp_path / "replications" / "sums-fresh-001"
+    assert f"next: kv-prereg confirm {child}" in done.stdout
+    released = outside_studies.claim(child)
+    status, text = outside_studies.read_outputs(child, write_both(tmp_path / "theirs", released, wrong=90))
+    assert status == 10, text
+    status, found = outside_studies.run_audit(child)
+    assert status == 0, found
+    assert studies.here("replicate", judged).returncode == 2  # its problems were drawn for its own lock
+
+
+def test_a_log_of_inspect_is_read_as_well(claimed, tmp_path):
+    text = (claimed.folder / "protocol.toml").read_text()
+    assert "filter" in text  # it is of lm-eval alone, and a log has none
+    grades = dict.fromkeys(claimed.released, "C")
+    outside_studies.write_inspect(tmp_path / "out/none.json", grades)
+    outside_studies.write_inspect(tmp_path / "out/h2o.json", grades | {claimed.released[0]: "I"})
+    status, said = outside_studies.read_outputs(claimed.folder, tmp_path / "out")
+    assert (status, "metric" in said) == (2, True)  # exact_match is registered, and the scorer is match
+
+
+def test_a_row_that_is_left_out_falls_under_the_missing_rule(claimed, tmp_path):
+    outside_studies.write_lm_eval(tmp_path / "out", "none", samples(right(claimed.released)))
+    outside_studies.write_lm_eval(tmp_path / "out", "h2o", samples(right(claimed.released[1:])))
+    status, text = outside_studies.read_outputs(claimed.folder, tmp_path / "out")
+    assert status == 11, text
+    assert "1 of 420 lanes have no grade" in text
+
+
+def test_outputs_are_not_read_before_the_claim(locked, tmp_path):
+    folder = Path(shutil.copytree(locked, tmp_path / "registrations" / "sums"))
+    before = studies.snapshot(folder)
+    status, text = outside_studies.read_outputs(folder, write_both(tmp_path / "out", [*range(210)]))
+    assert status == 2
+    assert "is not claimed" in text
+    assert studies.snapshot(folder) == before
+
+
+Cheat = Callable[[Path, list[int]], Any]
+
+
+def made_beforehand(outputs: Path, released: list[int]) -> None:
+    """Outputs of the problems that somebody chose before the claim."""
+    write_both(outputs, [*range(210)])
+
+
+def of_the_whole_pool(outputs: Path, released: list[int]) -> None:
+    write_both(outputs, [*range(outside_studies.POOL)])
+
+
+def of_another_model(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
+    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, 1)), model="Qwen/Qwen3-8B")
+
+
+def of_an_older_run(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, 1)), made=yesterday)
+
+
+def one_run_for_two_arms(outputs: Path, released: list[int]) -> None:
+    write_both(outputs, released, wrong=0)
+
+
+def a_problem_twice(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
+    outside_studies.write_lm_eval(outputs, "h2o", [*samples(right(released)), *samples({released[0]: 1.0})])
+
+
+def other_questions_under_the_ids(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
+    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, 1), doc_hash="another benchmark"))
+
+
+def other_prompts_for_one_arm(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
+    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, 1), prompt_hash="with a hint"))
+
+
+def an_arm_is_missing(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
+
+
+def scores_that_are_neither_right_nor_wrong(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
+    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released) | {released[0]: 0.5}))
+
+
+@pytest.mark.parametrize(
+    ("cheat", "said"),
+    [
+        (made_beforehand, "were not released by the claim"),
+        (of_the_whole_pool, "110 problems of h2o were not released by the claim"),
+        (of_another_model, "'Qwen/Qwen3-8B' ran"),
+        (of_an_older_run, "before the claim"),
+        (one_run_for_two_arms, "the very bytes of a file of h2o"),
+        (a_problem_twice, "stands twice"),
+        (other_questions_under_the_ids, "another question"),
+        (other_prompts_for_one_arm, "not asked the same"),
+        (an_arm_is_missing, "h2o: has no file of answers"),
+        (scores_that_are_neither_right_nor_wrong, "neither right nor wrong"),
+    ],
+)
+def test_outputs_that_are_not_of_this_study_are_refused_and_nothing_is_recorded(claimed, tmp_path, cheat, said):
+    cheat(tmp_path / "out", claimed.released)
+    status, text = outside_studies.read_outputs(claimed.folder, tmp_path / "out")
+    assert status == 2, text
+    assert said in text
+    assert not (claimed.folder / "outside" / "outputs.json").exists()
+    assert not (claimed.folder / "seal.json").exists()
+
+
+def test_other_files_are_not_read_after_the_first(claimed, tmp_path, monkeypatch):
+    """Killed between the files and the seal, it goes on with the files that were read, and with no others."""
+    from protocol.evidence import seal
+
+    write = seal.write
+    monkeypatch.setattr(seal, "write", lambda study: (_ for _ in ()).throw(KeyboardInterrupt))
+    write_both(tmp_path / "out", claimed.released, wrong=150)
+    assert outside_studies.read_outputs(claimed.folder, tmp_path / "out")[0] == 130
+    monkeypatch.setattr(seal, "write", write)
+    better = write_both(tmp_path / "better", claimed.released, wrong=0 + 1)
+    status, text = outside_studies.read_outputs(claimed.folder, better)
+    assert status == 2
+    assert "other files were read already" in text
+    done = studies.here("confirm", claimed.folder)
+    assert done.returncode == 10, done.stderr
+    assert outside_studies.run_audit(claimed.folder)[0] == 0
+
+
+def edit_file(folder: Path) -> None:
+    path = max((folder / "outside/files").iterdir(), key=lambda path: path.stat().st_size)
+    path.write_bytes(path.read_bytes().replace(b'"exact_match": 0.0', b'"exact_match": 1.0', 1))
+
+
+def edit_released(folder: Path) -> None:
+    path = folder / "outside/released.json"
+    ids = json.loads(path.read_text())
+    ids["sums_test"][0] = next(item for item in range(outside_studies.POOL) if item not in ids["sums_test"])
+    path.write_text(json.dumps(ids, separators=(",", ":")) + "\n")
+
+
+def remove_file(folder: Path) -> None:
+    next((folder / "outside/files").iterdir()).unlink()
+
+
+def add_file(folder: Path) -> None:
+    (folder / "outside/files" / ("0" * 64)).write_text("another run")
+
+
+def remove_list(folder: Path) -> None:
+    (folder / "outside/outputs.json").unlink()
+
+
+@pytest.mark.parametrize("tamper", [edit_file, edit_released, remove_file, add_file, remove_list])
+def test_what_was_read_is_evidence(judged, tamper):
+    tamper(judged)
+    status, found = outside_studies.run_audit(judged)
+    assert status == 3
+    assert found["outputs"][0] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("h2o = {", "full = {", "arms.full"),
+        ('models = ["Qwen/Qwen3-0.6B"]', 'models = ["a", "b"]', "has one model"),
+        ('rule = "non_inferior"', 'rule = "smallest_lossless"', "decision.rule"),
+        ('name = "sums"', 'name = "gsm8k"', 'called = "gsm8k"'),
+        ('[randomness]\nsource = "local"', "", "needs a late value"),
+        ("draw = 210\n", "", "draws nothing"),
+        ('missing = "inconclusive"', 'missing = "inconclusive"\ncache_tolerance = 0.02', "cache_tolerance"),
+        ('kind = "outside"', 'kind = "inside"', "runner.kind"),
+        ("seeds = [0]", "seeds = [0]\nbudgets = [0.5]", "budgets"),
+        ('command = "lm_eval --tasks sums_test" }', "}", "command"),
+        ('subject = "h2o"', 'subject = "h20"', "h20"),
+    ],
+)
+def test_a_protocol_that_others_cannot_run_is_refused_by_its_field(old, new, said):
+    assert old in outside_studies.PROTOCOL
+    text = outside_studies.PROTOCOL.replace(old, new)
+    with pytest.raises(BadInput, match=said.replace("[", r"\[")) as refused:
+        toml_reader.parse(text.encode(), "protocol.toml")
+    assert "\n" not in str(refused.value)
