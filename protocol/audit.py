@@ -39,7 +39,7 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput, Refusal
 from protocol.formats.registry import load_attribute
-from protocol.formats.runners import find_runner
+from protocol.formats.runners import describe_refusal, find_runner
 from protocol.messages import audit_page
 from protocol.workspace import drift
 
@@ -173,6 +173,8 @@ def audit(study: Registration, trusted: Sequence[Witness] = (), options: AuditOp
     if options.replay is not None:
         from protocol.recompute import replay
 
+        if find_runner(_registered_protocol(study)) is not None:
+            raise BadInput(f"--replay: {describe_refusal(study.folder)}")
         replay.refuse_options(options.replay or None, options.nonce)
     with phase("auditing: anchors"):
         proofs = anchors.verify_anchors(study, trusted)

@@ -76,7 +76,7 @@ def _group_rows(
     """Return the rows by arm, task and id, then by registered seed. tasks: by what the files call them."""
     seeds = study.protocol["seeds"]
     only_task = next(iter(tasks)) if len(tasks) == 1 else ""
-    file_seeds = {row.answer.seed for row in rows}
+    seeds_by_arm = {arm: {row.answer.seed for row in rows if row.arm == arm} for arm in {row.arm for row in rows}}
     grouped: dict[Place, dict[int, ArmAnswer]] = {}
     ids = {task: {*made.released().values()} for task, made in tasks.items()}
     measures: dict[str, ArmAnswer] = {}
@@ -90,7 +90,7 @@ def _group_rows(
                 f"{row.file.name}: id: {len(unreleased)} problems of {row.arm} were not released by the claim "
                 f"({', '.join(unreleased[:MAX_IDS])}); run the ids of outside/released.json, and no others"
             )
-        seed = seeds[0] if len(file_seeds) == len(seeds) == 1 else _parse_seed(row.answer.seed, seeds, at)
+        seed = seeds[0] if len(seeds_by_arm[row.arm]) == len(seeds) == 1 else _parse_seed(row.answer.seed, seeds, at)
         lane = grouped.setdefault((row.arm, task, name), {})
         if seed in lane:
             raise ResultError(f"{at}: id: {name!r} stands twice in {row.arm}, first in {lane[seed].where}")

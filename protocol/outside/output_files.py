@@ -17,7 +17,19 @@ from protocol.formats.outside_fields import OUTPUTS
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.runners import TABLE
 
-__all__ = ["FILES", "LIST", "ArmFiles", "OutputFile", "find_files", "read_answers", "read_list", "read_stored", "store"]
+__all__ = [
+    "FILES",
+    "FOLDER",
+    "LIST",
+    "ArmFiles",
+    "OutputFile",
+    "find_files",
+    "read_answers",
+    "read_list",
+    "read_stored",
+    "store",
+    "stored_names",
+]
 
 FOLDER = "outside"
 LIST, FILES = f"{FOLDER}/outputs.json", f"{FOLDER}/files"
@@ -101,10 +113,18 @@ def store(study: Registration, outputs: ArmFiles) -> str:
         if listed.content != content:
             raise BadInput(f"{path}: other files were read already, which happens once; leave --outputs out to go on")
         return listed.digest
-    for file in (file for arm_files in outputs.values() for file in arm_files):
+    read = {file.sha256: file for arm_files in outputs.values() for file in arm_files}
+    for left in (study.folder / FILES / name for name in stored_names(study) - read.keys()):
+        left.unlink()  # of an attempt that was killed before its list was written
+    for file in read.values():
         if not files.exists(stored := study.folder / FILES / file.sha256):
             files.create(stored, file.data)
     return documents.write(path, content, OUTPUTS)
+
+
+def stored_names(study: Registration) -> set[str]:
+    """Return the digests of the files that are stored, without leftovers of a killed run."""
+    return {path.name for path in files.list_folder(study.folder / FILES) if re.fullmatch("[0-9a-f]{64}", path.name)}
 
 
 def read_list(study: Registration) -> Document:

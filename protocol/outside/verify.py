@@ -41,7 +41,7 @@ def check_outputs(study: Registration) -> str:
     if [entry.body for entry in study.entries if entry.event == "outputs"] != [{"outputs": document.digest}]:
         raise Tampered(f"{output_files.LIST}: the ledger's line of the outputs is missing or cites another list")
     read = output_files.read_stored(study)
-    stored = {path.name for path in files.list_folder(study.folder / output_files.FILES)}
+    stored = output_files.stored_names(study)
     cited = {file.sha256 for arm_files in read.values() for file in arm_files}
     if stored != cited:
         raise Tampered(f"{output_files.FILES}: has {len(stored - cited)} files that were not read")

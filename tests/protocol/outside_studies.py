@@ -125,8 +125,23 @@ def write_lm_eval(
     return path
 
 
+def write_csv(path: Path, scores: Mapping[int, float | None]) -> Path:
+    """Write a table with the registered metric; an empty cell where there is no score."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cells = {item: "" if score is None else f"{score:g}" for item, score in scores.items()}
+    path.write_text(
+        "id,exact_match,doc_hash\n" + "".join(f"{item},{cell},doc_hash {item}\n" for item, cell in cells.items())
+    )
+    return path
+
+
 def write_inspect(
-    path: Path, scores: Mapping[int, str], *, model: str = "hf/Qwen/Qwen3-0.6B", created: datetime | None = None
+    path: Path,
+    scores: Mapping[int, str],
+    *,
+    scorer: str = "exact_match",
+    model: str = "hf/Qwen/Qwen3-0.6B",
+    created: datetime | None = None,
 ) -> Path:
     """Write a log of inspect_ai in JSON: one sample a problem, in one epoch."""
     log = {
@@ -134,7 +149,7 @@ def write_inspect(
         "status": "success",
         "eval": {"task": "sums_test", "model": model, "created": (created or datetime.now(UTC)).isoformat()},
         "samples": [
-            {"id": item, "epoch": 1, "input": f"sum {item}", "target": "1", "scores": {"match": {"value": value}}}
+            {"id": item, "epoch": 1, "input": f"sum {item}", "target": "1", "scores": {scorer: {"value": value}}}
             for item, value in scores.items()
         ],
     }

@@ -97,7 +97,7 @@ def test_the_verdict_counts_the_rows_and_says_what_was_not_seen(judged_once, cla
     assert (row["n"], row["gains"], row["losses"]) == (210, 0, 4)
     assert float(row["difference"]) == pytest.approx(-4 / 210, abs=1e-6)
     assert (row["cache_ratio"], row["matched"], row.get("memory")) == (None, True, None)
-    assert "CONFIRMED [OUTPUTS OF OTHERS]" in text
+    assert "OUTPUTS OF OTHERS" in text.splitlines()[0]
     assert UNSEEN in text
     page = report.render_without_drawings(folder)
     assert UNSEEN in page
@@ -121,8 +121,8 @@ def test_the_other_commands_know_it(judged, capsys):
         assert "measured memory" not in done.stdout
     for name in ("croissant", "in-toto", "aspredicted"):
         assert studies.here("export", judged, "--format", name).returncode == 0
-    for name in ("probe", "rehearse", "regrade", "show"):
-        done = studies.here(name, judged)
+    for name, *options in (("probe",), ("rehearse",), ("regrade",), ("show",), ("audit", "--replay", 1)):
+        done = studies.here(name, judged, *options)
         assert done.returncode != 0
         assert done.stderr.count("\n") == 1
         assert "fault" not in done.stderr
@@ -141,14 +141,37 @@ def test_others_replicate_it_with_their_own_outputs(judged, tmp_path):
     assert studies.here("replicate", judged).returncode == 2  # its problems were drawn for its own lock
 
 
-def test_a_log_of_inspect_is_read_as_well(claimed, tmp_path):
-    text = (claimed.folder / "protocol.toml").read_text()
-    assert "filter" in text  # it is of lm-eval alone, and a log has none
-    grades = dict.fromkeys(claimed.released, "C")
-    outside_studies.write_inspect(tmp_path / "out/none.json", grades)
-    outside_studies.write_inspect(tmp_path / "out/h2o.json", grades | {claimed.released[0]: "I"})
-    status, said = outside_studies.read_outputs(claimed.folder, tmp_path / "out")
-    assert (status, "metric" in said) == (2, True)  # exact_match is registered, and the scorer is match
+def inspect_outputs(outputs: Path, released: list[int]) -> None:
+    grades = dict.fromkeys(released, "C")
+    outside_studies.write_inspect(outputs / "none.json", grades)
+    outside_studies.write_inspect(outputs / "h2o.json", grades | dict.fromkeys(released[:4], "I"))
+
+
+def csv_outputs(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_csv(outputs / "none.csv", right(released))
+    outside_studies.write_csv(outputs / "h2o" / "scores.csv", right(released, 4))
+
+
+@pytest.mark.parametrize("write", [inspect_outputs, csv_outputs])
+def test_logs_of_inspect_and_tables_are_judged_as_samples_of_lm_eval_are(claimed, judged_once, tmp_path, write):
+    write(tmp_path / "out", claimed.released)
+    status, text = outside_studies.read_outputs(claimed.folder, tmp_path / "out")
+    assert status == 0, text
+    numbers = [
+        json.loads((folder / "verdict.json").read_text())["judged"] for folder in (claimed.folder, judged_once[0])
+    ]
+    assert numbers[0] == numbers[1]
+    assert outside_studies.run_audit(claimed.folder)[0] == 0
+
+
+def test_a_score_that_a_file_leaves_empty_is_missing_and_not_wrong(claimed, tmp_path):
+    outside_studies.write_csv(tmp_path / "out/none.csv", right(claimed.released))
+    outside_studies.write_csv(tmp_path / "out/h2o.csv", right(claimed.released) | {claimed.released[0]: None})
+    assert outside_studies.read_outputs(claimed.folder, tmp_path / "out")[0] == 11
+    bodies = [record["body"] for record in Registration(claimed.folder).confirm_records]
+    assert [(body["grade"], body["reason"]) for body in bodies if body["state"] != "ok"] == [
+        (None, "its row has no score")
+    ]
 
 
 def test_a_row_that_is_left_out_falls_under_the_missing_rule(claimed, tmp_path):
@@ -283,6 +306,15 @@ def add_file(folder: Path) -> None:
 
 def remove_list(folder: Path) -> None:
     (folder / "outside/outputs.json").unlink()
+
+
+def test_files_of_an_attempt_that_was_killed_before_its_list_are_no_evidence(claimed, tmp_path):
+    stray = claimed.folder / "outside/files" / ("0" * 64)
+    stray.parent.mkdir()
+    stray.write_text("of outputs that were then replaced")
+    assert outside_studies.read_outputs(claimed.folder, write_both(tmp_path / "out", claimed.released))[0] == 0
+    assert not stray.exists()
+    assert outside_studies.run_audit(claimed.folder)[0] == 0
 
 
 @pytest.mark.parametrize("tamper", [edit_file, edit_released, remove_file, add_file, remove_list])
