@@ -91,7 +91,8 @@ COMPUTED = "what a computed name says"
 # kv-prereg runs a command by its name in MENU, and registries load what a path in them names.
 STARTERS = {(f"protocol.{name}", COMPUTED) for name in ("__main__", "completion", "formats.registry")}
 LOADED_PATH = re.compile(r"(\w+(?:\.\w+)+):\w*")  # "module:attribute"
-INSTRUMENTS = "protocol.formats.instruments"  # names what stands above it, and loads none of it by itself
+# They name what stands above them, and load none of it by themselves.
+REGISTRIES = {"protocol.formats.instruments", "protocol.formats.runners"}
 LOADERS = {"import_module", "__import__", "resolve_name", "run_module", "run_path"}
 
 
@@ -123,7 +124,7 @@ def imports(path: Path, name: str, known: Mapping[str, Path]) -> set[str]:
     for node in nodes:
         if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in loaders:
             found.add(loaded(node))
-        elif isinstance(node, ast.Constant) and name != INSTRUMENTS:
+        elif isinstance(node, ast.Constant) and name not in REGISTRIES:
             if (path_match := LOADED_PATH.fullmatch(str(node.value))) and path_match[1] in known:
                 found.add(path_match[1])
         elif isinstance(node, ast.Attribute) and (chain := dotted(node)):

@@ -5,10 +5,10 @@ from types import MappingProxyType
 from typing import Any
 
 from protocol.formats import fields
-from protocol.formats.fields import DIGEST, Choice, Field, Integer, ListOf, OrNull, Table, Text
-from protocol.formats.registry import load_attribute
+from protocol.formats.fields import DIGEST, Choice, Field, Integer, ListOf, OrNull, Plain, Table, Text
+from protocol.formats.vocabulary import AS_RUN
 
-__all__ = ["BODY", "COSTS", "FOLDERS", "MEASURED", "SCORE", "SCORE_TEXT", "STATES", "TRAJECTORY", "find_fault"]
+__all__ = ["BODY", "COSTS", "FOLDERS", "MEASURED", "OUTSIDE_BODY", "SCORE", "STATES", "TRAJECTORY", "find_fault"]
 
 FOLDERS = MappingProxyType({"probe": "probe", "confirm": "records"})  # of records, by phase
 STATES = ("ok", "failed", "excluded")
@@ -21,7 +21,7 @@ SCORES = {
 }  # present if and only if the grade is "scored"
 _GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
 SCORE = r"0\.[0-9]{6}|1\.000000"
-SCORE_TEXT = Text(SCORE, 'a number from 0 to 1 with six places, such as "0.666667"')
+_SCORE = Text(SCORE, 'a number from 0 to 1 with six places, such as "0.666667"')
 _DECIMAL = Text(r"[0-9]+(\.[0-9]+)?", 'a decimal written as text, such as "0.5"')
 _EVENTS = ListOf(ListOf(Integer(), 3, 3), expected="a list of [step, slots before, slots after]")
 
@@ -94,12 +94,12 @@ BODY = Table(
         "stop": Field(OrNull(Choice("eos", "length")), "What ended it; null unless ok."),
         "answer": Field(OrNull(Text()), "What the grader extracted, or null."),
         "grade": Field(OrNull(_GRADE), "What the grader says; null unless ok."),
-        "score": Field(SCORE_TEXT, "What the answer is worth.", if_absent='the grade is not "scored"'),
+        "score": Field(_SCORE, "What the answer is worth.", if_absent='the grade is not "scored"'),
         "grade_reason": Field(Text(), "Why it says so."),
         "grade_second": Field(
             _GRADE, "What a second, independent grader says.", if_absent="no second grader reads the task"
         ),
-        "score_second": Field(SCORE_TEXT, "What the answer is worth to it.", if_absent='its grade is not "scored"'),
+        "score_second": Field(_SCORE, "What the answer is worth to it.", if_absent='its grade is not "scored"'),
         "cache": Field(OrNull(_CACHE), "The measured memory; null unless ok."),
         "trajectory": Field(
             OrNull(Text("[0-9a-f]{64}(#[0-9]+)?", "a digest and a place, as <digest>#<place>")),
@@ -108,6 +108,37 @@ BODY = Table(
         "batch": Field(_BATCH, "Who decoded together.", if_absent="excluded, or a record of version 1"),
     }
 )
+_NULL = Plain(lambda value: value is None, {"type": "null"}, "null, since nothing here saw it")
+_UNSEEN = {name: Field(_NULL, "Not seen.") for name in ("prompt_tokens", "stop", "cache", "trajectory")}
+
+OUTSIDE_BODY = Table(
+    {
+        "registration": Field(DIGEST, "Digest of the lock."),
+        "phase": Field(Choice("confirm"), "There is no probe."),
+        "cell": Field(
+            Table(
+                {
+                    **{name: Field(Text(), name) for name in ("model", "task", "arm")},
+                    "budget": Field(Choice(AS_RUN), "What the harness ran."),
+                    "seed": Field(Integer(), "The registered seed."),
+                }
+            ),
+            "What the lane is of.",
+        ),
+        "problem": Field(Text(), "Id of the problem, or its place among the drawn ones."),
+        "source": Field(
+            OrNull(Table({"file": Field(DIGEST, "Of the file."), "where": Field(Text(), "Where in it.")})),
+            "The row that the lane was read from; null without one.",
+        ),
+        "state": Field(Choice("ok", "failed"), "Failed: the files have no score for it."),
+        "reason": Field(Text(), "Why, unless ok; else empty."),
+        "prompt": Field(DIGEST, "Digest of what the row says that was asked."),
+        "grade": Field(OrNull(Choice("correct", "wrong", "scored")), "As the file has it; null unless ok."),
+        "score": Field(_SCORE, "What the answer is worth.", if_absent='the grade is not "scored"'),
+        **_UNSEEN,
+    }
+)
+"""The fields of a record that is read from the files of another harness; it alone has a `source`."""
 COSTS = Table(
     {
         "attempt": Field(Integer(1), "The attempt that recorded the lane."),
@@ -135,7 +166,7 @@ def find_fault(body: Any, costs: Any) -> str | None:
     """Return the fault of a record's `body` and `costs`, beginning with the field; else None."""
     table, measured = BODY, list(MEASURED)
     if isinstance(body, Mapping) and "source" in body:  # read from the files of another harness
-        table, measured = load_attribute("protocol.formats.outside_fields:BODY"), ["grade", "source"]
+        table, measured = OUTSIDE_BODY, ["grade", "source"]
     wrong = fields.find_fault(table, body, "body") or next(_state_faults(body, measured), None)
     return wrong or fields.find_fault(COSTS, costs, "costs")
 
