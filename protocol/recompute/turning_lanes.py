@@ -95,7 +95,7 @@ def find_routes(study: Study, judge: Judge) -> list[Route]:
     Takes some ten judgements for each route.
     """
     judged = judge(study)
-    if judged["verdict"] == SCREENED and not verdict_line.is_judged_as_shipped(judged):
+    if judged["verdict"] == SCREENED:
         return []  # whatever the grades are
     line, correct = verdict_line.format_verdict(judged), study.lanes["correct"].to_numpy(dtype=np.float64)
     columns = {name: study.lanes[name].to_numpy() for name in LANE_COLUMNS}

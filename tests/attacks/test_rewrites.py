@@ -15,6 +15,7 @@ import rewrites_of_locks
 import rewrites_of_memory
 import rewrites_of_protocols
 import rewrites_of_records
+import rewrites_of_witnesses
 import rewrites_refused
 import rewriting
 import studies
@@ -38,6 +39,7 @@ REWRITES = cases(
     rewrites_of_memory,
     rewrites_of_documents,
     rewrites_of_folders,
+    rewrites_of_witnesses,
     rewrites_refused,
     rewrites_downgraded,
 )
