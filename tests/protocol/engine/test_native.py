@@ -20,7 +20,9 @@ from protocol import engine
 from protocol.engine import LaneFailure, Prompt, Request
 from protocol.engine.native import library
 from protocol.engine.native.network import NativeNetwork, obstacle_to_native
+from protocol.formats import files
 from protocol.formats.refusals import BadInput
+from protocol.lock import closure
 
 PROMPT = outside(215, 3)
 SAMPLE = {"max_new_tokens": 14, "temperature": 0.7, "kernel": "native"}
@@ -220,6 +222,14 @@ def test_a_machine_without_a_compiler_is_told_what_to_write(variables, reason, m
     with pytest.raises(BadInput, match=reason + '.*; write kernel = "eager", the default') as refused:
         answer(network("Llama"), outside(20), [lane(all_kept())], max_new_tokens=2, kernel="native")
     assert "\n" not in str(refused.value)
+
+
+def test_a_lock_has_the_digest_of_the_source_and_not_of_a_build():
+    root = Path(engine.__file__).parent.parent.parent
+    digests = closure.sources(root)
+    kernel = {name: digest for name, digest in digests.items() if name.startswith("protocol/engine/native/")}
+    assert kernel["protocol/engine/native/step.cpp"] == files.sha256(library.SOURCE)
+    assert not [name for name in kernel if not name.endswith((".py", ".cpp"))]
 
 
 SANITIZED = """
