@@ -158,7 +158,9 @@ def confirm(
     """
     with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
         from protocol.preflight import sweep_selection, verify_before_claim
-        from protocol.run import held_out_problems, progress
+        from protocol.run import progress
+        from protocol.run.executors import held_out_problems, local, own_code
+        from protocol.run.executors.held_out_problems import UnbuiltProblems
 
     executors.refuse_unavailable(settings, study.protocol.generation.device)
     with phase("hashing sources, packages and weights"):
@@ -176,9 +178,11 @@ def confirm(
             purpose = "confirm, decrypted" if held_out_guard.is_encrypted(task) else "confirm"
             problems[name] = held_out.ids(name, purpose)
         with phase("building the held-out problems"):
-            opened = held_out_problems.build_held_out(planned, held_out, problems)
             probed = (record["body"] for record in study.registration.probe_records)
-            held_out_problems.refuse_exposed(planned, probed, opened)
+            exposed = held_out_problems.list_exposed_prompts(planned, probed)
+            unbuilt = UnbuiltProblems(held_out, problems, exposed, local.list_extra_prompts(planned))
+            # Where an arm runs code of its own, the process that runs none builds them.
+            opened = unbuilt if own_code.is_run(planned.protocol) else local.build_problems(planned, unbuilt)
         progress.run_displayed(
             study,
             planned.protocol,

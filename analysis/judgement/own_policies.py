@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from protocol.formats.policy_facts import read_policy_facts
+from protocol.formats.policy_facts import is_own_policy
 
 __all__ = ["describe_own_policies", "own_arms"]
 
@@ -11,11 +11,7 @@ __all__ = ["describe_own_policies", "own_arms"]
 def own_arms(lock: Mapping[str, Any]) -> dict[str, str]:
     """Return the policy of each arm that runs one of another distribution. lock: its content, as written."""
     arms = lock["protocol"]["content"]["arms"]
-    return {name: arm["policy"] for name, arm in arms.items() if "policy" in arm and is_own(arm["policy"])}
-
-
-def is_own(policy: str) -> bool:
-    return policy not in read_policy_facts()
+    return {name: arm["policy"] for name, arm in arms.items() if "policy" in arm and is_own_policy(arm["policy"])}
 
 
 def describe_own_policies(lock: Mapping[str, Any]) -> str:

@@ -27,13 +27,13 @@ from protocol.engine.lane_memory import (
     column_selector,
     extend_positions,
     layers_read_by,
-    map_tensors,
     measure_signals,
     recent_attention,
     recent_positions,
     stack_states,
 )
 from protocol.engine.output_projection import measure_output_signals
+from protocol.engine.own_parts import copy_for, copy_view, map_tensors
 from protocol.engine.rotation import rotation_of
 from protocol.engine.run_types import Lane, LaneFailure, Model, Outcome
 from protocol.engine.sliding_windows import Windows
@@ -233,7 +233,7 @@ class EvictingBatch:
             rotation=self.rotation,
             batch=BatchCounts(n_fed, prompt),
         )
-        mask = select_batch(policy, view, budget)
+        mask = select_batch(policy, copy_view(policy, view), budget)
         order = mask.nonzero()[:, -1].view(*mask.shape[:-1], budget)
         is_stored, columns = torch.ones_like(order, dtype=torch.bool), dict[AttentionSignal, Any]()
         for signal, state in sums.items():
@@ -253,7 +253,7 @@ class EvictingBatch:
         for signal in needs:
             if isinstance(signal, CacheSignal):
                 results[signal] = tuple(
-                    signal.summarise(layer, entry.keys, entry.values, positions[:, layer] >= 0)
+                    signal.summarise(layer, *copy_for(signal, (entry.keys, entry.values)), positions[:, layer] >= 0)
                     for layer, entry in enumerate(cached)
                 )
             elif isinstance(signal, AttentionSignal):

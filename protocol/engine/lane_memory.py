@@ -27,6 +27,7 @@ from policies import (
 )
 from policies.signals import lane_matmul, softmax_with_sink, upcast
 from protocol.engine import merging
+from protocol.engine.own_parts import copy_for, map_tensors
 from protocol.engine.slots import CachedSlots
 
 FOLD_SIZE = 4
@@ -130,7 +131,7 @@ class Memory:
             if len(indices) < len(layers):  # most signals read every layer, which needs no copy
                 logits = None if rows.logits is None else rows.logits[indices]
                 signal_rows = rows._replace(attention=rows.attention[indices], logits=logits, layer=layers[indices[0]])
-            self.sums[signal] = signal.attend(signal_rows, state)
+            self.sums[signal] = signal.attend(copy_for(signal, signal_rows), state)
 
     def add_queries(self, queries: Tensor, n_fed: int) -> None:
         """Store queries [layer, q_head, t, d], the last of which has position n_fed - 1."""
@@ -177,7 +178,7 @@ class Memory:
         hidden = torch.cat(self.pending.hidden.pop(layer))
         for signal, states in self.traces.items():
             if layer in states:
-                states[layer] = signal.change(hidden, states[layer])
+                states[layer] = signal.change(copy_for(signal, hidden), states[layer])
 
     def fold_fed(self) -> None:
         if not self.pending.keys:
@@ -191,7 +192,7 @@ class Memory:
                 tensors_fed if len(layers) == len(tensors_fed[0]) else [part[layers] for part in tensors_fed]
             )
             fed = FedTokens(keys, values, self.pending.start, self.prompt, queries, self.rotation)
-            self.fed_states[signal] = signal.fold(fed, state)
+            self.fed_states[signal] = signal.fold(copy_for(signal, fed), state)
         self.pending.keys, self.pending.values, self.pending.queries = [], [], []
 
     def slot_positions(self, n_fed: int, slots: int) -> Tensor:
@@ -295,7 +296,7 @@ def measure_signals(
             signals[signal] = tuple(map(of_layer.get, layers))
         elif isinstance(signal, CacheSignal):
             signals[signal] = tuple(
-                signal.summarise(layer, slots.keys, slots.values, positions[layer] >= 0)
+                signal.summarise(layer, *copy_for(signal, (slots.keys, slots.values)), positions[layer] >= 0)
                 for layer, slots in enumerate(cached)
             )
         elif isinstance(signal, AttentionSignal):
@@ -309,7 +310,7 @@ def measure_signals(
                     rows = recent_attention(
                         memory, layer, recent[layer], last, n_fed, positions[layer], slots.keys, weights
                     )
-                    state = signal.attend(rows, None)
+                    state = signal.attend(copy_for(signal, rows), None)
                 elif signal.afresh:
                     state = memory.sums[signal]
                 else:
@@ -371,16 +372,6 @@ def n_recent_queries(policy: Policy) -> int:
 
 def layers_read_by(signal: AttentionSignal | FedSignal, layers: int) -> list[int]:
     return [layer for layer in range(layers) if signal.reads(layer)]
-
-
-def map_tensors(change: Callable[[Tensor], Tensor], state: Any) -> Any:
-    """Apply `change` to every tensor of a state, which is a tensor or a (named) tuple of states."""
-    if isinstance(state, Tensor):
-        return change(state)
-    if isinstance(state, tuple):
-        parts = [map_tensors(change, part) for part in state]
-        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
-    return state
 
 
 def iterate_tensors(state: Any) -> Iterator[Tensor]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from policies import OutputSignal, Policy, Signal
+from protocol.engine.own_parts import copy_for
 from protocol.engine.run_types import Architecture, Model
 from protocol.formats.refusals import BadInput
 from protocol.layers.layer_kinds import head_width, layers_of
@@ -33,7 +34,7 @@ def measure_output_signals(
         output = projection_weight(model, layer)
         is_filled = torch.ones_like(keys[..., 0], dtype=torch.bool) if filled is None else filled[layer]
         for signal in wanted:
-            results[signal].append(signal.project(layer, keys, values, is_filled, output))
+            results[signal].append(signal.project(layer, *copy_for(signal, (keys, values)), is_filled, output))
     return {signal: tuple(layer_results) for signal, layer_results in results.items()}
 
 

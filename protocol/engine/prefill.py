@@ -29,6 +29,7 @@ from protocol.engine.attention import log_sum_exp
 from protocol.engine.attention.kernels import Attention, Kernel, choose_attention
 from protocol.engine.extra_prompts import measure_extra_prompts
 from protocol.engine.output_projection import measure_output_signals
+from protocol.engine.own_parts import copy_for
 from protocol.engine.rotation import rotation_of
 from protocol.engine.run_types import Model
 from protocol.engine.sliding_windows import Window, attend_sliding
@@ -219,7 +220,7 @@ class Recorder:
         for signal in signals:
             key = (signal, rows.layer)
             signal_rows = prompt_rows if signal.window is None else rows
-            self.states[key] = signal.attend(signal_rows, self.states.get(key))
+            self.states[key] = signal.attend(copy_for(signal, signal_rows), self.states.get(key))
 
     def first_row(self, signal: AttentionSignal) -> int:
         return 0 if signal.window is None else self.total - signal.window
@@ -250,12 +251,14 @@ class Recorder:
     def fold_fed(self, layer: int, fed: FedTokens) -> None:
         for signal in self.signals:
             if isinstance(signal, FedSignal) and signal.reads(layer):
-                self.states[signal, layer] = signal.fold(fed, self.states.get((signal, layer)))
+                self.states[signal, layer] = signal.fold(copy_for(signal, fed), self.states.get((signal, layer)))
 
     def see(self, layer: int, hidden: Tensor) -> None:
         for signal, layers in self.hidden_layers.items():
             if layer in layers:
-                self.states[signal, layer] = signal.change(hidden[0], self.states.get((signal, layer)))
+                self.states[signal, layer] = signal.change(
+                    copy_for(signal, hidden[0]), self.states.get((signal, layer))
+                )
 
     def measure(self) -> dict[Signal, Any]:
         """Return every signal as a View stores it."""
@@ -264,7 +267,8 @@ class Recorder:
     def measure_signal(self, signal: MeasuredSignal) -> Any:
         if isinstance(signal, CacheSignal):
             filled = torch.ones(self.keys[0].shape[:2], dtype=torch.bool, device=self.keys[0].device)
-            return tuple(signal.summarise(layer, self.keys[layer], self.values[layer], filled) for layer in self.layers)
+            slots = (copy_for(signal, (self.keys[layer], self.values[layer], filled)) for layer in self.layers)
+            return tuple(signal.summarise(layer, *layer_slots) for layer, layer_slots in enumerate(slots))
         states = self.states_of(signal)
         if isinstance(signal, HiddenSignal):
             return states

@@ -14,6 +14,7 @@ from policies import Blockwise, Cadence, Eviction, Mark, Merging, Policy, Rotati
 from policies.batched import ignores_seed
 from protocol.engine import lane_memory, prefill, sampling
 from protocol.engine.lane_memory import Memory
+from protocol.engine.own_parts import copy_view
 from protocol.engine.prefill import Prefilled
 from protocol.engine.rotation import rotation_of
 from protocol.engine.run_types import Lane, LaneFailure, Model, Request
@@ -219,7 +220,7 @@ def build_view(
     """Build the view of a lane's policy at the eviction of `step`. token_ids: all tokens fed."""
     stream = ("view", request.problem, lane.seed) + ((step,) if step else ())
     prompt = min(len(token_ids), request.prompt.prompt_tokens)
-    return View(
+    view = View(
         token_ids=token_ids,
         layers=evictable(model.network.config),
         kv_heads=heads,
@@ -234,6 +235,7 @@ def build_view(
         lines={mark: marked_positions(model, token_ids, prompt, mark) for mark in lane.policy.marks},
         weights=weights,
     )
+    return copy_view(lane.policy, view)
 
 
 def marked_positions(model: Model, token_ids: Tensor, prompt: int, mark: Mark) -> tuple[range, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["PolicyFacts", "read_policy_facts"]
+__all__ = ["PolicyFacts", "is_own_policy", "read_policy_facts"]
 
 
 class PolicyFacts(NamedTuple):
@@ -35,6 +35,11 @@ def read_policy_facts() -> Mapping[str, PolicyFacts]:
     assert spec.origin is not None
     paths = sorted(Path(spec.origin).parent.rglob("*.py"))
     return MappingProxyType({name: facts for path in paths for name, facts in _facts_of_file(path)})
+
+
+def is_own_policy(name: str | None) -> bool:
+    """Return whether this names a policy that is not of this project's catalogue; None is the name of a press's."""
+    return name is not None and name not in read_policy_facts()
 
 
 def _facts_of_file(path: Path) -> Iterator[tuple[str, PolicyFacts]]:

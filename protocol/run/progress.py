@@ -13,6 +13,7 @@ from protocol.plan.design import Design
 from protocol.plan.grid import Cell
 from protocol.run import runner
 from protocol.run.executors import Loading, PoolStatus
+from protocol.run.executors.held_out_problems import UnbuiltProblems
 from protocol.run.executors.settings import Settings
 from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.workspace.study import Study
@@ -31,7 +32,7 @@ def run_displayed(
     phase: str,
     attempt: int,
     settings: Settings,
-    held_out_problems: HeldOutProblems | None = None,
+    held_out_problems: HeldOutProblems | UnbuiltProblems | None = None,
     watch: Callable[[Report], Report] = lambda report: report,
 ) -> None:
     """Run a phase as `runner.run_phase` does, and show how far it is. watch: wraps what receives updates."""

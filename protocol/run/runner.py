@@ -19,6 +19,7 @@ from protocol.evidence import records
 from protocol.plan.design import Design
 from protocol.plan.grid import Cell
 from protocol.run.executors import Executor, Job, JobUpdate, factory
+from protocol.run.executors.held_out_problems import UnbuiltProblems
 from protocol.run.executors.settings import LOCAL, Settings
 from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.workspace.study import Study
@@ -88,7 +89,7 @@ def run_phase(
     phase: str,
     attempt: int,
     report: Callable[[RunUpdate], object],
-    held_out_problems: HeldOutProblems | None = None,
+    held_out_problems: HeldOutProblems | UnbuiltProblems | None = None,
     settings: Settings = LOCAL,
 ) -> None:
     """Record every lane of a phase that the study does not have yet, on the machines that `settings` name.

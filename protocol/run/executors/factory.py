@@ -5,7 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from protocol.run.executors import Executor, Job, JobUpdate, process_pool
+from protocol.run.executors.held_out_problems import UnbuiltProblems
 from protocol.run.executors.launchers import LAUNCHERS
+from protocol.run.executors.local import build_problems
 from protocol.run.executors.settings import LOCAL, Settings
 from protocol.run.executors.spool import Spool
 from protocol.run.executors.spool_driver import drive_workers
@@ -22,7 +24,7 @@ def open_executor(
     study: Study,
     planned: PlannedStudy,
     phase: str,
-    held_out_problems: HeldOutProblems | None,
+    held_out_problems: HeldOutProblems | UnbuiltProblems | None,
     settings: Settings = LOCAL,
     report: Callable[[JobUpdate], object] = lambda told: None,
 ) -> Iterator[Executor]:
@@ -32,6 +34,8 @@ def open_executor(
         with process_pool.open_executor(planned, study.lanes(), held_out_problems, report, settings, study) as execute:
             yield execute
         return
+    if isinstance(held_out_problems, UnbuiltProblems):  # workers of a cluster build their own
+        held_out_problems = build_problems(planned, held_out_problems)
     count = settings.count(generation.workers)
     gpus = int(generation.device == "cuda")
     kind = LAUNCHERS[settings.kind]

@@ -1,8 +1,8 @@
 """Run jobs in this process: one model is loaded at a time, and the lanes of a job decode in one batch."""
 
-import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal
 from functools import cache
 from time import perf_counter
@@ -10,28 +10,29 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
+from transformers import PreTrainedModel
 
 from policies import Policy
-from protocol import engine, grading
-from protocol.evidence import late_randomness, records
+from protocol import engine
+from protocol.evidence import records
 from protocol.formats import canonical
 from protocol.layers.layer_kinds import evictable
-from protocol.models.load import LoadedModel, load
+from protocol.models.load import LoadedModel, load, tokenizer
 from protocol.plan.generation import Generation
 from protocol.plan.grid import Cell, budget_of, policy_of
-from protocol.run.executors import Execute, Job, JobResult, JobUpdate, Loading
-from protocol.tasks import held_out_guard, prompting
+from protocol.run.executors import Execute, Job, JobResult, JobUpdate, Loading, own_code
+from protocol.run.executors.answers import AnswerKeeper, JobPrompts, RenderedPrompt
+from protocol.run.executors.held_out_problems import UnbuiltProblems
 from protocol.tasks.held_out_guard import HeldOutProblems
-from protocol.tasks.problem import Problem
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["cache_models", "device_name", "make_executor"]
+__all__ = ["build_problems", "cache_models", "device_name", "list_extra_prompts", "make_decoder", "make_executor"]
 
 
 class PromptGroup(NamedTuple):
     """A problem's prompt and the cells that share it."""
 
-    problem: Problem
+    rendered: RenderedPrompt
     cells: tuple[Cell, ...]
     request: engine.Request
 
@@ -52,10 +53,46 @@ def make_executor(
     watch: Callable[[Cell, Policy], Policy] = lambda cell, policy: policy,
     report: Callable[[JobUpdate], object] = lambda told: None,
 ) -> Execute:
-    """Return the function that runs one job. Sets torch's threads and deterministic mode for the process.
+    """Return the function that runs one job in this process, which then knows its answers. Arguments are those of
+    `make_decoder`. held_out_problems: held-out problems, which are not built here; seeds are drawn with their key, if
+    any.
+    """
+    get_model = load_model or cache_models(planned, report)
+    decode = make_decoder(planned, lanes, get_model, watch, report)
+    keeper = AnswerKeeper(
+        planned, list_extra_prompts(planned), held_out_problems, lambda model: get_model(model).tokenizer
+    )
+
+    def execute(job: Job) -> JobResult:
+        get_model(job.model)
+        start = perf_counter()
+        result = keeper.grade(job, decode(job, keeper.render(job)))
+        return result._replace(seconds=perf_counter() - start)
+
+    return execute
+
+
+def build_problems(planned: PlannedStudy, unbuilt: UnbuiltProblems) -> HeldOutProblems:
+    """Build held-out problems in this process. Raises as `UnbuiltProblems.open_all` does."""
+    return unbuilt.open_all(planned, lambda model: tokenizer(model, planned.home))
+
+
+def list_extra_prompts(planned: PlannedStudy) -> dict[str, str]:
+    """Return the extra prompt of each arm."""
+    return {arm.name: planned.protocol.extra_prompt(arm.name) for arm in planned.protocol.arms}
+
+
+def make_decoder(
+    planned: PlannedStudy,
+    lanes: Mapping[str, int],
+    load_model: Callable[[str], LoadedModel] | None = None,
+    watch: Callable[[Cell, Policy], Policy] = lambda cell, policy: policy,
+    report: Callable[[JobUpdate], object] = lambda told: None,
+) -> Callable[[Job, JobPrompts], JobResult]:
+    """Return the function that decodes one job from its prompts; its texts have no grades. Sets torch's threads and
+    deterministic mode for the process.
 
     lanes: how many decode at once, by model; all lanes of a job for a model without a number.
-    held_out_problems: held-out problems, which are not built here; seeds are drawn with their key, if any.
     load_model: returns the model of a job, called for each job; by default the registered model is loaded
         and one model is cached at a time.
     watch: returns a policy that replaces the policy of a cell and makes the same decisions.
@@ -65,32 +102,24 @@ def make_executor(
     configure_torch(protocol.generation)
     transformers.utils.logging.disable_progress_bar()  # only our progress display is shown
     get_model = load_model or cache_models(planned, report)
-    graders: dict[str, grading.Grader] = {}
-    task_settings, tasks = {task.name: task for task in protocol.tasks}, planned.tasks
+    task_settings = {task.name: task for task in protocol.tasks}
     slot_of = cache(planned.slot)
     policy = cache(lambda cell: watch(cell, policy_of(protocol, cell, slot_of(cell.model, cell.arm))))
-    extra_prompts = {arm.name: protocol.extra_prompt(arm.name) for arm in protocol.arms}
-    key = held_out_problems.held_out.key() if held_out_problems else None
+    with own_code.confine(protocol) as confinement:
+        extra_prompts = list_extra_prompts(planned)
 
-    def execute(job: Job) -> JobResult:
+    def confine_job(job: Job, network: PreTrainedModel) -> AbstractContextManager[Callable[[], None]]:
+        if confinement is None:
+            return nullcontext(lambda: None)
+        return confinement.confine_run(network, lambda: [policy(cell) for cell in job.cells])
+
+    def decode(job: Job, job_prompts: JobPrompts) -> JobResult:
         model, start = get_model(job.model), perf_counter()
-        task, grader = task_settings[job.task], tasks[job.task].grader
-        if grader not in graders:
-            graders[grader] = grading.get_grader(grader)
-        counter = prompting.counter(model.tokenizer)
-        problems = [
-            held_out_problems.problem(job.model, job.task, problem)
-            if held_out_problems
-            else held_out_guard.build(tasks[job.task], job.task, problem, counter)
-            for problem in job.problems
-        ]
-        groups: list[PromptGroup] = []
+        task, groups = task_settings[job.task], list[PromptGroup]()
         lane_records: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
-        for problem, (extra_prompt, cells) in itertools.product(
-            problems, _group_by_extra_prompt(job.cells, extra_prompts).items()
-        ):
-            context, query = prompting.render(problem, model.tokenizer, task.query, extra_prompt)
-            prompt = engine.Prompt(tuple(context), tuple(query))
+        cells_of = _group_by_extra_prompt(job.cells, extra_prompts)
+        for rendered in job_prompts.prompts:
+            cells, prompt = cells_of[rendered.extra_prompt], engine.Prompt(rendered.context, rendered.query)
             forked_lanes = (
                 engine.Lane(
                     key="/".join(map(str, cell)),
@@ -102,41 +131,42 @@ def make_executor(
                         planned.use(cell.model, cell.task),
                         slot_of(cell.model, cell.arm),
                     ),
-                    seed=late_randomness.draw_seed(key, cell.seed),
+                    seed=job_prompts.seeds[cell.seed],
                 )
                 for cell in cells
             )
-            request = engine.Request(problem.id, prompt, tuple(forked_lanes))
+            request = engine.Request(rendered.problem, prompt, tuple(forked_lanes))
             if reason := protocol.exclusion_reason(len(prompt.context)):
                 for cell, lane in zip(cells, request.lanes, strict=True):
-                    body = _prompt_fields(problem, request, cell, lane) | _unanswered_fields("excluded", reason)
-                    lane_records[cell, problem.id] = (body, {})
+                    body = _prompt_fields(rendered, cell, lane) | _unanswered_fields("excluded", reason)
+                    lane_records[cell, rendered.problem] = (body, {})
             else:
-                groups.append(PromptGroup(problem, cells, request))
+                groups.append(PromptGroup(rendered, cells, request))
         if not groups:
             return JobResult(lane_records, (), perf_counter() - start)
         all_lanes = sum(len(group.cells) for group in groups)
         marks = model.answer_marks if protocol.generation.think_only else None
-        engine_run = engine.run(
-            model,
-            [group.request for group in groups],
-            max_new_tokens=task.max_new_tokens,
-            temperature=float(protocol.generation.temperature),
-            top_p=float(1 if protocol.generation.top_p is None else protocol.generation.top_p),
-            max_concurrent=min(all_lanes, lanes.get(job.model, all_lanes)),
-            prefill_chunk=protocol.generation.prefill_chunk,
-            first_event=protocol.generation.steps_before_eviction,
-            marks=marks or (),
-            attention=protocol.generation.attention,
-            kernel=protocol.generation.kernel,
-            report=report,
-        )
+        with confine_job(job, model.network) as check:
+            engine_run = engine.run(
+                model,
+                [group.request for group in groups],
+                max_new_tokens=task.max_new_tokens,
+                temperature=float(protocol.generation.temperature),
+                top_p=float(1 if protocol.generation.top_p is None else protocol.generation.top_p),
+                max_concurrent=min(all_lanes, lanes.get(job.model, all_lanes)),
+                prefill_chunk=protocol.generation.prefill_chunk,
+                first_event=protocol.generation.steps_before_eviction,
+                marks=marks or (),
+                attention=protocol.generation.attention,
+                kernel=protocol.generation.kernel,
+                report=lambda progress: check() or report(progress),
+            )
         outcomes = {
-            (cell, group.problem.id): (group, lane, answers.prefill_seconds, outcome)
+            (cell, group.rendered.problem): (group, lane, answers.prefill_seconds, outcome)
             for group, answers in zip(groups, engine_run.answers, strict=True)
             for cell, lane, outcome in zip(group.cells, group.request.lanes, answers.outcomes, strict=True)
         }
-        lane_keys = [(cell, problem.id) for problem in problems for cell in job.cells if (cell, problem.id) in outcomes]
+        lane_keys = [(cell, problem) for problem in job.problems for cell in job.cells if (cell, problem) in outcomes]
         answered_problems = list(dict.fromkeys(problem for _, problem in lane_keys))
         batch = {"problems": answered_problems, "lanes": engine_run.max_concurrent}
         heads = count_kv_heads(model)
@@ -148,7 +178,7 @@ def make_executor(
         }
         for lane_key in lane_keys:
             group, lane, seconds, outcome = outcomes[lane_key]
-            body = _prompt_fields(group.problem, group.request, lane_key[0], lane) | {"batch": dict(batch)}
+            body = _prompt_fields(group.rendered, lane_key[0], lane) | {"batch": dict(batch)}
             costs = {"prefill_seconds": f"{seconds:.3f}"}
             if isinstance(outcome, engine.LaneFailure):
                 body |= _unanswered_fields("failed", outcome.reason)
@@ -156,12 +186,11 @@ def make_executor(
                 body |= _outcome_fields(model, outcome, heads, marks)
                 body["batch"]["joined"] = outcome.joined
                 body["trajectory"] = citations[outcome.slots, outcome.allocated]
-                body |= _grade_fields(group.problem.gold, body["text"], graders[grader], grading.second_grader(grader))
                 costs["decode_seconds"] = f"{outcome.seconds:.3f}"
             lane_records[lane_key] = (body, costs)
         return JobResult(lane_records, tuple(trajectories.values()), perf_counter() - start)
 
-    return execute
+    return decode
 
 
 def cache_models(planned: PlannedStudy, report: Callable[[JobUpdate], object]) -> Callable[[str], LoadedModel]:
@@ -184,12 +213,12 @@ def device_name(device: str) -> str:
     return str(torch.cuda.get_device_name()) if device == "cuda" else device
 
 
-def _prompt_fields(problem: Problem, request: engine.Request, cell: Cell, lane: engine.Lane) -> dict[str, Any]:
+def _prompt_fields(rendered: RenderedPrompt, cell: Cell, lane: engine.Lane) -> dict[str, Any]:
     return {
         "cell": cell._asdict(),
-        "problem": problem.id,
-        "prompt": prompting.digest(request.prompt.context, request.prompt.query),
-        "prompt_tokens": len(request.prompt.context),
+        "problem": rendered.problem,
+        "prompt": rendered.digest,
+        "prompt_tokens": len(rendered.context),
         "slots": lane.budget,
     }
 
@@ -221,20 +250,6 @@ def _collect_trajectories(
 def count_kv_heads(model: LoadedModel) -> int:
     """Count the KV heads over all full-attention layers, which is what budgets apply to."""
     return evictable(model.network.config) * int(model.network.config.num_key_value_heads)
-
-
-def _grade_fields(
-    gold: grading.Gold, text: str, grader: grading.Grader, second: grading.Grader | None
-) -> dict[str, str | None]:
-    """Return the grade fields; the score is present with the grade "scored" alone."""
-    grade = grading.best_grade(grader.grade, gold, text)
-    fields = {"answer": grade.answer, "grade": grade.status, "grade_reason": grade.reason}
-    fields |= {} if grade.score is None else {"score": grade.score}
-    if second is None:
-        return fields
-    second_grade = grading.best_grade(second.grade, gold, text)
-    second_score = {} if second_grade.score is None else {"score_second": second_grade.score}
-    return fields | {"grade_second": second_grade.status} | second_score
 
 
 def _outcome_fields(

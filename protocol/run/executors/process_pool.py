@@ -16,8 +16,10 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 from protocol.formats.refusals import Refusal
-from protocol.run.executors import Executor, Job, JobResult, JobUpdate
-from protocol.run.executors.local import device_name, make_executor
+from protocol.run.executors import Executor, Job, JobResult, JobUpdate, own_code
+from protocol.run.executors.answers import JobPrompts, open_keeper
+from protocol.run.executors.held_out_problems import UnbuiltProblems
+from protocol.run.executors.local import device_name, list_extra_prompts, make_decoder, make_executor
 from protocol.run.executors.settings import LOCAL, Settings, device_environment
 from protocol.run.executors.worker import verify_bytes
 from protocol.tasks.held_out_guard import HeldOutProblems
@@ -33,7 +35,7 @@ JOBS_PER_PROCESS = 2  # jobs queued per process, so that it does not wait while 
 def open_executor(
     planned: PlannedStudy,
     lanes: Mapping[str, int],
-    held_out_problems: HeldOutProblems | None = None,
+    held_out_problems: HeldOutProblems | UnbuiltProblems | None = None,
     report: Callable[[JobUpdate], object] = lambda told: None,
     settings: Settings = LOCAL,
     study: Study | None = None,
@@ -46,7 +48,9 @@ def open_executor(
     in this process.
     """
     workers = settings.count(planned.protocol.generation.workers)
-    if workers == 1 and not settings.devices:
+    isolates = own_code.is_run(planned.protocol)
+    if workers == 1 and not settings.devices and not isolates:
+        assert not isinstance(held_out_problems, UnbuiltProblems)
         execute = make_executor(planned, lanes, held_out_problems, report=report)
         machine_fields = _machine_fields(planned, "")
         yield partial(map, lambda job: execute(job)._replace(where=machine_fields))
@@ -57,7 +61,9 @@ def open_executor(
     context = multiprocessing.get_context("spawn")
     ours, theirs = zip(*(context.Pipe() for _ in range(workers)), strict=True)
     processes = [
-        context.Process(target=serve_jobs, args=(end, planned, lanes, held_out_problems, device, study))
+        context.Process(
+            target=serve_jobs, args=(end, planned, lanes, None if isolates else held_out_problems, device, study)
+        )
         for end, device in zip(theirs, devices, strict=True)
     ]
     with _block_interrupts():
@@ -67,7 +73,11 @@ def open_executor(
     for end in theirs:
         end.close()  # otherwise reading would not end when a process dies
     try:
-        yield partial(deal_jobs, ours)
+        if isolates:
+            with open_keeper(planned, list_extra_prompts(planned), held_out_problems) as keeper:
+                yield partial(deal_jobs, ours, render=keeper.render, grade=keeper.grade)
+        else:
+            yield partial(deal_jobs, ours)
     finally:
         for end, process in zip(ours, processes, strict=True):
             end.close()
@@ -114,18 +124,28 @@ def _block_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
-def deal_jobs(workers: Sequence[Connection], jobs: Iterable[Job]) -> Iterator[JobResult]:
-    """Yield results in order; jobs are dealt out round-robin, so results are awaited round-robin."""
-    busy_workers: deque[Connection] = deque()
+def deal_jobs(
+    workers: Sequence[Connection],
+    jobs: Iterable[Job],
+    render: Callable[[Job], JobPrompts | None] = lambda job: None,
+    grade: Callable[[Job, JobResult], JobResult] = lambda job, result: result,
+) -> Iterator[JobResult]:
+    """Yield results in order; jobs are dealt out round-robin, so results are awaited round-robin.
+
+    render, grade: of a keeper, if the workers do not build problems and grade texts themselves.
+    """
+    busy_workers: deque[tuple[Connection, Job]] = deque()
     try:
         for number, job in enumerate(jobs):
             worker = workers[number % len(workers)]
-            worker.send(job)
-            busy_workers.append(worker)
+            worker.send((job, render(job)))
+            busy_workers.append((worker, job))
             if len(busy_workers) == JOBS_PER_PROCESS * len(workers):
-                yield receive_result(busy_workers.popleft())
+                worker, oldest = busy_workers.popleft()
+                yield grade(oldest, receive_result(worker))
         while busy_workers:
-            yield receive_result(busy_workers.popleft())
+            worker, oldest = busy_workers.popleft()
+            yield grade(oldest, receive_result(worker))
     except (EOFError, ConnectionError):
         raise Refusal("executor: a process that ran a batch was killed; run the command again") from None
 
@@ -150,10 +170,14 @@ def serve_jobs(
         try:
             if study is not None:
                 verify_bytes(study)
-            execute = make_executor(planned, lanes, held_out_problems)
+            if own_code.is_run(planned.protocol):
+                decode: Callable[..., JobResult] = make_decoder(planned, lanes)
+            else:
+                execute = make_executor(planned, lanes, held_out_problems)
+                decode = lambda job, _: execute(job)  # noqa: E731
             machine_fields = _machine_fields(planned, device)
             while True:
-                jobs.send(execute(jobs.recv())._replace(where=machine_fields))
+                jobs.send(decode(*jobs.recv())._replace(where=machine_fields))
         except (EOFError, ConnectionError):
             raise
         except Exception as error:

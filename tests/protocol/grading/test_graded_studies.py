@@ -10,7 +10,7 @@ from protocol.formats.refusals import BadInput
 from protocol.grading.mathverify import MathVerify
 from protocol.lock import frozen_problems, lock
 from protocol.regrade import regrade as graded_again
-from protocol.run.executors import local
+from protocol.run.executors import answers
 
 GOLDS = {"p/0": "\\frac{1}{2}", "p/1": "12", "p/2": "x^2"}
 
@@ -67,13 +67,13 @@ def test_a_gold_that_does_not_verify_is_refused_by_its_id_and_not_shown(tiny, mo
 
 def test_a_mathematical_record_has_both_grades_and_another_has_one(grader):
     text = r"Half of it: \boxed{0.5}"
-    assert local._grade_fields("\\frac{1}{2}", text, grader, grading.SECOND["math"]) == {
+    assert answers.grade_fields("\\frac{1}{2}", text, grader, grading.SECOND["math"]) == {
         "answer": "0.5",
         "grade": "correct",
         "grade_reason": "",
         "grade_second": "wrong",
     }
-    plain = local._grade_fields("8", r"\boxed{8}", grading.GRADERS["boxed"](), grading.SECOND.get("boxed"))
+    plain = answers.grade_fields("8", r"\boxed{8}", grading.GRADERS["boxed"](), grading.SECOND.get("boxed"))
     assert plain == {"answer": "8", "grade": "correct", "grade_reason": ""}
 
 

@@ -8,7 +8,7 @@ from protocol.grading import make_score
 from protocol.preflight import development_results
 from protocol.recompute.verify_grades import Graders, _describe_difference
 from protocol.regrade import regrade as graded_again
-from protocol.run.executors import local
+from protocol.run.executors import answers
 
 
 class Halves:
@@ -48,7 +48,7 @@ def body(problem, text, score, second=None, state="ok"):
 
 
 def test_a_scored_record_has_a_score_beside_each_grade_that_is_scored():
-    assert local._grade_fields("red car", "a red bus", Halves(), Strict()) == {
+    assert answers.grade_fields("red car", "a red bus", Halves(), Strict()) == {
         "answer": "a red bus",
         "grade": "scored",
         "grade_reason": "",
@@ -56,15 +56,15 @@ def test_a_scored_record_has_a_score_beside_each_grade_that_is_scored():
         "grade_second": "scored",
         "score_second": "0.000000",
     }
-    alone = local._grade_fields("red car", "a red bus", Halves(), None)
+    alone = answers.grade_fields("red car", "a red bus", Halves(), None)
     assert alone.keys() == {"answer", "grade", "grade_reason", "score"}
-    mixed = local._grade_fields("12", "12", grading.get_grader("exact"), Halves())
+    mixed = answers.grade_fields("12", "12", grading.get_grader("exact"), Halves())
     assert "score" not in mixed
     assert mixed["score_second"] == "0.500000"
 
 
 def test_of_several_right_answers_the_one_that_is_met_best_scores():
-    found = local._grade_fields(("blue ship", "red bus"), "a red bus", Halves(), Strict())
+    found = answers.grade_fields(("blue ship", "red bus"), "a red bus", Halves(), Strict())
     assert (found["score"], found["score_second"]) == ("1.000000", "1.000000")
 
 

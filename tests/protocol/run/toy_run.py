@@ -104,7 +104,7 @@ def pooled():
     from protocol.run.executors import process_pool
 
     process_pool.serve_jobs = piped
-    planned = SimpleNamespace(protocol=SimpleNamespace(generation=SimpleNamespace(workers=WORKERS)))
+    planned = SimpleNamespace(protocol=SimpleNamespace(generation=SimpleNamespace(workers=WORKERS), arms=()))
     return lambda: process_pool.open_executor(planned, {})
 
 
