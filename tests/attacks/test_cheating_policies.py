@@ -24,7 +24,7 @@ from policies import Norms, Policy, Scores, read_signal
 class Small:
     needs = frozenset({{Norms()}})
 
-    def score(self, view{extra}):
+    def score(self, view):
         slots = -stack([n.value for n in read_signal(view, Norms())])
         {body}
         return Scores(slots)
@@ -178,6 +178,19 @@ STOPPED = {
 }
 
 
+# What gains nothing: the lane answers as that of an honest policy does.
+HARMLESS = {
+    "sleeps": "time.sleep(0)",
+    "reads the environment": "os.environ.get('HOME')",
+    "reads the clock": "time.time()",
+    "writes into its signals": "[n.value.zero_() for n in read_signal(view, Norms())]",
+    "writes into the text": "view.token_ids.zero_()",
+    "writes into the positions": "None if view.stored is None else view.stored.zero_()",
+    "writes into the rotation": "view.rotation.frequencies.zero_()",
+    "replaces its signals": "view.signals.clear()",
+}
+
+
 @pytest.fixture
 def undone():
     """What a policy changed is as it was after the test."""
@@ -204,19 +217,42 @@ def undone():
     gc.callbacks.clear()
 
 
-@pytest.fixture
-def run_policy(tmp_path, tiny_model, monkeypatch, undone):
-    """Return a function that decodes two lanes of a policy of these sources, in two batches."""
-    sources = []
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder with every policy of this file installed, so that Python's path is read once."""
+    site = tmp_path_factory.mktemp("own") / "site-packages"
+    (site / "cheats-1.dist-info").mkdir(parents=True)
+    (site / "cheats-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: cheats\nVersion: 1\n")
+    sources = {cheat: (setup, body) for cheat, (setup, body, _) in STOPPED.items()}
+    sources |= {cheat: ("", body) for cheat, body in HARMLESS.items()} | {"honest": ("", "pass")}
+    for cheat, (setup, body) in sources.items():
+        (site / f"{module_name(cheat)}.py").write_text(MODULE.format(setup=setup, body=body))
+    points = "".join(f"{module_name(cheat)} = {module_name(cheat)}:small\n" for cheat in sources)
+    (site / "cheats-1.dist-info" / "entry_points.txt").write_text(f"[kv_prereg.policies]\n{points}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(site))
+        yield
 
-    def run(setup="", body="pass", extra=""):
-        name, site = f"cheat_{len(sources)}", tmp_path / f"site-{len(sources)}" / "site-packages"
-        sources.append(name)
-        (site / f"{name}-1.dist-info").mkdir(parents=True)
-        (site / f"{name}.py").write_text(MODULE.format(setup=setup, body=body, extra=extra))
-        (site / f"{name}-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-        (site / f"{name}-1.dist-info" / "entry_points.txt").write_text(f"[kv_prereg.policies]\n{name} = {name}:small\n")
-        monkeypatch.syspath_prepend(str(site))
+
+def module_name(cheat):
+    return "cheat_" + re.sub(r"\W", "_", cheat)
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny_model):
+    from protocol.models.load import load as load_model
+
+    return load_model(f"path:{tiny_model}", tiny_model, dtype="float32", device="cpu")
+
+
+@pytest.fixture
+def run_policy(tmp_path, tiny_model, loaded, site, undone):
+    """Return a function that decodes a lane of a policy of this file, with several events."""
+    ran = []
+
+    def run(cheat):
+        name = module_name(cheat)
+        ran.append(name)
         changes = {
             **studies.ONE_TASK,
             'crystal = { policy = "crystal-token-level" }': f'crystal = {{ policy = "{name}" }}',
@@ -227,34 +263,18 @@ def run_policy(tmp_path, tiny_model, monkeypatch, undone):
         protocol = toml_reader.parse((tmp_path / name / "protocol.toml").read_bytes(), "protocol.toml")
         planned, task = PlannedStudy(protocol, tmp_path, folder=tmp_path / name), protocol.tasks[0].name
         cells = tuple(cell for cell in grid.cells(protocol) if cell.arm == "crystal")
-        problems = load(task).dev[:1]
-        result = local.make_executor(planned, {}, load_model=lambda model: LOADED(model, tmp_path))(
-            Job(cells[0].model, task, tuple(problems), cells)
-        )
-        return [body for body, _ in result.records.values()]
+        execute = local.make_executor(planned, {}, load_model=lambda model: loaded)
+        result = execute(Job(cells[0].model, task, tuple(load(task).dev[:1]), cells))
+        ((body, _),) = result.records.values()
+        return body | {"cell": None}
 
-    LOADED = cached_loader()
     yield run
-    for name in sources:
+    for name in ran:
         sys.modules.pop(name, None)
 
 
-_models = {}
-
-
-def cached_loader():
-    from protocol.models.load import load as load_model
-
-    def loaded(name, home):
-        if name not in _models:
-            _models[name] = load_model(name, home, dtype="float32", device="cpu")
-        return _models[name]
-
-    return loaded
-
-
 def test_an_honest_policy_of_another_distribution_runs(run_policy):
-    (body,) = run_policy()
+    body = run_policy("honest")
     assert body["state"] == "ok"
     assert len(body["cache"]["events"]) > 1
 
@@ -263,25 +283,11 @@ def test_an_honest_policy_of_another_distribution_runs(run_policy):
 def test_a_policy_that_cheats_is_stopped_by_name(cheat, run_policy, monkeypatch):
     for name in ("protocol.tasks.dataset", "protocol.grading.contains"):  # as a worker is: it has loaded neither
         monkeypatch.delitem(sys.modules, name, raising=False)
-    setup, body, reason = STOPPED[cheat]
-    with pytest.raises(Tampered, match=re.escape(reason)):
-        run_policy(setup, body)
-
-
-# What gains nothing: the lane answers as that of an honest policy does.
-HARMLESS = {
-    "sleeps": "time.sleep(0)",
-    "reads the environment": "os.environ.get('HOME')",
-    "reads the clock": "time.time()",
-    "writes into its signals": "[n.value.zero_() for n in read_signal(view, Norms())]",
-    "writes into the text": "view.token_ids.zero_()",
-    "writes into the positions": "None if view.stored is None else view.stored.zero_()",
-    "writes into the rotation": "view.rotation.frequencies.zero_()",
-    "replaces its signals": "view.signals.clear()",
-}
+    with pytest.raises(Tampered, match=re.escape(STOPPED[cheat][2])):
+        run_policy(cheat)
 
 
 @pytest.mark.parametrize("cheat", HARMLESS)
 def test_what_a_policy_writes_changes_nothing(cheat, run_policy):
     """Its view is a copy: neither its own lane nor that of another arm reads what it wrote."""
-    assert run_policy("", HARMLESS[cheat]) == run_policy()
+    assert run_policy(cheat) == run_policy("honest")

@@ -24,15 +24,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from protocol.formats.plugins import PluginGroup
+from policies import catalogue
+from protocol import grading
 from protocol.formats.policy_facts import is_own_policy
-from protocol.formats.refusals import Refusal, Tampered
+from protocol.formats.refusals import Tampered
 from protocol.plan.design import Design
+from protocol.tasks import registry
 
 __all__ = ["Confined", "Confinement", "confine", "is_run"]
 
 TASK_MODULES = ("protocol.tasks.", "protocol.grading.", "lm_eval")  # not imported by a policy: they have answers
-PLUGIN_GROUPS = ("kv_prereg.tasks", "kv_prereg.graders")
 LOADING_EVENTS = frozenset({"sys._getframe", "object.__getattr__", "object.__setattr__", "object.__delattr__"})
 # What imports and ordinary Python raise; `open`, `import` and folders are looked at.
 HARMLESS_EVENTS = frozenset(
@@ -70,7 +71,7 @@ class Confinement:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._label = ", ".join(names)
-        points = [PluginGroup("kv_prereg.policies", "policy", frozenset(), Refusal).points()[name] for name in names]
+        points = [catalogue.PLUGINS.points()[name] for name in names]
         self._modules = frozenset(point.module.partition(".")[0] for point in points)
         self._attempts: list[str] = []
         self._answer_modules = _modules_with_answers()
@@ -248,9 +249,8 @@ def _module_files(modules: Iterable[str]) -> Iterator[str]:
 
 
 def _modules_with_answers() -> frozenset[str]:
-    from importlib.metadata import entry_points
-
-    return frozenset(point.module for group in PLUGIN_GROUPS for point in entry_points(group=group))
+    groups = (registry.PLUGINS, grading.PLUGINS)
+    return frozenset(point.module for plugins in groups for point in plugins.points().values())
 
 
 def _is_below(name: str, modules: Iterable[str]) -> bool:
