@@ -103,8 +103,8 @@ class Confinement:
         """
         self._refuse_patches(network)
         before = _network_state(network)
+        self._surroundings = _list_surroundings()  # loading a model may have changed torch
         with self.apply():
-            self.check()
             self._policies = tuple(build())
             self._state = self._read_state()
             yield self.check
