@@ -64,7 +64,11 @@ def refuse_special_files(folder: Path) -> None:
 
 @contextmanager
 def refuse_wrong_shape(folder: Path) -> Iterator[None]:
-    """Raise RecordError for what reading a document of the wrong shape raises. Only reading stands inside."""
+    """Raise RecordError for what a document of the wrong shape raises where it is read or judged.
+
+    Nobody checked the shape of these files before, and a fault of this program looks alike: the message says who can
+    tell.
+    """
     try:
         yield
     except (RecordError, OSError):
@@ -72,7 +76,7 @@ def refuse_wrong_shape(folder: Path) -> Iterator[None]:
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise RecordError(
             f"{folder}: a file is not of the documented format ({type(error).__name__}: {error}); kv-prereg audit says "
-            "which files hold"
+            "which files hold, and if all do, this is a fault of kv-prereg"
         ) from None
 
 
