@@ -32,7 +32,6 @@ from analysis.judgement.study_files import (
     read_document,
     read_study,
 )
-from analysis.judgement.untrusted_files import refuse_wrong_shape
 from analysis.rules import sentences, verdict_line
 from analysis.rules.rule import arm_pairs
 from analysis.rules.verdict_line import REUSED, SCREENED, format_single_model, smallest_contrast
@@ -49,9 +48,8 @@ DEVIATED = "DEVIATED"  # the verdict of a study that was amended after its claim
 def judge(folder: Path) -> dict[str, Any]:
     """Return the judgement of FOLDER. Raises RecordError for records that cannot be judged."""
     study = read_study(Path(folder))
-    with refuse_wrong_shape(folder):
-        swept = "sweep" in study.lock["protocol"]["content"]
-        return judge_study(study, selection_summary(*read_document(Path(folder) / "selection.json")) if swept else None)
+    swept = "sweep" in study.lock["protocol"]["content"]
+    return judge_study(study, selection_summary(*read_document(Path(folder) / "selection.json")) if swept else None)
 
 
 def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dict[str, Any]:

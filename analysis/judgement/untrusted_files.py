@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from protocol.formats import files, gzip_file, shards, strict_json
+from protocol.formats.command_line import SHAPE_ERRORS
 from protocol.formats.refusals import Refusal
 
 __all__ = [
@@ -64,19 +65,15 @@ def refuse_special_files(folder: Path) -> None:
 
 @contextmanager
 def refuse_wrong_shape(folder: Path) -> Iterator[None]:
-    """Raise RecordError for what a document of the wrong shape raises where it is read or judged.
-
-    Nobody checked the shape of these files before, and a fault of this program looks alike: the message says who can
-    tell.
-    """
+    """Raise RecordError for what reading a document of the wrong shape raises. Only reading stands inside."""
     try:
         yield
     except (RecordError, OSError):
         raise
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+    except SHAPE_ERRORS as error:
         raise RecordError(
             f"{folder}: a file is not of the documented format ({type(error).__name__}: {error}); kv-prereg audit says "
-            "which files hold, and if all do, this is a fault of kv-prereg"
+            "which files hold"
         ) from None
 
 

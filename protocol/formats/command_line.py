@@ -17,10 +17,12 @@ from protocol.formats.refusals import Refusal
 from protocol.formats.suggestions import explain_os_error, unknown_message
 from protocol.formats.text_tables import to_plain
 
-__all__ = ["FAULT_STATUS", "format_refusal", "make_parser", "report_fault", "run_command"]
+__all__ = ["FAULT_STATUS", "SHAPE_ERRORS", "format_refusal", "make_parser", "report_fault", "run_command"]
 
 Result = TypeVar("Result")
 FAULT_STATUS = 70  # EX_SOFTWARE of sysexits.h
+# What a document of the wrong shape raises where nobody checked it. A fault of a program may look the same.
+SHAPE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 # Messages of argparse, which are replaced by the argument and the fix.
 UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
@@ -102,7 +104,8 @@ def run_command(
 
     paths, options: the help of each, by name; an option that is not given is None. text: formats the result
     of `to_plain` as lines for people; with --json it is printed as canonical JSON. Exit status: 0 printed; 2
-    for a refusal and for an error of the system, in one line; FAULT_STATUS for a fault of this program.
+    for a refusal and for an error of the system, in one line; FAULT_STATUS for a fault of this program. What `read`
+    gets was never checked as an audit does, so that of its errors the line says both that it may be.
     Control characters are escaped.
     """
     parser = make_parser(f"kv-prereg {name}", doc)
@@ -119,7 +122,15 @@ def run_command(
             progress_display.show_phases(),
             progress_display.phase(f"reading {' '.join(str(value) for value in arguments.values() if value)}"),
         ):
-            result = read(**arguments)
+            try:
+                result = read(**arguments)
+            except SHAPE_ERRORS as error:
+                if sys.flags.dev_mode or isinstance(error, Refusal):
+                    raise
+                return _print_refusal(
+                    f"a file is not of the documented format ({type(error).__name__}: {error}); kv-prereg audit says "
+                    "which files hold; if all do, it is a fault of kv-prereg"
+                )
             if text is None:
                 printed = show(result)
             else:
