@@ -41,10 +41,11 @@ def verify(study: Registration) -> None:
             if previous != "probe":
                 raise Tampered(f"{ledger.NAME}: probe attempt {attempts} does not end where it began")
             earlier = [record for record in study.probe_records if record["costs"]["attempt"] <= attempts]
-            if entry.body != _summarise(study, earlier):
+            summary = _summarise(study, earlier)
+            if others := [name for name in summary if entry.body.get(name) != summary[name]]:
                 raise Tampered(
-                    f"probe attempt {attempts} ended with {entry.body.get('records')} records; "
-                    f"of today's, {len(earlier)} or others go back to it"
+                    f"probe attempt {attempts} ended with {entry.body.get('records')} records; of today's, "
+                    f"{len(earlier)} go back to it; {' and '.join(others)} differ"
                 )
 
 

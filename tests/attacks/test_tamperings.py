@@ -20,7 +20,7 @@ from protocol.formats.fields import Field, Table
 from protocol.lock import installed_files
 
 RECORD = Table({"body": Field(record_fields.BODY, ""), "costs": Field(record_fields.COSTS, "")})
-RECORD_ITEMS = ("records", "grid", "sense", "grades", "probe", "claim")
+RECORD_ITEMS = ("records", "grid", "sense", "grades", "probe", "claim", "trajectories")
 DOCUMENTS = {
     "selection": (document_fields.SELECTION, ("selection",)),
     "claim": (document_fields.CLAIM, ("claim", "selection")),
@@ -28,6 +28,7 @@ DOCUMENTS = {
     "verdict": (document_fields.VERDICT, ("verdict", "judgement")),
 }
 UNTOLD = {
+    "witness added": "a list of no proofs says as little as none",
     "time changed": "by the clock of a machine, which proves nothing",
     "body.records removed": "an attempt of an earlier version does not say it",
     "body.text changed": "a text that grades alike is for a replay",
@@ -88,11 +89,17 @@ def records(rewrite: Rewrite) -> list[Subject]:
 
 
 def is_named(subject: Subject, tampering: tamperings.Tampering, found) -> bool:
-    """Whether an item that reads the subject fails, and names the field, what it says now, or the line."""
-    names = {str(name) for name in tampering.path[-2:] if isinstance(name, str)} | {subject.line, str(tampering.value)}
+    """Whether an item that reads the subject does not hold, and names the field, what it says now, or the line. A grade
+    that came of a moment, as a timeout does, cannot be told.
+    """
+    names = {str(name) for name in tampering.path[-2:] if isinstance(name, str)} | {
+        subject.line,
+        str(tampering.value).partition("#")[0],
+    }
+    names |= set(tampering.how.removesuffix(" swapped").split(" and ")) if tampering.how.endswith(" swapped") else set()
     names |= {subject.content["event"]} if "event" in subject.content else set()  # "the ledger's verdict line"
     return any(
-        finding.status in ("failed", "unfinished")
+        finding.status in ("failed", "unfinished", *(["cannot tell"] if finding.item == "grades" else []))
         and (finding.item in subject.items or not subject.items)
         and any(name in finding.detail for name in names)
         for finding in found
