@@ -225,8 +225,11 @@ def epicache(*, shared: bool = False) -> Policy:
     the level "pair", no budgets by layer (their power 0). shared: see `Episodic`; by budget the authors mean
     the slots of one cache, and so does `epicache`. Ours: no fixed instruction precedes the windows, since a
     policy has no tokenizer; the prompt follows the text, where theirs overlaps the last block by one
-    position; float32 or better, where theirs is in the model's precision. Without `Episodic` there are no
-    episodes, and the last window of the text is the prompt.
+    position; float32 or better, where theirs is in the model's precision; and their system prompt, which is never
+    evicted and stands beside the budget, competes here like all other text, since a context has no roles
+    (`protect.sinks` keeps what stands first). Their scripts run another setting than the defaults: 8 medoids, which
+    `cadence.medoids` sets, and budgets by layer from a measured profile, to the power 1.1 or 1.3, which is not here.
+    Without `Episodic` there are no episodes, and the last window of the text is the prompt.
     """
     return Policy(
         scoring=PatchedPrompt(),

@@ -9,7 +9,8 @@ Choices that all methods of the paper share here, see docs/decisions/05-epikv.md
 restart at the first token of the answer, whose change is relative to the last token of the prompt; tokens of
 the prompt are scored by the same formula among themselves, which has no effect if the prompt is preserved;
 one score per token means one keep set for all layers and heads; layer numbers refer to a model of `depth`
-layers, 32 in the paper.
+layers, 32 in the paper. Departs from appendix H, which numbers the tokens after an eviction from the retained length:
+here they keep their place in the text.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policies.crystal.dissolution import BranchDissolution
 
-__all__ = ["TieredDissolution"]
+__all__ = ["TieredDissolution", "partial_count"]
 
 BISECTIONS = 40
 TOP_SHARE, MIDDLE_SHARE = 0.3, 0.4  # shares of the trunks in the top and the middle tier
@@ -25,8 +26,6 @@ class TieredDissolution(BranchDissolution):
     over by rounding fill up trunks from the best on, so a trunk may keep fewer slots at a larger budget. A
     trunk of the middle tier that would keep fewer than `min_keep` slots is evicted; the post has two
     contradictory sentences on this, and we follow the second.
-
-    Departs from the post: a count between two whole numbers goes to the even one (4.5 to 4), where its example keeps 5.
     """
 
     def retained_counts(self, sizes: Sequence[int], available: int) -> list[int]:
@@ -56,10 +55,14 @@ class TieredDissolution(BranchDissolution):
             if rank < TOP_SHARE:
                 retained.append(size)
             elif rank < TOP_SHARE + MIDDLE_SHARE:
-                count = round(
-                    size * (MOST_RETAINED - (MOST_RETAINED - LEAST_RETAINED) * (rank - TOP_SHARE) / MIDDLE_SHARE)
-                )
+                lost = (MOST_RETAINED - LEAST_RETAINED) * (rank - TOP_SHARE) / MIDDLE_SHARE
+                count = partial_count(size, MOST_RETAINED - lost)
                 retained.append(count if count >= self.min_keep else 0)
             else:
                 retained.append(0)
         return retained
+
+
+def partial_count(size: int, share: float) -> int:
+    """Return size * share to the nearest whole number, a half up: the post's example keeps 5 of 9 at 0.5."""
+    return math.floor(size * share + 0.5)

@@ -15,7 +15,7 @@ from policies import Cadence, Scores, Trunks
 from policies.crystal import BranchDissolution
 from policies.crystal.impact import Scaled
 from policies.crystal.policy import variants
-from policies.crystal.tiers import TieredDissolution
+from policies.crystal.tiers import TieredDissolution, partial_count
 
 CHANGES = {
     "crystal-uniform": ("scoring", {"impact"}),
@@ -390,6 +390,11 @@ def test_a_middle_trunk_below_the_least_goes_whole():
     # Of trunks of 4 the middle keeps round(4 * share) = 3, 3, 2, 2: the last two go.
     found = dissolved(TIERS, (4,) * 10, TEN, 18).retention.tolist()
     assert found == [1, 1, 1, 0.75, 0.75, 0, 0, 0, 0, 0]
+
+
+def test_a_partial_trunk_keeps_what_the_worked_example_of_the_post_keeps():
+    """ "The secret code for Project Aurora is 7492.": keep_ratio = 0.5 (5 of 9), keep_ratio = 0.3 (3 of 9)."""
+    assert (partial_count(9, 0.5), partial_count(9, 0.3)) == (5, 3)
 
 
 SIZES = (12, 3, 7, 1, 20, 9, 9, 32, 5, 14)
