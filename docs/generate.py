@@ -6,6 +6,7 @@ python docs/generate.py --check   exits 1, naming each tracked page that the cod
 
 import ast
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +22,11 @@ sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is i
 from analysis.claims import markdown  # noqa: E402
 from analysis.claims.paper_file import read_paper  # noqa: E402
 from analysis.hypotheses import study_outcomes, tables  # noqa: E402
+from analysis.rules import RULES  # noqa: E402
+from analysis.stats.methods import METHODS  # noqa: E402
 from policies.catalogue import CATALOGUE  # noqa: E402
 from policies.descriptions import FAMILIES  # noqa: E402
+from protocol import tasks  # noqa: E402
 from protocol.command.menu import STATUSES  # noqa: E402
 from protocol.evidence import ledger, measurement_journal  # noqa: E402
 from protocol.evidence.invariants.invariant import Invariant  # noqa: E402
@@ -44,6 +48,8 @@ from protocol.plan.field_kinds import TablesByName  # noqa: E402
 BEGIN, END = "<!-- relations: written by docs/generate.py -->", "<!-- end of relations -->"
 STATUSES_BEGIN, STATUSES_END = "<!-- exit statuses: written by docs/generate.py -->", "<!-- end of exit statuses -->"
 ANATOMY, ANATOMY_END = "<!-- anatomy: written by docs/generate.py -->", "<!-- end of anatomy -->"
+SYSTEM = re.compile(r"\| (?!system \|).+ \| .*\|")  # a row of a table of docs/systems.md
+STUDIED = {*CATALOGUE, *tasks.names(), *RULES, *METHODS}  # what a row may name and a study may have
 DOCUMENTS = {
     "lock": lock.FIELDS,
     "selection": document_fields.SELECTION,
@@ -223,6 +229,40 @@ def commands_page() -> str:
     return _between(HERE / "commands.md", (HERE / "commands.md").read_text(), STATUSES_BEGIN, STATUSES_END, table)
 
 
+def systems() -> str:
+    """docs/systems.md, which a person writes, with the last column of its first tables from the locks that ship."""
+    studies = {path.parent.name: _studied_names(path) for path in sorted((ROOT / "registrations").glob("*/lock.json"))}
+    page, heading, rest = (HERE / "systems.md").read_text().partition("## Compared with a script")
+    lines = [
+        f"{line.rpartition(' | ')[0]} | {_where_studied(line, studies)} |" if SYSTEM.fullmatch(line) else line
+        for line in page.split("\n")
+    ]
+    return "\n".join(lines) + heading + rest
+
+
+def _studied_names(lock_file: Path) -> set[str]:
+    """The policies, tasks, rule and method of a lock."""
+    content = json.loads(lock_file.read_text())["protocol"]["content"]
+    arms, tasks, decision = (content[name] for name in ("arms", "tasks", "decision"))
+    return {*(arm.get("policy") for arm in arms.values()), *(task["name"] for task in tasks)} | {
+        decision["rule"],
+        decision["method"],
+    }
+
+
+def _where_studied(row: str, studies: Mapping[str, set[str]]) -> str:
+    """The studies that have what a row names; nothing for a row that names nothing that a study can have."""
+    here = row.split(" | ")[2]
+    names = [name for name in re.findall(r"`([^`]+)`", here) if name in STUDIED and not here.startswith("not here")]
+    found = [study for study, studied in studies.items() if studied & {*names}]
+    never = [name for name in names if not any(name in studied for studied in studies.values())]
+    if len(found) == len(studies):
+        return "every study"
+    if not found:
+        return "never" if names else ""
+    return ", ".join(found) + (f"; never {' '.join(map(_code, never))}" if never else "")
+
+
 def said(path: Path) -> list[str]:
     """The paragraphs of a module's docstring, each on one line. Raises ValueError where there is none."""
     doc = ast.get_docstring(ast.parse(path.read_text()))
@@ -323,6 +363,7 @@ FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "anatomy.schema.json": traced,
         "cost.schema.json": measured,
         "records.md": records_page,
+        "systems.md": systems,
         "ledger.schema.json": ledger_line,
         **{
             f"{name}.schema.json": partial(schema, f"{name}.json of a registration", declared)

@@ -1,6 +1,7 @@
-"""docs/systems.md: what is named as here is here, and no policy is forgotten."""
+"""docs/systems.md: what is named as here is here, no policy is forgotten, and what is not here has no trace."""
 
 import re
+import tomllib
 
 import pytest
 from markdown_pages import commands
@@ -11,6 +12,7 @@ from analysis.rules import RULES
 from analysis.stats.methods import METHODS
 from policies.catalogue import CATALOGUE
 from protocol import tasks
+from protocol.formats.policy_facts import read_policy_facts
 from protocol.grading import GRADERS
 
 PAGE = (ROOT / "docs" / "systems.md").read_text().partition("## Compared with a script")[0]
@@ -25,6 +27,8 @@ FIELDS = {
     "top_p",
     "cadence",
     "preserve",
+    "think_only",
+    "unmatched",
     "cache_tolerance",
     "hf:",
     "fits_in",
@@ -39,7 +43,7 @@ def named(cell: str) -> list[str]:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_a_row_says_who_names_it_and_what_it_is_here(row):
-    _, papers, here = row
+    _, papers, here, _ = row
     assert set(papers.split()) <= set("MCBKE")
     assert named(here) or here.startswith("not here: ") or "](" in here
     for one in named(here):
@@ -49,17 +53,57 @@ def test_a_row_says_who_names_it_and_what_it_is_here(row):
 
 def test_every_policy_of_a_paper_is_named():
     of_papers = {name for name in CATALOGUE if HYPOTHESES[name].source != "ours"}
-    assert of_papers - {name for _, _, here in ROWS for name in named(here)} - set(named(PAGE)) == set()
+    assert of_papers - {name for _, _, here, _ in ROWS for name in named(here)} - set(named(PAGE)) == set()
 
 
 def test_a_system_has_one_row():
-    systems = [system for system, _, _ in ROWS]
+    systems = [system for system, *_ in ROWS]
     assert len(systems) == len(set(systems))
     assert len(systems) > 100
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row[2].startswith("not here: ")], ids=lambda row: row[0])
-def test_what_is_not_here_is_no_policy_task_or_method_of_ours(row):
-    systems = {re.sub(r"[^a-z0-9]", "", name.lower()) for name in re.split(r",| and ", row[0])}
-    ours = {re.sub(r"[^a-z0-9]", "", name.lower()) for name in (*CATALOGUE, *tasks.names(), *GRADERS)}
-    assert systems & ours == set()
+def plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def things_of_ours() -> set[str]:
+    """Every name that is here: policies, their aliases, tasks, graders, rules, methods, files, what files export."""
+    facts = read_policy_facts()
+    names = {*KNOWN, *(alias for name in CATALOGUE for alias in facts[name].aliases)}
+    for package in ("policies", "protocol", "analysis"):
+        for path in (ROOT / package).rglob("*.py"):
+            exported = re.search(r"^__all__ = \[(.*?)\]", path.read_text(), re.DOTALL | re.MULTILINE)
+            names |= {path.stem, *(re.findall(r'"(\w+)"', exported[1]) if exported else ())}
+    return {plain(name) for name in names}
+
+
+def traces(row: tuple[str, ...], ours: set[str]) -> set[str]:
+    """The systems of a row that has them as not here, of which something here has the name."""
+    return {plain(name) for name in re.split(r",| and |\(.*\)", row[0])} & ours
+
+
+def test_what_is_not_here_has_the_name_of_nothing_that_is():
+    ours = things_of_ours()
+    assert {row[0]: found for row in ROWS if row[2].startswith("not here: ") and (found := traces(row, ours))} == {}
+    assert traces(("Delayed Association, KVzip and Branch (a rule)", "C", "not here: x", ""), ours) == {
+        "kvzip",
+        "branch",
+    }
+
+
+def test_a_row_says_which_studies_that_ship_have_its_policies():
+    """Read from the protocols, of which the page is not made."""
+    arms = {}
+    for lock in (ROOT / "registrations").glob("*/lock.json"):
+        protocol = tomllib.loads((lock.parent / "protocol.toml").read_text())
+        arms[lock.parent.name] = {arm.get("policy") for arm in protocol["arms"].values()}
+    for system, _, here, where in ROWS:
+        policies = {name for name in named(here) if name in CATALOGUE}
+        if not policies or here.startswith("not here: "):
+            continue
+        studies, _, never = where.partition("never")
+        having = {study for study, studied in arms.items() if studied & policies}
+        expected = having if where == "every study" else {*re.findall(r"[a-z0-9-]+", studies)}
+        assert expected == having, system
+        unstudied = {name for name in policies if not any(name in studied for studied in arms.values())}
+        assert ({*named(never)} or (unstudied if "never" in where else set())) == unstudied, system
