@@ -8,6 +8,7 @@ import finished_study
 
 from analysis.rules import RULES
 from analysis.stats.methods import resampling_problems
+from policies.structure import structure
 from protocol.lock import closure, installed_files
 from protocol.lock.derive import derive_lock
 from protocol.plan.design import Design
@@ -25,7 +26,7 @@ def lock_content(design: Design, items: dict[str, Any], name: str = "study", **c
     sizes = {str(len(resampling_problems(item))) for item in items.values()}
     inputs = finished_study.lock_content(name) | {
         "release": installed_files.release(),
-        "policies": {arm: {} for arm in arms},
+        "policies": {arm: structure(design.policy(arm)) for arm in arms},
         "items": {task: {"manifest": "0" * 64, **item} for task, item in items.items()},
         "batch": {"lanes": dict.fromkeys(design.models, 1)},
         "full_use": {

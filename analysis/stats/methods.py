@@ -131,10 +131,10 @@ def effective_clusters(clusters: Iterable[str]) -> int:
     section 11.7, with a cluster's share of the problems as its weight). clusters: of each problem.
 
     It is G for G equal clusters, and 1 if one cluster has nearly all problems, however many others there are:
-    the error of the mean is then that of one cluster, whose spread cannot be estimated.
+    the error of the mean is then that of one cluster, whose spread cannot be estimated. Of no problem it is 0.
     """
     sizes = Counter(clusters).values()
-    return sum(sizes) ** 2 // sum(size * size for size in sizes)
+    return sum(sizes) ** 2 // max(1, sum(size * size for size in sizes))
 
 
 def describe_clusters(item: Mapping[str, Any]) -> str:

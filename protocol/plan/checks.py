@@ -378,12 +378,17 @@ def _rule(design: Design) -> Iterator[str]:
     rule = RULES[decision.rule]
     if refusal := rule.refusal(design.content()["decision"], len(design.contrast_models())):
         yield f"decision.{refusal.field}: {refusal.message}"
-    for name, models in _names_in_rule_fields(decision, "model").items():
+    roles = _names_in_rule_fields(decision, "model")
+    for name, models in roles.items():
         yield from (
             f"decision.{name}: " + unknown_message("model", model, design.models)
             for model in models
             if model not in design.models
         )
+    named = [*itertools.chain(*roles.values())]
+    for model in design.models if named else ():
+        if model not in named:
+            yield f"models: {model} is neither {' nor '.join(roles)} of {decision.rule}; leave it out"
     if rule.has_ordered_budgets and len(design.budgets) < 2:
         yield f"budgets: {decision.rule} goes from the largest down; give two or more"
     if rule.has_ordered_budgets and len({budget.kind for budget in design.budgets}) > 1:

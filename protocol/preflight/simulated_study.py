@@ -9,9 +9,10 @@ import hashlib
 import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
 from protocol.instruments.exports import croissant, in_toto, preregistration
 from protocol.lock import lock
 
-__all__ = ["judge_simulated", "refuse_unjudgeable", "write_simulated"]
+__all__ = ["Outcome", "judge_simulated", "refuse_unjudgeable", "write_simulated"]
 
 LANES = 1_000  # lanes at most, unless the fewest problems of the grid have more
 LEAST = 4  # problems of a task at least: one excluded, one failed, and two that every contrast has
@@ -47,16 +48,37 @@ UNANSWERED = MappingProxyType(  # in the record of any lane that did not end wel
 )
 
 
+class Outcome(NamedTuple):
+    """How the lanes of a simulated study end.
+
+    accuracy: the chance of a right answer. failed: how many problems of each task, the first ones, have failed lanes.
+    failing_arms: the arms whose lanes fail; all of them if None. excess: slots that the subject holds and no other
+    arm does. evicts: whether any slot is evicted.
+    """
+
+    accuracy: float = 0.5
+    failed: int = 0
+    failing_arms: tuple[str, ...] | None = None
+    excess: int = 0
+    evicts: bool = True
+
+    def fails(self, arm: str) -> bool:
+        return self.failing_arms is None or arm in self.failing_arms
+
+
+USUAL = Outcome()
+
+
 def refuse_unjudgeable(content: Mapping[str, Any]) -> None:
     """Raise BadInput for a lock whose study could be run and not judged, drawn or exported.
 
     content: of the lock that is about to be written.
     """
-    for has_failures in (False, True):
+    for outcome in (USUAL, Outcome(failed=1)):
         with tempfile.TemporaryDirectory() as folder:
             try:
-                study = write_simulated(Path(folder) / str(content["name"]), content, has_failures)
-                judge_simulated(study, has_drawings=not has_failures)
+                study = write_simulated(Path(folder) / str(content["name"]), content, outcome)
+                judge_simulated(study, has_drawings=outcome == USUAL)
             except Exception as error:  # whatever it is, it would come after the held-out problems were opened
                 raise BadInput(
                     f"protocol.toml: a simulated study of this very grid gets no verdict ({type(error).__name__}: "
@@ -89,12 +111,11 @@ def judge_simulated(folder: Path, *, has_drawings: bool = True) -> dict[str, Any
     return judged
 
 
-def write_simulated(folder: Path, content: Mapping[str, Any], has_failures: bool = False) -> Path:
+def write_simulated(folder: Path, content: Mapping[str, Any], outcome: Outcome = USUAL) -> Path:
     """Write a sealed study with this lock into `folder`, which must not exist, and return it.
 
     Its problems are a part of the registered ones, and its lock registers no late value, no signature and no
     parent. Answers and slots are random. If the protocol excludes problems, the last one is excluded.
-    has_failures: the first problem of every task fails in every cell.
     """
     simulated = _simulated_lock(content)
     folder.mkdir(parents=True)
@@ -102,11 +123,11 @@ def write_simulated(folder: Path, content: Mapping[str, Any], has_failures: bool
     ledger.append(folder, "register", {"lock": digest})
     study, rng = Registration(folder), np.random.default_rng(0)
     if study.has_sweep:
-        _write_lanes(study, "probe", _probe_cells(simulated), rng, has_failures=False)
+        _write_lanes(study, "probe", _probe_cells(simulated), rng, outcome._replace(failed=0))
         selection.write(study, selection_rule.select(folder))
     with claim.exclusive_run(study):
         claim.take(study)
-        _write_lanes(study, "confirm", simulated["grid"], rng, has_failures)
+        _write_lanes(study, "confirm", simulated["grid"], rng, outcome)
         seal.write(study)
     return folder
 
@@ -154,10 +175,10 @@ def _probe_cells(content: Mapping[str, Any]) -> Iterator[list[Any]]:
 
 
 def _write_lanes(
-    study: Registration, phase: str, cells: Iterable[Sequence[Any]], rng: np.random.Generator, has_failures: bool
+    study: Registration, phase: str, cells: Iterable[Sequence[Any]], rng: np.random.Generator, outcome: Outcome
 ) -> None:
     runner = find_runner(study.protocol)
-    simulate = _simulate_lane if runner is None else load_attribute(runner.simulate)
+    simulate = partial(_simulate_lane, outcome=outcome) if runner is None else load_attribute(runner.simulate)
     costs = {"attempt": 1, "prefill_seconds": "0.1", "decode_seconds": "0.2"}
     with records.ShardWriter(study.folder / records.FOLDERS[phase]) as shard:
         for cell in cells:
@@ -168,8 +189,10 @@ def _write_lanes(
                 bodies = [
                     body | {"trajectory": records.make_citation(name, place)} for place, body in enumerate(bodies)
                 ]
-            if has_failures and phase == "confirm":
-                bodies[0] = _unanswered(bodies[0]) | {"state": "failed", "reason": "simulated"}
+            failed = outcome.failed if outcome.fails(cell[3]) else 0
+            bodies[:failed] = [
+                _unanswered(body) | {"state": "failed", "reason": "simulated"} for body in bodies[:failed]
+            ]
             if (exclude := study.lock.content["protocol"]["content"].get("exclude")) is not None:
                 above = exclude["prompt_tokens_above"]
                 reason = f"prompt_tokens: {above + 1}, above {above}"
@@ -192,19 +215,24 @@ def _problems(locked: lock.Lock, phase: str, cell: Sequence[Any]) -> list[str]:
 
 
 def _simulate_lane(
-    locked: lock.Lock, cell: Sequence[Any], problem: str, rng: np.random.Generator
+    locked: lock.Lock, cell: Sequence[Any], problem: str, rng: np.random.Generator, outcome: Outcome
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the body of a lane that ended well, and its trajectory."""
     protocol = locked.content["protocol"]["content"]
     model, task, budget, arm, seed = cell
     is_full = budget == FULL
-    slots = 4 * PROMPT if is_full else PROMPT + protocol["budgets"].index(budget)
+    is_subject = arm == protocol["decision"]["subject"]
+    slots = 4 * PROMPT if is_full else PROMPT + protocol["budgets"].index(budget) + outcome.excess * is_subject
     moments = [HEADS * (slots + step + int(rng.integers(2))) for step in range(3)]
-    is_correct = bool(rng.integers(2))
-    grade = {"answer": "1", "grade": "correct" if is_correct else "wrong"}
+    grade: dict[str, str | None] = {"answer": "1", "grade": "correct" if rng.random() < outcome.accuracy else "wrong"}
     if task in locked.content["checks"]["scored"]:
-        grade = {"answer": "1", "grade": "scored", "score": f"{rng.integers(11) / 10:.6f}"}
-    steps = [] if is_full else [0, 1] if protocol["generation"].get("interval") else [0]
+        grade = {"answer": "1", "grade": "scored", "score": f"{rng.binomial(10, outcome.accuracy) / 10:.6f}"}
+    is_truncated = grade["grade"] == "wrong" and rng.random() < 0.5
+    if is_truncated:
+        grade = {"answer": None, "grade": "no answer"}
+    steps = [0, 1] if protocol["generation"].get("interval") else [0]
+    if is_full or not outcome.evicts:
+        steps = []
     body = {
         "cell": {"model": model, "task": task, "budget": budget, "arm": arm, "seed": seed},
         "problem": problem,
@@ -216,7 +244,7 @@ def _simulate_lane(
         "text": "1",
         "tokens": 2,
         **({"thought": 1} if protocol["generation"].get("think_only") else {}),
-        "stop": "eos",
+        "stop": "length" if is_truncated else "eos",
         **grade,
         "grade_reason": "",
         "cache": {

@@ -276,6 +276,13 @@ REFUSED = [
     (PLAIN, {DRAWS: "", 'method = "sign-flip"': 'method = "bootstrap"'}, "decision.draws: missing"),
     (
         PLAIN,
+        BRANCH
+        | {'models = ["path:/nowhere"]': 'models = ["chain-llama", "chain-qwen2", "smollm2-135m"]'}
+        | {'"a"': '"chain-llama"', '"b"': '"chain-qwen2"'},
+        "models: smollm2-135m is neither primary_model nor transfer_model of branch; leave it out",
+    ),
+    (
+        PLAIN,
         BRANCH | {'method = "sign-flip"': 'method = "max-t"'},
         "decision.method: max-t is for whole families, and branch",
     ),

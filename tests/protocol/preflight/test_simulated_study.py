@@ -40,7 +40,7 @@ def test_a_simulated_study_has_every_registered_lane_and_the_answers_of_the_rule
     assert judged["missing"]["registered"] == len(content["grid"]) * 6
     assert judged["missing"]["lanes"] == 0
     assert judged["selected"]["arm"] in ("h2o", "random")
-    failed = judge(simulated_study.write_simulated(tmp_path / "failed", content, has_failures=True))
+    failed = judge(simulated_study.write_simulated(tmp_path / "failed", content, simulated_study.Outcome(failed=1)))
     assert failed["missing"]["lanes"] == len(content["grid"])  # one problem of the only task
 
 
@@ -64,8 +64,21 @@ def test_registering_judges_a_simulated_study_first(tiny_model, tmp_path, monkey
     assert sorted(path.name for path in folder.iterdir()) == ["protocol.toml"]
 
 
+OUTCOMES = (
+    simulated_study.Outcome(),
+    simulated_study.Outcome(failed=1),
+    simulated_study.Outcome(failed=10_000),
+    simulated_study.Outcome(failed=10_000, failing_arms=("full",)),
+    simulated_study.Outcome(failed=2, failing_arms=("one", "two", "three", "chosen")),
+    simulated_study.Outcome(accuracy=0.0),
+    simulated_study.Outcome(accuracy=1.0),
+    simulated_study.Outcome(excess=16),
+    simulated_study.Outcome(accuracy=0.9, evicts=False),
+)
+
+
 def drawn_protocols(count):
-    seeds = iter(range(10_000))
+    seeds = iter(range(100_000))
     while count:
         if (drawn := generated_protocols.draw(seed := next(seeds))) is not None:
             count -= 1
@@ -73,16 +86,27 @@ def drawn_protocols(count):
 
 
 def check_verdict(seed, drawn, folder, *, has_drawings):
-    content = simulated_locks.lock_content(drawn.design, drawn.items, scored=drawn.scored)
-    simulated_study.write_simulated(folder, content, has_failures=bool(seed % 2))
+    with generated_protocols.any_press():
+        content = simulated_locks.lock_content(drawn.design, drawn.items, scored=drawn.scored)
+    simulated_study.write_simulated(folder, content, OUTCOMES[seed % len(OUTCOMES)])
     judged = simulated_study.judge_simulated(folder, has_drawings=has_drawings)
     assert judged["family"] == len(judged["contrasts"]) == content["checks"]["tests"]
     assert len(judged["arms"]) == len({tuple(cell[:4]) for cell in content["grid"]})
 
 
-def test_every_protocol_that_passes_its_checks_gets_a_verdict(tmp_path):
-    for seed, drawn in drawn_protocols(8):
+def test_every_protocol_that_passes_its_checks_gets_a_verdict(tmp_path, monkeypatch):
+    monkeypatch.setattr(simulated_study, "LANES", 40)
+    for seed, drawn in drawn_protocols(12):
         check_verdict(seed, drawn, tmp_path / f"{seed}", has_drawings=seed == 0)
+
+
+def test_of_a_task_with_clusters_no_lane_of_which_was_answered_nothing_is_told(tmp_path):
+    _, design = read_protocol(studies.write(tmp_path / "study", "tiny", AGAINST_FULL_BESIDE))
+    content = simulated_locks.lock_content(design, simulated_locks.plain_items(design, 6, clusters=6))
+    judged = judge(simulated_study.write_simulated(tmp_path / "made", content, simulated_study.Outcome(failed=6)))
+    assert judged["verdict"] == "SCREENED"
+    assert judged["rule_says"] == "INCONCLUSIVE"
+    assert [row["n"] for row in judged["contrasts"]] == [0]
 
 
 @pytest.mark.soak
