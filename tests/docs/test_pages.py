@@ -32,7 +32,7 @@ ROOMS = (
     "docs",
     "registrations",
 )
-YOURS = re.compile(r"mine|yours|<|\*|sums|sizes|small_values|everywhere|lengths")  # what a reader is to make
+YOURS = re.compile(r"mine|yours|<|\*|sums|sizes|halves|small_values|everywhere|lengths")  # what a reader is to make
 
 each_page = pytest.mark.parametrize("page", pages(), ids=name)
 
