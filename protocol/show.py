@@ -8,9 +8,8 @@
 The prompt, the full cache's answer, and beside it that of every arm from the word at which the two part, its
 grade, its tokens and its slots over time. All of this is read from the records. Which tokens an arm kept is
 not in them: --kept decodes the lanes again, and says whether they gave the recorded text. Held-out problems
-are shown once the study is judged; those of its probe are shown with --phase probe. The folder of
-kv-prereg rehearse --out is shown like a probe. Nothing is verified but
-the lines that are read: kv-prereg audit verifies.
+are shown once the study is judged; those of its probe are shown with --phase probe. A folder that a rehearsal wrote
+is shown like a probe. Nothing is verified but the lines that are read: kv-prereg audit verifies.
 
 Of several models, seeds and budgets the first is shown, and the others are named; with --arm all budgets.
 
