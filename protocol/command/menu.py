@@ -116,7 +116,7 @@ STATUSES = (
         "not anchored",
         ("confirm", "audit", "anchor"),
     ),
-    Status(6, "the study is unfinished, and what is there holds", "unfinished", ("audit", "confirm")),
+    Status(6, "the study is unfinished, and what is there holds", "unfinished", ("audit", "confirm", "replicate")),
     Status(
         7,
         "something of the evidence could not be told here, with the remedy",
