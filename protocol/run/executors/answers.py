@@ -1,7 +1,7 @@
 """Who knows the answers of a job: it builds the problems, renders their prompts and grades texts, and runs no policy.
 
 Where an arm runs code that is not of this project, this happens in a process of its own, which imports none of
-that code (docs/decisions/67-own-code.md).
+that code (docs/decisions/57-own-code.md).
 """
 
 import multiprocessing
