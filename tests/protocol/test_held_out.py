@@ -346,6 +346,7 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
             "tasks/task_union.py",
             "tasks/registry.py",  # from seeds that no study has
             "lock/previously_opened.py",  # as an earlier study's claim drew them; their texts are compared
+            "outside/released.py",  # as a claim drew them, for whoever decodes elsewhere
             "init.py",
         },
         "with_identity": {"tasks/held_out_guard.py"},
@@ -353,7 +354,7 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
         "decrypt": {"tasks/dataset.py", "tasks/encryption.py", "run/executors/problem_handover.py"},
         "puzzle": {"tasks/chain.py"},
         # A worker of a claimed run builds for itself; the claim is asked for where ids and key are.
-        "HeldOutGuard": {"confirm.py", "run/executors/worker.py"},
+        "HeldOutGuard": {"confirm.py", "outside/confirm.py", "run/executors/worker.py"},
         "JudgedHeldOut": {"recompute/replay.py", "instruments/show/problem_reader.py"},
         "gold": {
             "recompute/verify_traces.py",  # of development problems, whose traces are graded again
