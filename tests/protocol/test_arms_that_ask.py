@@ -10,7 +10,7 @@ from protocol import engine
 from protocol.formats.refusals import BadInput
 from protocol.plan import grid, toml_reader
 from protocol.run.executors import Job, local
-from protocol.tasks import Problem, prompting
+from protocol.tasks import Problem, held_out_guard, prompting
 from protocol.workspace.planned_study import PlannedStudy
 
 TEXT = """
@@ -145,7 +145,7 @@ def test_a_problem_has_a_prompt_for_each_ask_and_records_in_the_order_of_the_cel
         return engine.Run(tuple(answers), 5, 1, 1, 0.0, 0.0)
 
     monkeypatch.setattr(local.engine, "run", run)
-    monkeypatch.setattr(local.held_out_guard, "build", lambda *given: problem)
+    monkeypatch.setattr(held_out_guard, "build", lambda *given: problem)
     layers = SimpleNamespace(num_hidden_layers=2, num_key_value_heads=2)
     model = SimpleNamespace(tokenizer=Words(), network=SimpleNamespace(config=layers))
     cells = tuple(grid.cells(design))

@@ -35,9 +35,13 @@ def test_two_arms_of_one_definition_are_told_once_and_other_studies_say_nothing(
     assert policy_namesakes.describe_namesakes({"protocol": {"content": {}}}) == []
 
 
+def code_source(arms):
+    return statements._code_source({"protocol": {"content": {"arms": arms}}})
+
+
 def test_an_arm_that_ran_a_press_is_not_called_an_implementation_of_ours():
     own, press = {"policy": "snapkv"}, {"press": "kvpress:SnapKVPress"}
-    assert statements._code_source({"arms": {"a": own}}) == "these are this project's implementations"
-    mixed = statements._code_source({"arms": {"a": own, "b": press}})
+    assert code_source({"a": own}) == "these are this project's implementations"
+    mixed = code_source({"a": own, "b": press})
     assert mixed == "b ran kvpress' code on the prompt, the others this project's implementations"
-    assert statements._code_source({"arms": {"b": press}}) == "b ran kvpress' code on the prompt"
+    assert code_source({"b": press}) == "b ran kvpress' code on the prompt"
