@@ -47,7 +47,8 @@ def _format_words(judged: Row) -> str:
     if verdict_line.is_judged_as_shipped(judged):
         return ""
     words = [qualifier["word"] for qualifier in judged["qualifiers"]]
-    words += [judged["witness"]] if judged.get("witness") == formatting.WITNESS else []
+    is_said = verdict_line.UNWITNESSED in words  # more than that no proof was verified
+    words += [judged["witness"]] if judged.get("witness") == formatting.WITNESS and not is_said else []
     return f" [{'; '.join(words)}]" if words else ""
 
 

@@ -165,7 +165,7 @@ memory = "slots"
 missing = "inconclusive"
 """
 # The sentences of the rule, wherever they are printed.
-ANSWER = "Yes, as registered, for chain-llama alone [UNANCHORED]: heads was better in all 1 contrasts; the lowest is +"
+ANSWER = "Yes, as registered, for chain-llama alone [UNWITNESSED]: heads was better in all 1 contrasts; the lowest is +"
 LINE = "everywhere: heads better in all 1 contrasts"
 MEANING = "CONFIRMED asks that every contrast is better. REFUTED: one is worse."
 HYPOTHESIS = "Hypothesis: heads is more accurate in all 1 contrasts."
