@@ -32,6 +32,8 @@ class Small:
 small = Policy(scoring=Small())
 """
 
+RECENT = 'set = { "protect.recent" = 8, "protect.sinks" = 0 }'
+
 # name -> (what the module has besides, what runs at each event, what the refusal says; None: nothing is gained)
 STOPPED = {
     "walks the garbage collector": ("", "gc.get_objects()", "asked for gc.get_objects"),
@@ -183,7 +185,7 @@ HARMLESS = {
     "sleeps": "time.sleep(0)",
     "reads the environment": "os.environ.get('HOME')",
     "reads the clock": "time.time()",
-    "writes into its signals": "[n.value.zero_() for n in read_signal(view, Norms())]",
+    "writes into its signals": "[tensor.zero_() for n in read_signal(view, Norms()) for tensor in n]",
     "writes into the text": "view.token_ids.zero_()",
     "writes into the positions": "None if view.stored is None else view.stored.zero_()",
     "writes into the rotation": "view.rotation.frequencies.zero_()",
@@ -255,18 +257,21 @@ def run_policy(tmp_path, tiny_model, loaded, site, undone):
         ran.append(name)
         changes = {
             **studies.ONE_TASK,
-            'crystal = { policy = "crystal-token-level" }': f'crystal = {{ policy = "{name}" }}',
+            'crystal = { policy = "crystal-token-level" }': f'crystal = {{ policy = "{name}", {RECENT} }}',
+            "budgets = [0.8]": "budgets = [0.5]",
+            # It reads the same norms.
+            'streaming = { policy = "streaming" }': f'streaming = {{ policy = "knorm", {RECENT} }}',
             "threads = 1": "threads = 1\ninterval = 2",
             "max_new_tokens = 24": "max_new_tokens = 8",
         }
         studies.write(tmp_path / name, tiny_model, changes)
         protocol = toml_reader.parse((tmp_path / name / "protocol.toml").read_bytes(), "protocol.toml")
         planned, task = PlannedStudy(protocol, tmp_path, folder=tmp_path / name), protocol.tasks[0].name
-        cells = tuple(cell for cell in grid.cells(protocol) if cell.arm == "crystal")
+        cells = tuple(cell for cell in grid.cells(protocol) if cell.arm in ("crystal", "streaming"))
         execute = local.make_executor(planned, {}, load_model=lambda model: loaded)
         result = execute(Job(cells[0].model, task, tuple(load(task).dev[:1]), cells))
-        ((body, _),) = result.records.values()
-        return body | {"cell": None}
+        bodies = {cell.arm: body for (cell, _), (body, _) in result.records.items()}
+        return [bodies[arm] | {"cell": None} for arm in ("crystal", "streaming")]
 
     yield run
     for name in ran:
@@ -274,7 +279,7 @@ def run_policy(tmp_path, tiny_model, loaded, site, undone):
 
 
 def test_an_honest_policy_of_another_distribution_runs(run_policy):
-    body = run_policy("honest")
+    body, _ = run_policy("honest")
     assert body["state"] == "ok"
     assert len(body["cache"]["events"]) > 1
 

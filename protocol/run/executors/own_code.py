@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from time import perf_counter
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
@@ -42,6 +43,8 @@ HARMLESS_EVENTS = frozenset(
 FOLDER_EVENTS = frozenset({"os.listdir", "os.scandir"})
 PROTECTED = ("protocol.engine", "protocol.run", "policies", "protocol.models.load")
 LAZY_NAMES = ("__warningregistry__", "__abstractmethods__", "__annotations__", "__path__")  # set when first read
+LIBRARIES = ("builtins", "torch", "torch.nn.functional", "os", "sys", "time", "math", "threading", "gc")
+CHECK_SHARE = 50  # of the time that passes between two checks, one takes one part
 MAX_VALUES = 100_000  # of the modules of an own policy
 
 
@@ -75,7 +78,9 @@ class Confinement:
         self._modules = frozenset(point.module.partition(".")[0] for point in points)
         self._attempts: list[str] = []
         self._answer_modules = _modules_with_answers()
-        self._surroundings = _list_surroundings()
+        self._surroundings, self._process = _list_surroundings(), {where: read() for where, read in _PROCESS.items()}
+        self._next_check = 0.0
+        self._network: nn.Module | None = None
         self._state: dict[str, object] = {}
         self._policies: tuple[Any, ...] = ()
 
@@ -84,16 +89,17 @@ class Confinement:
         """Refuse, inside the context, what the code of these policies may not do. Raises Tampered at its end for what
         it tried and for what it changed.
         """
+        check = self.check  # as it is before their code could replace it
         begin, end = _guard()
         token = begin(self._modules, self._answer_modules, self._attempts, is_loading)
         try:
             yield
         except Exception:
-            self.check()
+            check()
             raise
         finally:
             end(token)
-        self.check()
+        check()
 
     @contextmanager
     def confine_run(self, network: nn.Module, build: Callable[[], Iterable[Any]]) -> Iterator[Callable[[], None]]:
@@ -101,57 +107,72 @@ class Confinement:
 
         build: returns the policies that run. Their state, and that of their modules, has to remain as it is then.
         """
-        self._refuse_patches(network)
+        if network is not self._network:
+            self._refuse_patches(network)
+            self._network = network
         before = _network_state(network)
-        self._surroundings = _list_surroundings()  # loading a model may have changed torch
+        # Loading a model may have changed torch.
+        self._surroundings, self._process = _list_surroundings(), {where: read() for where, read in _PROCESS.items()}
+        check = self.check_now_and_then
         with self.apply():
             self._policies = tuple(build())
             self._state = self._read_state()
-            yield self.check
+            yield check
         if _network_state(network) != before:
-            self._refuse("changed the network")
+            raise self._tampered("changed the network")
+
+    def check_now_and_then(self) -> None:
+        """Check, unless that would take more than a fiftieth of the time."""
+        self._refuse_attempts()
+        start = perf_counter()
+        if start >= self._next_check:
+            self.check()
+            now = perf_counter()
+            self._next_check = now + CHECK_SHARE * (now - start)
 
     def check(self) -> None:
         """Raise Tampered if this code tried what it may not, changed what is not its own, or keeps anything."""
         self._refuse_attempts()
-        for where, before in self._surroundings.items():
-            now = _SURROUNDINGS[where]() if where in _SURROUNDINGS else _list_names(_resolve(where))
+        for where, before in self._process.items():
+            now = _PROCESS[where]()
             has_ended_threads = isinstance(now, frozenset) and isinstance(before, frozenset) and now < before
             if now != before and not has_ended_threads:
-                self._refuse(f"changed {where}{_name_change(before, now)}")
+                raise self._tampered(f"changed {where}")
+        for where, (owner, names) in self._surroundings.items():
+            if name := _first_change(vars(owner), names):
+                raise self._tampered(f"changed {where}.{name}")
         if self._state and (now_state := self._read_state()) != self._state:
             paths = [
                 path for path in now_state.keys() | self._state.keys() if now_state.get(path) != self._state.get(path)
             ]
-            self._refuse(f"keeps something between events, in {min(paths, key=len)}")
+            raise self._tampered(f"keeps something between events, in {min(paths, key=len)}")
 
     def _refuse_patches(self, network: nn.Module) -> None:
         """Raise Tampered if a function that this code defines stands in the engine, torch or the network's modules."""
         roots = tuple(_module_files(self._modules))
-        names = {*self._surroundings, *{type(module).__module__ for module in network.modules()}}
-        for where in sorted(names - _SURROUNDINGS.keys()):
-            owner = _resolve(where)
-            for name, value in list(vars(owner).items()) if owner is not None else ():
+        owners = {where: owner for where, (owner, _) in self._surroundings.items()}
+        owners |= {name: sys.modules[name] for name in {type(module).__module__ for module in network.modules()}}
+        for where, owner in sorted(owners.items()):
+            for name, value in list(vars(owner).items()):
                 code = getattr(value, "__code__", None) if isinstance(value, FunctionType) else None
                 if code is not None and code.co_filename.startswith(roots):
-                    self._refuse(f"put a function of its own at {where}.{name}")
+                    raise self._tampered(f"put a function of its own at {where}.{name}")
 
     def _read_state(self) -> dict[str, object]:
         state: dict[str, object] = {}
         seen: dict[int, object] = {}
-        modules = {name: module for name, module in list(sys.modules.items()) if _is_below(name, self._modules)}
-        for name, module in modules.items():
-            _walk(name, vars(module), self._modules, state, seen)
+        for name in [name for name in sys.modules if name.partition(".")[0] in self._modules]:
+            _walk(name, vars(sys.modules[name]), self._modules, state, seen)
         for number, policy in enumerate(self._policies):
             _walk(f"policy {number}", policy, self._modules, state, seen)
         return state
 
     def _refuse_attempts(self) -> None:
         if self._attempts:
-            self._refuse(f"asked for {self._attempts[0]}, which scores of slots do not need")
+            raise self._tampered(f"asked for {self._attempts[0]}, which scores of slots do not need")
 
-    def _refuse(self, what: str) -> None:
-        raise Tampered(f"policy {self._label}: its code {what}; nothing of this batch is recorded") from None
+    def _tampered(self, what: str) -> Tampered:
+        return Tampered(f"policy {self._label}: its code {what}; nothing of this batch is recorded")
 
 
 @cache
@@ -257,34 +278,22 @@ def _is_below(name: str, modules: Iterable[str]) -> bool:
     return name.partition(".")[0] in modules
 
 
-def _resolve(where: str) -> Any:
-    """Return the module or class of this name; None if there is none."""
-    module = sys.modules.get(where)
-    if module is None and (parent := sys.modules.get(where.rpartition(".")[0])) is not None:
-        return vars(parent).get(where.rpartition(".")[2])
-    return module
+def _first_change(now: Mapping[str, object], before: Mapping[str, object]) -> str:
+    """Return the first name of a module or class that another value stands at; empty if there is none. Submodules may
+    be added, and what Python sets when it is first read.
+    """
+    try:
+        if now == before:  # values are compared by identity first
+            return ""
+    except Exception:  # values that cannot be compared
+        pass
+    changed = (name for name in [*before, *now] if now.get(name, before) is not before.get(name, before))
+    return min(
+        (name for name in changed if not (isinstance(now.get(name), ModuleType) or name in LAZY_NAMES)), default=""
+    )
 
 
-def _list_names(owner: Any) -> dict[str, object]:
-    """Return the values of a module or class by identity; those of its dictionaries too. Submodules may be added."""
-    names: dict[str, object] = {}
-    for name, value in list(vars(owner).items()) if owner is not None else ():
-        if isinstance(value, ModuleType) or name in LAZY_NAMES:
-            continue
-        names[name] = id(value)
-        if isinstance(value, FunctionType):
-            names[f"{name}()"] = (id(value.__code__), id(value.__defaults__), len(value.__dict__))
-    return names
-
-
-def _name_change(before: object, now: object) -> str:
-    if isinstance(before, dict) and isinstance(now, dict):
-        changed = [name for name in before.keys() | now.keys() if before.get(name) != now.get(name)]
-        return f".{min(changed)}"
-    return ""
-
-
-_SURROUNDINGS: Mapping[str, Callable[[], object]] = MappingProxyType(
+_PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
     {
         "the environment": lambda: dict(os.environ),
         "handlers of signals": lambda: [signal.getsignal(number) for number in range(1, signal.NSIG) if number < 32],
@@ -299,22 +308,16 @@ _SURROUNDINGS: Mapping[str, Callable[[], object]] = MappingProxyType(
 )
 
 
-def _list_surroundings() -> dict[str, object]:
-    """Return what own code has to leave as it is: the engine, the policies, torch and the process."""
-    surroundings = {where: read() for where, read in _SURROUNDINGS.items()}
-    names = ["builtins", "torch", "torch.nn.functional", "os", "sys", "time", "math", "threading", "gc"]
-    names += [name for name in list(sys.modules) if name.startswith(PROTECTED) and sys.modules[name] is not None]
-    for name in names:
-        module = sys.modules[name]
-        surroundings[name] = _list_names(module)
-        if name.startswith(PROTECTED):
-            classes = (value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name)
-            surroundings |= {f"{name}.{kind.__name__}": _list_names(kind) for kind in classes}
-    for kind in (Tensor, nn.Module, nn.Linear):
-        surroundings[f"{kind.__module__}.{kind.__name__}"] = _list_names(kind)
-    return {
-        where: value for where, value in surroundings.items() if where in _SURROUNDINGS or _resolve(where) is not None
-    }
+def _list_surroundings() -> dict[str, tuple[Any, dict[str, object]]]:
+    """Return the modules and classes that own code has to leave as they are, by name, with their names and values."""
+    owners: dict[str, Any] = {name: sys.modules[name] for name in LIBRARIES}
+    owners |= {f"{kind.__module__}.{kind.__name__}": kind for kind in (Tensor, nn.Module, nn.Linear)}
+    for name in [name for name in sys.modules if name.startswith(PROTECTED)]:
+        owners[name] = sys.modules[name]
+        for value in list(vars(sys.modules[name]).values()):
+            if isinstance(value, type) and value.__module__ == name:
+                owners[f"{name}.{value.__name__}"] = value
+    return {where: (owner, dict(vars(owner))) for where, owner in owners.items()}
 
 
 def _network_state(network: nn.Module) -> object:
@@ -323,7 +326,9 @@ def _network_state(network: nn.Module) -> object:
         [(name, len(vars(each)[name]) if name[0] == "_" else True) for name in hooks if name in vars(each)]
         for each in network.modules()
     ]
-    sums = [(each._version, each.data_ptr(), each.detach().double().sum().item()) for each in network.parameters()]
+    sums = [
+        (each._version, each.data_ptr(), each.detach().sum(dtype=torch.float64).item()) for each in network.parameters()
+    ]
     return modules, sums
 
 
