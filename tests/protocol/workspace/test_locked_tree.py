@@ -243,8 +243,8 @@ def test_what_is_refused_within_its_tree_removes_the_tree(
     monkeypatch.setattr(locked_tree, "ROOT", place)
     monkeypatch.setattr(sys, "pycache_prefix", entered[2]["PYTHONPYCACHEPREFIX"])
     monkeypatch.setattr(sys, "argv", ["confirm", str(study.folder), "--json"])
-    assert locked_tree.run(command.main) == 3
-    said = capsys.readouterr()
+    status, said = locked_tree.run(command.main), capsys.readouterr()
+    assert status == 3, said
     assert "model.safetensors: changed" in said.err
     assert studies.json.loads(said.out)["refused"] == "Drifted"
     assert left(temporary) == []
