@@ -41,6 +41,7 @@ def followed(tmp_path_factory):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
     said = {}
+    forget_installed()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         patch.syspath_prepend(str(here / "site"))
@@ -53,6 +54,13 @@ def followed(tmp_path_factory):
                     (here / name).write_text(text)
         yield said
         sys.modules.pop("my_policy", None)
+    forget_installed()
+
+
+def forget_installed() -> None:
+    """What is installed changes here, and a worker reads it anew."""
+    studies.surroundings.cache_clear()
+    studies.installed.cache_clear()
 
 
 def carried_out(here: Path, command: str) -> str:
@@ -67,6 +75,7 @@ def carried_out(here: Path, command: str) -> str:
     if words[0] == "pip":  # as pip does it, without a network
         words = [*words, "--no-build-isolation", "--no-deps", "--quiet", "--target", "site"]
         words = [sys.executable, "-m", *words]
+        forget_installed()
     done = subprocess.run(
         [sys.executable if word == "python" else word for word in words],
         env={"PYTHONPATH": f"{ROOT}:site", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
