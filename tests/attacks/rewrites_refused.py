@@ -153,7 +153,7 @@ def it_amends_nothing(rewrite):
     amending(rewrite, diff=[])
 
 
-@named("A1", "registered", "checks.problems.'12'.'power'")
+@named("A1", "lock", r"checks.problems.12: the fields \['power'\]")
 def its_power_was_found_to_be_high(rewrite):
     """The study finds what is there."""
     rewrite.lock["checks"]["problems"]["12"]["power"] = "0.99"
@@ -197,7 +197,7 @@ def nothing_is_said_of_how_torch_was_built(rewrite):
     del rewrite.lock["environment"]["torch"]["build"]
 
 
-@named("A5", "registered", "U.2800, which cannot be seen", status="cannot tell")
+@named("A5", "registered", "U.2800, which cannot be seen")
 def the_question_cannot_be_seen(rewrite):
     """The study asks something."""
     was = rewrite.content["question"]

@@ -85,6 +85,8 @@ def placed(name: str, args: Any, kwargs: Any) -> tuple[Any, Any, torch.device | 
         return (args[0], goes_dtype(args[1]), *args[2:]), kwargs, goes
     if name == "to" and len(args) > 1 and isinstance(args[1], torch.device | str):
         args, kwargs = (args[0], *args[2:]), {**kwargs, "device": args[1]}
+    if name == "to" and len(args) > 1 and isinstance(args[1], torch.dtype) and "device" in kwargs:
+        args, kwargs = (args[0], *args[2:]), {**kwargs, "dtype": args[1]}
     if name in ("cpu", "cuda"):
         return args[:1], {}, torch.device(name)
     if kwargs.get("device") is None:
