@@ -292,6 +292,8 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
 
 
 def _proves(judged: Mapping[str, Any]) -> list[str]:
+    if judged["branch"] is None:
+        return significance_sentences(judged)
     registered, symmetric = judged["branch"]["registered"], judged["branch"]["symmetric"]
     sentence = f"The registered rule gives branch {registered}, its symmetric form branch {symmetric}."
     return [*significance_sentences(judged), sentence]
@@ -317,7 +319,11 @@ def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
         contrast for contrast in judged["contrasts"] if contrast not in uninformative_rows(judged["contrasts"])
     ]
     primary, transfer = ([contrast for contrast in informative if contrast["model"] == name] for name in names.values())
-    level, letter = float(judged["alpha"]), branch["registered"]
+    level = float(judged["alpha"])
+    if branch is None:  # whatever the uninformative cells were, a loss on the transfer model refutes
+        lowest = _format_extreme(judged, _refuting_rows(transfer, level), min)
+        return f"no letter of the branch table is known, and {subject} was worse on {second}{lowest}"
+    letter = branch["registered"]
     alpha = f"p below {format_level(judged['alpha'])}"
     best = _format_extreme(judged, _winning_rows(primary, level), max)
     won = f"{subject} was better{format_comparator(judged)} on {first}{best}"
@@ -364,14 +370,17 @@ def _refuting_rows(rows: Sequence[Row], level: float) -> Sequence[Row]:
 
 
 def _decisive_losses(rows: Sequence[Row], decision: Decision) -> list[Row]:
-    """Return the cells that refute: of the transfer model if a primary cell is won, else of the primary one."""
+    """Return the cells that refute: of the transfer model if a primary cell is won or none is lost, else of the primary
+    one.
+    """
     alpha = float(decision["alpha"])
     counted = [row for row in rows if "repeats" not in row and row not in uninformative_rows(rows)]
     primary, transfer = (
         [row for row in counted if row["model"] == decision[f"{role}_model"]] for role in ("primary", "transfer")
     )
     is_won = any(difference_of(row) > 0 and float(row["p"]) < alpha for row in primary)
-    return list(_refuting_rows(transfer if is_won else primary, alpha))
+    lost = [] if is_won else _refuting_rows(primary, alpha)
+    return list(lost or _refuting_rows(transfer, alpha))
 
 
 def _format_extreme(judged: Row, rows: Sequence[Row], end: Callable[..., Row]) -> str:

@@ -213,3 +213,16 @@ def test_answers_of_clusters_and_seeds_that_guess_are_seldom_above_chance():
         shared = rng.random(13) < 0.1  # a cluster's answers are all alike
         above += p_above(shared[positions][:, None].repeat(3, axis=1).astype(float), 0.1, clusters) <= 0.05
     assert above <= 30  # of 400 at a level of .05
+
+
+def test_a_branch_without_a_letter_is_refuted_by_the_loss_that_every_letter_has(tmp_path):
+    """Won or lost on the model where both arms guess, the loss on the other refutes, with letter B or C."""
+    roles = {"rule": "branch", "primary_model": "qwen", "transfer_model": "llama", "at_least": None}
+    right = {"crystal": 20, ("snapkv", "qwen"): 20, ("h2o", "qwen"): 20}
+    found = judged(tmp_path, right, chance="0.1", models=("qwen", "llama"), **roles)
+    assert (found["verdict"], found["branch"]) == ("REFUTED", None)
+    assert not any("branch B" in said or "branch C" in said for said in found["proves"])
+    answer = RULES["branch"].text.answer(found, "REFUTED", roles)
+    assert (found["branch"], found["refuted_by"]) == (None, 1)  # two arms of equal answers count once
+    assert answer.startswith("no letter of the branch table is known, and crystal was worse on llama, ")
+    assert "\u221290.0" in answer
