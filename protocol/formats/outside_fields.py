@@ -5,9 +5,12 @@ from protocol.formats.fields import DIGEST, Field, Integer, ListOf, MapOf, Table
 
 __all__ = ["OUTPUTS"]
 
+_PART = r"(?!\.{1,2}(?:/|$))[^/\0]+"  # of a path: it leads neither up nor to where it stands
 _FILE = Table(
     {
-        "name": Field(Text(), "Its name below the folder of outputs."),
+        "name": Field(
+            Text(f"{_PART}(?:/{_PART})*", "a path below the folder"), "Its name below the folder of outputs."
+        ),
         "sha256": Field(DIGEST, "Of its bytes, which are in outside/files."),
         "bytes": Field(Integer(), "Its size."),
     }

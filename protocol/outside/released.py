@@ -1,5 +1,6 @@
 """The held-out problems that a claim releases: their ids in the files of the harness."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from protocol.formats import canonical
 from protocol.tasks import make_tasks
 from protocol.tasks.outside_task import OutsideTask
 
-__all__ = ["claimed_tasks", "format_released", "list_ids"]
+__all__ = ["claimed_tasks", "format_released", "list_ids", "write_id"]
 
 
 def claimed_tasks(study: Registration) -> dict[str, OutsideTask]:
@@ -29,5 +30,10 @@ def list_ids(study: Registration) -> dict[str, list[str]]:
 
 def format_released(study: Registration) -> bytes:
     """Return released.json, in the form that lm-eval's --samples reads: ids that are numbers stand as numbers."""
-    ids = {name: [int(item) if item.isdecimal() else item for item in items] for name, items in list_ids(study).items()}
+    ids = {name: [*map(write_id, items)] for name, items in list_ids(study).items()}
     return canonical.dumps(ids) + b"\n"
+
+
+def write_id(item: str) -> int | str:
+    """Return an id as it is released: as a number if that reads as the same text and canonical JSON has it."""
+    return int(item) if re.fullmatch(r"0|[1-9][0-9]{0,14}", item) else item

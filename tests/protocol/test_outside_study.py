@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,8 +16,10 @@ from outside_studies import samples
 
 from figures import report
 from protocol.evidence.registration import Registration
+from protocol.formats import canonical
 from protocol.formats.refusals import BadInput
 from protocol.formats.vocabulary import AS_RUN
+from protocol.outside import released as released_ids
 from protocol.plan import toml_reader
 
 UNSEEN = "outputs were not made or replayed by this project; memory not measured"
@@ -315,6 +318,30 @@ def test_files_of_an_attempt_that_was_killed_before_its_list_are_no_evidence(cla
     assert outside_studies.read_outputs(claimed.folder, write_both(tmp_path / "out", claimed.released))[0] == 0
     assert not stray.exists()
     assert outside_studies.run_audit(claimed.folder)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["../escaped.csv", "none/../../escaped.csv", "{}/escaped.csv", "none//x.csv", "./x.csv"]
+)
+def test_a_name_that_leads_elsewhere_is_refused_and_writes_nothing(judged, name, tmp_path, monkeypatch):
+    home = tmp_path / "temporary" / "home"
+    home.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(home))
+    path = judged / "outside/outputs.json"
+    listed = json.loads(path.read_text())
+    files = next(iter(listed["files"].values()))
+    files[-1]["name"] = name.format(tmp_path / "temporary")
+    path.write_text(json.dumps(listed, sort_keys=True, separators=(",", ":")) + "\n")
+    status, found = outside_studies.run_audit(judged)
+    assert status == 3
+    assert "path below the folder" in found["outputs"][1]
+    assert [each for each in (tmp_path / "temporary").rglob("*") if each.is_file()] == []
+
+
+@pytest.mark.parametrize(("item", "written"), [("7", 7), ("0", 0), ("007", "007"), ("9" * 20, "9" * 20), ("٣", "٣")])
+def test_an_id_is_released_as_the_text_that_it_is(item, written):
+    assert released_ids.write_id(item) == written
+    assert json.loads(canonical.dumps({"ids": [released_ids.write_id(item)]}))["ids"] == [written]
 
 
 @pytest.mark.parametrize("tamper", [edit_file, edit_released, remove_file, add_file, remove_list])
