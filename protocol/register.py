@@ -210,7 +210,7 @@ def register(
     if protocol.decodes:
         content = _derive_decoded(planned, data, frozen_items, moment, reproduced)
     else:
-        with phase("trying the rule on made-up studies, and how often it errs"):
+        with phase("trying the rule on simulated studies, and how often it errs"):
             observed = {
                 **moment,
                 **_observe_tree(planned, frozen_items, reproduced),

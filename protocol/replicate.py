@@ -151,7 +151,8 @@ def name_kind(is_fresh: bool) -> str:
 def format_comparison(parent: Registration, compared: dict[str, Any], *, is_fresh: bool) -> str:
     verb = "agrees with" if compared["agrees"] else "DISAGREES with"
     verdict, rule_says = compared["parent_verdict"], compared["parent_rule_says"]
-    parent_verdict = verdict if rule_says in (verdict, None) else f"{verdict}, the rule says {rule_says}"
+    is_said = rule_says is None or verdict.startswith(rule_says)  # CONFIRMED (UNWITNESSED) says it
+    parent_verdict = verdict if is_said else f"{verdict}, the rule says {rule_says}"
     if is_fresh:
         return (
             f"This replication {verb} {parent.folder.name} ({parent_verdict}), on fresh problems and seeds: single "
@@ -294,7 +295,7 @@ def compare_verdicts(parent: Registration, child: Registration, judged: dict[str
         agrees = agrees and parent_judged["verdict"] == judged["verdict"]
     comparison = {
         "agrees": agrees,
-        "parent_verdict": parent_judged["verdict"],
+        "parent_verdict": verdict_line.verdict_word(parent_judged),
         "rule_says": verdict_line.printed_rule_verdict(judged),
         "parent_rule_says": verdict_line.printed_rule_verdict(parent_judged),
     }

@@ -28,6 +28,7 @@ from protocol.lock import (
     closure,
     field_checks,
     installed_files,
+    judging_version,
     lock,
     sibling_registrations,
     task_splits,
@@ -95,6 +96,7 @@ def check(study: Registration) -> str:
         if is_shipped:
             expected = version_1.restore(expected, locked)
         else:
+            expected |= {"judging": 2} if study.lock.digest in judging_version.SECOND else {}
             for arm in design.arms if design.decodes else ():
                 _check_arm(arm, locked, wrong, undetermined)
         wrong += differences.diff_values(locked, expected)
