@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,7 +93,7 @@ def find_study_routes(study: Registration) -> list[Route]:
 def find_routes(study: Study, judge: Judge) -> list[Route]:
     """Return the routes that turn the verdict of a judged study. judge: judges the lanes of a study.
 
-    Takes some ten judgements for each route.
+    Takes some ten judgements for each contrast and direction.
     """
     judged = judge(study)
     if judged["verdict"] == SCREENED:
@@ -101,22 +102,33 @@ def find_routes(study: Study, judge: Judge) -> list[Route]:
     columns = {name: study.lanes[name].to_numpy() for name in LANE_COLUMNS}
     names = list(zip(*(columns[name] for name in LANE_COLUMNS), strict=True))
 
-    def turns(flips: NDArray[np.int64], values: NDArray[np.float64]) -> bool:
+    def turns_with(order: NDArray[np.int64], values: NDArray[np.float64], count: int) -> bool:
         changed = correct.copy()
-        changed[flips] = values
+        changed[order[:count]] = values[:count]
         return verdict_line.format_verdict(judge(study._replace(lanes=study.lanes.assign(correct=changed)))) != line
 
     routes = []
     for label, order, values in _list_flips(judged, columns, correct):
-        if not len(order) or not turns(order, values):
-            continue
-        fewest, most = 1, len(order)
-        while fewest < most:
-            middle = (fewest + most) // 2
-            is_enough = turns(order[:middle], values[:middle])
-            fewest, most = (fewest, middle) if is_enough else (middle + 1, most)
-        routes.append(Route(label, tuple(("confirm", *names[index]) for index in order), fewest))
+        # Of a margin on both sides too many changes turn the verdict back: counts are doubled from below.
+        doubled = [1 << bit for bit in range(len(order).bit_length())] if "margin" in judged else []
+        if fewest := _find_fewest(sorted({*doubled, len(order)} - {0}), partial(turns_with, order, values)):
+            routes.append(Route(label, tuple(("confirm", *names[index]) for index in order), fewest))
     return routes
+
+
+def _find_fewest(tried: Iterable[int], is_enough: Callable[[int], bool]) -> int | None:
+    """Return a count that is enough, found by halving below the first of `tried` that is; None if none is. tried: in
+    rising order; a narrow band of counts between two of them is missed.
+    """
+    below = 0
+    for count in tried:
+        if is_enough(count):
+            while count - below > 1:
+                middle = (below + count) // 2
+                below, count = (below, middle) if is_enough(middle) else (middle, count)
+            return count
+        below = count
+    return None
 
 
 def draw_lanes(everything: Iterable[Lane], routes: Sequence[Route], count: int | None, nonce: str) -> Draw:

@@ -63,6 +63,32 @@ def test_the_greedy_count_is_that_of_an_exhaustive_search(ours, theirs):
     assert min(route.changed for route in find_routes(study, judge_by_sign)) == fewest_of_all(study)
 
 
+def judge_by_two_margins(study):
+    """CONFIRMED where the mean difference and 1.6 standard errors of it lie within .1, REFUTED where beyond."""
+    lead = grades(study, "ours") - grades(study, "theirs")
+    mean, reach = abs(lead.mean()), 1.6 * lead.std() / math.sqrt(len(lead))
+    word = "CONFIRMED" if mean + reach < 0.1 else "REFUTED" if mean - reach > 0.1 else "INCONCLUSIVE"
+    row = {"model": "m", "task": "t", "budget": "8", "subject": "ours", "against": "theirs"}
+    return {"verdict": word, "contrasts": [row], "gate": None, "qualifiers": [], "margin": "0.1"}
+
+
+@pytest.mark.parametrize("wrong", [0, 8, 12, 16, 24, 40, 80])
+def test_where_too_many_changes_turn_a_verdict_back_the_first_that_turn_it_count(wrong):
+    study = toy([0] * wrong + [1] * (200 - wrong), [1] * 200)
+    word = judge_by_two_margins(study)["verdict"]
+    columns = {name: study.lanes[name].to_numpy() for name in LANE_COLUMNS}
+    fewest = {}
+    for label, order, values in turning_lanes._list_flips(judge_by_two_margins(study), columns, study.lanes["correct"]):
+        for count in range(1, len(order) + 1):
+            changed = study.lanes["correct"].to_numpy().copy()
+            changed[order[:count]] = values[:count]
+            if judge_by_two_margins(study._replace(lanes=study.lanes.assign(correct=changed)))["verdict"] != word:
+                fewest[label] = count
+                break
+    assert fewest
+    assert {route.label: route.changed for route in find_routes(study, judge_by_two_margins)} == fewest
+
+
 def test_every_lane_that_moves_a_contrast_is_in_its_route_and_no_other():
     study = toy([1, 1, 1, 1, 1, 0], [1, 0, 0, 0, 0, 0])
     (route,) = find_routes(study, judge_by_sign)
