@@ -27,7 +27,7 @@ from protocol.formats import terms
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
-from protocol.formats.runners import RUNNERS, find_runner
+from protocol.formats.runners import find_runner
 from protocol.lock import bundle, closure, git_attributes, installed_files, lock, signing, version_1
 from protocol.lock.derive import derive_lock
 from protocol.lock.lock import Lock
@@ -207,7 +207,7 @@ def register(
         "signer": signer,
         "bundle": "",
     }
-    if protocol.decodes:
+    if (runner := find_runner(protocol.content())) is None:
         content = _derive_decoded(planned, data, frozen_items, moment, reproduced)
     else:
         with phase("trying the rule on simulated studies, and how often it errs"):
@@ -216,8 +216,7 @@ def register(
                 **_observe_tree(planned, frozen_items, reproduced),
                 "environment": closure.environment(),
             }
-            derive = load_attribute(RUNNERS["outside"].derive)
-            content = derive(planned, data, frozen_items, observed)
+            content = load_attribute(runner.derive)(planned, data, frozen_items, observed)
     if parent is None:
         # Imported late: it loads what judges and draws.
         from protocol.preflight import simulated_study
