@@ -26,6 +26,7 @@ SEARCHING_GRADERS: Mapping[str, Callable[[str, str], Grade]] = MappingProxyType(
 )
 COMPARES_SPELLINGS = ("exact", "equals", "contains")  # graders that look at letters alone
 MAX_GOLDS = 2000  # distinct answers, all pairs of which are compared
+NO_ANSWER = "I do not know who or what it is, so I cannot tell you: one or the other of them, no, yes or all of us."
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ def find_wrong_golds(name: str, rows_by_line: Mapping[int, Row], instruction: st
 
 
 def find_confusable_golds(name: str, rows_by_line: Mapping[int, Row]) -> Iterator[RowFault]:
-    """Yield each line whose gold answer is also right, to the named grader, where a model gives another line's.
+    """Yield each line whose gold answer is also right, to the named grader, where a model gives another line's, or
+    says in common words that it does not know.
 
     One fault a line, of graders that compare letters. Equal golds are no fault: two questions may have one answer.
     """
@@ -136,6 +138,9 @@ def find_confusable_golds(name: str, rows_by_line: Mapping[int, Row]) -> Iterato
     grader = grading.get_grader(name)
     letters = {gold: "".join(filter(str.isalnum, gold.casefold())) for gold in [*golds][:MAX_GOLDS]}
     for gold, line in [*golds.items()][:MAX_GOLDS]:
+        if grading.grade_safely(grader.grade, gold, NO_ANSWER).worth == 1:
+            yield RowFault(line, f"answer: {gold!a} is right in {NO_ANSWER!a}")
+            continue
         for other, text in letters.items():  # letters first: all graders of all pairs would take minutes
             is_another = golds[other] != line and letters[gold] in text
             if is_another and grading.grade_safely(grader.grade, gold, other).worth == 1:

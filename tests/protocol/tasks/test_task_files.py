@@ -197,6 +197,8 @@ def test_check_says_how_the_problems_are_split(written, capsys):
         ("contains", ["Lima", "Also Lima", "lima!"], [1, 3]),
         ("equals", ["Lima", "Also Lima", "lima!"], [1, 3]),
         ("equals", ["Lima", "Lima", "Quito"], []),
+        ("contains", ["Who", "The Who", "No", "Lima", "All of us"], [1, 3, 5]),
+        ("contains", ["3", "-3", "3,000", "3:45", "Paul", "Jean-Paul"], []),
         ("f1", ["Lima", "Also Lima", "Quito"], []),
     ],
 )
