@@ -64,6 +64,8 @@ class NativeStep(Step[Member]):
         )
         lengths = pool.lengths[:, self.pool_slice].numpy().repeat(new, 1)
         lengths += np.tile(np.arange(new), lanes)[:, None]
+        if (lengths + pool.starts[:, self.pool_slice].numpy().repeat(new, 1) >= capacity).any():
+            raise ValueError("a lane has more slots than its pool has room for")
         weights, raw = np.zeros((2, layers, lanes, new), np.int64)
         strides = np.zeros((lanes, new), np.int64)
         for entry in self.attention:

@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -36,31 +37,50 @@ def load() -> ctypes.CDLL:
 
 
 def build(instructions: Sequence[str], flags: Sequence[str] = FLAGS) -> Path:
-    """Return the shared library for these instructions; compile it unless the cache has it.
+    """Return the shared library for these instructions; compile it unless the cache has it undamaged.
 
-    Its name is a digest of source, flags and compiler, and it appears whole, so that processes may build at once.
+    Its name is a digest of source, flags and compiler; the digest of its bytes lies beside it. It appears whole, so
+    that processes may build at once. CXX may have arguments, as in make.
     """
-    compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
-    if compiler is None:
-        raise BadInput(
-            f'generation.kernel: "native" needs a C++ compiler, and no c++, g++ or clang++ is here; {INSTEAD}'
-        )
-    command = (compiler, *flags, *instructions)
-    version = run_compiler((compiler, "--version"))
+    compiler = find_compiler()
+    command = (*compiler, *flags, *instructions)
+    version = run_compiler((*compiler, "--version"))
     digest = hashlib.sha256(repr((command, version, SOURCE.read_bytes())).encode()).hexdigest()
     library = files.cache_home() / "native" / f"{digest[:32]}.so"
-    if not library.exists():
+    record = library.with_suffix(".sha256")
+    if not (library.is_file() and record.is_file() and record.read_bytes() == files.sha256(library).encode()):
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-            run_compiler((*command, str(SOURCE), "-o", f"{folder}/built.so"))
-            os.replace(f"{folder}/built.so", library)
+            built = Path(folder, "built.so")
+            run_compiler((*command, str(SOURCE), "-o", str(built)), built)
+            built.with_suffix(".sha256").write_text(files.sha256(built))
+            os.replace(built, library)
+            os.replace(built.with_suffix(".sha256"), record)
     return library
 
 
-def run_compiler(command: Sequence[str]) -> str:
-    """Return what a compiler prints. Raises BadInput if it fails."""
+def find_compiler() -> tuple[str, ...]:
+    """Return the compiler of CXX with its arguments, else one of this machine. Raises BadInput without one."""
     try:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        words = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise BadInput(f"CXX: {error}; write a C++ compiler and its arguments, or leave it out") from None
+    if not words:
+        words = [path for path in map(shutil.which, ("c++", "g++", "clang++")) if path][:1]
+    if not words:
+        raise BadInput(
+            f'generation.kernel: "native" needs a C++ compiler, and no c++, g++ or clang++ is here; {INSTEAD}'
+        )
+    return tuple(words)
+
+
+def run_compiler(command: Sequence[str], output: Path | None = None) -> str:
+    """Return what a compiler prints. Raises BadInput if it fails, or does not write the output."""
+    try:
+        printed = subprocess.run(command, check=True, capture_output=True, text=True, errors="replace").stdout
+        if output is not None and not output.is_file():
+            raise OSError("it wrote no library")
+        return printed
     except (OSError, subprocess.CalledProcessError) as error:
         lines = str(getattr(error, "stderr", "") or error).splitlines()
         reason = next((line for line in lines if "error" in line), lines[0] if lines else str(error))

@@ -130,7 +130,7 @@ class NativeNetwork:
 
     def __init__(self, network: PreTrainedModel, positions: int) -> None:
         """network: without an `obstacle_to_native`. positions: tokens of the longest lane. Raises BadInput for
-        another device or dtype, and where `library.load` does.
+        another device or dtype, for weights of other sizes than the configuration's, and where `library.load` does.
         """
         config, base = network.config, network.base_model
         if (network.device.type, network.dtype) != ("cpu", torch.float32):
@@ -140,60 +140,75 @@ class NativeNetwork:
             )
         self.run = library.load().forward
         self.tensors: list[Tensor] = []  # which the structures point into
+        self.config = config
         self.vocabulary: int = config.vocab_size
+        self.positions = positions
         self.threads = torch.get_num_threads()
         self.executor = ThreadPoolExecutor(self.threads)
+        hidden, self.width = config.hidden_size, head_width(config)
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        if self.heads % self.kv_heads:
+            raise BadInput(f"model: {self.kv_heads} KV heads do not divide {self.heads} query heads")
         blocks: Any = base.layers
         layers = (Layer * len(blocks))(*map(self.pack_layer, blocks))
         self.layers = layers
-        attention, rotary = blocks[0].self_attn, base.rotary_emb
-        angles = rotary(torch.zeros(1), torch.arange(positions)[None])
+        angles = base.rotary_emb(torch.zeros(1), torch.arange(positions)[None])
         head: Any = network.get_output_embeddings()
         self.network = Network(
             layers=len(blocks),
-            hidden=config.hidden_size,
-            heads=config.num_attention_heads,
-            kv_heads=config.num_key_value_heads,
-            width=head_width(config),
+            hidden=hidden,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            width=self.width,
             intermediate=config.intermediate_size,
             epsilon=config.rms_norm_eps,
-            scale=attention.scaling,
-            embedding=self.address(base.embed_tokens.weight),
-            cosines=self.address(angles[0]),
-            sines=self.address(angles[1]),
-            norm=self.address(base.norm.weight),
+            scale=blocks[0].self_attn.scaling,
+            embedding=self.address(base.embed_tokens.weight, self.vocabulary, hidden),
+            cosines=self.address(angles[0], 1, positions, self.width),
+            sines=self.address(angles[1], 1, positions, self.width),
+            norm=self.address(base.norm.weight, hidden),
             layer=ctypes.addressof(layers),
-            head=self.pack(head),
+            head=self.pack(hidden, (self.vocabulary, head)),
         )
-        self.fed = (config.num_attention_heads + 2 * config.num_key_value_heads) * head_width(config)
+        self.fed = (self.heads + 2 * self.kv_heads) * self.width
 
     def pack_layer(self, block: Any) -> Layer:
         attention, mlp = block.self_attn, block.mlp
+        hidden, intermediate = self.config.hidden_size, self.config.intermediate_size
+        queries, keys = self.heads * self.width, self.kv_heads * self.width
         norms = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
-        query_norm, key_norm = (None if norm is None else self.address(norm.weight) for norm in norms)
+        query_norm, key_norm = (None if norm is None else self.address(norm.weight, self.width) for norm in norms)
         return Layer(
-            attention_norm=self.address(block.input_layernorm.weight),
+            attention_norm=self.address(block.input_layernorm.weight, hidden),
             query_norm=query_norm,
             key_norm=key_norm,
-            mlp_norm=self.address(block.post_attention_layernorm.weight),
-            projections=self.pack(attention.q_proj, attention.k_proj, attention.v_proj),
-            output=self.pack(attention.o_proj),
-            gate_up=self.pack(mlp.gate_proj, mlp.up_proj),
-            down=self.pack(mlp.down_proj),
+            mlp_norm=self.address(block.post_attention_layernorm.weight, hidden),
+            projections=self.pack(
+                hidden, (queries, attention.q_proj), (keys, attention.k_proj), (keys, attention.v_proj)
+            ),
+            output=self.pack(queries, (hidden, attention.o_proj)),
+            gate_up=self.pack(hidden, (intermediate, mlp.gate_proj), (intermediate, mlp.up_proj)),
+            down=self.pack(intermediate, (hidden, mlp.down_proj)),
         )
 
-    def pack(self, *linears: Any) -> Linear:
-        """Pack weights [columns, factors], one after the other, as [panel, factor, PANEL columns]."""
-        weight = torch.cat([linear.weight for linear in linears])
-        columns, factors = weight.shape
-        panels = pad(weight, (0, 0, 0, -columns % PANEL)).view(-1, PANEL, factors).transpose(1, 2)
-        biases = [linear.bias for linear in linears if linear.bias is not None]
-        bias = self.address(torch.cat(biases)) if biases else None
-        return Linear(panels=self.address(panels), bias=bias, columns=columns, factors=factors)
+    def pack(self, factors: int, *linears: tuple[int, Any]) -> Linear:
+        """Pack weights [columns, factors] of so many columns, one after the other, as [panel, factor, PANEL columns].
 
-    def address(self, tensor: Tensor) -> int:
-        """Keep a contiguous tensor of these numbers, and return where it begins."""
-        self.tensors.append(tensor.detach().contiguous())
+        A linear without a bias beside one that has it gets zeros.
+        """
+        weight = torch.cat([check_tensor(linear.weight, columns, factors) for columns, linear in linears])
+        panels = pad(weight, (0, 0, 0, -len(weight) % PANEL)).view(-1, PANEL, factors).transpose(1, 2)
+        has_bias = any(linear.bias is not None for _, linear in linears)
+        biases = [
+            torch.zeros(columns) if linear.bias is None else check_tensor(linear.bias, columns)
+            for columns, linear in linears
+        ]
+        bias = self.address(torch.cat(biases), len(weight)) if has_bias else None
+        return Linear(panels=self.address(panels, *panels.shape), bias=bias, columns=len(weight), factors=factors)
+
+    def address(self, tensor: Tensor, *shape: int) -> int:
+        """Keep the contiguous numbers of a tensor of this shape, and return where they begin."""
+        self.tensors.append(check_tensor(tensor, *shape).detach().contiguous())
         return self.tensors[-1].data_ptr()
 
     def forward(self, rows: NativeRows, *, projections: bool = False, hidden: Collection[int] = ()) -> NativeOutput:
@@ -201,6 +216,7 @@ class NativeNetwork:
 
         projections: whether they are. hidden: layers of which the output is.
         """
+        self.check_rows(rows, hidden)
         lanes = len(rows.tokens) // rows.new
         parts = min(self.threads, lanes)
         if parts == 1:
@@ -213,6 +229,25 @@ class NativeNetwork:
             torch.cat([result.projections for result in results], 1),
             {layer: torch.cat([result.hidden[layer] for result in results]) for layer in hidden},
         )
+
+    def check_rows(self, rows: NativeRows, hidden: Collection[int]) -> None:
+        """Raise ValueError for a table that leads the kernel outside the numbers of the network.
+
+        Whether the slots of the addresses suffice for the lengths is for whoever has them (`NativeStep.rows`).
+        """
+        layers, count = self.network.layers, len(rows.tokens)
+        shapes = [(count,)] * 2 + [(layers, count, self.kv_heads)] * 3 + [(layers, count)] * 2 + [(count,)]
+        for name, table, shape in zip(rows._fields[1:], rows[1:], shapes, strict=True):
+            if table.shape != shape or table.dtype != np.int64 or not table.flags.c_contiguous:
+                raise ValueError(
+                    f"{name}: of shape {table.shape} in {table.dtype}, and the kernel reads {shape} in int64"
+                )
+        bounds = {"tokens": self.vocabulary, "positions": self.positions}
+        for name, table in (("tokens", rows.tokens), ("positions", rows.positions)):
+            if not (table.min() >= 0 and table.max() < bounds[name]):
+                raise ValueError(f"{name}: {table.min()} to {table.max()}, of {bounds[name]}")
+        if rows.new < 1 or count % rows.new or rows.lengths.min() < 0 or not {*hidden} <= {*range(layers)}:
+            raise ValueError(f"{rows.new} tokens of each lane, {count} rows and hidden layers {[*hidden]} of {layers}")
 
     def forward_part(self, rows: NativeRows, projections: bool, hidden: Collection[int]) -> NativeOutput:
         """Run the kernel on rows of whole lanes, in this thread."""
@@ -244,3 +279,13 @@ class NativeNetwork:
             ),
         )
         return NativeOutput(logits, projected, outputs)
+
+
+def check_tensor(tensor: Tensor, *shape: int) -> Tensor:
+    """Return the tensor. Raises BadInput for another shape, dtype or device than the kernel reads."""
+    if tensor.shape != shape or (tensor.dtype, tensor.device.type) != (torch.float32, "cpu"):
+        raise BadInput(
+            f'generation.kernel: "native" needs weights {[*shape]} in float32, as the model is configured, and one is '
+            f'{[*tensor.shape]} in {tensor.dtype} on {tensor.device.type}; write "eager", or leave kernel out'
+        )
+    return tensor

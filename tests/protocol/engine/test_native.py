@@ -7,19 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from native_lanes import BUDGET, NATIVE_FAMILIES, catalogue, made, network
 from plain_forward import of_lane, plain_forward
 from sampled import sampled
 from tiny_networks import Adaptive, all_kept, answer, drawn, lane, outside, tiny, words
+from torch.nn import Parameter
 
 import policies
 from policies import Cadence
 from protocol import engine
 from protocol.engine import LaneFailure, Prompt, Request
 from protocol.engine.native import library
-from protocol.engine.native.network import NativeNetwork, obstacle_to_native
+from protocol.engine.native.network import NativeNetwork, NativeRows, obstacle_to_native
 from protocol.formats import files
 from protocol.formats.refusals import BadInput
 from protocol.lock import closure
@@ -213,6 +215,8 @@ def test_what_only_the_other_kernel_does_is_refused_by_name():
         ({"PATH": ""}, r"needs a C\+\+ compiler, and no c\+\+, g\+\+ or clang\+\+ is here"),
         ({"CXX": "false"}, "could not be built by false"),
         ({"CXX": "no-such-compiler"}, "could not be built by no-such-compiler"),
+        ({"CXX": "true"}, "could not be built by true: it wrote no library"),
+        ({"CXX": "c++ --no-such-option"}, r"could not be built by c\+\+"),
     ],
 )
 def test_a_machine_without_a_compiler_is_told_what_to_write(variables, reason, monkeypatch, tmp_path):
@@ -222,6 +226,100 @@ def test_a_machine_without_a_compiler_is_told_what_to_write(variables, reason, m
     with pytest.raises(BadInput, match=reason + '.*; write kernel = "eager", the default') as refused:
         answer(network("Llama"), outside(20), [lane(all_kept())], max_new_tokens=2, kernel="native")
     assert "\n" not in str(refused.value)
+
+
+def test_a_damaged_library_is_built_anew(monkeypatch, tmp_path):
+    monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "ccache c++ -w")
+    (tmp_path / "ccache").write_text('#!/bin/sh\nexec "$@"\n')
+    (tmp_path / "ccache").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(library, "SOURCE", tmp_path / "small.cpp")
+    library.SOURCE.write_text('extern "C" int forward() { return 3; }')
+    path = library.build(())
+    built = path.read_bytes()
+    for damaged in (built[: len(built) // 2], b"", built[:-99] + bytes(99)):
+        path.unlink()  # another process may have it loaded
+        path.write_bytes(damaged)
+        assert ctypes.CDLL(str(library.build(()))).forward() == 3
+        assert not [entry for entry in path.parent.iterdir() if entry.is_dir()]
+    once = path.stat().st_mtime_ns
+    assert library.build(()) == path
+    assert path.stat().st_mtime_ns == once
+
+
+def shrink_head(net):
+    net.lm_head.weight = Parameter(net.lm_head.weight[:90])
+
+
+def grow_head(net):
+    net.lm_head.weight = Parameter(torch.cat([net.lm_head.weight] * 2))
+
+
+def halve_head(net):
+    net.lm_head.weight = Parameter(net.lm_head.weight.bfloat16())
+
+
+def shrink_embedding(net):
+    net.model.embed_tokens.weight = Parameter(net.model.embed_tokens.weight[:90])
+
+
+def shrink_values(net):
+    net.model.layers[1].self_attn.v_proj.weight = Parameter(net.model.layers[1].self_attn.v_proj.weight[:32])
+
+
+def shrink_norm(net):
+    net.model.layers[0].input_layernorm.weight = Parameter(torch.ones(16))
+
+
+def shrink_bias(net):
+    net.model.layers[0].mlp.down_proj.bias = Parameter(torch.ones(16))
+
+
+def halve_rotary(net):
+    turn = net.model.rotary_emb.forward
+    net.model.rotary_emb.forward = lambda *args, **kwargs: tuple(angle[..., :16] for angle in turn(*args, **kwargs))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [shrink_head, grow_head, halve_head, shrink_embedding, shrink_values, shrink_norm, shrink_bias, halve_rotary],
+)
+def test_weights_of_other_sizes_never_reach_the_kernel(change):
+    net = network("Llama").network
+    change(net)
+    with pytest.raises(BadInput, match=r'generation.kernel: "native" needs weights \[.* in float32'):
+        NativeNetwork(net, 20)
+
+
+def test_a_bias_beside_a_linear_without_one_is_added_where_it_belongs():
+    model = network("Llama")
+    attention = model.network.model.layers[0].self_attn
+    attention.q_proj.bias = None
+    attention.k_proj.bias = Parameter(torch.linspace(-2, 2, len(attention.k_proj.weight)))
+    texts = [
+        made(answer(model, outside(40), [lane(all_kept())], max_new_tokens=8, kernel=kernel)[0])
+        for kernel in (None, "native")
+    ]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("tokens", 97), ("tokens", -1), ("positions", 20), ("lengths", -1), ("strides", None), ("keys", np.int32)],
+)
+def test_rows_that_lead_outside_the_network_never_reach_the_kernel(field, value):
+    native = NativeNetwork(network("Llama").network, 20)
+    native.run = None  # a call would end in a TypeError
+    layers, heads = native.network.layers, native.kv_heads
+    tables = [np.zeros(shape, np.int64) for shape in [(2,)] * 2 + [(layers, 2, heads)] * 3 + [(layers, 2)] * 2 + [(2,)]]
+    rows = NativeRows(1, *tables)
+    with pytest.raises(TypeError):
+        native.forward_part(rows, False, ())
+    table = getattr(rows, field)
+    bad = table[:1] if value is None else table.astype(value) if value is np.int32 else np.full_like(table, value)
+    with pytest.raises(ValueError, match=field if field != "lengths" else "rows"):
+        native.forward(rows._replace(**{field: bad}))
 
 
 def test_a_lock_has_the_digest_of_the_source_and_not_of_a_build():
