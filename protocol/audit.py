@@ -217,7 +217,7 @@ def _is_witnessed(
     """Return whether an outsider whom this auditor trusts shows that the lock came before the results."""
     is_drawn = any(finding.item == "randomness" and finding.status == "held" for finding in results)
     return anchors.is_lock_witnessed(study, proofs) or (
-        is_drawn and late_randomness.is_outsiders(study.lock, options.signers)
+        is_drawn and late_randomness.shows_order(study.lock, study.claim, options.signers)
     )
 
 

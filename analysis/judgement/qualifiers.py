@@ -67,8 +67,10 @@ def _list_published(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[
         return []
     text, word = f"reproduction of a published rule{_describe_error(lock)}", AS_PUBLISHED_WORD
     if judged["verdict"] != REUSED:
-        word += f"; A SOUND METHOD SAYS {sound['verdict']}"
-        text += f"; by {sound['method']}, which holds its level, the rule says {sound['verdict']}"
+        needs_witness = sound["verdict"] == CONFIRMED and read_judging(lock) >= 3
+        sound_word = sound["verdict"] + verdict_line.IN_BRACKETS * needs_witness
+        word += f"; A SOUND METHOD SAYS {sound_word}"
+        text += f"; by {sound['method']}, which holds its level, the rule says {sound_word}"
     return [Qualifier(word, text)]
 
 

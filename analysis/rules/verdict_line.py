@@ -18,6 +18,7 @@ __all__ = [
     "printed_rule_verdict",
     "rule_verdict",
     "smallest_contrast",
+    "sound_word",
     "verdict_word",
     "witnessed",
 ]
@@ -25,6 +26,7 @@ __all__ = [
 SCREENED = "SCREENED"  # the verdict of a study with a contrast below 200 problems
 REUSED = "RE-USED"  # the verdict of a study that decides on held-out problems that were opened before
 UNWITNESSED = "UNWITNESSED"  # the qualifier of CONFIRMED without a verified witness that the lock came first
+IN_BRACKETS = f" ({UNWITNESSED})"
 
 
 def rule_verdict(judged: Mapping[str, Any]) -> str:
@@ -41,12 +43,23 @@ def printed_rule_verdict(judged: Mapping[str, Any]) -> str | None:
 def verdict_word(judged: Mapping[str, Any]) -> str:
     """Return the verdict as a word alone: CONFIRMED (UNWITNESSED) until a witness was verified (`witnessed`)."""
     has_witness = all(qualifier["word"] != UNWITNESSED for qualifier in judged.get("qualifiers", []))
-    return str(judged["verdict"]) if has_witness else f"{judged['verdict']} ({UNWITNESSED})"
+    return str(judged["verdict"]) if has_witness else f"{judged['verdict']}{IN_BRACKETS}"
+
+
+def sound_word(judged: Mapping[str, Any]) -> str:
+    """Return the word of the sound method beside a published one, which needs a witness as that of a study does."""
+    word = str(judged["sound"]["verdict"])
+    is_unwitnessed = any(f"{word}{IN_BRACKETS}" in qualifier["word"] for qualifier in judged.get("qualifiers", []))
+    return f"{word}{IN_BRACKETS}" if is_unwitnessed else word
 
 
 def witnessed(judged: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the judgement as it reads where a witness was verified: without the qualifier UNWITNESSED."""
-    kept = [qualifier for qualifier in judged.get("qualifiers", []) if qualifier["word"] != UNWITNESSED]
+    """Return the judgement as it reads where a witness was verified: without UNWITNESSED."""
+    kept = [
+        {key: text.replace(IN_BRACKETS, "") for key, text in qualifier.items()}
+        for qualifier in judged.get("qualifiers", [])
+        if qualifier["word"] != UNWITNESSED
+    ]
     return {**judged, "qualifiers": kept} if "qualifiers" in judged else dict(judged)
 
 

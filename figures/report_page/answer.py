@@ -78,8 +78,8 @@ def _caveats(judged: Row) -> list[str]:
     """Return the caveats that keep the answer from being read as more than it is."""
     rule, contrasts, messages = RULES[judged["rule"]], judged["contrasts"], []
     if "sound" in judged and judged["verdict"] != verdict_line.REUSED:
-        sound = judged["sound"]
-        messages.append(f"By {sound['method']}, which holds its level, the rule says {sound['verdict']}.")
+        word, method = verdict_line.sound_word(judged), judged["sound"]["method"]
+        messages.append(f"By {method}, which holds its level, the rule says {word}.")
     if "selected" in judged:
         subject, chosen = contrasts[0]["subject"], judged["selected"]["arm"]
         messages.append(f"{subject} is {chosen}, selected on development problems.")

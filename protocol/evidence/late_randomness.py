@@ -12,9 +12,11 @@ beacon   round `round` of the public beacon `name`, in a file "<round> <hex>" an
 anchor   the hash of the block that the lock's OpenTimestamps proof leads to
 local    a random number that `confirm` draws on this machine when it takes the claim, without a network
 
-The first three prove that the author could not choose the value. `local` proves less: nothing could be developed
-on the problems before the lock, since the claim, which the ledger cites before the first lane, made them; that an
-author did not claim, look and claim again in a copy, only a witness of the claim shows.
+The first three prove that the author could not choose the value. A nonce and a block come after the lock, whose
+digest they are made of; a beacon's round shows no order by itself, since a lock can name one that is past. `local`
+proves less: nothing could be developed on the problems before the lock, since the claim, which the ledger cites before
+the first lane, made them; that an author did not claim, look and claim again in a copy, only a witness of the claim
+shows.
 
 This does not prevent an auditor from signing several nonces for one lock, a round that was public before the
 lock, or an author who locks many studies and confirms one.
@@ -36,8 +38,8 @@ from protocol.lock.lock import Lock
 
 __all__ = [
     "FIELD",
+    "LATER_SOURCES",
     "NAMESPACE",
-    "OUTSIDE_SOURCES",
     "SOURCES",
     "Block",
     "claim_key",
@@ -45,12 +47,12 @@ __all__ = [
     "draw_number",
     "draw_seed",
     "draw_value",
-    "is_outsiders",
+    "shows_order",
     "verify",
 ]
 
 SOURCES = ("nonce", "beacon", "anchor", "local")
-OUTSIDE_SOURCES = ("nonce", "beacon", "anchor")  # somebody else than the author gives the value
+LATER_SOURCES = ("nonce", "anchor")  # somebody else than the author makes the value, out of the lock's digest
 WITHOUT_FILE = ("anchor", "local")  # sources whose value nobody passes
 VALUE_BYTES = 32  # of a local value
 NAMESPACE = "kv-prereg-nonce"  # of the auditor's signature
@@ -125,16 +127,18 @@ def claim_key(locked: Lock, claim: Document) -> str | None:
     return str(entry["key"])
 
 
-def is_outsiders(locked: Lock, signers: Path | None) -> bool:
-    """Return whether the late value, once verified, is somebody else's than the author's: a block's, a round's of a
-    beacon that the auditor looked up, or a nonce by a key that stands in the auditor's list of signers.
+def shows_order(locked: Lock, claim: Document, signers: Path | None) -> bool:
+    """Return whether the late value, once verified, shows that the lock came before the results: the block of a proof
+    of the lock, or a nonce whose key the auditor's list allows to sign for NAMESPACE by name (`namespaces=`) and that
+    is not the key of the lock. A round of a beacon may be older than the lock.
     """
-    registered = _registered_section(locked) or {}
-    if registered.get("source") == "nonce":
-        key = registered["auditor"].split()[1]
-        lines = signers.read_text("utf-8", errors="replace").splitlines() if signers else []
-        return any(key in line.split() for line in lines if not line.lstrip().startswith("#"))
-    return registered.get("source") in ("anchor", "beacon")
+    registered, signature = _registered_section(locked) or {}, claim.content.get(FIELD, {}).get("signature")
+    if registered.get("source") != "nonce" or registered["auditor"] == locked.content.get("signer"):
+        return registered.get("source") == "anchor"
+    if signers is None or not isinstance(signature, str):
+        return False
+    line = _line(locked, registered, claim.content[FIELD]["value"]).encode()
+    return ssh.find_principal(signers, NAMESPACE, line, signature, must_name=True) is not None
 
 
 def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = None, file: Path | None = None) -> str:
@@ -156,8 +160,8 @@ def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = No
     if registered["source"] == "beacon":
         if file is None:
             raise CannotTell(
-                f"compare round {registered['round']} of {registered['name']} with {entry['value']}, "
-                "and see that it is later than the lock; --value FILE says that you did"
+                f"compare round {registered['round']} of {registered['name']} with {entry['value']}; "
+                "--value FILE says that you did"
             )
         if _read_value(locked, registered, file) != entry["value"]:
             raise Tampered(f"claim.json: {FIELD}.value: is not that of round {registered['round']} in {file}")

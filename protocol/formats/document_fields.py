@@ -51,7 +51,11 @@ CLAIM = declare_document(
         "ledger": Field(HEAD, "The ledger before the claim."),
         "selection": _SELECTION,
         "randomness": Field(_DRAWN, "The late value.", if_absent="seeds and problems as registered"),
-        "witness": Field(MapOf(DIGEST), "SHA-256 of the proofs of the lock, by file name.", if_absent="there was none"),
+        "witness": Field(
+            MapOf(DIGEST, min_length=1, expected="the proofs of the lock"),
+            "SHA-256 of the proofs of the lock, by file name.",
+            if_absent="there was none",
+        ),
     },
 )
 SEAL = declare_document(

@@ -217,21 +217,23 @@ def tuple_of(*kinds: Kind, expected: str) -> Kind:
 
 @dataclass(frozen=True)
 class MapOf(Kind):
-    """An object with arbitrary keys, whose values are all of one kind."""
+    """An object with arbitrary keys, at least `min_length`, whose values are all of one kind."""
 
     entry_kind: Kind
+    min_length: int = 0
     expected: str = "an object"
 
     def accepts(self, value: Any) -> bool:
-        return isinstance(value, Mapping)
+        return isinstance(value, Mapping) and len(value) >= self.min_length
 
     @cached_property
     def validator(self) -> Callable[[Any], bool]:
         accepts_value = self.entry_kind.validator
-        return lambda value: isinstance(value, Mapping) and all(map(accepts_value, value.values()))
+        return lambda value: self.accepts(value) and all(map(accepts_value, value.values()))
 
     def schema(self) -> Schema:
-        return {"type": "object", "additionalProperties": self.entry_kind.schema()}
+        limits = {"minProperties": self.min_length} if self.min_length else {}
+        return {"type": "object", "additionalProperties": self.entry_kind.schema(), **limits}
 
     def read(self, value: Any, path: str) -> Any:
         super().read(value, path)

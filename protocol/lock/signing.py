@@ -81,7 +81,7 @@ def check(folder: Path, signers: Path | None = None) -> str:
     key_text = f"{fingerprint}, the key that the lock names" if signer is not None else fingerprint
     if signers is None:
         return f"signed with {key_text}; nobody vouches here for whose key that is"
-    return f"signed with {key_text}, which is {_find_principal(folder / NAME, data, signers)}'s"
+    return f"signed with {key_text}, which is {_find_principal(signature, data, signers)}'s"
 
 
 def _public_key(key: Path) -> str:
@@ -106,15 +106,11 @@ def _make_signature(key: Path, line: str, data: bytes) -> bytes:
     return result.stdout
 
 
-def _find_principal(signature: Path, data: bytes, signers: Path) -> str:
+def _find_principal(signature: bytes, data: bytes, signers: Path) -> str:
     """Return who in the list signed `data`. Raises Tampered when nobody did."""
-    result = ssh.run_keygen("-Y", "find-principals", "-s", str(signature), "-f", str(signers))
-    for line in result.stdout.decode(errors="replace").splitlines():
-        name = line.split(",")[0]
-        verify = ("-Y", "verify", "-n", NAMESPACE, "-s", str(signature), "-f", str(signers), "-I", name)
-        if ssh.run_keygen(*verify, data=data).returncode == 0:
-            return name
-    raise Tampered(f"{NAME}: is by nobody whom {signers.name} allows to sign for {NAMESPACE}")
+    if (name := ssh.find_principal(signers, NAMESPACE, data, signature.decode(errors="replace"))) is None:
+        raise Tampered(f"{NAME}: is by nobody whom {signers.name} allows to sign for {NAMESPACE}")
+    return name
 
 
 def _signer_fingerprint(data: bytes, signature: bytes) -> str | None:

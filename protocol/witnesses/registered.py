@@ -8,7 +8,7 @@ from typing import Any
 
 from protocol.evidence.external import anchors
 from protocol.evidence.external.anchors import Unproven, Witness
-from protocol.evidence.late_randomness import OUTSIDE_SOURCES
+from protocol.evidence.late_randomness import LATER_SOURCES
 from protocol.evidence.registration import Registration
 from protocol.formats.programs import run_program
 from protocol.formats.refusals import BadInput
@@ -29,7 +29,7 @@ def stamp_lock(study: Registration) -> str:
     kind = table.get("kind", "none")
     if kind == "none":
         without = f"no [{FIELD}] is registered, so that CONFIRMED will read CONFIRMED (UNWITNESSED)"
-        return "" if source in OUTSIDE_SOURCES else without
+        return "" if source in LATER_SOURCES else without
     option = {"git": " --remote URL", "rfc3161": " --tsa URL", "ots": ""}[kind]
     command = f"kv-prereg anchor {study.folder} lock --witness {kind}{option}"
     try:

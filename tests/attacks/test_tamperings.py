@@ -28,7 +28,6 @@ DOCUMENTS = {
     "verdict": (document_fields.VERDICT, ("verdict", "judgement")),
 }
 UNTOLD = {
-    "witness added": "a list of no proofs says as little as none",
     "time changed": "by the clock of a machine, which proves nothing",
     "body.records removed": "an attempt of an earlier version does not say it",
     "body.text changed": "a text that grades alike is for a replay",

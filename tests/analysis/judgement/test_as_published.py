@@ -14,7 +14,7 @@ CHECKS = {
 }
 
 
-def judged(folder, method, grades, **lock):
+def judged(folder, method, grades, judging=2, **lock):
     """220 problems, 3 seeds, one contrast at alpha = 0.05. grades: of crystal and of snapkv, by seed and number."""
 
     def record(lane):
@@ -22,7 +22,7 @@ def judged(folder, method, grades, **lock):
         return {"grade": "correct" if arm in ("crystal", "snapkv") and grades(arm, lane[4], number) else "wrong"}
 
     content = study.content(against=["snapkv"], method=method) | {"seeds": [0, 1, 2]}
-    return judge(study.write(folder / method, content, 220, record, judging=2, checks=CHECKS, **lock))
+    return judge(study.write(folder / method, content, 220, record, judging=judging, checks=CHECKS, **lock))
 
 
 def one_seed_gained_in_many_and_all_lost_in_one(arm, seed, number):
@@ -67,6 +67,22 @@ def test_both_words_may_agree_and_the_qualifier_stays(tmp_path, better, word):
     found = judged(tmp_path, "as-published", lambda arm, seed, number: number >= 110 or arm == better)
     assert (found["verdict"], found["sound"]["verdict"]) == (word, word)
     assert verdict_line.format_verdict(found) == f"{word} [AS PUBLISHED; A SOUND METHOD SAYS {word}]"
+
+
+def test_a_sound_confirmed_beside_a_published_word_needs_a_witness_too(tmp_path):
+    """By today's rules, also where the published rule says another word; a study of before prints it bare."""
+
+    def printed(found):
+        texts = [verdict_line.format_verdict(found), *verdict_line.list_remarks(found), format_answer(found)]
+        return " ".join(" ".join(verdict_table(found).split() + texts).split())
+
+    found = judged(tmp_path, "as-published", lambda arm, seed, number: number >= 110 or arm == "crystal", judging=3)
+    for verdict in ("CONFIRMED", "INCONCLUSIVE"):
+        qualified = [one for one in found["qualifiers"] if verdict == "CONFIRMED" or one["word"] != "UNWITNESSED"]
+        text = printed({**found, "verdict": verdict, "qualifiers": qualified})
+        assert "A SOUND METHOD SAYS CONFIRMED (UNWITNESSED)" in text
+        assert "CONFIRMED" not in text.replace("CONFIRMED (UNWITNESSED)", "").replace("errs in 6.7% (CONFIRMED)", "")
+        assert "UNWITNESSED" not in printed(verdict_line.witnessed({**found, "verdict": verdict}))
 
 
 def test_known_problems_print_no_word_of_either_method(tmp_path):

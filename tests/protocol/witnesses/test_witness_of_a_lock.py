@@ -173,46 +173,72 @@ def test_without_a_witness_one_line_says_what_to_do_and_registering_goes_on(tmp_
         assert f"before confirm: kv-prereg anchor {study.folder} lock --witness {witness['kind']}" in line
 
 
-@pytest.mark.parametrize(("source", "is_silent"), [("local", False), ("beacon", True), ("nonce", True)])
+@pytest.mark.parametrize(
+    ("source", "is_silent"), [("local", False), ("beacon", False), ("nonce", True), ("anchor", True)]
+)
 def test_a_late_value_of_somebody_else_needs_no_witness_and_a_local_one_does(tmp_path, source, is_silent):
     study = Study(tmp_path / "study", randomness={"source": source})
     assert (registered.stamp_lock(study) == "") == is_silent
 
 
-KEY = "AAAAC3NzaC1lZDI1NTE5AAAAI" + "x" * 43
-
-
 class Locked:
-    def __init__(self, **randomness):
-        self.content = {"protocol": {"content": {"randomness": randomness} if randomness else {}}}
+    digest = "0" * 64
+
+    def __init__(self, signer=None, **randomness):
+        self.content = {"signer": signer, "protocol": {"content": {"randomness": randomness} if randomness else {}}}
+
+
+@pytest.fixture(scope="module")
+def auditor(tmp_path_factory):
+    """The public key of an auditor, and the claim with a nonce that it signed for the lock of `Locked`."""
+    folder = tmp_path_factory.mktemp("auditor")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
+    value = "ab" * 32
+    (folder / "value").write_text(f"{Locked.digest} {value}\n")
+    sign = ["ssh-keygen", "-q", "-Y", "sign", "-n", "kv-prereg-nonce", "-f", folder / "key", folder / "value"]
+    subprocess.run(sign, check=True, capture_output=True)
+    key = " ".join((folder / "key.pub").read_text().split()[:2])
+    signature = (folder / "value.sig").read_text()
+    return key, documents.Document({"randomness": {"source": "nonce", "value": value, "signature": signature}}, "")
 
 
 @pytest.mark.parametrize(
-    ("randomness", "listed", "is_outside"),
+    ("source", "listed", "is_order_shown"),
     [
-        ({}, f"a ssh-ed25519 {KEY}", False),
-        ({"source": "local"}, f"a ssh-ed25519 {KEY}", False),
-        ({"source": "anchor"}, "", True),
-        ({"source": "beacon"}, "", True),
-        ({"source": "nonce", "auditor": f"ssh-ed25519 {KEY}"}, f"a ssh-ed25519 {KEY}", True),
-        ({"source": "nonce", "auditor": f"ssh-ed25519 {KEY}"}, f"# a ssh-ed25519 {KEY}", False),
-        ({"source": "nonce", "auditor": f"ssh-ed25519 {KEY}"}, f"a ssh-ed25519 {KEY[::-1]}", False),
-        ({"source": "nonce", "auditor": f"ssh-ed25519 {KEY}"}, None, False),
+        (None, "a {key}", False),
+        ("local", 'a namespaces="kv-prereg-nonce" {key}', False),
+        ("anchor", "", True),
+        ("beacon", 'a namespaces="kv-prereg-nonce" {key}', False),
+        ("nonce", 'a namespaces="kv-prereg-nonce" {key}', True),
+        ("nonce", 'a NAMESPACES="git,kv-prereg-nonce" {key} of A', True),
+        ("nonce", "a {key}", False),
+        ("nonce", 'a namespaces="kv-prereg" {key}', False),
+        ("nonce", 'a namespaces="kv-prereg" {key}\na namespaces="kv-prereg-nonce" ssh-ed25519 AAAA', False),
+        ("nonce", '# a namespaces="kv-prereg-nonce" {key}', False),
+        ("nonce", 'a namespaces="kv-prereg-nonce",valid-before="20200101" {key}', False),
+        ("nonce", None, False),
     ],
 )
-def test_whose_late_value_it_is(tmp_path, randomness, listed, is_outside):
+def test_which_late_value_shows_that_the_lock_came_first(tmp_path, auditor, source, listed, is_order_shown):
+    """Of a nonce, only a line for nonces in the auditor's list: ssh allows a line without namespaces all of them."""
+    key, taken = auditor
     signers = tmp_path / "signers" if listed is not None else None
     if signers:
-        signers.write_text(f"{listed}\n")
-    assert late_randomness.is_outsiders(Locked(**randomness), signers) == is_outside
+        signers.write_text(f"{listed.format(key=key)}\n")
+    randomness = {"source": source, **({"auditor": key} if source == "nonce" else {})} if source else {}
+    assert late_randomness.shows_order(Locked(**randomness), taken, signers) == is_order_shown
+    if source == "nonce":  # the author's own key, though the auditor listed it
+        assert not late_randomness.shows_order(Locked(signer=key, **randomness), taken, signers)
 
 
 @pytest.mark.parametrize(("found", "is_witnessed"), [("held", True), ("cannot tell", False), ("failed", False)])
 def test_an_audit_believes_a_late_value_that_it_verified(tmp_path, found, is_witnessed):
     study = Study(tmp_path / "study")
-    study.lock = Locked(source="beacon")
+    study.lock, study.claim = Locked(source="anchor"), documents.Document({}, "")
     findings = [Finding("randomness", found, "")]
     assert audit._is_witnessed(study, audit.AuditOptions(), [], findings) == is_witnessed
+    study.lock = Locked(source="beacon")
+    assert not audit._is_witnessed(study, audit.AuditOptions(), [], findings)
 
 
 def test_an_audit_prints_one_word_for_one_verdict():
