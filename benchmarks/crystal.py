@@ -5,21 +5,19 @@ when its attention is observed, and the stages after it. The edges are those of 
 formed in blocks outside the clock; NumPy gathers those of a chunk and sorts.
 
     python -m benchmarks.crystal
-    python -m benchmarks.crystal --lengths 1024 2048 4096 8192 --figure figures
+    python -m benchmarks.crystal --lengths 1024 2048 4096 8192
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import log
-from pathlib import Path
 from statistics import linear_regression
 from time import perf_counter
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -35,10 +33,8 @@ from benchmarks.setting import (
     Subject,
     context,
     hidden_layers,
-    lane_of,
     open_subject,
     options,
-    outcomes,
     setting,
 )
 from policies import AttentionRows, Scores, Signal, View
@@ -46,12 +42,11 @@ from policies.crystal import graph, trunks
 from policies.crystal.coattention import CoAttention, Edges
 from policies.crystal.scoring import TrunkScoring
 from policies.signals import BLOCK, attention_rows
-from protocol import engine
-from protocol.engine import Prompt, Request, prefill
+from protocol.engine import prefill
 from protocol.engine.observation import observe_forward
 from protocol.engine.prefill import Recorder
 
-SHARES = (0.5, 0.3)  # of the context's tokens that are kept, in the figure; the second is timed
+SHARE = 0.3  # of the context's tokens that are kept
 AFTER = ("trunks", "impact", "graph", "eviction")  # the stages after the forward
 
 
@@ -88,12 +83,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument(
         "--edges", type=int, default=8192, metavar="N", help="length of the synthetic attention; default 8192"
     )
-    made.add_argument(
-        "--figure",
-        type=Path,
-        metavar="FOLDER",
-        help="where prefill_cost.json and memory.json are to be written",
-    )
     arguments = made.parse_args(argv)
     chosen = setting(arguments)
     subject = open_subject(chosen)
@@ -101,11 +90,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for length in sorted(arguments.lengths):
         first, view = fed(subject, context(subject, length))
         costs[length] = alternate(stages(subject, first, view, chosen.device), arguments.repetitions)
-    if arguments.figure:
-        arguments.figure.mkdir(parents=True, exist_ok=True)
-        spent = {"model": subject.name, "rows": [seconds_of(n, times) for n, times in costs.items()]}
-        for name, measured in (("prefill_cost", spent), ("memory", bytes_of(subject, sorted(costs)))):
-            (arguments.figure / f"{name}.json").write_text(json.dumps(measured, indent=2) + "\n")
     print(header(chosen, "crystal", argv, "numpy"))
     print(prefill_table(costs), end="\n\n")
     drawn = synthetic(arguments.edges, subject.network.device)
@@ -137,7 +121,7 @@ def stages(subject: Subject, first: FirstLayer, view: View, device: str) -> Mapp
     seen, ids = scoring.measure_first_layer(view), view.token_ids.cpu()
     parts = trunks.split_sentences(ids, view.sentence_ends)
     spans = trunks.build_trunks(parts, seen.edges, scoring.merge_threshold, scoring.max_trunk)
-    budget = int(SHARES[-1] * view.slots)
+    budget = int(SHARE * view.slots)
     evicting = replace(policy, scoring=Given(scoring.score(view)))
 
     def forward() -> None:
@@ -173,7 +157,7 @@ def stages(subject: Subject, first: FirstLayer, view: View, device: str) -> Mapp
 
 
 def seconds_of(tokens: int, times: Times) -> dict[str, float]:
-    """The row of a figure."""
+    """The seconds of each part, by its name."""
     observing = times.median("first layer observed") - times.median("first layer")
     parts = {name: times.median(name) for name in AFTER}
     return {
@@ -181,29 +165,6 @@ def seconds_of(tokens: int, times: Times) -> dict[str, float]:
         "forward": times.median("forward"),
         "salience_and_edges": max(0.0, observing),
         **parts,
-    }
-
-
-def bytes_of(subject: Subject, lengths: Sequence[int]) -> dict[str, Any]:
-    """For a figure: bytes allocated for the slots of a lane after its event, with room for one token."""
-    rows = []
-    for length in lengths:
-        prompt = Prompt(context(subject, length), ())
-        full = lane_of("full", None, prompt)
-        lanes = (full, *(lane_of("crystal", share, prompt) for share in SHARES))
-        ran = engine.run(subject, [Request("memory", prompt, lanes)], max_new_tokens=1)
-        held = [outcome.allocated[0] for outcome in outcomes(ran, lanes)]
-        rows += [
-            {"tokens": length, "share": share, "measured_bytes": size}
-            for share, size in zip(("full", *map(str, SHARES)), held, strict=True)
-        ]
-    config = subject.network.config
-    head = config.hidden_size // config.num_attention_heads
-    numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * head
-    return {
-        "model": subject.name,
-        "bytes_per_token": numbers * subject.network.dtype.itemsize,
-        "rows": rows,
     }
 
 

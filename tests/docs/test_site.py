@@ -74,8 +74,8 @@ def test_nothing_is_fetched_and_a_dead_link_fails():
         (
             "docs/findings.md",
             "findings.md",
-            "![a](../docs/figures/memory.png)",
-            "![a](figures/memory.png)",
+            "![a](../docs/figures/show.png)",
+            "![a](figures/show.png)",
         ),
         (
             "README.md",

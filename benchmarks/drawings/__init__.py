@@ -1,4 +1,0 @@
-"""Drawings of measurements that belong to no study.
-
-May import: protocol.formats, figures; matplotlib.
-"""
