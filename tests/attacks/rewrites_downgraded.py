@@ -4,8 +4,6 @@ from rewrite_cases import named
 from rewrites_of_protocols import registered
 from rewriting import Rewrite
 
-from protocol.lock import installed_files
-
 
 def weaken(rewrite: Rewrite, **promises: object) -> None:
     rewrite.lock["promises"]["crystal"] |= promises
@@ -35,22 +33,10 @@ def a_release_that_never_was_locked_it(rewrite):
     rewrite.lock["release"] = "0.0.7"
 
 
-@named("A1", "registered", "release: 'kv' is no release that wrote such locks")
-def something_else_than_a_release_locked_it(rewrite):
-    """As above."""
-    rewrite.lock["release"] = "kv"
-
-
 @named("A1", "registered", "release: '9.9.9' is not known to", status="cannot tell")
 def a_later_release_locked_it(rewrite):
     """Its words are those of a judge to come."""
     rewrite.lock["release"] = "9.9.9"
-
-
-@named("A1", "registered", f"release: '{installed_files.NO_RELEASE}' is not known to", status="cannot tell")
-def no_release_locked_it(rewrite):
-    """As above."""
-    rewrite.lock["release"] = installed_files.NO_RELEASE
 
 
 @named("A1", "registered", "promises.'?crystal'?.may_leave_less")
@@ -97,22 +83,10 @@ def with_other_libraries(rewrite: Rewrite, edit) -> None:
     rewrite.later["verdict"] = lambda verdict: edit(verdict["judged"])
 
 
-@named("A2", "judgement", "title")
-def another_library_gave_the_study_its_title(rewrite):
-    """The study is of a large model."""
-    with_other_libraries(rewrite, lambda judged: judged.update(title="A study of an 8B model"))
-
-
 @named("A2", "judgement", "rule_says")
 def another_library_gave_the_rule_its_word(rewrite):
     """The rule said CONFIRMED, by the numbers that are printed."""
     with_other_libraries(rewrite, lambda judged: judged.update(rule_says="CONFIRMED"))
-
-
-@named("A2", "judgement", "does_not_prove")
-def another_library_reviewed_the_study(rewrite):
-    """Nothing is left unproven."""
-    with_other_libraries(rewrite, lambda judged: judged.update(does_not_prove=["Reviewed by a committee."]))
 
 
 @named("A2", "judgement", "contrasts.0..gains")
@@ -136,13 +110,6 @@ def another_library_computed_a_p_below_the_level(rewrite):
 def a_later_release_reviewed_the_study(rewrite):
     """The words are those of a judge to come."""
     with_other_libraries(rewrite, lambda judged: judged.update(does_not_prove=["Reviewed by a committee."]))
-    rewrite.lock["release"] = "9.9.9"
-
-
-@named("A2", "judgement", "title")
-def a_later_release_gave_the_study_its_title(rewrite):
-    """As above."""
-    with_other_libraries(rewrite, lambda judged: judged.update(title="A study of an 8B model"))
     rewrite.lock["release"] = "9.9.9"
 
 

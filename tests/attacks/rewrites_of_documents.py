@@ -137,28 +137,10 @@ def behind_a_comment(rewrite: Rewrite, change: Callable[[dict[str, Any]], None])
     rewrite.later["verdict"] = lambda verdict: change(verdict["judged"])
 
 
-@named("A4", "judgement", "label confirmatory-grade, here screening-grade")
-def the_grade_is_edited_behind_a_comment(rewrite):
-    """It is of confirmatory grade: another version of the analysis said so."""
-    behind_a_comment(rewrite, lambda judged: judged.update(label="confirmatory-grade"))
-
-
 @named("A4", "judgement", "does_not_prove 0 entries")
 def the_limits_are_emptied_behind_a_comment(rewrite):
     """It proves everything: another version of the analysis said so."""
     behind_a_comment(rewrite, lambda judged: judged.update(does_not_prove=[]))
-
-
-@named("A4", "judgement", r"does_not_prove\[0\] Nothing")
-def a_limit_is_reworded_behind_a_comment(rewrite):
-    """It proves all but nothing: another version of the analysis worded it so."""
-    behind_a_comment(rewrite, lambda judged: judged["does_not_prove"].__setitem__(0, "Nothing."))
-
-
-@named("A4", "judgement", r"contrasts\[0\].label")
-def a_contrast_is_labelled_behind_a_comment(rewrite):
-    """One contrast was shown beyond doubt."""
-    behind_a_comment(rewrite, lambda judged: judged["contrasts"][0].update(label="shown beyond doubt"))
 
 
 @named("A4", "judgement", r"contrasts\[0\].low")
@@ -172,13 +154,6 @@ def an_interval_is_narrowed_behind_a_comment(rewrite):
         row["low"] = f"{low + 0.05 * (high - low):.6f}"
 
     behind_a_comment(rewrite, narrow)
-
-
-@named("A4", "judgement", "proves")
-def a_proof_is_added_behind_a_comment(rewrite):
-    """It proves everything: another version of the analysis said so."""
-    edit = {"proves": ["crystal is better than everything else"]}
-    behind_a_comment(rewrite, lambda judged: judged.update(edit))
 
 
 @named("A2", "selection", "after the selection", study="sweep")

@@ -1,7 +1,6 @@
 """What lies in the folder beside what was sealed, or in its place."""
 
 import gzip
-import os
 import zipfile
 
 from rewrite_cases import named
@@ -33,39 +32,10 @@ def the_ledger_is_a_link(rewrite: Rewrite):
     rewrite.last.append(linked("ledger.jsonl"))
 
 
-@named("A6", "files", "sources.zip: is a link")
-def the_bundle_is_a_link(rewrite):
-    """The sources are in the folder."""
-    rewrite.last.append(linked("sources.zip"))
-
-
-@named("A6", "files", "records: is a link")
-def the_records_are_a_link(rewrite):
-    """The records are in the folder."""
-    rewrite.last.append(linked("records"))
-
-
 @named("A6", "files", "records/trajectories: is a link")
 def the_trajectories_are_a_link(rewrite):
     """The trajectories are in the folder."""
     rewrite.last.append(linked("records/trajectories"))
-
-
-@named("A6", "files", "lock.json.sig: is a pipe")
-def the_signature_is_a_pipe(rewrite):
-    """Nothing: whoever opens it waits for ever."""
-    rewrite.last.append(lambda folder: os.mkfifo(folder / "lock.json.sig"))
-
-
-@named("A6", "files", "verdict.json: is a folder")
-def the_verdict_is_a_folder(rewrite):
-    """There is a verdict."""
-
-    def change(folder):
-        (folder / "verdict.json").unlink()
-        (folder / "verdict.json").mkdir()
-
-    rewrite.last.append(change)
 
 
 @named("A9", "trajectories", "json.gz")
@@ -126,28 +96,10 @@ def a_text_says_what_no_record_says(rewrite):
     rewrite.last.append(put("RESULTS.md", b"# CONFIRMED\n"))
 
 
-@named("A13", "files", "NOT VOUCHED FOR: .hidden", status="held")
-def a_hidden_file_lies_there(rewrite):
-    """There is nothing else in the folder."""
-    rewrite.last.append(put(".hidden", b"x"))
-
-
-@named("A13", "files", r"NOT VOUCHED FOR: '\\u0441laim.json'", status="held")
-def a_name_looks_like_ours(rewrite):
-    """It is the claim."""
-    rewrite.last.append(put("\u0441laim.json", b"{}\n"))
-
-
 @named("A13", "files", "NOT VOUCHED FOR: .gitattributes", status="held")
 def git_is_told_to_rewrite_evidence(rewrite):
     """A clone has the bytes that were committed."""
     rewrite.last.append(put(".gitattributes", b"* text eol=crlf\n"))
-
-
-@named("A13", "files", "NOT VOUCHED FOR: figures/summary.png", status="held")
-def a_drawing_of_ones_own_lies_among_the_others(rewrite):
-    """The drawing was made of the records."""
-    rewrite.last.append(put("figures/summary.png", b"x"))
 
 
 @named("A13", "files", "NOT VOUCHED FOR: selection.json", status="held")

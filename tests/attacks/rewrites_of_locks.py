@@ -76,12 +76,6 @@ def _copied(rewrite: Rewrite) -> None:
     rewrite.lanes["confirm"] += again
 
 
-@named("A1", "registered", "rule.source")
-def the_rule_lies_in_another_file(rewrite):
-    """The rule that was locked is that of a file which says something else."""
-    rewrite.lock["rule"]["source"] = "analysis/rules/equivalent.py"
-
-
 @named("A11", "registered", "sitecustomize.py.?: lies below none of")
 def a_file_that_python_runs_by_itself_is_bundled(rewrite):
     """What was locked are the packages."""
@@ -93,13 +87,6 @@ def the_policies_are_not_in_the_bundle(rewrite):
     """Whoever wants to know what ran can read it."""
     gone = (name for name in rewrite.lock["sources"] if name.startswith("policies/"))
     rewrite.sources |= dict.fromkeys(gone)
-
-
-@named("A1", "registered", "checks.problems")
-def the_sizes_of_the_check_are_others(rewrite):
-    """The error rates are those of 500 problems."""
-    problems = rewrite.lock["checks"]["problems"]
-    problems["500"] = problems.pop("12")
 
 
 @named("A1", "registered", "environment.torch.threads")
@@ -115,18 +102,6 @@ def it_was_locked_before_policies_were(rewrite):
     for name in ("release", "promises", "policies", "amends", "git", "signer", "ledger", "opened"):
         del rewrite.lock[name]
     del rewrite.lock["batch"]["first_event"]
-
-
-@named("A1", "lock", "'opened'. are missing or unknown")
-def it_was_locked_before_what_was_opened_was(rewrite):
-    """Nobody listed what had been opened."""
-    del rewrite.lock["opened"]
-
-
-@named("A1", "lock", "checks: the fields .'decision_errors'. are missing or unknown")
-def it_was_locked_before_errors_of_the_rule_were_found(rewrite):
-    """Nobody simulated how often the rule errs."""
-    del rewrite.lock["checks"]["decision_errors"]
 
 
 @named("A1", "registered", "protocol.toml: gate: missing")

@@ -30,14 +30,6 @@ def a_smaller_budget_was_registered(rewrite):
     relabelled(rewrite, lambda cell: cell.update(budget={"0.8": "0.2"}.get(cell["budget"], cell["budget"])))
 
 
-@named("A2", "sense", "stop")
-def longer_answers_were_registered(rewrite):
-    """No answer was cut: each had 240 tokens, as registered."""
-    content = registered(rewrite, "max_new_tokens = 24", "max_new_tokens = 240")
-    for task in content["tasks"]:
-        task["max_new_tokens"] = 240
-
-
 @named("A2", "sense", "room|one question|moments")
 def questions_stood_outside(rewrite):
     """The question could not be seen when slots were chosen, as registered."""
@@ -50,21 +42,6 @@ def questions_stood_inside(rewrite):
     registered(rewrite, 'query = "outside"', 'query = "inside"')["tasks"][1]["query"] = "inside"
 
 
-@named("A2", "sense", "company")
-def two_problems_were_to_share_a_batch(rewrite):
-    """Two problems decoded together, as registered."""
-    content = registered(rewrite, "threads = 1", "threads = 1\nproblems_per_batch = 2")
-    content["generation"]["problems_per_batch"] = 2
-
-
-@named("A2", "sense", "company")
-def two_lanes_were_to_decode_at_once(rewrite):
-    """At most two lanes decoded at once, as registered."""
-    content = registered(rewrite, "threads = 1", "threads = 1\nlanes_per_batch = 2")
-    content["generation"]["lanes_per_batch"] = 2
-    rewrite.lock["batch"]["lanes"] = dict.fromkeys(rewrite.lock["batch"]["lanes"], 2)
-
-
 @named("A2", "sense", "order")
 def tasks_were_to_run_in_another_order(rewrite):
     """The association ran first, as registered."""
@@ -75,13 +52,6 @@ def tasks_were_to_run_in_another_order(rewrite):
     rewrite.content["tasks"].reverse()
     grid = rewrite.lock["grid"]
     rewrite.lock["grid"] = [*grid[4:], *grid[:4]]
-
-
-@named("A2", "sense", "exclusion")
-def long_prompts_were_to_be_excluded(rewrite):
-    """Problems with long prompts were excluded, as registered."""
-    content = registered(rewrite, "[gate]", "[exclude]\nprompt_tokens_above = 210\n[gate]")
-    content["exclude"] = {"prompt_tokens_above": 210}
 
 
 @named("A2", "sense|grid", "lanes|registered records are missing")

@@ -46,13 +46,6 @@ def texts_are_exchanged_between_problems(rewrite):
     told.body["text"], other.body["text"] = other.body["text"], told.body["text"]
 
 
-@named("A2", "sense", "moments")
-def answers_are_shorter(rewrite):
-    """crystal answers in ten tokens."""
-    for lane in rewrite.of("crystal"):
-        lane.body |= {"stop": "eos", "tokens": 10}
-
-
 @named("A2", "sense", "one prompt")
 def an_arm_read_another_prompt(rewrite):
     """All arms were asked the same."""
@@ -76,62 +69,16 @@ def a_held_out_prompt_had_been_probed(rewrite):
     rewrite.probed[0].body["prompt"] = rewrite.confirmed[0].body["prompt"]
 
 
-@named("A2", "sense", "budget")
-def prompts_are_longer(rewrite):
-    """The prompts had ten times as many tokens."""
-    for lane in rewrite.confirmed:
-        lane.body["prompt_tokens"] *= 10
-
-
-@named("A2", "sense", "growth")
-def prompts_are_longer_and_budgets_too(rewrite):
-    """The prompts had ten times as many tokens, and the budgets were 0.8 of them."""
-    for lane in rewrite.confirmed:
-        lane.body["prompt_tokens"] *= 10
-        if lane.body["slots"]:
-            lane.body["slots"] = -(-lane.body["prompt_tokens"] * 8 // 10)
-            lane.body["cache"]["granted"] = [lane.body["slots"]]
-
-
-@named("A2", "sense", "company")
-def more_problems_decoded_together(rewrite):
-    """Two problems shared a batch."""
-    first, second = (rewrite.confirmed[at].body["problem"] for at in (0, 4))
-    for lane in rewrite.confirmed[:8]:
-        lane.body["batch"]["problems"] = [first, second]
-
-
 @named("A2", "records", "decode_seconds")
 def a_lane_ended_before_it_began(rewrite):
     """It took less than no time."""
     rewrite.of("crystal")[0].costs["decode_seconds"] = "-1.0"
 
 
-@named("A2", "sense", "side file")
-def a_side_file_holds_what_no_lane_did(rewrite):
-    """There was another lane, that nobody recorded."""
-    lane = rewrite.of("crystal")[0]
-    rewrite.spare = {lane.side: {**lane.trajectory, "held": [4] * len(lane.trajectory["held"])}}
-
-
 @named("A2", "sense", "order")
 def lines_stand_in_another_order(rewrite):
     """The lanes ran in this order."""
     rewrite.confirmed.reverse()
-
-
-@named("A2", "sense", "order")
-def the_lanes_of_one_problem_change_places(rewrite):
-    """crystal ran before the full cache."""
-    lanes = rewrite.confirmed
-    lanes[0], lanes[1] = lanes[1], lanes[0]
-
-
-@named("A2", "sense", "exclusion")
-def a_lane_is_excluded(rewrite):
-    """The prompt was too long, as registered."""
-    unmeasured(rewrite.of("crystal")[0], "excluded", "prompt_tokens 216 above 200")
-    del rewrite.of("crystal")[0].body["batch"]
 
 
 def unmeasured(lane, state, reason):
@@ -141,33 +88,6 @@ def unmeasured(lane, state, reason):
     lane.body["batch"].pop("joined", None)
     lane.costs.pop("decode_seconds", None)
     lane.trajectory = None
-
-
-@named("A2", "sense", "exclusion")
-def a_problem_is_excluded(rewrite):
-    """The prompt was too long for all arms, as registered."""
-    first = rewrite.confirmed[0].problem
-    for lane in rewrite.confirmed:
-        if lane.problem == first:
-            unmeasured(lane, "excluded", "prompt_tokens 216 above 200")
-            del lane.body["batch"]
-            lane.costs.pop("prefill_seconds", None)
-
-
-@named("A2", "sense", "state")
-def a_lane_that_failed_answered_all_the_same(rewrite):
-    """It failed, and its text shows that it was right."""
-    lane = rewrite.of("random")[0]
-    text = lane.body["text"]
-    unmeasured(lane, "failed", "out of memory")
-    lane.body["text"] = text
-
-
-@named("A2", "sense", "summary")
-def two_arms_have_changed_places(rewrite):
-    """What the full cache did is what crystal did."""
-    for lane, other in rewrite.pairs("crystal", "full"):
-        lane.trajectory, other.trajectory = other.trajectory, lane.trajectory
 
 
 @named("A2", "grid", "registered records are missing")
@@ -183,15 +103,6 @@ def an_aborted_attempt_is_merged_into_the_next(rewrite):
         lane.costs["attempt"] = 2
 
 
-@named("A2", "sense", "attempts")
-def attempts_have_changed_places(rewrite):
-    """The second attempt ran first."""
-    for number, lane in enumerate(rewrite.confirmed):
-        lane.costs["attempt"] = 2 if number < 52 else 1
-    at = next(at for at, line in enumerate(rewrite.lines) if line["event"] == "attempt")
-    rewrite.lines.insert(at + 1, {**rewrite.lines[at], "body": {"number": 2, "records": 52}})
-
-
 @named("A2", "grid", "is not registered")
 def a_record_is_of_a_development_problem(rewrite):
     """A problem that was probed was held out."""
@@ -201,3 +112,26 @@ def a_record_is_of_a_development_problem(rewrite):
         if lane.body["problem"] == first:
             lane.body["problem"] = dev
             lane.body["batch"]["problems"] = [dev]
+
+
+@named("A2", "sense", "growth")
+def slots_held_are_halved_everywhere(rewrite):
+    """crystal held half of what the comparators held."""
+    for lane in rewrite.of("crystal"):
+        lane.trajectory["held"] = [each // 8 * 4 for each in lane.trajectory["held"]]
+        _summarised(lane)
+
+
+def _summarised(lane):
+    """`cache` as the trajectory gives it."""
+    held, heads = lane.trajectory["held"], lane.trajectory["heads"]
+
+    def slots(total, moments):
+        micro = (2 * total * 10**6 + heads * moments) // (2 * heads * moments)
+        return f"{micro // 10**6}.{micro % 10**6:06d}"
+
+    lane.body["cache"] |= {
+        "mean": slots(sum(held), len(held)),
+        "peak": slots(max(held), 1),
+        "prefill_end": slots(held[0], 1),
+    }

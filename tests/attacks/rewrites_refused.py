@@ -20,52 +20,11 @@ def a_claim_is_about_the_full_cache(rewrite):
     claimed(rewrite, arm="full", says="better", parent="crystal")
 
 
-@named("A1", "registered", "protocol.toml: claims.best.arm: unknown evicting arm 'nobody'")
-def a_claim_is_about_no_arm(rewrite):
-    """Something is claimed of an arm."""
-    claimed(rewrite, arm="nobody", says="better", parent="crystal")
-
-
 @named("A1", "registered", "protocol.toml: gate: missing")
 def no_gate_was_registered(rewrite):
     """The full cache may do whatever it does."""
     registered(rewrite, "[gate]\naccuracy = 0.05\ntruncated = 0.5\n", "")
     del rewrite.content["gate"]
-
-
-@named("A1", "registered", "protocol.toml: gate.places.0..model: unknown model 'nothing'")
-def a_gate_is_about_a_model_that_is_not_there(rewrite):
-    """A place of the gate was relaxed for one model."""
-    place = 'places = [{ model = "nothing", task = "needle-256", accuracy = 0.1 }]'
-    content = registered(rewrite, "truncated = 0.5", f"truncated = 0.5\n{place}")
-    content["gate"]["places"] = [{"model": "nothing", "task": "needle-256", "accuracy": "0.1"}]
-
-
-@named("A1", "registered", "protocol.toml: decision.memory: missing")
-def nothing_says_what_memory_is(rewrite):
-    """Memory was matched."""
-    registered(rewrite, 'memory = "slots"\n', "")
-    del rewrite.content["decision"]["memory"]
-
-
-@named("A1", "registered", "protocol.toml: decision.cache_tolerance: 0.3 is above 0.02")
-def a_tolerance_of_a_third(rewrite):
-    """Memory was equal, as registered."""
-    content = registered(rewrite, "cache_tolerance = 0.02", "cache_tolerance = 0.3")
-    content["decision"]["cache_tolerance"] = "0.3"
-
-
-@named("A1", "registered", "protocol.toml: decision.against: streaming stands twice")
-def a_comparator_stands_twice(rewrite):
-    """There were two comparators."""
-    content = registered(rewrite, '["random", "streaming"]', '["streaming", "streaming"]')
-    content["decision"]["against"] = ["streaming", "streaming"]
-
-
-@named("A1", "registered", "protocol.toml: decision.at_least")
-def more_cells_are_needed_than_there_are(rewrite):
-    """The rule was strict."""
-    registered(rewrite, "at_least = 1", "at_least = 9")["decision"]["at_least"] = 9
 
 
 @named("A1", "registered", "protocol.toml: sweep.candidates: name at least two", study="sweep")
@@ -76,13 +35,6 @@ def a_sweep_has_one_candidate(rewrite):
     written["sweep"]["candidates"] = ["h2o"]
     rewrite.lanes["probe"] = [lane for lane in rewrite.probed if lane.arm != "random"]
     del written["arms"]["random"], rewrite.lock["policies"]["random"], rewrite.lock["promises"]["random"]
-
-
-@named("A1", "registered", "protocol.toml: sweep.candidates: h2o stands twice", study="sweep")
-def a_candidate_stands_twice(rewrite):
-    """The winner was chosen from two."""
-    written = registered(rewrite, 'candidates = ["h2o", "random"]', 'candidates = ["h2o", "h2o"]')
-    written["sweep"]["candidates"] = ["h2o", "h2o"]
 
 
 @named("A1", "registered", "protocol.toml: claims.best.arm")
@@ -135,12 +87,6 @@ def it_had_seen_records_without_a_claim(rewrite):
     rewrite.lock["amends"]["seen"]["records"] = 96
 
 
-@named("A1", "registered", "amends.seen: the fields")
-def what_was_seen_is_told_in_other_words(rewrite):
-    """Nothing had been seen."""
-    amending(rewrite, seen={"nothing": True})
-
-
 @named("A1", "registered", "amends.diff: 'protocol/decision/alpha' is not what this lock has there")
 def it_amends_to_what_it_does_not_say(rewrite):
     """The amendment made the rule stricter."""
@@ -151,12 +97,6 @@ def it_amends_to_what_it_does_not_say(rewrite):
 def it_amends_nothing(rewrite):
     """The amendment changed no number."""
     amending(rewrite, diff=[])
-
-
-@named("A1", "lock", r"checks.problems.12: the fields \['power'\]")
-def its_power_was_found_to_be_high(rewrite):
-    """The study finds what is there."""
-    rewrite.lock["checks"]["problems"]["12"]["power"] = "0.99"
 
 
 @named("A1", "registered", "weights.*: has no .*safetensors")
@@ -179,22 +119,10 @@ def no_tokenizer_was_locked(rewrite):
     rewrite.lock["weights"][model] = {name: digest for name, digest in names.items() if "tokenizer" not in name}
 
 
-@named("A1", "registered", "environment: the fields")
-def nothing_is_said_of_the_machine(rewrite):
-    """It ran where it says."""
-    rewrite.lock["environment"] = {"distributions": rewrite.lock["environment"]["distributions"]}
-
-
 @named("A1", "registered", "environment.distributions: is empty")
 def nothing_was_installed(rewrite):
     """It ran on what it says."""
     rewrite.lock["environment"]["distributions"] = {}
-
-
-@named("A1", "registered", "environment.torch: the fields")
-def nothing_is_said_of_how_torch_was_built(rewrite):
-    """It ran on what it says."""
-    del rewrite.lock["environment"]["torch"]["build"]
 
 
 @named("A5", "registered", "U.2800, which cannot be seen")

@@ -66,7 +66,6 @@ class Rewrite:
     lanes: dict[str, list[Lane]]  # by phase, in the order of their lines
     sources: dict[str, bytes | None] = field(default_factory=dict)  # other members of the bundle; None: gone
     later: dict[str, Edit] = field(default_factory=dict)  # of documents, lines of the ledger (ledger.0), records
-    spare: dict[str, Any] = field(default_factory=dict)  # a trajectory that no lane has, by its side file
     last: list[Callable[[Path], None]] = field(default_factory=list)  # what is done to the finished folder
     keeps_judgement: bool = False  # the verdict is not derived again
 
@@ -214,7 +213,7 @@ def _write_bundle(rewrite: Rewrite, folder: Path) -> bytes:
 def _write_records(place: Path, lanes: list[Lane], lock: str, rewrite: Rewrite) -> dict[str, Any]:
     """Writes a phase; outcome and trajectories, as a seal and the line of a probe have them."""
     (place / "trajectories").mkdir(parents=True)
-    file_digests = _write_side_files(place, lanes, rewrite.spare)
+    file_digests = _write_side_files(place, lanes)
     chain, written, bodies = "0" * 64, [], []
     for number, lane in enumerate(lanes):
         lane.body["registration"] = lock
@@ -234,7 +233,7 @@ def _sort_key(body: dict[str, Any]) -> tuple[Any, ...]:
     return cell["model"], cell["task"], cell["budget"], cell["arm"], cell["seed"], body["problem"]
 
 
-def _write_side_files(place: Path, lanes: list[Lane], spare: dict[str, Any]) -> dict[str, str]:
+def _write_side_files(place: Path, lanes: list[Lane]) -> dict[str, str]:
     """Writes those of each batch, equal trajectories once, and cites them; digests by file name."""
     of: dict[str, list[Any]] = {}
     for lane in lanes:
@@ -242,7 +241,7 @@ def _write_side_files(place: Path, lanes: list[Lane], spare: dict[str, Any]) -> 
             of[lane.side].append(lane.trajectory)
     names, kept = {}, {}
     for side, contents in of.items():
-        data = dump([*contents, *([spare[side]] if side in spare else [])])
+        data = dump(contents)
         names[side] = hashlib.sha256(data).hexdigest()
         path = place / "trajectories" / f"{names[side]}.json.gz"
         path.write_bytes(gzip.compress(data, mtime=0))

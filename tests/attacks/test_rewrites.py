@@ -12,7 +12,6 @@ import rewrites_downgraded
 import rewrites_of_documents
 import rewrites_of_folders
 import rewrites_of_locks
-import rewrites_of_memory
 import rewrites_of_protocols
 import rewrites_of_records
 import rewrites_of_witnesses
@@ -36,7 +35,6 @@ REWRITES = cases(
     rewrites_of_locks,
     rewrites_of_protocols,
     rewrites_of_records,
-    rewrites_of_memory,
     rewrites_of_documents,
     rewrites_of_folders,
     rewrites_of_witnesses,
