@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from policy_prompts import a_prompt, a_view, measured
+from policy_prompts import a_prompt, a_view
 
 import policies
-from policies.ahakv import Holistic, RecentLogits, ahakv, recent_attention, softmax_gain, value_prior
+from policies.ahakv import Holistic, ahakv, recent_attention, softmax_gain, value_prior
 
 
 def test_the_gain_by_hand():
@@ -56,47 +56,6 @@ def test_the_prior_of_four_values_by_hand():
     torch.testing.assert_close(value_prior(values, filled, 3), expected)
     torch.testing.assert_close(value_prior(values, filled, 1), torch.tensor([[1, 0.04, 0.16, 0, 0]]))
     assert not value_prior(torch.zeros(1, 4, 2), filled[:, :4], 3).any()
-
-
-@pytest.mark.parametrize("n", [20, 140])
-def test_logits_of_the_last_rows_are_the_same_whatever_the_blocks(n):
-    prompt = a_prompt(n, layers=1)
-    rows = min(32, n)
-    expected = torch.full((4, rows, n), -torch.inf)
-    for head in range(4):
-        for row in range(n - rows, n):
-            logits = prompt.scale * (prompt.keys[0, head // 2, : row + 1] @ prompt.queries[0, head, row])
-            expected[head, row - n + rows, : row + 1] = logits
-    for block in (128, 9):
-        torch.testing.assert_close(measured(RecentLogits(32), prompt, block=block), expected)
-
-
-def test_the_score_is_the_prior_times_the_mean_of_a_group():
-    prompt, policy, budget = a_prompt(100, dtype=torch.float64), ahakv(), 40
-    view = a_view(prompt, [policy])._replace(budget=budget)
-    found = Holistic().score(view).slots
-    for layer, head in ((0, 1), (1, 0)):
-        received = torch.zeros(100, dtype=torch.float64)
-        for query in (2 * head, 2 * head + 1):
-            for row in range(68, 100):
-                logits = prompt.scale * (prompt.keys[layer, head, : row + 1] @ prompt.queries[layer, query, row])
-                scale = math.sqrt(2 * math.log((row + 1) / budget))
-                received[: row + 1] += (scale * logits).softmax(0) / 2
-        squares = prompt.values[layer, head].square().sum(-1)
-        pooled = [squares[max(0, slot - 2) : slot + 3].mean() for slot in range(100)]
-        prior = torch.stack(pooled) / max(pooled)
-        torch.testing.assert_close(found[layer, head], prior * received)
-
-
-def test_the_budget_decides_how_sharp_attention_is():
-    prompt, policy = a_prompt(200), ahakv()
-    view = a_view(prompt, [policy])
-    sharp, even = (Holistic().score(view._replace(budget=budget)).slots for budget in (40, 200))
-    prior = even / even[..., :160].max()
-    # Up to the budget every row is spread evenly: what is left of the score is the prior.
-    ratio = even[..., :168] / torch.stack([value_prior(v, torch.ones(2, 200) > 0, 5) for v in prompt.values])[..., :168]
-    assert float(ratio.std() / ratio.mean()) < 1e-5
-    assert not torch.allclose(sharp / sharp.max(), prior / prior.max())
 
 
 def test_a_view_without_a_budget_is_refused_and_settings_are_checked():

@@ -177,17 +177,6 @@ def test_decay_takes_its_rate_from_d_and_impact():
     assert again[0].item() == pytest.approx(once[0] * (1 - 0.05 * math.exp(-2 * once[0])))
 
 
-def test_decay_lowers_every_d_and_in_a_lesser_share_where_d_times_impact_is_large():
-    d, m = vector(0.1, 0.4, 0.7, 1.0).repeat(4), vector(0.5, 3.0, 8.0, 19.0).repeat_interleave(4)
-    left = Breath().decay(d, m, 64) / d
-    assert (left < 1).all()
-    assert torch.equal(left.argsort(), (d * m).argsort())
-
-
-def test_decay_of_no_steps_changes_nothing():
-    assert Breath().decay(vector(0.3), vector(1.0), 0).tolist() == [0.3]
-
-
 def test_decay_never_falls_below_zero():
     assert Breath(rate=3.0).decay(vector(0.3), vector(0.0), 1).tolist() == [0.0]
 
@@ -226,12 +215,6 @@ def test_a_trunk_is_reached_in_the_fewest_hops_though_another_way_is_stronger():
     assert Breath().pulse(0, weights).tolist() == pytest.approx([0, 0.1, 0.4])
 
 
-def test_of_ways_with_as_many_hops_the_strongest_counts():
-    weights = graph_of(4, {(0, 1): 0.4, (0, 2): 0.8, (1, 3): 0.9, (2, 3): 0.5})
-    # By 1: .2 * .45 = .09; by 2: .4 * .25 = .1.
-    assert Breath().pulse(0, weights).tolist() == pytest.approx([0, 0.2, 0.4, 0.1])
-
-
 def test_a_pulse_below_the_least_does_not_arrive():
     # 1/4 * 1/4 is below an eighth, 1/4 * 1/2 is an eighth.
     weights = graph_of(4, {(0, 1): 0.5, (1, 2): 0.5, (1, 3): 1.0})
@@ -244,27 +227,6 @@ def test_resonance_raises_the_trunks_within_two_hops_and_no_others():
     assert raised.tolist() == pytest.approx([0.2, 0.5 + 0.15 * 0.4 * 0.5, 0.5 + 0.15 * 0.12 * 0.5, 0.5, 0.5], rel=1e-12)
 
 
-def test_every_active_trunk_sends_and_the_others_receive_from_each():
-    raised = Breath().resonate(vector(0.0, 0.5, 0.0), only(3, 0, 2), graph_of(3, {(0, 1): 0.4, (1, 2): 0.8}))
-    one = 0.5 + 0.15 * 0.2 * 0.5
-    # Trunks 0 and 2 reach each other by way of 1: .2 * .4 and .4 * .2.
-    assert raised.tolist() == pytest.approx([0.15 * 0.08, one + 0.15 * 0.4 * (1 - one), 0.15 * 0.08])
-
-
-def test_resonance_saturates_at_one():
-    weights = graph_of(2, {(0, 1): 1.0})
-    assert Breath(resonance=1.0, hop_decay=1.0).resonate(vector(0.0, 0.3), only(2, 0), weights)[1] == 1
-    assert Breath().resonate(vector(0.0, 1.0), only(2, 0), weights)[1] == 1
-
-
-def test_an_isolated_active_trunk_changes_nothing():
-    d = vector(0.2, 0.5, 0.75)
-    weights = graph_of(3, {(1, 2): 0.9})
-    assert Breath().resonate(d, only(3, 0), weights).tolist() == pytest.approx(d.tolist(), rel=1e-15)
-    links = Breath().associate(weights, only(3, 0), 0.05)
-    assert links.tolist() == graph_of(3, {(1, 2): 0.99 * 0.9}).tolist()
-
-
 def test_the_blog_renews_active_trunks_themselves():
     renewed = Breath(renewal=0.3).resonate(vector(0.2, 0.2), only(2, 0), graph_of(2, {}))
     assert renewed.tolist() == pytest.approx([0.2 + 0.3 * 0.8, 0.2])
@@ -275,18 +237,6 @@ def test_links_of_co_active_trunks_grow_up_to_one_and_all_others_fade():
     expected = {(0, 1): 0.35, (1, 2): 1.0, (0, 2): 0.05, (0, 3): 0.495, (2, 3): 0.99}
     found = Breath().associate(weights, only(4, 0, 1, 2), 0.05)
     assert found.flatten().tolist() == pytest.approx(graph_of(4, expected).flatten().tolist())
-
-
-def test_co_active_trunks_without_a_link_get_one():
-    assert Breath().associate(graph_of(2, {}), only(2, 0, 1), 0.05)[0, 1].item() == 0.05
-
-
-def test_links_that_fade_below_the_threshold_are_pruned():
-    weights = graph_of(3, {(0, 1): 0.0505, (1, 2): 0.0506})
-    found = Breath().associate(weights, only(3), 0.05)
-    assert found[0, 1] == 0
-    assert found[1, 2].item() == pytest.approx(0.0506 * 0.99)
-    assert Breath().associate(found, only(3), 0.05)[1, 2] == 0
 
 
 def a_table():
@@ -357,35 +307,6 @@ def test_a_static_graph_leaves_w_as_it_is_while_d_moves():
     old = len(before.spans)
     assert old_links(after, old) == pairs(before.links)
     assert (after.crystallization[:old] != before.crystallization).all()
-
-
-def test_a_breath_moves_d_and_w():
-    before, after = (event.memory for event in two_events("crystal"))
-    old = len(before.spans)
-    found, links = old_links(after, old), pairs(before.links)
-    assert found != links
-    moved = {pair: weight - links.get(pair, 0.0) for pair, weight in found.items()}
-    # Each has grown by 0.05 at most or faded by a hundredth, and both have happened.
-    assert all(
-        change == pytest.approx(0.05) or found[pair] in (1.0, pytest.approx(0.99 * links[pair]))
-        for pair, change in moved.items()
-    )
-    assert {change > 0 for change in moved.values()} == {True, False}
-    assert (after.crystallization[:old] != before.crystallization).all()
-
-
-def test_without_activity_d_only_decays_and_w_only_fades():
-    """One slot with a tiny key holds all of the activity; its trunk is too long for it."""
-    policy = policies.get("crystal", protect=policies.Protect(2, 10, always=False), cadence=Cadence(interval=16))
-    prompt = a_lane(136, seed=0, spread=0.0)
-    prompt.keys[0][:, 20] *= 1e-3
-    first = a_view(up_to(prompt, 120), [policy], sentence_ends=())
-    before = policy.evict(first, 200)
-    after = policy.evict(a_later_view(prompt, policy, first, before, 136), 200).memory
-    old = len(before.memory.spans)
-    assert (after.crystallization[:old] < before.memory.crystallization).all()
-    faded = {pair: 0.99 * weight for pair, weight in pairs(before.memory.links).items()}
-    assert old_links(after, old) == pytest.approx({p: w for p, w in faded.items() if w >= 0.05})
 
 
 def test_sinks_and_recent_slots_are_protected_at_the_prefill_and_may_leave_at_a_breath():

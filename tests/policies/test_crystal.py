@@ -193,36 +193,9 @@ def test_blocks_of_rows_change_nothing(block):
     torch.testing.assert_close(*(torch.tensor([edge[2] for edge in found]) for found in edges))
 
 
-def test_salience_counts_queries_of_the_keys_own_chunk_only():
-    """Two chunks of two; one head, each row uniform over its keys."""
-    attention = torch.tensor([[1.0, 0, 0, 0], [1 / 2, 1 / 2, 0, 0], [1 / 3] * 3 + [0], [1 / 4] * 4])[None]
-    config = replace(SMALL, chunk=2)
-    result = trace(attention, torch.arange(4), frozenset(), 4, config)
-    assert result.salience.tolist() == pytest.approx([1.5, 0.5, 1 / 3 + 1 / 4, 1 / 4])
-
-
-def test_salience_adds_the_three_strongest_heads_of_each_token():
-    attention = torch.tensor([1.0, 2.0, 3.0, 4.0]).view(4, 1, 1)
-    result = trace(attention, torch.arange(1), frozenset(), 1, SMALL)
-    assert result.salience.tolist() == [9.0]
-
-
 def test_salience_is_clipped():
     attention = torch.tensor([[500.0, 0.0], [0.0, 0.01]])[None]
     assert trace(attention, torch.arange(2), frozenset(), 2, SMALL).salience.tolist() == [20.0, 0.1]
-
-
-def test_neighbours_are_never_the_token_itself():
-    attention, token_ids = attention_of(80)
-    assert all(i != j for i, j, _ in trace(attention, token_ids, {0}, 60, SMALL).edges)
-
-
-def test_a_pair_that_chose_each_other_has_two_entries():
-    """Rows 1 and 2 are parallel and orthogonal to row 0."""
-    attention = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0]])[None]
-    found = trace(attention, torch.arange(3), frozenset(), 3, replace(SMALL, intra_k=1)).edges
-    assert [edge[:2] for edge in found] == [(1, 2), (2, 1)]
-    assert [edge[2] for edge in found] == pytest.approx([1.0, 1.0])
 
 
 def test_equal_neighbours_are_chosen_from_the_lower_position():
@@ -230,17 +203,6 @@ def test_equal_neighbours_are_chosen_from_the_lower_position():
     attention[:, :, 0] = 1.0  # every row is alike
     found = trace(attention, torch.arange(6), frozenset(), 6, replace(SMALL, intra_k=2)).edges
     assert [j for _, j, _ in found] == [1, 2, 0, 2, 0, 1, 0, 1, 0, 1, 0, 1]
-
-
-def test_cross_edges_run_from_the_earlier_key_to_the_query_and_exceed_the_threshold():
-    attention = torch.zeros(1, 4, 4, dtype=torch.float64)
-    attention[0, 0, 0] = attention[0, 1, 1] = 1.0
-    attention[0, 2] = torch.tensor([0.02, 0.3, 0.68, 0.0], dtype=torch.float64)
-    attention[0, 3] = torch.tensor([0.021, 0.5, 0.0, 0.479], dtype=torch.float64)
-    config = replace(SMALL, chunk=2, intra_threshold=2.0)
-    found = trace(attention, torch.arange(4), frozenset(), 4, config).edges
-    assert [edge[:2] for edge in found] == [(0, 3), (1, 2), (1, 3)]
-    assert [edge[2] for edge in found] == pytest.approx([0.021, 0.3, 0.5])
 
 
 def edges_of(*entries):
@@ -278,22 +240,6 @@ def test_only_the_last_five_and_first_five_tokens_of_an_interface_count():
     assert merged(parts, edges_of((5, 11, 0.9))) == parts
 
 
-def test_entries_that_point_backwards_do_not_merge():
-    assert merged(spans_of(6, 6), edges_of((6, 5, 0.9))) == spans_of(6, 6)
-
-
-def test_a_merge_never_exceeds_the_largest_trunk():
-    found = edges_of((5, 6, 0.9))
-    assert merged(spans_of(6, 6), found, max_trunk=12) == spans_of(12)
-    assert merged(spans_of(6, 6), found, max_trunk=11) == spans_of(6, 6)
-
-
-def test_merging_looks_at_the_end_of_the_running_trunk():
-    """The third sentence is tied to the first one, which is six tokens away once the second has joined."""
-    found = edges_of((1, 2, 0.9), (0, 7, 0.9))
-    assert merged(spans_of(2, 5, 3), found) == spans_of(7, 3)
-
-
 def test_a_long_trunk_is_split_into_nearly_equal_pieces():
     assert trunks.split_trunk(range(10, 75), 32) == [range(10, 32), range(32, 54), range(54, 75)]
     assert trunks.split_trunk(range(0, 32), 32) == [range(0, 32)]
@@ -304,11 +250,6 @@ def test_rarity_has_the_values_of_the_paper():
     ids = torch.tensor([0] + [1] * 10 + [2] * 100)
     # The paper prints 0.295 for ten occurrences; its formula gives 0.2943.
     assert impact.RARITY["logarithmic"](ids, ())[[0, 1, 11]].tolist() == pytest.approx([0.591, 0.2943, 0.178], abs=5e-4)
-
-
-def test_impact_of_a_trunk_is_the_mean_of_its_three_highest():
-    worth = torch.tensor([1.0, 5.0, 2.0, 4.0, 7.0, 3.0], dtype=torch.float64)
-    assert impact.top_members(worth, spans_of(4, 1, 1)).tolist() == pytest.approx([11 / 3, 7.0, 3.0])
 
 
 def degrees(spans, found, edge_threshold):
@@ -327,10 +268,6 @@ def test_trunk_weight_is_the_mean_scaled_by_the_root_of_the_density():
 
 def crystallized(spans, found):
     return graph.crystallization(graph.build_links(spans, found, 0.05), len(spans), 5.0).tolist()
-
-
-def test_trunks_without_edges_are_equally_crystallized():
-    assert crystallized(spans_of(3, 4, 5), NO_EDGES) == [0.5] * 3
 
 
 def test_crystallization_uses_the_deviation_of_the_population():
@@ -384,12 +321,6 @@ def test_protected_trunks_above_the_budget_are_refused():
         dissolved((4, 4, 4), (0.1, 0.9, 0.9), budget=7, protected=[0, 11])
 
 
-def test_nothing_is_dissolved_when_everything_fits():
-    result = dissolved((4, 4), (0.1, 0.2), budget=8)
-    assert result.retained == list(range(8))
-    assert result.retention.tolist() == [1.0, 1.0]
-
-
 def test_impact_is_scaled_over_the_unprotected_trunks():
     units = Trunks(
         spans_of(3, 3, 3),
@@ -403,19 +334,6 @@ def test_impact_is_scaled_over_the_unprotected_trunks():
     everything = BranchDissolution().dissolve(torch.zeros(9), units, torch.zeros(9).bool(), 9).score
     middle = (math.log(4) - math.log(2)) / (math.log(20) - math.log(2))
     assert everything.tolist() == pytest.approx([1.0, 0.0, max(0.4, middle)], abs=1e-6)
-
-
-def test_a_prompt_within_the_budget_is_traced_and_kept():
-    attention, token_ids = attention_of(10)
-    result = trace(attention, token_ids, {0}, 10)
-    assert result.retained == list(range(10))
-    assert result.score.isfinite().all()
-
-
-def test_a_prompt_of_protected_slots_above_the_budget_is_refused():
-    attention, token_ids = attention_of(10)
-    with pytest.raises(BudgetError, match="budget of 9 slots is below the 10 slots"):
-        trace(attention, token_ids, {0}, 9)
 
 
 def test_one_token_repeated_is_ranked_by_attention_alone():
@@ -438,14 +356,6 @@ def test_attention_that_is_not_finite_is_refused():
     attention[0, 30, 7] = torch.nan
     with pytest.raises(ValueError, match="scores must be finite: layer 0, head 0, slot 7 is nan"):
         trace(attention, token_ids, {0}, 30, SMALL)
-
-
-def test_future_keys_are_not_read():
-    attention, token_ids = attention_of(80)
-    spoiled = attention + torch.full((80, 80), 7.0).triu(1)
-    one, other = (trace(a, token_ids, {0}, 50, SMALL) for a in (attention, spoiled))
-    assert one.edges == other.edges
-    assert one.retained == other.retained
 
 
 def test_dissolution_without_trunks_is_refused():

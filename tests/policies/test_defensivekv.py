@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from policy_prompts import Prompt, a_prompt, a_view, measured, output_of, plain_attention
+from policy_prompts import a_prompt, a_view, measured, output_of
 
 import policies
 from policies import AttentionRows, Cadence, View
@@ -19,7 +19,6 @@ from policies.defensivekv import (
     summarise_window,
     worst_case,
 )
-from policies.routing import Adaptive
 
 # Two query heads of one KV head; two rows of a window see four slots before it.
 ROWS = torch.tensor([[[[0.3, 0.2, 0.1, 0.2], [0.3, 0.2, 0.1, 0.1]], [[0.3, 0.2, 0.05, 0.05], [0.3, 0.1, 0.05, 0.35]]]])
@@ -81,72 +80,6 @@ def test_norms_are_those_of_what_the_projection_of_each_query_head_makes_of_a_va
             assert float(found[head, slot]) == pytest.approx(sum(norms) / 2, rel=1e-5)
 
 
-class Loop:
-    """Scores of one layer of the past slots, one number at a time, as the authors' code has them."""
-
-    def __init__(self, prompt: Prompt, window: int, kernel: int, budget: int) -> None:
-        attention = plain_attention(prompt.queries[0], prompt.keys[0], prompt.scale)
-        self.q_heads, self.n = attention.shape[:2]
-        self.heads = len(prompt.keys[0])
-        self.group, self.past = self.q_heads // self.heads, self.n - window
-        self.window, self.kernel, self.budget = window, kernel, budget
-        self.rows = attention[:, self.past :, : self.past].tolist()
-        self.values, self.output = prompt.values[0].double(), output_of(prompt, 0).double()
-
-    def pooled(self, row):
-        reach = self.kernel // 2
-        sums = [sum(row[max(0, at - reach) : at + reach + 1]) / self.kernel for at in range(len(row))]
-        return [one * sum(row) / sum(sums) for one in sums]
-
-    def scores(self, norms):
-        nu = [
-            [
-                sum(float((self.values[head, slot] @ self.output[q]).abs().sum()) for q in self.own(head)) / self.group
-                for slot in range(self.past)
-            ]
-            for head in range(self.heads)
-        ]
-        worth = []
-        for head in range(self.heads):
-            rows = [self.pooled(row) for q in self.own(head) for row in self.rows[q]]
-            peak = [max(row[slot] for row in rows) for slot in range(self.past)]
-            floor = sum(peak) / len(peak)
-            divisors = {
-                "heads": [sum(own[slot] for own in nu) for slot in range(self.past)],
-                "tokens": [sum(nu[head])] * self.past,
-                "plain": [1.0] * self.past,
-            }[norms]
-            worth.append([max(one, floor) * nu[head][slot] / divisors[slot] for slot, one in enumerate(peak)])
-        highest = max(map(max, worth))
-        tails = [sum(row[-self.window :]) for rows in self.rows for row in rows]
-        threshold = 0.9 - sum(tails) / len(tails)
-        for head in range(self.heads):
-            each = [sum(row[slot] for q in self.own(head) for row in self.rows[q]) for slot in range(self.past)]
-            left = 0.0
-            most = max(0, self.past * self.budget // self.n - self.window)
-            for slot in sorted(range(self.past), key=[-one for one in each].__getitem__)[:most]:
-                left += each[slot] / sum(each)
-                if left >= threshold:
-                    break
-                worth[head][slot] = highest
-        return worth
-
-    def own(self, head):
-        return range(self.group * head, self.group * (head + 1))
-
-
-@pytest.mark.parametrize("norms", ["heads", "tokens", "plain"])
-@pytest.mark.parametrize(("n", "q_heads", "kv_heads", "window", "kernel"), [(90, 4, 2, 8, 5), (40, 3, 3, 30, 1)])
-def test_scores_are_those_of_a_loop(norms, n, q_heads, kv_heads, window, kernel):
-    prompt = a_prompt(n, layers=1, q_heads=q_heads, kv_heads=kv_heads, dtype=torch.float64)
-    policy = defensivekv(window, kernel, norms)
-    for budget in (window + 3, n - 3):
-        found = policy.scoring.score(a_view(prompt, [policy], budget=budget)).slots[0]
-        expected = Loop(prompt, window, kernel, budget).scores(norms)
-        torch.testing.assert_close(found[:, : n - window], torch.tensor(expected, dtype=torch.float64))
-        assert not found[:, n - window :].any()
-
-
 @pytest.mark.parametrize("window", [1, 40, 150])
 @pytest.mark.parametrize("block", [128, 37, 5])
 def test_peaks_are_the_same_however_the_rows_come(window, block):
@@ -203,12 +136,6 @@ def test_without_bounds_on_a_layer_the_highest_scores_of_the_model_are_kept(budg
     assert inside.min() >= outside.max()
     if budget == 60:
         assert len(set(kept.sum((1, 2)).tolist())) > 1
-
-
-def test_the_two_differ_in_their_routing_alone():
-    both = policies.get("defensivekv"), policies.get("layer-defensivekv")
-    assert set(policies.diff(*both)) == {"routing"}
-    assert [policy.routing for policy in both] == [Adaptive(0.0), AcrossLayers()]
 
 
 def test_the_norms_are_a_setting():

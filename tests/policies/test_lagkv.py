@@ -30,26 +30,6 @@ def test_ranks_are_within_a_chunk_and_the_rest_is_newest_first():
     assert (tail > 1).all()
 
 
-def test_a_chunk_is_ranked_by_its_keys_and_values_against_the_next():
-    """Slot by slot, from the definition."""
-    random = torch.Generator().manual_seed(1)
-    keys, values = (torch.randn(1, 30, 5, dtype=torch.float64, generator=random) for _ in range(2))
-    found = lag_scores(keys, values, sinks=0, lag=10)[0]
-    for first in (0, 10):
-        worth = torch.zeros(10, dtype=torch.float64)
-        for part in (keys[0], values[0]):
-            least = [min(float(part[slot, c]) for slot in range(first + 10, first + 20)) for c in range(5)]
-            most = [max(float(part[slot, c]) for slot in range(first + 10, first + 20)) for c in range(5)]
-            spreads = []
-            for slot in range(first, first + 10):
-                x = [(float(part[slot, c]) - least[c]) / (most[c] - least[c]) for c in range(5)]
-                mean = sum(x) / 5
-                spreads.append((sum((value - mean) ** 2 for value in x) / 4) ** 0.5)
-            worth += torch.tensor(spreads, dtype=torch.float64).softmax(0) / 2
-        expected = [sum(float(other < own) for other in worth) / 10 for own in worth]
-        assert found[first : first + 10].tolist() == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("n", [3, 4, 20, 4 + 2 * 16 - 1])
 def test_without_two_chunks_the_sinks_and_the_latest_are_kept(n):
     random = torch.Generator().manual_seed(n)

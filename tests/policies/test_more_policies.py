@@ -159,12 +159,6 @@ def test_a_pyramid_gives_the_next_layers_what_a_layer_does_not_hold():
     assert torch.equal(allocation[:, 0], allocation[:, 1])
 
 
-def test_pyramidkv_and_ada_snapkv_differ_from_snapkv_in_their_routing_alone():
-    assert set(policies.diff(snapkv(), pyramidkv())) == {"routing"}
-    assert set(policies.diff(snapkv(), ada_snapkv())) == {"routing"}
-    assert set(policies.diff(chunkkv(), chunkkv(size=20))) == {"selection"}
-
-
 def test_a_pyramid_with_beta_1_is_snapkv():
     prompt = a_prompt(150, layers=3)
     view = a_view(prompt, [snapkv()])

@@ -67,24 +67,6 @@ def test_ten_slots_of_streamingllm():
     assert kept[0, 0].nonzero().flatten().tolist() == [0, 1, 2, 3, 8, 9]
 
 
-@pytest.mark.parametrize("n", [1, 2, 127, 128, 129, 300])
-@pytest.mark.parametrize("threshold", [0.5, 0.9])
-def test_redundancy_is_a_matrix_of_cosines_whatever_the_blocks(n, threshold):
-    random = torch.Generator().manual_seed(n)
-    keys = torch.randn(2, n, 3, dtype=torch.float64, generator=random)
-    expected = torch.zeros(2, n, dtype=torch.float64)
-    for head in range(2):
-        unit = keys[head] / (keys[head].norm(dim=1, keepdim=True) + 1e-8)
-        matrix = unit @ unit.T
-        for row in range(n):
-            matrix[row, row] = 0
-            above = (matrix[row] > threshold).nonzero().flatten().tolist()
-            matrix[row, above[-1] if above else 0] = 0
-        expected[head] = matrix.mean(0).softmax(0)
-    found = redundancy(keys, torch.ones(2, n, dtype=torch.bool), threshold)
-    torch.testing.assert_close(found, expected)
-
-
 def test_a_slot_that_no_head_holds_is_like_no_key():
     random = torch.Generator().manual_seed(0)
     keys = torch.randn(2, 140, 4, generator=random)
@@ -94,27 +76,6 @@ def test_a_slot_that_no_head_holds_is_like_no_key():
     torch.testing.assert_close(found[:1], redundancy(keys[:1], filled[:1]))
     torch.testing.assert_close(found[1:, :90], redundancy(keys[1:, :90], filled[1:, :90]))
     assert not found[1, 90:].any()
-
-
-@pytest.mark.parametrize("n", [5, 8, 9, 130, 140])
-def test_importance_is_of_the_largest_logit_of_a_group_whatever_the_blocks(n):
-    """130 and 140 cut the window of eight in two."""
-    prompt, window = a_prompt(n, dtype=torch.float64, layers=1), 8
-    past = max(0, n - window)
-    expected = torch.zeros(2, n, dtype=torch.float64)
-    for head in range(2):
-        for row in range(past, n) if past else ():
-            logits = [
-                max(
-                    float(prompt.scale * prompt.keys[0, head, slot] @ prompt.queries[0, query, row])
-                    for query in (2 * head, 2 * head + 1)
-                )
-                for slot in range(past)
-            ]
-            expected[head, :past] += torch.tensor(logits, dtype=torch.float64).softmax(0) / window
-    for block in (128, 5):
-        found = measured(GroupMaxAttention(window), prompt, block=block)
-        torch.testing.assert_close(found, expected)
 
 
 def test_the_window_is_kept_first_where_less_of_it_is_protected():

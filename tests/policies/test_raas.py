@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from policy_prompts import a_prompt, a_view, measured
+from policy_prompts import a_prompt, a_view
 
 import policies
-from policies import AttentionRows, BudgetError, View
+from policies import BudgetError, View
 from policies.protect import Pinned, Protect
 from policies.raas import LastLooked, Stamps, raas, update_stamps
 
@@ -52,37 +52,6 @@ def test_a_budget_below_the_prompt_is_refused():
     with pytest.raises(BudgetError, match="budget of 19 slots is below the 20 protected slots of Pinned"):
         raas().keep(view, 19)
     assert raas().keep(view, 20).all()
-
-
-@pytest.mark.parametrize("block", [128, 7])
-def test_stamps_of_a_prompt_are_those_of_a_loop(block):
-    prompt, threshold = a_prompt(60, layers=1, sharpness=4.0), 0.3
-    attention = torch.zeros(4, 60, 60)
-    for head in range(4):
-        for row in range(60):
-            logits = prompt.scale * (prompt.keys[0, head // 2, : row + 1] @ prompt.queries[0, head, row])
-            attention[head, row, : row + 1] = logits.softmax(0)
-    expected = [
-        max([slot, *(row for row in range(slot, 60) if attention[:, row, slot].max() >= threshold)])
-        for slot in range(60)
-    ]
-    assert len(set(expected)) > 20
-    assert measured(Stamps(threshold), prompt, block=block).tolist() == [expected]
-
-
-def test_stamps_of_stacked_layers_are_those_of_each():
-    """While decoding one row comes for all layers at once, and one head in any of them renews a stamp."""
-    random = torch.Generator().manual_seed(0)
-    rows = (4 * torch.randn(3, 4, 1, 9, generator=random)).softmax(-1)
-    before = torch.randint(0, 20, (3, 1, 8), generator=random, dtype=torch.int32)
-    found = Stamps(0.2).attend(AttentionRows(rows, 0, 25, 26, 2, decoded=True), before)
-    for layer in range(3):
-        expected = [
-            25 if slot == 8 or float(rows[layer, :, 0, slot].max()) >= 0.2 else int(before[layer, 0, slot])
-            for slot in range(9)
-        ]
-        assert found[layer].tolist() == [expected]
-    assert found.dtype == torch.int32
 
 
 def test_the_last_token_is_kept_and_settings_are_checked():
