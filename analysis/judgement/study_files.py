@@ -74,8 +74,11 @@ class Study(NamedTuple):
 
     def columns_by_arm(self) -> dict[tuple[str, ...], dict[str, NDArray[Any]]]:
         """Return the same with each column as an array, which is much faster to read than pandas."""
+        columns = {str(name): self.lanes[name].to_numpy() for name in self.lanes}
+        positions = self.lanes.groupby(["model", "task", "budget", "arm"], sort=False).indices
         return {
-            arm_key: {str(name): lanes[name].to_numpy() for name in lanes} for arm_key, lanes in self.by_arm().items()
+            arm_key: {name: column[arm_positions] for name, column in columns.items()}
+            for arm_key, arm_positions in positions.items()
         }
 
     @property

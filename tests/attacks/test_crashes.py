@@ -50,26 +50,20 @@ def completed(folder: Path, undisturbed: str) -> None:
     assert len(keys) == len(set(keys)) == len(finished_study.lanes())
 
 
-def test_a_kill_at_every_single_write_is_survived(toy, undisturbed, tmp_path):
+@pytest.mark.parametrize(
+    ("how", "every"),
+    [("kill", 3), ("full", 5), *(pytest.param(how, 1, marks=pytest.mark.soak) for how in ("kill", "full"))],
+)
+def test_a_kill_and_a_disk_that_is_full_are_survived_at_any_write(toy, undisturbed, tmp_path, how, every):
     """One process a write, until one is not reached any more."""
-    for at in range(1, 1000):
+    for at in range(1, 1000, every):
         folder = shutil.copytree(toy, tmp_path / str(at))
-        status = run(folder, "kill", at)
-        if status == 0:
+        if (status := run(folder, how, at)) == 0:
             break
-        assert status == -9
+        assert (status == -9) == (how == "kill")
+        assert how == "kill" or not list(folder.rglob(".*.????????")), "a half-written file was left"
         completed(folder, undisturbed)
     assert at > 40, "the study writes more often than that"
-
-
-def test_a_disk_that_is_full_from_some_write_on_is_survived(toy, undisturbed, tmp_path):
-    for at in range(1, 1000, 3):
-        folder = shutil.copytree(toy, tmp_path / str(at))
-        if run(folder, "full", at) == 0:
-            break
-        assert not list(folder.rglob(".*.????????")), "a half-written file was left"
-        completed(folder, undisturbed)
-    assert at > 40
 
 
 @pytest.mark.soak

@@ -38,7 +38,7 @@ UNTOLD = {
     "costs.device": "as above",
 }
 """What no audit of a folder can tell, and why."""
-SAMPLE = 20  # tamperings in one test, spread over subjects and their fields
+SAMPLE = 12  # tamperings in one test, spread over subjects and their fields
 
 
 class Subject(NamedTuple):

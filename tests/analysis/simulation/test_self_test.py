@@ -259,60 +259,62 @@ def test_the_rule_said_once_more_is_accepted_while_it_is_whole(monkeypatch, regi
     self_test.run_self_test(registered())
 
 
-@pytest.mark.parametrize(
-    ("rule", "says"),
-    [
-        (always(CONFIRMED), "nothing differs: says CONFIRMED, not INCONCLUSIVE"),
-        (always(REFUTED), "what the rule asks for is won: says REFUTED, not CONFIRMED"),
-        (always(INCONCLUSIVE), "what the rule asks for is won: says INCONCLUSIVE"),
-        (never(REFUTED, "superior"), "every contrast is lost: says INCONCLUSIVE, not REFUTED"),
-        (never(INCONCLUSIVE, "superior", REFUTED), "nothing differs: says REFUTED"),
-        (superior_without("losses"), "every contrast is lost: says INCONCLUSIVE"),
-        (superior_without("wins"), "nothing differs: says CONFIRMED"),
-        (superior_without("number"), "a win too few: says CONFIRMED"),
-        (superior_without("significance"), "a win falls short of the corrected level: says CONFIRMED"),
-        (superior_without("correction"), "a win falls short of the corrected level: says CONFIRMED"),
-        (superior_without("level"), "a win just reaches the corrected level: says INCONCLUSIVE"),
-        (superior_without("harm"), "a contrast is worse at the uncorrected level: says CONFIRMED"),
-        (superior_without("caches"), "a contrast that is won has unmatched caches: says CONFIRMED"),
-        (superior_without("floor"), "no arm does better than a guess: says CONFIRMED"),
-        (superior_without("caches of wins"), "a contrast that is won has unmatched caches: says CONFIRMED"),
-        (superior_without("caches of others"), "that is not won has unmatched caches: says CONFIRMED"),
-        (superior_without("caches of losses"), "a contrast is lost with unmatched caches: says REFUTED"),
-    ],
-)
-def test_superior_without_one_condition_is_refused_by_name(monkeypatch, rule, says):
+SUPERIOR_WITHOUT = [
+    (always(CONFIRMED), "nothing differs: says CONFIRMED, not INCONCLUSIVE"),
+    (always(REFUTED), "what the rule asks for is won: says REFUTED, not CONFIRMED"),
+    (always(INCONCLUSIVE), "what the rule asks for is won: says INCONCLUSIVE"),
+    (never(REFUTED, "superior"), "every contrast is lost: says INCONCLUSIVE, not REFUTED"),
+    (never(INCONCLUSIVE, "superior", REFUTED), "nothing differs: says REFUTED"),
+    (superior_without("losses"), "every contrast is lost: says INCONCLUSIVE"),
+    (superior_without("wins"), "nothing differs: says CONFIRMED"),
+    (superior_without("number"), "a win too few: says CONFIRMED"),
+    (superior_without("significance"), "a win falls short of the corrected level: says CONFIRMED"),
+    (superior_without("correction"), "a win falls short of the corrected level: says CONFIRMED"),
+    (superior_without("level"), "a win just reaches the corrected level: says INCONCLUSIVE"),
+    (superior_without("harm"), "a contrast is worse at the uncorrected level: says CONFIRMED"),
+    (superior_without("caches"), "a contrast that is won has unmatched caches: says CONFIRMED"),
+    (superior_without("floor"), "no arm does better than a guess: says CONFIRMED"),
+    (superior_without("caches of wins"), "a contrast that is won has unmatched caches: says CONFIRMED"),
+    (superior_without("caches of others"), "that is not won has unmatched caches: says CONFIRMED"),
+    (superior_without("caches of losses"), "a contrast is lost with unmatched caches: says REFUTED"),
+]
+
+
+@pytest.mark.parametrize("case", sampled(SUPERIOR_WITHOUT, of=3), ids=lambda case: case[1])
+def test_superior_without_one_condition_is_refused_by_name(monkeypatch, case):
+    rule, says = case
     commit(monkeypatch, "superior", rule)
     with pytest.raises(self_test.Vacuous, match="superior: .*" + re.escape(says)):
         self_test.run_self_test(superior())
 
 
-@pytest.mark.parametrize(
-    ("rule", "says"),
-    [
-        (always(CONFIRMED), "nothing differs: says CONFIRMED, not INCONCLUSIVE"),
-        (never(REFUTED, "branch"), "every contrast is lost: says INCONCLUSIVE, not REFUTED"),
-        (branch_without("losses"), "every contrast is lost: says INCONCLUSIVE"),
-        (branch_without("level of losses"), "a primary loss falls short of the level of a loss: says REF"),
-        (branch_without("primary"), "no primary contrast is won: says CONFIRMED"),
-        (branch_without("sign"), "the primary contrasts are lost: says INCONCLUSIVE"),
-        (branch_without("significance"), "a primary win falls short of its level: says CONFIRMED"),
-        (branch_without("correction"), "a primary win falls short of its level: says CONFIRMED"),
-        (branch_without("uncorrected level"), "a primary win just reaches its level: says INCONCLUSIVE"),
-        (branch_without("zero"), "the transfer contrasts show no difference: says CONFIRMED"),
-        (branch_without("transfer"), "the sign of the transfer contrasts is flipped: says CONFIRMED"),
-        (branch_without("guard"), "lost while another is won by more: says CONFIRMED"),
-        (branch_without("floor"), "no arm does better than a guess: says CONFIRMED"),
-        (branch_without("mixed"), "a primary contrast is lost while another is won: says CONFIRMED"),
-        (branch_without("caches"), "a primary contrast that is won has unmatched caches: says CONFIRMED"),
-        (branch_without("transfer caches"), "a transfer contrast has unmatched caches: says CONFIRMED"),
-        (
-            branch_without("caches of losses"),
-            "the primary contrasts are lost with unmatched caches: says REF",
-        ),
-    ],
-)
-def test_branch_without_one_condition_is_refused_by_name(monkeypatch, rule, says):
+BRANCH_WITHOUT = [
+    (always(CONFIRMED), "nothing differs: says CONFIRMED, not INCONCLUSIVE"),
+    (never(REFUTED, "branch"), "every contrast is lost: says INCONCLUSIVE, not REFUTED"),
+    (branch_without("losses"), "every contrast is lost: says INCONCLUSIVE"),
+    (branch_without("level of losses"), "a primary loss falls short of the level of a loss: says REF"),
+    (branch_without("primary"), "no primary contrast is won: says CONFIRMED"),
+    (branch_without("sign"), "the primary contrasts are lost: says INCONCLUSIVE"),
+    (branch_without("significance"), "a primary win falls short of its level: says CONFIRMED"),
+    (branch_without("correction"), "a primary win falls short of its level: says CONFIRMED"),
+    (branch_without("uncorrected level"), "a primary win just reaches its level: says INCONCLUSIVE"),
+    (branch_without("zero"), "the transfer contrasts show no difference: says CONFIRMED"),
+    (branch_without("transfer"), "the sign of the transfer contrasts is flipped: says CONFIRMED"),
+    (branch_without("guard"), "lost while another is won by more: says CONFIRMED"),
+    (branch_without("floor"), "no arm does better than a guess: says CONFIRMED"),
+    (branch_without("mixed"), "a primary contrast is lost while another is won: says CONFIRMED"),
+    (branch_without("caches"), "a primary contrast that is won has unmatched caches: says CONFIRMED"),
+    (branch_without("transfer caches"), "a transfer contrast has unmatched caches: says CONFIRMED"),
+    (
+        branch_without("caches of losses"),
+        "the primary contrasts are lost with unmatched caches: says REF",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", sampled(BRANCH_WITHOUT, of=3), ids=lambda case: case[1])
+def test_branch_without_one_condition_is_refused_by_name(monkeypatch, case):
+    rule, says = case
     commit(monkeypatch, "branch", rule)
     with pytest.raises(self_test.Vacuous, match="branch: .*" + re.escape(says)):
         self_test.run_self_test(branch())

@@ -10,7 +10,7 @@ from analysis.stats.exact_ends import GAP_TO_NULL, StudyEnds, widen_ends, widen_
 from analysis.stats.max_t import max_t
 from analysis.stats.paired_tests import COMPARE, student_t
 
-FAMILY, STUDIES = 4, 250
+FAMILY, STUDIES = 4, 120
 
 
 def families(gained: float, problems: int, seeds: int) -> np.ndarray:

@@ -148,7 +148,7 @@ def test_every_path_of_the_registry_leads_somewhere():
 def test_a_third_instrument_is_one_folder_and_one_entry(tmp_path):
     tree = tmp_path / "tree"
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.safetensors"))
     (tree / "protocol/instruments/weather").mkdir()
     for name, text in FOLDER.items():
         (tree / "protocol/instruments/weather" / name).write_text(text)
