@@ -3,7 +3,7 @@
 grader = grading.get_grader("math")     # made once, used for every text
 grade = grading.best_grade(grader.grade, problem.gold, text)
 
-May import: protocol.formats, protocol.harness; math_verify, sympy.
+May import: protocol.formats, protocol.harness, protocol.sandbox; math_verify, sympy.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,12 +45,13 @@ GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
         "f1": loader("protocol.grading.f1:"),
         "rouge": loader("protocol.grading.rouge:"),
         "code": loader("protocol.grading.code:"),
+        "program": lambda: load_attribute("protocol.grading.program:ProgramGrader")(),
     }
 )
 PLUGINS = PluginGroup("kv_prereg.graders", "grader", frozenset(GRADERS), BadInput)
 # The second grader, whose grade is recorded next to that of the grader.
 SECOND = Registry[Grader]({"math": loader("protocol.grading.spelling:")})
-ALWAYS_ONE_OR_ZERO = ("exact", "equals", "contains", "boxed", "math", "choice")
+ALWAYS_ONE_OR_ZERO = ("exact", "equals", "contains", "boxed", "math", "choice", "program")
 
 
 def get_grader(name: str) -> Grader:

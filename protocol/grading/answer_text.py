@@ -11,6 +11,7 @@ __all__ = [
     "excerpt",
     "extract_answer",
     "normalize",
+    "skip_thought",
     "split_words",
     "stated_answer",
     "strip_special_tokens",
@@ -28,14 +29,16 @@ ARTICLES = frozenset({"a", "an", "the"})
 
 
 def extract_answer(text: str) -> str:
-    """Return what follows the last `</think>`, or everything if there is none; empty if a thought does not
-    end.
+    """Return what follows the thought, without special tokens, stripped, at most 20,000 characters."""
+    return strip_special_tokens(skip_thought(text)[: 2 * MAX_CHARACTERS])[:MAX_CHARACTERS].strip()
 
-    Without special tokens, stripped, at most 20,000 characters. A thought that was opened in the prompt and
-    does not end cannot be distinguished from an answer.
+
+def skip_thought(text: str) -> str:
+    """Return what follows the last `</think>`, or everything if there is none; empty if a thought does not end.
+
+    A thought that was opened in the prompt and does not end cannot be distinguished from an answer.
     """
-    answer = text.rpartition(THOUGHT_END)[2] if THOUGHT_END in text else text.partition("<think>")[0]
-    return strip_special_tokens(answer[: 2 * MAX_CHARACTERS])[:MAX_CHARACTERS].strip()
+    return text.rpartition(THOUGHT_END)[2] if THOUGHT_END in text else text.partition("<think>")[0]
 
 
 def strip_special_tokens(text: str) -> str:

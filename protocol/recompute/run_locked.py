@@ -23,8 +23,8 @@ from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.lock import bundle, closure, lock
 from protocol.recompute.verify_judgement import differing_packages
-from protocol.workspace import sandbox
-from protocol.workspace.sandbox import LIMITS, Limits, Mechanism, SandboxResult
+from protocol.sandbox import sandbox
+from protocol.sandbox.sandbox import LIMITS, Limits, Mechanism, SandboxResult
 
 __all__ = ["check_locked"]
 

@@ -1,5 +1,6 @@
 """Check recorded grades with the graders and golds of this installation, without a model."""
 
+import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from protocol.workspace import drift
 __all__ = ["MAX_SECONDS", "TRANSIENT_GRADES", "Graders", "check_grades", "refuse_other_grades"]
 
 TRANSIENT_GRADES = ("timeout", "error")  # may be the fault of this machine and this moment
+PROGRAM = "program"  # the grader that runs what a model wrote
+MORE_RUNS = 3  # of a program whose grade is not that of the records
 MAX_MESSAGES = 3  # of undetermined grades
 MAX_SECONDS = 60.0  # time limit of an audit; `kv-prereg regrade` has none
 
@@ -103,6 +106,8 @@ def check_grades(study: Registration, identity: Path | None = None) -> str:
                 message = f"{records.body_key(body)}: {difference}"
                 if {new_grade.status, body["grade"]} & {*TRANSIENT_GRADES}:
                     undetermined.append(f"{message}; on an idle machine {_regrade_command(study)}")
+                elif find_task(task).grader == PROGRAM and (reason := _excuse_program(study, graders, body, new_grade)):
+                    undetermined.append(f"{message}; {reason}")
                 else:
                     wrong.append(message)
     refuse_other_grades(study, wrong, f"{graded} lanes")
@@ -132,6 +137,18 @@ def _gradable_phases(study: Registration) -> Iterator[tuple[Sequence[Record], st
         yield study.probe_records, None
     if study.has(SEAL):
         yield study.confirm_records, late_randomness.claim_key(study.lock, study.claim)
+
+
+def _excuse_program(study: Registration, graders: Graders, body: Mapping[str, Any], grade: Grade) -> str:
+    """Return why a program may grade otherwise than recorded though nothing was changed; "" if nothing explains it."""
+    locked, installed = study.lock.content["environment"]["python"], platform.python_version()
+    if locked != installed:
+        return f"Python {installed} for {locked!a}"
+    for _ in range(MORE_RUNS):
+        graders.grades.clear()
+        if graders.grade(body)[0] != grade:
+            return "the program does not do the same each time"
+    return ""
 
 
 def _describe_difference(body: Mapping[str, Any], new_grade: Grade, second_grade: Grade | None) -> str:

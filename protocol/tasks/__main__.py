@@ -31,7 +31,7 @@ from protocol.formats.suggestions import explain_os_error
 from protocol.lock import closure
 from protocol.tasks import file_rows, registry
 from protocol.tasks.dataset import Dataset
-from protocol.tasks.file_task import find_confusable_golds, find_wrong_golds
+from protocol.tasks.file_task import find_confusable_golds, find_wrong_golds, reader_of
 from splits import make
 
 MAX_FAULTS = 20  # faulty lines that are printed
@@ -89,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def check(path: Path, grader: str | None) -> int:
     """Print the faulty lines, the first MAX_FAULTS of them, or the split of the file."""
-    rows_by_line, faults = file_rows.parse_rows(file_rows.read_file(path))
+    rows_by_line, faults = file_rows.parse_rows(file_rows.read_file(path), reader_of(grader))
     if grader is not None:
         faults = tuple(
             sorted(

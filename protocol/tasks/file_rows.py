@@ -20,13 +20,28 @@ from protocol.formats.refusals import BadInput, Tampered, unknown_message
 from protocol.formats.vocabulary import BLANKS
 from protocol.grading.grade import Gold
 
-__all__ = ["Row", "RowFault", "digest_text", "file_identity", "find_faults", "load_rows", "parse_rows", "read_file"]
+__all__ = [
+    "LineError",
+    "ReadLine",
+    "Row",
+    "RowFault",
+    "digest_text",
+    "file_identity",
+    "find_faults",
+    "load_rows",
+    "parse_name",
+    "parse_rows",
+    "parse_text",
+    "read_file",
+    "read_problem",
+]
 
 MAX_BYTES = 1 << 28  # bytes of a file: parsing takes six times as much memory
 MAX_LINE_BYTES = 1 << 24  # bytes: 30 times the longest document of LongBench
 MAX_NAME_CHARACTERS = 200  # characters of an id, a level or a cluster, which may be copied into a lock
 NAMES, TEXTS = ("id", "level", "cluster"), ("context", "question", "prefix")
 FIELDS = ("id", "context", "question", "answer", "answers", "level", "cluster", "prefix")
+PROGRAM_FIELDS = ("task_id", "test_list", "input_output", "official_tests")  # of published files of programs
 # Fields that either all lines or no line may have.
 ALL_OR_NONE = ("level", "cluster")
 # Characters that join or separate letters, as Persian and emoji need.
@@ -65,8 +80,11 @@ class RowFault(NamedTuple):
     message: str
 
 
-class _LineError(Exception):
-    """A fault of a line, found while parsing it."""
+class LineError(Exception):
+    """A fault of a line, found while parsing it: the field and the fix."""
+
+
+ReadLine = Callable[[Mapping[str, Any]], Row]
 
 
 def read_file(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
@@ -83,11 +101,11 @@ def read_file(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
         raise BadInput(f"{path}: could not be read: {error.strerror}") from None
 
 
-def load_rows(path: Path) -> Mapping[str, Row]:
+def load_rows(path: Path, read: ReadLine) -> Mapping[str, Row]:
     """Return the problems of a file by id, in file order, one a line. Raises BadInput with the first faulty
-    line and the number of others.
+    line and the number of others. read: `read_problem`, or the reader of another format.
     """
-    return _load_rows(path, file_identity(path))
+    return _load_rows(path, file_identity(path), read)
 
 
 def file_identity(path: Path) -> str:
@@ -101,15 +119,15 @@ def file_identity(path: Path) -> str:
 
 
 @lru_cache(maxsize=8)  # read once per process, and again if its identity changed
-def _load_rows(path: Path, identity: str) -> Mapping[str, Row]:
-    rows_by_line, faults = parse_rows(read_file(path))
+def _load_rows(path: Path, identity: str, read: ReadLine) -> Mapping[str, Row]:
+    rows_by_line, faults = parse_rows(read_file(path), read)
     if faults:
         more = f" ({len(faults) - 1} more: kv-prereg tasks check {path})" if len(faults) > 1 else ""
         raise BadInput(f"{path}: line {faults[0].line}: {faults[0].message}{more}")
     return MappingProxyType({row.id: row for row in rows_by_line.values()})
 
 
-def parse_rows(data: bytes) -> tuple[Mapping[int, Row], tuple[RowFault, ...]]:
+def parse_rows(data: bytes, read: ReadLine) -> tuple[Mapping[int, Row], tuple[RowFault, ...]]:
     """Return the problems of the valid lines, by line number, and one fault of each faulty line."""
     if data.startswith(codecs.BOM_UTF8):
         return {}, (RowFault(1, "begins with a byte order mark; save the file as UTF-8 without one"),)
@@ -117,8 +135,8 @@ def parse_rows(data: bytes) -> tuple[Mapping[int, Row], tuple[RowFault, ...]]:
     messages: dict[int, str] = {}
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
         try:
-            rows_by_line[number] = _parse_row(line)
-        except _LineError as fault:
+            rows_by_line[number] = read(_parse_line(line))
+        except LineError as fault:
             messages[number] = str(fault)
     for number, message in find_faults(rows_by_line):
         messages.setdefault(number, message)
@@ -142,29 +160,35 @@ def find_faults(rows_by_line: Mapping[int, Row]) -> Iterator[RowFault]:
             yield RowFault(lacking[0], f"{name}: missing, and line {min(numbers)} has one; give one to all or to none")
 
 
-def _parse_row(line: bytes) -> Row:
+def _parse_line(line: bytes) -> Mapping[str, Any]:
     if len(line) > MAX_LINE_BYTES:
-        raise _LineError(f"has {len(line)} bytes, over {MAX_LINE_BYTES}; shorten its context")
+        raise LineError(f"has {len(line)} bytes, over {MAX_LINE_BYTES}; shorten its context")
     if line.endswith(b"\r"):
-        raise _LineError("ends in CR LF; save the file with LF alone")
+        raise LineError("ends in CR LF; save the file with LF alone")
     if not line.strip():
-        raise _LineError("is empty; delete it")
+        raise LineError("is empty; delete it")
     try:
         row = strict_json.parse(line)
     except strict_json.JsonFault as fault:
-        raise _LineError(f"{fault}; write one object a line, of texts in quotes") from None
+        raise LineError(f"{fault}; write one object a line, of texts in quotes") from None
     if not isinstance(row, dict):
-        raise _LineError(f"is {_excerpt(row)}; write an object with id, context, question and answer")
+        raise LineError(f"is {_excerpt(row)}; write an object with id, context, question and answer")
+    return row
+
+
+def read_problem(row: Mapping[str, Any]) -> Row:
+    """Return the problem of a line that has the fields of this module. Raises LineError."""
     for name in row:
         if name not in FIELDS:
-            raise _LineError(unknown_message("field", name, FIELDS))
+            hint = "; programs with tests are read for the grader program" if name in PROGRAM_FIELDS else ""
+            raise LineError(unknown_message("field", name, FIELDS) + hint)
     for name in ("id", "context"):
         if name not in row:
-            raise _LineError(f"{name}: missing; every problem has one")
-    names = {name: _parse_name(name, row[name]) for name in NAMES if name in row}
-    texts = {name: _parse_text(name, row[name]) for name in TEXTS if name in row}
+            raise LineError(f"{name}: missing; every problem has one")
+    names = {name: parse_name(name, row[name]) for name in NAMES if name in row}
+    texts = {name: parse_text(name, row[name]) for name in TEXTS if name in row}
     if not texts["context"]:
-        raise _LineError("context: is empty; a problem without a passage has all its text there, and no question")
+        raise LineError("context: is empty; a problem without a passage has all its text there, and no question")
     return Row(
         names["id"],
         texts["context"],
@@ -178,44 +202,44 @@ def _parse_row(line: bytes) -> Row:
 
 def _parse_gold(row: Mapping[str, Any]) -> Gold:
     if "answer" in row and "answers" in row:
-        raise _LineError("answer: stands beside answers; leave one of the two out")
+        raise LineError("answer: stands beside answers; leave one of the two out")
     if "answer" in row:
         return _parse_answer("answer", row["answer"])
     if "answers" not in row:
-        raise _LineError("answer: missing; write it, or answers for a list of which each is right")
+        raise LineError("answer: missing; write it, or answers for a list of which each is right")
     answers = row["answers"]
     if not isinstance(answers, list) or not answers:
-        raise _LineError(f"answers: write a list of texts, not {_excerpt(answers)}")
+        raise LineError(f"answers: write a list of texts, not {_excerpt(answers)}")
     golds = tuple(_parse_answer(f"answers[{index}]", answer) for index, answer in enumerate(answers))
     for index, answer in enumerate(golds):
         if answer in golds[:index]:
-            raise _LineError(f"answers[{index}]: {_excerpt(answer)} stands twice; name each once")
+            raise LineError(f"answers[{index}]: {_excerpt(answer)} stands twice; name each once")
     return golds
 
 
 def _parse_answer(name: str, value: Any) -> str:
-    text = _parse_text(name, value)
+    text = parse_text(name, value)
     if not text:
-        raise _LineError(f"{name}: is empty; nothing can be compared with it")
+        raise LineError(f"{name}: is empty; nothing can be compared with it")
     return _require_nfc(name, text)
 
 
-def _parse_name(name: str, value: Any) -> str:
+def parse_name(name: str, value: Any) -> str:
     """Return a single line in one spelling, without hidden characters."""
     text = _require_nfc(name, _require_visible(name, _require_text(name, value), lambda character: False))
     if odd := next((c for c in text if _is_variant(c) or (c.isspace() and c != " ")), None):
-        raise _LineError(f"{name}: has U+{ord(odd):04X}, with which two names look alike; delete it")
+        raise LineError(f"{name}: has U+{ord(odd):04X}, with which two names look alike; delete it")
     if not text.strip() or text != text.strip():
-        raise _LineError(f"{name}: {_excerpt(text)} is empty or has white space around it; strip it, or name one")
+        raise LineError(f"{name}: {_excerpt(text)} is empty or has white space around it; strip it, or name one")
     if len(text) > MAX_NAME_CHARACTERS:
-        raise _LineError(f"{name}: has {len(text)} characters, over {MAX_NAME_CHARACTERS}; shorten it")
+        raise LineError(f"{name}: has {len(text)} characters, over {MAX_NAME_CHARACTERS}; shorten it")
     return text
 
 
-def _parse_text(name: str, value: Any) -> str:
+def parse_text(name: str, value: Any) -> str:
     text = _require_visible(name, _require_text(name, value), lambda character: character in {"\n", "\t", *JOINERS})
     if name != "prefix" and text != text.strip():
-        raise _LineError(f"{name}: has white space around it, which a chat template may drop; strip it")
+        raise LineError(f"{name}: has white space around it, which a chat template may drop; strip it")
     return text
 
 
@@ -223,14 +247,14 @@ def _require_text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    raise _LineError(f"{name}: write text, not {_excerpt(value)}" + ("; text stands in quotes" if number else ""))
+    raise LineError(f"{name}: write text, not {_excerpt(value)}" + ("; text stands in quotes" if number else ""))
 
 
 def _require_visible(name: str, text: str, allowed: Callable[[str], bool]) -> str:
     for position, character in enumerate(text, start=1):
         hidden = unicodedata.category(character)[0] == "C" or character in BLANKS
         if hidden and not allowed(character):
-            raise _LineError(
+            raise LineError(
                 f"{name}: has U+{ord(character):04X} at character {position}, which cannot be seen; delete it"
             )
     return text
@@ -245,7 +269,7 @@ def _is_variant(character: str) -> bool:
 
 def _require_nfc(name: str, text: str) -> str:
     if unicodedata.normalize("NFC", text) != text:
-        raise _LineError(f"{name}: is not NFC; normalise it, or two spellings look alike")
+        raise LineError(f"{name}: is not NFC; normalise it, or two spellings look alike")
     return text
 
 

@@ -10,15 +10,16 @@ from typing import Any
 from protocol import grading
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput
+from protocol.formats.registry import load_attribute
 from protocol.grading import Gold, Grade, Grader, boxed, contains, exact
 from protocol.grading.mathverify import MathVerify
 from protocol.lock import closure
 from protocol.tasks import file_rows
-from protocol.tasks.file_rows import Row, RowFault
+from protocol.tasks.file_rows import ReadLine, Row, RowFault
 from protocol.tasks.middle_cut import MaxLength, cut_middle
 from protocol.tasks.problem import Problem
 
-__all__ = ["FileTask", "find_confusable_golds", "find_wrong_golds"]
+__all__ = ["FileTask", "find_confusable_golds", "find_wrong_golds", "reader_of"]
 
 # Graders that accept an answer anywhere in the text, and the function that finds it.
 SEARCHING_GRADERS: Mapping[str, Callable[[str, str], Grade]] = MappingProxyType(
@@ -45,7 +46,7 @@ class FileTask:
     longest: MaxLength | None = None
 
     def ids(self) -> tuple[str, ...]:
-        return tuple(file_rows.load_rows(self.path))
+        return tuple(self._load_rows())
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """count: tokens of a text. Raises BadInput for another task's id, and as `file_rows.rows` does."""
@@ -65,10 +66,10 @@ class FileTask:
         return self
 
     def clusters(self) -> Mapping[str, str]:
-        return {name: row.cluster for name, row in file_rows.load_rows(self.path).items() if row.cluster}
+        return {name: row.cluster for name, row in self._load_rows().items() if row.cluster}
 
     def levels(self) -> Mapping[str, str]:
-        return {name: row.level for name, row in file_rows.load_rows(self.path).items() if row.level}
+        return {name: row.level for name, row in self._load_rows().items() if row.level}
 
     def content_digest(self, problem_id: str) -> str:
         """Return the SHA-256 of the problem's content, which is the same in every file and under every id."""
@@ -92,15 +93,26 @@ class FileTask:
 
     def refuse_wrong_golds(self) -> None:
         """Raise BadInput for an answer that its own grader does not accept; the message does not show it."""
-        rows_by_line = dict(enumerate(file_rows.load_rows(self.path).values(), start=1))
+        rows_by_line = dict(enumerate(self._load_rows().values(), start=1))
         for line, message in find_wrong_golds(self.grader, rows_by_line, self.instruction):
             raise BadInput(f"{self.path}: line {line}: {message}")
 
+    def _load_rows(self) -> Mapping[str, Row]:
+        return file_rows.load_rows(self.path, reader_of(self.grader))
+
     def _find_row(self, problem_id: str) -> Row:
         try:
-            return file_rows.load_rows(self.path)[problem_id]
+            return self._load_rows()[problem_id]
         except KeyError:
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids {self.path} has") from None
+
+
+def reader_of(grader: str | None) -> ReadLine:
+    """Return what reads a line for a grader: the reader of published formats for programs."""
+    if grader != "program":
+        return file_rows.read_problem
+    read: ReadLine = load_attribute("protocol.tasks.program_rows:read_program")
+    return read
 
 
 def find_wrong_golds(name: str, rows_by_line: Mapping[int, Row], instruction: str = "") -> Iterator[RowFault]:
@@ -111,6 +123,12 @@ def find_wrong_golds(name: str, rows_by_line: Mapping[int, Row], instruction: st
     a text without any knowledge matches, so that every model could be right.
     """
     with _as_context(grading.get_grader(name)) as grader:
+        if name == "program":
+            faults = ((line, grader.find_fault(str(row.gold))) for line, row in rows_by_line.items())  # type: ignore[attr-defined]
+            yield from (
+                RowFault(line, f"its tests: {fault}; correct or leave it out") for line, fault in faults if fault
+            )
+            return
         for line, row in rows_by_line.items():
             answers = {"answer": row.gold} if isinstance(row.gold, str) else _label_golds(row.gold)
             for field, gold in answers.items():

@@ -22,8 +22,8 @@ from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle, installed_files
 from protocol.recompute import run_locked
-from protocol.workspace import sandbox
-from protocol.workspace.sandbox import Limits, Mechanism
+from protocol.sandbox import sandbox
+from protocol.sandbox.sandbox import Limits, Mechanism
 
 LIMITS = Limits(seconds=30, memory=1 << 30, output=1 << 20)
 HURRIED = LIMITS._replace(seconds=1)

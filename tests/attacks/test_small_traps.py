@@ -21,7 +21,7 @@ from protocol.formats.refusals import BadInput, Tampered
 from protocol.instruments.cost import measurement_file
 from protocol.plan import grid, toml_reader
 from protocol.recompute.changed_registrations import find_registrations
-from protocol.workspace import sandbox
+from protocol.sandbox import sandbox
 
 
 def test_a_replication_with_the_seconds_of_its_parent_is_a_copy(confirmed, tmp_path):
@@ -135,7 +135,7 @@ def test_what_an_auditor_started_ends_with_it(tmp_path, mechanism):
     if not sandbox.is_usable(mechanism):
         pytest.skip(f"{mechanism} does not work here")
     program = (
-        f"import sys; from pathlib import Path; from protocol.workspace import sandbox; "
+        f"import sys; from pathlib import Path; from protocol.sandbox import sandbox; "
         f"sandbox.run([sys.executable, '-I', '-S', '-c', 'import time; time.sleep(77.125)'], Path({str(tmp_path)!r}), "
         f"mechanisms=[{mechanism!r}])"
     )

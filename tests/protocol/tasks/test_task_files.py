@@ -112,7 +112,7 @@ def test_a_broken_file_is_refused_by_line_and_field(what, written):
     data, says = BROKEN[what]
     path = written(data)
     with pytest.raises(BadInput) as refusal:
-        file_rows.load_rows(path)
+        file_rows.load_rows(path, file_rows.read_problem)
     assert str(refusal.value).startswith(f"{path}: line ")
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -122,7 +122,7 @@ def test_a_broken_file_is_refused_by_line_and_field(what, written):
 def test_a_line_that_is_too_long_is_refused(written, monkeypatch):
     monkeypatch.setattr(file_rows, "MAX_LINE_BYTES", 100)
     with pytest.raises(BadInput, match=r"line 1: has \d+ bytes, over 100; shorten its context"):
-        file_rows.load_rows(written(line(context="A" * 100)))
+        file_rows.load_rows(written(line(context="A" * 100)), file_rows.read_problem)
 
 
 def test_what_is_no_plain_file_is_refused(written, tmp_path):
@@ -130,7 +130,7 @@ def test_what_is_no_plain_file_is_refused(written, tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
     for name, says in (("link", "is no plain file"), ("folder", "is no plain"), ("none", "no such file")):
         with pytest.raises(BadInput, match=rf"{name}\.jsonl: {says}"):
-            file_rows.load_rows(tmp_path / f"{name}.jsonl")
+            file_rows.load_rows(tmp_path / f"{name}.jsonl", file_rows.read_problem)
 
 
 def test_what_is_written_is_what_is_read(written):
@@ -147,7 +147,7 @@ def test_what_is_written_is_what_is_read(written):
     ]
     data = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode()
     for ending in (b"", b"\n"):
-        found = file_rows.load_rows(written(data + ending))
+        found = file_rows.load_rows(written(data + ending), file_rows.read_problem)
         assert found["fox/1"] == ("fox/1", *list(GOOD.values())[1:], "easy", "hens", "<think>\n")
         assert found["b"] == ("b", rows[1]["context"], "", ("x", "y"), "hard", "c", "")
         assert list(found) == ["fox/1", "b"]
@@ -155,8 +155,8 @@ def test_what_is_written_is_what_is_read(written):
 
 def test_a_file_that_changes_is_read_again(written):
     path = written(line())
-    assert list(file_rows.load_rows(path)) == ["fox/1"]
-    assert list(file_rows.load_rows(written(line(id="another")))) == ["another"]
+    assert list(file_rows.load_rows(path, file_rows.read_problem)) == ["fox/1"]
+    assert list(file_rows.load_rows(written(line(id="another")), file_rows.read_problem)) == ["another"]
 
 
 # ---------------------------------------------------------------- check
@@ -173,7 +173,7 @@ def test_check_says_every_wrong_line_up_to_twenty(written, capsys):
     ]
     assert said[20:] == [f"{path}: 25 lines are wrong: those above and 5 more"]
     with pytest.raises(BadInput, match=rf"line 6: .* \(24 more: kv-prereg tasks check {path}\)"):
-        file_rows.load_rows(path)
+        file_rows.load_rows(path, file_rows.read_problem)
 
 
 def test_check_says_how_the_problems_are_split(written, capsys):

@@ -48,7 +48,7 @@ def main(request: dict[str, Any]) -> int:
     """
     if (root := request["root"]) is not None:
         try:
-            make_root(root, request["visible"], request["scratch"])
+            make_root(root, request["visible"], request["scratch"], request["is_writable"])
         except OSError as error:
             print(f"no root of its own: {error}", file=sys.stderr)
             return UNREADY
@@ -84,9 +84,9 @@ def exec_command(request: dict[str, Any]) -> None:
     os.execve(request["command"][0], request["command"], request["environment"])
 
 
-def make_root(root: str, visible: list[str], scratch: str) -> None:
+def make_root(root: str, visible: list[str], scratch: str, is_writable: bool) -> None:
     """Build a new root in memory at `root` and enter it: the `visible` files and folders at their paths,
-    read-only, and the empty folder `scratch`. Raises OSError.
+    read-only, and the empty folder `scratch`, which can be written if `is_writable`. Raises OSError.
     """
     mount("tmpfs", root, "tmpfs", 0, "size=64m,mode=755")
     for path in visible:
@@ -106,6 +106,8 @@ def make_root(root: str, visible: list[str], scratch: str) -> None:
     for target, options in list_mounts(root + "/"):
         flags = sum(MOUNT_FLAGS[option] for option in options if option in MOUNT_FLAGS)
         mount("", target, "", REMOUNT | BIND | READ_ONLY | flags)
+    if not is_writable:
+        mount("", root, "", REMOUNT | BIND | READ_ONLY)
     os.chdir(root)
     mount(".", "/", "", MOVE)
     os.chroot(".")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from protocol.formats.findings import CannotTell
-from protocol.workspace import sandbox
-from protocol.workspace.sandbox import Limits, Mechanism, SandboxResult
+from protocol.sandbox import sandbox
+from protocol.sandbox.sandbox import Limits, Mechanism, SandboxResult
 
 LIMITS = Limits(seconds=30, memory=1 << 30)
 
@@ -43,7 +43,7 @@ def test_it_starts_where_it_is_told_with_an_environment_of_its_own(tmp_path, way
     folder, names = said.stdout.decode().splitlines()
     assert folder == str(tmp_path)
     threads = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}
-    ours = {"HOME", "TMPDIR", "PATH", "LANG", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE"} | threads
+    ours = {"HOME", "TMPDIR", "PATH", "LANG", "PYTHONUTF8", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE"} | threads
     assert set(names.split()) - {"LC_CTYPE", "PWD"} == ours
 
 
@@ -183,7 +183,9 @@ def test_walls_that_are_installed_and_not_allowed_do_not_work(monkeypatch, tmp_p
 def test_bubblewrap_is_asked_for_every_wall():
     """Held by the list where bubblewrap is not installed, by the other tests where it is."""
     given = ["/bin", "/dev/null", "/usr", "/private/tree"]
-    walls = sandbox._wrapper_arguments("bubblewrap", given, Path("/scratch"), Path("/private/tree"))
+    walls = sandbox._wrapper_arguments("bubblewrap", given, Path("/scratch"), Path("/private/tree"), True)
+    closed = sandbox._wrapper_arguments("bubblewrap", given, Path("/scratch"), Path("/private/tree"), False)
+    assert closed == [*walls[:-1], "--remount-ro", "/", "--"]
     assert walls[:2] == ["bwrap", "--unshare-all"]
     assert {"--die-with-parent", "--new-session"} <= set(walls)
     pairs = list(itertools.pairwise(walls))

@@ -3,6 +3,9 @@
 It uses bubblewrap if that works, else `unshare` of util-linux. The command sees the interpreter, its
 packages, system libraries and the folders passed to it, all read-only, and no network, other processes or
 home. If neither works, nothing is run.
+
+result = sandbox.run(command, folder)                # until it ends
+with sandbox.open_server(command, folder, ...) as peer:   # its standard input is a socket, and it is killed at the end
 """
 
 import ctypes
@@ -11,18 +14,30 @@ import os
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from protocol.formats.findings import CannotTell
 
-__all__ = ["LIMITS", "MECHANISMS", "Limits", "Mechanism", "SandboxResult", "is_usable", "run"]
+__all__ = [
+    "LIMITS",
+    "MECHANISMS",
+    "Limits",
+    "Mechanism",
+    "SandboxResult",
+    "find_mechanism",
+    "is_usable",
+    "open_server",
+    "run",
+]
 
 Mechanism = Literal["bubblewrap", "unshare"]
 MECHANISMS: tuple[Mechanism, ...] = ("bubblewrap", "unshare")
@@ -93,13 +108,17 @@ def run(
     used. The environment has only what Python programs need; home and temporary folder are empty and are
     deleted afterwards; standard input is empty. Raises CannotTell, and runs nothing, if no mechanism works.
     """
-    mechanism = next((candidate for candidate in mechanisms if is_usable(candidate)), None)
-    if mechanism is None:
+    return _run(command, folder, readable, limits, find_mechanism(mechanisms))
+
+
+def find_mechanism(mechanisms: Sequence[Mechanism] = MECHANISMS) -> Mechanism:
+    """Return the first mechanism that works here. Raises CannotTell without one."""
+    if (mechanism := next(filter(is_usable, mechanisms), None)) is None:
         raise CannotTell(
             f"nothing here can contain it, and so it was not run: {' and '.join(mechanisms)} do not work; "
             "install bubblewrap (bwrap), where user namespaces are allowed"
         )
-    return _run(command, folder, readable, limits, mechanism)
+    return mechanism
 
 
 def is_usable(mechanism: Mechanism) -> bool:
@@ -113,6 +132,42 @@ def is_usable(mechanism: Mechanism) -> bool:
 def _run(
     command: Sequence[str], folder: Path, readable: Sequence[Path], limits: Limits, mechanism: Mechanism
 ) -> SandboxResult:
+    with _contained(command, folder, readable, limits, mechanism) as (contained, scratch), _kill_survivors():
+        return _collect_output(contained, limits, scratch, f"contained by {mechanism}")
+
+
+@contextmanager
+def open_server(
+    command: Sequence[str], folder: Path, mechanism: Mechanism, *, readable: Sequence[Path], limits: Limits
+) -> Iterator[socket.socket]:
+    """Start `command` in a sandbox without any file that it could write, and yield the other end of its standard
+    input, a socket of whole messages. It is killed with every process that it started when the context ends, and
+    with this process. mechanism: one that works; other arguments as of `run`.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, _contained(command, folder, readable, limits, mechanism, is_writable=False) as (contained, scratch):
+        with theirs:
+            process = _start(contained, scratch, theirs.fileno(), subprocess.DEVNULL)
+        try:
+            yield ours
+        finally:
+            _kill_session(process)
+            with suppress(OSError):
+                while ours.recv(CHUNK_BYTES):  # until the last process that has the other end is gone
+                    pass
+
+
+@contextmanager
+def _contained(
+    command: Sequence[str],
+    folder: Path,
+    readable: Sequence[Path],
+    limits: Limits,
+    mechanism: Mechanism,
+    *,
+    is_writable: bool = True,
+) -> Iterator[tuple[list[str], Path]]:
+    """Yield the command line that runs `command` in a sandbox, and the folder where it starts."""
     with tempfile.TemporaryDirectory(prefix="kv-prereg-contained-") as private:
         root, scratch = (Path(private).resolve() / name for name in ("root", "scratch"))
         for directory in (root, scratch):
@@ -123,22 +178,19 @@ def _run(
             "folder": str(folder),
             "environment": _environment(scratch),
             "root": str(root) if mechanism == "unshare" else None,
+            "is_writable": is_writable,
             "visible": visible,
             "scratch": str(scratch),
             "seconds": limits.seconds + ALARM_MARGIN,
             "limits": _limits_by_name(limits),
         }
         first_command = [sys.executable, "-I", "-S", "-B", str(FIRST_PROCESS), json.dumps(request)]
-        with _kill_survivors():
-            return _collect_output(
-                [*_wrapper_arguments(mechanism, visible, scratch, folder), *first_command],
-                limits,
-                scratch,
-                f"contained by {mechanism}",
-            )
+        yield [*_wrapper_arguments(mechanism, visible, scratch, folder, is_writable), *first_command], scratch
 
 
-def _wrapper_arguments(mechanism: Mechanism, visible: Sequence[str], scratch: Path, folder: Path) -> list[str]:
+def _wrapper_arguments(
+    mechanism: Mechanism, visible: Sequence[str], scratch: Path, folder: Path, is_writable: bool
+) -> list[str]:
     """Return the arguments that precede the command line of the first process."""
     match mechanism:
         case "bubblewrap":
@@ -148,7 +200,8 @@ def _wrapper_arguments(mechanism: Mechanism, visible: Sequence[str], scratch: Pa
                     arguments += ["--symlink", os.readlink(path), path]
                 else:
                     arguments += ["--dev-bind" if path in DEVICES else "--ro-bind", path, path]
-            return [*arguments, "--dir", str(scratch), "--chdir", str(folder), "--"]
+            arguments += ["--dir", str(scratch), "--chdir", str(folder)]
+            return [*arguments, *([] if is_writable else ["--remount-ro", "/"]), "--"]
         case "unshare":
             return ["unshare", *NAMESPACES, "--fork", "--kill-child", "--"]
 
@@ -168,7 +221,13 @@ def _visible_paths(readable: Sequence[Path]) -> list[str]:
 
 def _environment(scratch: Path) -> dict[str, str]:
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    text = {"PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8", "PATH": os.defpath}
+    text = {
+        "PYTHONUTF8": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LANG": "C.UTF-8",
+        "PATH": os.defpath,
+    }
     return {"HOME": str(scratch), "TMPDIR": str(scratch), **text, **threads}
 
 
@@ -179,16 +238,7 @@ def _limits_by_name(limits: Limits) -> dict[str, int]:
 def _collect_output(command: list[str], limits: Limits, scratch: Path, how: str) -> SandboxResult:
     """Start the command in its own session and read its output until it ends or is stopped."""
     stopped: Literal["time", "output"] | None = None
-    process = subprocess.Popen(
-        [shutil.which(command[0]) or command[0], *command[1:]],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={"PATH": os.defpath},
-        cwd=scratch,
-        start_new_session=True,
-        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-    )
+    process = _start(command, scratch, subprocess.DEVNULL, subprocess.PIPE)
     assert process.stdout
     assert process.stderr
     buffers = {process.stdout: bytearray(), process.stderr: bytearray()}
@@ -212,14 +262,31 @@ def _collect_output(command: list[str], limits: Limits, scratch: Path, how: str)
                     stopped = "output"
                     break
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        _kill_session(process)
         for pipe in buffers:
             pipe.close()
     out, err = (bytes(buffer[: limits.output]) for buffer in buffers.values())
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return SandboxResult(status, out, err, stopped, how)
+
+
+def _start(command: list[str], scratch: Path, standard_input: int, output: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [shutil.which(command[0]) or command[0], *command[1:]],
+        stdin=standard_input,
+        stdout=output,
+        stderr=output,
+        env={"PATH": os.defpath},
+        cwd=scratch,
+        start_new_session=True,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+    )
+
+
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _end_with_parent() -> None:
@@ -230,7 +297,7 @@ def _end_with_parent() -> None:
 @contextmanager
 def _kill_survivors() -> Iterator[None]:
     """Kill processes that outlive the command and its namespaces: meanwhile this process is a subreaper, so
-    orphans become its children.
+    orphans become its children. Processes that were there before are left alone, with theirs.
     """
     if sys.platform != "linux":
         yield
@@ -241,7 +308,7 @@ def _kill_survivors() -> Iterator[None]:
     try:
         yield
     finally:
-        while survivors := _descendants() - earlier:
+        while survivors := _descendants(earlier):
             for process in survivors:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
@@ -251,8 +318,8 @@ def _kill_survivors() -> Iterator[None]:
         control(SUBREAPER, 0, 0, 0, 0)
 
 
-def _descendants() -> set[int]:
-    """Return the ids of all descendants of this process."""
+def _descendants(others: AbstractSet[int] = frozenset()) -> set[int]:
+    """Return the ids of all descendants of this process but `others` and theirs."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -260,6 +327,6 @@ def _descendants() -> set[int]:
     descendants: set[int] = set()
     waiting = {os.getpid()}
     while waiting:
-        waiting = {child for child, parent in parents.items() if parent in waiting} - descendants
+        waiting = {child for child, parent in parents.items() if parent in waiting} - descendants - others
         descendants |= waiting
     return descendants
