@@ -20,6 +20,7 @@ try:
     from collections.abc import Sequence
     from importlib import metadata
 
+    from protocol.command import help_imports
     from protocol.command.menu import MENU, PROGRAM, STATUSES, WORKFLOW, closest_command
     from protocol.evidence.external.git_repository import Repository
     from protocol.formats import extras
@@ -54,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print(overview() if name in HELP else version())
     if name not in MENU:
         return _refuse(explain_unknown(name))
+    if argv is None and (name == "completion" or not {"--help", "-h"}.isdisjoint(more)):
+        help_imports.replace_slow_libraries()
     return run(name, more)
 
 

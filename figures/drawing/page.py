@@ -18,6 +18,7 @@ from matplotlib.textpath import text_to_path
 from analysis.judgement import recorded_judgement, untrusted_files
 from analysis.judgement.untrusted_files import RecordError
 from figures.drawing import formatting
+from figures.drawing.producer import producer_name
 from protocol.formats.refusals import Refusal
 
 __all__ = [
@@ -115,18 +116,18 @@ def read_supported_judgement(folder: Path) -> dict[str, Any]:
 def write_drawing(
     folder: Path, drawing: Callable[..., Figure], *data: Any, name: str | None = None, png: bool = True
 ) -> tuple[Path, ...]:
-    """Write drawing(*data) to FOLDER as .svg and .png, named like the function by default; the same data give
-    the same bytes with one version of matplotlib.
+    """Write drawing(*data) to FOLDER as .svg and .png, named like the function by default. Each says its producer:
+    the same data and producer give the same bytes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     name = drawing.__name__ if name is None else name
     files = [folder / f"{name}.svg"]
     with _own_style():
         figure = drawing(*data)
-        figure.savefig(files[0], metadata={"Date": None, "Creator": None})
+        figure.savefig(files[0], metadata={"Date": None, "Creator": producer_name()})
         if png:
             files.append(folder / f"{name}.png")
-            figure.savefig(files[1], dpi=_png_resolution(figure), metadata={"Software": None})
+            figure.savefig(files[1], dpi=_png_resolution(figure), metadata={"Software": producer_name()})
     return tuple(files)
 
 

@@ -2,5 +2,5 @@
 
 May import: policies, analysis, figures, protocol.preflight, protocol.plan, protocol.run, protocol.workspace,
 protocol.engine, protocol.tasks, protocol.models, protocol.grading, protocol.sandbox, protocol.formats, protocol.lock,
-protocol.evidence; numpy, torch, transformers.
+protocol.evidence; numpy, torch, transformers, PIL.
 """

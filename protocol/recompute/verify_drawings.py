@@ -8,6 +8,7 @@ from protocol.evidence.registration import Registration
 from protocol.formats import files
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Tampered
+from protocol.recompute.drawing_content import have_same_content
 
 __all__ = ["check"]
 
@@ -15,26 +16,37 @@ __all__ = ["check"]
 def check(study: Registration) -> str:
     """Draw the study into a temporary folder and compare the result with figures/ and report.html.
 
-    Raises NotRun when nothing is drawn; Tampered, with the paths, for a difference although report.html says
-    that it was drawn by the code and the libraries that are installed here; CannotTell for any other
-    difference.
+    Raises NotRun when nothing is drawn; Tampered, with the paths, for files that show something else although
+    they say that the code and the libraries installed here drew them; CannotTell for all others that do.
     """
     kinds = inventory.classify(study)
     drawn_paths = [path for path, kind in kinds.items() if kind == "derived"]
     if not drawn_paths:
         raise NotRun(f"nothing is drawn; kv-prereg report {study.folder} does")
+    contents = {path: files.read(study.folder / path) for path in drawn_paths}
     with tempfile.TemporaryDirectory() as temporary:
-        drawing_code = _draw(study.folder, Path(temporary))
-        differing = [path for path in drawn_paths if _differs(study.folder / path, Path(temporary) / path)]
+        producer = _draw(study.folder, Path(temporary)).encode()
+        redrawn = {
+            path: files.read(Path(temporary) / path) for path in drawn_paths if (Path(temporary) / path).exists()
+        }
+    rendered = [path for path, data in contents.items() if data != redrawn.get(path)]
+    differing = [
+        path for path in rendered if path not in redrawn or not have_same_content(contents[path], redrawn[path])
+    ]
+    count = inventory.format_file_count(len(drawn_paths))
+    if not rendered:
+        return f"{count} drawn again from the records, the same bytes"
     if not differing:
-        return f"{inventory.format_file_count(len(drawn_paths))} drawn again from the records, the same bytes"
-    message = f"{inventory.format_names(differing)}: not what is drawn here from the records"
+        return (
+            f"{count} drawn again from the records, the same content; other bytes: {inventory.format_names(rendered)}"
+        )
     remedy = f"draw anew: kv-prereg report {study.folder}"
-    if inventory.REPORT in drawn_paths and drawing_code in files.read(study.folder / inventory.REPORT).decode(
-        errors="replace"
-    ):
-        raise Tampered(f"{message}, by the code that drew {inventory.REPORT}; {remedy}")
-    raise CannotTell(f"{message}: edited, or drawn by other code or libraries; {remedy}")
+    if edited := [path for path in differing if producer in contents[path]]:
+        raise Tampered(f"{inventory.format_names(edited)}: not what the code that it names draws here; {remedy}")
+    raise CannotTell(
+        f"{inventory.format_names(differing)}: not what is drawn here from the records: edited, or drawn by other "
+        f"code or libraries; {remedy}"
+    )
 
 
 def _draw(folder: Path, target: Path) -> str:
@@ -50,7 +62,3 @@ def _draw(folder: Path, target: Path) -> str:
     except (page.NoVerdict, RecordError) as problem:
         raise CannotTell(f"nothing can be drawn from these files: {problem}") from None
     return producer.producer_name()
-
-
-def _differs(path: Path, redrawn: Path) -> bool:
-    return not redrawn.exists() or files.read(path) != redrawn.read_bytes()

@@ -3,8 +3,10 @@
 import contextlib
 import importlib
 import io
+import json
 import re
 import subprocess
+import sys
 
 import pytest
 from markdown_pages import commands
@@ -38,6 +40,36 @@ def helped(name: str) -> str:
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
         module(MENU[name].module).main(["--help"])
     return out.getvalue()
+
+
+# The program's own way to a help, of every command in one process.
+QUICK = """
+import contextlib, importlib, io, json, sys
+from protocol.command import help_imports
+help_imports.replace_slow_libraries()
+texts = {}
+for name, module in json.loads(sys.argv[1]).items():
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        importlib.import_module(module).main(["--help"])
+    texts[name] = out.getvalue()
+loaded = [name for name in help_imports.SLOW_LIBRARIES if getattr(sys.modules.get(name), "__file__", None)]
+print(json.dumps([texts, loaded]))
+"""
+
+
+def test_every_help_is_printed_without_the_libraries_that_take_seconds():
+    names = [name for name in THERE if name not in OWN_WORDS]
+    modules = json.dumps({name: module(MENU[name].module).__name__ for name in names})
+    done = subprocess.run([sys.executable, "-c", QUICK, modules], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [{name: helped(name) for name in names}, []]
+
+
+def test_a_completion_is_the_same_without_them():
+    quick = "from protocol.command import help_imports; help_imports.replace_slow_libraries()"
+    printed = "from protocol import completion; print(completion.format_script('bash'), end='')"
+    done = subprocess.run([sys.executable, "-c", f"{quick}; {printed}"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, completion.format_script("bash")), done.stderr
 
 
 def options(name: str) -> set[str]:

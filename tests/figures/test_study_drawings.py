@@ -39,9 +39,10 @@ def test_a_study_of_baselines_with_a_needle_gets_forest_accuracy_and_needle(quic
     assert sorted(path.name for path in (quickstart / "figures").iterdir()) == sorted(names)
 
 
-def test_no_drawing_names_a_date_or_a_version(quickstart):
+def test_a_drawing_names_its_producer_and_no_date(quickstart):
     for path in (quickstart / "figures").iterdir():
         assert not re.search(rb"<dc:date>|Matplotlib v\d", path.read_bytes())
+        assert b"kv-prereg figures " in path.read_bytes()
 
 
 def test_the_command_prints_the_files_that_it_drew(quickstart, capsys, named):

@@ -1,8 +1,12 @@
 """Drawings and the report are no evidence: on request they are made again, and compared."""
 
+import io
+import re
 import shutil
 
 import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import CannotTell, NotRun
@@ -40,12 +44,83 @@ def test_a_part_of_the_drawings_is_compared_alone(folder):
     assert check(folder).startswith("1 file drawn again")
 
 
-@pytest.mark.parametrize("name", ["report.html", "figures/forest.png", "figures/forest.svg", "figures/accuracy.png"])
-def test_an_edit_is_named_where_the_page_was_made_by_what_is_here(folder, name):
-    data = (folder / name).read_bytes()
-    (folder / name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(Tampered, match=f"^{name}: not what is drawn here from the records, by the code that drew"):
+def edit(path, change):
+    data = path.read_bytes()
+    changed = change(data)
+    assert changed != data
+    path.write_bytes(changed)
+
+
+def substitute(pattern, change, count=1):
+    """An edit of the first matches in a text."""
+    return lambda data: re.sub(pattern, change, data.decode(), count=count).encode()
+
+
+def repaint(change):
+    """An edit of a picture's pixels that keeps the name of its producer."""
+
+    def edited(data):
+        picture = Image.open(io.BytesIO(data))
+        information, saved = PngInfo(), io.BytesIO()
+        information.add_text("Software", picture.info["Software"])
+        change(picture).save(saved, "png", pnginfo=information)
+        return saved.getvalue()
+
+    return edited
+
+
+def cover(picture):
+    """A mark of 8 by 8 pixels (a millimetre) that covers no whole block of the comparison."""
+    picture.paste((200, 30, 30, 255), (301, 301, 309, 309))
+    return picture
+
+
+def move(distance):
+    """A picture moved to the right by a part of a pixel."""
+    return lambda picture: picture.transform(picture.size, Image.Transform.AFFINE, (1, 0, -distance, 0, 1, 0), 2)
+
+
+def stretch(match):
+    return f"{float(match[0]) * 1.00001:.6f}"
+
+
+EDITS = [
+    ("report.html", substitute(r"\d+ problems", "999 problems")),
+    ("report.html", substitute(r"translate\(\d+", r"\g<0>3")),
+    ("figures/forest.svg", substitute(r"<!-- [^>]*\d\.\d", lambda match: match[0][:-1] + "x")),
+    ("figures/forest.svg", substitute(r'<use xlink:href="#m\w+" x="', r"\g<0>9")),
+    ("figures/forest.svg", substitute(r'(#DejaVuSans-\w+)("[^#]*)(#DejaVuSans-\w+)', r"\3\2\1")),
+    ("figures/forest.svg", substitute(r"fill: #\w+", "fill: #00ff00")),
+    ("figures/forest.png", repaint(cover)),
+    ("figures/accuracy.png", repaint(lambda picture: picture.crop((0, 0, picture.width - 1, picture.height)))),
+]
+RENDERINGS = [
+    ("figures/forest.svg", substitute(r"\d+\.\d{5,}", stretch, count=0)),
+    ("figures/forest.svg", substitute(r"\bm[0-9a-f]{10}\b", lambda match: match[0][::-1], count=0)),
+    ("figures/forest.png", repaint(move(0.3))),
+    ("figures/forest.png", repaint(lambda picture: picture.point(lambda level: min(255, level + 1)))),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), EDITS)
+def test_a_file_that_shows_something_else_is_named_where_what_is_here_drew_it(folder, name, change):
+    edit(folder / name, change)
+    with pytest.raises(Tampered, match=f"^{name}: not what the code that it names draws here; draw anew: kv-prereg"):
         check(folder)
+
+
+@pytest.mark.parametrize(("name", "change"), RENDERINGS)
+def test_another_rendering_is_the_same_content(folder, name, change):
+    edit(folder / name, change)
+    assert check(folder).endswith(f"drawn again from the records, the same content; other bytes: {name}")
+
+
+def test_what_another_library_rendered_is_no_other_content(folder):
+    """Every file names another producer, and shows the same."""
+    drawn = [folder / "report.html", *(folder / "figures").glob("*.svg")]
+    for path in drawn:
+        edit(path, substitute(r"freetype [\d.]+", "freetype 1.0", count=0))
+    assert "the same content; other bytes: figures/" in check(folder)
 
 
 def test_two_drawings_that_were_exchanged_are_named(folder):
@@ -53,29 +128,34 @@ def test_two_drawings_that_were_exchanged_are_named(folder):
     data = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(data)
-    with pytest.raises(Tampered, match=r"^figures/accuracy.png, figures/forest.png: not what is drawn here"):
+    with pytest.raises(Tampered, match=r"^figures/accuracy.png, figures/forest.png: not what the code"):
         check(folder)
 
 
-def test_a_drawing_that_the_study_does_not_give_is_named(folder):
-    (folder / "figures" / "trajectories.png").write_bytes(b"")
-    with pytest.raises(Tampered, match=r"^figures/trajectories.png: not what"):
+@pytest.mark.parametrize("data", [b"", b"\x89PNG", b"\x89PNG\r\n\x1a\n" + b"\xff" * 40, b"<svg/>"])
+@pytest.mark.parametrize("name", ["figures/trajectories.png", "figures/forest.png", "figures/forest.svg"])
+def test_a_drawing_that_names_no_producer_cannot_be_compared(folder, name, data):
+    (folder / name).write_bytes(data)
+    with pytest.raises(CannotTell, match=f"^{name}: not what is drawn here from the records"):
         check(folder)
 
 
-def test_what_other_code_drew_cannot_be_compared(folder):
-    page = folder / "report.html"
-    page.write_text(page.read_text().replace("kv-prereg figures ", "kv-prereg figures 0"))
+@pytest.mark.parametrize(("name", "change"), EDITS)
+def test_what_other_code_drew_cannot_be_compared(folder, name, change):
+    """A page that this code drew beside it accuses no drawing of another code."""
+    edit(folder / name, change)
+    other_code = (
+        repaint_software if name.endswith(".png") else substitute("kv-prereg figures ..", "kv-prereg figures 00")
+    )
+    edit(folder / name, other_code)
     with pytest.raises(CannotTell, match="edited, or drawn by other code or libraries; draw anew: kv-prereg rep"):
         check(folder)
 
 
-def test_drawings_without_a_page_cannot_be_compared_where_they_differ(folder):
-    (folder / "report.html").unlink()
-    assert "the same bytes" in check(folder)
-    (folder / "figures" / "forest.png").write_bytes(b"")
-    with pytest.raises(CannotTell, match=r"^figures/forest.png: not what is drawn here"):
-        check(folder)
+def repaint_software(data):
+    saved = io.BytesIO()
+    Image.open(io.BytesIO(data)).save(saved, "png")  # without the name of its producer
+    return saved.getvalue()
 
 
 def test_nothing_drawn_is_nothing_to_compare(folder):
