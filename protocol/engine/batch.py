@@ -12,6 +12,7 @@ from policies import AttentionRows, State
 from protocol.engine import merging, sampling
 from protocol.engine.attention.kernels import PADDED, Attention
 from protocol.engine.batch_rows import BatchObserver, BatchRow, RecentQueries, build_outcome, build_step
+from protocol.engine.device_numbers import upload
 from protocol.engine.eviction import EvictingBatch
 from protocol.engine.forward_step import ForwardStep, Step
 from protocol.engine.lane_memory import Memory
@@ -103,11 +104,11 @@ class Batch(EvictingBatch):
         self.regroup_recent_queries()
         self.record_usage(rows)
         sources = {fork.number: fork.lane_prefill or forked for fork in forks}
-        logits = torch.stack([sources[row.number].logits for row in rows])
         if request.prompt.query:
-            logits = self.feed(spans, torch.tensor(request.prompt.query).expand(len(rows), -1))
-            rows, logits = self.drop_left(rows, logits)
-        self.choose_tokens(rows, logits)
+            chosen = self.feed(spans, torch.tensor(request.prompt.query).expand(len(rows), -1))
+        else:
+            chosen = self.choose_tokens(rows, torch.stack([sources[row.number].logits for row in rows]))
+        self.add_tokens(rows, chosen)
 
     def regroup_recent_queries(self) -> None:
         """Regroup the buffers of recent queries after lanes joined or left: one buffer for each window width."""
@@ -127,12 +128,13 @@ class Batch(EvictingBatch):
         """Feed every lane its last token and choose the next one."""
         spans = [(pool, 0, len(pool.members)) for pool in self.slots.pools.values()]
         rows = self.rows
-        logits = self.feed(spans, torch.tensor([row.token_ids[-1] for row in rows])[:, None])
-        self.choose_tokens(*self.drop_left(rows, logits))
+        self.add_tokens(rows, self.feed(spans, torch.tensor([row.token_ids[-1] for row in rows])[:, None]))
 
-    def feed(self, spans: Sequence[tuple[Pool[BatchRow], int, int]], token_ids: Tensor) -> Tensor:
-        """Return logits [lane, vocabulary] after token_ids [lane, t]; evicts where due and records cache
+    def feed(self, spans: Sequence[tuple[Pool[BatchRow], int, int]], token_ids: Tensor) -> list[int]:
+        """Return the next token of every lane after token_ids [lane, t]; evicts where due and records cache
         sizes.
+
+        The tokens are read before the evictions, which do not change them: from a device one time for all.
         """
         new, heads = token_ids.shape[1], self.model.network.config.num_attention_heads
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
@@ -140,46 +142,54 @@ class Batch(EvictingBatch):
         steps: Sequence[Step[BatchRow]]
         if self.native is None:
             steps = eager_steps = [build_step(ForwardStep, *span, new, heads) for span in spans]
-            last, hidden = self.feed_network(eager_steps, rows, token_ids, starts)
+            last, hidden, keys = self.feed_network(eager_steps, rows, token_ids, starts)
         else:
             steps = native_steps = [build_step(NativeStep, *span, new, heads) for span in spans]
             layers = sorted({layer for row in rows if row.memory for layer in row.memory.hidden_layers})
             last, hidden = feed_rows(self.native, native_steps, token_ids, starts, layers)
+            keys = None
         self.forwards += 1
         for step in steps:
             step.commit()
         self.update_memories(steps, hidden, rows)
         for row in rows:
             row.n_fed += new
-        self.refuse_non_finite(rows, last)
-        self.evict_due(self.drop_left(rows, last)[0])
+        tokens = self.choose_tokens(rows, last, keys)
+        self.refuse_non_finite(rows, tokens)
+        self.evict_due([row for row in rows if not row.has_left])
         self.record_usage(rows)
-        return last
+        return tokens
 
     def feed_network(
         self, steps: Sequence[ForwardStep[BatchRow]], rows: Sequence[BatchRow], token_ids: Tensor, starts: Tensor
-    ) -> tuple[Tensor, Mapping[int, Tensor]]:
+    ) -> tuple[Tensor, Mapping[int, Tensor], Tensor | None]:
         """Feed token_ids [lane, t] by the network's own forward, the first at the positions `starts` [lane].
 
-        Returns logits [lane, vocabulary] after the last token, and the output [lane, t, width] of observed layers.
+        Returns logits [lane, vocabulary] after the last token, the output [lane, t, width] of observed layers, and
+        what a device needs to choose the next tokens, which travels with token_ids.
         """
         network, new = self.model.network, token_ids.shape[1]
         observer = BatchObserver(steps, self.windows.build_forward(rows, [row.n_fed for row in rows], new))
+        numbers = [token_ids.numpy(), (starts[:, None] + torch.arange(new)).numpy()]
+        if network.device.type != "cpu" and self.temperature > 0:
+            numbers.append(sampling.noise_keys(draws_of(rows)))
+        input_ids, position_ids, *keys = upload(network.device, numbers)
         output = network(
-            input_ids=token_ids.to(network.device),
-            position_ids=(starts[:, None] + torch.arange(new)).to(network.device),
+            input_ids=input_ids,
+            position_ids=position_ids,
             use_cache=False,
             logits_to_keep=1,
             observer=observer,
         )
-        return output.logits[:, -1], observer.hidden
+        return output.logits[:, -1], observer.hidden, next(iter(keys), None)
 
-    def refuse_non_finite(self, rows: Sequence[BatchRow], logits: Tensor) -> None:
+    def choose_tokens(self, rows: Sequence[BatchRow], logits: Tensor, keys: Tensor | None = None) -> list[int]:
+        """Choose the next token of every lane."""
+        return sampling.choose(logits, draws_of(rows), self.temperature, self.top_p, keys)
+
+    def refuse_non_finite(self, rows: Sequence[BatchRow], tokens: Sequence[int]) -> None:
         """Fail lanes without a usable next token, before a policy sees their cache."""
-        usable = sampling.is_usable(logits).tolist()
-        if all(usable):
-            return
-        faulty = (row for row, is_finite in zip(rows, usable, strict=True) if not is_finite)
+        faulty = (row for row, token in zip(rows, tokens, strict=True) if token == sampling.UNUSABLE)
         self.remove({row: LaneFailure(f"{sampling.NON_FINITE_LOGITS} at decode step {row.step}") for row in faulty})
 
     def update_memories(
@@ -201,13 +211,9 @@ class Batch(EvictingBatch):
                     assert memory is not None
                     memory.add_fed(keys[:, index], values[:, index], queries[:, index], members[lane].n_fed)
             if step.query_lanes:
-                queries = step.stack_queries()
+                queries, owners = step.stack_queries(), [members[lane] for lane in step.query_lanes]
                 for recent in self.recent_queries.values():
-                    selected = [index for index, lane in enumerate(step.query_lanes) if members[lane] in recent.indices]
-                    all_selected = len(selected) == len(step.query_lanes)
-                    owners = [members[step.query_lanes[index]] for index in selected]
-                    if owners:
-                        recent.add(owners, queries if all_selected else queries[:, selected])
+                    recent.add(owners, queries, step.pool.numbers)
         for layer, outputs in hidden.items():
             for row, selected in zip(rows, outputs, strict=True):
                 if row.memory is not None and row.memory.traces:
@@ -240,21 +246,12 @@ class Batch(EvictingBatch):
                     row.allocated.append(share + row.window_bytes)
         self.peak_bytes = max(self.peak_bytes, total)
 
-    def drop_left(self, rows: Sequence[BatchRow], logits: Tensor) -> tuple[list[BatchRow], Tensor]:
-        """Return the rows and logits without lanes that have just failed."""
-        if not any(row.has_left for row in rows):
-            return list(rows), logits
-        active = [index for index, row in enumerate(rows) if not row.has_left]
-        return [rows[index] for index in active], logits[active]
-
-    def choose_tokens(self, rows: Sequence[BatchRow], logits: Tensor) -> None:
-        """Choose the next token of every lane; a lane that stops leaves at once."""
-        if not rows:
-            return
-        draws = [Draw(row.request.problem, row.lane.seed, len(row.token_ids)) for row in rows]
-        tokens = sampling.choose(logits, draws, self.temperature, self.top_p)
+    def add_tokens(self, rows: Sequence[BatchRow], tokens: Sequence[int]) -> None:
+        """Append the next token of every lane; one that stops leaves at once."""
         leaving, stop_ids = {}, self.model.stop_ids
         for row, token in zip(rows, tokens, strict=True):
+            if row.has_left:
+                continue
             if token in stop_ids:
                 leaving[row] = build_outcome(row, "eos")
                 continue
@@ -271,3 +268,8 @@ class Batch(EvictingBatch):
                 row.has_left = True
                 self.on_done(row, result)
             self.regroup_recent_queries()
+
+
+def draws_of(rows: Sequence[BatchRow]) -> list[Draw]:
+    """Return the draw of the next token of every lane."""
+    return [Draw(row.request.problem, row.lane.seed, len(row.token_ids)) for row in rows]

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from protocol.engine.device_numbers import DeviceNumbers
 from protocol.engine.forward_step import ForwardStep, WatchedAttention
 from protocol.engine.lane_memory import Memory
 from protocol.engine.run_types import Lane, Outcome, Request
@@ -163,17 +165,23 @@ class RecentQueries:
         for row, memory in newcomers.items():
             memory.recent = self.stacked[self.indices[row]]
 
-    def add(self, rows: Sequence[BatchRow], queries: Tensor) -> None:
-        """Store queries [layer, row, q_head, t, d] of tokens fed to these lanes, as `Memory.add_queries`
-        does.
+    def add(self, members: Sequence[BatchRow], queries: Tensor, numbers: DeviceNumbers) -> None:
+        """Store the queries of tokens fed to those of these lanes that are in `indices`, as `Memory.add_queries` does.
+
+        queries [layer, lane, q_head, t, d] of all members. numbers: of the pool of the lanes.
         """
+        selected = [index for index, row in enumerate(members) if row in self.indices]
+        if not selected:
+            return
         new, width = queries.shape[3], self.stacked.shape[3]
-        count = min(new, width)
-        lane_indices = torch.tensor([self.indices[row] for row in rows])
-        n_fed = torch.tensor([row.n_fed + new for row in rows])
-        column = (n_fed[:, None] - count + torch.arange(count)) % width
-        target = (lane_indices[:, None].to(queries.device), slice(None), slice(None), column.to(queries.device))
-        self.stacked[target] = queries[..., new - count :, :].permute(1, 3, 0, 2, 4)
+        count, rows = min(new, width), [members[index] for index in selected]
+        lanes = np.array([[self.indices[row]] for row in rows])
+        positions = np.array([row.n_fed + new for row in rows])[:, None] + np.arange(-count, 0)
+        sources, targets = numbers.update(f"recent {width}", [np.array(selected), lanes])
+        (column,) = numbers.update(f"recent {width} positions", [positions], growth=1)
+        if len(rows) < len(members):
+            queries = queries[:, sources]
+        self.stacked[targets, :, :, column % width] = queries[..., new - count :, :].permute(1, 3, 0, 2, 4)
 
 
 class BatchObserver:
@@ -193,6 +201,8 @@ class BatchObserver:
     def attend(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
+        if len(self.steps) == 1:
+            return self.steps[0].attend(layer, queries, keys, values, scale, sinks)
         output, first = torch.empty_like(queries), 0
         for step in self.steps:
             lanes = slice(first, first + len(step.indices))

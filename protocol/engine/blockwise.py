@@ -151,22 +151,27 @@ class BlockwiseBatch(Batch):
     def room(self, lane: Lane, counts: Tensor, query: int = 0, wait: int = 0) -> int:
         return self.block
 
-    def feed(self, spans: Sequence[tuple[Pool[BatchRow], int, int]], token_ids: Tensor) -> Tensor:
-        """Return logits after the rest of the context. spans, token_ids: those of the single lane."""
-        tokens = token_ids[:, : self.rest]
+    def feed(self, spans: Sequence[tuple[Pool[BatchRow], int, int]], token_ids: Tensor) -> list[int]:
+        """Feed the rest of the context. spans, token_ids: those of the single lane."""
+        tokens, chosen = token_ids[:, : self.rest], list[int]()
         for start in range(0, self.rest, self.block):
             stop = min(start + self.block, self.rest)
             for position in range(start, stop, self.chunk):
                 end = min(position + self.chunk, stop)
                 self.is_block_end = end == stop
                 pools = [(pool, 0, 1) for pool in self.slots.pools.values()]
-                self.logits = super().feed(pools, tokens[:, position:end])[0]
+                chosen = super().feed(pools, tokens[:, position:end])
                 if self.failures:
-                    return self.logits[None]
-        return self.logits[None]
+                    return chosen
+        return chosen
 
-    def refuse_non_finite(self, rows: Sequence[BatchRow], logits: Tensor) -> None:
-        if not sampling.is_usable(logits).all():
+    def choose_tokens(self, rows: Sequence[BatchRow], logits: Tensor, keys: Tensor | None = None) -> list[int]:
+        """Keep the logits: no token is chosen."""
+        (self.logits,) = logits
+        return [0 if is_usable else sampling.UNUSABLE for is_usable in sampling.is_usable(logits).tolist()]
+
+    def refuse_non_finite(self, rows: Sequence[BatchRow], tokens: Sequence[int]) -> None:
+        if sampling.UNUSABLE in tokens:
             reason = f"{sampling.NON_FINITE_LOGITS} at decode step 0, in a block of its own prompt"
             self.remove(dict.fromkeys(rows, LaneFailure(reason)))
 
@@ -181,5 +186,5 @@ class BlockwiseBatch(Batch):
             if self.is_block_end and (mean_slots > budget or is_last):
                 self.run_evictions({row: DueEviction(row, memory, budget)})
 
-    def choose_tokens(self, rows: Sequence[BatchRow], logits: Tensor) -> None:
-        """Do nothing: no token is chosen."""
+    def add_tokens(self, rows: Sequence[BatchRow], tokens: Sequence[int]) -> None:
+        """Do nothing: the lane goes on in a batch of its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -31,14 +32,15 @@ class WatchedAttention(NamedTuple):
 class AttentionWatch(NamedTuple):
     """The attention of the new tokens, for policies that read the same.
 
-    weights: one tensor for each of the layers, [lane, q_head, t, n] in float32 or better, n the slots of the
-    fullest head of the layer; 0 beyond the slots of a head. logits: as `weights`, before the softmax, -inf
-    where a row attends to nothing; empty unless `raw`.
+    lanes_there: the lanes, on the device. weights: one tensor for each of the layers, [lane, q_head, t, n] in
+    float32 or better, n the slots of the fullest head of the layer; 0 beyond the slots of a head. logits: as
+    `weights`, before the softmax, -inf where a row attends to nothing; empty unless `raw`.
     """
 
     layers: tuple[int, ...]
     raw: bool
     lanes: list[int]
+    lanes_there: Tensor
     weights: list[Tensor]
     logits: list[Tensor]
 
@@ -131,9 +133,12 @@ class ForwardStep(Step[Member]):
         if pool.kernel is not None:
             layout = pool.starts[:, self.pool_slice], pool.lengths[:, self.pool_slice]
             flat, capacities = zip(*((shape.flat, shape.capacity) for shape in pool.shape), strict=True)
-            self.packings = pack_layers(*layout, flat, capacities, new, pool.keys[0].device)
+            self.packings = pack_layers(*layout, flat, capacities, new, pool.numbers)
+        observed = [np.array(lanes, np.int64) for lanes in (*watched.values(), query_lanes, fed_lanes)]
+        *watched_there, self.query_lanes_there, self.fed_lanes_there = pool.numbers.update("observed", observed)
         self.watches = [
-            AttentionWatch(*watched_attention, list(lanes), [], []) for watched_attention, lanes in watched.items()
+            AttentionWatch(*watched_attention, list(lanes), there, [], [])
+            for (watched_attention, lanes), there in zip(watched.items(), watched_there, strict=True)
         ]
         self.queries: list[Tensor] = []
         self.fed: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -157,12 +162,14 @@ class ForwardStep(Step[Member]):
         used_keys, used_values = (rows[:, :, : plan.end] for rows in stored)
         used_keys, used_values = storage.unpack(used_keys, used_values, keys.dtype)
         if self.query_lanes:
-            self.queries.append(queries[self.query_lanes])
+            self.queries.append(queries[self.query_lanes_there])
         if self.fed_lanes:
-            self.fed.append((keys[self.fed_lanes], values[self.fed_lanes], queries[self.fed_lanes]))
+            fed_keys, fed_values, fed_queries = (part[self.fed_lanes_there] for part in (keys, values, queries))
+            self.fed.append((fed_keys, fed_values, fed_queries))
         for watch in self.watches:
             if layer in watch.layers:
-                self.watch(layer, watch, packed[watch.lanes], used_keys[watch.lanes], scale, sinks)
+                own_queries, own_keys = packed[watch.lanes_there], used_keys[watch.lanes_there]
+                self.watch(layer, watch, own_queries, own_keys, scale, sinks)
         if pool.kernel is not None:
             return attend_packed(pool.kernel, self.packings[layer], queries, *stored, scale)
         output = attend_masked(packed, used_keys, used_values, plan.mask, scale, sinks)
@@ -177,27 +184,29 @@ class ForwardStep(Step[Member]):
         visible, bias = self.plans[layer].visible, self.plans[layer].bias
         logits = (upcast(packed) * scale) @ upcast(keys).transpose(-1, -2)
         if bias is not None:
-            logits += bias[watch.lanes]
+            logits += bias[watch.lanes_there]
         if visible is not None:
-            logits.masked_fill_(~visible[watch.lanes], -torch.inf)
-        watch.weights.append(self.by_head(layer, watch.lanes, softmax_with_sink(logits, sinks), 0))
+            logits.masked_fill_(~visible[watch.lanes_there], -torch.inf)
+        watch.weights.append(self.by_head(layer, watch, softmax_with_sink(logits, sinks), 0))
         if watch.raw:
-            watch.logits.append(self.by_head(layer, watch.lanes, logits, -torch.inf))
+            watch.logits.append(self.by_head(layer, watch, logits, -torch.inf))
 
-    def by_head(self, layer: int, lanes: Sequence[int], rows: Tensor, value: float) -> Tensor:
+    def by_head(self, layer: int, watch: AttentionWatch, rows: Tensor, value: float) -> Tensor:
         """Convert rows [lane, row, query rows, slot of the row] to [lane, q_head, t, slot of the head], with
         `value` beyond the slots of a head.
         """
         weights = rows.reshape(len(rows), -1, self.new, rows.shape[-1])
         if not self.pool.shape[layer].flat:
             return weights
-        lane_indices = [self.indices[lane] for lane in lanes]
-        starts, lengths = self.pool.starts[layer, lane_indices], self.pool.lengths[layer, lane_indices] + self.new
+        plan, lane_indices = self.plans[layer], [self.indices[lane] for lane in watch.lanes]
+        assert plan.starts is not None
+        assert plan.slots is not None
+        starts, ends = plan.starts[watch.lanes_there], plan.slots[watch.lanes_there][..., -1] + 1
         group = weights.shape[1] // starts.shape[1]
-        slots = torch.arange(int(lengths.max()))
-        is_stored = (slots < lengths[..., None]).repeat_interleave(group, 1)[:, :, None].to(weights.device)
-        slot = (starts[..., None] + slots).clamp_(max=weights.shape[-1] - 1)
-        slot = slot.repeat_interleave(group, 1)[:, :, None].to(weights.device)
+        longest = int(self.pool.lengths[layer, lane_indices].max()) + self.new
+        slot = (starts[..., None] + torch.arange(longest, device=weights.device)).repeat_interleave(group, 1)
+        is_stored = (slot < ends.repeat_interleave(group, 1)[..., None])[:, :, None]
+        slot = slot.clamp_(max=weights.shape[-1] - 1)[:, :, None]
         return weights.gather(-1, slot.expand(-1, -1, self.new, -1)).masked_fill(~is_stored, value)
 
     def watched_attention(self) -> Iterator[LaneAttention]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
+
+from protocol.engine.device_numbers import upload
 
 Ids = NDArray[np.int64]
 
@@ -33,6 +36,12 @@ class Draw(NamedTuple):
     step: int
 
 
+def noise_keys(draws: Sequence[Draw]) -> Ids:
+    """Return [draw, 2], the key of the Philox generator of each draw."""
+    digests = {draw: digest("gumbel", *draw)[15::-1] for draw in dict.fromkeys(draws)}
+    return np.frombuffer(b"".join(digests[draw] for draw in draws), "<i8").reshape(-1, 2)
+
+
 def stream(draws: Sequence[Draw], size: int) -> NDArray[np.uint64]:
     """Return [draw, size], the raw stream of a Philox generator (Salmon et al. 2011) for each draw, each with
     a separate key.
@@ -43,8 +52,8 @@ def stream(draws: Sequence[Draw], size: int) -> NDArray[np.uint64]:
     philox = np.random.Philox(key=0)
     state: Any = philox.state  # no number drawn, none buffered
     raw = np.empty((len(draws), size), np.uint64)
-    for numbers, draw in zip(raw, draws, strict=True):
-        state["state"]["key"][:] = np.frombuffer(digest("gumbel", *draw)[15::-1], "<u8")
+    for numbers, key in zip(raw, noise_keys(draws).view(np.uint64), strict=True):
+        state["state"]["key"][:] = key
         philox.state = state
         numbers[:] = philox.random_raw(size)
     return raw
@@ -57,42 +66,30 @@ def gumbel(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
     return noise
 
 
-PHILOX = (-0x2D18B8F11EB3936D, -0x35A57D9C6AEDEEA9)
-KEYS = (-0x61C8864680B583EB, -0x4498517A7B3558C5)
-"""The multipliers of a Philox4x64 round and the increments of its key (Random123), as signed numbers."""
-SIGN = -(1 << 63)
+GUMBEL = """
+template <typename T> T gumbel(T token, T key, T other_key) {
+  unsigned long long a = token / 4 + 1, b = 0, c = 0, d = 0, first = key, second = other_key;
+  for (int round = 0; round < 10; ++round) {
+    const unsigned long long factor = 0xD2E7470EE14C6C93ull, other_factor = 0xCA5A826395121157ull;
+    const unsigned long long high = __umul64hi(factor, a), low = factor * a;
+    const unsigned long long other_high = __umul64hi(other_factor, c), other_low = other_factor * c;
+    a = other_high ^ b ^ first, b = other_low, c = high ^ d ^ second, d = low;
+    first += 0x9E3779B97F4A7C15ull, second += 0xBB67AE8584CAA73Bull;
+  }
+  const unsigned long long number = token & 2 ? (token & 1 ? d : c) : (token & 1 ? b : a);
+  return __double_as_longlong(-log(-log(((number >> 12) + 0.5) * 2.220446049250313e-16)));
+}
+"""
+"""`gumbel` of one number of `stream` on a device, as the bits of a float64: word token % 4 of block token / 4 of
+Philox4x64-10 (constants of Random123), whose counter numpy increments before the first block.
+"""
 
 
-def product(factor: int, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the high and low half of factor * numbers, for unsigned 64-bit numbers stored in int64.
-
-    Computed from products of 32-bit halves: none of the sums reaches 2^64, where int64 wraps.
-    """
-    low = 0xFFFFFFFF
-    high_factor, low_factor = (factor >> 32) & low, factor & low
-    high_number, low_number = (numbers >> 32) & low, numbers & low
-    middle = high_factor * low_number + ((low_factor * low_number >> 32) & low)
-    other = low_factor * high_number + (middle & low)
-    return high_factor * high_number + ((middle >> 32) & low) + ((other >> 32) & low), factor * numbers
-
-
-def stream_on_device(device: torch.device, draws: Sequence[Draw], size: int) -> Tensor:
-    """Return [draw, size] int64, the bits of `stream`, computed on the device of the logits: Philox4x64-10 in
-    plain arithmetic.
-
-    Block b of four numbers encrypts the counter b + 1: numpy increments it first.
-    """
-    digests = b"".join(digest("gumbel", *draw)[15::-1] for draw in draws)
-    keys = torch.frombuffer(bytearray(digests), dtype=torch.int64).view(-1, 2).to(device, non_blocking=True)
-    counter = torch.arange(1, -(-size // 4) + 1, device=device)
-    first, second = keys[:, :1], keys[:, 1:]
-    zero = torch.zeros_like(counter)
-    block = (counter, zero, zero, zero)
-    for _ in range(10):
-        (high, low), (other_high, other_low) = product(PHILOX[0], block[0]), product(PHILOX[1], block[2])
-        block = (other_high ^ block[1] ^ first, other_low, high ^ block[3] ^ second, low)
-        first, second = first + KEYS[0], second + KEYS[1]
-    return torch.stack(block, -1).flatten(-2)[..., :size]
+@cache
+def gumbel_kernel() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Return `GUMBEL` for all elements of three int64 tensors that are broadcast; compiled at its first call."""
+    kernel: Callable[[Tensor, Tensor, Tensor], Tensor] = torch.cuda.jiterator._create_jit_fn(GUMBEL)
+    return kernel
 
 
 ROUNDING = 1e-9
@@ -104,14 +101,11 @@ NOISE_CANDIDATES = 256
 CPU_BATCH = 1 << 18
 """Numbers of noise that the CPU computes in one batch, which fits its cache."""
 
-CANDIDATES = 512
-"""Tokens with the largest logits, and with the most noise, that are copied from a device. Normal logits of
-any variance need more for two lanes in a million (a vocabulary of 151,936): P(Gumbel < -2.57).
-"""
+DEVICE_BATCH = 1 << 24
+"""Numbers of noise that a device computes in one batch: about 0.5 GB with intermediate tensors."""
 
-DEVICE_BATCH = 1 << 22
-"""Numbers of noise that a device computes in one batch: about 0.15 GB with intermediate tensors."""
-
+UNUSABLE, UNSURE = -1, -2
+"""In place of a token: of logits that are not `is_usable`; on a device, of sums that are closer than their rounding."""
 
 NON_FINITE_LOGITS = "logits: not finite"
 """The failure reason of a lane whose logits are not `is_usable`."""
@@ -138,35 +132,46 @@ def nucleus(logits: Tensor, temperature: float, top_p: float) -> Tensor:
     return torch.zeros_like(sums_before, dtype=torch.bool).scatter_(-1, order.cpu(), sums_before < top_p)
 
 
-def choose(logits: Tensor, draws: Sequence[Draw], temperature: float, top_p: float = 1.0) -> list[int]:
-    """Choose one token per lane from `is_usable` logits [lane, vocabulary]; a tie goes to the lowest id.
+def choose(
+    logits: Tensor, draws: Sequence[Draw], temperature: float, top_p: float = 1.0, keys: Tensor | None = None
+) -> list[int]:
+    """Choose one token per lane from logits [lane, vocabulary]: UNUSABLE where they are not `is_usable`; a tie goes to
+    the lowest id.
 
     Temperature 0 is greedy. Above 0, the argmax of logits / temperature + Gumbel noise is a sample of the
     softmax (Maddison et al., arXiv:1411.0030), and lanes of one problem and seed share the noise of a step:
     it is the same for every arm and every batch. Below 1, top_p restricts the tokens to the `nucleus`, with
-    the same noise.
+    the same noise. keys: `noise_keys` of the draws, if they are on the device of the logits already.
     """
-    if temperature == 0:
-        likeliest: list[int] = logits.argmax(-1).tolist()
-        return likeliest
-    if top_p < 1:
+    usable = is_usable(logits)
+    if temperature > 0 and top_p < 1:
         in_nucleus = nucleus(logits, temperature, top_p)
         logits = logits.masked_fill(~in_nucleus.to(logits.device), -torch.inf)
-    draw_numbers = {draw: index for index, draw in enumerate(dict.fromkeys(draws))}
-    draw_index = np.array([draw_numbers[draw] for draw in draws])
-    draw_function = draw_tokens if logits.device.type == "cpu" else draw_tokens_on_device
-    ids: list[int] = draw_function(logits, list(draw_numbers), draw_index, temperature).tolist()
-    return ids
+    if temperature == 0:
+        ids = logits.argmax(-1)
+    elif logits.device.type == "cpu":
+        ids = torch.full(usable.shape, UNSURE)
+    else:
+        ids = draw_tokens_on_device(logits, draws, temperature, keys)
+    tokens: list[int] = torch.where(usable, ids, UNUSABLE).tolist()
+    if unsure := [lane for lane, token in enumerate(tokens) if token == UNSURE]:
+        unsure_logits = (logits if len(unsure) == len(tokens) else logits[unsure]).cpu()
+        exact = draw_tokens(unsure_logits, [draws[lane] for lane in unsure], temperature)
+        for lane, token in zip(unsure, exact.tolist(), strict=True):
+            tokens[lane] = token
+    return tokens
 
 
-def draw_tokens(logits: Tensor, draws: Sequence[Draw], draw_index: Ids, temperature: float) -> Ids:
+def draw_tokens(logits: Tensor, draws: Sequence[Draw], temperature: float) -> Ids:
     """Return for each lane the lowest id with the maximum of logits [lane, vocabulary] / temperature + noise;
     on the CPU.
 
-    draw_index: [lane], the index of its draw. Noise is computed where it can matter: for the tokens of a draw
-    whose number reaches a bar, for the likeliest token, and for tokens that noise at the bar could lift to
-    the maximum of these. Rounding of sums is monotonic, so none is missed.
+    Noise is computed where it can matter: for the tokens of a draw whose number reaches a bar, for the likeliest
+    token, and for tokens that noise at the bar could lift to the maximum of these. Rounding of sums is monotonic, so
+    none is missed.
     """
+    draw_numbers = {draw: index for index, draw in enumerate(dict.fromkeys(draws))}
+    draw_index, draws = np.array([draw_numbers[draw] for draw in draws]), list(draw_numbers)
     values = (logits if logits.dtype in (torch.float32, torch.float64) else logits.float()).numpy()
     (lanes, size), likeliest = values.shape, values.argmax(-1)
     bar = np.array(((size - max(1, min(NOISE_CANDIDATES, size // 8))) << 64) // size, np.uint64)
@@ -221,37 +226,19 @@ def smallest_useful_logit(
         return np.where(np.isnan(least), -np.inf, least).astype(dtype)
 
 
-def draw_tokens_on_device(logits: Tensor, draws: Sequence[Draw], draw_index: Ids, temperature: float) -> Ids:
-    """Return what `draw_tokens` does, for logits on an accelerator, with one synchronisation.
-
-    The device returns, by lane, the tokens with the most noise and those with the largest logits. No other
-    token has more noise than the minimum of the first, nor a larger logit than the minimum of the second:
-    where the sum of these minima might reach the best sum, the lane is drawn on the CPU (Fagin et al. 2003,
-    JCSS 66: the threshold algorithm).
+def draw_tokens_on_device(
+    logits: Tensor, draws: Sequence[Draw], temperature: float, keys: Tensor | None = None
+) -> Tensor:
+    """Return [lane], the token with the maximum of logits [lane, vocabulary] / temperature + noise, all of which the
+    device computes; UNSURE where another sum is so close that the device's logarithms might turn their order.
     """
-    (lanes, size), device = logits.shape, logits.device
-    n_candidates, batch_size, packed = min(CANDIDATES, size), max(1, DEVICE_BATCH // size), list[Tensor]()
-    order = np.argsort(draw_index, kind="stable")
-    for begin in range(0, len(draws), batch_size):
-        lane_index = order[(draw_index[order] >= begin) & (draw_index[order] < begin + batch_size)]
-        raw = stream_on_device(device, draws[begin : begin + batch_size], size)
-        pairs = torch.from_numpy(np.stack([lane_index, draw_index[lane_index] - begin])).to(device, non_blocking=True)
-        lane, draw = pairs[0], pairs[1]
-        noisiest = (raw ^ SIGN).topk(n_candidates).indices  # signed numbers in the order of the unsigned ones
-        own_logits = logits[lane]
-        token = torch.cat([noisiest[draw], own_logits.topk(n_candidates).indices], -1)
-        number, logit = raw.flatten()[draw[:, None] * size + token], own_logits.gather(-1, token).double()
-        packed.append(torch.stack([token, number, logit.view(torch.int64)]))
-    token, number, bits = torch.cat(packed, 1).cpu().numpy()
-    scaled, noise = bits.view(np.float64) / temperature, gumbel(number.view(np.uint64))
-    sums = scaled + noise
-    best = sums.max(-1)
-    ids = np.empty(lanes, np.int64)
-    ids[order] = np.where(sums == best[:, None], token, size).min(-1)
-    others = scaled[:, n_candidates:].min(-1) + (noise[:, :n_candidates].min(-1) + ROUNDING)
-    unsure = order[~(best > others)]
-    if n_candidates < size and len(unsure):
-        needed, draw_positions = np.unique(draw_index[unsure], return_inverse=True)
-        unsure_logits = logits[torch.from_numpy(unsure).to(device)].cpu()
-        ids[unsure] = draw_tokens(unsure_logits, [draws[index] for index in needed], draw_positions, temperature)
-    return ids
+    if keys is None:
+        (keys,) = upload(logits.device, [noise_keys(draws)])
+    tokens, lanes = torch.arange(logits.shape[-1], device=logits.device), max(1, DEVICE_BATCH // logits.shape[-1])
+    tops = []
+    for some, own_keys in zip(torch.split(logits, lanes), torch.split(keys, lanes), strict=True):
+        noise = gumbel_kernel()(tokens, own_keys[:, :1], own_keys[:, 1:]).view(torch.float64)
+        tops.append((some.double() / temperature + noise).topk(min(2, logits.shape[-1])))
+    sums, ids = (torch.cat(parts) if len(tops) > 1 else parts[0] for parts in zip(*tops, strict=True))
+    margin = ROUNDING + 1e-12 * sums[:, 0].abs()
+    return torch.where(sums[:, 0] - sums[:, -1] > margin, ids[:, 0], UNSURE)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from policies.signals import softmax_with_sink, upcast
+from protocol.engine.device_numbers import DeviceNumbers
 
 __all__ = ["SlidingForward", "Window", "Windows", "attend_grouped", "attend_sliding", "capacity_of"]
 
@@ -107,6 +109,7 @@ class Ring(Generic[Member]):
         self.capacity = capacity
         self.members: list[Member] = []
         self.keys = [self.allocate(0, window.keys) for window in like]
+        self.numbers = DeviceNumbers(self.keys[0].device)
         self.values = [self.allocate(0, window.values) for window in like]
 
     def allocate(self, size: int, like: Tensor) -> Tensor:
@@ -267,17 +270,16 @@ class Windows(Generic[Member]):
         """Return the lanes of a ring. lane_tokens: tokens fed to each of these lanes."""
         assert self.window is not None
         size, device = ring.capacity, ring.keys[0].device
-        n_fed = torch.tensor(lane_tokens, device=device)
+        (n_fed,) = ring.numbers.update("fed", [np.array(lane_tokens)], growth=1)
+        rows, own = ring.numbers.update("lanes", [np.array(lanes), np.array(indices)])
         stored = torch.arange(max(0, new - size), new, device=device)
         targets = (n_fed[:, None] + stored) % size
         is_contiguous = list(indices) == list(range(indices[0], indices[0] + len(indices)))
-        selection = (
-            slice(indices[0], indices[0] + len(indices)) if is_contiguous else torch.tensor(indices, device=device)
-        )
+        selection = slice(indices[0], indices[0] + len(indices)) if is_contiguous else own
         slot = torch.arange(size, device=device)
         if new == 1:
             visible = None if min(lane_tokens) + 1 >= size else (slot <= n_fed[:, None])[:, None, None]
-            return RingLanes(torch.tensor(lanes, device=device), selection, n_fed, targets, visible)
+            return RingLanes(rows, selection, n_fed, targets, visible)
         # The newest position below `n_fed` in each slot of the ring; negative if the slot is empty.
         last = n_fed[:, None] - 1
         position = torch.cat([last - (last - slot) % size, n_fed[:, None] + torch.arange(new, device=device)], 1)
@@ -286,7 +288,7 @@ class Windows(Generic[Member]):
             position[:, None] > query_positions[..., None] - self.window
         )
         visible &= (position >= 0)[:, None]
-        return RingLanes(torch.tensor(lanes, device=device), selection, n_fed, targets, visible[:, None])
+        return RingLanes(rows, selection, n_fed, targets, visible[:, None])
 
     def bytes(self) -> int:
         return sum(ring.bytes() for ring in self.rings.values())

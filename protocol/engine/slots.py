@@ -7,11 +7,11 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
 from protocol.engine.attention.kernels import PADDED, Attention, Kernel
+from protocol.engine.device_numbers import DeviceNumbers, Integers
 from protocol.engine.storage_formats import EQUAL_SIZES, VERBATIM, SlotSizes, StorageFormat
 
 QUANTUM = 16
@@ -56,11 +56,26 @@ def round_capacity(slots: int, sizes: SlotSizes) -> int:
 
 
 class Layout(NamedTuple):
-    """The positions of the slots of some lanes in one layer, int64 [lane, kv_head] each."""
+    """Where some lanes store the new slots of a forward pass in layers of one shape.
 
-    starts: NDArray[np.int64]
-    """First slot of each head in its row."""
-    lengths: NDArray[np.int64]
+    starts [lane, kv_head]: the first slot of each head in its row. slots [lane, kv_head, t]: the new ones. targets
+    [lane, kv_head, t]: these, as indices through all rows. needs_mask: whether some slots of a row are not visible.
+    """
+
+    shape: Shape
+    starts: Integers
+    slots: Integers
+    targets: Integers
+    needs_mask: bool
+
+    @property
+    def end(self) -> int:
+        """No slot at or beyond this index is in use."""
+        return int(self.slots.max()) + 1
+
+    def arrays(self) -> tuple[Integers, ...]:
+        """Return what a device reads that grows with every token."""
+        return (self.targets, self.slots) if self.needs_mask else (self.targets,)
 
 
 class Plan(NamedTuple):
@@ -78,6 +93,10 @@ class Plan(NamedTuple):
     """The additive attention mask, of that shape: 0, the bias, or -inf for slots that are not visible; None
     if it would be 0.
     """
+    starts: Tensor | None = None
+    """[lane, kv_head], the first slot of each head in its row, of a flat shape with a mask."""
+    slots: Tensor | None = None
+    """[lane, kv_head, t], the new slots, where a mask is needed."""
     bias: Tensor | None = None
     """[lane, row, 1, end], added to the logits of slots that represent several tokens; None if there are
     none.
@@ -125,6 +144,8 @@ class Pool(Generic[Member]):
     slots, weights in the logits and packed or coded slots.
 
     starts, lengths: [layer, lane, kv_head] int64, on the CPU, so that reading them needs no synchronisation.
+
+    numbers: those that the device reads in every forward pass.
     """
 
     def __init__(
@@ -153,6 +174,7 @@ class Pool(Generic[Member]):
             torch.zeros_like(rows[..., 0], dtype=torch.bool) if layer_shape.masked else None
             for rows, layer_shape in zip(self.keys, shape, strict=True)
         ]
+        self.numbers = DeviceNumbers(keys[0].device)
         self.starts = torch.zeros(len(shape), 0, self.heads, dtype=torch.int64)
         self.lengths = self.starts.clone()
 
@@ -302,13 +324,19 @@ class Pool(Generic[Member]):
         one plan, except for hidden slots.
         """
         starts, lengths = self.starts[:, indices].numpy(), self.lengths[:, indices].numpy()
-        plan_cache: dict[tuple[bytes, bytes, Shape], Plan] = {}
+        keys = [(starts[layer].tobytes(), lengths[layer].tobytes(), shape) for layer, shape in enumerate(self.shape)]
+        layouts = {
+            key: build_layout(self.shape[layer], starts[layer], lengths[layer], new, needs_mask)
+            for key, layer in {key: layer for layer, key in enumerate(keys)}.items()
+        }
+        grown = iter(self.numbers.update("slots", [part for own in layouts.values() for part in own.arrays()], 1))
+        fixed = iter(self.numbers.update("starts", [own.starts for own in layouts.values()]))
+        plan_cache = {
+            key: plan_layer(layout, next(fixed), [next(grown) for _ in layout.arrays()], queries, self.like[0])
+            for key, layout in layouts.items()
+        }
         plans = []
-        for layer, shape in enumerate(self.shape):
-            layout = Layout(starts[layer], lengths[layer])
-            key = (layout.starts.tobytes(), layout.lengths.tobytes(), shape)
-            if key not in plan_cache:
-                plan_cache[key] = plan_layer(layout, shape, new, queries, self.like[layer], needs_mask)
+        for layer, key in enumerate(keys):
             layer_plan, hidden, weights = plan_cache[key], self.hidden[layer], self.weights[layer]
             if hidden is not None and layer_plan.visible is not None:
                 visible = layer_plan.visible & ~hidden[indices, :, None, : layer_plan.end]
@@ -327,39 +355,42 @@ class Pool(Generic[Member]):
         return sum(tensor.untyped_storage().nbytes() for tensor in (*self.keys, *self.values, *weights))
 
 
-def plan_layer(layout: Layout, shape: Shape, new: int, queries: int, keys: Tensor, needs_mask: bool = True) -> Plan:
-    """Return the plan of a layer. keys: of the layer, for their dtype and device. needs_mask: whether the
-    visibility is read.
-    """
-    starts, lengths = layout
+def build_layout(shape: Shape, starts: Integers, lengths: Integers, new: int, needs_mask: bool) -> Layout:
+    """Return the layout of `new` tokens. starts, lengths [lane, kv_head]: of the slots before them."""
     lanes, heads = lengths.shape
-    slot = (starts + lengths)[..., None] + np.arange(new)
-    end = int(slot.max()) + 1
+    slots = (starts + lengths)[..., None] + np.arange(new)
     rows = 1 if shape.flat else heads
     row = np.arange(lanes * rows).reshape(lanes, rows, 1)  # one row for all heads of a flat shape
-    targets = torch.from_numpy((row * shape.capacity + slot).ravel()).to(keys.device)
-    if not needs_mask:
+    if new == 1 and not shape.flat and not shape.masked:
+        needs_mask &= bool((slots != slots[0, 0]).any())
+    return Layout(shape, starts, slots, row * shape.capacity + slots, needs_mask)
+
+
+def plan_layer(layout: Layout, starts: Tensor, numbers: Sequence[Tensor], queries: int, keys: Tensor) -> Plan:
+    """Return the plan of a layout, whose starts and other numbers are on the device. keys: for the dtype."""
+    shape, end = layout.shape, layout.end
+    targets = numbers[0].flatten()
+    if not layout.needs_mask:
         return Plan(targets, end, None, None)
-    if new == 1 and not shape.flat:
-        if not shape.masked and (slot == slot[0, 0]).all():
-            return Plan(targets, end, None, None)
-        slot, group = slot[:, :1], 1  # heads in separate rows have equally many slots
-    else:
-        group = queries // heads
+    slots = numbers[1]
+    lanes, heads, new = slots.shape
+    rows, group = 1 if shape.flat else heads, queries // heads
     column = torch.arange(end, device=keys.device)
-    visible = column <= torch.from_numpy(slot).to(keys.device)[..., None]  # [lane, kv_head, t, end]
-    if shape.flat:
-        visible &= column >= torch.from_numpy(starts).to(keys.device)[..., None, None]
-    if group > 1:
-        visible = visible.repeat_interleave(group, 1)  # [lane, q_head, t, end]
-    if new > 1 or shape.flat:
+    if new == 1 and not shape.flat:
+        visible = column <= slots[:, :1, :, None]  # heads in separate rows have equally many slots
+    else:
+        visible = column <= slots[..., None]  # [lane, kv_head, t, end]
+        if shape.flat:
+            visible &= column >= starts[..., None, None]
+        if group > 1:
+            visible = visible.repeat_interleave(group, 1)  # [lane, q_head, t, end]
         visible = visible.reshape(lanes, rows, -1, end)
-    return Plan(targets, end, visible, additive_mask(visible, keys))
+    return Plan(targets, end, visible, additive_mask(visible, keys), starts, slots)
 
 
 def additive_mask(visible: Tensor, keys: Tensor) -> Tensor:
     """Return a mask with 0 for visible slots and -inf for all others."""
-    return keys.new_zeros(visible.shape).masked_fill_(~visible, -torch.inf)
+    return torch.where(visible, 0.0, -torch.inf).to(keys.dtype)
 
 
 class SlotPools(Generic[Member]):

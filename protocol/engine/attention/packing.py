@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from protocol.engine.attention.kernels import Kernel
+from protocol.engine.device_numbers import DeviceNumbers
 
 __all__ = ["Packing", "attend_packed", "pack_layers"]
 
@@ -32,9 +33,9 @@ def pack_layers(
     flat: Sequence[bool],
     capacities: Sequence[int],
     new: int,
-    device: torch.device,
+    numbers: DeviceNumbers,
 ) -> list[Packing]:
-    """Return the packing of each layer, with one transfer to the device.
+    """Return the packing of each layer.
 
     starts, lengths: [layer, lane, kv_head] on the CPU: the first slot of a head in its row, and the number of
     slots before the `new` ones. flat: whether all heads of a lane share one row of that capacity. Raises
@@ -49,14 +50,14 @@ def pack_layers(
     lane = torch.arange(lanes)[:, None] * (rows * capacity)[:, None, None]
     head = torch.arange(heads) * torch.where(rows == 1, 0, capacity)[:, None, None]
     first = (lane + head + starts).flatten(1)
-    ends = torch.cat([first, n_slots[:, None], (lengths + new).flatten(1)], 1).to(device, torch.int32)
+    ends, used = torch.cat([first, n_slots[:, None]], 1), (lengths + new).flatten(1)
+    (ends_there,) = numbers.update("ends", [ends.numpy()])
+    (used_there,) = numbers.update("used", [used.numpy()], growth=1)
     count = lanes * heads
-    queries = torch.arange(count + 1, dtype=torch.int32, device=device) * new
-    longest = (lengths + new).flatten(1).max(1).values.tolist()
-    return [
-        Packing(queries, bounds[: count + 1], bounds[count + 1 :], new, longest_sequence)
-        for bounds, longest_sequence in zip(ends, longest, strict=True)
-    ]
+    queries = torch.arange(0, (count + 1) * new, new, dtype=torch.int32, device=numbers.device)
+    longest = used.max(1).values.tolist()
+    layers = zip(ends_there.to(torch.int32), used_there.to(torch.int32), longest, strict=True)
+    return [Packing(queries, own_ends, own_used, new, max_k) for own_ends, own_used, max_k in layers]
 
 
 def attend_packed(

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
+
+from protocol.engine import sampling
 
 DEVICE = torch.device("cuda", 0)
 SUMS = {"cumsum", "cumsum_", "histc"}
@@ -26,6 +31,64 @@ VIEWS = {"T", "mT", "H", "real", "imag", "data"}
 
 class Mixed(RuntimeError):
     """Tensors of two devices, or what the device cannot do reproducibly."""
+
+
+@dataclass
+class Traffic:
+    """What the functions of torch cost a device: by name, each in its order.
+
+    operations: what launches a kernel, and so no view. copies: numbers that went to the device. waits: numbers that
+    came from it, sizes that follow from them, and copies to it that are not asked to go on alone.
+    """
+
+    operations: list[str] = field(default_factory=list)
+    copies: list[str] = field(default_factory=list)
+    waits: list[str] = field(default_factory=list)
+
+    def note(self, name: str, args: Any, kwargs: Any, here: list[OnDevice], goes: torch.device | None) -> None:
+        """For a function, before it runs; `operations` are noted after it."""
+        first = args[0] if args else None
+        if (
+            name in READS
+            or (goes is not None and goes.type == "cpu" and here)
+            or (name == "repeat_interleave" and any(isinstance(each, Tensor) for each in (*args[1:], *kwargs.values())))
+            or (name == "where" and len(args) == 1)
+        ):
+            self.waits.append(name)
+        elif name in ("__getitem__", "__setitem__") and isinstance(first, OnDevice):
+            indices = tree_flatten(args[1], is_leaf=lambda each: isinstance(each, list))[0]
+            masks = [each for each in indices if isinstance(each, OnDevice) and each.dtype == torch.bool]
+            lists = [each for each in indices if isinstance(each, list) or is_of_cpu(each)]
+            lists += [each for each in args[2:] if is_of_cpu(each)]
+            self.waits += [name] * (len(masks) + len(lists))
+            self.copies += [name] * len(lists)
+        elif (name == "copy_" and isinstance(first, OnDevice) and is_of_cpu(args[1])) or (
+            goes is not None and goes.type == "cuda" and (name in ("tensor", "as_tensor") or is_of_cpu(first))
+        ):
+            self.copied(name, kwargs.get("non_blocking", False))
+
+    def copied(self, name: str, goes_on: bool) -> None:
+        self.copies.append(name)
+        if not goes_on:
+            self.waits.append(name)
+
+    def ran(self, name: str, given: list[Any], found: Any) -> None:
+        storages = {each.untyped_storage().data_ptr() for each in map(inner, given) if isinstance(each, Tensor)}
+        results = [each for each in tree_flatten(found)[0] if isinstance(each, Tensor)]
+        in_place = name in COPIES or name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
+        if in_place or any(each.untyped_storage().data_ptr() not in storages for each in results):
+            self.operations.append(name)
+
+
+READS = {
+    *("cpu", "tolist", "item", "numpy", "nonzero", "argwhere", "masked_select", "unique", "equal", "allclose"),
+    *("bincount", "__bool__", "__int__", "__float__", "__index__", "__contains__"),
+}
+"""Functions whose result, or its size, the host reads."""
+
+
+def is_of_cpu(value: Any) -> bool:
+    return isinstance(value, Tensor) and not isinstance(value, OnDevice)
 
 
 class OnDevice(Tensor):
@@ -46,6 +109,10 @@ class OnDevice(Tensor):
 
 
 class Pretended(TorchFunctionMode):
+    def __init__(self, traffic: Traffic) -> None:
+        super().__init__()
+        self.traffic = traffic
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
@@ -57,8 +124,12 @@ class Pretended(TorchFunctionMode):
         given = tree_flatten((args, kwargs))[0]
         here = [each for each in given if isinstance(each, OnDevice)]
         check(name, args, given, here)
-        found = func(*tree_map(inner, args), **tree_map(inner, kwargs))
         on_device = bool(here) if goes is None else goes.type == "cuda"
+        if here or on_device:
+            self.traffic.note(name, args, kwargs, here, goes)
+        found = func(*tree_map(inner, args), **tree_map(inner, kwargs))
+        if on_device:
+            self.traffic.ran(name, given, found)
         if not on_device or name in ("tolist", "item"):
             return found
         owners = {id(each.held): each for each in here}  # what was written in place is what was given
@@ -146,13 +217,25 @@ def moved(model: Any) -> Any:
     return model._replace(statistics={name: carried(each) for name, each in model.statistics.items()})
 
 
+def gumbel_kernel() -> Any:
+    """In place of the compiled kernel: numpy's generator, one stream for each pair of keys, as one operation."""
+
+    def compute(tokens: Tensor, keys: Tensor, other_keys: Tensor) -> Tensor:
+        unsigned = (inner(part).flatten().numpy().view(np.uint64) for part in (keys, other_keys))
+        streams = [np.random.Philox(key=int(low) + (int(high) << 64)) for low, high in zip(*unsigned, strict=True)]
+        noise = np.stack([sampling.gumbel(each.random_raw(tokens.shape[0])) for each in streams])
+        return OnDevice(torch.from_numpy(noise.view(np.int64)))
+
+    return compute
+
+
 @contextlib.contextmanager
-def pretended() -> Iterator[None]:
+def pretended() -> Iterator[Traffic]:
     """With deterministic algorithms, as the executor sets them."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
-        with Pretended():
-            yield
+        with mock.patch.object(sampling, "gumbel_kernel", gumbel_kernel), Pretended(traffic := Traffic()):
+            yield traffic
     finally:
         torch.use_deterministic_algorithms(before)

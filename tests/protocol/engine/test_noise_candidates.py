@@ -1,6 +1,9 @@
 """Noise of candidates alone, on the CPU and on a device, gives the token that all noise would give."""
 
+import ctypes
 import hashlib
+import shutil
+import subprocess
 
 import numpy as np
 import pretended_cuda
@@ -19,13 +22,63 @@ def numbers(draw, size):
     return np.random.Philox(key=int.from_bytes(digest[:16])).random_raw(size)
 
 
-def test_the_stream_of_a_device_is_that_of_numpy():
-    for size in (1, 2, 3, 5, 8, 31):
-        made = [Draw(f"p{number % 7}", number % 3, number) for number in range(200)]
-        found = sampling.stream_on_device(torch.device("cpu"), made, size).numpy().view(np.uint64)
-        assert np.array_equal(found, np.stack([numbers(draw, size) for draw in made]))
-    long = sampling.stream_on_device(torch.device("cpu"), made[:1], 50_001).numpy().view(np.uint64)
-    assert np.array_equal(long[0], numbers(made[0], 50_001))
+ON_THE_HOST = """
+#include <cmath>
+#include <cstring>
+static unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+}
+static long long __double_as_longlong(double x) { long long bits; std::memcpy(&bits, &x, 8); return bits; }
+using std::log;
+%s
+extern "C" void fill(long long size, long long key, long long other_key, long long* bits) {
+  for (long long token = 0; token < size; ++token) bits[token] = gumbel<long long>(token, key, other_key);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def host_kernel(tmp_path_factory):
+    """The source of the device's kernel, compiled for the host."""
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    folder = tmp_path_factory.mktemp("kernel")
+    (folder / "gumbel.cpp").write_text(ON_THE_HOST % sampling.GUMBEL)
+    made = [compiler, "-O1", "-shared", "-fPIC", str(folder / "gumbel.cpp"), "-o", str(folder / "gumbel.so")]
+    subprocess.run(made, check=True)
+    fill = ctypes.CDLL(str(folder / "gumbel.so")).fill
+
+    def gumbel(size, key, other_key):
+        bits = np.empty(size, np.int64)
+        whole = [ctypes.c_longlong(int(each)) for each in (size, key, other_key)]
+        fill(*whole, bits.ctypes.data_as(ctypes.c_void_p))
+        return bits.view(np.float64)
+
+    return gumbel
+
+
+def expected_noise(draw, size):
+    uniform = ((numbers(draw, size) >> np.uint64(12)) + 0.5) / 2**52
+    return -np.log(-np.log(uniform))
+
+
+def test_the_kernel_of_a_device_computes_the_noise_of_numpys_stream(host_kernel):
+    draws = [Draw(f"p{number % 7}", number % 3, number) for number in range(200)]
+    for draw, keys in zip(draws, sampling.noise_keys(draws), strict=True):
+        for size in (1, 2, 3, 5, 8, 31):
+            np.testing.assert_allclose(host_kernel(size, *keys), expected_noise(draw, size), rtol=0, atol=1e-12)
+    keys = sampling.noise_keys(draws[:1])[0]
+    np.testing.assert_allclose(host_kernel(50_001, *keys), expected_noise(draws[0], 50_001), rtol=0, atol=1e-12)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_compiled_kernel_computes_it_too():
+    draws, size = [Draw("p", number, 3) for number in range(5)], 10_001
+    keys = torch.from_numpy(sampling.noise_keys(draws)).cuda()
+    tokens = torch.arange(size, device="cuda")
+    noise = sampling.gumbel_kernel()(tokens, keys[:, :1], keys[:, 1:]).view(torch.float64).cpu().numpy()
+    np.testing.assert_allclose(noise, [expected_noise(draw, size) for draw in draws], rtol=0, atol=1e-12)
 
 
 def plain(logits, draws, temperature, top_p):
@@ -63,35 +116,61 @@ def lanes(draw):
     temperature=st.sampled_from([0.01, 0.6, 1.0, 2.5, 100.0]),
     top_p=st.sampled_from([1.0, 1.0, 0.9, 0.3]),
     kept=st.sampled_from([1, 8, 512]),
+    sure=st.booleans(),
     together=st.sampled_from([1, 1 << 18]),
 )
-def test_the_token_is_that_of_the_plain_formula_on_every_device(lanes, temperature, top_p, kept, together):
+def test_the_token_is_that_of_the_plain_formula_on_every_device(lanes, temperature, top_p, kept, sure, together):
     logits, draws = lanes
     expected = plain(logits, draws, temperature, top_p)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "CANDIDATES", kept)
         patch.setattr(sampling, "NOISE_CANDIDATES", kept)
         patch.setattr(sampling, "CPU_BATCH", together)
         patch.setattr(sampling, "DEVICE_BATCH", together)
+        if not sure:  # what the device draws is never trusted
+            patch.setattr(sampling, "ROUNDING", np.inf)
         assert sampling.choose(logits, draws, temperature, top_p) == expected
         with pretended():
             assert sampling.choose(OnDevice(logits), draws, temperature, top_p) == expected
 
 
 @pytest.mark.parametrize("spread", [0.0, 2.0])
-def test_a_device_is_waited_for_once_and_whole_rows_stay_there(monkeypatch, spread):
-    """At sizes above what leaves the device; flat logits and spread ones alike."""
+def test_a_device_is_waited_for_once_and_rows_stay_there(monkeypatch, spread):
+    """Flat logits and spread ones alike; one number a lane is read."""
     logits = spread * torch.randn(6, 5000, generator=torch.Generator().manual_seed(1))
     draws = [Draw("p", lane // 2, 3) for lane in range(6)]
-    expected, waits, placed = plain(logits, draws, 0.6, 1.0), [], pretended_cuda.placed
     monkeypatch.setattr(sampling, "draw_tokens", None)
+    with pretended() as traffic:
+        found = sampling.choose(OnDevice(logits), draws, 0.6)
+    assert found == plain(logits, draws, 0.6, 1.0)
+    assert (traffic.waits, traffic.copies) == (["tolist"], ["to"])
 
-    def noted(name, args, kwargs):
-        if name in ("cpu", "tolist", "item", "nonzero") and isinstance(args[0], OnDevice):
-            waits.append((name, tuple(args[0].shape)))
-        return placed(name, args, kwargs)
 
-    monkeypatch.setattr(pretended_cuda, "placed", noted)
+def test_sums_that_rounding_might_turn_are_computed_again_on_the_host(monkeypatch):
+    """Noise that is off by less than its bound, in favour of the second token, changes no choice."""
+    draw, size = Draw("p", 0, 0), 8
+    noise = expected_noise(draw, size)
+    order = np.argsort(noise)[::-1]
+    near = torch.zeros(1, size, dtype=torch.float64)
+    near[0, order[1]] = noise[order[0]] - noise[order[1]] - 1e-10
+    exact = pretended_cuda.gumbel_kernel()
+
+    def shifted(tokens, keys, other_keys):
+        bits = exact(tokens, keys, other_keys)
+        bits.held.numpy().view(np.float64)[0, order[1]] += 5e-10
+        return bits
+
     with pretended():
-        assert sampling.choose(OnDevice(logits), draws, 0.6) == expected
-    assert waits == [("cpu", (3, 6, 2 * sampling.CANDIDATES))]
+        monkeypatch.setattr(sampling, "gumbel_kernel", lambda: shifted)
+        assert sampling.choose(OnDevice(near), [draw], 1.0) == [order[0]]
+
+
+def test_logits_without_a_finite_maximum_have_no_token_on_any_device():
+    logits = torch.zeros(5, 9)
+    logits[0, 3], logits[2], logits[3, 1], logits[4, 0] = torch.nan, -torch.inf, torch.inf, -torch.inf
+    draws = [Draw("p", 0, lane) for lane in range(5)]
+    for temperature, top_p in ((0.0, 1.0), (0.7, 1.0), (0.7, 0.5)):
+        found = sampling.choose(logits, draws, temperature, top_p)
+        assert [token == sampling.UNUSABLE for token in found] == [True, False, True, True, False]
+        assert found[1] == sampling.choose(logits[1:2], draws[1:2], temperature, top_p)[0]
+        with pretended():
+            assert sampling.choose(OnDevice(logits), draws, temperature, top_p) == found
