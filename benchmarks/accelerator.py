@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
-from benchmarks import at_work
+from benchmarks import at_work, device_steps
 from benchmarks.report import header
 from benchmarks.setting import RANDOM, TINY, Setting
 
@@ -103,6 +103,10 @@ PARTS: Mapping[str, Part] = {
         ("--length", "48", "--new-tokens", "4", "--lanes", "1", "2", "--budgets", "16", *ONCE),
     ),
     "company": Part("one lane alone and in company: the same text?", at_work.company),
+    "choices": Part("tokens drawn on the device, and by the CPU of the same logits", device_steps.choices),
+    "texts": Part("chain arithmetic in float32 on the CPU and on the device", device_steps.texts),
+    "traffic": Part("kernels, copies and waits of a step without events", device_steps.traffic),
+    "steps": Part("tokens a second of a step without events", device_steps.steps),
     "ragged": Part("heads of unequal length: varlen beside padded", "ragged", (), ("--tiny", *ONCE)),
 }
 

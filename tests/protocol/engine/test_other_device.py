@@ -1,6 +1,8 @@
 """Runs on a device that is not the CPU, pretended: prompts, steps and events of all policies mix none."""
 
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 import pretended_cuda as cuda
 import pytest
@@ -74,3 +76,70 @@ def test_the_pretended_device_computes_what_the_cpu_does(model):
         ran = engine.run(model, [request], **settings)
     expected = engine.run(plain, [request], **settings)
     assert ran.answers[0].outcomes[0].token_ids == expected.answers[0].outcomes[0].token_ids
+
+
+LANES = 3
+OPERATIONS = 200
+"""Of a step of the engine beside the network, at most: 4 layers, 3 lanes. Signals that fold every token need 2 to 35
+for each lane."""
+
+
+class StepTraffic(NamedTuple):
+    """What a step without events asks of the device, beside the operations of the network."""
+
+    operations: int
+    waits: int
+    copies: int
+
+
+def traffic_of_steps(model, names, temperature=0.6):
+    lanes = []
+    for name in names:
+        policy = competing(policies.get(name))
+        if policy.evicts and not policy.prefill_only_signals:
+            policy = replace(policy, cadence=replace(policy.cadence, interval=100))
+        lanes += [lane(policy, 184 if policy.evicts else None, seed) for seed in range(LANES)]
+    marks, ids = [], OnDevice(torch.zeros(2, 1, dtype=torch.int64))
+    with pretended() as traffic:
+        with torch.no_grad():
+            model.network(input_ids=ids, position_ids=ids, use_cache=False, logits_to_keep=1)
+        alone = len(traffic.operations)
+
+        def note(doing):
+            marks.append((doing.phase, len(traffic.operations), len(traffic.waits), len(traffic.copies)))
+
+        request = Request("p", outside(200, 5), tuple(lanes))
+        settings = {"max_new_tokens": 11, "temperature": temperature, "max_concurrent": len(lanes)}
+        engine.run(model, [request], report=note, **settings)
+    # The first step uploads where the lanes lie, in the last one they leave.
+    steps = [(before, after) for before, after in pairwise(marks) if before[0] == after[0] == "decoding"][:-1]
+    assert len(steps) == 8
+    return [StepTraffic(now[1] - then[1] - alone, now[2] - then[2], now[3] - then[3]) for then, now in steps]
+
+
+FEW = (("full",), ("snapkv",), ("h2o",), ("ada-snapkv",), ("kv-key",), ("epikv",), ("full", "snapkv", "kvzip"))
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [FEW, pytest.param([(name,) for name in policies.names()], marks=pytest.mark.soak)],
+    ids=["few", "every"],
+)
+def test_a_step_without_events_waits_once_and_copies_once(model, batches):
+    """The wait reads the next tokens; the copy brings tokens, positions and keys of the noise. Signals of two families
+    read sizes or sums for each lane.
+    """
+    for names in batches:
+        reads = 4 if names[0].startswith("crystal") else 0
+        if names[0].startswith("crystal-kv"):
+            reads = 2
+        copies = 1 + LANES if reads == 2 else 1
+        for step in traffic_of_steps(model, names):
+            assert step.operations <= OPERATIONS, (names, step)
+            assert step.waits <= 1 + reads * LANES, (names, step)
+            assert step.copies <= copies, (names, step)
+
+
+def test_a_greedy_step_launches_little_beside_the_network(model):
+    for step in traffic_of_steps(model, ("full",), temperature=0.0):
+        assert step == (8, 1, 1), "one more slot for each; greedy: maximum, is it finite, where, choice"

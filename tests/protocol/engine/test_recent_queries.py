@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from protocol.engine.batch_rows import RecentQueries
+from protocol.engine.device_numbers import DeviceNumbers
 from protocol.engine.lane_memory import Memory
 
 LAYERS, HEADS, DIM = 2, 3, 4
@@ -40,8 +41,11 @@ def test_lanes_that_come_and_go_keep_what_each_would_note_alone(new):
         recent.assign(present)
         assert len(members) <= len(recent.stacked) <= max(5, 2 * len(members))
         for _ in range(4):
-            queries = torch.randn(LAYERS, len(members), HEADS, new, DIM, generator=source)
-            recent.add(list(present), queries)
+            # Lanes of the pool that keep other widths, or none, are passed over.
+            owners = [Lane(7), *present] if new == 3 else list(present)
+            drawn = torch.randn(LAYERS, len(owners), HEADS, new, DIM, generator=source)
+            recent.add(owners, drawn, DeviceNumbers(torch.device("cpu")))
+            queries = drawn[:, len(owners) - len(members) :]
             for place, lane in enumerate(present):
                 lane.n_fed += new
                 alone[lane].add_queries(queries[:, place], lane.n_fed)
