@@ -6,10 +6,12 @@ another commit they measure that one.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -35,6 +37,17 @@ SEEDS = 2
 TEXT_POLICIES = ("full", "streaming", "snapkv", "h2o", "1d_div", "ada-snapkv", "r-kv", "crystal")
 ASKS = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "cudaMemcpyAsync",
         "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaMemsetAsync")  # fmt: skip
+
+
+@contextlib.contextmanager
+def as_executed(is_deterministic: bool = True) -> Iterator[None]:
+    """As the executor sets torch, whose writes by index sort their targets then."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the first product on CUDA
+    torch.use_deterministic_algorithms(is_deterministic)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def decoding(name: str) -> Policy:
@@ -77,7 +90,8 @@ def steps(chosen: Setting, tiny: bool) -> str:
         for name in STEP_POLICIES:
             for count in counts:
                 try:
-                    moments = timed(subject, prompt, lanes_of(name, count, length // 2), new)
+                    with as_executed():
+                        moments = timed(subject, prompt, lanes_of(name, count, length // 2), new)
                     median = float(np.median(np.diff(moments)[2:-1]))
                     cells = [f"{1000 * median:.2f}", f"{count / median:,.0f}"]
                 except (RuntimeError, ValueError) as fault:
@@ -99,7 +113,7 @@ def traffic(chosen: Setting, tiny: bool) -> str:
     ids = context(subject, 96) if tiny else tuple(np.random.default_rng(0).integers(3, 90, 256).tolist())
     activities = [ProfilerActivity.CPU] if tiny else [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     rows = []
-    for name in STEP_POLICIES:
+    for name, is_deterministic in [(name, True) for name in STEP_POLICIES] + [("full", False)]:
         lanes, measured = lanes_of(name, 4, len(ids) // 2), 8
         profiler = profile(activities=activities)
 
@@ -109,18 +123,17 @@ def traffic(chosen: Setting, tiny: bool) -> str:
             if doing.phase == "decoding" and doing.steps == 4 + measured:
                 profiler.stop()
 
-        engine.run(
-            subject,
-            [Request("traffic", Prompt(ids, ()), tuple(lanes))],
-            max_new_tokens=16,
-            max_concurrent=len(lanes),
-            temperature=0.6,
-            report=note,
+        request, settings = (
+            Request("traffic", Prompt(ids, ()), tuple(lanes)),
+            {"max_new_tokens": 16, "temperature": 0.6},
         )
+        with as_executed(is_deterministic):
+            engine.run(subject, [request], max_concurrent=len(lanes), report=note, **settings)
         events = profiler.events()
         calls = Counter(event.name for event in events)
         asked = [f"{sum(calls[each] for each in names) / measured:.1f}" for names in (ASKS[:4], ASKS[4:5], ASKS[5:7])]
-        rows.append([name, *asked, f"{sum(event.name.startswith('aten::') for event in events) / measured:.0f}"])
+        shown = name if is_deterministic else f"{name}, not deterministic"
+        rows.append([shown, *asked, f"{sum(event.name.startswith('aten::') for event in events) / measured:.0f}"])
     columns = ("policy, 4 lanes", "kernels launched", "copies", "waits", "functions of torch")
     return f"A step of {model.model}, {model.dtype}, on average.\n\n{table(columns, rows)}"
 
@@ -205,7 +218,8 @@ def chain_run(device: str, names: Sequence[str], problems: int, new: int) -> Cha
     sampling.choose = note
     start = time.perf_counter()
     try:
-        ran = engine.run(model, requests, max_new_tokens=new, max_concurrent=512, temperature=0.6)
+        with as_executed():
+            ran = engine.run(model, requests, max_new_tokens=new, max_concurrent=512, temperature=0.6)
     finally:
         sampling.choose = choose
     seconds = time.perf_counter() - start

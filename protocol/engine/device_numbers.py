@@ -39,7 +39,7 @@ class DeviceNumbers:
 
     def update(self, name: str, arrays: Sequence[Integers], growth: int = 0) -> list[Tensor]:
         """Return the arrays on the device. growth: the expected difference to the previous ones of this name."""
-        if self.device.type == "cpu":
+        if self.device.type == "cpu" or not arrays:
             return [torch.from_numpy(array) for array in arrays]
         numbers = flatten(arrays)
         before, flat = self.previous.get(name, (numbers[:0], torch.empty(0)))

@@ -153,7 +153,10 @@ class ForwardStep(Step[Member]):
         stored = pool.keys[layer][self.pool_slice], pool.values[layer][self.pool_slice]
         for rows, coded in zip(stored, storage.encode(layer, keys, values), strict=True):
             width = rows.shape[-1]
-            rows.view(-1, width).index_copy_(0, plan.targets, coded.reshape(-1, width))
+            if plan.targets is None:
+                rows[:, :, plan.end - self.new : plan.end] = coded
+            else:
+                rows.view(-1, width).index_copy_(0, plan.targets, coded.reshape(-1, width))
 
         # The query heads that read a row become rows of one product, so that no key is ever repeated.
         packed = queries.reshape(lanes, 1 if flat else heads, -1, dim)

@@ -59,23 +59,19 @@ class Layout(NamedTuple):
     """Where some lanes store the new slots of a forward pass in layers of one shape.
 
     starts [lane, kv_head]: the first slot of each head in its row. slots [lane, kv_head, t]: the new ones. targets
-    [lane, kv_head, t]: these, as indices through all rows. needs_mask: whether some slots of a row are not visible.
+    [lane, kv_head, t]: these, as indices through all rows; None if all heads of all lanes store in the same slots of a
+    row each. needs_mask: whether some slots of a row are not visible.
     """
 
     shape: Shape
     starts: Integers
     slots: Integers
-    targets: Integers
+    targets: Integers | None
     needs_mask: bool
 
-    @property
-    def end(self) -> int:
-        """No slot at or beyond this index is in use."""
-        return int(self.slots.max()) + 1
-
-    def arrays(self) -> tuple[Integers, ...]:
+    def arrays(self) -> list[Integers]:
         """Return what a device reads that grows with every token."""
-        return (self.targets, self.slots) if self.needs_mask else (self.targets,)
+        return [part for part in (self.targets, self.slots if self.needs_mask else None) if part is not None]
 
 
 class Plan(NamedTuple):
@@ -83,8 +79,10 @@ class Plan(NamedTuple):
     of one layout.
     """
 
-    targets: Tensor
-    """[lane x kv_head x t], indices through all rows of these lanes."""
+    targets: Tensor | None
+    """[lane x kv_head x t], indices through all rows of these lanes; None if the new slots are the last ones before
+    `end` in every row, where no index is needed: a device sorts indices before it stores reproducibly.
+    """
     end: int
     """No slot at or beyond this index is in use."""
     visible: Tensor | None
@@ -361,18 +359,18 @@ def build_layout(shape: Shape, starts: Integers, lengths: Integers, new: int, ne
     slots = (starts + lengths)[..., None] + np.arange(new)
     rows = 1 if shape.flat else heads
     row = np.arange(lanes * rows).reshape(lanes, rows, 1)  # one row for all heads of a flat shape
-    if new == 1 and not shape.flat and not shape.masked:
-        needs_mask &= bool((slots != slots[0, 0]).any())
-    return Layout(shape, starts, slots, row * shape.capacity + slots, needs_mask)
+    is_even = not shape.flat and bool((lengths == lengths[0, 0]).all())
+    needs_mask &= new > 1 or shape.flat or shape.masked or not is_even
+    return Layout(shape, starts, slots, None if is_even else row * shape.capacity + slots, needs_mask)
 
 
 def plan_layer(layout: Layout, starts: Tensor, numbers: Sequence[Tensor], queries: int, keys: Tensor) -> Plan:
     """Return the plan of a layout, whose starts and other numbers are on the device. keys: for the dtype."""
-    shape, end = layout.shape, layout.end
-    targets = numbers[0].flatten()
+    shape, end = layout.shape, int(layout.slots.max()) + 1
+    targets = None if layout.targets is None else numbers[0].flatten()
     if not layout.needs_mask:
         return Plan(targets, end, None, None)
-    slots = numbers[1]
+    slots = numbers[-1]
     lanes, heads, new = slots.shape
     rows, group = 1 if shape.flat else heads, queries // heads
     column = torch.arange(end, device=keys.device)

@@ -73,7 +73,7 @@ def test_the_kernel_of_a_device_computes_the_noise_of_numpys_stream(host_kernel)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_the_compiled_kernel_computes_it_too():
+def test_the_kernel_compiled_for_cuda_computes_it_too():
     draws, size = [Draw("p", number, 3) for number in range(5)], 10_001
     keys = torch.from_numpy(sampling.noise_keys(draws)).cuda()
     tokens = torch.arange(size, device="cuda")

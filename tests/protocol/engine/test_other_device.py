@@ -142,4 +142,4 @@ def test_a_step_without_events_waits_once_and_copies_once(model, batches):
 
 def test_a_greedy_step_launches_little_beside_the_network(model):
     for step in traffic_of_steps(model, ("full",), temperature=0.0):
-        assert step == (8, 1, 1), "one more slot for each; greedy: maximum, is it finite, where, choice"
+        assert step == (7, 1, 1), "one more slot for each; greedy: maximum, is it finite, where, choice"
