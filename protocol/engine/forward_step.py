@@ -133,7 +133,7 @@ class ForwardStep(Step[Member]):
         if pool.kernel is not None:
             layout = pool.starts[:, self.pool_slice], pool.lengths[:, self.pool_slice]
             flat, capacities = zip(*((shape.flat, shape.capacity) for shape in pool.shape), strict=True)
-            self.packings = pack_layers(*layout, flat, capacities, new, pool.numbers)
+            self.packings = pack_layers(*layout, flat, capacities, new, pool.numbers.update)
         observed = [np.array(lanes, np.int64) for lanes in (*watched.values(), query_lanes, fed_lanes)]
         *watched_there, self.query_lanes_there, self.fed_lanes_there = pool.numbers.update("observed", observed)
         self.watches = [

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from protocol.engine.attention.kernels import Kernel
-from protocol.engine.device_numbers import DeviceNumbers
 
 __all__ = ["Packing", "attend_packed", "pack_layers"]
 
@@ -33,13 +32,14 @@ def pack_layers(
     flat: Sequence[bool],
     capacities: Sequence[int],
     new: int,
-    numbers: DeviceNumbers,
+    update: Callable[..., list[Tensor]],
 ) -> list[Packing]:
     """Return the packing of each layer.
 
     starts, lengths: [layer, lane, kv_head] on the CPU: the first slot of a head in its row, and the number of
-    slots before the `new` ones. flat: whether all heads of a lane share one row of that capacity. Raises
-    ValueError if slots exceed 32-bit indices, which would make the kernel read other slots.
+    slots before the `new` ones. flat: whether all heads of a lane share one row of that capacity. update:
+    `DeviceNumbers.update`. Raises ValueError if slots exceed 32-bit indices, which would make the kernel read
+    other slots.
     """
     _, lanes, heads = lengths.shape
     rows = torch.tensor([1 if is_flat else heads for is_flat in flat])
@@ -51,10 +51,10 @@ def pack_layers(
     head = torch.arange(heads) * torch.where(rows == 1, 0, capacity)[:, None, None]
     first = (lane + head + starts).flatten(1)
     ends, used = torch.cat([first, n_slots[:, None]], 1), (lengths + new).flatten(1)
-    (ends_there,) = numbers.update("ends", [ends.numpy()])
-    (used_there,) = numbers.update("used", [used.numpy()], growth=1)
+    (ends_there,) = update("ends", [ends.numpy()])
+    (used_there,) = update("used", [used.numpy()], growth=1)
     count = lanes * heads
-    queries = torch.arange(0, (count + 1) * new, new, dtype=torch.int32, device=numbers.device)
+    queries = torch.arange(0, (count + 1) * new, new, dtype=torch.int32, device=ends_there.device)
     longest = used.max(1).values.tolist()
     layers = zip(ends_there.to(torch.int32), used_there.to(torch.int32), longest, strict=True)
     return [Packing(queries, own_ends, own_used, new, max_k) for own_ends, own_used, max_k in layers]

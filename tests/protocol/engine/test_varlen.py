@@ -69,7 +69,7 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head(lengths, new):
 def test_sequences_begin_where_the_slots_of_a_head_lie():
     starts = torch.tensor([[[0, 7], [0, 4]], [[0, 0], [0, 0]]])
     lengths = torch.tensor([[[5, 2], [2, 3]], [[6, 6], [1, 1]]])
-    flat, rows = pack_layers(starts, lengths, (True, False), (10, 16), 3, DeviceNumbers(torch.device("cpu")))
+    flat, rows = pack_layers(starts, lengths, (True, False), (10, 16), 3, DeviceNumbers(torch.device("cpu")).update)
     # A row of 10 slots a lane, then two rows of 16 a lane.
     assert flat.cu_seq_k.tolist() == [0, 7, 10, 14, 20]
     assert rows.cu_seq_k.tolist() == [0, 16, 32, 48, 64]
@@ -81,9 +81,9 @@ def test_sequences_begin_where_the_slots_of_a_head_lie():
 
 def test_more_slots_than_the_kernel_counts_are_refused():
     one = torch.zeros(1, 2, 1, dtype=torch.int64)
-    assert pack_layers(one, one, (True,), (2**30 - 1,), 1, DeviceNumbers(torch.device("cpu")))
+    assert pack_layers(one, one, (True,), (2**30 - 1,), 1, DeviceNumbers(torch.device("cpu")).update)
     with pytest.raises(ValueError, match="decode fewer lanes"):
-        pack_layers(one, one, (True,), (2**30,), 1, DeviceNumbers(torch.device("cpu")))
+        pack_layers(one, one, (True,), (2**30,), 1, DeviceNumbers(torch.device("cpu")).update)
 
 
 @pytest.mark.parametrize("part", range(4))
