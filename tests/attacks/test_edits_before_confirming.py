@@ -28,16 +28,6 @@ def test_the_decision_rule_is_softened(unconfirmed, sources, edited):
     assert_refused(3, "analysis/rules/superior.py: changed", "confirm", unconfirmed, tree=sources)
 
 
-def test_a_helper_that_the_rule_calls_is_softened(unconfirmed, sources, edited):
-    edited("analysis/stats/multiplicity.py", lambda code: code + b"\nlevel = 0.5\n")
-    assert_refused(3, "analysis/stats/multiplicity.py: changed", "confirm", unconfirmed, tree=sources)
-
-
-def test_a_policy_is_tuned(unconfirmed, sources, edited):
-    edited("policies/streaming.py", lambda code: code + b"\n# tuned\n")
-    assert_refused(3, "policies/streaming.py: changed", "confirm", unconfirmed, tree=sources)
-
-
 def test_an_untracked_module_is_put_beside_the_policies(unconfirmed, sources):
     """As it is typed it would stop nobody: the locked tree does not have it. Here the working tree runs."""
     stray = sources / "policies" / "sitehelp.py"

@@ -13,7 +13,7 @@ from analysis.stats import max_t, power
 from benchmarks import clustered_validity, null_grid, simulated, validity, validity_tables
 from benchmarks.simulated import CHAIN, RETRIEVAL
 
-STUDIES = 1_500
+STUDIES = 1_000
 
 
 @pytest.fixture(scope="module")

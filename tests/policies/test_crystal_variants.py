@@ -13,7 +13,6 @@ from policy_prompts import Prompt, a_later_view, a_prompt, a_view, plain_attenti
 import policies
 from policies import Cadence, Scores, Trunks
 from policies.crystal import BranchDissolution
-from policies.crystal.impact import Scaled
 from policies.crystal.policy import variants
 from policies.crystal.tiers import TieredDissolution, partial_count
 
@@ -220,19 +219,6 @@ def test_at_token_level_every_token_is_a_trunk(view, edges):
     assert torch.equal(found.impact, scored("crystal", view).slots[0, 0])
 
 
-def test_a_chunk_of_128_bounds_columns_and_neighbours(view, attention):
-    found = scored("crystal-chunk-128", view)
-    ids = view.token_ids.tolist()
-    salient = paper.salience(attention, 128, 0.1, 20.0)
-    worth = paper.impact(salient, ids, 0.1, 20.0)
-    assert found.slots[0, 0].tolist() == pytest.approx(worth, rel=1e-9)
-    edges = paper.edges(attention, 128, 8, 0.3, 4, 0.02)
-    groups = paper.trunks(ids, ENDS, edges, 0.3, 32)
-    assert [list(span) for span in found.trunks.spans] == groups
-    d = paper.crystallization(paper.weights(groups, edges, 0.05), len(groups), 5.0)
-    assert found.trunks.crystallization.tolist() == pytest.approx(d, rel=1e-8)
-
-
 def test_a_steepness_of_two_bends_the_logistic_less(view):
     """logit(D) = s * z, so that it shrinks to two fifths."""
     one, other = (scored(name, view).trunks.crystallization for name in ("crystal", "crystal-steepness-2"))
@@ -337,31 +323,6 @@ def test_coverage_spreads_a_tenth_of_the_unprotected_budget_evenly():
     assert found.retained == sorted([*whole, *(gone[k] for k in (5, 16, 27, 38, 49))])
 
 
-def test_coverage_is_even_over_what_dissolved_and_uses_the_budget_exactly(view):
-    policy = policies.get("crystal-coverage")
-    scores, protected = policy.scoring.score(view), policy.protect.slots(view.filled, 0, decoding=False)[0, 0]
-    trunks = scores.trunks
-    held = sum(len(s) for s in trunks.spans if any(protected[s.start : s.stop].tolist()))
-    for budget in range(held, N):
-        reserve = int(0.1 * (budget - held))
-        plain = BranchDissolution().dissolve(scores.slots[0, 0], trunks, protected, budget - reserve).retained
-        found = policy.selection.dissolve(scores.slots[0, 0], trunks, protected, budget).retained
-        assert len(found) == budget
-        assert set(plain) <= set(found)
-        gone = [slot for slot in range(N) if slot not in set(plain)]
-        added = [gone.index(slot) for slot in sorted(set(found) - set(plain))]
-        gaps = {b - a for a, b in pairwise(added)}
-        assert len(gaps) == 0 or max(gaps) - min(gaps) <= 1
-        if added:
-            assert abs(added[0] - (len(gone) - 1 - added[-1])) <= 1
-
-
-def test_coverage_drops_nothing_that_fits():
-    found = dissolved(policies.get("crystal-coverage"), (5, 5), (0.1, 0.2), 10)
-    assert found.retained == list(range(10))
-    assert found.retention.tolist() == [1.0, 1.0]
-
-
 TEN = [0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5]  # D of ten trunks, the best first
 TIERS = policies.get("crystal-tiers")
 
@@ -372,11 +333,6 @@ def test_tiers_are_those_of_the_blog_where_the_budget_allows_just_that():
     found = dissolved(TIERS, (10,) * 10, TEN, sum(counts))
     assert found.retention.tolist() == [count / 10 for count in counts]
     assert found.retained == [10 * g + k for g, count in enumerate(counts) for k in range(count)]
-
-
-def test_tiers_follow_the_score_and_not_the_position():
-    counts = [0, 0, 0, 5, 6, 7, 8, 10, 10, 10]
-    assert dissolved(TIERS, (10,) * 10, TEN[::-1], 56).retention.tolist() == [count / 10 for count in counts]
 
 
 def test_a_middle_trunk_keeps_its_highest_members():
@@ -417,12 +373,6 @@ def test_tiers_keep_more_in_all_at_a_higher_budget(sizes):
     assert all(more >= fewer for fewer, more in pairwise(many))
 
 
-def test_a_better_trunk_of_equal_size_never_keeps_fewer_slots():
-    for budget in range(101):
-        shares = dissolved(TIERS, (10,) * 10, TEN, budget).retention.tolist()
-        assert shares == sorted(shares, reverse=True)
-
-
 def test_protected_trunks_stand_outside_the_tiers():
     found = dissolved(TIERS, (7, *(10,) * 10, 6), (0.0, *TEN, 0.0), 69, protected=(2, 110))
     assert found.retention.tolist() == [1, *(count / 10 for count in (10, 10, 10, 8, 7, 6, 5, 0, 0, 0)), 1]
@@ -460,13 +410,6 @@ def test_the_blog_is_what_its_text_says(view, attention):
         count = 0 if share < 1 and count < 3 else count
         expected += sorted(groups[g], key=lambda i: (-worth[i], i))[:count]
     assert policy.keep(view, len(expected))[0, 0].nonzero().flatten().tolist() == sorted(expected)
-
-
-def test_scaled_impact_of_equal_tokens_is_rarity_alone():
-    found = Scaled().token_impact(torch.full((3,), 2.0).double(), torch.tensor([4, 4, 5]), [range(3)])
-    expected = [0.5 / (1 + math.log(3)), 0.5 / (1 + math.log(3)), 0.5 / (1 + math.log(2))]
-    assert found.tolist() == pytest.approx(expected)
-    assert Scaled().trunk_impact(torch.ones(3).double(), spans_of(1, 2)).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("bad", [{"fusion": "minimum"}, {"coverage": 1.1}, {"coverage": -0.1}])

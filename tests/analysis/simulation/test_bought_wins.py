@@ -50,9 +50,7 @@ def test_equal_answers_with_more_memory_do_not_show_a_margin_of_three_points():
     assert name not in self_test.run_self_test(lossless(300, "0.05"))["gates"]
 
 
-@pytest.mark.parametrize(
-    "plan", [superior(300), branch(300), lossless(300, "0.03")], ids=["superior", "branch", "non_inferior"]
-)
+@pytest.mark.parametrize("plan", [superior(300), lossless(300, "0.03")], ids=["superior", "non_inferior"])
 def test_a_judge_that_charges_nothing_is_refused(monkeypatch, plan):
     real = memory_charge.bound_charge
     monkeypatch.setattr(memory_charge, "bound_charge", lambda *given: real(*given)._replace(points=0.0))

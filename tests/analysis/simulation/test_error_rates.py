@@ -97,7 +97,7 @@ def test_a_rule_with_a_margin_is_tried_where_the_subject_is_worse_by_the_margin(
     assert sure.confirmed.low < 0.05
 
 
-@pytest.mark.parametrize("contrasts", [2, 8])
+@pytest.mark.parametrize("contrasts", [2, pytest.param(8, marks=pytest.mark.soak)])
 def test_branch_is_tried_where_the_subject_is_better_on_the_transfer_model_alone(contrasts):
     """A rule without the correction for the cells of a model confirms in more than twice the nominal 2.5 %."""
     budgets = [f"0.{number}" for number in range(1, contrasts + 1)]

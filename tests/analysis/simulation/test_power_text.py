@@ -43,7 +43,7 @@ def test_no_difference_at_all_is_said_where_none_can_be_seen():
     assert "in the one contrast (level 0.0125) and 4 of 5 studies, nothing where arms differ on 20 %" in said
 
 
-@pytest.mark.parametrize(("discordance", "problems"), [(0.2, 212), (0.6, 658)])
+@pytest.mark.parametrize(("discordance", "problems"), [(0.2, 212), pytest.param(0.6, 658, marks=pytest.mark.soak)])
 def test_so_many_problems_do_see_ten_points(discordance, problems):
     """By simulation of Student's t, which knows nothing of the formula."""
     assert power_text._problems_for_target(discordance, 0.0125) == problems

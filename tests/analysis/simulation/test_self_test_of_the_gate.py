@@ -2,6 +2,7 @@
 
 import pytest
 import study
+from sampled import sampled
 
 from analysis.judgement import gate, judgement
 from analysis.rules import full_cache_gate
@@ -35,7 +36,7 @@ def test_a_registered_gate_bites_in_every_rule(made):
     assert list(found["verdicts"].values()).count("CONFIRMED") == 1, "the made-up full cache passes elsewhere"
 
 
-@pytest.mark.parametrize("published", ["0.503", "0.95", "0.507"])
+@pytest.mark.parametrize("published", sampled(["0.503", "0.95", "0.507"], of=3))
 def test_a_published_number_is_reproduced_in_the_made_up_studies(published):
     place = {"model": "qwen", "task": "chain", "published": published, "margin": "0.02"}
     assert self_test.run_self_test(plan(NEEDED | {"places": [place]}))["gates"]
@@ -47,22 +48,9 @@ def test_a_published_number_that_no_share_of_the_problems_meets_is_refused():
         self_test.run_self_test(plan(NEEDED | {"places": [place]}))  # 47 and 48 of 80 are 0.5875 and 0.6
 
 
-def test_a_study_without_a_gate_is_tried_as_before():
-    ungated = plan()
-    del ungated.content["gate"]
-    assert not set(STUDIES) & set(self_test.run_self_test(ungated)["gates"])
-
-
-@pytest.mark.parametrize(
-    ("forgets", "name"),
-    [
-        (lambda study: None, STUDIES[0]),
-        (lambda study: {"passed": True, "places": []}, STUDIES[0]),
-    ],
-)
-def test_a_judge_without_the_gate_is_refused(monkeypatch, forgets, name):
-    monkeypatch.setattr(judgement.gate, "judge_gate", forgets)
-    with pytest.raises(self_test.Vacuous, match=f"{name}: says CONFIRMED, not INCONCLUSIVE"):
+def test_a_judge_without_the_gate_is_refused(monkeypatch):
+    monkeypatch.setattr(judgement.gate, "judge_gate", lambda study: None)
+    with pytest.raises(self_test.Vacuous, match=f"{STUDIES[0]}: says CONFIRMED, not INCONCLUSIVE"):
         self_test.run_self_test(plan())
 
 

@@ -9,7 +9,6 @@ from protocol.evidence.held_out_guard import HeldOutGuard
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock
-from protocol.lock.lock import Lock
 
 RUN = """
 import sys
@@ -100,31 +99,6 @@ def test_a_folder_that_is_not_locked_is_not_run(tmp_path):
     with pytest.raises(BadInput, match=r"kv-prereg register"), claim.exclusive_run(Registration(tmp_path)):
         pass
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_door_is_shut_without_a_claim(folder):
-    before = finished_study.snapshot(folder)
-    with pytest.raises(BadInput, match="no claim"):
-        HeldOutGuard(lock.read(folder), folder).ids("toy", "a look")
-    assert finished_study.snapshot(folder) == before
-
-
-def test_the_door_is_shut_under_the_claim_of_another_lock(folder):
-    finished_study.confirm(folder, stop_after=1)
-    held = lock.read(folder)
-    other = Lock(held.content, "f" * 64)
-    before = finished_study.snapshot(folder)
-    with pytest.raises(Tampered, match="another lock"):
-        HeldOutGuard(other, folder).ids("toy", "confirm")
-    assert finished_study.snapshot(folder) == before
-
-
-def test_the_door_is_shut_after_the_seal(folder):
-    finished_study.confirm(folder)
-    before = finished_study.snapshot(folder)
-    with pytest.raises(AlreadyClaimed, match="sealed"):
-        HeldOutGuard(lock.read(folder), folder).ids("toy", "one more look")
-    assert finished_study.snapshot(folder) == before
 
 
 def test_every_access_is_in_the_ledger_with_its_purpose(folder):

@@ -1,4 +1,3 @@
-import random
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from protocol.evidence.audit import amendment, auditor
 from protocol.evidence.audit.items import EXTERNAL_ITEMS
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput, Tampered
-from protocol.lock import lock
 
 EVIDENCE = ["protocol.toml", "lock.json", "sources.zip", "ledger.jsonl", "claim.json", "seal.json"]
 EVIDENCE += ["verdict.json", "records/shard-0.jsonl", "trajectory"]
@@ -60,22 +58,6 @@ def test_auditing_changes_nothing(folder):
     before = snapshot(folder)
     auditor.audit(Registration(folder))
     assert snapshot(folder) == before
-
-
-@pytest.mark.parametrize("name", EVIDENCE)
-def test_a_flip_of_any_single_bit_is_found(folder, name):
-    path = evidence(folder, name)
-    data = path.read_bytes()
-    rng = random.Random(name)
-    # Both ends, the gzip header with its unused fields, and a sample of the rest.
-    places = {0, 4, 8, 9, len(data) - 2, len(data) - 1, *rng.sample(range(len(data)), min(len(data), 40))}
-    for place in sorted(place for place in places if place < len(data)):
-        changed = bytearray(data)
-        changed[place] ^= 1 << rng.randrange(8)
-        path.write_bytes(changed)
-        assert failures(folder), (name, place)
-    path.write_bytes(data)
-    assert not failures(folder)
 
 
 @pytest.mark.parametrize("name", EVIDENCE)
@@ -153,20 +135,6 @@ def test_records_dropped_between_attempts_and_run_again_are_found(folder):
     assert "claim" in failures(folder)
 
 
-def test_a_record_too_many_fails_the_grid(folder):
-    body = finished_study.body(lock.read(folder).digest, "crystal", "p0")
-    rewrite_shard(folder, lambda found: found.append({"body": body, "costs": {"attempt": 2}}))
-    assert "grid" in failures(folder)
-
-
-@pytest.mark.parametrize(
-    "name", ["records/extra.jsonl", "records/trajectories/extra", "records/shard-1.jsonl", "records/.hidden"]
-)
-def test_a_file_too_many_among_the_records_fails(folder, name):
-    (folder / name).write_bytes(b"")
-    assert failures(folder)
-
-
 def test_a_study_that_is_only_locked_says_what_was_not_run(tmp_path):
     finished_study.locked(tmp_path / "study")
     findings = auditor.audit(Registration(tmp_path / "study"))
@@ -196,12 +164,6 @@ def test_held_out_problems_in_the_probe_fail(tmp_path):
         assert statuses(tmp_path / "study")["probe"] == "held"
         shard.append([(finished_study.body(held.digest, "full", "p2", phase="probe"), {"attempt": 1})])
     assert statuses(tmp_path / "study")["probe"] == "failed"
-
-
-def test_records_that_no_door_was_opened_for_fail(tmp_path, monkeypatch):
-    monkeypatch.setattr(finished_study.HeldOutGuard, "ids", lambda *_: ())
-    finished_study.finished(tmp_path / "study")
-    assert "grid" in failures(tmp_path / "study")
 
 
 def test_sealing_removes_what_killed_lanes_left(tmp_path):
