@@ -7,7 +7,6 @@ import pytest
 import torch
 from test_thinkv import THOUGHTS, Given
 
-import policies
 from policies import Protect, Thresholds, View
 from policies.annealing import AnnealedThoughts, anneal_budgets, ladder, medoids
 from policies.policy import Policy
@@ -139,15 +138,6 @@ def test_a_slot_that_stays_at_a_low_step_stays_at_every_higher_one():
         kept.append({slot for slot in an_event(kinds, keys + more, scores + more, size=32, reasoning=16) if slot < 32})
     assert [len(own) for own in kept] == [16, 8, 4, 2, 1]
     assert all(fewer < more for more, fewer in pairwise(kept))
-
-
-def test_thinkv_annealed_differs_from_thinkv_in_its_scoring_alone():
-    policy, parent = policies.get("thinkv-annealed"), policies.get("thinkv")
-    assert policies.diff(policy, parent) == {"scoring": (policy.scoring, parent.scoring)}
-    assert policy.needs - parent.needs == {Keys()}
-    assert policy.scoring.base == parent.scoring.base
-    settings = ("reasoning", "execution", "transition", "least", "size", "statistics")
-    assert [getattr(policy.scoring, name) for name in settings] == [getattr(parent.scoring, name) for name in settings]
 
 
 def test_scores_that_are_not_finite_are_refused_as_those_of_the_base():

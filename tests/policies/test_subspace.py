@@ -31,36 +31,6 @@ def test_attention_adds_coefficients_up_and_expands_once():
     assert expand_coefficients(attended[None], MEAN, AXIS)[0].tolist() == [[0.75, 0.0]]
 
 
-def by_loops(values, mean, basis):
-    """values [kv_head, t, d] -> coefficients and what they stand for, number by number."""
-    heads, tokens, width = values.shape
-    rank = basis.shape[-1]
-    stored, back = torch.zeros(heads, tokens, rank), torch.zeros(heads, tokens, width)
-    for head in range(heads):
-        for token in range(tokens):
-            for column in range(rank):
-                stored[head, token, column] = sum(
-                    (values[head, token, row] - mean[head, row]) * basis[head, row, column] for row in range(width)
-                )
-            for row in range(width):
-                back[head, token, row] = mean[head, row] + sum(
-                    stored[head, token, column] * basis[head, row, column] for column in range(rank)
-                )
-    return stored, back
-
-
-def test_a_codec_stores_what_loops_find_in_each_layer_and_head_and_in_company():
-    prompt = a_prompt(6, dim=5, layers=2, kv_heads=3, q_heads=6)
-    bases = random_bases(prompt)
-    codec = Subspace(rank=2).codec({"bases": bases})
-    assert codec.width == 2
-    for layer in range(2):
-        stored, back = by_loops(prompt.values[layer], bases.mean[layer], bases.basis[layer][..., :2])
-        lanes = torch.stack([prompt.values[layer], prompt.values[layer].flip(1)])
-        torch.testing.assert_close(codec.encode(layer, lanes), torch.stack([stored, stored.flip(1)]))
-        torch.testing.assert_close(codec.decode(layer, stored), back)
-
-
 def test_what_query_heads_attend_to_is_expanded_by_the_basis_of_their_kv_head():
     """The mean of decoded values by weights that sum to 1, whatever the weights of each query head."""
     prompt = a_prompt(7, dim=5, layers=1, kv_heads=2, q_heads=6)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import policies
-from policies import AttentionRows, Calibrated, Policy, Preserve, Protect, Scores, Thresholds, View
+from policies import Calibrated, Policy, Preserve, Protect, Scores, Thresholds, View
 from policies.contract import Segments
 from policies.signals import AttentionSums
 from policies.thinkv import (
@@ -34,47 +34,6 @@ def test_a_row_is_as_sparse_as_the_share_of_its_slots_below_a_hundredth_of_its_l
     assert sparsity(row).tolist() == [0.375]
     # A weight of exactly a hundredth of the largest is not below it.
     assert sparsity(torch.tensor([[1.0, 0.01, 0.0099, 0.0]]), 0.01).tolist() == [0.5]
-
-
-def some_attention(slots: int, heads: int = 3, seed: int = 0) -> torch.Tensor:
-    """[head, row, slot], causal, sharp enough that many weights are small."""
-    logits = 4 * torch.randn(heads, slots, slots, generator=torch.Generator().manual_seed(seed))
-    return logits.masked_fill(torch.ones(slots, slots).triu(1).bool(), -torch.inf).softmax(-1)
-
-
-def sparse_by_loops(attention: torch.Tensor) -> list[float]:
-    """Of every row, the mean over heads; a row sees the slots up to its own."""
-    heads, rows, _ = attention.shape
-    means = []
-    for row in range(rows):
-        found = []
-        for head in range(heads):
-            seen = attention[head, row, : row + 1].tolist()
-            found.append(sum(weight < 0.01 * max(seen) for weight in seen) / len(seen))
-        means.append(sum(found) / heads)
-    return means
-
-
-def test_the_sparsity_of_every_token_is_what_loops_find_however_many_are_fed_at_once():
-    attention, signal = some_attention(20), Sparsity()
-    expected = sparse_by_loops(attention)
-    assert 0.2 < sum(expected) / 20 < 0.8
-    for block in (20, 7, 1):
-        state = None
-        for first in range(0, 20, block):
-            stop = min(first + block, 20)
-            state = signal.attend(AttentionRows(attention[:, first:stop, :stop], 0, first, 20, 1), state)
-        assert state.shape == (1, 20)
-        assert state[0].tolist() == pytest.approx(expected)
-
-
-def test_while_decoding_the_layers_are_stacked_and_go_on_from_the_prompt():
-    layers = [some_attention(9, seed=seed) for seed in (1, 2)]
-    state = torch.stack([Sparsity().attend(AttentionRows(own[:, :8, :8], 0, 0, 8, 1), None) for own in layers])
-    stacked = torch.stack(layers)[:, :, 8:]
-    state = Sparsity().attend(AttentionRows(stacked, 0, 8, 9, 1, decoded=True), state)
-    for layer, own in enumerate(layers):
-        assert state[layer, 0].tolist() == pytest.approx(sparse_by_loops(own))
 
 
 def test_segments_are_as_sparse_as_their_tokens_on_average_and_an_open_one_is_left_out():

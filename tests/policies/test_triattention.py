@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from policy_prompts import a_prompt, a_view, random_statistics
+from policy_prompts import a_prompt, a_view
 
 import policies
 from policies import Calibrated, Statistics, View
 from policies.signals import MeanValues
-from policies.triattention import OFFSETS, QueryStatistics, ValuePrior, expected_logits, max_standard_scores
+from policies.triattention import QueryStatistics, ValuePrior, expected_logits, max_standard_scores
 
 # One head of two pairs, at t = 6; three keys, not yet rotated, at positions 0, 1 and 5.
 STATISTICS = Statistics(
@@ -63,74 +63,9 @@ def test_the_score_of_a_token_is_the_largest_standard_score_of_any_head():
     assert found.topk(2).indices.sort().values.tolist() == [0, 4]
 
 
-def test_the_best_of_the_union_of_every_head_s_best_are_the_best():
-    """What the official code selects from; so the union can be left out."""
-    random = torch.Generator().manual_seed(1)
-    for _ in range(50):
-        scores = torch.randn(6, 40, generator=random)
-        standard = (scores - scores.mean(-1, keepdim=True)) / scores.std(-1, correction=0, keepdim=True)
-        union = sorted(set(standard.topk(9).indices.flatten().tolist()))
-        combined = max_standard_scores(scores)
-        of_union = sorted(union, key=lambda slot: -combined[slot])[:9]
-        assert sorted(of_union) == combined.topk(9).indices.sort().values.tolist()
-
-
 def test_a_head_that_is_indifferent_scores_every_token_zero():
     assert max_standard_scores(torch.full((1, 7), 3.0)).tolist() == [0.0] * 7
     assert max_standard_scores(torch.tensor([[5.0]])).tolist() == [0.0]
-
-
-def in_loops(prompt, statistics, positions, t):
-    """[layer, q_head, n] of keys before RoPE, straight from the definition, one key after the other."""
-    layers, q_heads, _, dim = prompt.queries.shape
-    group = q_heads // prompt.keys.shape[1]
-    found = torch.zeros(layers, q_heads, len(positions), dtype=torch.float64)
-    for layer in range(layers):
-        for head in range(q_heads):
-            for slot, position in enumerate(positions):
-                key = prompt.keys[layer, head // group, slot]
-                total = 0.0
-                for pair in range(dim // 2):
-                    k = complex(key[pair], key[pair + dim // 2])
-                    q = complex(statistics.query_mean[layer, head, pair])
-                    omega = float(statistics.frequencies[pair])
-                    facing = q * k.conjugate()
-                    angle = math.atan2(facing.imag, facing.real)
-                    waves = [math.cos((t - position + ahead) * omega + angle) for ahead in OFFSETS]
-                    magnitude = float(statistics.query_magnitude[layer, head, pair])
-                    total += abs(facing) * sum(waves) / len(waves) + (magnitude - abs(q)) * abs(k)
-                found[layer, head, slot] = total
-    return found
-
-
-def test_vectorised_scores_equal_plain_loops_over_layers_heads_slots_and_offsets():
-    prompt = a_prompt(12, layers=2, q_heads=4, kv_heads=2, dim=6, dtype=torch.float64)
-    statistics = random_statistics(prompt)
-    positions = [0, 1, 4, 7, 8, 20, 21, 22, 30, 31, 32, 40]
-    expected = in_loops(prompt, statistics, positions, t=41)
-    pairs = torch.complex(*prompt.keys.chunk(2, -1)).flatten(0, 1)
-    turned = [rotated(head, torch.tensor(positions, dtype=torch.float64), statistics.frequencies) for head in pairs]
-    stored = torch.stack(turned).view_as(prompt.keys)
-    found = expected_logits(stored, statistics, 41, OFFSETS)
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
-    view = View(
-        token_ids=torch.zeros(41, dtype=torch.int64),
-        layers=2,
-        kv_heads=2,
-        sentence_ends=frozenset(),
-        seed=0,
-        signals={**a_view(prompt, [policies.get("1d")]).signals, Calibrated("text"): statistics},
-        stored=torch.tensor(positions).view(1, 1, -1),
-    )
-    keys = next(signal for signal in view.signals if not isinstance(signal, Calibrated))
-    view = view._replace(signals={**view.signals, keys: tuple(stored)})
-    rows = expected.flatten(0, 1)
-    standard = (rows - rows.mean(-1, keepdim=True)) / rows.std(-1, correction=0, keepdim=True)
-    score = policies.get("1d").scoring.score(view).slots
-    assert score.shape == (1, 1, 12)
-    torch.testing.assert_close(score[0, 0], standard.amax(0), atol=1e-5, rtol=1e-5)
-    kept = policies.get("1d").keep(view, 5)
-    assert kept[1, 1].nonzero().flatten().tolist() == standard.amax(0).topk(5).indices.sort().values.tolist()
 
 
 def test_angles_stay_exact_tens_of_thousands_of_tokens_on():
@@ -139,29 +74,6 @@ def test_angles_stay_exact_tens_of_thousands_of_tokens_on():
     statistics = STATISTICS._replace(frequencies=torch.tensor([0.123456789, 0.01], dtype=torch.float64))
     (found,) = expected_logits(key, statistics, 70_001, (65_536,)).flatten().tolist()
     assert found == pytest.approx(math.cos((70_001 + 65_536) * 0.123456789) + 0.5, abs=2e-7)
-
-
-@pytest.mark.parametrize(
-    ("name", "component"),
-    [
-        ("1d_div", "selection"),
-        ("1d_div-1.0", "selection"),
-        ("1d_div-1.5", "selection"),
-        ("variant_b", "scoring"),
-        ("q_stats", "scoring"),
-        ("schedule-front", "cadence"),
-        ("schedule-back", "cadence"),
-        ("schedule-inverted", "cadence"),
-        ("snapkv_with_window", "scoring"),
-    ],
-)
-def test_every_gate_is_one_component_away_from_1d(name, component):
-    assert set(policies.diff(policies.get("1d"), policies.get(name))) == {component}
-
-
-def test_the_three_weights_of_the_sweep():
-    names = ("1d_div", "1d_div-1.0", "1d_div-1.5")
-    assert [policies.get(name).selection.weight for name in names] == [0.5, 1.0, 1.5]
 
 
 def test_q_stats_is_1d_with_the_statistics_of_traces():

@@ -133,26 +133,6 @@ def test_the_slots_that_official_code_kept_are_ours():
         assert [row.nonzero().flatten().tolist() for row in kept.flatten(0, 1)] == expected, case
 
 
-@pytest.mark.parametrize(
-    ("name", "parent", "components"),
-    [
-        ("1d-per-layer", "1d", {"scoring", "routing"}),  # a score of its own is what a set of its own needs
-        ("1d-per-head", "1d", {"scoring", "routing"}),
-        ("ada-1d", "1d-per-head", {"routing"}),
-        ("pyramid-1d", "1d-per-head", {"routing"}),
-        ("static_route", "1d-per-head", {"routing"}),
-        ("1d-per-head_div", "1d-per-head", {"selection"}),
-        ("ada-1d_div", "ada-1d", {"selection"}),
-        ("pyramid-1d_div", "pyramid-1d", {"selection"}),
-        ("1d_div-per-layer", "1d_div", {"selection"}),
-        ("1d_div-per-head", "1d_div", {"selection"}),
-        ("1d_div-scheduled", "1d_div", {"selection"}),
-    ],
-)
-def test_every_gate_is_one_component_away_from_its_parent(name, parent, components):
-    assert set(policies.diff(policies.get(parent), policies.get(name))) == components
-
-
 def test_the_budgets_of_ada_and_pyramid_are_those_of_their_papers_policies():
     assert policies.get("ada-1d").routing == policies.get("ada-snapkv").routing
     assert policies.get("pyramid-1d").routing == policies.get("pyramidkv").routing
