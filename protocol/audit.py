@@ -65,6 +65,7 @@ class AuditOptions(NamedTuple):
     replay: int | None = None  # lanes to decode again; 0 for as many as the odds need
     nonce: str = ""
     redraw: bool = False
+    simulate: bool = False
 
 
 class AuditResult(NamedTuple):
@@ -96,6 +97,7 @@ class Options(command.Trust):
     replay: int | None
     nonce: str
     draw: bool
+    simulate: bool
     details: bool
 
 
@@ -114,6 +116,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--nonce", default="", metavar="HEX", help="which lanes (default: drawn, and printed)")
     parser.add_argument("--draw", action="store_true", help="make the drawings again, and compare them")
+    parser.add_argument("--simulate", action="store_true", help="simulate again what registering simulated")
     parser.add_argument(
         "--run-locked",
         action="store_true",
@@ -141,6 +144,7 @@ def act(args: Options) -> int:
         replay=args.replay,
         nonce=args.nonce or secrets.token_hex(16),
         redraw=args.draw,
+        simulate=args.simulate,
     )
     audited = audit(study, command.trusted_witnesses(args), options)
     anchoring = anchors.format_anchoring(audited.proofs)
@@ -291,6 +295,10 @@ def _requested_checks(study: Registration, options: AuditOptions) -> Mapping[str
         from protocol.recompute import verify_drawings
 
         checks["drawings"] = lambda: verify_drawings.check(study)
+    if options.simulate:
+        from protocol.recompute import verify_lock
+
+        checks["simulations"] = lambda: verify_lock.check_simulated(study)
     if options.replay is not None:
         from protocol.recompute import replay, turning_lanes
 

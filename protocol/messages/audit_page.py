@@ -113,6 +113,7 @@ DETAILED_ITEMS = (
     "replay",
     "locked code",
     "drawings",
+    "simulations",
 )
 
 

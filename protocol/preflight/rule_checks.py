@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -162,14 +163,16 @@ def detectable_effects(protocol: Design, items: Mapping[str, Any]) -> dict[str, 
     """
     refuse_few_clusters(items)
     tests = len(protocol.contrast_models())
-    corrected = float(protocol.decision.alpha) / tests
+    corrected, decision = float(protocol.decision.alpha) / tests, protocol.content()["decision"]
     return {
         "tests": tests,
         "corrected_alpha": f"{corrected:.6f}",
         "problems": {
             str(size): {
                 "minimal_detectable_effect": {
-                    f"{discordance:.1f}": _minimal_effect(protocol, size, corrected, discordance)
+                    f"{discordance:.1f}": _minimal_effect(
+                        protocol.decision.method, size, corrected, discordance, *draws_and_seed(decision)
+                    )
                     for discordance in DISCORDANCES
                 }
             }
@@ -344,16 +347,11 @@ def _alternative_method(protocol: Design, units: Units, corrected: float, rng: n
     return None
 
 
-def _minimal_effect(protocol: Design, problems: int, corrected: float, discordance: float) -> str:
+@lru_cache(maxsize=256)  # an audit asks again what registering asked
+def _minimal_effect(method: str, problems: int, corrected: float, discordance: float, draws: int, seed: int) -> str:
     """Return the smallest difference found with 80 % power when this share of the problems is discordant."""
-    decision = protocol.decision
-    draw_count, seed = draws_and_seed(protocol.content()["decision"])
+    rng = np.random.default_rng([seed, problems])
     effect = power.minimal_detectable_effect(
-        problems,
-        corrected,
-        method=decision.method,
-        discordance=discordance,
-        draws=draw_count,
-        rng=np.random.default_rng([seed, problems]),
+        problems, corrected, method=method, discordance=discordance, draws=draws, rng=rng
     )
     return "none" if effect is None else f"{effect:.3f}"

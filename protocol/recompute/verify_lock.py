@@ -3,9 +3,9 @@
 The lock is derived by `derive_lock` and compared as a whole. An auditor has the protocol, the manifests and files
 of the problems, the embedded models and a parent that is beside it. What an auditor cannot know is taken from
 the lock: settings, promises and extra prompts of policies, which `check_policies` derives with torch; weights of
-models that are not embedded; what the full cache held and what is simulated, which confirm measures again; and
-what describes the machine, the repository and the folder at the time of locking. `field_checks` and other audit
-items look at these.
+models that are not embedded; what the full cache held and which arms keep the same slots, which confirm measures
+again; what takes long to simulate, which confirm and `check_simulated` do; and what describes the machine, the
+repository and the folder at the time of locking. `field_checks` and other audit items look at these.
 """
 
 import hashlib
@@ -14,11 +14,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from analysis.judgement.judging_rules import read_judging
+from analysis.stats.methods import resampling_problems
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import line_endings
 from protocol.formats.findings import CannotTell, NotRun
@@ -44,7 +46,7 @@ from protocol.plan.design import Arm, Design
 from protocol.tasks import registry
 from protocol.workspace import differences, drift
 
-__all__ = ["check", "check_policies"]
+__all__ = ["check", "check_policies", "check_simulated"]
 
 LOADED_FILES = (
     "chat_template.jinja",
@@ -55,6 +57,10 @@ LOADED_FILES = (
     "tokenizer_config.json",
 )
 """Files of an embedded model that affect its output; these names never change their meaning."""
+MOST_UNITS = 20_000
+"""Problems or clusters of a task for which an audit simulates: more of them take gigabytes."""
+SIMULATED = ("problems", "rule", "decision_errors")
+"""Fields of `checks` that `check_simulated` derives."""
 
 
 def check(study: Registration) -> str:
@@ -99,17 +105,69 @@ def check(study: Registration) -> str:
             expected |= {"judging": 2} if study.lock.digest in judging_version.SECOND else {}
             for arm in design.arms if design.decodes else ():
                 _check_arm(arm, locked, wrong, undetermined)
+            by_library = wrong if _has_libraries_of(locked) and not is_other_code else undetermined
+            by_library.extend(_effect_faults(design, problems.items, locked["checks"]["problems"]))
         wrong += differences.diff_values(locked, expected)
         by_code.extend(_refused(study, design, promises, is_other_code))
     differences.refuse_differences(wrong)
     if undetermined:
         raise CannotTell("; ".join(undetermined))
     tasks = " and ".join(locked["items"])
+    by_audit = "" if read_judging(locked) < 3 else " or by audit --simulate"
     return (
         f"{len(locked['grid'])} cells, the split of {tasks}, the rule and {locked['checks']['tests']} tests "
         f"follow from protocol.toml and the manifests; {_full_use_text(locked)}{_opened_text(study)}simulated checks "
-        "are derived by confirm alone"
+        f"are derived by confirm{by_audit or ' alone'}"
     )
+
+
+def check_simulated(study: Registration) -> str:
+    """Simulate again what registering simulated, and return the audit's sentence. Raises Tampered for another result,
+    CannotTell where other code or other libraries may have given it, NotRun for a study that ships.
+    """
+    from protocol.preflight import rule_checks
+
+    locked, items = study.lock.content, verify_problems.derive_problem_fields(study).items
+    if read_judging(locked) < 3:
+        raise NotRun("simulated by the code of before")
+    if max((len(resampling_problems(item)) for item in items.values()), default=0) > MOST_UNITS:
+        raise CannotTell(f"more than {MOST_UNITS} problems of a task")
+    try:
+        expected = rule_checks.check_rule(
+            _read_design(study), items, is_replication=study.reproduces, scored=locked["checks"]["scored"]
+        )
+    except BadInput as refusal:
+        raise Tampered(f"{lock.NAME}: registering refuses {refusal}") from None
+    wrong = differences.diff_values(
+        {name: locked["checks"][name] for name in SIMULATED}, {name: expected[name] for name in SIMULATED}, "checks"
+    )
+    if wrong and (lock.is_of_other_code(study.lock) or not _has_libraries_of(locked)):
+        raise CannotTell("; ".join(wrong[:1]))
+    differences.refuse_differences(wrong)
+    return f"{locked['checks']['decision_errors']['studies']} simulated studies and the self-test of the rule end alike"
+
+
+def _has_libraries_of(locked: Mapping[str, Any]) -> bool:
+    """Return whether the libraries whose numbers a simulation depends on are those of the lock."""
+    distributions = locked["environment"]["distributions"]
+    return all(distributions.get(name, {}).get("version") == version(name) for name in ("numpy", "scipy"))
+
+
+def _effect_faults(design: Design, items: Mapping[str, Any], locked: Mapping[str, Any]) -> Iterator[str]:
+    """Compare the smallest differences that the method detects at the planned size."""
+    from protocol.preflight import rule_checks
+
+    known = {name: item for name, item in items.items() if item and len(resampling_problems(item)) <= MOST_UNITS}
+    try:
+        expected = rule_checks.detectable_effects(design, known)["problems"]
+    except (BadInput, ValueError):  # too few clusters or problems, which is refused by name
+        return
+    for size, effects in expected.items():
+        if size in locked:
+            effect = "minimal_detectable_effect"
+            yield from differences.diff_values(
+                locked[size][effect], effects[effect], f"checks.problems.{size}.{effect}"
+            )
 
 
 def _check_release(release: str, wrong: list[str], undetermined: list[str]) -> None:

@@ -104,6 +104,13 @@ def it_was_locked_before_policies_were(rewrite):
     del rewrite.lock["batch"]["first_event"]
 
 
+@named("A1", "registered", "checks.problems.12.minimal_detectable_effect")
+def small_differences_would_have_been_found(rewrite):
+    """The study reads as if it had the power that it lacks."""
+    for size in rewrite.lock["checks"]["problems"].values():
+        size["minimal_detectable_effect"] = {"0.2": "0.010", "0.6": "0.010"}
+
+
 @named("A1", "registered", "protocol.toml: gate: missing")
 def it_was_locked_with_the_sources_of_a_study_without_a_gate(rewrite):
     """The code that locked it, which ships with this project, asked for no gate."""

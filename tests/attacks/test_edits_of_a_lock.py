@@ -15,6 +15,7 @@ import studies
 import tamperings
 from attacking import Repository, assert_refused, rewrite, rewrite_ledger
 
+from protocol import audit
 from protocol.evidence import ledger
 from protocol.evidence.registration import Registration
 from protocol.formats import documents, fields
@@ -41,10 +42,15 @@ AUDIT = MOMENT | {
     "weights": "of a model that is not embedded an auditor has no bytes",
     "environment": "of the machine that locked",
     "policies": "derived with torch, by the item of this name",
-    "checks.problems": "simulated: confirm derives it",
-    "checks.decision_errors": "simulated: confirm derives it",
-    "checks.rule": "the judge is run on simulated studies: confirm derives it",
-    "checks.same_kept": "models are run: confirm derives it",
+    **{
+        f"checks.problems.{size}.{field}": "simulated where no table has it: audit --simulate derives it"
+        for size in (12, 14)
+        for field in ("type_one_over_nominal", "type_one_setting")
+    },
+    "checks.problems 12 and 14 swapped": "as above: nothing else of them differs",
+    "checks.decision_errors": "as above",
+    "checks.rule": "the judge is run on simulated studies: audit --simulate derives it",
+    "checks.same_kept": "models are run, and no word depends on it: confirm derives it",
     "version": "read with the document",
     "kind": "read with the document",
     "release": "a later one cannot be told, which is a gap; one that never was fails",
@@ -90,10 +96,9 @@ def refusal(check, changed) -> str | None:
     return None
 
 
-def exempt(path, exemptions) -> set[str]:
-    """Return the entries of `exemptions` that are the path or above it."""
-    text = tamperings.format_path(path)
-    return {name for name in exemptions if text == name or text.startswith(f"{name}.")}
+def exempt(tampering, exemptions) -> set[str]:
+    """Return the entries of `exemptions` that are the path of a tampering, or above it, or the tampering itself."""
+    return {name for name in exemptions if f"{tampering} ".startswith((f"{name}.", f"{name} "))}
 
 
 def walk(content, check, exemptions, fields, skipped_arms=()) -> tuple[list[str], set[str]]:
@@ -107,8 +112,8 @@ def walk(content, check, exemptions, fields, skipped_arms=()) -> tuple[list[str]
         if path[0] not in fields or (path[0] == "policies" and len(path) > 2 and path[1] in skipped_arms):
             continue
         if refusal(check, tampering.applied(content)) is None:
-            used |= exempt(path, exemptions)
-            if not exempt(path, exemptions):
+            used |= exempt(tampering, exemptions)
+            if not exempt(tampering, exemptions):
                 unnoticed.append(f"{tampering} = {tampering.value!r}"[:100])
     return unnoticed, used
 
@@ -306,6 +311,37 @@ def test_what_drift_compares_is_told_by_drift(study, field, monkeypatch):
                 drifting(changed)
         if field == "environment" and len(tampering.path) > 2:
             break
+
+
+def test_an_audit_that_simulates_tells_every_edit_of_what_was_simulated(study, read_once):
+    """With the results of registering, which simulated this protocol; what it refuses, another test has."""
+    content = study.lock.content
+    with studies.remembering("confirm"):
+        findings = audit.audit(study.registration, (), audit.AuditOptions(simulate=True)).findings
+        (finding,) = (one for one in findings if one.item == "simulations")
+        assert (finding.status, "the self-test of the rule end alike" in finding.detail) == ("held", True)
+        for field in verify_lock.SIMULATED:
+            kind = lock.FIELDS.fields["checks"].kind.fields[field].kind
+            for tampering in tamperings.generate(kind, content["checks"][field], ("checks", field)):
+                changed = tampering.applied(content)
+                if not fields.find_fault(lock.FIELDS, changed, "lock"):
+                    edited = Registration.with_lock(study.folder, lock.Lock(changed, "0" * 64))
+                    with pytest.raises(Tampered, match=rf"checks\.{field}"):
+                        verify_lock.check_simulated(edited)
+
+
+def test_other_libraries_may_simulate_otherwise_and_accuse_nobody(study, read_once):
+    """A difference that another numpy or scipy may have made cannot be told; without one nothing is said."""
+    other = copy.deepcopy(study.lock.content)
+    other["environment"]["distributions"]["numpy"]["version"] = "1.0"
+    verify_lock.check(Registration.with_lock(study.folder, lock.Lock(other, "0" * 64)))
+    other["checks"]["problems"]["12"]["minimal_detectable_effect"]["0.2"] = "0.001"
+    other["checks"]["decision_errors"]["studies"] += 1
+    edited = Registration.with_lock(study.folder, lock.Lock(other, "0" * 64))
+    with pytest.raises(CannotTell, match="minimal_detectable_effect"):
+        verify_lock.check(edited)
+    with studies.remembering("confirm"), pytest.raises(CannotTell, match="decision_errors"):
+        verify_lock.check_simulated(edited)
 
 
 def test_an_audit_tells_every_edit_that_it_can(study, read_once):

@@ -52,6 +52,7 @@ ITEMS = (
     Item("judgement", "follows"),
     Item("ending", "outside", is_optional=True),
     Item("anchors", "outside", is_optional=True),
+    Item("simulations", "again"),
     Item("drawings", "again"),
     Item("replay", "again"),
     Item("locked code", "again"),
