@@ -1,4 +1,4 @@
-"""Print the verdict of a study as plain text, at most 110 columns wide.
+"""Print the verdict of a study as plain text, as wide as the terminal, or 110 columns.
 
     kv-prereg table registrations/quickstart
 
@@ -7,8 +7,8 @@ Exit status: 0 printed; 2 there is no verdict to print.
 """
 
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from analysis.rules import full_cache_gate, judged_numbers, verdict_line
@@ -17,18 +17,20 @@ from figures.drawing.table_rows import cell_of
 from figures.report_page.answer import format_answer
 from protocol.formats import terms
 from protocol.formats.command_line import run_command
+from protocol.formats.terminal import line_width, shrink_columns, wrap_text
+from protocol.formats.text_tables import format_columns
 from protocol.formats.vocabulary import VERDICT_WORDS
 
 __all__ = ["verdict_table"]
 
-WIDTH = 110
 # Terms of the table that the help explains.
 EXPLAINED_TERMS = (
     *(*VERDICT_WORDS, "for MODEL alone", "n < 200", "n ≥ 200"),
     *("UNANCHORED", "uninformative", "n", "pp", "95 % interval", "p", "Bonferroni", "cache", "charged"),
     *("matched", "better, worse", "accuracy", "slot", "peak", "no answer", "truncated", "failed lane"),
 )
-MAX_NAME = 24  # longest name, in columns, that is not shortened if a row has room
+NAMES, INDENT = 4, "  "  # cells of a row that are names; before numbers below them
+MAX_NAME, MIN_NAME = 24, 6  # longest name, in columns, that is not shortened if a row has room; shortest beside numbers
 
 
 def verdict_table(judged: Mapping[str, Any], witness: str = formatting.WITNESS) -> str:
@@ -121,14 +123,28 @@ def _arm_cells(arm: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _align_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align text left and numbers right; the first four columns are shortened if a row is too wide."""
-    for name in range(MAX_NAME, 1, -1):
-        table = [[*(_shorten(cell, name) for cell in row[:4]), *row[4:]] for row in (head, *rows)]
+    """Align text left and numbers right. Long names are shortened if a row is too wide; where they would lose too
+    much, in a narrow terminal, numbers get a line of their own below the names.
+    """
+    is_text = [i < NAMES or title == "" for i, title in enumerate(head)]
+    for length in range(MAX_NAME, MIN_NAME - 1, -1):
+        table = [[*(_shorten(cell, length) for cell in row[:NAMES]), *row[NAMES:]] for row in (head, *rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        if sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
-            break
-    is_text = [i < 4 or title == "" for i, title in enumerate(head)]
-    return ["  ".join(map(_pad_cell, row, widths, is_text)).rstrip() for row in table]
+        if sum(widths) + 2 * (len(widths) - 1) <= line_width():
+            return [_pad_row(row, widths, is_text) for row in table]
+    longest = (line_width() - 2 * (NAMES - 1)) // NAMES
+    names = format_columns(head[:NAMES], [[_shorten(cell, longest) for cell in row[:NAMES]] for row in rows])
+    numbers = [row[NAMES:] for row in (head, *rows)]
+    widths = shrink_columns(numbers, line_width() - len(INDENT))
+    wrapped = zip_longest(*map(wrap_text, numbers[0], widths), fillvalue="")
+    lines = [names[0], *(INDENT + _pad_row(row, widths, is_text[NAMES:]) for row in wrapped)]
+    for name, row in zip(names[1:], numbers[1:], strict=True):
+        lines += [name, INDENT + _pad_row(row, widths, is_text[NAMES:])]
+    return lines
+
+
+def _pad_row(row: Sequence[str], widths: Sequence[int], is_text: Sequence[bool]) -> str:
+    return "  ".join(map(_pad_cell, row, widths, is_text)).rstrip()
 
 
 def _pad_cell(cell: str, width: int, is_text: bool) -> str:
@@ -142,9 +158,7 @@ def _shorten(name: str, longest: int) -> str:
 
 
 def _wrap_line(line: str) -> list[str]:
-    if len(line) <= WIDTH:
-        return [line]
-    return textwrap.wrap(line, WIDTH, subsequent_indent="  ")
+    return [line] if len(line) <= line_width() else wrap_text(line, later="  ")
 
 
 def main(argv: list[str] | None = None) -> int:

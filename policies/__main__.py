@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -41,10 +40,10 @@ from protocol.formats.command_line import make_parser
 from protocol.formats.escape import print_escaped
 from protocol.formats.policy_facts import read_policy_facts
 from protocol.formats.suggestions import suggest
+from protocol.formats.terminal import wrap_text
 
 __all__ = ["main"]
 
-WIDTH = 110
 POLICY_FACTS = read_policy_facts()
 SIGNAL_LABELS = {
     AttentionSignal: "attention",
@@ -93,7 +92,7 @@ def _format_list(only: str | None) -> list[str]:
 
 def _indent(text: str) -> list[str]:
     indent = 30 * " "
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+    return wrap_text(text, first=indent, later=indent)
 
 
 def _format_policy(name: str) -> list[str]:
@@ -104,7 +103,7 @@ def _format_policy(name: str) -> list[str]:
     width = max(map(len, settings))
     return [
         f"{name}, {about}",
-        *textwrap.wrap(_format_facts(name), WIDTH),
+        *wrap_text(_format_facts(name)),
         "",
         *(f"    {line}".rstrip() for line in _find_docstring(name, policy).splitlines()),
         "",

@@ -33,6 +33,7 @@ from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import progress_display
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
+from protocol.formats.terminal import line_width
 from protocol.formats.vocabulary import CURRENT_JUDGING
 from protocol.instruments.planning import machines
 from protocol.lock import lock
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from protocol.preflight.rehearsal import Rehearsal
 
 
-SHOWN_ANSWERS, SHOWN_WIDTH = 3, 110  # answers of an arm; characters of a line
+SHOWN_ANSWERS = 3  # of an arm
 CELL_FIELDS = ("phase", "model", "task", "budget", "arm")
 
 
@@ -256,7 +257,7 @@ def format_answers(bodies: dict[str, list[dict[str, Any]]]) -> list[str]:
             grade = f"{body['grade']} {body.get('score', '')}".rstrip()
             label = f"  {body['problem']}, budget {body['cell']['budget']}: {grade}: "
             text = " ".join(body["text"].split())
-            room = max(20, SHOWN_WIDTH - len(label))
+            room = max(20, line_width() - len(label))
             lines.append(label + (text if len(text) <= room else f"{text[: room - 1]}…"))
     return [*lines, ""]
 

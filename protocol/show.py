@@ -28,6 +28,7 @@ from protocol import command
 from protocol.evidence.registration import Registration
 from protocol.formats import runners
 from protocol.formats.refusals import BadInput
+from protocol.formats.terminal import supports_colour
 from protocol.instruments.show import problem_reader, rehearsal_folder
 from protocol.instruments.show.problem_reader import LaneFilter
 from protocol.models import sources
@@ -152,7 +153,7 @@ def show_problem(args: Options, study: Registration, name: str, lane_filter: Lan
     if args.json:
         command.print_result(True, "", view.to_json())
         return 0
-    colours = texts.supports_colour(sys.stdout)
+    colours = supports_colour(sys.stdout)
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     texts.write_lines(
         texts.format_problem(view, colours=colours, plain=lacks_blocks(encoding)), sys.stdout, colours=colours

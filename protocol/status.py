@@ -13,7 +13,6 @@ cannot be read here (rights, memory, line endings), and what to do about it is s
 """
 
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -33,6 +32,7 @@ from protocol.evidence.registration import PROTOCOL, VERDICT, Registration
 from protocol.formats import escape, files, terms
 from protocol.formats.progress_display import format_duration, phase
 from protocol.formats.refusals import BadInput, Tampered
+from protocol.formats.terminal import line_width, wrap_text
 from protocol.formats.vocabulary import VERDICT_WORDS
 from protocol.lock import closure, lock
 from protocol.run import run_status
@@ -41,7 +41,6 @@ from protocol.workspace import drift
 
 __all__ = ["Index", "IndexEntry", "format_running", "main", "read_index"]
 
-WIDTH = 110
 # Words of the output that the help explains.
 TERMS = (
     *(
@@ -138,9 +137,9 @@ def format_index(
 
 def format_entry(entry: IndexEntry, margin: int) -> list[str]:
     """Format one registration: its state, remarks and the next step."""
-    lines = textwrap.wrap(format_headline(entry), WIDTH - margin, break_long_words=False)
+    lines = wrap_text(format_headline(entry), line_width() - margin)
     for remark in list_remarks(entry):
-        lines += textwrap.wrap(remark, WIDTH - margin, break_long_words=False)
+        lines += wrap_text(remark, line_width() - margin)
     lines.append(f"next: {entry.next_step}")
     return [f"{entry.status.name if position == 0 else '':<{margin}}{line}" for position, line in enumerate(lines)]
 

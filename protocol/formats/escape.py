@@ -9,6 +9,8 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
+from protocol.formats.terminal import style_verdicts, supports_colour
+
 __all__ = [
     "escape_control",
     "escape_tags",
@@ -55,7 +57,7 @@ def print_escaped(text: str, stream: TextIO | None, end: str = "\n") -> None:
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
-        stream.write(escape_control(text + end).encode(encoding, "backslashreplace").decode(encoding))
+        stream.write(_prepare(text + end, stream).encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
     except OSError as error:
         give_up(stream, error)
@@ -93,10 +95,16 @@ def print_bytes(text: str) -> None:
     if sys.stdout is None:
         return
     try:
-        sys.stdout.buffer.write(escape_control(text).encode() + b"\n")
+        sys.stdout.buffer.write(_prepare(text, sys.stdout).encode() + b"\n")
         sys.stdout.buffer.flush()
     except OSError as error:
         give_up(sys.stdout, error)
+
+
+def _prepare(text: str, stream: TextIO) -> str:
+    """Escape control characters, and style verdicts for a terminal; JSON stays as it is."""
+    escaped = escape_control(text)
+    return style_verdicts(escaped) if supports_colour(stream) and not text.startswith("{") else escaped
 
 
 def _escape_match(match: re.Match[str]) -> str:

@@ -3,9 +3,10 @@
 docs/glossary.md, the ends of `--help` and sentences of a report are written from this file.
 """
 
-import textwrap
 from collections.abc import Mapping
 from types import MappingProxyType
+
+from protocol.formats.terminal import line_width, wrap_text
 
 __all__ = ["GROUPS", "TERMS", "format_terms"]
 
@@ -173,7 +174,7 @@ def format_terms(*terms: str) -> str:
     margin = 2 + max(map(len, terms))
     lines = []
     for term in terms:
-        meaning = textwrap.wrap(TERMS[term], WIDTH - margin)
+        meaning = wrap_text(TERMS[term], min(WIDTH, line_width()) - margin)
         lines += [
             f"  {label:<{margin}}{line}" for label, line in zip([term, *[""] * len(meaning)], meaning, strict=False)
         ]

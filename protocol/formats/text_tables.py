@@ -1,14 +1,13 @@
 """Derived results as output: aligned columns for people, plain values for canonical JSON."""
 
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from protocol.formats.json_text import format_decimal
+from protocol.formats.terminal import line_width, shrink_columns, wrap_text
 
 __all__ = ["format_columns", "format_points", "to_plain", "wrap_paragraph"]
-
-WIDTH = 110
 
 
 def to_plain(value: Any) -> Any:
@@ -29,11 +28,16 @@ def format_points(value: float) -> str:
 
 
 def format_columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Format rows under a head, one line each, every column as wide as its widest cell."""
+    """Format rows under a head. Cells wrap between words where a row is wider than the terminal."""
     cells = [tuple(head), *(tuple(row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+    widths = shrink_columns(cells, line_width())
+    lines = []
+    for row in cells:
+        wrapped = [wrap_text(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+        for parts in zip_longest(*wrapped, fillvalue=""):
+            lines.append("  ".join(map(str.ljust, parts, widths)).rstrip())
+    return lines
 
 
 def wrap_paragraph(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH)
+    return wrap_text(text)

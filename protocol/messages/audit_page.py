@@ -1,6 +1,5 @@
 """The page of an audit: its findings on one screen, in the words of a reviewer."""
 
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,10 +9,11 @@ from protocol.evidence.registration import Registration
 from protocol.formats.findings import Finding
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import Refusal
+from protocol.formats.terminal import line_width, wrap_text
 
 __all__ = ["format_details", "format_page", "list_unproven"]
 
-WIDTH, MARGIN = 110, 13
+MARGIN = 13  # columns
 
 
 def format_page(study: Registration, findings: Sequence[Finding], anchored: bool) -> list[str]:
@@ -124,10 +124,6 @@ def _format_short(finding: Finding) -> str:
 def _format_block(head: str, *paragraphs: str) -> list[str]:
     """Wrap paragraphs after a word in the margin."""
     lines = [
-        line
-        for paragraph in paragraphs
-        for line in textwrap.wrap(
-            " ".join(paragraph.split()), WIDTH - MARGIN, break_long_words=True, break_on_hyphens=False
-        )
+        line for paragraph in paragraphs for line in wrap_text(" ".join(paragraph.split()), line_width() - MARGIN)
     ] or [""]
     return [f"{head if not position else '':<{MARGIN}}{line}".rstrip() for position, line in enumerate(lines)]

@@ -60,8 +60,8 @@ def named(folder, kind, path):
     if kind == "derived":
         try:
             return f"the same content; other bytes: {path}" in verify_drawings.check(study)
-        except (CannotTell, Tampered) as told:  # it cannot tell where the name of the producer is damaged
-            return f"{path}: not what" in str(told)
+        except (CannotTell, Tampered) as finding:  # it cannot tell where the name of the producer is damaged
+            return f"{path}: not what" in str(finding)
     return [one for one in auditor.audit(study) if told(one)]
 
 

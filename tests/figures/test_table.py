@@ -1,7 +1,10 @@
+import re
+
 import judgements
 import pytest
 
 from figures.table import verdict_table
+from protocol.formats import terminal
 
 
 def lines(judged: dict) -> list[str]:
@@ -22,7 +25,23 @@ LONG = "a-model-with-a-very-long-name-of-its-own-" * 3
     ids=["five", "sixteen", "long names", "long text"],
 )
 def test_no_line_is_wider_than_110_columns(judged):
-    assert max(map(len, lines(judged))) <= 110
+    assert all(len(line) <= 110 or LONG in line for line in lines(judged))  # no word is broken
+
+
+@pytest.mark.parametrize("columns", [60, 72, 90, 160])
+@pytest.mark.parametrize("judged", [judgements.judgement(), judgements.sixteen()], ids=["five", "sixteen"])
+def test_a_narrow_terminal_gets_every_number_and_no_wider_line(monkeypatch, judged, columns):
+    monkeypatch.setattr(terminal, "_is_terminal", lambda _: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = lines(judged)
+    assert max(map(len, shown)) <= columns
+    text = " ".join(" ".join(shown).split())
+    monkeypatch.undo()
+    assert sorted(numbers(text)) == sorted(numbers(" ".join(lines(judged))))
+
+
+def numbers(text: str) -> list[str]:
+    return re.findall("(?<= )[+\N{MINUS SIGN}-]?\\d+\\.\\d+(?= )", f" {text} ")
 
 
 @pytest.mark.parametrize("judged", [judgements.judgement(), judgements.sixteen()], ids=["five", "sixteen"])

@@ -4,8 +4,6 @@ Words and marks repeat what a style says, since colours are off if NO_COLOR is s
 terminal, and some readers cannot tell them apart.
 """
 
-import os
-import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,12 +11,13 @@ from typing import NamedTuple, TextIO
 
 from analysis.exploratory import text_difference
 from protocol.formats.escape import escape_control, give_up
+from protocol.formats.terminal import line_width, wrap_text
 from protocol.instruments.show import problem_answers
 from protocol.instruments.show.problem_answers import LEVELS, Answer, ProblemAnswers, RetainedTokens
 
-__all__ = ["Line", "Part", "format_problem", "supports_colour", "write_lines"]
+__all__ = ["Line", "Part", "format_problem", "write_lines"]
 
-WIDTH = 100
+WIDTH = 100  # most columns of a text that is read
 INDENT = "    "
 CONTEXT_WORDS = 6  # shared words before the point of divergence
 MOST_ROWS = 3  # of a text among several; a single one is not cut
@@ -48,11 +47,8 @@ class Part(NamedTuple):
 Line = tuple[Part, ...]
 
 
-def supports_colour(stream: TextIO | None) -> bool:
-    """Return whether a stream is a terminal with styles and colours are not disabled (no-color.org)."""
-    if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    return stream.isatty()
+def _page_width() -> int:
+    return min(WIDTH, line_width())
 
 
 def write_lines(lines: Iterable[Line], stream: TextIO | None, *, colours: bool) -> None:
@@ -106,7 +102,7 @@ def _format_head(view: ProblemAnswers) -> list[Line]:
     ]
     if view.others:
         lines.append((Part(f"recorded too: {'; '.join(view.others)}", "pale"),))
-    lines += [(Part(row),) for remark in view.remarks for row in textwrap.wrap(remark, WIDTH)]
+    lines += [(Part(row),) for remark in view.remarks for row in wrap_text(remark, _page_width())]
     lines.append((Part("slots are per KV head and layer; curves begin at the end of the prompt", "pale"),))
     tokens = next((answer.prompt_tokens for answer in view.lanes), 0)
     lines.append(())
@@ -222,12 +218,12 @@ def _format_text(text: str, *, is_unabridged: bool) -> list[Line]:
 
 
 def _wrap(text: str) -> list[Line]:
-    return [(Part(row),) for row in textwrap.wrap(text, WIDTH, break_on_hyphens=False)]
+    return [(Part(row),) for row in wrap_text(text, _page_width())]
 
 
 def _format_block(parts: Sequence[Part], margin: str, rows: int | None) -> list[Line]:
     """Wrap text to WIDTH after a margin, printed on the first line and blank below. rows: most lines."""
-    filled = _fill(parts, WIDTH - len(margin))
+    filled = _fill(parts, _page_width() - len(margin))
     cut = filled if rows is None else filled[:rows]
     lines: list[Line] = []
     for number, line in enumerate(cut):
@@ -282,7 +278,7 @@ def _format_retained(answer: Answer, *, colours: bool, plain: bool) -> list[Line
         return _wrap(f"{INDENT}which tokens it kept is not told: {answer.unkept}") if answer.unkept else []
     retained: RetainedTokens = answer.kept
     lines: list[Line] = [(Part(f"{INDENT}kept after {retained.event_text}"),)]
-    lines += [(Part(f"{INDENT}{line}", "pale"),) for line in textwrap.wrap(retained.said, WIDTH - len(INDENT))]
+    lines += [(Part(f"{INDENT}{line}", "pale"),) for line in wrap_text(retained.said, _page_width() - len(INDENT))]
     lines += [(Part(f"{INDENT}{retained.remark}"),)] if retained.remark else []
     for name, pieces in (
         ("prompt", retained.pieces[: retained.prompt]),

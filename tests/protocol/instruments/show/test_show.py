@@ -245,20 +245,6 @@ def test_without_colours_no_escape_is_sent_and_with_them_texts_are_the_same(kept
     assert max(map(len, bare.splitlines())) <= texts.WIDTH + 4
 
 
-@pytest.mark.parametrize(
-    ("terminal", "environment", "colours"),
-    [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (False, {}, False), (True, {"TERM": "dumb"}, False)],
-)
-def test_colours_are_for_terminals_whose_owner_wants_them(monkeypatch, terminal, environment, colours):
-    for name in ("NO_COLOR", "TERM"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    stream = io.StringIO()
-    stream.isatty = lambda: terminal
-    assert texts.supports_colour(stream) is colours
-
-
 def test_what_a_model_wrote_cannot_act_on_the_terminal(kept):
     seen, _ = kept
     bad = "a \x1b[2J\u202eb\rc"
