@@ -7,11 +7,13 @@ their order, so that nothing depends on the batching.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,6 +23,7 @@ from policies.contract import BatchCounts
 from protocol.engine import merging, prefill_fan_out
 from protocol.engine.attention.kernels import PADDED, Attention
 from protocol.engine.batch_rows import BatchRow, cached_layers, decoded_layers, slot_weights
+from protocol.engine.device_numbers import upload
 from protocol.engine.extra_prompts import measure_extra_prompts
 from protocol.engine.lane_memory import (
     Memory,
@@ -29,7 +32,7 @@ from protocol.engine.lane_memory import (
     layers_read_by,
     measure_signals,
     recent_attention,
-    recent_positions,
+    recent_span,
     stack_states,
 )
 from protocol.engine.output_projection import measure_output_signals
@@ -70,7 +73,7 @@ class GroupEviction(NamedTuple):
     """
 
     due: Sequence[DueEviction]
-    indices: Sequence[int]
+    indices: Tensor
     masks: Tensor
     positions: Tensor
     order: Tensor
@@ -209,16 +212,17 @@ class EvictingBatch:
     def decide_group(self, due: Sequence[DueEviction]) -> GroupEviction:
         rows, memories = [eviction.row for eviction in due], [eviction.memory for eviction in due]
         pool, budget, policy = rows[0].pool, due[0].budget, rows[0].lane.policy
-        indices, device = [row.pool_index for row in rows], self.model.network.device
-        n = int(pool.lengths[0, indices[0], 0])
-
-        def per_lane(numbers: Sequence[int]) -> Tensor:
-            return torch.tensor(numbers, device=device).view(-1, 1, 1, 1)
-
-        n_fed = per_lane([row.n_fed for row in rows])
-        prompt = per_lane([min(row.n_fed, row.request.prompt.prompt_tokens) for row in rows])
+        device, n = self.model.network.device, int(pool.lengths[0, rows[0].pool_index, 0])
+        numbers = np.array(
+            [
+                (row.pool_index, row.n_fed, min(row.n_fed, row.request.prompt.prompt_tokens), memory.evicted_at)
+                for row, memory in zip(rows, memories, strict=True)
+            ]
+        )
+        indices, n_fed, prompt, evicted_at = upload(device, [*numbers.T[..., None, None, None]])
+        indices = indices.flatten()
         last_positions = torch.stack([memory.positions for memory in memories])
-        positions = extend_positions(last_positions, per_lane([memory.evicted_at for memory in memories]), n_fed, n)
+        positions = extend_positions(last_positions, evicted_at, n_fed, n)
         carried = (signal for signal in policy.needs if signal in memories[0].sums)
         sums = {signal: stack_states([memory.sums[signal] for memory in memories]) for signal in carried}
         view = View(
@@ -234,15 +238,17 @@ class EvictingBatch:
             batch=BatchCounts(n_fed, prompt),
         )
         mask = select_batch(policy, copy_view(policy, view), budget)
-        order = mask.nonzero()[:, -1].view(*mask.shape[:-1], budget)
+        size = math.prod(mask.shape[:-1]) * budget
+        order = mask.nonzero_static(size=size)[:, -1].view(*mask.shape[:-1], budget)
         is_stored, columns = torch.ones_like(order, dtype=torch.bool), dict[AttentionSignal, Any]()
         for signal, state in sums.items():
             layers = layers_read_by(signal, len(pool.shape))
-            columns[signal] = map_tensors(column_selector(order[:, layers], is_stored[:, layers]), state)
+            own = (order, is_stored) if len(layers) == len(pool.shape) else (order[:, layers], is_stored[:, layers])
+            columns[signal] = map_tensors(column_selector(*own), state)
         return GroupEviction(due, indices, mask, positions, order, columns)
 
     def measure_group(
-        self, due: Sequence[DueEviction], indices: Sequence[int], positions: Tensor, sums: Mapping[AttentionSignal, Any]
+        self, due: Sequence[DueEviction], indices: Tensor, positions: Tensor, sums: Mapping[AttentionSignal, Any]
     ) -> dict[Signal, Any]:
         """Measure as `lane_memory.measure_signals` does, for several lanes with batchable signals."""
         pool, needs = due[0].row.pool, due[0].row.lane.policy.needs
@@ -288,7 +294,7 @@ class EvictingBatch:
         cached, weighs_logits = decoded_layers(row, cached_layers(row)), row.pool.storage.weighs_logits
         prompt, policy = row.request.prompt, row.lane.policy
         tokens = [*prompt.context, *prompt.query, *row.token_ids][: row.n_fed]
-        token_ids = torch.tensor(tokens, device=self.model.network.device)
+        (token_ids,) = upload(self.model.network.device, [np.array(tokens)])
         windows = self.windows.windows_of(row, row.n_fed)
         try:
             signals = measure_signals(memory, policy, positions, row.n_fed, cached, weighs_logits)
@@ -328,8 +334,9 @@ class EvictingBatch:
                 merging.merge_layer(event.merging, layer, slots, positions[layer], self.rotation)
                 for layer, slots in enumerate(cached_layers(row))
             ]
-            counts = self.move_slots(row, cached, event.retained, self.room(row.lane, event.retained.sum(-1).cpu()))
-            memory.compact(event, positions, row.n_fed)
+            counts = event.retained.sum(-1).cpu()
+            self.move_slots(row, cached, event.retained, counts, self.room(row.lane, counts))
+            memory.compact(event, positions, row.n_fed, int(counts.max()))
         except ValueError as refusal:
             self.remove({row: prefill_fan_out.lane_failure(refusal)})
             return
@@ -344,16 +351,15 @@ class EvictingBatch:
         row.memory = None
         lengths = row.pool.lengths[:, row.pool_index].clone()
         is_filled = torch.arange(int(lengths.max())) < lengths[..., None]
-        mask = is_filled.to(self.model.network.device)
-        self.move_slots(row, cached_layers(row), mask, self.max_new_tokens - row.step)
+        mask = is_filled.to(self.model.network.device, non_blocking=True)
+        self.move_slots(row, cached_layers(row), mask, lengths, self.max_new_tokens - row.step)
 
-    def move_slots(self, row: BatchRow, cached: Sequence[CachedSlots], mask: Tensor, room: int) -> Tensor:
-        """Compact the kept slots of a lane into a place with `room` more slots; return their counts.
+    def move_slots(self, row: BatchRow, cached: Sequence[CachedSlots], mask: Tensor, counts: Tensor, room: int) -> None:
+        """Compact the kept slots of a lane into a place with `room` more slots.
 
-        cached: as from `cached_layers`; mask [layer, kv_head, n].
+        cached: as from `cached_layers`; mask [layer, kv_head, n]; counts [layer, kv_head], its sums, on the CPU.
         """
         pool, index = row.pool, row.pool_index
-        counts = mask.sum(-1).cpu()
         shape = lane_shapes(counts, room, sizes=pool.storage.sizes(pool.like[0]))
         if shape != pool.shape:
             row.pool = self.slots.pool(shape, pool.like, pool.storage)
@@ -365,7 +371,6 @@ class EvictingBatch:
             row.pool.fill(target, layer, slots, mask[layer], counts[layer])
         if shape != pool.shape:
             self.slots.remove_from_pool(pool, (row,))
-        return counts
 
 
 def predicts_next_due(kind: type[Cadence]) -> bool:
@@ -385,21 +390,12 @@ def recent_group_rows(
     """Return the attention of the last tokens of several lanes over their slots, [lane, q_head, row, n]."""
     assert signal.window is not None
     recent = torch.stack([require_recent(eviction.memory)[layer] for eviction in due])
-    positions = [recent_positions(eviction.row.n_fed, signal.window, recent) for eviction in due]
-    if (
-        len(
-            {
-                int(lane_positions[0]) >= eviction.memory.prompt
-                for lane_positions, eviction in zip(positions, due, strict=True)
-            }
-        )
-        > 1
-    ):
+    spans = [recent_span(eviction.row.n_fed, signal.window, recent) for eviction in due]
+    if len({span.start >= eviction.memory.prompt for span, eviction in zip(spans, due, strict=True)}) > 1:
         raise NotBatchable
     first = due[0]
-    return recent_attention(
-        first.memory, layer, recent, torch.stack(positions), first.row.n_fed, stored[:, layer], keys
-    )
+    (positions,) = upload(recent.device, [np.array(spans)])
+    return recent_attention(first.memory, layer, recent, positions, first.row.n_fed, stored[:, layer], keys)
 
 
 def require_recent(memory: Memory) -> Tensor:
@@ -413,6 +409,7 @@ def compact_group(group_eviction: GroupEviction) -> None:
     slots_before, slots_after = (part[0].numel() for part in (group_eviction.positions, order))
     positions = group_eviction.positions.gather(-1, order)
     pool.compact(group_eviction.indices, order)
+    pool.lengths[:, [due.row.pool_index for due in group_eviction.due]] = order.shape[-1]
     for lane, (row, memory, budget) in enumerate(group_eviction.due):
         # A copy: a view would keep the tensors of all lanes alive.
         memory.positions = positions[lane].clone()

@@ -199,14 +199,13 @@ class Memory:
         """Return [layer, kv_head, slots], the position of every slot when `n_fed` tokens have been fed."""
         return extend_positions(self.positions, self.evicted_at, n_fed, slots)
 
-    def compact(self, event: Eviction, positions: Tensor, n_fed: int) -> None:
+    def compact(self, event: Eviction, positions: Tensor, n_fed: int, columns: int) -> None:
         """Keep the columns of the slots that an eviction kept, with those merged into them.
 
-        positions [layer, kv_head, n].
+        positions [layer, kv_head, n]. columns: the slots of the fullest head.
         """
         mask = event.retained
         counts = mask.sum(-1, keepdim=True)
-        columns = int(counts.max())
         # False sorts before True: the kept slots first, each group in its order.
         order = (~mask).to(torch.uint8).argsort(dim=-1, stable=True)[..., :columns]
         is_stored = torch.arange(columns, device=mask.device) < counts
@@ -217,11 +216,10 @@ class Memory:
             if signal.of_tokens:
                 continue
             layers = layers_read_by(signal, len(mask))
+            own = (order, is_stored) if len(layers) == len(mask) else (order[layers], is_stored[layers])
             if event.merging is not None and not signal.afresh:
                 state = map_tensors(merging.sum_merger(event.merging.targets[layers]), state)
-            self.sums[signal] = (
-                None if signal.afresh else map_tensors(column_selector(order[layers], is_stored[layers]), state)
-            )
+            self.sums[signal] = None if signal.afresh else map_tensors(column_selector(*own), state)
 
 
 def extend_positions(positions: Tensor, evicted_at: int | Tensor, n_fed: int | Tensor, slots: int) -> Tensor:
@@ -266,7 +264,7 @@ def begin_memory(
         memory.recent = last.new_zeros(*last.shape[:2], width, last.shape[-1])
         memory.add_queries(last, n_fed)
     positions = torch.arange(n_fed, device=event.retained.device).expand(event.retained.shape)
-    memory.compact(event, positions, n_fed)
+    memory.compact(event, positions, n_fed, int(event.retained.sum(-1).max()))
     return memory
 
 
@@ -306,7 +304,8 @@ def measure_signals(
                     slots, recent = cached[layer], memory.recent
                     assert recent is not None
                     weights = slots.weights if weighs_logits else None
-                    last = recent_positions(n_fed, signal.window, recent)
+                    span = recent_span(n_fed, signal.window, recent)
+                    last = torch.arange(span.start, span.stop, device=recent.device)
                     rows = recent_attention(
                         memory, layer, recent[layer], last, n_fed, positions[layer], slots.keys, weights
                     )
@@ -320,9 +319,9 @@ def measure_signals(
     return signals
 
 
-def recent_positions(n_fed: int, window: int, recent: Tensor) -> Tensor:
-    """Return [row], the positions of the last `window` tokens, or of as many as are stored."""
-    return torch.arange(max(0, n_fed - min(window, recent.shape[-2])), n_fed, device=recent.device)
+def recent_span(n_fed: int, window: int, recent: Tensor) -> range:
+    """Return the positions of the last `window` tokens, or of as many as are stored."""
+    return range(max(0, n_fed - min(window, recent.shape[-2])), n_fed)
 
 
 def recent_attention(

@@ -263,8 +263,10 @@ class Pool(Generic[Member]):
             # A copy, since source and target may overlap; future tokens have weight 1.
             sources.append((weights[index].unsqueeze(-1), slot_weights.unsqueeze(-1).clone()))
             weights[index] = 1
+        # Head by head, in position order; their number is known, so that no device is waited for.
+        retained_slots = keep_mask.flatten().nonzero_static(size=sum(sizes)).flatten()
         for row, source in sources:
-            retained = source[keep_mask]  # head by head, in position order
+            retained = source.flatten(0, 1)[retained_slots]
             if self.shape[layer].flat:
                 for start, part in zip(starts, torch.split(retained, sizes), strict=True):
                     row[0, start : start + len(part)] = part
@@ -276,15 +278,14 @@ class Pool(Generic[Member]):
             if hidden is not None:
                 mask[index, :, : hidden.shape[1]] = hidden
 
-    def compact(self, indices: Sequence[int], order: Tensor) -> None:
+    def compact(self, indices: Tensor, order: Tensor) -> None:
         """Move slots of several lanes to the front of their heads; no shape may be flat.
 
-        order [lane, layer, kv_head, k] int64: the slots that stay, ascending; all others are dropped.
+        indices [lane]: of the lanes, on the device. order [lane, layer, kv_head, k] int64: the slots that stay,
+        ascending; all others are dropped, and the caller sets the lengths.
         """
         _, layers, heads, k = order.shape
-        lane_indices = torch.tensor(indices)
-        self.lengths[:, lane_indices] = k
-        row = lane_indices.to(order.device)[:, None, None] * heads + torch.arange(heads, device=order.device)[:, None]
+        row = indices[:, None, None] * heads + torch.arange(heads, device=order.device)[:, None]
         slots = torch.arange(k, device=order.device)
         for layer in range(layers):
             first = row * self.shape[layer].capacity
@@ -295,12 +296,11 @@ class Pool(Generic[Member]):
                 flat.index_copy_(0, target, flat.index_select(0, source))
             assert weights is None
 
-    def gather_lanes(self, indices: Sequence[int], layer: int, n: int) -> CachedSlots:
+    def gather_lanes(self, indices: Tensor, layer: int, n: int) -> CachedSlots:
         """Return the first n slots of each head of several lanes, as computed, without flat shapes: keys and
-        values [lane, kv_head, n, d].
+        values [lane, kv_head, n, d]. indices [lane]: on the device.
         """
-        lane_indices = torch.tensor(indices, device=self.keys[layer].device)
-        keys, values = (rows[:, :, :n].index_select(0, lane_indices) for rows in (self.keys[layer], self.values[layer]))
+        keys, values = (rows[:, :, :n].index_select(0, indices) for rows in (self.keys[layer], self.values[layer]))
         return CachedSlots(*self.storage.decode(layer, keys, values, self.like[layer].dtype))
 
     def lane_slots(self, index: int, layer: int) -> CachedSlots:
@@ -312,7 +312,7 @@ class Pool(Generic[Member]):
         if not self.shape[layer].flat:
             return CachedSlots(*(rows[index, :, :n] for rows in tensors))
         slot = (starts[:, None] + torch.arange(n)).clamp_(max=self.shape[layer].capacity - 1)
-        slot = slot.to(self.keys[layer].device)
+        slot = slot.to(self.keys[layer].device, non_blocking=True)
         return CachedSlots(*(rows[index, 0][slot] for rows in tensors))
 
     def plans(self, indices: slice, new: int, queries: int, needs_mask: bool = True) -> list[Plan]:

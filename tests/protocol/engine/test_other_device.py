@@ -92,12 +92,12 @@ class StepTraffic(NamedTuple):
     copies: int
 
 
-def traffic_of_steps(model, names, temperature=0.6):
+def traffic_of_steps(model, names, temperature=0.6, interval=100):
     lanes = []
     for name in names:
         policy = competing(policies.get(name))
         if policy.evicts and not policy.prefill_only_signals:
-            policy = replace(policy, cadence=replace(policy.cadence, interval=100))
+            policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
         lanes += [lane(policy, 184 if policy.evicts else None, seed) for seed in range(LANES)]
     marks, ids = [], OnDevice(torch.zeros(2, 1, dtype=torch.int64))
     with pretended() as traffic:
@@ -143,3 +143,10 @@ def test_a_step_without_events_waits_once_and_copies_once(model, batches):
 def test_a_greedy_step_launches_little_beside_the_network(model):
     for step in traffic_of_steps(model, ("full",), temperature=0.0):
         assert step == (7, 1, 1), "one more slot for each; greedy: maximum, is it finite, where, choice"
+
+
+def test_an_event_of_several_lanes_waits_a_few_times_and_once_more_for_each(model):
+    """Most waits are checks of what the policy answered. The lanes leave their pool, which asks each for its counts."""
+    for name in ("snapkv", "h2o"):
+        most = max(step.waits for step in traffic_of_steps(model, (name,), interval=5))
+        assert 1 < most <= 5 + LANES, name
