@@ -1,11 +1,14 @@
 """Audit published claims from their printed numbers, without raw data.
 
+    kv-prereg claims --template paper.toml      writes a commented file to fill in (docs/claims.md)
+    kv-prereg claims paper.toml
     kv-prereg claims analysis/published/*.toml
     kv-prereg claims analysis/published/*.toml --markdown docs/published_claims.md
 
 For each claim how far its check reaches (transcribed, arithmetic, inference, or none) and its verdict, with
 the numbers that decide; the last line counts by level. For each table, whether its values are possible at n.
 Exit status: 0 the audit ran, whatever it found; 2 a file cannot be read.
+A template replaces no file.
 """
 
 import sys
@@ -25,15 +28,25 @@ from protocol.formats.progress_display import phase
 
 __all__ = ["main"]
 
+TEMPLATE = Path(__file__).with_name("template.toml")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser("kv-prereg claims", __doc__)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.toml", help="published numbers and claims")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="published numbers and claims")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print canonical JSON")
     output.add_argument("--markdown", type=Path, metavar="FILE", help="write the document there")
+    output.add_argument("--template", type=Path, metavar="FILE", help="write a file to fill in there")
     args = parser.parse_args(argv)
+    if bool(args.files) == bool(args.template):
+        parser.error("write either the files to check, or --template FILE; --help shows both")
     try:
+        if args.template:
+            with args.template.open("xb") as file:
+                file.write(TEMPLATE.read_bytes())
+            print_escaped(f"{args.template}: written; fill it in, then: kv-prereg claims {args.template}", sys.stdout)
+            return 0
         with progress_display.show_phases(), phase(f"checking the claims of {len(args.files)} files"):
             papers = [read_paper(path) for path in args.files]
             if args.markdown:

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from analysis.claims.levels import Level
 
-__all__ = ["FORMAT", "LEVELS", "METHOD", "OPENING"]
+__all__ = ["LEVELS", "METHOD", "OPENING"]
 
 OPENING = """# Published claims, audited without raw data
 
@@ -76,25 +76,4 @@ The checks:
 
 What no printed table decides: whether memory was matched, whether grading was right, whether code did what is
 said, what was tried and not reported, and graded scores (F1, ROUGE) whose spread is not printed.
-"""
-
-FORMAT = """## The format of a file
-
-`format = 1`; `[source]` with `key`, `title`, `authors`, `link` and perhaps `note` and `summary`; `[names]`,
-lists of words and forms used below; and any number of
-
-- `[[table]]`: `id`, `title`; `of` is `answers` (means of right-or-wrong answers), `differences` (of two such
-  means), `scores` (means of anything in [0, 1]), `counts` (exact: counts and settings) or `measures`; `unit`,
-  `share` or `percent` for the first three; `n` problems for the first three and `draws` a problem for the
-  first two, a number or `"unknown"`; `values`, the text of each cell as printed, or
-  `{value = "+2.5", n = 200}`.
-- `[[equation]]`: `id`, `where`, `printed`, as it stands there, and `form`, a lambda that claims call by the
-  id.
-- `[[claim]]`: `id`, `where`, `sentence` (quotation marks where it is verbatim); `holds`, its checkable form;
-  then `carried`, the test or interval that says whether the numbers carry it, or `cannot`, why none does; and
-  perhaps `note`, the sentence printed here.
-
-Forms are a small part of Python's notation; `python -m pydoc analysis.claims.expression` lists it. An unknown
-key, a key that stands twice, a missing n, a value that is no printed decimal or a form that names a cell not
-in the file is refused.
 """

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from analysis.claims.document_text import FORMAT, LEVELS, METHOD, OPENING
+from analysis.claims.document_text import LEVELS, METHOD, OPENING
 from analysis.claims.paper_file import Paper
 from analysis.claims.verdicts import (
     CONTRADICTED,
@@ -27,7 +27,7 @@ def format_document(papers: Sequence[Paper], command: str) -> str:
     results = [(paper, judge_tables(paper), judge_claims(paper)) for paper in papers]
     parts = [OPENING.format(command=command), _format_totals(results), _format_contradictions(results), METHOD]
     parts += [_format_paper(paper, tables, claims) for paper, tables, claims in results]
-    parts += [_format_undecided(results), FORMAT]
+    parts.append(_format_undecided(results))
     return "\n".join(parts)
 
 

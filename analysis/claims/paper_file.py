@@ -1,4 +1,4 @@
-"""Reads a file of published numbers and claims, strictly; docs/published_claims.md documents the format."""
+"""Reads a file of published numbers and claims, strictly; docs/claims.md documents the format."""
 
 import tomllib
 from collections.abc import Mapping
