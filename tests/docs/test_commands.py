@@ -20,7 +20,8 @@ PAGE = (ROOT / "docs" / "commands.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line[:1] == "|"]
 # Run by commands, not by people; and what whoever keeps the repository runs.
 WORKERS = {
-    *("protocol.grading.worker", "protocol.harness.worker", "protocol.workspace.first_process"),
+    *("protocol.grading.worker", "protocol.harness.worker"),
+    *("protocol.sandbox.first_process", "protocol.sandbox.program_server"),
     "protocol.evidence.pack_shards",
     *("protocol.run.executors.worker", "protocol.run.executors.ray_launcher"),
 }
