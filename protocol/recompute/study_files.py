@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from protocol import tasks
+from protocol import grading, tasks
 from protocol.evidence import claim, late_randomness, ledger, selection, verdict
 from protocol.evidence.audit import amendment
 from protocol.evidence.registration import CLAIM, SEAL, Registration
@@ -32,9 +32,9 @@ def check_confirm(
     identity: Path | None = None,
 ) -> None:
     """Raise AlreadyClaimed for a study that is closed, or that another process runs; BadInput without a lock,
-    while an amendment is unfinished, for a sweep without a selection and for a late value or a key that is
-    missing or not needed; Drifted when protocol.toml was edited; Tampered when the lock was, and as
-    `selection.read` does.
+    while an amendment is unfinished, for a sweep without a selection, for a grader that does not work here,
+    and for a late value or a key that is missing or not needed; Drifted when protocol.toml was edited; Tampered
+    when the lock was, and as `selection.read` does.
     """
     _ = study.lock  # BadInput without one
     ledger.refuse_closed(study.folder)
@@ -47,13 +47,15 @@ def check_confirm(
         selection.read(study)
     if not study.has(CLAIM):
         late_randomness.draw_value(study.lock, value, block)
+    _refuse_missing_graders(study)
     held_out_guard.refuse_missing_key(tasks.make_tasks(study.protocol["tasks"], study.folder).values(), identity)
     with claim.exclusive_run(study):
         pass
 
 
 def check_probe(study: Registration) -> None:
-    """Raise BadInput for a replication of a sweep, which does not probe; AlreadyClaimed for a study that is
+    """Raise BadInput for a replication of a sweep, which does not probe, and for a grader that does not work here;
+    AlreadyClaimed for a study that is
     closed without a selection, or that another process runs; Drifted when protocol.toml was edited, Tampered
     when the lock was.
     """
@@ -66,8 +68,16 @@ def check_probe(study: Registration) -> None:
         )
     if not has_selection(study):
         ledger.refuse_closed(study.folder)
+    _refuse_missing_graders(study)
     with claim.exclusive_run(study):
         pass
+
+
+def _refuse_missing_graders(study: Registration) -> None:
+    """Make the built-in graders of files, which refuse a machine without what they need."""
+    for name in {str(table["grader"]) for table in study.protocol["tasks"] if "grader" in table}:
+        if name in grading.GRADERS:
+            grading.get_grader(name)
 
 
 def check_instrument(study: Registration, instrument: Instrument) -> None:

@@ -9,7 +9,8 @@
     kv-prereg tasks seal math500 --to age1... --to "$(cat auditor.pub)"
 
 `check` says every line that is wrong, or how many problems are for development and how many are held out; it
-checks each answer with the grader, and warns of one that the grader cannot tell from another line's.
+checks each answer with the grader, and warns of one that the grader cannot tell from another line's. Of a
+file of programs it runs the solutions that the file has, in a sandbox (docs/tasks.md, "Programs").
 Fetching is the only step that uses the network, and not with --from; problems are kept below
 $KV_PREREG_HOME, or ~/.cache/kv-prereg. Sealing splits a data file into the
 development problems and the held-out ones, these encrypted (age) so that each --to can open them with a
@@ -19,6 +20,7 @@ It hides nothing from those who have the plain file, which you then remove, or f
 Exit status: 0 done, 2 refused, 3 not the pinned problems.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -114,7 +116,15 @@ def check(path: Path, grader: str | None) -> int:
         if by_id:
             dev, confirm = ({by_id[item] for item in part} for part in (split.dev, split.confirm))
             print_escaped(f"{kind}s: {len(dev)} dev, {len(confirm)} confirm, {len(dev & confirm)} in both", sys.stdout)
-    if grader is None:
+    if grader == "program":
+        with_solution = sum(bool(json.loads(str(row.gold))["solution"]) for row in rows_by_line.values())
+        print_escaped(f"solutions: {with_solution} run, all right by their tests", sys.stdout)
+        if without := len(rows_by_line) - with_solution:
+            lines = "1 line has" if without == 1 else f"{without} lines have"
+            print_escaped(
+                f"warning: {lines} no solution, so that nothing shows that the tests can be passed", sys.stdout
+            )
+    elif grader is None:
         print_escaped("answers: checked with no grader; --grader names one", sys.stdout)
     else:
         confusable = [*find_confusable_golds(grader, rows_by_line)]

@@ -128,7 +128,12 @@ SCRIPTS = {
 
 
 @pytest.fixture(scope="module")
-def grader():
+def before():
+    return sandbox._descendants()
+
+
+@pytest.fixture(scope="module")
+def grader(before):
     try:
         sandbox.find_mechanism()
     except CannotTell as reason:
@@ -158,11 +163,13 @@ def test_no_script_is_right_and_the_next_one_is_graded(grader, program):
     assert grader.grade(SCRIPT, HONEST_SCRIPT).status == "correct"
 
 
-def test_nothing_of_them_is_left(grader):
-    """Of this grader live two sandboxes, each with its walls, its first process and its server."""
+def test_nothing_of_them_is_left(grader, before):
+    """A grader that met them has as many processes as a new one, and none after it was closed."""
     assert grader.grade(GOLD, HONEST).status == "correct"
-    children = sandbox._descendants()
+    left = sandbox._descendants() - before
+    with ProgramGrader(LIMITS) as other:
+        assert other.grade(GOLD, HONEST).status == "correct"
+        assert len(sandbox._descendants() - before) == 2 * len(left)
     grader.close()
-    assert len(children) == 6
-    while any(Path(f"/proc/{child}").exists() for child in children):
+    while any(Path(f"/proc/{process}").exists() for process in left):
         pass  # a test that takes for ever has failed
