@@ -339,9 +339,9 @@ class Program:
                     return decode(reply["value"])
             except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
                 self._end("fault", f"{name} gives a value that is not plain: {read_name(reply.get('class'))}")
-            kind = getattr(builtins, read_name(reply["raised"]), None)
-            if not (isinstance(kind, type) and issubclass(kind, Exception)) or kind is StopIteration:
-                kind = RuntimeError
+            kind = getattr(builtins, read_name(reply["raised"]), RuntimeError)
+            if not (isinstance(kind, type) and issubclass(kind, Exception)):
+                self._end("fault", f"{name} raises {read_name(reply['raised'])}")
             self.raised = kind.__new__(kind)
             raise self.raised
 

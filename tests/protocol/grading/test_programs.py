@@ -1,0 +1,155 @@
+"""What a program gives crosses as plain data, limits hold, and the same program gets the same grade."""
+
+import math
+
+import pytest
+
+from protocol.formats.findings import CannotTell
+from protocol.formats.refusals import BadInput
+from protocol.grading.program import ProgramGrader, ProgramLimits, ProgramTests
+from protocol.sandbox import sandbox
+from protocol.sandbox.program_server import decode, encode
+
+
+@pytest.fixture(scope="module")
+def grader():
+    try:
+        sandbox.find_mechanism()
+    except CannotTell as reason:
+        pytest.skip(str(reason))
+    with ProgramGrader(ProgramLimits(cpu=1, wall=2)) as grader:
+        yield grader
+
+
+def gold(*tests: str, **fields) -> str:
+    return ProgramTests(tests=tests, names=("f",), **fields).to_gold()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, False, 0, -7, 1 << 300, 0.1, -0.0, math.inf, 1j, "", "ä\n\ud800", b"\0\xff"),
+        *([], [1, [2.5, "x"]], (), (1, (2,)), {1, 2}, frozenset({"a"}), {}, {"a": [1], (1, 2): {3}}),
+    ],
+)
+def test_plain_values_cross_as_they_are(value):
+    crossed = decode(encode(value))
+    assert crossed == value
+    assert type(crossed) is type(value)
+    assert repr(crossed) == repr(value)
+
+
+def test_values_of_derived_classes_become_plain_and_others_do_not_cross():
+    class Odd(int):
+        def __eq__(self, other):
+            return True
+
+        __hash__ = int.__hash__
+
+    assert type(decode(encode([Odd(7)]))[0]) is int
+    assert list(decode(encode(range(3)))) == [0, 1, 2]
+    assert decode(encode(iter([1]))) != [1]
+    for value in (object(), len, lambda: 1):
+        with pytest.raises(TypeError):
+            encode([value])
+
+
+@pytest.mark.parametrize("message", [7, "x", ["int", "7", 7], ["eval", "1"], ["int", "z"], ["dict", [1]], ["set", 1]])
+def test_what_no_encoding_gives_is_refused(message):
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        decode(message)
+
+
+@pytest.mark.parametrize(
+    ("body", "tests", "status"),
+    [
+        ("return x", ("assert f(float('nan')) != f(1)",), "correct"),
+        ("x.append(1)", ("x = [0]", "f(x)", "assert x == [0, 1]"), "correct"),
+        ("x.clear(); return x", ("x = [2, 1]", "assert f(x) == sorted(x)"), "wrong"),
+        ("yield from range(x)", ("assert list(f(3)) == [0, 1, 2]",), "correct"),
+        ("yield from range(x)", ("assert f(3) == [0, 1, 2]",), "wrong"),
+        ("raise ValueError", ("try:\n    f(1)\nexcept ValueError:\n    pass\nelse:\n    assert False",), "correct"),
+        ("raise SystemExit", ("try:\n    f(1)\nexcept BaseException:\n    pass",), "wrong"),
+        ("return object()", ("try:\n    f(1)\nexcept Exception:\n    pass",), "wrong"),
+        ("return x", ("assert f(lambda: 1)",), "error"),
+        (
+            "import threading\n    y = []\n    t = threading.Thread(target=y.append, args=(x,))\n"
+            "    t.start(); t.join(); return y[0]",
+            ("assert f(3) == 3",),
+            "correct",
+        ),
+        ("return hash('a') + hash(x)", ("assert f('b') == f('b')",), "correct"),
+        ("import random; return random.random()", ("assert f(1) == 0.8444218515250481",), "correct"),
+        ("import numpy", ("f(1)",), "wrong"),
+        ("while True: pass", ("f(1)",), "timeout"),
+        ("return bytes(1 << 23)", ("assert f(1)",), "wrong"),
+    ],
+)
+def test_a_function_is_graded_by_what_its_calls_give(grader, body, tests, status):
+    assert grader.grade(gold(*tests), f"def f(x):\n    {body}\n").status == status
+
+
+def test_the_prompt_is_there_for_the_program_and_for_the_tests(grader):
+    prompt = 'import math\n\ndef half(x):\n    return x / 2\n\ndef f(x):\n    """Half of the root."""'
+    answer = gold("assert f(half(8)) == 1", prompt=prompt, setup=prompt)
+    assert grader.grade(answer, "    return half(math.sqrt(x))").status == "correct"
+    assert grader.grade(answer, "def f(x):\n    return half(math.sqrt(x))").status == "correct"
+    assert grader.grade(answer, "    return half(x)").status == "wrong"
+
+
+def test_a_class_solution_has_the_function(grader):
+    assert (
+        grader.grade(gold("assert f(2) == 4"), "class Solution:\n    def f(self, x): return 2 * x").status == "correct"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("print(sum(map(int, input().split())))", "correct"),
+        ("import sys\nprint(sum(map(int, sys.stdin.buffer.read().split())), end='')", "correct"),
+        (
+            "if __name__ == '__main__':\n    print(sum(map(int, open(0).read().split())))\n    exit()",
+            "correct",
+        ),
+        ("import threading\nthreading.Thread(target=lambda: print(sum(map(int, input().split())))).start()", "correct"),
+        ("print(3)", "wrong"),
+        ("print(sum(map(int, input().split())), 0)", "wrong"),
+        ("print(sum(map(int, input().split()))); exit(1)", "wrong"),
+        ("while True: pass", "timeout"),
+        ("", "no answer"),
+    ],
+)
+def test_a_script_is_graded_by_what_it_prints(grader, code, status):
+    answer = ProgramTests(inputs=(("1 2\n", "3\n"), ("4 5", "9"))).to_gold()
+    assert grader.grade(answer, code).status == status
+
+
+def test_a_problem_may_ask_for_more_time(grader):
+    slow = "import time\nstart = time.process_time()\nwhile time.process_time() < start + 1.2: pass\nprint(input())"
+    assert grader.grade(ProgramTests(inputs=(("1", "1"),), cpu=30).to_gold(), slow).status in ("correct", "timeout")
+    assert grader.grade(ProgramTests(inputs=(("1", "1"),)).to_gold(), slow).status == "timeout"
+
+
+def test_the_same_programs_get_the_same_grades_from_another_grader(grader):
+    texts = [f"    return x + {number % 3}" for number in range(12)] + [
+        "    return y",
+        "x",
+        "    return {*'abc'}.pop()",
+    ]
+    answer = gold("assert f(1) == 2", "assert f(2) == 3", prompt="def f(x):")
+    first = [grader.grade(answer, text) for text in texts]
+    with ProgramGrader(ProgramLimits(cpu=1, wall=2)) as other:
+        assert [other.grade(answer, text) for text in texts] == first
+    assert [grade.status for grade in first[:3]] == ["wrong", "correct", "wrong"]
+
+
+def test_a_sandbox_that_is_gone_is_replaced(grader):
+    grader.close()
+    assert grader.grade(gold("assert f(1) == 1"), "def f(x): return x").status == "correct"
+
+
+def test_without_a_sandbox_nothing_is_graded(monkeypatch):
+    monkeypatch.setattr(sandbox, "is_usable", lambda mechanism: False)
+    with pytest.raises(BadInput, match="grader program: runs programs in a sandbox, and nothing here can contain it"):
+        ProgramGrader()
