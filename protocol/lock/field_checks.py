@@ -31,7 +31,7 @@ def find_faults(locked: Mapping[str, Any]) -> Iterator[str]:
     yield from _opened_faults(locked["opened"], locked["items"])
     yield from _check_faults(locked["checks"], locked["protocol"]["content"])
     yield from _full_use_faults(locked)
-    yield from _weight_faults(locked["weights"])
+    yield from _weight_faults(locked["weights"], locked["sources"])
     if not locked["environment"]["distributions"]:
         yield "environment.distributions: is empty, and nothing runs without torch"
     if any(not text for text in locked["asked"].values()):
@@ -89,11 +89,17 @@ def _full_use_faults(locked: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{location}: has {len(measured)} of {len(dev)} development problems, and none was excluded"
 
 
-def _weight_faults(weights: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """Check that each model has weights, a configuration and a tokenizer."""
+def _weight_faults(weights: Mapping[str, Mapping[str, str]], bundled: Mapping[str, str]) -> Iterator[str]:
+    """Check that each model has weights, a configuration and a tokenizer, and of an embedded one those of the bundle.
+
+    bundled: the field `sources`.
+    """
     for model, names in weights.items():
         location = f"weights.{differences.format_value(model)}"
-        for name in names:
+        for name, digest in names.items():
+            source = bundled.get(f"protocol/embedded/{model}/{name}", digest)
+            if source != digest:
+                yield f"{location}: {differences.format_value(name)} is not the file of the bundle"
             if not any(fnmatchcase(name, pattern) for pattern in sources.PATTERNS):
                 yield f"{location}: {differences.format_value(name)} is no file that a model is read from"
         if not any(name.endswith(".safetensors") and not name.startswith(sources.CALIBRATED) for name in names):

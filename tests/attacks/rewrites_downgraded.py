@@ -4,6 +4,8 @@ from rewrite_cases import named
 from rewrites_of_protocols import registered
 from rewriting import Rewrite
 
+from protocol.lock import version_1
+
 
 def weaken(rewrite: Rewrite, **promises: object) -> None:
     rewrite.lock["promises"]["crystal"] |= promises
@@ -168,3 +170,64 @@ def a_study_that_nobody_has_opened_the_problems(rewrite):
     """Somebody else is to blame."""
     task, item = next(iter(rewrite.lock["items"].items()))
     rewrite.lock["opened"] = [{"name": "gone", "lock": "0" * 64, "problems": {task: item["confirm"][:3]}}]
+
+
+@named("A1", "registered", "'config.json' is not the file of the bundle")
+def the_bundle_has_another_configuration_than_the_weights(rewrite):
+    """The model has the shape that the bundle says."""
+    weights = next(iter(rewrite.lock["weights"].values()))
+    other = next(name for name in rewrite.lock["sources"] if name.endswith("chain-llama/config.json"))
+    model = rewrite.content["models"][0]
+    digest = rewrite.lock["sources"][other]
+    rewrite.lock["sources"][f"protocol/embedded/{model}/config.json"] = digest
+    assert weights["config.json"] != digest
+
+
+@named("A6", "sense", "costs.device is 'NVIDIA H100', and the device of the lock is cpu")
+def an_accelerator_ran_what_was_locked_for_a_processor(rewrite):
+    """Where it ran changes no answer."""
+    for lane in rewrite.of("crystal"):
+        lane.costs["device"] = "NVIDIA H100"
+
+
+@named("A1", "registered", "judging: 2, it has to be 3")
+def it_is_judged_by_the_second_rules(rewrite):
+    """CONFIRMED needs no witness."""
+    rewrite.lock["judging"] = 2
+
+
+@named("A1", "registered", "judging: 1, it has to be 3")
+def its_parent_is_a_study_that_ships(rewrite):
+    """It reproduces what was judged by the first rules."""
+    a_child(rewrite, name="quickstart", lock=next(iter(version_1.PROTOCOLS)))
+    rewrite.lock["judging"] = 1
+
+
+@named("A1", "registered", "parent.fresh")
+def its_problems_were_drawn_late_without_a_late_value(rewrite):
+    """It is a replication on problems that nobody knew."""
+    a_child(rewrite, fresh=True)
+
+
+@named("A1", "registered", "chance")
+def a_guess_gets_nothing_right(rewrite):
+    """The floor is lower than a guess."""
+    rewrite.lock["chance"] = {}
+
+
+@named("A1", "registered", "promises.'?crystal'?.parked_caches")
+def an_arm_may_park_caches(rewrite):
+    """What it holds beside its budget was promised."""
+    weaken(rewrite, parked_caches=9)
+
+
+@named("A1", "registered", "promises.'?crystal'?.fires")
+def an_arm_fires_by_a_rule_of_its_own(rewrite):
+    """When it evicts is nobody's business."""
+    weaken(rewrite, fires="own")
+
+
+@named("A1", "registered", "items.'?needle-256'?.population")
+def the_problems_are_a_sample_of_everything(rewrite):
+    """What holds here holds for all that is asked of models."""
+    rewrite.lock["items"]["needle-256"]["population"] = "all questions"

@@ -109,6 +109,7 @@ class Plan(NamedTuple):
     has_batches: bool
     has_grants: bool
     is_sampled: bool
+    device: str
     think_only: bool
     vocabularies: Mapping[str, Vocabulary]
     full_share_slots: Mapping[tuple[str, str, str], int]  # slots, by model, task and share of the full cache's use
@@ -198,6 +199,7 @@ def _derive_plan(content: Mapping[str, Any], digest: str, phase: str, winner: st
         has_batches=records["batches"],
         has_grants=records["grants"],
         is_sampled=Decimal(generation["temperature"]) > 0,
+        device=generation.get("device", "cpu"),
         think_only=generation.get("think_only") is True,
         vocabularies={},
         full_share_slots=dict(_full_share_slots(content)),

@@ -105,6 +105,8 @@ def check_costs(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     lanes = None if plan.has_batches else len(plan.units[lane.position[0]].cells)
     if costs.get("lanes") != lanes:
         return f"costs.lanes is {costs.get('lanes', 'missing')}, not {lanes or 'missing'}"
+    if "device" in costs and costs["device"].endswith("cpu") != (plan.device == "cpu"):
+        return f"costs.device is {costs['device']!a}, and the device of the lock is {plan.device}"
     return ""
 
 
@@ -176,8 +178,9 @@ INVARIANTS = (
     Invariant(
         "costs",
         "A lane that was prefilled has the seconds of it, one that ended well those of decoding; `lanes` is "
-        "there in some records of version 1 alone, and is then every cell of the problem.",
-        ("costs.prefill_seconds", "costs.decode_seconds", "costs.lanes", "state"),
+        "there in some records of version 1 alone, and is then every cell of the problem. A "
+        "lane runs on the processor if and only if the lock registers it.",
+        ("costs.prefill_seconds", "costs.decode_seconds", "costs.lanes", "costs.device", "state"),
         "record",
         check_costs,
     ),

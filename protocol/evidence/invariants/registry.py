@@ -30,6 +30,6 @@ UNCHECKED_FIELDS: Mapping[str, str] = MappingProxyType(
         "costs.decode_seconds": "a clock's: only their order follows",
         "costs.executor": "who ran it: of no number",
         "costs.host": "who ran it: of no number",
-        "costs.device": "who ran it: the lock says which kind of device counts",
+        "costs.device": "which accelerator: the lock says whether it was one",
     }
 )
