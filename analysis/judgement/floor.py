@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from analysis.judgement.contrasts import Pairing
 from analysis.judgement.judging_rules import read_judging
 from analysis.rules.judged_numbers import format_p, format_share
-from analysis.rules.margin_rules import lead_share
+from analysis.rules.rule import lead_share
 from analysis.stats.above_chance import p_above
 from protocol.formats.json_text import format_decimal
 

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -54,7 +53,6 @@ __all__ = [
     "MarginText",
     "beyond_margin",
     "check_equal_answers",
-    "lead_share",
     "margin_limits",
     "margin_rule",
     "memory_clause",
@@ -80,11 +78,6 @@ LEAD_SHARE = Field(
     Decimal("0.5"),
     without="a third",
 )
-
-
-def lead_share(decision: Decision) -> Fraction:
-    """Return the registered or usual share of the full cache's lead over chance that a margin may be."""
-    return Fraction(decision["lead_share"]) if "lead_share" in decision else Fraction(1, 3)
 
 
 class MarginText(NamedTuple):

@@ -34,6 +34,7 @@ __all__ = [
     "is_against_full",
     "is_better",
     "is_worse",
+    "lead_share",
     "measures_memory",
     "memory_condition",
     "require_contrasts",
@@ -199,6 +200,11 @@ def arm_pairs(decision: Decision) -> list[tuple[str, str]]:
     """Return the (subject, comparator) pairs that the rule compares in each model, task and budget."""
     arms = [decision["subject"], *(decision.get("others") or ())]
     return [(arm, other) for arm in arms for other in decision["against"]]
+
+
+def lead_share(decision: Decision) -> Fraction:
+    """Return the registered or usual share of the full cache's lead over chance that a margin may be."""
+    return Fraction(decision["lead_share"]) if "lead_share" in decision else Fraction(1, 3)
 
 
 def require_contrasts(contrasts: Sequence[Contrast]) -> Sequence[Contrast]:

@@ -14,7 +14,7 @@ from protocol.evidence.registration import TASK_FILES, Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput, Refusal
 from protocol.lock import bundle, lock, task_splits
-from protocol.tasks import Task, file_rows, registry
+from protocol.tasks import Task, registry
 from protocol.workspace import differences
 
 __all__ = ["ProblemFields", "derive_problem_fields"]
@@ -126,6 +126,8 @@ def _data_digest(study: Registration, table: Mapping[str, Any], task: Task | Non
     name = registry.task_name(table)
     locked = study.lock.content["data"].get(name)
     if file := next((str(table[field]) for field in TASK_FILES if field in table), None):
+        from protocol.tasks import file_rows
+
         path = study.folder / file
         if Path(file).name != file or not path.is_file() or path.is_symlink():
             faults.append(f"data.{name}: {file} is not here; bring the file that was locked")

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from analysis.rules import RULES
 from analysis.rules.full_cache_gate import gate_requirement
-from analysis.rules.margin_rules import lead_share
+from analysis.rules.rule import lead_share
 from protocol import tasks
 from protocol.formats.fields import Fault
 from protocol.formats.instruments import INSTRUMENTS
