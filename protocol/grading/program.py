@@ -10,6 +10,7 @@ import re
 import socket
 import sys
 import weakref
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ START_SECONDS = 60.0
 MAX_CHARACTERS = 50_000  # of a program
 MAX_OUTPUT = 1 << 20  # bytes that a script may print
 CPU_SHARE = 0.9  # of its processor time, with which a killed program is taken to have run out of it
-FENCED = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.MULTILINE)
 
 
 class ProgramLimits(NamedTuple):
@@ -106,12 +107,12 @@ class ProgramGrader:
         without code, "error" if the tests cannot be run; whatever else a program does is wrong.
         """
         tests = ProgramTests.from_gold(gold)
-        code = extract_code(text, tests.names)
+        code, is_open = extract_code(text, tests.names)
         if not code.strip():
             return Grade("no answer", None, "there is no code")
         if len(code) > MAX_CHARACTERS:
             return Grade("wrong", excerpt(code), f"the code has more than {MAX_CHARACTERS} characters")
-        status, reason = self.run(complete_program(code, tests), tests)
+        status, reason = self.run(complete_program(code, tests), tests, is_open=is_open)
         return Grade(status, excerpt(code), reason)
 
     def find_fault(self, gold: str) -> str:
@@ -129,18 +130,19 @@ class ProgramGrader:
             return reason
         return "a program that does nothing is right" if status == "correct" else ""
 
-    def run(self, program: str, tests: ProgramTests) -> tuple[Any, str]:
+    def run(self, program: str, tests: ProgramTests, *, is_open: bool = False) -> tuple[Any, str]:
         """Return the status of a grade, and why it is not correct. A program that ends its sandbox runs once more in
-        another.
+        another. is_open: leave out the last lines that keep the program from being Python.
         """
+        task = {"program": program, "is_open": is_open}
         for _ in range(2):
             try:
-                return self._run_script(program, tests) if tests.inputs else self._run_functions(program, tests)
+                return self._run_script(task, tests) if tests.inputs else self._run_functions(task, tests)
             except (OSError, ValueError):  # the server is gone or silent
                 self.close()
         return "wrong", "the program ends its sandbox"
 
-    def _run_functions(self, program: str, tests: ProgramTests) -> tuple[str, str]:
+    def _run_functions(self, program: Mapping[str, Any], tests: ProgramTests) -> tuple[str, str]:
         programs, examiners = self._open_servers()
         limits = self._limits_of(tests)
         patient = limits._replace(cpu=limits.cpu + 10, wall=limits.wall + 10)
@@ -151,7 +153,7 @@ class ProgramGrader:
             for end in (result, link, far_link):
                 end.close()
             fields = ("setup", "tests", "names")
-            task = {"program": program, **{name: getattr(tests, name) for name in fields}}
+            task = {**program, **{name: getattr(tests, name) for name in fields}}
             ours.settimeout(limits.wall + 20)
             with suppress(BrokenPipeError, ConnectionResetError):
                 ours.sendall(json.dumps(task).encode() + b"\n")
@@ -166,7 +168,7 @@ class ProgramGrader:
             return "timeout", f"the program {_time_reason(limits)}"
         return {"passed": "correct", "error": "error"}.get(outcome["outcome"], "wrong"), outcome["reason"]
 
-    def _run_script(self, program: str, tests: ProgramTests) -> tuple[str, str]:
+    def _run_script(self, program: Mapping[str, Any], tests: ProgramTests) -> tuple[str, str]:
         limits = self._limits_of(tests)
         for number, (given, expected) in enumerate(tests.inputs, start=1):
             programs, _ = self._open_servers()
@@ -177,7 +179,7 @@ class ProgramGrader:
                     _request(programs, "script", limits, [theirs])
                 ours.settimeout(limits.wall + 20)
                 with suppress(BrokenPipeError, ConnectionResetError):
-                    ours.sendall(json.dumps({"program": program, "input": given}).encode() + b"\n")
+                    ours.sendall(json.dumps({**program, "input": given}).encode() + b"\n")
                 output = bytearray()
                 while len(output) <= MAX_OUTPUT and (part := ours.recv(1 << 16)):
                     output += part
@@ -208,13 +210,22 @@ class ProgramGrader:
         return self._servers
 
 
-def extract_code(text: str, names: tuple[str, ...]) -> str:
-    """Return the code of an answer: after the thought the last fenced block that defines one of `names`, of none the
-    last block, and everything without a block. Code that defines none of them is not stripped of its indentation.
+class Code(NamedTuple):
+    """The code of an answer. is_open: no fence says where it ends, so that prose or half a line may follow it."""
+
+    text: str
+    is_open: bool
+
+
+def extract_code(text: str, names: tuple[str, ...]) -> Code:
+    """Return the code of an answer, with its indentation: after the thought the last fenced block that defines one of
+    `names`, of none the last text before a fence that does, of none the last block, and everything without a fence.
     """
-    answer = strip_special_tokens(skip_thought(text)).replace("\r\n", "\n")
-    blocks = [match[2] for match in FENCED.finditer(answer)] or [answer]
-    return next((block for block in reversed(blocks) if defines(block, names)), blocks[-1])
+    parts = FENCE.split(strip_special_tokens(skip_thought(text)).replace("\r\n", "\n"))
+    blocks, prose = [*range(1, len(parts), 2)], [*range(0, len(parts), 2)]
+    candidates = [*reversed(blocks), *reversed(prose)]
+    index = next((index for index in candidates if defines(parts[index], names)), candidates[0])
+    return Code(parts[index].strip("\n"), index in prose or index == len(parts) - 1)
 
 
 def defines(code: str, names: tuple[str, ...]) -> bool:

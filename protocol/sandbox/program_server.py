@@ -24,6 +24,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def run_script(request: Mapping[str, Any], connection: socket.socket) -> int:
     confine(request)
     status = 1
     try:
-        exec(compile(task["program"], "<program>", "exec"), {"__name__": "__main__"})
+        exec(compile_program(task), {"__name__": "__main__"})
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -211,8 +212,8 @@ def answer_calls(request: Mapping[str, Any], link: socket.socket) -> int:
     stream = link.makefile("rwb")
     namespace: dict[str, Any] = {"__name__": "program"}
     confine(request)
-    program = read_message(stream)["program"]
-    write_message(stream, attempt(lambda: exec(compile(program, "<program>", "exec"), namespace)))
+    program = read_message(stream)
+    write_message(stream, attempt(lambda: exec(compile_program(program), namespace)))
     while call := read_message(stream):
         arguments, keywords = decode(call["arguments"]), decode(call["keywords"])
         reply = attempt(lambda: find_function(namespace, call["name"])(*arguments, **keywords))  # noqa: B023
@@ -220,6 +221,18 @@ def answer_calls(request: Mapping[str, Any], link: socket.socket) -> int:
             reply |= {"arguments": attempt(lambda: arguments).get("value")}  # noqa: B023
         write_message(stream, reply)
     return 0
+
+
+def compile_program(task: Mapping[str, Any]) -> CodeType:
+    """Compile a program; of an open one without the last lines that are no Python. Raises SyntaxError."""
+    lines = task["program"].split("\n")
+    while True:
+        try:
+            return compile("\n".join(lines), "<program>", "exec", dont_inherit=True)
+        except SyntaxError:
+            if not task["is_open"]:
+                raise
+            lines.pop()
 
 
 def find_function(namespace: Mapping[str, Any], name: str) -> Callable[..., Any]:
@@ -320,8 +333,9 @@ class Program:
         self.verdict: dict[str, str] | None = None  # set once, and for good
         self.raised: BaseException | None = None
 
-    def load(self, program: str) -> None:
-        if name := self._ask({"program": program}).get("raised"):
+    def load(self, task: Mapping[str, Any]) -> None:
+        program = {name: task[name] for name in ("program", "is_open")}
+        if name := self._ask(program).get("raised"):
             self._end("fault", f"the program raises {read_name(name)}")
 
     def function(self, name: str) -> Callable[..., Any]:
@@ -393,7 +407,7 @@ def run_tests(request: Mapping[str, Any], link: socket.socket, results: socket.s
     namespace: dict[str, Any] = {"__name__": "tests"}
     number, count = 0, len(task["tests"])
     try:
-        program.load(task["program"])
+        program.load(task)
         exec(compile(task["setup"], "<setup>", "exec"), namespace)
         namespace |= {name: program.function(name) for name in task["names"]}
         for number, test in enumerate(task["tests"], start=1):

@@ -97,6 +97,21 @@ def test_the_prompt_is_there_for_the_program_and_for_the_tests(grader):
     assert grader.grade(answer, "    return half(x)").status == "wrong"
 
 
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("def f(x):\n    return x + 1\n\nThis adds one.", "correct"),
+        ("def f(x):\n    return x + 1\n\nprint(f(", "correct"),
+        ("```\ndef f(x):\n    return x + 1\n\nprint(f(", "correct"),
+        ("def f(x):\n    return x + 1\n```\nThis adds one.", "correct"),
+        ("```\ndef f(x):\n    return x + 1\n\nprint(f(\n```", "wrong"),
+        ("Sure:\ndef f(x):\n    return x + 1", "wrong"),
+    ],
+)
+def test_what_follows_code_that_no_fence_ends_is_left_out(grader, text, status):
+    assert grader.grade(gold("assert f(1) == 2"), text).status == status
+
+
 def test_a_class_solution_has_the_function(grader):
     assert (
         grader.grade(gold("assert f(2) == 4"), "class Solution:\n    def f(self, x): return 2 * x").status == "correct"

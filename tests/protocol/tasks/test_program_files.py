@@ -218,7 +218,22 @@ PROMPT = ProgramTests(prompt='import math\n\ndef area(r):\n    """Area."""', nam
     ],
 )
 def test_the_code_of_an_answer(text, code):
-    assert extract_code(text, ("area",)) in (code, f"\n{code}")
+    assert extract_code(text, ("area",)).text == code.strip("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_open"),
+    [
+        ("```python\ndef area(r): return r\n```\nDone.", False),
+        ("```python\ndef area(r): return r", True),
+        ("def area(r): return r\n\nThis is it.", True),
+        ("def area(r): return r\n```\nThis is it.", True),  # a fence that ends what none began
+    ],
+)
+def test_code_is_open_where_no_fence_ends_it(text, is_open):
+    code = extract_code(text, ("area",))
+    assert code.text.startswith("def area(r): return r")
+    assert code.is_open == is_open
 
 
 def test_a_body_continues_the_prompt_up_to_its_first_line_without_indentation():
