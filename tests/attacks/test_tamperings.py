@@ -35,6 +35,7 @@ UNTOLD = {
     "costs.decode_seconds changed": "by a clock",
     "costs.executor": "which process ran a lane is nobody else's to know",
     "costs.host": "as above",
+    "costs.device removed": "records of before it was a field have none",
 }
 """What no audit of a folder can tell, and why."""
 SAMPLE = 12  # tamperings in one test, spread over subjects and their fields
