@@ -7,7 +7,7 @@ from benchmarks import accelerator, at_work
 from benchmarks.accelerator import PARTS
 
 # Scripts with tests of their own run here in the time of `make soak`.
-QUICK = ("freed", "throughput", "company", "competitors")
+QUICK = ("freed", "throughput", "company", "competitors", "choices")
 
 
 @pytest.mark.parametrize("name", QUICK)

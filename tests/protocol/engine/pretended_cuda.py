@@ -217,10 +217,11 @@ def moved(model: Any) -> Any:
     return model._replace(statistics={name: carried(each) for name, each in model.statistics.items()})
 
 
-def gumbel_kernel() -> Any:
+def gumbel_kernel(traffic: Traffic) -> Any:
     """In place of the compiled kernel: numpy's generator, one stream for each pair of keys, as one operation."""
 
     def compute(tokens: Tensor, keys: Tensor, other_keys: Tensor) -> Tensor:
+        traffic.operations.append("gumbel")
         unsigned = (inner(part).flatten().numpy().view(np.uint64) for part in (keys, other_keys))
         streams = [np.random.Philox(key=int(low) + (int(high) << 64)) for low, high in zip(*unsigned, strict=True)]
         noise = np.stack([sampling.gumbel(each.random_raw(tokens.shape[0])) for each in streams])
@@ -235,7 +236,8 @@ def pretended() -> Iterator[Traffic]:
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
-        with mock.patch.object(sampling, "gumbel_kernel", gumbel_kernel), Pretended(traffic := Traffic()):
+        traffic = Traffic()
+        with mock.patch.object(sampling, "gumbel_kernel", return_value=gumbel_kernel(traffic)), Pretended(traffic):
             yield traffic
     finally:
         torch.use_deterministic_algorithms(before)

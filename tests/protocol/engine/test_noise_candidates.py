@@ -72,6 +72,11 @@ def test_the_kernel_of_a_device_computes_the_noise_of_numpys_stream(host_kernel)
     np.testing.assert_allclose(host_kernel(50_001, *keys), expected_noise(draws[0], 50_001), rtol=0, atol=1e-12)
 
 
+def test_torch_finds_the_kernel_in_its_source():
+    kernel = sampling.gumbel_kernel()
+    assert (kernel.kernel_name, kernel.num_outputs, kernel.return_by_ref) == ("gumbel", 1, False)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_kernel_compiled_for_cuda_computes_it_too():
     draws, size = [Draw("p", number, 3) for number in range(5)], 10_001
@@ -152,7 +157,7 @@ def test_sums_that_rounding_might_turn_are_computed_again_on_the_host(monkeypatc
     order = np.argsort(noise)[::-1]
     near = torch.zeros(1, size, dtype=torch.float64)
     near[0, order[1]] = noise[order[0]] - noise[order[1]] - 1e-10
-    exact = pretended_cuda.gumbel_kernel()
+    exact = pretended_cuda.gumbel_kernel(pretended_cuda.Traffic())
 
     def shifted(tokens, keys, other_keys):
         bits = exact(tokens, keys, other_keys)
