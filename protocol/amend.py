@@ -111,7 +111,9 @@ def amend(old: Registration, new: Registration, reason: str, key: Path | None) -
     _ = old.lock  # BadInput without one
     old_folder, new_folder = old.folder.resolve(), new.folder.resolve()
     if new_folder == old_folder or new_folder.parent != old_folder.parent:
-        raise BadInput(f"{new.folder}: an amendment is a folder of its own beside the one that it amends, {old.folder}")
+        raise BadInput(
+            f"{new.folder}: an amendment is a folder of its own beside the one that it amends; name {old.folder}-b"
+        )
     with claim.exclusive_run(old):
         is_after_claim = amendment.is_after_claim(old.lock, study_status.read_exposure(old))
         has_begun = amendment.is_unfinished(old, new.folder)

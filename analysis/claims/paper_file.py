@@ -85,6 +85,7 @@ class Equation:
 
 @dataclass(frozen=True, slots=True)
 class Paper:
+    path: Path  # of its file, for messages
     key: str
     title: str
     authors: str
@@ -101,7 +102,9 @@ class Paper:
         have.
         """
         if table not in self.tables:
-            raise ClaimError(f"{self.key}: a form names table {table!r}; the file has no such table")
+            raise ClaimError(
+                f"{self.path}: a form names table {table!r}; the file has no such table; use the id of one"
+            )
         source = self.tables[table]
         if name not in source.values:
             return None
@@ -139,6 +142,7 @@ def read_paper(path: Path) -> Paper:
         if duplicates:
             raise ClaimError(f"{path}: {kind}.id: {duplicates[0]!r} stands twice; give each its own")
     return Paper(
+        path,
         source.take("key", str),
         source.take("title", str),
         source.take("authors", str),

@@ -71,14 +71,20 @@ def judge_tables(paper: Paper) -> list[TableFinding]:
 
 def _judge_claim(paper: Paper, claim: Claim) -> Finding:
     try:
-        holds = decide(claim.holds, paper, paper.names)
-        carried = decide(claim.carried, paper, paper.names) if claim.carried else holds
+        field = "holds"
+        holds = carried = decide(claim.holds, paper, paper.names)
+        if claim.carried:
+            field = "carried"
+            carried = decide(claim.carried, paper, paper.names)
     except ExpressionError as error:
         if isinstance(error.__cause__, ImpossibleCell):
             return Finding(
                 claim, "none", UNCHECKED[0], str(error.__cause__), "A number that it compares is impossible."
             )
-        raise ClaimError(f"{paper.key}: claim {claim.id}: {error}") from error
+        raise ClaimError(
+            f"{paper.path}: claim {claim.id}: {field}: {error}; correct the form; "
+            "python -m pydoc analysis.claims.expression lists what it may say"
+        ) from error
     _check_levels(paper, claim, holds, carried)
     unprinted = holds.truth is None and any(reason.startswith("not printed") for reason in holds.reasons)
     decisive = holds if holds.truth is False or unprinted or claim.cannot else carried
@@ -94,7 +100,7 @@ def _judge_claim(paper: Paper, claim: Claim) -> Finding:
 
 def _check_levels(paper: Paper, claim: Claim, holds: Answer, carried: Answer) -> None:
     """Refuse a claim that compares only literals, and one that is `carried` without a test."""
-    prefix = f"{paper.key}: claim {claim.id}: "
+    prefix = f"{paper.path}: claim {claim.id}: "
     if holds.level is Level.LITERAL and holds.truth is not None:
         raise ClaimError(f"{prefix}holds compares no printed number; transcribe what it compares into a table")
     if claim.carried and carried.level is not Level.INFERENCE:

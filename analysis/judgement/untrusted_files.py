@@ -23,6 +23,8 @@ __all__ = [
     "refuse_wrong_shape",
 ]
 
+DAMAGED = "; cut short or edited; kv-prereg audit says which files hold"
+
 
 class RecordError(Refusal, ValueError):
     """An invalid lock or record; the message is one line with file, line and field."""
@@ -117,9 +119,9 @@ def parse_object(data: bytes, where: str) -> dict[str, Any]:
     try:
         value = strict_json.parse(data, integers_only=True)
     except strict_json.JsonFault as fault:
-        raise RecordError(f"{where}: {fault}") from None
+        raise RecordError(f"{where}: {fault}{DAMAGED}") from None
     if not isinstance(value, dict):
-        raise RecordError(f"{where}: not an object")
+        raise RecordError(f"{where}: not an object{DAMAGED}")
     fields: dict[str, Any] = _name_source(value, where)
     return fields
 

@@ -70,6 +70,11 @@ def here(tmp_path_factory, registered) -> Path:
     }.items():
         shutil.copytree(study, here / name)
     (here / "other" / "lock.json").write_bytes(b'{"format":99}\n')
+    for name, length in {"half": 3000, "null": 0}.items():  # written by a process that was killed
+        (here / name).mkdir()
+        (here / name / "verdict.json").write_bytes(
+            (here / "judged" / "verdict.json").read_bytes()[:length] or b"null\n"
+        )
     return here
 
 

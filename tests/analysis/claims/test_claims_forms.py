@@ -177,7 +177,7 @@ def test_a_range_of_p_is_said_with_its_counts(paper):
     ("form", "why"),
     [
         ("v('R', 'nobody') > 1", "no cell 'nobody'"),
-        ("v('X', 'a') > 1", "no such table"),
+        ("v('X', 'a') > 1", "has no table"),
         ("max(each('R', ['nobody'])) > 1", "none of these cells"),
         ("v('R', 'a')", "not a statement"),
         ("v('R', 'a') > 'x'", "different kinds"),

@@ -5,7 +5,7 @@ import re
 import pytest
 from studies import ROOT
 
-from analysis.claims.__main__ import main
+from analysis.claims.__main__ import TEMPLATE, main
 
 PAGE = (ROOT / "docs" / "claims.md").read_text()
 
@@ -37,3 +37,37 @@ def test_files_or_a_template_are_asked_for(typed, capsys):
         main(typed)
     assert stopped.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+NOTATION = "; correct the form; python -m pydoc analysis.claims.expression lists what it may say"
+
+
+@pytest.mark.parametrize(
+    ("this", "other", "says"),
+    [
+        ("n = 200", "n = -1", 'table[0].n: -1; write a positive integer or "unknown"'),
+        ('"74.5"', "74.5", 'table[0].values.ours|task A: 74.5; write the digits as printed, in quotes: "0.750"'),
+        ('"74.5"', '"174.5"', "table[0].values.ours|task A: '174.5' is no percent; check the unit"),
+        ('"percent"', '"points"', "table[0].unit: 'points'; answers are printed as share or percent"),
+        ('id = "3"', 'id = "2"', "claim.id: '2' stands twice; give each its own"),
+        (
+            "unprinted('memory')",
+            "open('memory')",
+            f"claim 3: holds: 'open' is no function, list or form of this file{NOTATION}",
+        ),
+        ("A') == 3.5", "Z') == 3.5", f"claim 1: holds: table 'Table 1' has no cell 'theirs|task Z'{NOTATION}"),
+        ("== 3.5", "== 9**9**9", f"claim 1: holds: '9**9**9' is not in this notation{NOTATION}"),
+        ("< 0.05", "< {}", f"claim 2: carried: '{{}}' is not in this notation{NOTATION}"),
+        (
+            "unprinted('memory')",
+            "v('Table 2', 'x') == 1",
+            "a form names table 'Table 2'; the file has no such table; use the id of one",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_with_file_place_and_fix(tmp_path, capsys, this, other, says):
+    text, path = TEMPLATE.read_text(), tmp_path / "paper.toml"
+    assert this in text
+    path.write_text(text.replace(this, other))
+    assert main([str(path)]) == 2
+    assert capsys.readouterr() == ("", f"ClaimError: {path}: {says}\n")
