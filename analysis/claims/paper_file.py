@@ -102,9 +102,7 @@ class Paper:
         have.
         """
         if table not in self.tables:
-            raise ClaimError(
-                f"{self.path}: a form names table {table!r}; the file has no such table; use the id of one"
-            )
+            raise ClaimError(f"the file has no table {table!r}")
         source = self.tables[table]
         if name not in source.values:
             return None

@@ -61,7 +61,7 @@ NOTATION = "; correct the form; python -m pydoc analysis.claims.expression lists
         (
             "unprinted('memory')",
             "v('Table 2', 'x') == 1",
-            "a form names table 'Table 2'; the file has no such table; use the id of one",
+            f"claim 3: holds: \"v('Table 2', 'x') == 1\": the file has no table 'Table 2'{NOTATION}",
         ),
     ],
 )
