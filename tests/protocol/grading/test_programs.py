@@ -168,3 +168,46 @@ def test_without_a_sandbox_nothing_is_graded(monkeypatch):
     monkeypatch.setattr(sandbox, "is_usable", lambda mechanism: False)
     with pytest.raises(BadInput, match="grader program: runs programs in a sandbox, and nothing here can contain it"):
         ProgramGrader()
+
+
+REACH = """
+import ctypes, os, pathlib, resource, socket, subprocess
+
+def attempts():
+    libc, home, parent = ctypes.CDLL(None, use_errno=True), pathlib.Path.home(), os.getppid()
+    yield "fork", os.fork
+    yield "vfork", lambda: libc.vfork() >= 0 or 1 / 0
+    yield "command", lambda: subprocess.run(["/bin/true"])
+    yield "exec", lambda: os.execv("/bin/true", ["true"])
+    yield "folder", lambda: (home / "x").mkdir()
+    yield "file", lambda: (home / "x").write_text("x")
+    yield "temporary", lambda: pathlib.Path("/tmp/x").write_text("x")
+    yield "system", lambda: os.listdir("/proc")
+    yield "users", lambda: open("/etc/passwd")
+    yield "socket", socket.socket
+    yield "signal", lambda: os.kill(parent, 0)
+    yield "trace", lambda: libc.ptrace(16, parent, 0, 0) == 0 or 1 / 0
+    yield "limits", lambda: resource.prlimit(parent, resource.RLIMIT_AS)
+    yield "priority", lambda: os.setpriority(os.PRIO_PROCESS, parent, 19)
+    yield "memory", lambda: libc.shmget(1, 4096, 0o1777) >= 0 or 1 / 0
+    yield "more time", lambda: resource.setrlimit(resource.RLIMIT_CPU, (9, 9))
+    yield "owner of a signal", lambda: __import__("fcntl").fcntl(os.pipe()[0], 8, parent)
+
+def reached():
+    for name, attempt in attempts():
+        try:
+            attempt()
+        except Exception:
+            continue
+        yield name
+
+def f(x):
+    return list(reached()), resource.getrlimit(resource.RLIMIT_CPU), resource.getrlimit(resource.RLIMIT_AS)
+"""
+
+
+def test_a_program_reaches_nothing_beyond_its_own_process(grader):
+    """Most of these attempts succeed in a process of no sandbox."""
+    memory = (1 << 30, 1 << 30)
+    result = grader.grade(gold(f"result = f(1)\nassert result == ([], (1, 1), {memory}), result"), REACH)
+    assert result.status == "correct", result
