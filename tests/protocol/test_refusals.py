@@ -179,6 +179,20 @@ def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
         task_splits.read_split("needle-256", tasks.get("needle-256"))
 
 
+@pytest.fixture
+def edited():
+    """Edit a file for one test: edited(path, change) with change: bytes -> bytes."""
+    undo = []
+
+    def edit(path, change):
+        undo.append((path, path.read_bytes()))
+        path.write_bytes(change(path.read_bytes()))
+
+    yield edit
+    for path, data in reversed(undo):
+        path.write_bytes(data)
+
+
 def test_register_refuses_an_altered_split(tree, tiny_model, edited, monkeypatch):
     folder = studies.write(tree / "registrations" / "altered", tiny_model)
     edited(tree / "splits" / "needle-256.json", lambda data: data.replace(b"0", b"1", 1))
