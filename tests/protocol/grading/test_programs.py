@@ -89,6 +89,12 @@ def test_a_function_is_graded_by_what_its_calls_give(grader, body, tests, status
     assert grader.grade(gold(*tests), f"def f(x):\n    {body}\n").status == status
 
 
+def test_a_value_that_cannot_be_given_back_is_wrong_and_no_error(grader):
+    deep = "import __main__\n    deep = None\n    for _ in range(150): deep = ['list', [deep]]\n"
+    program = f"def f(x):\n    {deep}    __main__.encode = lambda value: deep\n"
+    assert grader.grade(gold("f(f(1))"), program).status == "wrong"
+
+
 def test_the_prompt_is_there_for_the_program_and_for_the_tests(grader):
     prompt = 'import math\n\ndef half(x):\n    return x / 2\n\ndef f(x):\n    """Half of the root."""'
     answer = gold("assert f(half(8)) == 1", prompt=prompt, setup=prompt)
