@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, NamedTuple
 
 from protocol.formats.findings import CannotTell
@@ -222,6 +223,7 @@ def extract_code(text: str, names: tuple[str, ...]) -> Code:
     `names`, of none the last text before a fence that does, of none the last block, and everything without a fence.
     """
     parts = FENCE.split(strip_special_tokens(skip_thought(text)).replace("\r\n", "\n"))
+    parts = [flush if defines(flush := dedent(part), names) else part for part in parts]
     blocks, prose = [*range(1, len(parts), 2)], [*range(0, len(parts), 2)]
     candidates = [*reversed(blocks), *reversed(prose)]
     index = next((index for index in candidates if defines(parts[index], names)), candidates[0])
