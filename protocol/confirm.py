@@ -7,8 +7,9 @@
 
 Runs the locked sources, unpacked into a temporary folder that is removed at the end (a killed run leaves it).
 Writes the claim before the first held-out problem is opened, records every cell, checks the lock again
-half-way and at the end, seals, then applies the rule, draws the forest plot and prints the verdict. Killed,
-it continues where it stopped; finished, it is refused: whoever wants to run it again replicates it
+half-way and at the end, seals, then applies the rule, draws the forest plot and prints the verdict. With
+[decision] looks it opens the problems block by block, and a judge in a process of its own says after each
+whether to stop. Killed, it continues where it stopped; finished, it is refused: whoever wants to run it again replicates it
 (kv-prereg replicate).
 
 Exit status: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE, SCREENED (too few problems) or RE-USED (problems that
@@ -18,6 +19,7 @@ were opened before); 12 DEVIATED; 2 bad input; 3 drifted or tampered; 4 already 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,10 +31,12 @@ from analysis.judgement import arm_text, eviction_counts
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import verdict_line
 from protocol import command, witnesses
-from protocol.evidence import claim, late_randomness, seal, verdict
+from protocol.evidence import claim, late_randomness, looks, seal, verdict
 from protocol.evidence.external import anchors
 from protocol.evidence.held_out_guard import HeldOutGuard
 from protocol.evidence.registration import SEAL, Registration
+from protocol.formats import programs
+from protocol.formats.looks import GO_ON, STOP
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.registry import load_attribute
@@ -43,7 +47,7 @@ from protocol.run.executors import preflight as executors
 from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings
 from protocol.tasks import held_out_guard
 from protocol.witnesses import registered
-from protocol.workspace import locked_tree
+from protocol.workspace import drift, locked_tree
 from protocol.workspace.study import Study, open_study, refuse_drift
 
 __all__ = ["Judgement", "confirm", "judge_sealed", "main"]
@@ -52,6 +56,7 @@ if TYPE_CHECKING:  # with torch
     from protocol.run.runner import RunUpdate
 
 
+LOOK_SECONDS = 3600  # that the judge of a look may take
 UNFINISHED = 6  # the exit status of a study that waits for the outputs of another harness
 
 
@@ -173,31 +178,56 @@ def confirm(
         planned = study.planned._replace(protocol=sweep_selection.confirmed_design(study))
         attempt = claim.take(study.registration, value, block)
         held_out = HeldOutGuard(study.lock, study.folder, identity)
-        problems = {}
-        for name, task in planned.tasks.items():
-            purpose = "confirm, decrypted" if held_out_guard.is_encrypted(task) else "confirm"
-            problems[name] = held_out.ids(name, purpose)
-        with phase("building the held-out problems"):
-            probed = (record["body"] for record in study.registration.probe_records)
-            exposed = held_out_problems.list_exposed_prompts(planned, probed)
-            unbuilt = UnbuiltProblems(held_out, problems, exposed, local.list_extra_prompts(planned))
-            # Where an arm runs code of its own, the process that runs none builds them.
-            opened = unbuilt if own_code.is_run(planned.protocol) else local.build_problems(planned, unbuilt)
-        progress.run_displayed(
-            study,
-            planned.protocol,
-            study.cells(),
-            problems,
-            phase="confirm",
-            attempt=attempt,
-            settings=settings,
-            held_out_problems=opened,
-            watch=partial(_check_drift_halfway, study),
-        )
+        while not looks.has_stopped(study.registration):
+            problems = {}
+            for name, task in planned.tasks.items():
+                purpose = "confirm, decrypted" if held_out_guard.is_encrypted(task) else "confirm"
+                problems[name] = held_out.ids(name, purpose)
+            with phase("building the held-out problems"):
+                probed = (record["body"] for record in study.registration.probe_records)
+                exposed = held_out_problems.list_exposed_prompts(planned, probed)
+                unbuilt = UnbuiltProblems(held_out, problems, exposed, local.list_extra_prompts(planned))
+                # Where an arm runs code of its own, the process that runs none builds them.
+                opened = unbuilt if own_code.is_run(planned.protocol) else local.build_problems(planned, unbuilt)
+            progress.run_displayed(
+                study,
+                planned.protocol,
+                study.cells(),
+                problems,
+                phase="confirm",
+                attempt=attempt,
+                settings=settings,
+                held_out_problems=opened,
+                watch=partial(_check_drift_halfway, study),
+            )
+            study = replace(study, registration=study.registration.reopen())
+            if not looks.is_due(study.registration):
+                break
+            with phase("a judge of its own looks at the records"):
+                looks.enter(study.registration, _ask_judge(study.folder))
+            study = replace(study, registration=study.registration.reopen())
         with phase("hashing again before the seal"):
             refuse_drift(study, with_weights=True)
         with phase("sealing"):
             return seal.write(study.registration)
+
+
+def _ask_judge(folder: Path) -> str:
+    """Return what a process of its own says after a look: stop or go on. This one computes no effect, and learns none.
+
+    Raises Tampered for records that cannot be judged.
+    """
+    flags = ["-P"] if sys.flags.safe_path else []
+    judged = programs.run_program(
+        [sys.executable, *flags, "-m", "analysis.look", folder.resolve()],
+        error=Tampered,
+        environment={**os.environ, "PYTHONPATH": str(drift.ROOT)},
+        timeout=LOOK_SECONDS,
+    )
+    word = judged.stdout.decode().strip()
+    if judged.returncode or word not in (GO_ON, STOP):
+        raise Tampered(f"{folder}: the judge of the look fails: {programs.last_error_line(judged)}")
+    return word
 
 
 def _check_drift_halfway(study: Study, report: Callable[[RunUpdate], None]) -> Callable[[RunUpdate], None]:

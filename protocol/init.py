@@ -38,7 +38,7 @@ NEXT_STEPS = {
     "confirm": "runs, judges and draws it; once",
 }
 
-TEMPLATES = ("paper", "quick", "reasoning", "retrieval", "lossless", "outside")
+TEMPLATES = ("paper", "quick", "reasoning", "retrieval", "lossless", "sequential", "outside")
 DEFAULT = "quick"
 POOL = "pool.jsonl"
 POOL_SIZES: Mapping[str, int] = MappingProxyType({"outside": 1319})  # the test split of GSM8K

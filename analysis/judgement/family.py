@@ -2,12 +2,12 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.judgement import contrasts, floor, memory, repeated_contrasts
+from analysis.judgement import contrasts, floor, memory, opened_lanes, repeated_contrasts
 from analysis.judgement.contrasts import Pairing
 from analysis.judgement.floor import Floor
 from analysis.judgement.memory import Arms, ContrastMemory
@@ -15,10 +15,13 @@ from analysis.judgement.study_files import RecordError, Study
 from analysis.rules.rule import Contrast, is_better, is_worse, measures_memory
 from analysis.rules.sentences import contrast_name
 from analysis.stats import memory_charge, memory_matching, multiplicity, resampled_units
-from analysis.stats.comparison import Comparison, Margins
+from analysis.stats.comparison import Comparison, Margins, Position
 from analysis.stats.methods import METHODS, METHODS_FOR_SCORES, draws_and_seed, effective_clusters
 from analysis.stats.resampled_units import Clusters
 from protocol.formats.json_text import format_decimal
+
+if TYPE_CHECKING:
+    from analysis.stats.sequential import Look
 
 __all__ = ["LIMIT_FIELDS", "P_FIELDS", "FamilyComparison", "compare_family"]
 
@@ -36,8 +39,10 @@ class Estimate(NamedTuple):
     reported_p: dict[str, float]  # p by method; without methods that draw if no draws are registered
     memory: ContrastMemory
     margins: Margins | None  # at the Bonferroni level, if a margin is registered
-    uncharged_p: float  # p of no difference by the registered method, without the memory charge
+    # p of no difference by the registered method, without the memory charge; at a look, of its data alone
+    uncharged_p: float
     has_moved_limit: bool  # whether the memory charge moved a limit across a margin
+    position: Position | None = None  # at a look of a sequential design
 
     @property
     def simultaneous(self) -> Comparison:
@@ -119,8 +124,9 @@ def compare_family(
     _check_counting(pairings, decision["method"])
     level = multiplicity.corrected_alpha(alpha, len(pairings) if corrected else 1)
     arms, items = study.columns_by_arm(), study.lock["items"]
+    look = _read_look(study)
     estimates = [
-        _estimate(pairing, first + index, decision, level, _match_memory(pairing, arms, study.lock, level))
+        _estimate(pairing, first + index, decision, level, look, _match_memory(pairing, arms, study.lock, level))
         for index, pairing in enumerate(pairings)
     ]
     p = [1.0 if estimate is None else estimate.nominal.p for estimate in estimates]
@@ -155,6 +161,8 @@ def compare_family(
             row["memory"] = memory.memory_row(
                 member.estimate.memory, member.estimate.is_decided_by_charge, senses, registered_measure
             )
+        if member.estimate is not None and member.estimate.position is not None:
+            row["look"] = dict(zip(Position._fields, map(format_decimal, member.estimate.position), strict=True))
         if "memory" in decision and not member.pairing.full:
             row["isocache"] = _isocache_row(study.lock, arms, member.pairing, member.estimate, first + index)
     return FamilyComparison(level, rule_contrasts, rows)
@@ -264,8 +272,21 @@ def _isocache_row(
     }
 
 
+def _read_look(study: Study) -> "Look | None":
+    if opened_lanes.FIELD not in study.lock:
+        return None
+    from analysis.judgement.looks import read_look
+
+    return read_look(study.lock)
+
+
 def _estimate(
-    pairing: Pairing, index: int, decision: Mapping[str, Any], corrected: float, contrast_memory: ContrastMemory | None
+    pairing: Pairing,
+    index: int,
+    decision: Mapping[str, Any],
+    corrected: float,
+    look: "Look | None",
+    contrast_memory: ContrastMemory | None,
 ) -> Estimate | None:
     """Estimate one pairing. Every method draws the stream of (decision.seed, index). For max-t, a method for
     families, a single contrast uses Student's t.
@@ -276,30 +297,40 @@ def _estimate(
     difference_and_clusters = difference, pairing.clusters
     reported = [name for name in REPORTED_METHODS if METHODS[method].draws or name == "t"]
     null = memory_charge.nearest_null(float(difference.mean()), contrast_memory.points)
-    levels = [LEVEL, 1 - corrected]
-    registered, corrected_comparison = _compare(*difference_and_clusters, index, decision, method, levels, null)
+    levels = [LEVEL, 1 - corrected] if look is None else [look.coverage(LEVEL), look.coverage(1 - corrected)]
+    observed, corrected_comparison = _compare(*difference_and_clusters, index, decision, method, levels, null)
     nominal = {
-        name: registered
+        name: observed
         if name == method
-        else _compare(*difference_and_clusters, index, decision, name, [LEVEL], null)[0]
+        else _compare(*difference_and_clusters, index, decision, name, levels[:1], null)[0]
         for name in dict.fromkeys([*reported, method])
     }
+    if look is not None:
+        nominal = {name: look.adjust(comparison) for name, comparison in nominal.items()}
+        corrected_comparison = look.adjust(corrected_comparison)
     if "margin" in decision:
-        margin = float(decision["margin"])
+        margin, level = float(decision["margin"]), corrected if look is None else look.level(corrected)
         margins = resampled_units.tost(
-            *difference_and_clusters, margin, contrast_memory.points, alpha=corrected, method=method
+            *difference_and_clusters, margin, contrast_memory.points, alpha=level, method=method
         )
-        alone = resampled_units.tost(*difference_and_clusters, margin, 0.0, alpha=corrected, method=method)
+        alone = resampled_units.tost(*difference_and_clusters, margin, 0.0, alpha=level, method=method)
         has_moved_limit = _limit_sides(margins, margin) != _limit_sides(alone, margin)
-    plain = registered if null == 0 else _compare(*difference_and_clusters, index, decision, method, [LEVEL])[0]
+    plain = observed if null == 0 else _compare(*difference_and_clusters, index, decision, method, [LEVEL])[0]
+    position = None
+    if look is not None and margins is not None:
+        position = look.locate_margin(margins, float(decision["alpha"]))
+        margins = look.adjust_margins(margins)
+    elif look is not None:
+        position = look.locate(observed, corrected)
     return Estimate(
-        nominal=registered,
+        nominal=nominal[method],
         uncharged=corrected_comparison,
         reported_p={name: nominal[name].p for name in reported},
         memory=contrast_memory,
         margins=margins,
         uncharged_p=plain.p,
         has_moved_limit=has_moved_limit,
+        position=position,
     )
 
 

@@ -14,6 +14,7 @@ from analysis.judgement import (
     floor,
     gate,
     missing_bounds,
+    opened_lanes,
     population,
     previously_opened,
     qualifiers,
@@ -42,7 +43,7 @@ from protocol.formats.vocabulary import FULL
 
 __all__ = ["DEVIATED", "MIN_CONFIRMATORY", "judge", "judge_study", "selection_summary"]
 
-DEVIATED = "DEVIATED"  # the verdict of a study that was amended after its claim
+DEVIATED = "DEVIATED"  # the verdict of a study that was amended after its claim, or did not keep to its looks
 
 
 def judge(folder: Path) -> dict[str, Any]:
@@ -68,7 +69,17 @@ def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dic
     is RE-USED where the rule decides.
 
     A contrast below the floor of `analysis.judgement.floor` decides nothing.
+
+    A study with registered looks is judged at the one where it had to stop: see `analysis.judgement.looks`.
     """
+    if opened_lanes.FIELD in study.lock:
+        from analysis.judgement import looks
+
+        return looks.judge_looks(study, lambda opened: _judge_once(opened, selection))
+    return _judge_once(study, selection)
+
+
+def _judge_once(study: Study, selection: Mapping[str, Any] | None) -> dict[str, Any]:
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
     alpha = float(decision["alpha"])
@@ -225,9 +236,9 @@ def _label(rows: list[dict[str, Any]], is_small: bool, gate_result: Mapping[str,
 
 def _replace_verdict(rule_verdict: str, lock: Mapping[str, Any], is_small: bool) -> str:
     """Return the word of a study: the rule's, unless the study can decide nothing. An amendment after a claim
-    comes before too few problems, and these before problems that were opened before.
+    or a look that was not registered comes before too few problems, and these before problems that were opened before.
     """
-    if (amends := lock.get("amends")) is not None and amends["after_claim"] is True:
+    if lock.get(opened_lanes.DEVIATION) or ((amends := lock.get("amends")) is not None and amends["after_claim"] is True):
         return DEVIATED
     if is_small:
         return SCREENED

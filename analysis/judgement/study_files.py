@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.judgement import untrusted_files
+from analysis.judgement import opened_lanes, untrusted_files
 from analysis.judgement.eviction_counts import count_evictions
 from analysis.judgement.untrusted_files import RecordError
 from protocol.formats import runners
+from protocol.formats.looks import read_looks
 from protocol.formats.record_fields import FOLDERS, SCORE, STATES
 from protocol.formats.vocabulary import RERUN_SUFFIX
 
@@ -113,9 +114,14 @@ def read_study(folder: Path) -> Study:
 
 
 def build_study(folder: Path, registration: str, lock: dict[str, Any], records: LocatedRecords) -> Study:
-    """Build the study of `read_study` from a parsed lock and confirm records. folder: for messages."""
+    """Build the study of `read_study` from a parsed lock and confirm records; of one with looks, as far as the last
+    look with a record. folder: for messages.
+    """
     cells = [tuple(cell) for cell in lock["grid"]]
-    return Study(registration, lock, _lane_frame(folder, "confirm", registration, lock, records, cells))
+    lanes = _lane_frame(folder, "confirm", registration, lock, records, cells)
+    if not read_looks(lock):
+        return Study(registration, lock, lanes)
+    return Study(registration, *opened_lanes.keep_reached(lock, lanes, NOT_RUN))
 
 
 def read_probe(folder: Path) -> Study:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-__all__ = ["Comparison", "Margins"]
+__all__ = ["Comparison", "Margins", "Position"]
 
 
 class Comparison(NamedTuple):
@@ -24,3 +24,10 @@ class Margins(NamedTuple):
     high: float
     p_worse: float  # null: the mean is at the lower margin or below; small if the subject is not inferior
     p_better: float  # null: the mean is at the upper margin or above; the larger p is that of equivalence
+
+
+class Position(NamedTuple):
+    """Where a contrast is at a look of a sequential design, as normal quantiles of one-sided levels."""
+
+    z: float  # towards the subject: above 0 if it is better or, with a margin, if the data are above -margin
+    boundary: float  # z from which the look decides

@@ -9,14 +9,17 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 __all__ = [
+    "ANYTIME_METHOD",
     "AS_PUBLISHED",
     "EXACT_BELOW",
+    "LOOK_METHODS",
     "MARGIN_METHODS",
     "METHODS",
     "METHODS_FOR_SCORES",
     "MIN_CLUSTERS",
     "MIN_CONFIRMATORY",
     "SOUND_METHOD",
+    "SPENDING",
     "Method",
     "describe_clusters",
     "draws_and_seed",
@@ -105,6 +108,13 @@ MARGIN_METHODS = (
     "betting",
     "cr2",
 )  # methods that may be registered with a margin
+
+
+SPENDING = ("obrien-fleming", "pocock")  # error-spending functions of a design with looks: `stats.sequential`
+# Methods whose p has, at every look, a normal quantile of one Brownian motion, to an approximation that
+# benchmarks/looks.py simulates; and betting, whose p needs none.
+LOOK_METHODS = ("t", "restricted-likelihood", "auto", "betting", "sign-flip")
+ANYTIME_METHOD = "betting"
 
 
 def draws_and_seed(decision: Mapping[str, Any]) -> tuple[int, int]:

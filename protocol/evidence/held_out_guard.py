@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.evidence import late_randomness, ledger, registration
+from protocol.evidence import late_randomness, ledger, looks, registration
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock.lock import Lock
@@ -22,7 +22,8 @@ class HeldOutGuard:
     identity: Path | None = None
 
     def ids(self, task: str, purpose: str) -> tuple[str, ...]:
-        """Return the held-out problem ids of `task`, and enter in the ledger that they were read, and why.
+        """Return the held-out problem ids of `task`, with looks those of the next one, and enter in the ledger that
+        they were read, and why.
 
         Raises BadInput without a claim, Tampered when the claim names another lock, AlreadyClaimed after the
         seal.
@@ -33,7 +34,7 @@ class HeldOutGuard:
         if not purpose:
             raise BadInput("purpose: say what the held-out problems are read for")
         ledger.append(self.folder, "held-out", {"task": task, "purpose": purpose})
-        return tuple(self.lock.content["items"][task]["confirm"])
+        return looks.next_problems(Registration.with_lock(self.folder, self.lock), task)
 
     def key(self) -> str | None:
         """Return the claim's key, with which problems and seeds are drawn; None without late randomness.
@@ -54,8 +55,10 @@ class HeldOutGuard:
         """
         key = self.key()
         _refuse_unlocked(self.lock, self.folder, task, problem)
-        opened_tasks = (entry.body["task"] for entry in ledger.read(self.folder) if entry.event == "held-out")
-        if task not in opened_tasks:
+        current = Registration.with_lock(self.folder, self.lock)
+        if problem not in current.due_items[task]["confirm"]:
+            raise BadInput(f"problem {problem!r} of {task}: belongs to a look that is not reached")
+        if task not in (entry.body["task"] for entry in current.entries if entry.event == "held-out"):
             raise BadInput(f"task {task!r}: its held-out ids were not opened; ask for them with a purpose first")
         return key
 

@@ -17,6 +17,7 @@ from typing import Any, TypedDict
 from protocol.formats import canonical, fields, files, journal, line_endings
 from protocol.formats.fields import ANYTHING, DIGEST, TIME, Choice, Field, Integer, MapOf, Table, Text
 from protocol.formats.instruments import event_loaders
+from protocol.formats.looks import GO_ON, STOP
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.formats.registry import Registry
 
@@ -49,6 +50,17 @@ _CORE_EVENTS: Mapping[str, Field] = MappingProxyType(
         "held-out": Field(
             Table({"task": Field(Text(), "Of which task."), "purpose": Field(Text(), "What for.")}),
             "Held-out problems were opened.",
+        ),
+        "look": Field(
+            Table(
+                {
+                    "number": Field(Integer(1), "Which of the registered looks."),
+                    "problems": Field(Integer(1), "The held-out problems of each task that it saw."),
+                    "outcome": Field(DIGEST, "Of their records."),
+                    "word": Field(Choice(GO_ON, STOP), "What the judge said."),
+                }
+            ),
+            "A study with `decision.looks` was looked at.",
         ),
         "outputs": Field(Table({"outputs": Field(DIGEST, "Their list.")}), "The files of another harness were read."),
         "seal": Field(Table({"seal": Field(DIGEST, "It.")}), "The seal was written."),

@@ -16,7 +16,7 @@ from typing import Any
 from protocol.evidence import ledger, records
 from protocol.evidence.ledger import Entry
 from protocol.evidence.records import Record
-from protocol.formats import document_fields, documents, files
+from protocol.formats import document_fields, documents, files, looks
 from protocol.formats.documents import Document
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput, Refusal, Tampered
@@ -151,6 +151,17 @@ class Registration:
     def entries(self) -> list[Entry]:
         """The lines of the ledger, with the chain verified."""
         return ledger.read(self.folder)
+
+    @cached_property
+    def due_items(self) -> Mapping[str, Mapping[str, Any]]:
+        """The field `items` of the lock with the held-out problems that may be opened now: see `formats.looks`."""
+        content = self.lock.content
+        return looks.due_items(content, self.look_words) if looks.read_looks(content) else content["items"]
+
+    @property
+    def look_words(self) -> list[str]:
+        """What the judge said after each look so far."""
+        return [entry.body["word"] for entry in self.entries if entry.event == "look"]
 
     @cached_property
     def probe_records(self) -> Sequence[Record]:

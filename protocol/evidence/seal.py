@@ -1,7 +1,7 @@
 """The seal: it states that every registered lane has exactly one record, and fixes their digests."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from protocol.evidence import ledger, records, registration
@@ -28,7 +28,7 @@ def write(study: Registration) -> str:
     if current.has(NAME):
         raise AlreadyClaimed(f"{current.folder} is sealed already")
     ledger.refuse_closed(current.folder)
-    if missing := missing_lanes(current.lock, current.confirm_records):
+    if missing := missing_lanes(current.lock, current.due_items, current.confirm_records):
         raise BadInput(f"{len(missing)} registered records are missing, first {missing[0]}; confirm again")
     content = make_content(current.reopen(), ledger.read_head(current.folder))
     folder = current.phase_folder("confirm")
@@ -39,12 +39,13 @@ def write(study: Registration) -> str:
     return str(content["outcome"])
 
 
-def missing_lanes(locked: Lock, recorded: Iterable[Record]) -> list[Key]:
-    """Return the registered lanes without a record. Every cell of the grid has all held-out ids of its task.
+def missing_lanes(locked: Lock, items: Mapping[str, Mapping[str, Any]], recorded: Iterable[Record]) -> list[Key]:
+    """Return the registered lanes without a record. Every cell of the grid has all held-out ids of its task in `items`,
+    those of the lock or of its looks so far.
 
     Raises Tampered for a record of another lane, phase or registration.
     """
-    grid, items = locked.content["grid"], locked.content["items"]
+    grid = locked.content["grid"]
     if (lanes := sum(len(items[task]["confirm"]) for _, task, *_ in grid)) > MAX_LANES:
         raise Tampered(f"{lock.NAME}: grid: {lanes:,} lanes, over {MAX_LANES:,}; no study of ours has so many")
     positions = {
@@ -84,7 +85,7 @@ def make_content(study: Registration, head: ledger.Head) -> dict[str, Any]:
         "lock": study.lock.digest,
         "claim": claim.digest,
         "ledger": head,
-        "expected": len(recorded) + len(missing_lanes(study.lock, recorded)),
+        "expected": len(recorded) + len(missing_lanes(study.lock, study.due_items, recorded)),
         "found": {state: states[state] for state in records.STATES},
         "shards": {name: _describe_shard(name, shard) for name, shard in study.shards.items()},
         "trajectories": {"count": len(side_digests), "digest": canonical.digest(side_digests)},

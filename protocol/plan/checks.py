@@ -10,6 +10,7 @@ from typing import TypeAlias
 from analysis.rules import RULES
 from analysis.rules.full_cache_gate import gate_requirement
 from analysis.rules.rule import lead_share
+from analysis.stats.methods import ANYTIME_METHOD, LOOK_METHODS, SPENDING
 from protocol import tasks
 from protocol.formats.fields import Fault
 from protocol.formats.instruments import INSTRUMENTS
@@ -25,6 +26,8 @@ from protocol.plan.task import task_chance
 __all__ = ["check", "faults", "require_floor", "require_gate", "require_memory"]
 
 SAVED = Decimal("0.01")  # the smallest share of the full cache that a lossless subject must save
+LOOK_RULES = ("superior", "non_inferior")
+SMALLEST_BLOCK = 0.05  # of all problems, that a look adds
 TOLERANCE = Decimal("0.02")  # for new registrations; older ones may have up to 0.5
 Evicts: TypeAlias = Callable[[str], bool]  # whether the policy of the named arm ever evicts
 
@@ -49,6 +52,7 @@ def faults(design: Design, evicts: Evicts) -> Iterator[str]:
         if (table := design.instruments.get(instrument.name)) is not None:
             yield from load_attribute(instrument.faults)(table, design, _evicting_arms(design, evicts))
     yield from _rule(design)
+    yield from _looks(design)
 
 
 def require_gate(design: Design, path: Path) -> None:
@@ -396,6 +400,34 @@ def _rule(design: Design) -> Iterator[str]:
             f"budgets: {decision.rule} puts them in order; give shares alone, whole slots alone, shares of "
             f'the full cache alone, bytes alone or "bytes of" slots alone'
         )
+
+
+def _looks(design: Design) -> Iterator[str]:
+    """Yield faults of looks: what no simulation has tried with them is refused."""
+    decision, looks = design.decision, design.decision.looks
+    if looks is None:
+        if decision.spending is not None:
+            yield "decision.spending: says how looks spend alpha; add looks, or leave it out"
+        return
+    if any(later - earlier < SMALLEST_BLOCK * looks[-1] for earlier, later in itertools.pairwise((0, *looks))):
+        yield (
+            f"decision.looks: {list(looks)}: write them in order, each at least {SMALLEST_BLOCK:.0%} of the last after "
+            "the one before"
+        )
+    if decision.rule not in LOOK_RULES:
+        yield f"decision.looks: {decision.rule} is not tried with looks; write {' or '.join(LOOK_RULES)}, or no looks"
+    if decision.method not in LOOK_METHODS:
+        yield f"decision.looks: {decision.method} is not tried with looks; write {' or '.join(LOOK_METHODS)}"
+    elif (decision.method == ANYTIME_METHOD) != (decision.spending is None):
+        yield (
+            f"decision.spending: the p of {decision.method} holds at every look; leave it out"
+            if decision.spending
+            else f'decision.spending: missing; write "{SPENDING[0]}" or "{SPENDING[1]}"'
+        )
+    if design.exclude is not None:
+        yield "decision.looks: excluded problems would change how many each look sees; leave exclude or looks out"
+    if not design.decodes:
+        yield "decision.looks: another harness runs all problems at once; leave it out"
 
 
 def _full_cache_rule(design: Design, evicts: Evicts) -> Iterator[str]:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 from analysis.rules import RULES
-from analysis.stats.methods import METHODS
+from analysis.stats.methods import METHODS, SPENDING
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.fields import Choice, ExtendedTable, Field, Integer, ListOf, table_of
 from protocol.formats.vocabulary import ISO_CACHE
@@ -16,6 +16,7 @@ from protocol.plan.field_kinds import Number, VisibleText
 __all__ = ["DECISION", "Decision"]
 
 ARMS = ListOf(VisibleText(), 1)
+MAX_LOOKS, MAX_PROBLEMS = 12, 1_000_000
 DRAWN = tuple(name for name, method in METHODS.items() if method.draws)
 
 
@@ -99,6 +100,26 @@ class Decision:
             'lost, or "iso-cache", where a win has to exceed the comparator\'s measurement with as much memory.',
             ISO_CACHE,
             if_absent="void",
+        ),
+    ] = None
+    looks: Annotated[
+        tuple[int, ...] | None,
+        Field(
+            ListOf(Integer(2, MAX_PROBLEMS), 2, MAX_LOOKS),
+            "Held-out problems of each task after which a judge looks at the records and may stop the study; the last "
+            "number is all of them.",
+            [200, 400, 800],
+            if_absent="it is judged once, at the end",
+        ),
+    ] = None
+    spending: Annotated[
+        str | None,
+        Field(
+            Choice(*SPENDING, noun="function"),
+            "How the looks spend alpha (Lan and DeMets): \"obrien-fleming\" little at first, \"pocock\" about evenly. "
+            "The method betting needs none, since its p holds at every look.",
+            "obrien-fleming",
+            if_absent="no looks, or the method betting",
         ),
     ] = None
     rule_settings: dict[str, Any] = field(default_factory=dict)

@@ -43,6 +43,7 @@ __all__ = [
     "look_up_type_one",
     "refuse_counting_method",
     "refuse_few_clusters",
+    "refuse_looks",
 ]
 
 QUICK_PROBLEMS = 300  # up to so many problems a simulation takes a few seconds
@@ -78,6 +79,22 @@ def refuse_few_clusters(items: Mapping[str, Any]) -> None:
             )
 
 
+def refuse_looks(protocol: Design, items: Mapping[str, Any]) -> None:
+    """Raise BadInput for looks that do not end with all held-out problems of each task, and for clusters, which a look
+    would cut.
+    """
+    looks = protocol.decision.looks
+    for name, item in items.items() if looks else ():
+        assert looks is not None
+        if "clusters" in item:
+            raise BadInput(f"decision.looks: problems of {name} come in clusters, which a look would cut; leave it out")
+        if looks[-1] != (count := len(item["confirm"])):
+            raise BadInput(
+                f"decision.looks: ends with {looks[-1]} problems, and {name} has {count} held-out ones; let both be the "
+                "same in every task"
+            )
+
+
 def _is_refused(protocol: Design, method: str) -> bool:
     """Whether the registered rule does not accept a method."""
     decision = protocol.content()["decision"]
@@ -100,6 +117,7 @@ def check_rule(
     task with clusters one for each effective cluster: what is left if the answers of a cluster are all alike.
     """
     refuse_few_clusters(items)
+    refuse_looks(protocol, items)
     decision = protocol.decision
     if is_published := decision.method == AS_PUBLISHED:
         sound = replace(decision, method=SOUND_METHOD, draws=None, seed=None)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analysis import selection as selection_rule
+from analysis.judgement import looks as judged_looks
 from analysis.judgement.judgement import judge
 from analysis.judgement.study_files import read_study
 from analysis.stats.methods import resampling_problems
@@ -25,7 +26,7 @@ from figures.drawing import page
 from figures.plots.forest import forest
 from figures.plots.forest_narrow import forest_narrow
 from figures.study import list_drawings
-from protocol.evidence import claim, ledger, records, seal, selection, verdict
+from protocol.evidence import claim, ledger, looks, records, seal, selection, verdict
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
@@ -123,11 +124,18 @@ def write_simulated(folder: Path, content: Mapping[str, Any], outcome: Outcome =
     ledger.append(folder, "register", {"lock": digest})
     study, rng = Registration(folder), np.random.default_rng(0)
     if study.has_sweep:
-        _write_lanes(study, "probe", _probe_cells(simulated), rng, outcome._replace(failed=0))
+        _write_lanes(study, "probe", _probe_cells(simulated), simulated["items"], rng, outcome._replace(failed=0))
         selection.write(study, selection_rule.select(folder))
     with claim.exclusive_run(study):
         claim.take(study)
-        _write_lanes(study, "confirm", simulated["grid"], rng, outcome)
+        while not looks.has_stopped(study):
+            problems = {task: {"confirm": looks.next_problems(study, task)} for task in simulated["items"]}
+            _write_lanes(study, "confirm", simulated["grid"], problems, rng, outcome)
+            study = study.reopen()
+            if not looks.is_due(study):
+                break
+            looks.enter(study, judged_looks.advise(judge(folder)))
+            study = study.reopen()
         seal.write(study)
     return folder
 
@@ -143,6 +151,7 @@ def _simulated_lock(content: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {task: (_size(content["items"][task]), _size(item)) for task, item in items.items()}
     power = {size: content["checks"]["problems"][registered] for registered, size in sizes.values()}
     decision = protocol["decision"] | ({"draws": DRAWS} if "draws" in protocol["decision"] else {})
+    decision |= {"looks": [count // 2, count]} if "looks" in decision else {}
     protocol = {name: value for name, value in protocol.items() if name != "randomness"} | {"decision": decision}
     return {
         **content,
@@ -175,14 +184,19 @@ def _probe_cells(content: Mapping[str, Any]) -> Iterator[list[Any]]:
 
 
 def _write_lanes(
-    study: Registration, phase: str, cells: Iterable[Sequence[Any]], rng: np.random.Generator, outcome: Outcome
+    study: Registration,
+    phase: str,
+    cells: Iterable[Sequence[Any]],
+    items: Mapping[str, Mapping[str, Sequence[str]]],
+    rng: np.random.Generator,
+    outcome: Outcome,
 ) -> None:
     runner = find_runner(study.protocol)
     simulate = partial(_simulate_lane, outcome=outcome) if runner is None else load_attribute(runner.simulate)
     costs = {"attempt": 1, "prefill_seconds": "0.1", "decode_seconds": "0.2"}
     with records.ShardWriter(study.folder / records.FOLDERS[phase]) as shard:
         for cell in cells:
-            lanes = [simulate(study.lock, cell, problem, rng) for problem in _problems(study.lock, phase, cell)]
+            lanes = [simulate(study.lock, cell, problem, rng) for problem in items[cell[1]][SPLITS[phase]]]
             bodies = [body | {"registration": study.lock.digest, "phase": phase} for body, _ in lanes]
             if all(trajectory for _, trajectory in lanes):
                 name = shard.keep_trajectories([trajectory for _, trajectory in lanes])
@@ -208,10 +222,6 @@ def _unanswered(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a lane without an answer."""
     rest = {name: value for name, value in body.items() if name not in ("score", "thought")}
     return rest | {name: value for name, value in UNANSWERED.items() if name in body}
-
-
-def _problems(locked: lock.Lock, phase: str, cell: Sequence[Any]) -> list[str]:
-    return list(locked.content["items"][cell[1]][SPLITS[phase]])
 
 
 def _simulate_lane(

@@ -228,8 +228,7 @@ def refuse_costly(study: Registration, registered: int, records: Sequence[Record
 
 
 def _count_confirmed_lanes(study: Registration) -> int:
-    items = study.lock.content["items"]
-    return sum(len(items[cell[1]]["confirm"]) for cell in study.lock.content["grid"])
+    return sum(len(study.due_items[cell[1]]["confirm"]) for cell in study.lock.content["grid"])
 
 
 def name_records(records: Sequence[Record]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -90,7 +90,7 @@ def _open_attempt(entries: Sequence[Entry]) -> Entry | None:
     for entry in reversed(entries):
         if entry.event in PHASES:
             return entry
-        if entry.event != "held-out":  # a held-out entry belongs to the attempt
+        if entry.event not in ("held-out", "look"):  # these entries belong to the attempt
             return None
     return None
 
@@ -99,7 +99,7 @@ def _expected_lanes(study: Registration, phase: str) -> int | None:
     content = study.lock.content
     items, grid = content["items"], content["grid"]
     if phase == "confirm":
-        return sum(len(items[task]["confirm"]) for _, task, *_ in grid)
+        return sum(len(study.due_items[task]["confirm"]) for _, task, *_ in grid)
     if study.has_sweep:
         return None  # the cells of a sweep are not in the lock
     repeated_arm = study.protocol["decision"]["against"][0]  # the first comparator runs twice

@@ -13,6 +13,7 @@ from protocol.evidence import (
     claim,
     late_randomness,
     ledger,
+    looks,
     probe_attempts,
     records,
     seal,
@@ -210,7 +211,8 @@ class Checks:
 
     def check_grid(self) -> str:
         self._require_reached(self.is_claimed)
-        missing = seal.missing_lanes(self.study.lock, self.study.confirm_records)
+        looks.check(self.study)
+        missing = seal.missing_lanes(self.study.lock, self.study.due_items, self.study.confirm_records)
         if missing and self.is_sealed:
             raise Tampered(f"{len(missing)} registered records are missing, first {missing[0]}")
         if missing and self.has_ended:
@@ -256,12 +258,12 @@ class Checks:
     def _check_opened(self) -> None:
         """Raise Tampered unless the held-out problems of all registered tasks, and no others, were opened.
 
-        Each attempt may open those of a task once, for the purpose of confirming.
+        Each attempt may open those of a task once, for the purpose of confirming, and once more after each look.
         """
         tasks = {cell[1] for cell in self.study.lock.content["grid"]}
         opened, attempts = dict.fromkeys(tasks, 0), 0
         for entry in self.study.entries:
-            attempts += entry.event == "attempt"
+            attempts += entry.event in ("attempt", "look")
             if entry.event == "held-out":
                 task, purpose = entry.body["task"], entry.body["purpose"]
                 if task not in tasks:

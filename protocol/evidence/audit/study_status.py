@@ -152,7 +152,7 @@ def _read_status(study: Registration) -> StudyStatus:
         probes=study.count_events("probe"),
         attempts=study.count_events("attempt"),
         records=_count_records(study),
-        registered=sum(len(content["items"][task]["confirm"]) for _, task, *_ in content["grid"]),
+        registered=sum(len(study.due_items[task]["confirm"]) for _, task, *_ in content["grid"]),
         after_claim=study.has(registration.CLAIM) and closing is not None and closing.event != "verdict",
         verdict=_verdict_word(study),
         amends=amends and {field: amends[field] for field in ("name", "lock", "after_claim")},

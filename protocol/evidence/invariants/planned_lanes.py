@@ -1,5 +1,6 @@
 """The lanes of one phase as the lock plans them: which there are, in the order in which they run, and how."""
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from protocol.evidence.invariants.vocabulary import Vocabulary
+from protocol.formats import looks
 from protocol.formats.refusals import Tampered
 
 __all__ = ["AGAIN_SUFFIX", "FULL", "Arm", "Cell", "Plan", "Task", "UnitPlan", "budget_slots", "derive_plan"]
@@ -174,9 +176,13 @@ def _derive_plan(content: Mapping[str, Any], digest: str, phase: str, winner: st
     if sum(len(ids[task]) for _, task in grid_cells) > MAX_PROBLEMS:
         raise ValueError("more problems than a study has")
     units = []
-    for (model, task), cells in grid_cells.items():
+    blocks = len(looks.read_looks(content)) or 1 if phase == "confirm" else 1
+    for block, ((model, task), cells) in itertools.product(range(1, blocks + 1), grid_cells.items()):
         unit_cells = tuple(_probe_cells(registered, cells)) if phase == "probe" else tuple(cells)
         problems = sorted(ids[task])
+        if blocks > 1:
+            numbers = looks.number_problems(content, task)
+            problems = [problem for problem in problems if numbers[problem] == block]
         units += [
             UnitPlan(model, task, tuple(problems[start : start + problems_per_unit]), unit_cells)
             for start in range(0, len(problems), problems_per_unit)
