@@ -15,7 +15,9 @@ from protocol.formats.command_line import run_command
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a registration with decision.looks"}
-    return run_command("look", __doc__, folder, lambda folder: advise(judge(folder)), argv, show=lambda word: f"{word}\n")
+    return run_command(
+        "look", __doc__, folder, lambda folder: advise(judge(folder)), argv, show=lambda word: f"{word}\n"
+    )
 
 
 if __name__ == "__main__":

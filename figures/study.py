@@ -3,9 +3,10 @@
     kv-prereg draw registrations/quickstart
 
 Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or more), settings_map (where
-arms form a grid over two settings), needle (where a needle task ran), levels (where the lock says the level of
-each problem), ablation (where the subject is compared with variants of itself) and, where arms were compressed
-while decoding, cost_curve, trajectories and collapse (also as .md); and the drawings of instruments, such as
+arms form a grid over two settings), needle (where a needle task ran), looks (where some are registered),
+levels (where the lock says the level of each problem), ablation (where the subject is compared with variants of
+itself) and, where arms were compressed while decoding, cost_curve, trajectories and collapse (also as .md);
+and the drawings of instruments, such as
 measured time and memory: each as .svg and .png, into the same folder; and forest-narrow.svg, the forest for a
 screen of 390 pixels. The same verdict and records give the same bytes with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.
@@ -30,6 +31,7 @@ from figures.plots.cost_curve import cost_curve, decoding_costs
 from figures.plots.forest import forest
 from figures.plots.forest_narrow import forest_narrow
 from figures.plots.levels import accuracy_by_level, levels
+from figures.plots.looks import looks
 from figures.plots.needle import needle, needle_cells
 from figures.plots.settings_map import settings_map, settings_panels
 from figures.plots.trajectories import trajectories
@@ -67,6 +69,8 @@ def draw(folder: Path, witness: str = formatting.WITNESS, to: Path | None = None
 def list_drawings(folder: Path, judged: Mapping[str, Any], study: Study) -> list[tuple[Any, ...]]:
     """Return every drawing that applies beside the forest, each with its data."""
     drawings: list[tuple[Any, ...]] = [(accuracy, judged, study.lanes)]
+    if any(look["contrasts"] for look in judged.get("looks", {}).get("path", ())):
+        drawings.append((looks, judged))
     if outside_runs.is_outside(study.lock):  # the others are of budgets, memory and texts
         return drawings
     if curve_points := budget_curves(judged, study.lock, study.lanes):

@@ -9,8 +9,8 @@ Runs the locked sources, unpacked into a temporary folder that is removed at the
 Writes the claim before the first held-out problem is opened, records every cell, checks the lock again
 half-way and at the end, seals, then applies the rule, draws the forest plot and prints the verdict. With
 [decision] looks it opens the problems block by block, and a judge in a process of its own says after each
-whether to stop. Killed, it continues where it stopped; finished, it is refused: whoever wants to run it again replicates it
-(kv-prereg replicate).
+whether to stop. Killed, it continues where it stopped; finished, it is refused: whoever wants to run it again
+replicates it (kv-prereg replicate).
 
 Exit status: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE, SCREENED (too few problems) or RE-USED (problems that
 were opened before); 12 DEVIATED; 2 bad input; 3 drifted or tampered; 4 already claimed, withdrawn or amended;

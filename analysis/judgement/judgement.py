@@ -238,7 +238,9 @@ def _replace_verdict(rule_verdict: str, lock: Mapping[str, Any], is_small: bool)
     """Return the word of a study: the rule's, unless the study can decide nothing. An amendment after a claim
     or a look that was not registered comes before too few problems, and these before problems that were opened before.
     """
-    if lock.get(opened_lanes.DEVIATION) or ((amends := lock.get("amends")) is not None and amends["after_claim"] is True):
+    if lock.get(opened_lanes.DEVIATION) or (
+        (amends := lock.get("amends")) is not None and amends["after_claim"] is True
+    ):
         return DEVIATED
     if is_small:
         return SCREENED

@@ -238,6 +238,11 @@ def _uneven_sentences(missing: Mapping[str, Any]) -> list[str]:
 
 
 def _deviation_sentences(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    if deviation := lock.get("deviation"):
+        return [
+            f"The registered question: the study did not keep to its looks; {deviation}. The rule alone says "
+            f"{judged['rule_says']}."
+        ]
     amends = lock.get("amends")
     if amends is None or not amends["after_claim"]:
         return []

@@ -10,6 +10,7 @@ __all__ = [
     "REUSED",
     "SCREENED",
     "UNWITNESSED",
+    "describe_stop",
     "format_line",
     "format_single_model",
     "format_verdict",
@@ -100,12 +101,24 @@ def is_judged_as_shipped(judged: Mapping[str, Any]) -> bool:
 
 
 def list_remarks(judged: Mapping[str, Any]) -> list[str]:
-    """Return the lines that follow the verdict line: the population, and why each qualifier holds.
+    """Return the lines that follow the verdict line: the population, where looks ended, and why each qualifier holds.
 
     Studies that ship with this project were judged before either existed, and have none.
     """
     population = [f"population: {judged['population']}"] if "population" in judged else []
-    return population + [f"{qualifier['word']}: {qualifier['text']}" for qualifier in judged.get("qualifiers", [])]
+    looks = [f"looks: {describe_stop(judged['looks'])}"] if "looks" in judged else []
+    return (
+        population + looks + [f"{qualifier['word']}: {qualifier['text']}" for qualifier in judged.get("qualifiers", [])]
+    )
+
+
+def describe_stop(looks: Mapping[str, Any]) -> str:
+    """Return where a study with registered looks ended, and why. looks: the field of its judgement."""
+    registered, number = looks["problems"], looks["at"]
+    seen = f"look {number} of {len(registered)}, with {registered[number - 1]} of {registered[-1]} problems a task"
+    if "deviation" in looks:
+        return f"judged at {seen}: {looks['deviation']}"
+    return f"ended at {seen}" if number == len(registered) else f"stopped at {seen}, for {looks['reason']}"
 
 
 def smallest_contrast(contrasts: Sequence[Mapping[str, Any]]) -> tuple[int, str]:

@@ -74,8 +74,8 @@ def _one_sided_p(plan: LookPlan, counts: NDArray[np.int64]) -> tuple[NDArray[np.
 
 def _stops(plan: LookPlan, gains: NDArray[np.bool_], losses: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return whether the rule decides, [study]: enough gains, or a loss."""
-    is_lost: NDArray[np.bool_] = losses.any(axis=1)
-    return is_lost | (gains.sum(axis=1) >= plan.needed)
+    stops: NDArray[np.bool_] = (losses.sum(axis=1) > 0) | (gains.sum(axis=1) >= plan.needed)
+    return stops
 
 
 def describe_looks(lock: Mapping[str, Any]) -> list[str]:

@@ -53,8 +53,8 @@ SMALLEST, LARGEST = 1e-10, 0.9999  # of the alpha that `Look.overall` finds
 class Look(NamedTuple):
     """One look of a design.
 
-    spending: a name of `SPENDING_FUNCTIONS`, or `ANYTIME`. fractions: of the registered problems at each look up to this one;
-    the last look of a design is at 1.
+    spending: a name of `SPENDING_FUNCTIONS`, or `ANYTIME`. fractions: of the registered problems at each look up to
+    this one; the last look of a design is at 1.
     """
 
     spending: str

@@ -26,7 +26,8 @@ def format_answer(judged: Row, decision: Row | None = None) -> str:
         is_shipped = verdict_line.is_judged_as_shipped(judged)
         opening = f"Not decided: {few} only screens" + f". The rule alone says {rule_verdict}" * is_shipped
     elif judged["verdict"] == "DEVIATED":
-        opening = f"Not decided: this study amends one that had been claimed. The rule alone says {rule_verdict}"
+        why = "did not keep to its looks" if "looks" in judged else "amends one that had been claimed"
+        opening = f"Not decided: this study {why}. The rule alone says {rule_verdict}"
     elif judged["verdict"] == verdict_line.REUSED:
         opening = "Not decided: held-out problems had been opened before this was registered"
     elif judged["verdict"] in (CONFIRMED, REFUTED):

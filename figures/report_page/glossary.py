@@ -81,6 +81,10 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "Heat map: share of correct answers of each arm by the two settings in which these arms differ. "
             "The table of accuracy and cost has the numbers.",
         ),
+        "looks": (
+            "Looks, and the boundaries at which they decide",
+            "Line plot: the statistic of each contrast at every look, between the registered boundaries.",
+        ),
         "needle": (
             "Accuracy by depth of the needle (exploratory)",
             "Heat map: share of correct answers of every arm by where in the prompt the needle lies.",

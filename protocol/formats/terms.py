@@ -115,7 +115,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
                 "whatever the rule says."
             ),
             "DEVIATED": (
-                "The study amends one that had been claimed, so that whatever its rule says confirms nothing."
+                "The study amends one that had been claimed, or did not keep to its looks, so that whatever its rule "
+                "says confirms nothing."
             ),
             "RE-USED": (
                 "Held-out problems had been opened by an earlier registration, so that whatever the rule says "

@@ -116,7 +116,7 @@ class Decision:
         str | None,
         Field(
             Choice(*SPENDING, noun="function"),
-            "How the looks spend alpha (Lan and DeMets): \"obrien-fleming\" little at first, \"pocock\" about evenly. "
+            'How the looks spend alpha (Lan and DeMets): "obrien-fleming" little at first, "pocock" about evenly. '
             "The method betting needs none, since its p holds at every look.",
             "obrien-fleming",
             if_absent="no looks, or the method betting",

@@ -87,11 +87,11 @@ def refuse_looks(protocol: Design, items: Mapping[str, Any]) -> None:
     for name, item in items.items() if looks else ():
         assert looks is not None
         if "clusters" in item:
-            raise BadInput(f"decision.looks: problems of {name} come in clusters, which a look would cut; leave it out")
+            raise BadInput(f"decision.looks: {name} has clusters of problems, which looks would cut; leave it out")
         if looks[-1] != (count := len(item["confirm"])):
             raise BadInput(
-                f"decision.looks: ends with {looks[-1]} problems, and {name} has {count} held-out ones; let both be the "
-                "same in every task"
+                f"decision.looks: ends with {looks[-1]} problems, and {name} has {count} held-out ones; let all "
+                "tasks have as many"
             )
 
 

@@ -53,6 +53,7 @@ DRAWINGS = frozenset(
                 "cost_curve",
                 "forest",
                 "levels",
+                "looks",
                 "needle",
                 "settings_map",
                 "trajectories",
