@@ -22,7 +22,7 @@ from analysis.stats.sample_size import problems_needed
 from analysis.stats.sequential import ANYTIME, SPENDING_FUNCTIONS, Look
 
 LOOKS = (200, 400, 800)
-ALPHA = 0.05
+ALPHA, MARGIN = 0.05, 0.03
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
@@ -77,6 +77,14 @@ def two_sided_p(method: str, data: Data, counts: Counts) -> Floats:
     return np.asarray(restricted_likelihood.p_values(distinct))[place.ravel()]
 
 
+def margin_p(method: str, counts: Counts) -> Floats:
+    """Return the one-sided p of a mean at -MARGIN or below, [study]."""
+    if method == "betting":
+        return np.asarray(betting.p_of_counts(counts, -MARGIN)[:, 0])
+    distinct, place = np.unique(counts, axis=0, return_inverse=True)
+    return np.asarray(restricted_likelihood.tails(distinct, -MARGIN)[:, 1])[place.ravel()]
+
+
 class Outcome(NamedTuple):
     errs: float  # share of studies that some look decides
     fixed: float  # share that the fixed design decides
@@ -97,6 +105,21 @@ def simulate(method: str, spending: str, data: Data, contrasts: int, difference:
         is_running &= ~(p <= allowed).reshape(studies, contrasts).any(axis=1)
     fixed = float((p <= level).reshape(studies, contrasts).any(axis=1).mean())
     return Outcome(1 - float(is_running.mean()), fixed, problems)
+
+
+def simulate_margin(method: str, spending: str, differing: float, studies: int) -> Outcome:
+    """Return how often a subject that is worse by exactly the margin is called not inferior."""
+    rng = np.random.default_rng([len(method), len(spending), int(1000 * differing)])
+    shares = [(differing + MARGIN) / 2, 1 - differing, (differing - MARGIN) / 2]
+    counts, before = np.zeros((studies, 3), dtype=np.int64), 0
+    is_running, problems = np.ones(studies, dtype=bool), 0.0
+    for number, look in enumerate(LOOKS, 1):
+        problems += float(is_running.mean()) * (look - before)
+        counts += rng.multinomial(look - before, shares, size=studies)
+        p, before = margin_p(method, counts), look
+        fractions = tuple(look / LOOKS[-1] for look in LOOKS[:number])
+        is_running &= p > Look(spending, fractions).level(ALPHA)
+    return Outcome(1 - float(is_running.mean()), float((p <= ALPHA).mean()), problems)
 
 
 def detectable(data: Data, level: float) -> float:
@@ -133,6 +156,19 @@ def main() -> None:
                         f"{null.problems:.0f} | {sizes[0]:.0f} | {sizes[1]:.0f} |",
                         flush=True,
                     )
+    print(
+        f"\nNot worse by {MARGIN:g}, where the subject is worse by exactly that; p of t and auto is never below this\n"
+    )
+    print("| method | spending | arms differ on | errs | fixed | n |")
+    print("|---|---|---|---|---|---|")
+    for method, spending in (
+        *(("restricted-likelihood", spending) for spending in SPENDING_FUNCTIONS),
+        ("betting", ANYTIME),
+    ):
+        for differing in (0.03, 0.05, 0.2, 0.6):
+            row = simulate_margin(method, spending, differing, studies)
+            shares = f"{row.errs:.2%} | {row.fixed:.2%} | {row.problems:.0f}"
+            print(f"| {method} | {spending} | {differing:.0%} | {shares} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from analysis.simulation.null_populations import SCORE_STEPS, SYMMETRIC, Setting
 from analysis.simulation.type_one_error import LIMIT, TypeOneError
 from analysis.stats import power
 from analysis.stats.methods import (
+    ANYTIME_METHOD,
     AS_PUBLISHED,
     METHODS,
     MIN_CLUSTERS,
@@ -79,13 +80,20 @@ def refuse_few_clusters(items: Mapping[str, Any]) -> None:
             )
 
 
-def refuse_looks(protocol: Design, items: Mapping[str, Any]) -> None:
-    """Raise BadInput for looks that do not end with all held-out problems of each task, and for clusters, which a look
-    would cut.
+def refuse_looks(protocol: Design, items: Mapping[str, Any], scored: Sequence[str]) -> None:
+    """Raise BadInput for looks that do not end with all held-out problems of each task, for clusters, which a look
+    would cut, and for data that may be skewed by another method than betting: at the small level of an early look t
+    errs up to four times as often as it should (benchmarks/looks.py).
     """
-    looks = protocol.decision.looks
+    looks, is_betting = protocol.decision.looks, protocol.decision.method == ANYTIME_METHOD
     for name, item in items.items() if looks else ():
         assert looks is not None
+        if not is_betting and (name in scored or len(protocol.seeds) > 1):
+            data_kind = "scored answers" if name in scored else "several seeds"
+            raise BadInput(
+                f"decision.looks: {name} has {data_kind}, on which {protocol.decision.method} is not tried at small "
+                f'levels; write method = "{ANYTIME_METHOD}" and no spending'
+            )
         if "clusters" in item:
             raise BadInput(f"decision.looks: {name} has clusters of problems, which looks would cut; leave it out")
         if looks[-1] != (count := len(item["confirm"])):
@@ -117,7 +125,7 @@ def check_rule(
     task with clusters one for each effective cluster: what is left if the answers of a cluster are all alike.
     """
     refuse_few_clusters(items)
-    refuse_looks(protocol, items)
+    refuse_looks(protocol, items, scored)
     decision = protocol.decision
     if is_published := decision.method == AS_PUBLISHED:
         sound = replace(decision, method=SOUND_METHOD, draws=None, seed=None)

@@ -22,7 +22,10 @@ from protocol.preflight import feasibility
 from protocol.tasks import registry
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
-MOST_LINES, MOST_COLUMNS = {"paper": 51}, 120  # of the others 41: a paper's protocol has a sweep and a branch table
+MOST_LINES, MOST_COLUMNS = (
+    {"paper": 51, "sequential": 43},
+    120,
+)  # of the others 41; a paper's has a sweep and a branch table
 SELF_EXPLAINING = ("title", "question")
 ENOUGH = 200  # held-out problems, below which a verdict is SCREENED
 

@@ -162,6 +162,7 @@ def test_a_look_that_was_not_registered_is_told(finished, change, message):
     [
         ({"looks = [4, 8, 12]": "looks = [8, 4, 12]"}, "decision.looks: [8, 4, 12]: write them in order"),
         ({"looks = [4, 8, 12]": "looks = [4, 8, 11]"}, "decision.looks: ends with 11 problems, and needle-256 has 12"),
+        ({"seeds = [0]": "seeds = [0, 1]", "temperature = 0": "temperature = 0.5"}, "needle-256 has several seeds, on"),
         ({'\nspending = "pocock"': ""}, "decision.spending: missing"),
         ({"looks = [4, 8, 12]\n": ""}, "decision.spending: says how looks spend alpha; add looks, or leave it out"),
         ({'method = "sign-flip"': 'method = "max-t"'}, "decision.looks: max-t is not tried with looks"),
