@@ -64,7 +64,7 @@ def two_sided_p(method: str, data: Data, counts: Counts) -> Floats:
     if method == "betting":
         sides = [counts @ np.log1p(side * values[:, None] * betting.STAKES) for side in (1, -1)]
         capital = np.max([special.logsumexp(side + betting.LOG_WEIGHTS, axis=-1) for side in sides], axis=0)
-        return np.minimum(1.0, 2 * np.exp(-np.maximum(capital, 0.0)))
+        return np.asarray(np.minimum(1.0, 2 * np.exp(-np.maximum(capital, 0.0))))
     if method == "t":
         mean = counts @ values / total
         variance = (counts @ values**2 - total * mean**2) / (total - 1)
@@ -72,7 +72,7 @@ def two_sided_p(method: str, data: Data, counts: Counts) -> Floats:
         return np.asarray(2 * stats.t.sf(np.abs(mean) / error, total - 1))
     if method == "sign-flip":  # of right and wrong answers: the exact McNemar test
         differing, fewer = counts[:, 0] + counts[:, 2], np.minimum(counts[:, 0], counts[:, 2])
-        return np.minimum(1.0, 2 * stats.binom.cdf(fewer, differing, 0.5))
+        return np.asarray(np.minimum(1.0, 2 * stats.binom.cdf(fewer, differing, 0.5)))
     distinct, place = np.unique(counts, axis=0, return_inverse=True)
     return np.asarray(restricted_likelihood.p_values(distinct))[place.ravel()]
 
@@ -127,7 +127,8 @@ def detectable(data: Data, level: float) -> float:
     low, high = 1e-4, 0.5
     while high - low > 1e-5:
         middle = (low + high) / 2
-        low, high = (low, middle) if problems_needed(middle, data.deviation, level) <= LOOKS[-1] else (middle, high)
+        needed = problems_needed(middle, data.deviation, level) or 0
+        low, high = (low, middle) if needed <= LOOKS[-1] else (middle, high)
     return high
 
 

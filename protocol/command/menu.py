@@ -71,6 +71,7 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         "split": Entry("splits.make", "freeze the split of a data file", SETUP),
         "lm-eval": Entry("protocol.adapters.lm_eval", "lm-eval with the engine as its model", SETUP),
         "judge": Entry("analysis.judge", "the judgement of sealed records, as JSON", OUTPUTS),
+        "look": Entry("analysis.look", "stop or go on, of a study with looks, as confirm asks it", OUTPUTS),
         "selection": Entry("analysis.selection", "the choice of a sweep, as JSON", OUTPUTS),
         "table": Entry("figures.table", "the verdict as confirm prints it", OUTPUTS),
         "draw": Entry("figures.study", "every drawing of a judged study", OUTPUTS),
