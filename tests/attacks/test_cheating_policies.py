@@ -1,5 +1,6 @@
 """Policies that cheat: each is stopped by name, changes nothing, or is in the threat model with what tells."""
 
+import importlib
 import re
 import sys
 
@@ -32,6 +33,7 @@ class Small:
 small = Policy(scoring=Small())
 """
 
+KEEPS = "keeps something between events, in"
 RECENT = 'set = { "protect.recent" = 8, "protect.sinks" = 0 }'
 
 # name -> (what the module has besides, what runs at each event, what the refusal says; None: nothing is gained)
@@ -88,7 +90,7 @@ STOPPED = {
     "counts by an iterator": (
         "import itertools\nticks = itertools.count()",
         "next(ticks)",
-        "keeps something between events, in",
+        "holds a count in",
     ),
     "keeps a shadow cache": ("shadow = {}", "shadow[len(shadow)] = slots", "keeps something between events, in"),
     "keeps it in a default argument": (
@@ -105,12 +107,12 @@ STOPPED = {
     "keeps it in a thread-local": (
         "import threading\nplace = threading.local()",
         "place.cache = slots",
-        "keeps something between events, in",
+        "holds a _local in",
     ),
     "keeps it in a context variable": (
         "import contextvars\nplace = contextvars.ContextVar('place', default=None)",
         "place.set(len(view.token_ids))",
-        "keeps something between events, in",
+        "holds a ContextVar in",
     ),
     "remembers by lru_cache": (
         "from functools import lru_cache\n@lru_cache\ndef box(tokens):\n    return tokens",
@@ -151,7 +153,7 @@ STOPPED = {
     "replaces it when it is imported": (
         "import protocol.engine.sampling as s\nreal = s.is_usable\ns.is_usable = lambda logits: real(logits)",
         "pass",
-        "put a function of its own at protocol.engine.sampling.is_usable",
+        "protocol.engine.sampling.is_usable",
     ),
     "replaces a method of the engine": (
         "from protocol.engine.slots import Pool",
@@ -161,7 +163,7 @@ STOPPED = {
     "replaces the code of a function": (
         "from protocol.engine import sampling",
         "sampling.is_usable.__code__ = (lambda logits: True).__code__",
-        "asked for object.__getattr__ __code__",
+        "asked for object.__setattr__ __code__",
     ),
     "replaces what checks it": (
         "from protocol.run.executors import own_code",
@@ -177,6 +179,169 @@ STOPPED = {
     "waits for the collector": ("", "gc.callbacks.append(lambda *a: None)", "changed callbacks of the garbage"),
     "draws from a stream of its own": ("", "slots = torch.rand_like(slots)", "changed the random state of torch"),
     "sets the seed": ("", "torch.manual_seed(0)", "asked for sys._getframe"),
+    # State that a comparison of values, or of their descriptions, does not see.
+    "keeps it in an attribute of a tensor": ("place = torch.zeros(1)", "place.cache = slots", KEEPS),
+    "keeps it in an attribute of a list": ("class Box(list):\n    pass\nplace = Box()", "place.cache = slots", KEEPS),
+    "keeps it in an attribute of a text": ("class Box(str):\n    pass\nplace = Box('a')", "place.cache = slots", KEEPS),
+    "keeps it in a set": ("place = set()", "place.add(len(place))", KEEPS),
+    "keeps it in a slot": ("class Box:\n    __slots__ = ('a',)\nplace = Box()", "place.a = slots", KEEPS),
+    "turns the numbers of a tensor": (
+        "place = torch.tensor([1.0, 2.0, 3.0])",
+        "place.numpy()[:] = place.numpy()[[1, 2, 0]]",
+        KEEPS,
+    ),
+    "writes behind a view of a tensor": (
+        "whole = torch.zeros(8)\nplace = whole[:0]\ndel whole",
+        "place.untyped_storage()[0] = (place.untyped_storage()[0] + 1) % 9",
+        KEEPS,
+    ),
+    "writes behind a view of an array": (
+        "import numpy as np\nplace = np.zeros(8)[:0]",
+        "place.base[0] += 1",
+        KEEPS,
+    ),
+    "writes far into a long array": ("import array\nplace = array.array('q', [0] * 9999)", "place[9998] += 1", KEEPS),
+    "keeps it in a property": (
+        "cache = []\nclass Box:\n    at = property(lambda self, cache=cache: cache)\ndel cache",
+        "Box().at.append(1)",
+        KEEPS,
+    ),
+    "keeps it in a class of a class": (
+        "class Meta(type):\n    calls = 0\nclass Box(metaclass=Meta):\n    pass",
+        "Meta.calls += 1",
+        KEEPS,
+    ),
+    "keeps it in a bound method": ("place = [].append", "place(1)", KEEPS),
+    "keeps it in a partial": (
+        "from functools import partial\nplace = partial(list.append, [])",
+        "place(1)",
+        KEEPS,
+    ),
+    "keeps it behind a weak reference": (
+        "import weakref\nclass Box:\n    pass\nplace = weakref.ref(torch.Box if hasattr(torch, 'Box') else Box)",
+        "place().calls = getattr(place(), 'calls', 0) + 1",
+        KEEPS,
+    ),
+    "keeps it in the specification of its module": ("", "__spec__.cache = slots", KEEPS),
+    "keeps it in a buffer": ("import io\nplace = io.BytesIO()", "place.write(b'1')", KEEPS),
+    "counts the answers of a cache": (
+        "from functools import lru_cache\n@lru_cache\ndef box():\n    return 1\nbox()",
+        "box()",
+        KEEPS,
+    ),
+    "counts by a random stream": ("import random\nplace = random.Random(0)", "place.random()", KEEPS),
+    "counts by a stream of torch": (
+        "place = torch.Generator()",
+        "torch.rand(1, generator=place)",
+        KEEPS,
+    ),
+    "counts in a generator": ("def box():\n    yield from range(9)\nplace = box()", "next(place)", "holds a generator"),
+    "counts in a digest": ("import hashlib\nplace = hashlib.sha256()", "place.update(b'1')", "holds a HASH"),
+    "keeps it in a lock": ("import threading\nplace = threading.Lock()", "place.acquire(False)", "holds a lock"),
+    "keeps a graph": (
+        "place = torch.zeros(1, requires_grad=True) * 1",
+        "place.grad_fn.metadata['cache'] = slots",
+        "holds a tensor with a graph",
+    ),
+    "hides it in another module": (
+        "import statistics",
+        "statistics.hidden = slots",
+        "changed statistics.hidden",
+    ),
+    "hides it in a class of another module": (
+        "import statistics",
+        "statistics.NormalDist.hidden = slots",
+        "changed statistics.NormalDist.hidden",
+    ),
+    "hides it among the modules": ("", "sys.modules['hidden'] = [slots]", "changed what is loaded"),
+    "loads a module that it wrote": (
+        "",
+        "import types; sys.modules[__name__ + '.late'] = types.ModuleType('late')",
+        "loads cheat_loads_a_module_that_it_wrote.late while it runs",
+    ),
+    "registers with an abstract class": (
+        "import collections.abc",
+        "collections.abc.Sized.register(type('Box', (), {}))",
+        "changed registrations of abstract classes",
+    ),
+    # Settings of the process, which the engine's arithmetic reads too.
+    "sets the default dtype": ("", "torch.set_default_dtype(torch.float64)", "changed the default dtype"),
+    "sets the threads of torch": ("", "torch.set_num_threads(torch.get_num_threads() + 1)", "changed the settings"),
+    "allows what is not deterministic": (
+        "",
+        "torch.use_deterministic_algorithms(True, warn_only=True)",
+        "changed ",
+    ),
+    "leaves memory unfilled": (
+        "import torch.utils.deterministic as d",
+        "d.fill_uninitialized_memory = False",
+        "changed the settings of torch",
+    ),
+    "flushes denormals": ("", "torch.set_flush_denormal(True)", "changed the settings of torch"),
+    "sets how numpy errs": ("import numpy as np", "np.seterr(all='ignore')", "changed the errors of numpy"),
+    "draws from numpy": ("import numpy as np", "np.random.rand()", "changed the random state of numpy"),
+    "draws from Python": ("import random", "random.random()", "changed the random state of Python"),
+    "sets decimals": ("import decimal", "decimal.getcontext().prec += 1", "changed the decimal context"),
+    "sets a limit": ("", "sys.setrecursionlimit(sys.getrecursionlimit() + 1)", "changed limits of the interpreter"),
+    "stops the collector": ("", "gc.disable()", "changed the garbage collector"),
+    "adds to the path": ("", "sys.path.append('/tmp')", "changed the path of imports"),
+    "adds an importer": ("", "sys.meta_path.append(Small)", "changed the path of imports"),
+    # Words to the hook.
+    "opens by a text of its own": (
+        "class Path(str):\n    def __str__(self):\n        return 'a.py'\n    __fspath__ = __str__",
+        "os.listdir(Path('/proc'))",
+        "asked for os.listdir with a text of its own class, Path",
+    ),
+    "scores by code without a file": ("", "exec('1')", "asked for compile"),
+    "scores by code of a file that it names": (
+        "",
+        "compile('1', torch.__file__, 'exec')",
+        "asked for compile",
+    ),
+    "renames its code": (
+        "",
+        "(lambda: 1).__code__.replace(co_filename=torch.__file__)",
+        "asked for code.__new__",
+    ),
+    "reads the frame of a generator": (
+        "",
+        "g = (1 for _ in [1]); g.gi_frame",
+        "asked for object.__getattr__ gi_frame",
+    ),
+    "reads frames by logging": ("import logging", "logging.currentframe()", "asked for sys._getframe"),
+    "reads frames by the threads": ("", "sys._current_frames()", "asked for sys._current_frames"),
+    "adds a hook of its own": ("", "sys.addaudithook(lambda *a: None)", "asked for sys.addaudithook"),
+    "shares memory": (
+        "from multiprocessing import shared_memory",
+        "shared_memory.SharedMemory(create=True, size=8)",
+        "asked for os.truncate",
+    ),
+    "reads its arguments as a file": ("", "open('/proc/self/environ')", "asked for open /proc/self/environ"),
+    "opens a pipe that it found": ("", "open(0)", "asked for open"),
+    "sends itself a signal": ("", "os.kill(os.getpid(), 0)", "asked for os.kill"),
+}
+
+
+# name -> (what the module has besides, what runs at each event)
+HONEST = {
+    "warns": ("import warnings", "warnings.warn(f'{len(view.token_ids)} tokens')"),
+    "logs": ("import logging\nlog = logging.getLogger(__name__)", "log.warning('small'); log.debug('smaller')"),
+    "makes a named tuple": ("from collections import namedtuple", "namedtuple('A', 'b')(1)"),
+    "makes a typed one": ("import typing", "typing.NamedTuple('A', [('b', int)])"),
+    "makes an enumeration": ("import enum", "enum.Enum('A', 'b')"),
+    "makes a dataclass": ("from dataclasses import make_dataclass", "make_dataclass('A', ['b'])(1)"),
+    "reads a signature": ("import inspect", "inspect.signature(read_signal)"),
+    "maps over an axis": ("", "torch.vmap(lambda a: a * 2)(slots)"),
+    "draws by the seed of its lane": ("", "torch.rand(3, generator=torch.Generator().manual_seed(view.seed))"),
+    "has a constant that is no number": ("place = torch.full((3,), torch.nan)", "place.isnan()"),
+    "loads a library late": ("", "import statistics, colorsys, numpy.polynomial"),
+    "compares with an abstract class": ("import collections.abc", "isinstance(slots, collections.abc.Sized)"),
+    "has a table, a pattern and a layer": (
+        "import re, decimal, datetime, pathlib, fractions, numpy as np\n"
+        "PLACE = [re.compile('a'), decimal.Decimal(1), datetime.date(2026, 1, 1), pathlib.Path('a'), np.float32(1),\n"
+        "         fractions.Fraction(1, 2), np.arange(3), torch.nn.Softmax(-1), torch.float16, range(3), np.exp]",
+        "PLACE[0].match('a'), vars(self), slots.unfold(-1, 2, 1), torch.linalg.svd(slots[0])",
+    ),
 }
 
 
@@ -197,15 +362,34 @@ HARMLESS = {
 def undone():
     """What a policy changed is as it was after the test."""
     import atexit
+    import decimal
     import gc
     import os
     import signal
+    import statistics
 
+    import numpy as np
     import torch
 
     import policies.selection
     from protocol.engine import sampling, slots
     from protocol.run.executors import own_code
+
+    settings = (sys.path[:], sys.meta_path[:], sys.getrecursionlimit(), torch.get_num_threads(), np.geterr())
+
+    def put_back():
+        sys.path[:], sys.meta_path[:] = settings[:2]
+        sys.setrecursionlimit(settings[2])
+        torch.set_num_threads(settings[3])
+        np.seterr(**settings[4])
+        torch.set_default_dtype(torch.float32)
+        torch.set_flush_denormal(False)
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True
+        decimal.setcontext(decimal.Context())
+        sys.modules.pop("hidden", None)
+        for owner in (statistics, statistics.NormalDist):
+            vars(owner).get("hidden") is None or delattr(owner, "hidden")
 
     owners = (torch, torch.Tensor, policies.selection, sampling, slots.Pool, own_code.Confinement)
     before = [dict(vars(owner)) for owner in owners]
@@ -217,6 +401,8 @@ def undone():
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     atexit.unregister(print)
     gc.callbacks.clear()
+    gc.enable()
+    put_back()
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +412,7 @@ def site(tmp_path_factory):
     (site / "cheats-1.dist-info").mkdir(parents=True)
     (site / "cheats-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: cheats\nVersion: 1\n")
     sources = {cheat: (setup, body) for cheat, (setup, body, _) in STOPPED.items()}
-    sources |= {cheat: ("", body) for cheat, body in HARMLESS.items()} | {"honest": ("", "pass")}
+    sources |= {cheat: ("", body) for cheat, body in HARMLESS.items()} | HONEST | {"honest": ("", "pass")}
     for cheat, (setup, body) in sources.items():
         (site / f"{module_name(cheat)}.py").write_text(MODULE.format(setup=setup, body=body))
     points = "".join(f"{module_name(cheat)} = {module_name(cheat)}:small\n" for cheat in sources)
@@ -284,12 +470,53 @@ def test_an_honest_policy_of_another_distribution_runs(run_policy):
     assert len(body["cache"]["events"]) > 1
 
 
+@pytest.mark.parametrize("cheat", ["keeps a shadow cache", "opens the problems", "replaces it when it is imported"])
+def test_a_policy_that_cheats_is_stopped_in_a_run(cheat, run_policy):
+    with pytest.raises(Tampered, match=re.escape(STOPPED[cheat][2])):
+        run_policy(cheat)
+
+
+@pytest.fixture
+def call_policy(site, undone):
+    """Return a function that asks a policy of this file for scores, confined as in a run, without an engine."""
+    called = []
+
+    def call(cheat):
+        import torch
+
+        from policies import Norms, View
+        from policies.signals import KeyAndValue
+        from protocol.run.executors import own_code
+
+        name = module_name(cheat)
+        called.append(name)
+        confinement = own_code.Confinement([name])
+        with confinement.apply(is_loading=True):
+            policy = importlib.import_module(name).small
+        network = torch.nn.Linear(2, 2)
+        norms = tuple(KeyAndValue(torch.rand(2, 6), torch.rand(2, 6)) for _ in range(2))
+        with confinement.confine_run(network, lambda: [policy]) as check, torch.inference_mode():
+            for tokens in (6, 8):
+                token_ids = torch.arange(tokens)
+                policy.scoring.score(View(token_ids, 2, 2, frozenset(), 0, {Norms(): norms}))
+                check()
+
+    yield call
+    for name in [name for name in sys.modules for own in called if name.partition(".")[0] == own]:
+        sys.modules.pop(name, None)
+
+
 @pytest.mark.parametrize("cheat", STOPPED)
-def test_a_policy_that_cheats_is_stopped_by_name(cheat, run_policy, monkeypatch):
+def test_a_policy_that_cheats_is_stopped_by_name(cheat, call_policy, monkeypatch):
     for name in ("protocol.tasks.dataset", "protocol.grading.contains"):  # as a worker is: it has loaded neither
         monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(Tampered, match=re.escape(STOPPED[cheat][2])):
-        run_policy(cheat)
+        call_policy(cheat)
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_what_an_honest_policy_may_do(name, call_policy):
+    call_policy(name)
 
 
 @pytest.mark.parametrize("cheat", HARMLESS)

@@ -2,8 +2,8 @@
 returns records.
 
 May import: policies, protocol.plan, protocol.workspace, protocol.engine, protocol.tasks, protocol.models,
-protocol.grading, protocol.layers, protocol.formats, protocol.lock, protocol.evidence; torch, transformers, submitit,
-ray.
+protocol.grading, protocol.layers, protocol.formats, protocol.lock, protocol.evidence; numpy, torch, transformers,
+submitit, ray.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,0 +1,219 @@
+"""What code that is not of this project keeps: a digest of everything that can be reached from its modules.
+
+The interpreter itself says what an object refers to (`gc.get_referents`): items, attributes, slots, closures,
+defaults, cells, attributes of classes. What it holds besides is compared by bytes for the kinds that are listed here,
+and an object of any other kind with such memory is refused: an iterator, a generator, a lock, a context variable, a
+hash. Nothing here runs a method that the code itself could define.
+"""
+
+import array
+import gc
+import hashlib
+import io
+import logging
+import mmap
+import random
+import re
+import struct
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import date, time, timedelta, tzinfo
+from decimal import Decimal
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["Keeps", "ReachableState", "read_state"]
+
+MAX_OBJECTS = 200_000  # of the modules of an own policy
+HEADER = 2 * struct.calcsize("P")
+POINTER = struct.calcsize("P")
+PLAIN = (type(None), bool, int, float, complex, str, bytes)
+
+
+class Keeps(ValueError):
+    """An object whose state cannot be compared. Its message continues "its code"."""
+
+
+class ReachableState(NamedTuple):
+    """Digests by the name of a root. objects: what was walked, so that no identity is used again."""
+
+    digests: Mapping[str, bytes]
+    objects: Collection[object]
+
+    def first_change(self, later: "ReachableState") -> str:
+        """Return the root that differs; empty if none does."""
+        names = self.digests.keys() | later.digests.keys()
+        return min((name for name in names if self.digests.get(name) != later.digests.get(name)), key=len, default="")
+
+
+def read_state(roots: Iterable[tuple[str, object]], foreign: Collection[int]) -> ReachableState:
+    """Return the digests of what can be reached from each root.
+
+    foreign: identities of modules, of their namespaces and of classes, at which the walk ends. Raises Keeps for an
+    object whose state cannot be compared.
+    """
+    seen: dict[int, object] = {}
+    digests: dict[str, bytes] = {}
+    for name, root in roots:
+        digest, waiting = hashlib.blake2b(digest_size=16), deque([root])
+        while waiting:
+            value = waiting.popleft()
+            kind = type(value)
+            if kind in PLAIN:
+                digest.update(_describe_plain(value))
+                continue
+            digest.update(struct.pack("N", id(value)))
+            if id(value) in seen or id(value) in foreign:
+                continue
+            seen[id(value)] = value
+            if len(seen) > MAX_OBJECTS:
+                raise Keeps(f"holds over {MAX_OBJECTS:,} objects in {name}; a policy holds its settings and no more")
+            content, children = _describe(name, value)
+            digest.update(repr(content).encode() if not isinstance(content, bytes) else content)
+            waiting.extend(children)
+        digests[name] = digest.digest()
+    return ReachableState(digests, seen.values())
+
+
+def _describe_plain(value: Any) -> bytes:
+    """Return the bytes of a number, a text or bytes: two NaN of the same bits are equal."""
+    if type(value) is float:
+        return b"f" + struct.pack("d", value)
+    if type(value) is complex:
+        return b"c" + struct.pack("dd", value.real, value.imag)
+    return f"{type(value).__name__} {value!r};".encode("utf-8", "surrogatepass")
+
+
+def _describe(name: str, value: Any) -> tuple[object, Iterable[object]]:
+    """Return the memory of an object that is no reference, and the objects that it refers to."""
+    kind = type(value)
+    if kind is types.FunctionType:
+        value.__annotations__, value.__dict__  # noqa: B018 - made when first read
+    bases = _BASES(kind)
+    if logging.Logger in bases:  # leads to all others
+        attributes = {key: inner for key, inner in _attributes(value).items() if key not in ("_cache", "manager")}
+        return sorted((key, id(inner)) for key, inner in attributes.items()), ()
+    if type in bases:
+        with suppress(AttributeError):  # of a class of the interpreter
+            _ANNOTATIONS(value)  # made when first read
+        return "", gc.get_referents(value)
+    _attributes(value)
+    native = next((base for base in bases if base in _CONTENTS), None)
+    if native is None and _has_hidden_memory(kind):  # type: ignore[arg-type]
+        raise Keeps(
+            f"holds {_article(kind.__name__)} in {name}, whose state cannot be compared: "
+            "make it inside `score`, where it is used"
+        )
+    content = "" if native is None else _CONTENTS[native](value)
+    if native is _LruCache:  # what it has answered is counted
+        return content, [_attributes(value)]
+    return content, [*gc.get_referents(value), *_more_referents(value, bases)]
+
+
+_TENSOR: Any = torch._C.TensorBase
+_LruCache: Any = type(lru_cache(_describe))
+_BASES: Callable[[type], tuple[type, ...]] = vars(type)["__mro__"].__get__
+_NAMES: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
+_ANNOTATIONS: Callable[[type], object] = vars(type)["__annotations__"].__get__
+_BASIC_SIZE: Callable[[type], int] = vars(type)["__basicsize__"].__get__
+_ITEM_SIZE: Callable[[type], int] = vars(type)["__itemsize__"].__get__
+_DICT_OFFSET: Callable[[type], int] = vars(type)["__dictoffset__"].__get__
+_WEAK_OFFSET: Callable[[type], int] = vars(type)["__weakrefoffset__"].__get__
+
+
+def _attributes(value: object) -> dict[str, Any]:
+    """Return the attributes of an object, which from then on has a dict of them; empty without one."""
+    for base in _BASES(type(value)):
+        getter = _NAMES(base).get("__dict__")
+        if type(getter) is types.GetSetDescriptorType:
+            attributes: dict[str, Any] = getter.__get__(value)
+            return attributes
+    return {}
+
+
+@cache
+def _has_hidden_memory(kind: Any) -> bool:
+    """Return whether objects of a class have memory besides attributes and slots, as those of C code have."""
+    slots = sum(type(entry) is types.MemberDescriptorType for base in _BASES(kind) for entry in _NAMES(base).values())
+    pointers = slots + (_DICT_OFFSET(kind) > 0) + (_WEAK_OFFSET(kind) > 0)
+    return _ITEM_SIZE(kind) != 0 or _BASIC_SIZE(kind) > HEADER + pointers * POINTER
+
+
+def _more_referents(value: Any, bases: tuple[type, ...]) -> Iterator[object]:
+    """Yield what an object refers to and does not tell the collector."""
+    if np.ndarray in bases:
+        yield np.ndarray.base.__get__(value)
+        if np.ndarray.dtype.__get__(value).hasobject:
+            yield from np.ndarray.tolist(np.ndarray.reshape(value, -1))
+    elif Tensor in bases:
+        yield _TENSOR.grad.__get__(value)
+    elif memoryview in bases:
+        yield value.obj
+    elif weakref.ref in bases:
+        yield weakref.ref.__call__(value)
+
+
+def _tensor_bytes(tensor: Any) -> object:
+    if _TENSOR.grad_fn.__get__(tensor) is not None or _TENSOR.layout.__get__(tensor) is not torch.strided:
+        raise Keeps("holds a tensor with a graph, or a sparse one: detach it, or make it dense")
+    with torch._C.DisableTorchFunctionSubclass():
+        storage = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+        content = hashlib.blake2b(storage.cpu().numpy().tobytes()).hexdigest()
+        return str(tensor.dtype), tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), content
+
+
+def _array_bytes(values: Any) -> object:
+    fields = [getattr(np.ndarray, name).__get__(values) for name in ("dtype", "shape", "strides")]
+    is_of_objects = fields[0].hasobject
+    return *map(str, fields), "" if is_of_objects else hashlib.blake2b(np.ndarray.tobytes(values)).hexdigest()
+
+
+def _buffer_bytes(values: Any) -> object:
+    return hashlib.blake2b(bytes(memoryview(values))).hexdigest()
+
+
+def _nothing(value: object) -> str:
+    """All that an object of this kind holds are references, or it never changes and is known by its identity."""
+    return ""
+
+
+# By the class of the interpreter or of a library that an object is, or derives from.
+_CONTENTS: dict[type, Callable[[Any], object]] = {
+    Tensor: _tensor_bytes,
+    np.ndarray: _array_bytes,
+    **dict.fromkeys((bytearray, memoryview, array.array, mmap.mmap), _buffer_bytes),
+    torch.Generator: lambda value: torch.Generator.get_state(value).numpy().tobytes(),
+    random.Random: lambda value: random.Random.getstate(value),
+    io.BytesIO: lambda value: (io.BytesIO.getvalue(value), io.BytesIO.tell(value)),
+    io.StringIO: lambda value: (io.StringIO.getvalue(value), io.StringIO.tell(value)),
+    str: lambda value: str.__repr__(value),
+    bytes: lambda value: bytes.__repr__(value),
+    int: lambda value: int.__repr__(value),
+    float: lambda value: struct.pack("d", float.__float__(value)),
+    complex: lambda value: complex.__repr__(value),
+    _LruCache: lambda value: tuple(_LruCache.cache_info(value)),
+    **dict.fromkeys(
+        (
+            *(dict, list, tuple, set, frozenset, deque, property, staticmethod, classmethod, slice, range),
+            *(date, time, timedelta, tzinfo, Decimal, re.Pattern, re.Match, weakref.ref, super, BaseException),
+            *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CodeType, types.CellType),
+            *(types.WrapperDescriptorType, types.MethodWrapperType, types.MethodDescriptorType, types.ModuleType),
+            *(types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
+            *(types.MappingProxyType, types.SimpleNamespace, types.GenericAlias, types.UnionType),
+            *(np.dtype, np.ufunc, np.generic, torch.dtype, torch.device, torch.layout, torch.memory_format),
+            *(type(__import__("_abc")._abc_init), type(torch.ops)),
+        ),
+        _nothing,
+    ),
+}
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
