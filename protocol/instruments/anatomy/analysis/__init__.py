@@ -4,8 +4,8 @@ policies.
 `choose(folder)` and `judge(folder)` compute the content of anatomy/chosen.json and anatomy/verdict.json. The
 statistics are imported on the first call.
 
-May import: protocol.formats, protocol.instruments.anatomy, analysis.rules, analysis.stats, analysis.judgement; numpy,
-scipy, statsmodels.
+May import: protocol.formats, protocol.instruments.anatomy, protocol.tasks, analysis.rules, analysis.stats,
+analysis.judgement; numpy, scipy, statsmodels.
 """
 
 from pathlib import Path

@@ -19,6 +19,8 @@ def format_report(findings: Row) -> Iterator[str]:
         if pair["rows"]:
             yield from ("", *_format_signals(pair), "", *_format_classes(pair), "", *_format_needed(pair))
         yield from ("", *_format_screening(pair))
+        if pair["data_flow"]:
+            yield from ("", *_format_data_flow(pair["data_flow"]))
 
 
 def _format_registered_test(findings: Row) -> Iterator[str]:
@@ -126,6 +128,23 @@ def _format_classes(pair: Row) -> Iterator[str]:
             for row in pair["rows"]
         ),
     )
+
+
+def _format_data_flow(row: Row) -> Iterator[str]:
+    yield from wrap_paragraph(
+        f"By the flow of data {_format_number(row['needed'])} of the tokens are read after the cut, in the "
+        f"{row['traces']} traces that are right up to it. That is exact, and no signal or label had a part in it."
+    )
+    yield ""
+    for reading, shares in row["occlusion"].items():
+        found, right = _format_number(shares["found"]), _format_number(shares["right"])
+        yield f"  occlusion, {reading}: {found} of these are labelled, and {right} of the labelled tokens are of these"
+    yield ""
+    head = ("  budget", "arm", "kept of the needed", "of the others")
+    cells = (
+        (f"  {arm['budget']}", arm["arm"], *map(_format_number, (arm["needed"], arm["others"]))) for arm in row["arms"]
+    )
+    yield from format_columns(head, cells)
 
 
 def _format_needed(pair: Row) -> Iterator[str]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from analysis.judgement.untrusted_files import RecordError
 from figures.drawing import page
 from figures.drawing.page import BAND, INK, MARGIN, PALE, WIDEST, text_width
+from protocol.instruments.anatomy.analysis import data_flow
 from protocol.instruments.anatomy.analysis.traces import Trace
 from protocol.instruments.anatomy.drawings import oracle_style
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, ordered_readings, status_lines
@@ -36,7 +37,9 @@ STEPS = 10  # shades of a share
 
 
 class Labelled(NamedTuple):
-    """needed: by reading, the registered one first, 1 if the answer needed the token; over `pieces`."""
+    """needed: by reading, the registered one first, 1 if the answer needed the token; over `pieces`. The last is by
+    the flow of data, where the task knows it.
+    """
 
     pieces: Sequence[str]
     first: int  # the position of pieces[0] in the context
@@ -158,6 +161,8 @@ def _build_view(study: AnatomyReport, trace: Trace, budget: str | None) -> Trace
     budget = budget or min(slots, key=lambda name: slots[name])
     start, stop = trace.span
     labels = {reading: trace.labels(reading) for reading in ordered_readings(study.anatomy)}
+    if (exact := data_flow.exact_labels(trace)) is not None:
+        labels[data_flow.NAME] = exact
     needed = labels[study.anatomy.reading] == 1
     shares = trace.values().retained[:, start:stop].astype(np.float64)
     rows = [
