@@ -813,7 +813,9 @@ def test_memory_is_for_later_events(name):
 
 
 def test_the_twin_of_random_is_random_in_all_but_the_draws():
-    """Over one layer more than the twin's streams are apart from random's, no stream of the one is the other's."""
+    """Each keeps every slot equally often, both keep a slot as two independent choices do, and no layer or head of
+    the one draws what any layer or head of the other does.
+    """
     random, twin = policies.get("random", protect=Protect(1, 1)), policies.get("random-twin", protect=Protect(1, 1))
     assert policies.diff(random, twin).keys() == {"scoring"}
     prompt = a_prompt(12, layers=50, kv_heads=2)
@@ -822,3 +824,8 @@ def test_the_twin_of_random_is_random_in_all_but_the_draws():
     assert shares[1, 1:-1].tolist() == pytest.approx([0.5] * 10, abs=0.04)
     both = kept.all(1)[..., 1:-1].double().sum(-1).mean()
     assert float(both) == pytest.approx(2.5, abs=0.06)  # of two independent choices of 5 from 10: hypergeometric
+    streams = [
+        {tuple(row.tolist()) for row in keep(policies.get(name), 200, a_prompt(N, layers=4)).flatten(0, 1)}
+        for name in ("random", "random-twin")
+    ]
+    assert streams[0].isdisjoint(streams[1])
