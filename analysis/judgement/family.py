@@ -307,7 +307,6 @@ def _estimate(
     }
     if look is not None:
         nominal = {name: look.adjust(comparison) for name, comparison in nominal.items()}
-        corrected_comparison = look.adjust(corrected_comparison)
     if "margin" in decision:
         margin, level = float(decision["margin"]), corrected if look is None else look.level(corrected)
         margins = resampled_units.tost(

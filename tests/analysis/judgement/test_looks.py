@@ -15,7 +15,7 @@ from analysis.simulation.simulated_studies import StudyPlan, simulate_study
 from analysis.stats import restricted_likelihood
 
 LOOKS = [200, 300, 400]
-BOUNDARIES = [2.962588, 2.376, 2.0141]  # of fractions 1/2, 3/4, 1: only the first is of a table (K = 2)
+BOUNDARIES = [2.962588]  # of fraction 1/2, as in a table of two equal looks
 
 
 def plan(looks=LOOKS, **decision):
@@ -127,6 +127,13 @@ def test_a_look_below_200_problems_stops_no_larger_study_and_spends_nothing():
     judged = judge_study(recorded(study, 2))
     assert (judged["verdict"], judged["looks"]["at"]) == ("CONFIRMED", 2)
     assert float(judged["contrasts"][0]["look"]["boundary"]) == pytest.approx(2.9626, abs=1e-3)  # of fraction 1/2
+
+
+def test_a_later_look_has_the_boundary_that_the_looks_before_it_leave():
+    """R's gsDesign, sfLDOF with three equal looks: 3.7103, 2.5114, 1.9930."""
+    judged = judge_study(recorded(whole(Outcome(gained=20, lost=20), [200, 400, 600]), 3))
+    boundaries = [float(look["contrasts"][0]["boundary"]) for look in judged["looks"]["path"]]
+    assert boundaries == pytest.approx([3.7103, 2.5114, 1.9930], abs=2e-4)
 
 
 def test_a_margin_stops_for_efficacy_and_for_harm():
