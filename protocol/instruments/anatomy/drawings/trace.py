@@ -33,6 +33,7 @@ GAP, APART = 0.06, 0.2  # inches: below the labels, between two lines of tokens
 COLUMN_WIDTHS = (0.46, 0.46, 0.44)  # inches, of the columns at the right
 HEADS = ("needed", "others", "answer")
 NEEDED = "#d55e00"  # of Okabe & Ito
+EXACT = " Data flow: a word after the cut is computed from the token, as the task knows exactly."
 STEPS = 10  # shades of a share
 
 
@@ -91,7 +92,7 @@ def anatomy_trace(study: AnatomyReport, view: TraceView) -> Figure:
         [
             "Needed: a window that covers the token was occluded, and the answer's grade changed. A label is "
             "as wide as a window, so that tokens beside a needed one share it. What the text holds twice is "
-            "not needed once.",
+            "not needed once." + EXACT * any(reading == data_flow.NAME for reading, _ in labelled.needed),
             "Kept: share of (layer, KV head) pairs that still held the token when the model went on, in "
             f"{STEPS} steps. At the right of the first line: means of these shares over needed and other "
             "tokens of the whole span (registered reading), and whether the answer that followed was "
