@@ -21,8 +21,9 @@ from protocol.layers.layer_kinds import head_width, layers_of
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-__all__ = ["NativeNetwork", "NativeOutput", "NativeRows", "obstacle_to_native"]
+__all__ = ["THREADS", "NativeNetwork", "NativeOutput", "NativeRows", "obstacle_to_native"]
 
+THREADS = "native kernel"  # what the names of its threads begin with
 FAMILIES = ("llama", "qwen2", "qwen3")
 WIDTHS = (32, 64, 128)
 PANEL, QUANTUM = 32, 16
@@ -144,7 +145,7 @@ class NativeNetwork:
         self.vocabulary: int = config.vocab_size
         self.positions = positions
         self.threads = torch.get_num_threads()
-        self.executor = ThreadPoolExecutor(self.threads)
+        self.executor = ThreadPoolExecutor(self.threads, thread_name_prefix=THREADS)
         hidden, self.width = config.hidden_size, head_width(config)
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         if self.heads % self.kv_heads:

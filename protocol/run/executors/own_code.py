@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from policies import catalogue
 from protocol import grading
+from protocol.engine.native.network import THREADS
 from protocol.formats.policy_facts import is_own_policy
 from protocol.formats.refusals import Tampered
 from protocol.plan.design import Design
@@ -291,7 +292,7 @@ _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
         "what runs at exit": atexit._ncallbacks,
         "callbacks of the garbage collector": lambda: list(gc.callbacks),
         "the garbage collector": lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
-        "the threads of the process": lambda: frozenset(sys._current_frames()),
+        "the threads of the process": lambda: _list_threads(),
         "what traces the process": lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace()),
         "limits of the interpreter": lambda: (
             *(sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()),
@@ -319,6 +320,12 @@ _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
         ),
     }
 )
+
+
+def _list_threads() -> frozenset[int | None]:
+    """Return all threads but those of the native kernel, which begin with its first step; no own code starts one."""
+    kernel = {thread.ident for thread in threading.enumerate() if thread.name.startswith(THREADS)}
+    return frozenset(sys._current_frames()) - kernel
 
 
 def _network_state(network: nn.Module) -> object:
