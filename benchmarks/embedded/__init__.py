@@ -1,4 +1,4 @@
-"""How the two embedded models were trained: `python -m benchmarks.embedded.train`.
+"""How the embedded models were trained: `python -m benchmarks.embedded.train`; those that think, by `train_programs`.
 
 May import: protocol; tokenizers, torch, transformers.
 """

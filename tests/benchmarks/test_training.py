@@ -1,5 +1,6 @@
 """Training the embedded models: what is asked for in a batch, and a run small enough to watch."""
 
+import itertools
 import json
 import random
 
@@ -7,14 +8,13 @@ import pytest
 import torch
 
 import policies
-from benchmarks.embedded import train
-from benchmarks.embedded.vocabulary import tokenizer
+from benchmarks.embedded import train, train_programs, vocabulary
 from protocol import engine
 from protocol.formats.refusals import Drifted
 from protocol.models import checksums
 from protocol.models.load import load
 
-WORDS = tokenizer()
+WORDS = vocabulary.tokenizer()
 # No drill, no chain that must be passed: only the last three updates.
 TINY = ["--most-pairs", "0", "--longest", "1", "--polish", "3", "--width", "32", "--batch", "2"]
 
@@ -94,3 +94,38 @@ def test_a_folder_that_exists_is_left_alone(tmp_path, capsys):
     assert train.main(["llama", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"{tmp_path}: exists; name a new folder\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_stopped_training_of_programs_goes_on_to_the_same_weights(tmp_path, capsys, monkeypatch):
+    """Two updates in one go, and two between which the time is over: the clock ticks whenever it is read."""
+    tiny = ["--updates", "2", "--short", "1", "--tokens", "832", "--width", "64", "--heads", "2", "--kv-heads", "1"]
+    tiny += ["--layers", "1", "--workers", "0"]
+    once, twice = tmp_path / "once", tmp_path / "twice"
+    assert train_programs.main(["llama", str(once), *tiny]) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(train_programs.time, "monotonic", itertools.count().__next__)
+        assert train_programs.main(["llama", str(twice), *tiny, "--stop-after", "1.5"]) == train_programs.STOPPED
+    assert "1 of 2 updates" in capsys.readouterr().out
+    assert not twice.exists()
+    assert train_programs.main(["llama", str(twice), *tiny]) == 0
+    assert (once / "model.safetensors").read_bytes() == (twice / "model.safetensors").read_bytes()
+    assert not twice.with_suffix(".checkpoint").exists()
+    assert train_programs.main(["llama", str(once), *tiny]) == 2
+    assert "exists; name a new folder" in capsys.readouterr().err
+
+
+def test_rows_of_programs_are_scored_from_the_end_of_the_prompt_and_at_least_half_full():
+    words = vocabulary.programs_words()
+    names = {number: word for word, number in words.items()}
+    for length in train_programs.LENGTHS:
+        ids, labels = train_programs.rows(length, 5, words, random.Random(length))
+        assert ids.shape == (5, length)
+        for row, aims in zip(ids.tolist(), labels.tolist(), strict=True):
+            text = [names[number] for number in row]
+            end, begin = text.index("</s>"), text.index("<think>")
+            assert length < 2 * (end + 1) <= 2 * length
+            assert set(text[end + 1 :]) <= {"<pad>"}
+            assert "<unk>" not in text
+            scored = [place for place, aim in enumerate(aims) if aim != train_programs.NOT_SCORED]
+            assert scored == list(range(begin + 1, end + 1))
+            assert all(aims[place] == row[place] for place in scored)
