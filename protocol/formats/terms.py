@@ -85,6 +85,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "reproduction": "A confirmed study run again in a folder of its own, with its problems and seeds.",
             "replication": "The same protocol run on fresh problems with fresh seeds, in a folder of its own.",
             "ANCHORED": "An outside witness has proven when a document was there, and the proof holds.",
+            "UNWITNESSED": (
+                "No outside witness that existed before the claim was verified, so that the author could have chosen "
+                "among studies, or made the lock afterwards."
+            ),
             "UNANCHORED": (
                 "No outside witness says when this was written: whoever holds the folder could have written it anew."
             ),

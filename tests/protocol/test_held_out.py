@@ -377,7 +377,7 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
     assert all(found.values())
 
 
-FAMILIES = ("needle", "association", "recital", "task_union", "topic_retrieval", "lm_eval_task")
+FAMILIES = ("needle", "association", "recital", "programs", "task_union", "topic_retrieval", "lm_eval_task")
 
 
 def called(function):

@@ -170,7 +170,10 @@ def test_a_path_with_a_space_can_be_typed_as_it_is_told(tmp_path):
 
 @pytest.mark.parametrize(
     ("typed", "fix"),
-    [("quik", "did you mean 'quick'?"), ("mmlu", "write one of paper, quick, reasoning, retrieval, lossless, outside")],
+    [
+        ("quik", "did you mean 'quick'?"),
+        ("mmlu", "write one of paper, quick, reasoning, retrieval, lossless, sequential, outside"),
+    ],
 )
 def test_an_unknown_template_is_answered_with_those_that_there_are(tmp_path, typed, fix):
     status, out, err = run(tmp_path / "new", "--like", typed)
