@@ -66,9 +66,8 @@ def test_what_ran_out_of_memory_does_not_fit_and_has_no_time(tmp_path):
     assert rows["tiny", 100, 4, "full", "full"].rates is None
     assert rows["tiny", 100, 4, "h2o", "20"].ratio is None  # nothing beside it
     assert {each.lanes for each in told.largest if each.budget == "full"} == {1}
-    text = "\n".join(summary.format_costs([told]))
-    assert "out of" in text  # a cell that is broken between words
-    assert "memory  " in text
+    words = " ".join("\n".join(summary.format_costs([told])).split())
+    assert "out of memory" in words  # a narrow column breaks between words
 
 
 def test_too_few_repetitions_are_said_and_no_interval_is(tmp_path):
