@@ -5,7 +5,8 @@
 
 Writes a folder that transformers loads: weights in float16, configuration, tokenizer, training.json (the recipe
 and how it went) and the digests of all of them. A run that was stopped continues from its last checkpoint, which
-stands beside the folder, and ends with the same weights. Every batch depends on the seed and its number alone.
+stands beside the folder. Every batch depends on the seed and its number alone, so that both end with the same
+weights where the device computes the same twice; an accelerator's attention does not.
 Exit status: 0 done, 2 refused, 75 stopped before the end (--stop-after).
 """
 

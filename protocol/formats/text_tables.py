@@ -33,7 +33,7 @@ def format_columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[s
     widths = shrink_columns(cells, line_width())
     lines = []
     for row in cells:
-        wrapped = [wrap_text(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+        wrapped = [wrap_text(cell, max(1, width)) or [""] for cell, width in zip(row, widths, strict=True)]
         for parts in zip_longest(*wrapped, fillvalue=""):
             lines.append("  ".join(map(str.ljust, parts, widths)).rstrip())
     return lines

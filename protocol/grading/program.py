@@ -222,12 +222,31 @@ def extract_code(text: str, names: tuple[str, ...]) -> Code:
     """Return the code of an answer, with its indentation: after the thought the last fenced block that defines one of
     `names`, of none the last text before a fence that does, of none the last block, and everything without a fence.
     """
-    parts = FENCE.split(strip_special_tokens(skip_thought(text)).replace("\r\n", "\n"))
+    parts = split_fences(strip_special_tokens(skip_thought(text)).replace("\r\n", "\n"))
     parts = [flush if defines(flush := dedent(part), names) else part for part in parts]
     blocks, prose = [*range(1, len(parts), 2)], [*range(0, len(parts), 2)]
     candidates = [*reversed(blocks), *reversed(prose)]
     index = next((index for index in candidates if defines(parts[index], names)), candidates[0])
     return Code(parts[index].strip("\n"), index in prose or index == len(parts) - 1)
+
+
+def split_fences(text: str) -> list[str]:
+    """Return the parts between fences. A block ends at a fence of its own sign, at most three columns further in than
+    the one that began it, as Markdown has it: one in a docstring ends none.
+    """
+    parts, start, opening = list[str](), 0, ""
+    for match in FENCE.finditer(text):
+        fence = match[0].expandtabs(4)
+        mark = fence.lstrip()
+        if opening and (mark[0] != opening.lstrip()[0] or _indent(fence) > _indent(opening) + 3):
+            continue
+        parts.append(text[start : match.start()])
+        start, opening = match.end(), "" if opening else fence
+    return [*parts, text[start:]]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def defines(code: str, names: tuple[str, ...]) -> bool:

@@ -10,8 +10,10 @@ role and limits, and brings sockets. The child that it forks for the request pla
 The server itself reads no program and no test, so that a child inherits none. It replies how the child ended.
 """
 
+import atexit
 import builtins
 import ctypes
+import gc
 import json
 import os
 import random
@@ -24,7 +26,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 if TYPE_CHECKING:
@@ -194,23 +196,35 @@ def run_script(request: Mapping[str, Any], connection: socket.socket) -> int:
     os.dup2(source, 0)
     os.dup2(connection.detach(), 1)
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    sys.__stdout__ = output = sys.stdout  # type: ignore[misc]
     confine(request)
-    status = 1
+    namespace, status = make_module("__main__"), 1
     try:
-        exec(compile_program(task), {"__name__": "__main__"})
+        exec(compile_program(task), namespace)
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    finally:
-        threading._shutdown()  # type: ignore[attr-defined]  # threads that the script does not wait for
-        sys.stdout.flush()
+    finally:  # as Python ends: threads that the script does not wait for, what it registered, files that it left open
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        for file in (sys.stdout, output):
+            if not getattr(file, "closed", file is None):
+                file.flush()
+        namespace.clear()
+        gc.collect()
     return status & 0xFF
+
+
+def make_module(name: str) -> dict[str, Any]:
+    """Return the names of a new module, where the standard library looks for it."""
+    module = sys.modules[name] = ModuleType(name)
+    return vars(module)
 
 
 def answer_calls(request: Mapping[str, Any], link: socket.socket) -> int:
     """Run a program, then answer calls of its functions until the link closes."""
     stream = link.makefile("rwb")
-    namespace: dict[str, Any] = {"__name__": "program"}
+    namespace = make_module("program")
     confine(request)
     program = read_message(stream)
     write_message(stream, attempt(lambda: exec(compile_program(program), namespace)))
@@ -242,11 +256,13 @@ def find_function(namespace: Mapping[str, Any], name: str) -> Callable[..., Any]
 
 
 def attempt(act: Callable[[], Any]) -> dict[str, Any]:
-    """Return the encoded value of `act()`, the name of what it raised, or that of the class of no plain value."""
+    """Return the encoded value of `act()`, the names of the class of what it raised and of those that this derives
+    from, or the name of the class of no plain value.
+    """
     try:
         value = act()
     except BaseException as error:
-        return {"raised": type(error).__name__}
+        return {"raised": type(error).__name__, "kinds": [kind.__name__ for kind in type(error).__mro__]}
     try:
         return {"value": encode(value)}
     except BaseException:
@@ -266,6 +282,8 @@ def encode(value: Any, depth: int = 0) -> Any:
             return [kind.__name__, write(value)]
     if isinstance(value, dict):
         return ["dict", [[encode(key, depth + 1), encode(dict.get(value, key), depth + 1)] for key in dict.keys(value)]]
+    if isinstance(value, range):
+        return ["range", [hex(value.start), hex(value.stop), hex(value.step)]]
     if not hasattr(type(value), "__iter__"):
         raise TypeError(f"{type(value).__name__} is no plain value")
     name = next((kind.__name__ for kind in COLLECTIONS if isinstance(value, kind)), "iterator")
@@ -300,6 +318,7 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "bytes": bytes.fromhex,
     "dict": lambda pairs: {decode(key): decode(value) for key, value in pairs},
     "iterator": lambda items: iter([decode(item) for item in items]),
+    "range": lambda ends: range(*(int(end, 16) for end in ends)),
     "list": lambda items: [decode(item) for item in items],
     "tuple": lambda items: tuple(decode(item) for item in items),
     "set": lambda items: {decode(item) for item in items},
@@ -346,15 +365,15 @@ class Program:
                 self._end("error", f"the tests give {name} what is no plain value")
             reply = self._ask(message)
             try:
-                if reply.get("arguments"):
+                if reply.get("arguments") and reply.get("value", ...) is None:  # whatever the program writes
                     for argument, changed in zip(arguments, decode(reply["arguments"]), strict=True):
                         update(argument, changed)
                 if "raised" not in reply:
                     return decode(reply["value"])
             except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
                 self._end("fault", f"{name} gives a value that is not plain: {read_name(reply.get('class'))}")
-            kind = getattr(builtins, read_name(reply["raised"]), RuntimeError)
-            if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            kind = find_exception(reply.get("kinds"))
+            if not issubclass(kind, Exception):
                 self._end("fault", f"{name} raises {read_name(reply['raised'])}")
             self.raised = kind.__new__(kind)
             raise self.raised
@@ -387,6 +406,17 @@ class Program:
 def read_name(name: Any) -> str:
     """Return the name of a class, or what stands for one that no record can have."""
     return name if isinstance(name, str) and name.isascii() and name.isidentifier() and len(name) < 60 else "unnamed"
+
+
+def find_exception(names: Any) -> type[BaseException]:
+    """Return the first built-in exception among the names of an exception's classes. A StopIteration becomes a
+    RuntimeError, as in a generator: it would end `all(map(f, ...))` without a failure.
+    """
+    for name in names if isinstance(names, list) else ():
+        kind = vars(builtins).get(read_name(name))
+        if isinstance(kind, type) and issubclass(kind, BaseException) and not issubclass(kind, BaseExceptionGroup):
+            return RuntimeError if issubclass(kind, StopIteration | StopAsyncIteration) else kind
+    return RuntimeError
 
 
 def update(argument: Any, changed: Any) -> None:

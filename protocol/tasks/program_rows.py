@@ -7,6 +7,7 @@ ignored. What a model is asked becomes the context, and the hidden tests the ans
 
 import builtins
 import json
+import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -57,7 +58,7 @@ def _read_mbpp(line: Mapping[str, Any]) -> Row:
     for number, test in enumerate(tests):
         _require_python(f"test_list[{number}]", test)
     solution = _code("code", line) if line.get("code") else ""
-    known = {*DEFINED.findall(setup), *dir(builtins)}
+    known = {*DEFINED.findall(setup), *dir(builtins), *keyword.kwlist}
     names = tuple(name for name in dict.fromkeys(CALLED.findall("\n".join(tests))) if name not in known)
     if solution:
         defined = DEFINED.findall(solution)
@@ -166,9 +167,14 @@ def _json(field: str, line: Mapping[str, Any]) -> Any:
     """Return a value that stands as JSON in a text, as APPS has it, or as it is."""
     value = line[field]
     try:
-        return json.loads(value) if isinstance(value, str) else value
+        return json.loads(value, parse_constant=_refuse_constant) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         raise LineError(f"{field}: is no JSON; write the tests as APPS has them") from None
+
+
+def _refuse_constant(name: str) -> None:
+    """Raise ValueError for NaN and Infinity, which are no JSON and no names of Python."""
+    raise ValueError(name)
 
 
 def _lines(value: Any) -> str:

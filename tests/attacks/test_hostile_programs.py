@@ -157,6 +157,17 @@ def test_none_is_right_and_the_next_one_is_graded(grader, program):
     assert grader.grade(GOLD, HONEST).status == "correct"
 
 
+def test_a_program_that_writes_its_own_reply_changes_no_argument_beside_a_value(grader):
+    """It would pass by emptying the list that it was to sort."""
+    reply = b'{"value": ["list", []], "arguments": ["tuple", [["list", []]]]}\n'
+    program = (
+        f"import os\ndef f(x):\n    for number in range(3, 9):\n        try: os.write(number, {reply})\n"
+        "        except OSError: pass\n    return 1\n"
+    )
+    gold = ProgramTests(tests=("x = [2, 1]\nassert f(x) == sorted(x)",), names=("f",)).to_gold()
+    assert grader.grade(gold, program).status == "wrong"
+
+
 @pytest.mark.parametrize("program", SCRIPTS.values(), ids=SCRIPTS)
 def test_no_script_is_right_and_the_next_one_is_graded(grader, program):
     assert grader.grade(SCRIPT, program).status in ("wrong", "timeout")

@@ -66,6 +66,10 @@ def test_a_table_shrinks_its_widest_column_between_words(screen):
     )
 
 
+def test_a_column_without_a_character_is_empty():
+    assert format_columns(("arm", ""), [("h2o", "")]) == ["arm", "h2o"]
+
+
 def test_a_table_that_fits_has_one_line_a_row(screen):
     screen(80)
     assert format_columns(*TABLE) == [

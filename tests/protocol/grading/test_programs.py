@@ -29,6 +29,7 @@ def gold(*tests: str, **fields) -> str:
     "value",
     [
         *(None, True, False, 0, -7, 1 << 300, 0.1, -0.0, math.inf, 1j, "", "ä\n\ud800", b"\0\xff"),
+        *(range(3), range(1 << 90, 0, -7)),
         *([], [1, [2.5, "x"]], (), (1, (2,)), {1, 2}, frozenset({"a"}), {}, {"a": [1], (1, 2): {3}}),
     ],
 )
@@ -47,7 +48,7 @@ def test_values_of_derived_classes_become_plain_and_others_do_not_cross():
         __hash__ = int.__hash__
 
     assert type(decode(encode([Odd(7)]))[0]) is int
-    assert list(decode(encode(range(3)))) == [0, 1, 2]
+    assert list(decode(encode(dict.fromkeys(range(3)).keys()))) == [0, 1, 2]
     assert decode(encode(iter([1]))) != [1]
     for value in (object(), len, lambda: 1):
         with pytest.raises(TypeError):
@@ -69,6 +70,14 @@ def test_what_no_encoding_gives_is_refused(message):
         ("yield from range(x)", ("assert list(f(3)) == [0, 1, 2]",), "correct"),
         ("yield from range(x)", ("assert f(3) == [0, 1, 2]",), "wrong"),
         ("raise ValueError", ("try:\n    f(1)\nexcept ValueError:\n    pass\nelse:\n    assert False",), "correct"),
+        (
+            "import json; return json.loads(x)",
+            ("try:\n    f('{')\nexcept ValueError:\n    pass\nelse:\n    assert False",),
+            "correct",
+        ),
+        ("raise StopIteration", ("assert all(map(f, [1, 2]))",), "wrong"),
+        ("raise ExceptionGroup('e', [ValueError()])", ("try:\n    f(1)\nexcept TypeError:\n    pass",), "wrong"),
+        ("return len(x)", ("assert f(range(3)) == 3",), "correct"),
         ("raise SystemExit", ("try:\n    f(1)\nexcept BaseException:\n    pass",), "wrong"),
         ("return object()", ("try:\n    f(1)\nexcept Exception:\n    pass",), "wrong"),
         ("return x", ("assert f(lambda: 1)",), "error"),
@@ -118,6 +127,31 @@ def test_what_follows_code_that_no_fence_ends_is_left_out(grader, text, status):
     assert grader.grade(gold("assert f(1) == 2"), text).status == status
 
 
+@pytest.mark.parametrize(
+    ("opening", "inner", "status"),
+    [
+        ("```python", "    ```", "correct"),
+        ("```python", "~~~", "correct"),
+        ("~~~", "```", "correct"),
+        ("```python", "```", "wrong"),
+    ],
+)
+def test_a_fence_in_a_docstring_ends_no_block(grader, opening, inner, status):
+    code = f'def f(x):\n    """Add.\n\n{inner}\n    f(1)\n{inner}\n    """\n    return x + 1'
+    text = f"Sure:\n\n{opening}\n{code}\n{opening[:3]}\n\nThis adds one."
+    assert grader.grade(gold("assert f(1) == 2"), text).status == status
+    listed = text.replace("\n", "\n      ")
+    assert grader.grade(gold("assert f(1) == 2"), f"1. Sure\n{listed}").status == status
+
+
+def test_the_standard_library_finds_the_module_of_a_program(grader):
+    code = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n\n@dataclass\nclass A:\n    x: int\n\n"
+        "def f(x):\n    return A(x).x + 1"
+    )
+    assert grader.grade(gold("assert f(1) == 2"), code).status == "correct"
+
+
 def test_a_class_solution_has_the_function(grader):
     assert (
         grader.grade(gold("assert f(2) == 4"), "class Solution:\n    def f(self, x): return 2 * x").status == "correct"
@@ -134,6 +168,15 @@ def test_a_class_solution_has_the_function(grader):
             "correct",
         ),
         ("import threading\nthreading.Thread(target=lambda: print(sum(map(int, input().split())))).start()", "correct"),
+        (
+            "import atexit, io, sys\nsys.stdout = io.StringIO()\n"
+            "atexit.register(lambda: sys.__stdout__.write(sys.stdout.getvalue()))\n"
+            "print(sum(map(int, input().split())))",
+            "correct",
+        ),
+        ("out = open(1, 'w')\ndef f(): out.write(str(sum(map(int, input().split()))))\nf()", "correct"),
+        ("import sys\nprint(sum(map(int, input().split())))\nsys.stdout.close()", "correct"),
+        ("import __main__\nx = sum(map(int, input().split()))\nprint(__main__.x)", "correct"),
         ("print(3)", "wrong"),
         ("print(sum(map(int, input().split())), 0)", "wrong"),
         ("print(sum(map(int, input().split()))); exit(1)", "wrong"),

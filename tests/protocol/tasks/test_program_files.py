@@ -91,6 +91,8 @@ def test_mbpp_shows_its_first_test_and_no_other():
     assert len(tests.tests) == 3
     assert (tests.names, tests.setup) == (("double",), "import math")
     assert hidden({name: value for name, value in MBPP.items() if name != "code"}).names == ("double",)
+    bare = {"task_id": 1, "text": "Double.", "test_list": ["assert (double(2) == 4)", "assert not (double(1) == 3)"]}
+    assert hidden(bare).names == ("double",)
 
 
 def test_apps_gives_inputs_or_names_a_function():
@@ -122,6 +124,7 @@ def test_codeforces_shows_examples_and_hides_its_tests():
         (HUMAN_EVAL | {"task_id": None}, "task_id: write text"),
         (HUMAN_EVAL | {"canonical_solution": 3}, "canonical_solution: write text"),
         (MBPP | {"test_list": MBPP["test_list"][:1], "challenge_test_list": []}, "fewer than two tests"),
+        (APPS | {"input_output": '{"fn_name": "f", "inputs": [[1]], "outputs": [Infinity]}'}, "is no JSON"),
         (MBPP | {"test_list": "assert 1"}, "test_list: write a list"),
         (MBPP | {"test_list": ["assert len([]) == 0"] * 2, "challenge_test_list": []}, "calls no function"),
         (MBPP | {"text": ""}, "text: write text"),
