@@ -207,9 +207,9 @@ def run_script(request: Mapping[str, Any], connection: socket.socket) -> int:
     finally:  # as Python ends: threads that the script does not wait for, what it registered, files that it left open
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-        for file in (sys.stdout, output):
-            if not getattr(file, "closed", file is None):
-                file.flush()
+        for stream in (sys.stdout, output):
+            if not getattr(stream, "closed", stream is None):
+                stream.flush()
         namespace.clear()
         gc.collect()
     return status & 0xFF
