@@ -62,7 +62,9 @@ class Worked(NamedTuple):
     """What a model that makes no mistake writes, its answer included."""
     answer: str
     needed: dict[int, int]
-    """By position of a word that the answer depends on: the position at which it is read for the last time."""
+    """By position of a word that the answer depends on: the position at which it is read for the last time. Words that
+    are read in the line of the trace in which they are written are left out.
+    """
 
     def prompt(self) -> str:
         return f"{self.context}\n{self.question}"
