@@ -262,8 +262,10 @@ def _read_surroundings(own: Collection[str], *, is_wide: bool = True) -> dict[st
     """
     surroundings: dict[str, Surroundings] = {}
     core = {id(kind) for kind in (Tensor, nn.Module, nn.Linear)}
+    # What a callback of the garbage collector counts changes at any time; own code can add none.
+    counting = {getattr(callback, "__module__", None) for callback in gc.callbacks}
     for name, module in list(sys.modules.items()):
-        if not _is_module(module) or name.partition(".")[0] in own:
+        if not _is_module(module) or name.partition(".")[0] in own or name in counting:
             continue
         is_guarded = name in LIBRARIES or name.startswith(PROTECTED)
         if not (is_guarded or is_wide):
