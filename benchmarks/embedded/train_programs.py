@@ -225,7 +225,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     trained = train(recipe, folder, stop_after, workers)
     if trained is None:
         return STOPPED
-    save(*trained[:1], recipe, trained[1], folder)
+    network, history = trained
+    save(network, recipe, history, folder)
     return 0
 
 

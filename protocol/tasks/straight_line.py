@@ -140,7 +140,7 @@ def executed(count: int, comments: int, source: random.Random) -> Worked:
     deep = [name for name, size in sizes.items() if 2 * size > max(sizes.values())]
     asked = deep[draw_below(len(deep), source)]
     live = find_live(lines, asked)
-    sentences, starts, size = list[str](), dict[str, int](), 0
+    sentences, starts = list[str](), dict[str, int]()
     before = [draw_below(count, source) for _ in range(comments)]
     for index, (label, line) in enumerate(zip(LABELS, lines, strict=False)):
         sentences += [draw_comment(source) for _ in range(before.count(index))]

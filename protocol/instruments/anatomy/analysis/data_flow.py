@@ -4,7 +4,8 @@ A trace of a task that says what each of its words is read for (`straight_line.W
 model wrote the right words up to the cut: a token is needed if a word after the cut reads it.
 """
 
-from typing import Any, NamedTuple
+from collections import defaultdict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +18,6 @@ __all__ = ["NAME", "compare_exact", "exact_labels"]
 
 NAME = "data flow"
 BEGIN, THINK = "<s>", "<think>"  # what the template of the models that think has around a prompt
-
-
-class Shares(NamedTuple):
-    """Sums over traces of one arm and budget: tokens that are needed, those of them that it kept, and the same of the
-    others.
-    """
-
-    needed: float = 0.0
-    needed_kept: float = 0.0
-    others: float = 0.0
-    others_kept: float = 0.0
 
 
 def exact_labels(trace: Trace) -> NDArray[np.int8] | None:
@@ -67,19 +57,18 @@ def compare_exact(anatomy: Anatomy, pair: Pair) -> dict[str, Any] | None:
     if not known:
         return None
     everything = np.concatenate([labels for _, labels in known])
-    arms = dict[tuple[str, str], Shares]()
+    tokens = max(1.0, float(everything.sum())), max(1.0, float((~everything).sum()))
+    kept = defaultdict[tuple[str, str], NDArray[np.float64]](lambda: np.zeros(2))
     for trace, needed in known:
         start, stop = trace.span
         for outcome, row in zip(trace.outcomes, trace.values().retained[:, start:stop], strict=True):
-            before = arms.get((outcome.arm, outcome.budget), Shares())
-            sums = needed.sum(), row[needed].sum(), (~needed).sum(), row[~needed].sum()
-            arms[outcome.arm, outcome.budget] = Shares(*map(sum, zip(before, map(float, sums), strict=True)))
+            kept[outcome.arm, outcome.budget] += row[needed].sum(), row[~needed].sum()
     occlusion = {}
     for reading in READINGS:
         labelled = np.concatenate([trace.labels(reading) == 1 for trace, _ in known])
         both = float((labelled & everything).sum())
         occlusion[reading] = {
-            "found": both / max(1.0, float(everything.sum())),
+            "found": both / tokens[0],
             "right": both / float(labelled.sum()) if labelled.any() else float("nan"),
         }
     return {
@@ -87,12 +76,7 @@ def compare_exact(anatomy: Anatomy, pair: Pair) -> dict[str, Any] | None:
         "needed": float(everything.mean()),
         "occlusion": occlusion,
         "arms": [
-            {
-                "arm": arm,
-                "budget": budget,
-                "needed": shares.needed_kept / max(1.0, shares.needed),
-                "others": shares.others_kept / max(1.0, shares.others),
-            }
-            for (arm, budget), shares in arms.items()
+            {"arm": arm, "budget": budget, "needed": float(needed) / tokens[0], "others": float(others) / tokens[1]}
+            for (arm, budget), (needed, others) in kept.items()
         ],
     }
