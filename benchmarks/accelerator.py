@@ -50,7 +50,6 @@ ONCE = ("--repetitions", "1")
 THRICE = ("--repetitions", "3")
 
 PARTS: Mapping[str, Part] = {
-    "constants": Part("what the machine does in a second, for `rehearse --on FILE`", at_work.constants),
     "sweep": Part(
         "the engine's sweep beside one `generate`",
         "sweep",

@@ -1,4 +1,4 @@
-"""What an accelerator is asked beside the other scripts: constants, bytes freed, the most lanes, company.
+"""What an accelerator is asked beside the other scripts: bytes freed, the most lanes, company.
 
 Used by `benchmarks.accelerator`; the same functions run on the CPU, at sizes that a test can wait for.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import psutil
@@ -16,32 +15,18 @@ import torch
 import policies
 from benchmarks.report import table
 from benchmarks.setting import Setting, Subject, context, lane_of, open_subject, outcomes
-from policies import Cadence
 from protocol import engine
 from protocol.engine import Lane, Progress, Prompt, Request
-from protocol.instruments.planning import rate_measurement, roofline, shapes
+from protocol.instruments.planning import roofline, shapes
 from protocol.instruments.planning.estimate import USABLE_SHARE
 
-__all__ = ["company", "constants", "freed", "most", "throughput"]
+__all__ = ["company", "freed", "most", "throughput"]
 
 MIB = 2**20
 SHARE = 0.3
 EVICTING = ("snapkv", "ada-snapkv")  # heads of one size, and heads of sizes of their own
 MOST_LANES = 512
 TRIES = 6
-
-
-def constants(chosen: Setting, tiny: bool) -> str:
-    """What this device does in a second: for a file that `rehearse --on` reads, beside its peaks."""
-    subject = open_subject(chosen)
-    shape = shapes.shape_of(subject.network.config, chosen.dtype)
-    names = ("snapkv",) if tiny else ("snapkv", "h2o", "crystal", "r-kv")
-    arms = [(name, replace(policies.get(name), cadence=Cadence(interval=16)), 32) for name in names]
-    asked = rate_measurement.MeasurementRequest(shape, chosen.dtype, 64 if tiny else 4096, 8 if tiny else 64, arms)
-    rates, without = rate_measurement.measure_rates(asked, chosen.device)
-    rows = [[name, f"{rate:.3g}"] for name, rate in rates._asdict().items() if name not in ("load", "is_asynchronous")]
-    rows += [[f"{name}: not measured", why] for name, why in without.items()]
-    return table(("a second, or seconds", chosen.dtype), rows)
 
 
 class Reading(NamedTuple):

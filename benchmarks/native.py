@@ -12,13 +12,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from time import process_time
 from typing import Any
 
 import torch
 
-from benchmarks.planning import REGISTRATIONS, spread
 from benchmarks.report import header, table
 from benchmarks.setting import Setting, options
 from protocol.models import sources
@@ -26,7 +26,9 @@ from protocol.plan import grid
 from protocol.run.executors import Job
 from protocol.run.executors.local import make_executor
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
+from splits import CONFIRM, assign_bucket
 
+REGISTRATIONS = Path(__file__).resolve().parent.parent / "registrations"
 KERNELS = ("eager", "native")
 
 
@@ -52,7 +54,9 @@ def compare(model: str, problems: int, at_once: int, repetitions: int) -> list[s
     folder = REGISTRATIONS / "alpha-chain"
     design = read_protocol(folder)[1].designs_by_phase()["confirm"]
     cells = tuple(cell for cell in grid.cells(design) if cell.model == model)
-    ids = spread(PlannedStudy(design, sources.cache_home(), folder=folder).tasks["chain"].ids(), problems)
+    every = PlannedStudy(design, sources.cache_home(), folder=folder).tasks["chain"].ids()
+    dev = [each for each in every if assign_bucket(each) not in CONFIRM]
+    ids = [dev[place * len(dev) // problems] for place in range(problems)]  # from all over the list
     job = Job(model, "chain", tuple(ids), cells)
     execute, seconds = {}, {kernel: list[float]() for kernel in KERNELS}
     for kernel in KERNELS:

@@ -11,8 +11,8 @@ study of the registered size can see. A device that is not here is replaced by t
 
 With --on MACHINE nothing is run: hours, memory and cost are worked out from the shapes of the models, the
 lanes, and constants of the machine (docs/machines.md); what of these is assumed is said. MACHINE is one that
-is known, with how many of it before an x (8xA100-80G, 2xH100-80G, H200, L40S, A10G, 4090, CPU), `here`, which
-is measured in seconds, or a TOML or JSON file of constants.
+is known, with how many of it before an x (8xA100-80G, 2xH100-80G, H200, L40S, A10G, 4090, CPU), or a TOML or
+JSON file of constants. How long it takes here, a rehearsal itself says.
 
 Exit status: 0 every lane ran; 2 bad input, or what registering would refuse; 3 some lanes failed.
 """
@@ -99,8 +99,7 @@ def estimate_on_machine(args: Options) -> int:
     for name, tokens in (("--prompt-tokens", args.prompt_tokens), ("--answer-tokens", args.answer_tokens)):
         if tokens is not None and not 1 <= tokens <= 1 << 24:
             raise BadInput(f"{name} {tokens}: write 1 to {1 << 24}")
-    if args.on.strip() != machines.LOCAL:
-        machines.find_machine(args.on)  # raises BadInput before torch is loaded
+    machines.find_machine(args.on)  # raises BadInput before torch is loaded
     with phase(f"reading {PROTOCOL} and its policies"):
         protocol = read_decoded_protocol(args.folder)
     shapes = {

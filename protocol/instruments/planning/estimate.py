@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
-import torch
-
 from protocol.formats.progress_display import format_duration, phase
 from protocol.formats.refusals import BadInput
-from protocol.instruments.planning import machines, rate_measurement, workload
+from protocol.instruments.planning import machines, workload
 from protocol.instruments.planning.roofline import (
     MemoryNeed,
     Rates,
@@ -28,20 +24,10 @@ from protocol.lock import frozen_problems, lock
 from protocol.plan.generation import Generation
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = [
-    "USABLE_SHARE",
-    "Estimate",
-    "Part",
-    "batch_seconds",
-    "estimate_study",
-    "format_estimate",
-    "json_values",
-    "measurement_request",
-]
+__all__ = ["USABLE_SHARE", "Estimate", "Part", "estimate_study", "format_estimate", "json_values"]
 
 USABLE_SHARE = 0.9
 """The usable share of the memory of a device; the rest is for driver, libraries and fragmentation."""
-UNCERTAINTY_FACTOR = 1.3  # of a measurement here, in both directions
 
 PHRASES = {
     "prompts": "prompts",
@@ -82,83 +68,30 @@ class Estimate(NamedTuple):
     assumed: tuple[str, ...]
 
 
-class Machine(NamedTuple):
-    """A machine as an estimate needs it. rates: pessimistic, expected and optimistic, by model. batches_at_once:
-    how many run in parallel, each in a process with `memory` bytes.
-    """
-
-    name: str
-    rates: Mapping[str, tuple[Rates, Rates, Rates]]
-    batches_at_once: int
-    memory: float
-    assumed: Sequence[str]
-
-
 def estimate_study(planned: PlannedStudy, machine_name: str, inputs: UserInputs, price: float | None) -> Estimate:
     """Raise BadInput for an unknown machine, an unknown shape of a model, and missing problems."""
-    is_local = machine_name.strip() == machines.LOCAL
-    known = None if is_local else machines.find_machine(machine_name)
+    machine, generation = machines.find_machine(machine_name), planned.protocol.generation
+    sides = machines.machine_rates(machine, generation.dtype)
+    memory = machine.memory * USABLE_SHARE
     items = _read_items(planned)
     with phase("counting lanes, slots and tokens"):
         loads = workload.list_loads(planned, items, inputs)
     lanes = _lanes_by_model(planned)
-    machine = _measure_machine(planned, loads, lanes) if known is None else _known_machine(planned, known)
     parts, totals = [], [0.0] * 4
     loaded: set[tuple[str, str]] = set()
+    worst, middle, best = sides
     for load in loads:
-        sides = machine.rates[load.model]
-        part = _estimate_part(load, sides, planned.protocol.generation, machine.memory, lanes[load.model])
+        part = _estimate_part(load, sides, generation, memory, lanes[load.model])
         parts.append(part)
-        rounds = -(-part.batches // machine.batches_at_once)
-        count = rounds if machine.batches_at_once > 1 else load.problems / load.problems_per_batch
+        rounds = -(-part.batches // machine.devices)
+        count = rounds if machine.devices > 1 else load.problems / load.problems_per_batch
         is_first = (load.phase, load.model) not in loaded
         loaded.add((load.phase, load.model))
-        worst, middle, best = sides
         for index, side in enumerate((best, middle, middle, worst)):
             totals[index] += count * part.seconds[index] + is_first * load.shape.bytes / side.load
-    assumed = dict.fromkeys([*machine.assumed, *(sentence for load in loads for sentence in load.assumed)])
-    return Estimate(
-        machine.name, machine.batches_at_once, machine.memory, tuple(parts), tuple(totals), price, tuple(assumed)
-    )
-
-
-def _known_machine(planned: PlannedStudy, machine: machines.Machine) -> Machine:
-    rates = machines.machine_rates(machine, planned.protocol.generation.dtype)
-    return Machine(
-        f"{machine.devices} x {machine.name}",
-        dict.fromkeys(planned.protocol.models, rates),
-        machine.devices,
-        machine.memory * USABLE_SHARE,
-        _describe_assumptions(machine),
-    )
-
-
-def _measure_machine(planned: PlannedStudy, loads: Sequence[Load], lanes: Mapping[str, int | None]) -> Machine:
-    """Measure this machine at the shape of each model."""
-    generation = planned.protocol.generation
-    device = generation.device
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadInput('--on here: torch finds no "cuda" here, which is registered; name a machine')
-    torch.set_num_threads(min(generation.threads, os.cpu_count() or 1))
-    rates_by_model, assumed = {}, []
-    for model in planned.protocol.models:
-        widest = max((load for load in loads if load.model == model), key=lambda load: (len(load.kinds), load.longest))
-        with phase(f"measuring this machine at the shape of {model}"):
-            request = measurement_request(widest, generation.dtype, lanes[model])
-            rates, unmeasured = rate_measurement.measure_rates(request, device)
-        rates_by_model[model] = rates.scale(1 / UNCERTAINTY_FACTOR), rates, rates.scale(UNCERTAINTY_FACTOR)
-        assumed += [f"{arm}: as another arm, since it was not measured: {why}" for arm, why in unmeasured.items()]
-    assumed.append(f"weights read and digested at {rate_measurement.LOAD / 1e9:g} GB a second")
-    cores = max(1, (os.cpu_count() or 1) // generation.threads)
-    processes = 1 if device == "cuda" else max(1, min(generation.workers or 1, cores))
-    memory = float(torch.cuda.mem_get_info()[0] if device == "cuda" else psutil.virtual_memory().available)
-    return Machine("this machine", rates_by_model, processes, memory * USABLE_SHARE / processes, assumed)
-
-
-def measurement_request(load: Load, dtype: str, lanes: int | None) -> rate_measurement.MeasurementRequest:
-    """Return what to measure for the lanes of a batch. lanes: decoded at once; None for all of them."""
-    every = len(load.kinds) * load.problems_per_batch
-    return rate_measurement.MeasurementRequest(load.shape, dtype, load.prompt, min(lanes or every, every), load.arms)
+    assumed = dict.fromkeys([machines.ASSUMED, *(sentence for load in loads for sentence in load.assumed)])
+    name = f"{machine.devices} x {machine.name}"
+    return Estimate(name, machine.devices, memory, tuple(parts), tuple(totals), price, tuple(assumed))
 
 
 def _read_items(planned: PlannedStudy) -> dict[str, dict[str, list[str]]]:
@@ -184,18 +117,6 @@ def _lanes_by_model(planned: PlannedStudy) -> Mapping[str, int | None]:
     return dict.fromkeys(protocol.models, protocol.generation.lanes_per_batch)
 
 
-def _describe_assumptions(machine: machines.Machine) -> list[str]:
-    """Return the constants of a machine that nobody has measured."""
-    descriptions = {"share": "shares of the peaks that are reached", "host": "the host's seconds", "load": "loading"}
-    parts = [
-        description
-        for part, description in descriptions.items()
-        if not any(constant.startswith(part) for constant in machine.overrides)
-    ]
-    date = machines.load_constants()["assumed"]["date"]
-    return [f"{', '.join(parts)}: assumed on {date}, docs/machines.md"] if parts else []
-
-
 def _estimate_part(
     load: Load,
     sides: tuple[Rates, Rates, Rates],
@@ -216,10 +137,10 @@ def _estimate_part(
     )
     fit = lanes_that_fit(needed, memory)
     lanes = min(every, max(1, fit) if registered is None else registered)
-    longest = ((load.limit,) * len(load.kinds),)
+    longest = (load.limit,) * len(load.kinds)
     samples = generation.temperature > 0
     expected, *others = (
-        batch_seconds(load, rates, answers, lanes, samples)
+        _batch_seconds(load, rates, answers, lanes, samples)
         for rates, answers in ((middle, load.answers), (best, load.answers), (middle, longest), (worst, longest))
     )
     low, long, high = (spent.total for spent in others)
@@ -227,20 +148,14 @@ def _estimate_part(
     return Part(load, (low, expected.total, long, high), expected, batches, every, lanes, registered, fit, needed)
 
 
-def batch_seconds(load: Load, rates: Rates, answers: Sequence[tuple[int, ...]], lanes: int, samples: bool) -> TimeSpent:
-    """Return seconds of a batch of the registered number of problems, a mean over batches if answers are
-    known problem by problem.
-    """
+def _batch_seconds(load: Load, rates: Rates, answers: Sequence[int], lanes: int, samples: bool) -> TimeSpent:
+    """Return seconds of a batch of the registered number of problems. answers: tokens of each kind of lane."""
     size = load.problems_per_batch
-    groups = [answers[at : at + size] for at in range(0, len(answers) - size + 1, size)]
-    groups = groups or [[answers[number % len(answers)] for number in range(size)]]
     draws = len({kind.seed for kind in load.kinds}) / len(load.kinds) if samples else None
     prompt = prefill_seconds(load.shape, rates, load.prompt, load.watched) * (1 + load.rereads)
-    spent = TimeSpent(prompts=size * prompt)
-    for group in groups:
-        batch = [pair for row in group for pair in zip(load.kinds, row, strict=True)]
-        spent = spent.add(decoding_seconds(load.shape, rates, batch, lanes, draws), 1 / len(groups))
-    return spent
+    batch = [*zip(load.kinds, answers, strict=True)] * size
+    decoding = decoding_seconds(load.shape, rates, batch, lanes, draws)
+    return decoding._replace(prompts=decoding.prompts + size * prompt)
 
 
 def json_values(estimate: Estimate) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,20 +14,23 @@ from typing import Any, NamedTuple
 from protocol.formats.refusals import BadInput, suggest
 from protocol.instruments.planning.roofline import Rates
 
-__all__ = ["LOCAL", "SIDES", "Machine", "find_machine", "machine_rates", "parse_count"]
+__all__ = ["Machine", "find_machine", "machine_rates"]
 
-LOCAL = "here"
 DATA = Path(__file__).with_name("machines.toml")
-SIDES = ("pessimistic", "expected", "optimistic")
 COUNTED_NAME = re.compile(r"\s*(?:([0-9]{1,6})\s*[xX\N{MULTIPLICATION SIGN}*]\s*)?(\S.*?)\s*")
-FIELDS = {"memory", "bandwidth", "flops", "accelerator", "share", "host", "load"}
+FIELDS = {"memory", "bandwidth", "flops", "accelerator"}
 MOST = 4096  # devices
+ASSUMED = "shares of the peaks that are reached, the host's seconds, loading: assumed, docs/machines.md"
+EXAMPLES = {
+    "memory": "memory = 80e9, bytes of one device",
+    "bandwidth": "bandwidth = 2e12, bytes a second of one device",
+    "flops": "flops = { bfloat16 = 312e12 }, FLOP a second of one device, float32 or bfloat16",
+}
 
 
 class Machine(NamedTuple):
     """A machine. devices: how many work at once. memory, bandwidth: bytes and bytes/s of one device. flops:
-    FLOP/s of one, by dtype. accelerator: whether the host works in parallel. share, host, load: as in
-    machines.toml, pessimistic first. overrides: which of these the user has set.
+    FLOP/s of one, by dtype. accelerator: whether the host works in parallel.
     """
 
     name: str
@@ -37,10 +39,6 @@ class Machine(NamedTuple):
     bandwidth: float
     flops: Mapping[str, float]
     accelerator: bool
-    share: Mapping[str, tuple[float, ...]]
-    host: Mapping[str, Any]
-    load: tuple[float, ...]
-    overrides: tuple[str, ...] = ()
 
 
 @cache
@@ -48,11 +46,11 @@ def load_constants() -> dict[str, Any]:
     return tomllib.loads(DATA.read_text(encoding="utf-8"))
 
 
-def parse_count(text: str) -> tuple[int, str]:
+def _parse_count(text: str) -> tuple[int, str]:
     """Parse "8xA100-80G" into (number of devices, name). Raises BadInput."""
     match = COUNTED_NAME.fullmatch(text)
     if match is None:
-        raise BadInput(f"--on {text!r}: write a machine, such as 8xA100-80G, {LOCAL}, or a file")
+        raise BadInput(f"--on {text!r}: write a machine, such as 8xA100-80G, or a file")
     count = 1 if match[1] is None else int(match[1])
     if not 1 <= count <= MOST:
         raise BadInput(f"--on {text}: {count} devices; write 1 to {MOST}")
@@ -61,16 +59,16 @@ def parse_count(text: str) -> tuple[int, str]:
 
 def find_machine(text: str) -> Machine:
     """Return the machine for NAME, FILE or COUNTxNAME; a file has constants. Raises BadInput."""
-    count, name = parse_count(text)
+    count, name = _parse_count(text)
     if Path(name).suffix.lower() in (".toml", ".json"):
-        return _build_machine(Path(name).stem, count, _read_constants(Path(name)), f"--on {name}", ())
+        return _build_machine(Path(name).stem, count, _read_constants(Path(name)), f"--on {name}")
     machines = load_constants()["machines"]
     folded = {_normalize_name(candidate): candidate for candidate in machines}
     if (right := folded.get(_normalize_name(name))) is None:
         sizes = [candidate for key, candidate in folded.items() if key.startswith(_normalize_name(name))]
-        meant = f"did you mean {' or '.join(sizes)}?" if sizes else suggest(name, [*machines, LOCAL])
+        meant = f"did you mean {' or '.join(sizes)}?" if sizes else suggest(name, [*machines])
         raise BadInput(f"--on {text}: unknown machine {name!r}; {meant} A file of constants: docs/machines.md")
-    return _build_machine(right, count, machines[right], right, ())
+    return _build_machine(right, count, machines[right], right)
 
 
 def _normalize_name(name: str) -> str:
@@ -90,24 +88,19 @@ def _read_constants(path: Path) -> Any:
         raise BadInput(f"--on {path}: not read: {' '.join(str(error).split())}") from None
 
 
-def _build_machine(name: str, count: int, table: Any, at: str, overrides: tuple[str, ...]) -> Machine:
-    assumed = load_constants()["assumed"]
+def _build_machine(name: str, count: int, table: Any, at: str) -> Machine:
     if not isinstance(table, dict):
         raise BadInput(f"{at}: write a table with memory, bandwidth and flops")
     if strange := sorted(table.keys() - FIELDS):
         raise BadInput(f"{at}: {strange[0]}: unknown; {suggest(strange[0], sorted(FIELDS))}")
-    if missing := [field for field in ("memory", "bandwidth", "flops") if field not in table]:
-        raise BadInput(f"{at}: {missing[0]}: missing; write {_example_line(missing[0])}")
+    if missing := [field for field in EXAMPLES if field not in table]:
+        raise BadInput(f"{at}: {missing[0]}: missing; write {EXAMPLES[missing[0]]}")
     flops = table["flops"]
     if not isinstance(flops, dict) or not flops or flops.keys() - {"float32", "bfloat16"}:
-        raise BadInput(f"{at}: flops: write {_example_line('flops')}")
+        raise BadInput(f"{at}: flops: write {EXAMPLES['flops']}")
     accelerator = table.get("accelerator", True)
     if not isinstance(accelerator, bool):
         raise BadInput(f"{at}: accelerator: write true or false")
-    parts = {
-        part: dict(assumed[part]) | _merge_constants(table.get(part, {}), assumed[part], f"{at}: {part}")
-        for part in ("share", "host", "load")
-    }
     return Machine(
         name,
         count,
@@ -115,63 +108,29 @@ def _build_machine(name: str, count: int, table: Any, at: str, overrides: tuple[
         _check_positive(table["bandwidth"], f"{at}: bandwidth"),
         {dtype: _check_positive(value, f"{at}: flops.{dtype}") for dtype, value in flops.items()},
         accelerator,
-        parts["share"],
-        parts["host"],
-        tuple(parts["load"]["bytes"]),
-        tuple(f"{part}.{key}" for part in parts for key in table.get(part, {})),
     )
 
 
-def _merge_constants(overrides: Any, assumed: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Return constants that replace assumed ones of the same form; one number is used for all three sides."""
-    if not isinstance(overrides, dict):
-        raise BadInput(f"{at}: write a table of constants")
-    merged: dict[str, Any] = {}
-    for key, value in overrides.items():
-        if key not in assumed:
-            raise BadInput(f"{at}.{key}: unknown; {suggest(key, sorted(assumed))}")
-        if not isinstance(assumed[key], list):
-            merged[key] = _check_positive(value, f"{at}.{key}", zero=True)
-            continue
-        numbers = [
-            _check_positive(number, f"{at}.{key}", zero=True)
-            for number in (value if isinstance(value, list) else [value] * len(SIDES))
-        ]
-        if len(numbers) != len(SIDES):
-            raise BadInput(f"{at}.{key}: write {len(SIDES)} numbers")
-        if not at.endswith("host") and (min(numbers) <= 0 or numbers != sorted(numbers)):
-            raise BadInput(f"{at}.{key}: write numbers above 0, the pessimistic one first")
-        merged[key] = numbers
-    return merged
-
-
-def _check_positive(value: Any, at: str, *, zero: bool = False) -> float:
-    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+def _check_positive(value: Any, at: str) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value <= 0:
         raise BadInput(f"{at}: write a number above 0, not {value!r}")
     return float(value)
-
-
-def _example_line(field: str) -> str:
-    return {
-        "memory": "memory = 80e9, bytes of one device",
-        "bandwidth": "bandwidth = 2e12, bytes a second of one device",
-        "flops": "flops = { bfloat16 = 312e12 }, FLOP a second of one device, float32 or bfloat16",
-    }[field]
 
 
 def machine_rates(machine: Machine, dtype: str) -> tuple[Rates, Rates, Rates]:
     """Return pessimistic, expected and optimistic rates. Raises BadInput without a peak for this dtype."""
     if dtype not in machine.flops:
         raise BadInput(f"--on {machine.name}: flops: has none for {dtype}, which is registered; add it")
-    host = {name: seconds for name, seconds in machine.host.items() if name != "factor"}
+    assumed = load_constants()["assumed"]
+    host = {name: seconds for name, seconds in assumed["host"].items() if name != "factor"}
 
     def side(index: int) -> Rates:
-        factor = machine.host["factor"][index]
+        factor = assumed["host"]["factor"][index]
         return Rates(
-            flops=machine.flops[dtype] * machine.share["flops"][index],
-            bandwidth=machine.bandwidth * machine.share["bandwidth"][index],
-            load=machine.load[index],
+            flops=machine.flops[dtype] * assumed["share"]["flops"][index],
+            bandwidth=machine.bandwidth * assumed["share"]["bandwidth"][index],
+            load=assumed["load"]["bytes"][index],
             is_asynchronous=machine.accelerator,
             **{name: factor * seconds for name, seconds in host.items()},
         )

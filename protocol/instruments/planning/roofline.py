@@ -74,12 +74,6 @@ class Rates(NamedTuple):
     logit: float
     noise: float
 
-    def scale(self, factor: float) -> Rates:
-        """Return the rates of a machine that is faster by this factor."""
-        slower = {name: getattr(self, name) * factor for name in ("flops", "bandwidth", "load")}
-        host = {name: getattr(self, name) / factor for name in ("layer", "lane", "join", "event", "logit", "noise")}
-        return self._replace(**slower, **host)
-
     def step(self, operations: float, read: float) -> float:
         """Return seconds of tensor operations: an accelerator reads while it computes, a CPU does both in turn."""
         parts = operations / self.flops, read / self.bandwidth
@@ -132,9 +126,6 @@ class TimeSpent(NamedTuple):
     @property
     def total(self) -> float:
         return sum(self)
-
-    def add(self, other: TimeSpent, share: float = 1.0) -> TimeSpent:
-        return TimeSpent(*(left + share * right for left, right in zip(self, other, strict=True)))
 
 
 def prefill_seconds(shape: Shape, rates: Rates, tokens: int, watched: int) -> float:

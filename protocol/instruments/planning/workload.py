@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 from policies import AttentionSignal, FedSignal, HiddenSignal, Policy
@@ -41,11 +42,10 @@ class UserInputs(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The work of one phase, model and task. kinds: the lanes of a problem, in order. arms: for each of them
-    its policy and slots, None for one that never evicts. prompt, longest: mean and maximum tokens of a prompt.
-    limit: new tokens at most. answers: tokens of each kind of lane, problem by problem. watched: attention
-    rows that signals read; signals: how many signals. watches, raw: whether they read attention, and logits,
-    of new tokens. rereads: further prefills of a prompt by lanes that need their own. assumed: sentences.
+    """The work of one phase, model and task. kinds: the lanes of a problem, in order. prompt, longest: mean and
+    maximum tokens of a prompt. limit: new tokens at most. answers: mean tokens of each kind of lane. watched:
+    attention rows that signals read; signals: how many signals. watches, raw: whether they read attention, and
+    logits, of new tokens. rereads: further prefills of a prompt by lanes that need their own. assumed: sentences.
     """
 
     phase: str
@@ -53,13 +53,12 @@ class Load(NamedTuple):
     task: str
     shape: Shape
     kinds: tuple[LaneKind, ...]
-    arms: tuple[tuple[str, Policy | None, int | None], ...]
     problems: int
     problems_per_batch: int
     prompt: int
     longest: int
     limit: int
-    answers: tuple[tuple[int, ...], ...]
+    answers: tuple[int, ...]
     watched: int
     signals: int
     watches: bool
@@ -98,7 +97,7 @@ def list_loads(planned: PlannedStudy, items: Mapping[str, Any], inputs: UserInpu
                 cells = [cell for cell in grid.cells(design) if (cell.model, cell.task) == (model, task.name)]
                 answers, guessed = _answer_lengths(cells, task, probe_answers, inputs)
                 prompt = prompts[model, task.name]
-                assumed = [*prompt.assumed, *guessed]
+                assumed = [*prompt.assumed, guessed]
                 if (source := configs[model].source) != "here":
                     assumed.append(f"shape of {model.partition('@')[0]} from {source}")
                 study = planned._replace(protocol=design)
@@ -129,7 +128,7 @@ def _build_load(
     context, query = (round(sum(size[part] for size in prompt.sizes) / len(prompt.sizes)) for part in (0, 1))
     longest = max(prompt.sizes, key=sum)
     use = Fraction(sum(longest) + task.max_new_tokens)
-    kinds, arms, policies_run = [], [], []
+    kinds, policies_run = [], []
     for cell in cells:
         slot = study.slot(model, cell.arm)
         policy = grid.policy_of(design, cell, slot)
@@ -148,8 +147,6 @@ def _build_load(
         settled = None if interval is None or generation.think_only else budget
         state = 0 if interval is None else _state_bytes(policy, shape, capacity, sum(longest))
         kinds.append(LaneKind(cell.arm, cell.seed, start, settled, interval or 0, capacity, size, state, policy.evicts))
-        slots = max(1, start - query) if settled is None else settled
-        arms.append((cell.arm, policy, slots) if policy.evicts else (cell.arm, None, None))
         policies_run.append(policy)
     read = {signal for policy in policies_run if policy.evicts for signal in policy.needs}
     rows = [signal.window or longest[0] for signal in read if isinstance(signal, AttentionSignal)]
@@ -166,7 +163,6 @@ def _build_load(
         task.name,
         shape,
         tuple(kinds),
-        tuple(arms),
         0,
         generation.problems_per_batch or 1,
         context + query,
@@ -237,40 +233,29 @@ def _prompt_sizes(
 
 
 def _probe_answers(planned: PlannedStudy) -> dict[tuple[str, ...], list[int]]:
-    """Return tokens of the answers of the probe, if it ran, by model, task, budget and arm, in order."""
-    lengths: dict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
+    """Return tokens of the answers of the probe, if it ran, by model, task, budget and arm."""
+    lengths: dict[tuple[str, ...], list[int]] = defaultdict(list)
     folder = planned.folder / records.FOLDERS["probe"] if planned.folder else None
     if folder is not None and folder.is_dir():
-        for record in records.read_records(folder):
-            body = record["body"]
+        for body in (record["body"] for record in records.read_records(folder)):
             if body["state"] == "ok":
-                cell = body["cell"]
-                key = tuple(str(cell[field]) for field in ("model", "task", "budget", "arm"))
-                lengths[key].append((body["problem"], body["tokens"]))
-    return {key: [tokens for _, tokens in sorted(pairs)] for key, pairs in lengths.items()}
+                key = tuple(str(body["cell"][field]) for field in ("model", "task", "budget", "arm"))
+                lengths[key].append(body["tokens"])
+    return lengths
 
 
 def _answer_lengths(
     cells: Sequence[grid.Cell], task: Task, probe_answers: Mapping[tuple[str, ...], Sequence[int]], inputs: UserInputs
-) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    """Return tokens of the answers of every cell, problem by problem, and assumptions."""
+) -> tuple[tuple[int, ...], str]:
+    """Return mean tokens of the answers of every cell, and what is assumed of them."""
     if inputs.answer is not None:
         tokens = min(inputs.answer, task.max_new_tokens)
-        return ((tokens,) * len(cells),), (f"answers of {tokens:,} tokens, as given",)
-    every = [
-        tokens
-        for key, lengths in probe_answers.items()
-        if (key[0], key[1]) == (cells[0].model, cells[0].task)
-        for tokens in lengths
-    ]
+        return (tokens,) * len(cells), f"answers of {tokens:,} tokens, as given"
+    pair = cells[0].model, cells[0].task
+    every = [tokens for key, lengths in probe_answers.items() if key[:2] == pair for tokens in lengths]
     if not every:
         tokens = math.ceil(task.max_new_tokens / 2)
-        return ((tokens,) * len(cells),), (
-            f"answers of {tokens:,} tokens on average, half of what is allowed: a guess; --answer-tokens N",
-        )
-    by_cell = [probe_answers.get((cell.model, cell.task, cell.budget, cell.arm)) or every for cell in cells]
-    problems = (
-        max(len(lengths) for lengths in by_cell if lengths is not every) if any(e is not every for e in by_cell) else 1
-    )
-    rows = tuple(tuple(lengths[index * len(lengths) // problems] for lengths in by_cell) for index in range(problems))
-    return rows, ("answers as long as in the probe",)
+        guess = f"answers of {tokens:,} tokens on average, half of what is allowed: a guess; --answer-tokens N"
+        return (tokens,) * len(cells), guess
+    by_cell = [probe_answers.get((*pair, cell.budget, cell.arm)) or every for cell in cells]
+    return tuple(round(mean(lengths)) for lengths in by_cell), "answers as long as in the probe"

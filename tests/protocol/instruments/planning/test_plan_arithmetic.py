@@ -106,11 +106,6 @@ def test_a_prompt_counted_by_hand():
     assert roofline.prefill_seconds(SHAPE, ENDLESS._replace(layer=1.0), 50, 0) == pytest.approx(3)
 
 
-def test_a_faster_machine_is_faster_in_everything():
-    rates = Rates(2.0, 3.0, 5.0, False, *[1.0] * 6)
-    assert rates.scale(2) == Rates(4.0, 6.0, 10.0, False, *[0.5] * 6)
-
-
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 CONFIGS = {
     "tied": {"model_type": "llama", "tie_word_embeddings": True},
