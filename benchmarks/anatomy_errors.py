@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from analysis.stats.interval import clopper_pearson
-from protocol.instruments.anatomy.analysis.error_rates import StudySize, simulate_study
+from benchmarks.anatomy_studies import StudySize, simulate_study
+from benchmarks.simulated_traces import TraceSettings
 from protocol.instruments.anatomy.analysis.power import choice_probability, power_of_test
-from protocol.instruments.anatomy.analysis.simulated_traces import TraceSettings
 
 PLAIN = TraceSettings(tokens=128, window=16, stride=8)
 NULLS = {

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from analysis.stats.interval import clopper_pearson
-from protocol.instruments.anatomy.analysis.error_rates import StudySize, simulate_study
+from benchmarks.anatomy_studies import StudySize, simulate_study
+from benchmarks.simulated_traces import TraceSettings, simulate_trace, window_spans
 from protocol.instruments.anatomy.analysis.power import choice_probability, needed_traces, power_of_test, power_table
-from protocol.instruments.anatomy.analysis.simulated_traces import TraceSettings, simulate_trace, window_spans
 
 PLAIN = TraceSettings(tokens=96, window=16, stride=8)
 SMALL = StudySize(traces=8, signals=6, draws=199)

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from analysis.stats import correlations
 from analysis.stats.multiplicity import corrected_alpha
+from benchmarks.simulated_traces import TraceSettings, simulate_trace
 from protocol.instruments.anatomy.analysis import trace_statistics
 from protocol.instruments.anatomy.analysis.agreement import Agreement
 from protocol.instruments.anatomy.analysis.registered_test import choose_best
-from protocol.instruments.anatomy.analysis.simulated_traces import TraceSettings, simulate_trace
 
 Floats = NDArray[np.float64]
 __all__ = ["StudyOutcome", "StudySize", "simulate_study"]
