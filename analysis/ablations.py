@@ -35,7 +35,6 @@ import numpy as np
 from analysis.judgement import floor, gate, memory
 from analysis.judgement.arm_text import policy_name
 from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms, read_judged
-from analysis.judgement.judgement import MIN_CONFIRMATORY
 from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.judgement.memory import Arms
 from analysis.judgement.outside_runs import refuse_outside
@@ -44,15 +43,13 @@ from analysis.rules import full_cache_gate, verdict_line
 from analysis.stats import equivalence, memory_charge, multiplicity, resampled_units
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import problem_means
-from analysis.stats.methods import draws_and_seed
+from analysis.stats.methods import MIN_CONFIRMATORY, draws_and_seed
 from analysis.stats.sample_size import problems_needed
 from protocol.formats import text_tables
 from protocol.formats.command_line import run_command
 from protocol.formats.settings_difference import differing_parts, differing_settings
 from protocol.formats.text_tables import format_points
 from protocol.formats.vocabulary import FULL
-
-__all__ = ["CLAIM_KINDS", "Claim", "claim_outcome", "judge_claims"]
 
 CLAIM_KINDS = ("worse", "same", "better")
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"

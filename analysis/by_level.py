@@ -21,8 +21,6 @@ from protocol.formats import text_tables
 from protocol.formats.command_line import run_command
 from protocol.formats.text_tables import format_points
 
-__all__ = ["read_levels"]
-
 HEADINGS = ("model", "task", "budget", "subject", "against", "level")
 
 

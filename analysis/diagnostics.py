@@ -34,8 +34,6 @@ from protocol.formats import text_tables
 from protocol.formats.command_line import run_command
 from protocol.formats.text_tables import format_points
 
-__all__ = ["diagnose", "read_measurements"]
-
 DRAWS = 10_000  # draws for the intervals at equal memory
 MODES = {
     "iso_cache": "memory matched at the end of the prefill only",

@@ -23,8 +23,6 @@ from analysis.judgement.study_files import read_development, read_study
 from protocol.formats import text_tables
 from protocol.formats.command_line import run_command
 
-__all__ = ["read_evictions"]
-
 CELL_COLUMNS = ("model", "task", "budget", "arm")
 
 

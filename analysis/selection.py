@@ -25,8 +25,6 @@ from protocol.formats.command_line import run_command
 from protocol.formats.json_text import dumps, format_decimal
 from protocol.formats.vocabulary import RERUN_SUFFIX
 
-__all__ = ["Choice", "SelectionCell", "choose", "select", "select_from_study"]
-
 DRAWS = 10_000  # draws for the exploratory intervals
 
 

@@ -24,7 +24,7 @@ from benchmarks.setting import Setting, Subject, context, open_subject, outcomes
 from policies import Cadence, Policy
 from protocol import engine
 from protocol.engine import Lane, Outcome, Prompt, Request, sampling
-from protocol.models import sources
+from protocol.formats import files
 from protocol.models.load import load
 from protocol.tasks import prompting
 from protocol.tasks.chain import Chain
@@ -193,7 +193,7 @@ class ChainRun(NamedTuple):
 
 
 def chain_run(device: str, names: Sequence[str], problems: int, new: int) -> ChainRun:
-    model = load("chain-llama", sources.cache_home(), dtype="float32", device=device)
+    model = load("chain-llama", files.cache_home(), dtype="float32", device=device)
     task, logits, choose = Chain((3, 5), problems, 0), dict[sampling.Draw, Any](), sampling.choose
     requests = []
     for problem_id in task.ids():

@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.report import header, table
 from benchmarks.setting import Setting, options
-from protocol.models import sources
+from protocol.formats import files
 from protocol.plan import grid
 from protocol.run.executors import Job
 from protocol.run.executors.local import make_executor
@@ -54,14 +54,14 @@ def compare(model: str, problems: int, at_once: int, repetitions: int) -> list[s
     folder = REGISTRATIONS / "alpha-chain"
     design = read_protocol(folder)[1].designs_by_phase()["confirm"]
     cells = tuple(cell for cell in grid.cells(design) if cell.model == model)
-    every = PlannedStudy(design, sources.cache_home(), folder=folder).tasks["chain"].ids()
+    every = PlannedStudy(design, files.cache_home(), folder=folder).tasks["chain"].ids()
     dev = [each for each in every if assign_bucket(each) not in CONFIRM]
     ids = [dev[place * len(dev) // problems] for place in range(problems)]  # from all over the list
     job = Job(model, "chain", tuple(ids), cells)
     execute, seconds = {}, {kernel: list[float]() for kernel in KERNELS}
     for kernel in KERNELS:
         generation = design.generation._replace(kernel=kernel, threads=1)
-        planned = PlannedStudy(replace(design, generation=generation), sources.cache_home(), folder=folder)
+        planned = PlannedStudy(replace(design, generation=generation), files.cache_home(), folder=folder)
         execute[kernel] = make_executor(planned, {model: at_once})
     records: dict[str, Any] = {}
     for number in range(repetitions + 1):

@@ -28,9 +28,9 @@ from benchmarks.report import header, table
 from benchmarks.report import span as ratio
 from benchmarks.setting import Setting
 from protocol import engine
+from protocol.formats import files
 from protocol.instruments.anatomy.run import continuations, trace_record, traces
 from protocol.instruments.anatomy.windows import Occlude, Reading, Span, span_of, windows
-from protocol.models import sources
 from protocol.models.load import LoadedModel, load
 from protocol.workspace import planned_study
 from splits import load as split
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = made.parse_args(argv)
     torch.set_num_threads(arguments.threads)
     _, design = planned_study.read_protocol(REGISTRATION)
-    plan = planned_study.PlannedStudy(design, sources.cache_home())
+    plan = planned_study.PlannedStudy(design, files.cache_home())
     model = load(arguments.model, plan.home)
     lines = [
         line for name, settings in STUDIES.items() for line in compared(plan, model, name, settings, arguments.pairs)

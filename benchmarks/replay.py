@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.report import table
 from protocol.evidence.held_out_guard import JudgedHeldOut
 from protocol.evidence.registration import Registration
-from protocol.models import sources
+from protocol.formats import files
 from protocol.recompute import replay
 from protocol.run import lane_comparison, redecode
 from protocol.workspace.study import open_study
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--lanes", type=int, default=20, help="default 20")
     arguments = made.parse_args(argv)
     study = Registration(arguments.folder)
-    opened = open_study(study, sources.cache_home())
+    opened = open_study(study, files.cache_home())
     decoder = redecode.Decoder(opened, replay.confirmed_design(opened), JudgedHeldOut(study.lock, study.folder))
     draw = random.Random(5)
     honest, parted, words, seconds = Counter[str](), 0, Counter[tuple[str, str]](), list[float]()

@@ -27,6 +27,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from protocol.formats import files
+
 if TYPE_CHECKING:
     from protocol.run.executors import Job, JobResult
 
@@ -127,10 +129,9 @@ def written(folder: Path, tasks: int, problems: int) -> None:
 
 
 def register(folder: Path) -> None:
-    from protocol.models import sources
     from protocol.register import register as locked
 
-    locked(folder, sources.cache_home())
+    locked(folder, files.cache_home())
 
 
 def commit(folder: Path) -> None:
@@ -140,12 +141,12 @@ def commit(folder: Path) -> None:
     from protocol.evidence import claim
     from protocol.evidence.held_out_guard import HeldOutGuard
     from protocol.evidence.registration import Registration
-    from protocol.models import load, sources
+    from protocol.models import load
     from protocol.run import runner
     from protocol.tasks import held_out_guard, prompting
     from protocol.workspace.study import open_study
 
-    study = open_study(Registration(folder), sources.cache_home())
+    study = open_study(Registration(folder), files.cache_home())
     made = 0.0
 
     def execute(jobs: Iterable[Job]) -> Iterator[JobResult]:

@@ -18,7 +18,7 @@ from policies import Calibrated, HiddenSignal, MeasuredSignal, Signal, Statistic
 from policies.contract import Mark
 from policies.signals import AttentionSums, HiddenChange, Norms
 from protocol.engine import Lane, LaneFailure, Outcome, Prompt, Run
-from protocol.models import sources
+from protocol.formats import files
 from protocol.models.load import DTYPES, load
 from protocol.plan.design import Budget
 from protocol.tasks import prompting
@@ -102,7 +102,7 @@ def open_subject(setting: Setting) -> Subject:
     transformers.utils.logging.disable_progress_bar()  # progress is ours to tell
     if setting.model in SHAPES:
         return random_llama(SHAPES[setting.model](), setting)
-    model = load(setting.model, sources.cache_home(), dtype=setting.dtype, device=setting.device)
+    model = load(setting.model, files.cache_home(), dtype=setting.dtype, device=setting.device)
     never_stops(model.network)
     return Subject(model.name, model.network, model.sentence_ends, model.tokenizer, statistics=model.statistics)
 

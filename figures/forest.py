@@ -14,8 +14,6 @@ from figures.drawing import page
 from figures.plots.forest import forest
 from protocol.formats.command_line import run_command
 
-__all__ = ["draw"]
-
 
 def draw(folder: Path) -> tuple[Path, ...]:
     """Draw FOLDER/verdict.json into FOLDER/figures/forest.svg and .png. Raises NoVerdict without one."""

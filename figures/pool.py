@@ -25,8 +25,6 @@ from figures.plots.pooled import pooled_forest
 from protocol.formats.command_line import run_command
 from protocol.formats.text_tables import format_columns, format_points
 
-__all__ = ["pool"]
-
 STYLE = {"font.family": "DejaVu Sans", "font.size": 8.5, "svg.fonttype": "path", "svg.hashsalt": "kv-prereg"}
 FORMATS = (".svg", ".png")
 

@@ -38,8 +38,6 @@ from figures.report_page.rendering import render
 from protocol.formats.command_line import run_command
 from protocol.formats.instruments import INSTRUMENTS
 
-__all__ = ["index", "render_without_drawings", "report"]
-
 # The sections of a page: name, title in the list of sections, title above the section.
 OPEN_SECTIONS = (
     ("contrasts", "Contrasts", "The registered contrasts"),

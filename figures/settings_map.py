@@ -17,8 +17,6 @@ from figures.drawing import page
 from figures.plots.settings_map import settings_map, settings_panels
 from protocol.formats.command_line import run_command
 
-__all__ = ["draw"]
-
 
 def draw(folder: Path, rows: str | None = None, columns: str | None = None) -> tuple[Path, ...]:
     """Draw FOLDER/figures/settings_map.svg and .png. rows, columns: paths of settings.

@@ -40,8 +40,6 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
 from protocol.formats.registry import load_attribute
 
-__all__ = ["draw", "list_drawings"]
-
 
 def draw(folder: Path, witness: str = formatting.WITNESS, to: Path | None = None) -> tuple[Path, ...]:
     """Draw FOLDER/verdict.json and FOLDER/records into FOLDER/figures, or into `to`/figures.

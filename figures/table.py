@@ -21,8 +21,6 @@ from protocol.formats.terminal import line_width, shrink_columns, wrap_text
 from protocol.formats.text_tables import format_columns
 from protocol.formats.vocabulary import VERDICT_WORDS
 
-__all__ = ["verdict_table"]
-
 # Terms of the table that the help explains.
 EXPLAINED_TERMS = (
     *(*VERDICT_WORDS, "for MODEL alone", "n < 200", "n ≥ 200"),

@@ -42,8 +42,6 @@ from protocol.formats.policy_facts import read_policy_facts
 from protocol.formats.suggestions import suggest
 from protocol.formats.terminal import wrap_text
 
-__all__ = ["main"]
-
 POLICY_FACTS = read_policy_facts()
 SIGNAL_LABELS = {
     AttentionSignal: "attention",

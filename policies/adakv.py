@@ -8,8 +8,6 @@ from policies.routing import Adaptive
 from policies.snapkv import WindowAttention
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["ada_snapkv"]
-
 FACTS = {
     "ada-snapkv": PolicyFacts(
         "attention",

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FILE", "format_agreement"]
-
 FILE = Path(__file__).with_name("agreements.toml")
 
 

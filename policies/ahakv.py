@@ -20,8 +20,6 @@ from policies.signals import EveryLayer, group_mean, read_signal, upcast
 from policies.snapkv import refuse_window
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["Holistic", "RecentLogits", "ValuePrior", "ahakv", "recent_attention", "softmax_gain", "value_prior"]
-
 FACTS = {
     "ahakv": PolicyFacts(
         "attention",

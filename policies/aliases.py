@@ -8,8 +8,6 @@ from types import MappingProxyType
 
 from protocol.formats.policy_facts import read_policy_facts
 
-__all__ = ["ALIASES"]
-
 READ_SELECTION = (
     "it chooses what a step reads and evicts nothing, so it is no policy here; kv-prereg policies lists all"
 )

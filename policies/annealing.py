@@ -18,8 +18,6 @@ from policies.signals import Keys, read_signal
 from policies.thinkv import TRANSITION, Thoughts, thinkv
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["AnnealedThoughts", "anneal_budgets", "ladder", "medoids", "thinkv_annealed"]
-
 FACTS = {
     "thinkv-annealed": PolicyFacts(
         "thoughts",

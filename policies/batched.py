@@ -24,8 +24,6 @@ from policies.contract import (
 from policies.policy import Policy, is_broken
 from policies.signal_protocols import CacheSignal
 
-__all__ = ["NotBatchable", "can_batch", "ignores_seed", "is_batch_measurable", "is_batchable", "select_batch"]
-
 
 class NotBatchable(Exception):
     """A part violates, or may violate, its contract in a batch of lanes: process each lane separately."""

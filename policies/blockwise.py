@@ -12,8 +12,6 @@ from policies.lagkv import lagkv
 from policies.policy import Policy
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["Blockwise", "caote_blocks", "keydiff_blocks", "lagkv_blocks"]
-
 FACTS = {
     "keydiff-blocks": PolicyFacts(
         "stored",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-__all__ = ["CachedProtocol"]
-
 ANSWERS: WeakKeyDictionary[type, dict[type, bool]] = WeakKeyDictionary()
 """Cached results by class of the value and protocol."""
 

@@ -6,8 +6,6 @@ import sys
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 
-__all__ = ["Cadence", "Fires", "Schedule"]
-
 Fires: TypeAlias = Literal["never", "prefill", "interval", "slack", "every", "own"]
 
 Load: TypeAlias = Literal["front", "back", "inverted"]

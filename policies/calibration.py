@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Bases", "Calibrated", "Routes", "Statistics", "Thresholds"]
-
 
 class Statistics(NamedTuple):
     """Calibrated statistics of a model: its queries before RoPE, its values, its rotation.

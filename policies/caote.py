@@ -15,8 +15,6 @@ from policies.routing import PerHead
 from policies.signals import AttentionSums, Values, group_mean, read_signal
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["OutputError", "caote", "output_errors"]
-
 FACTS = {
     "caote": PolicyFacts(
         "attention",

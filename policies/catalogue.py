@@ -50,8 +50,6 @@ from policies.uniform import random, random_twin
 from protocol.formats.plugins import PluginGroup
 from protocol.formats.suggestions import suggest
 
-__all__ = ["CATALOGUE", "PLUGINS", "diff", "get", "mutable_settings", "names"]
-
 CATALOGUE: Mapping[str, Policy] = MappingProxyType(
     {
         "full": full(),

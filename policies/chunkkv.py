@@ -9,8 +9,6 @@ from policies.selection import Chunks
 from policies.snapkv import WindowAttention
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["chunkkv"]
-
 FACTS = {
     "chunkkv": PolicyFacts(
         "attention",

@@ -21,8 +21,6 @@ from policies.pyramidkv import pyramidkv
 from policies.signals import AttentionSums, group_mean, read_signal
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["WindowSums", "crystal_baselines"]
-
 FACTS = {
     "h2o-window": PolicyFacts(
         "attention",

@@ -16,22 +16,6 @@ from policies.routing import PerHead, round_counts, slots_per_head, uniform_coun
 from policies.signals import EveryLayer, read_signal, running_sums, upcast
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = [
-    "Budgets",
-    "Recency",
-    "Reference",
-    "ReferenceUpdate",
-    "References",
-    "Utilised",
-    "adaptive_budget",
-    "crystal_kv",
-    "crystal_kv_lite",
-    "hits",
-    "log_crf",
-    "lrfu",
-    "round_budgets",
-]
-
 FACTS = {
     "crystal-kv-lite": PolicyFacts(
         "crystal-kv",

@@ -13,8 +13,6 @@ from torch import Tensor
 from policies.contract import Mark, View
 from policies.protect import marked_slots, round_down_share, slots_after
 
-__all__ = ["Plain", "StateLines", "state_lines"]
-
 WORDING = 'After every step, write one short line that begins with "{line}" and says what holds by then.'
 
 

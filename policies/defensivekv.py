@@ -18,20 +18,6 @@ from policies.signals import EveryLayer, read_signal, running_sums, upcast
 from policies.snapkv import refuse_window
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = [
-    "AcrossLayers",
-    "Defensive",
-    "OutputNorms",
-    "WindowPeaks",
-    "WindowSummary",
-    "defensivekv",
-    "first_stage_slots",
-    "layer_defensivekv",
-    "output_norms",
-    "summarise_window",
-    "worst_case",
-]
-
 FACTS = {
     "defensivekv": PolicyFacts(
         "attention",

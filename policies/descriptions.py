@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["FAMILIES"]
-
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
         "controls": "what the others are measured against",

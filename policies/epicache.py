@@ -20,17 +20,6 @@ from policies.routing import Adaptive
 from policies.signals import read_signal
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = [
-    "EpisodeScoring",
-    "Episodes",
-    "Episodic",
-    "PatchedPrompt",
-    "PromptAttention",
-    "cluster_points",
-    "epicache",
-    "split_windows",
-]
-
 FACTS = {
     "epicache": PolicyFacts(
         "attention",

@@ -29,25 +29,6 @@ from policies.protect import Preserve
 from policies.signals import AttentionSums, HiddenChange, read_signal, refuse_separate_heads, upcast
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = [
-    "BandDifference",
-    "Epiphany",
-    "Heard",
-    "HiddenMean",
-    "changes",
-    "channel_variance",
-    "epiphany",
-    "gather_slots",
-    "hidden_states",
-    "lag_relative",
-    "preserving_policy",
-    "refuse_window",
-    "rolling_mean",
-    "rolling_z",
-    "score_parts",
-    "standardise",
-]
-
 FACTS = {
     "epikv": PolicyFacts(
         "epikv",

@@ -24,8 +24,6 @@ from policies.policy import Policy
 from policies.signals import read_signal, upcast
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["ChannelVariances", "LagState", "LagVariance", "LagVariances", "MeanVariance", "vectors"]
-
 FACTS = {
     "kv-key": PolicyFacts(
         "epikv",

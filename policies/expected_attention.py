@@ -17,16 +17,6 @@ from policies.selection import HEAVIEST
 from policies.signals import Keys, Norms, group_mean, read_signal, upcast
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = [
-    "ExpectedAttention",
-    "Moments",
-    "QueryMoments",
-    "expected_attention",
-    "expected_logits",
-    "mean_rotation",
-    "undo_rotation",
-]
-
 FACTS = {
     "expected-attention": PolicyFacts(
         "attention",

@@ -13,8 +13,6 @@ from policies.policy import Policy
 from policies.protect import Protect
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["Equal", "full"]
-
 FACTS = {
     "full": PolicyFacts(
         "controls",

@@ -14,8 +14,6 @@ from policies.routing import PerHead
 from policies.signals import AttentionSums, group_mean, read_signal
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["AccumulatedAttention", "h2o"]
-
 FACTS = {
     "h2o": PolicyFacts(
         "attention",

@@ -16,8 +16,6 @@ from policies.routing import PerHead
 from policies.signals import read_signal, upcast
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["Dissimilarity", "MeanKeyCosine", "keydiff"]
-
 FACTS = {
     "keydiff": PolicyFacts(
         "stored",

@@ -14,8 +14,6 @@ from policies.routing import PerHead
 from policies.signals import Norms, read_signal
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["SmallKeys", "knorm"]
-
 FACTS = {
     "knorm": PolicyFacts("stored", "keys of small norm", "arXiv:2406.11430", "Keys of small norm are attended to."),
 }

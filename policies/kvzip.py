@@ -14,8 +14,6 @@ from policies.protect import Protect
 from policies.signals import read_signal
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["Reconstruction", "RepeatAttention", "group_max", "kvzip"]
-
 FACTS = {
     "kvzip": PolicyFacts(
         "attention",

@@ -15,8 +15,6 @@ from policies.routing import PerHead
 from policies.signals import read_signal, upcast
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["LagRelative", "LagScores", "lag_scores", "lagkv", "relative_spread"]
-
 FACTS = {
     "lagkv": PolicyFacts(
         "stored",

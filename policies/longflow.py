@@ -15,8 +15,6 @@ from policies.routing import PerLayer
 from policies.signals import AttentionSums, read_signal, upcast
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["Contribution", "MeanMagnitude", "importance", "longflow"]
-
 FACTS = {
     "longflow": PolicyFacts(
         "attention",

@@ -9,8 +9,6 @@ from typing import TypeAlias
 from policies.contract import View
 from policies.policy import Eviction, Policy
 
-__all__ = ["Observer", "observe"]
-
 Observer: TypeAlias = Callable[[View, int, Eviction], None]
 """Called after an eviction step with the view, the budget per KV head and layer, and the eviction."""
 

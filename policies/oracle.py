@@ -11,8 +11,6 @@ from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 
-__all__ = ["OracleScores", "oracle_policy"]
-
 
 @dataclass(frozen=True)
 class OracleScores:

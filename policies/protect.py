@@ -13,8 +13,6 @@ from torch import Tensor
 
 from policies.contract import Mark, Protection, TextProtection, View
 
-__all__ = ["Marked", "Pinned", "Preserve", "Protect", "RecentHalf"]
-
 BUDGET_SHARE = re.compile(r"K/([1-9][0-9]{0,5})|min\(([0-9]{1,7}), ?K/([1-9][0-9]{0,5})\)")
 """A fraction of the budget K, optionally with a maximum."""
 

@@ -8,8 +8,6 @@ from policies.routing import Pyramid
 from policies.snapkv import WindowAttention
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["pyramidkv"]
-
 FACTS = {
     "pyramidkv": PolicyFacts(
         "attention",

@@ -18,20 +18,6 @@ from policies.snapkv import refuse_window
 from policies.streaming import streaming
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = [
-    "GroupMaxAttention",
-    "Importance",
-    "Joint",
-    "KeyRedundancy",
-    "importance",
-    "joint_score",
-    "r_kv",
-    "r_kv_variants",
-    "redundancy",
-    "snapkv_rkv",
-    "streamingllm_rkv",
-]
-
 FACTS = {
     "streamingllm-rkv": PolicyFacts(
         "positions",

@@ -15,8 +15,6 @@ from policies.routing import PerLayer
 from policies.signals import EveryLayer, read_signal
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["LastLooked", "Stamps", "raas", "update_stamps"]
-
 FACTS = {
     "raas": PolicyFacts(
         "attention",

@@ -11,8 +11,6 @@ from torch import Tensor
 from policies.contract import Allocation, Scores, View
 from policies.selection import select_highest
 
-__all__ = ["Adaptive", "PerHead", "PerLayer", "Pyramid", "Shared"]
-
 
 class Equal:
     """Every keep set gets the budget."""

@@ -15,8 +15,6 @@ from policies.routing import PerHead
 from policies.signals import EveryLayer, add_earlier, group_mean, read_signal
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["Neglect", "NeglectCounts", "NeglectState", "scissorhands"]
-
 FACTS = {
     "scissorhands": PolicyFacts(
         "attention",

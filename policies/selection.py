@@ -12,8 +12,6 @@ from torch.nn import functional
 from policies.contract import Scores, Signal, View
 from policies.signals import MeanValues, read_signal, upcast
 
-__all__ = ["Chunks", "Diverse", "TopK", "select_diverse", "select_highest", "signature"]
-
 WINDOW = 512
 """Candidates among which `select_diverse` picks before it updates the others."""
 HEAVIEST = 1e6

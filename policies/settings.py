@@ -20,8 +20,6 @@ from policies.quantised.states import STATES
 from policies.state import Verbatim
 from protocol.formats.suggestions import nearest_names, suggest
 
-__all__ = ["change_settings", "setting_paths", "with_settings"]
-
 T = TypeVar("T")
 MAX_LISTED = 8  # paths that an error lists
 

@@ -9,24 +9,6 @@ from torch import Tensor
 from policies.cached_protocol import CachedProtocol
 from policies.calibration import Calibrated
 
-__all__ = [
-    "Additive",
-    "AttentionRows",
-    "AttentionSignal",
-    "CacheSignal",
-    "ExtraPromptSignal",
-    "FedSignal",
-    "FedTokens",
-    "HiddenSignal",
-    "Mark",
-    "MeasuredSignal",
-    "NormalisedRows",
-    "OutputSignal",
-    "Rotation",
-    "Signal",
-    "UnrotatingSignal",
-]
-
 
 class Mark(NamedTuple):
     """A span of the answer's text, from `text` to `end`, both included."""

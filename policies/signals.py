@@ -13,28 +13,6 @@ from torch.nn import functional
 from policies.calibration import Calibrated
 from policies.contract import AttentionRows, Signal, View
 
-__all__ = [
-    "BLOCK",
-    "AttentionSums",
-    "EveryLayer",
-    "HiddenChange",
-    "Keys",
-    "MeanValues",
-    "Norms",
-    "PastAttention",
-    "Trace",
-    "Values",
-    "attention_logits",
-    "attention_rows",
-    "group_mean",
-    "lane_matmul",
-    "read_calibration",
-    "read_signal",
-    "refuse_separate_heads",
-    "running_sums",
-    "softmax_with_sink",
-]
-
 Kind = TypeVar("Kind")
 
 BLOCK = 128

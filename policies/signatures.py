@@ -20,16 +20,6 @@ from policies.signals import MeanValues, read_signal, upcast
 from policies.triattention import per_head, per_layer, triattention
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = [
-    "DiverseByHead",
-    "DiverseByLayer",
-    "DiverseEach",
-    "DiverseScheduled",
-    "UnitValues",
-    "concatenate_units",
-    "modes",
-]
-
 FACTS = {
     "ada-1d": PolicyFacts(
         "triattention",

@@ -15,8 +15,6 @@ from policies.routing import PerHead
 from policies.signals import AttentionSums, group_mean, read_signal
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["WindowAttention", "refuse_window", "snapkv"]
-
 FACTS = {
     "snapkv": PolicyFacts(
         "attention",

@@ -15,8 +15,6 @@ from policies.signals import PastAttention, read_signal, refuse_separate_heads
 from policies.snapkv import refuse_window
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["WindowFirst", "snapkv_with_window"]
-
 FACTS = {
     "snapkv_with_window": PolicyFacts(
         "attention",

@@ -17,8 +17,6 @@ from policies.signals import read_calibration
 from policies.triattention import per_head
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["StaticRoute", "even_scores", "static_route"]
-
 FACTS = {
     "static_route": PolicyFacts(
         "triattention",

@@ -10,8 +10,6 @@ from policies.policy import Policy
 from policies.protect import Protect
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["Recency", "streaming"]
-
 FACTS = {
     "streaming": PolicyFacts(
         "positions",

@@ -5,8 +5,6 @@ from typing import Any
 
 from policies.policy import Policy
 
-__all__ = ["structure"]
-
 ORIGINAL_CLASS_PATHS = {"policies.snapkv_with_window.WindowFirst": "policies.snapkv.WindowFirst"}
 """Original paths of moved classes, which locks keep using, so that locks do not differ by the move."""
 REMOVED_SETTINGS = {"policies.crystal.coattention.CoAttention()": {"sketch": "None"}}

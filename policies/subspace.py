@@ -23,8 +23,6 @@ from policies.signals import read_calibration, upcast
 from policies.triattention import triattention
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["Coefficients", "Subspace", "coefficients", "expand_coefficients", "subspaces"]
-
 FACTS = {
     "subspace": PolicyFacts(
         "triattention",

@@ -35,19 +35,6 @@ from policies.signals import AttentionSums, group_mean, read_signal
 from policies.triattention import triattention
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = [
-    "BoundedSpans",
-    "DynamicHybrid",
-    "PromptSpans",
-    "SpanAssignment",
-    "StaticHybrid",
-    "assign_spans",
-    "count_runs",
-    "merge_oldest",
-    "merge_spans",
-    "synthetic",
-]
-
 FACTS = {
     "syn_mem-1": PolicyFacts(
         "triattention",

@@ -26,23 +26,6 @@ from policies.routing import PerHead, Shared
 from policies.signals import EveryLayer, read_calibration, read_signal
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = [
-    "SEGMENT",
-    "SegmentsPerHead",
-    "SegmentsShared",
-    "Sparsity",
-    "Thoughts",
-    "Whenever",
-    "WithinSegments",
-    "classify_thoughts",
-    "segment_hs",
-    "segment_means",
-    "segment_shares",
-    "sparsity",
-    "thinkv",
-    "thought_variants",
-]
-
 FACTS = {
     "segment-hs": PolicyFacts(
         "epikv",

@@ -14,8 +14,6 @@ from policies.routing import PerLayer
 from policies.signals import AttentionSums, group_mean, read_signal
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["LastRow", "tova"]
-
 FACTS = {
     "tova": PolicyFacts(
         "attention",

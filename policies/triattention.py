@@ -26,20 +26,6 @@ from policies.selection import HEAVIEST, Diverse, signature
 from policies.signals import Keys, MeanValues, lane_matmul, read_calibration, read_signal, refuse_separate_heads, upcast
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = [
-    "HeadStatistics",
-    "LayerStatistics",
-    "QueryStatistics",
-    "ValuePrior",
-    "expected_logits",
-    "gates",
-    "max_standard_scores",
-    "per_head",
-    "per_layer",
-    "standard_scores",
-    "triattention",
-]
-
 FACTS = {
     "schedule-front": PolicyFacts(
         "triattention",

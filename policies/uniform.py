@@ -15,8 +15,6 @@ from policies.protect import Protect
 from policies.routing import PerHead
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["Draws", "TwinDraws", "random", "random_twin"]
-
 FACTS = {
     "random": PolicyFacts(
         "controls",

@@ -32,8 +32,6 @@ try:
 except KeyboardInterrupt:  # nothing has started, so a traceback would not help
     sys.exit(INTERRUPTED)
 
-__all__ = ["main"]
-
 HELP = ("help", "--help", "-h")
 VERSION = ("--version", "-V")
 

@@ -32,8 +32,6 @@ from protocol.register import register
 from protocol.witnesses import registered
 from protocol.workspace import imports
 
-__all__ = ["AmendResult", "amend", "main"]
-
 
 class Options(argparse.Namespace):
     json: bool

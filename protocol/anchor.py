@@ -23,7 +23,8 @@ from protocol import command
 from protocol.evidence.external import anchors
 from protocol.evidence.registration import Registration
 from protocol.formats.progress_display import phase
-from protocol.formats.refusals import BadInput, unknown_message
+from protocol.formats.refusals import BadInput
+from protocol.formats.suggestions import unknown_message
 from protocol.witnesses import Authority, GitRemote, OpenTimestamps, make_witnesses
 from protocol.witnesses.ots import CALENDARS
 

@@ -43,8 +43,6 @@ from protocol.formats.runners import describe_refusal, find_runner
 from protocol.messages import audit_page
 from protocol.workspace import drift
 
-__all__ = ["FAILED", "UNDETERMINED", "UNFINISHED", "AuditOptions", "AuditResult", "audit", "exit_status", "summarize"]
-
 FAILED, UNFINISHED, UNDETERMINED = 3, 6, 7  # exit statuses besides 0
 BESIDE_THE_VERDICT = (
     "drawings",

@@ -25,8 +25,10 @@ from pathlib import Path
 
 import splits
 from protocol import command, tasks
+from protocol.formats import files
 from protocol.formats.progress_display import phase
-from protocol.formats.refusals import BadInput, explain_os_error
+from protocol.formats.refusals import BadInput
+from protocol.formats.suggestions import explain_os_error
 from protocol.models import calibration_paths, checksums, sources
 
 DTYPES = ("float32", "bfloat16", "float16")  # those of `protocol.models.load`, which imports torch
@@ -67,10 +69,10 @@ def act(args: Options) -> int:
         raise BadInput(f"text: {args.name} are measured on answers of the model; give --task in its place")
     ids = select_problems(args.task, args.split) if args.task else []
     data = read_corpus(args.text) if args.text else b""
-    path = calibration_paths.statistics_paths(args.model, sources.cache_home())[args.name]
+    path = calibration_paths.statistics_paths(args.model, files.cache_home())[args.name]
     if path.exists():
         raise BadInput(f"{path}: exists and is written once; {advise_remeasuring(args.model)}")
-    sources.locate(args.model, sources.cache_home())  # raises BadInput if the model is not fetched
+    sources.locate(args.model, files.cache_home())  # raises BadInput if the model is not fetched
     if args.dtype not in DTYPES:
         raise BadInput(f"dtype {args.dtype!r}: not one of {', '.join(DTYPES)}")
     # Imported late: torch is slow, and --help and the refusals above do not need it.

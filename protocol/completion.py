@@ -26,8 +26,6 @@ from protocol.formats import command_line
 from protocol.formats.escape import print_escaped
 from protocol.formats.progress_display import phase
 
-__all__ = ["format_script", "main"]
-
 SHELLS = ("bash", "fish", "zsh")
 REGISTRATIONS = {"bash": "_kv_prereg_registration_dirs", "zsh": "_kv_prereg_registrations"}
 REGISTRATIONS["fish"] = "(_kv_prereg_registrations)"

@@ -35,13 +35,12 @@ from protocol.evidence import claim, late_randomness, looks, seal, verdict
 from protocol.evidence.external import anchors
 from protocol.evidence.held_out_guard import HeldOutGuard
 from protocol.evidence.registration import SEAL, Registration
-from protocol.formats import programs
+from protocol.formats import files, programs
 from protocol.formats.looks import GO_ON, STOP
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.registry import load_attribute
 from protocol.formats.runners import find_runner
-from protocol.models import sources
 from protocol.recompute import study_files
 from protocol.run.executors import preflight as executors
 from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings
@@ -101,7 +100,7 @@ def act(args: Options, enter: bool) -> int:
             locked_tree.enter(study, "protocol.confirm")
     # Imported late, here and below: --help and the refusals above need no torch, scipy or matplotlib.
     if not study.has(SEAL) and runner is None:
-        confirm(open_study(study, sources.cache_home()), args.value, block, args.identity, settings)
+        confirm(open_study(study, files.cache_home()), args.value, block, args.identity, settings)
     elif (
         not study.has(SEAL)
         and runner is not None

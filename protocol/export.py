@@ -30,8 +30,6 @@ from protocol.formats.refusals import Tampered
 from protocol.instruments.exports import croissant, in_toto, preregistration
 from protocol.lock import lock
 
-__all__ = ["FORMATS", "export_study", "main"]
-
 
 def _dump_json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

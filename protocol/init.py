@@ -26,9 +26,8 @@ from protocol import command
 from protocol.evidence import late_randomness
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import files
-from protocol.formats.refusals import BadInput, unknown_message
-
-__all__ = ["TEMPLATES", "NewRegistration", "create_registration", "describe_template", "main", "read_template"]
+from protocol.formats.refusals import BadInput
+from protocol.formats.suggestions import unknown_message
 
 REGISTRATIONS = Path("registrations")
 NEXT_STEPS = {

@@ -23,8 +23,8 @@ from analysis.judgement import arm_text, eviction_counts
 from protocol import command
 from protocol.evidence import claim, probe_attempts
 from protocol.evidence.registration import Registration
+from protocol.formats import files
 from protocol.formats.progress_display import phase
-from protocol.models import sources
 from protocol.plan import grid
 from protocol.preflight import development_results
 from protocol.preflight.development_results import AlikeArms
@@ -33,8 +33,6 @@ from protocol.run.executors import preflight as executors
 from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings
 from protocol.workspace import locked_tree
 from protocol.workspace.study import Study, open_study, refuse_drift
-
-__all__ = ["ProbeResult", "main", "probe", "run_probe"]
 
 
 class Options(command.Options, ExecutorOptions):
@@ -54,7 +52,7 @@ def act(args: Options, enter: bool) -> int:
         study_files.check_probe(study)
         if enter:
             locked_tree.enter(study, "protocol.probe")
-    rows, selected, alike, gate, eviction_notes = probe(open_study(study, sources.cache_home()), settings)
+    rows, selected, alike, gate, eviction_notes = probe(open_study(study, files.cache_home()), settings)
     parts = [format_table(rows)]
     parts += [] if selected is None else ["", format_selection(selected)]
     parts += [*(format_alike(*pair) for pair in alike), *gate, *eviction_notes]

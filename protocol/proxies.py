@@ -23,9 +23,9 @@ from typing import Any
 
 from protocol import command
 from protocol.evidence.registration import Registration
+from protocol.formats import files
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
-from protocol.models import sources
 from protocol.workspace.study import open_study
 
 COLUMNS = ("agreement", "overlap", "captured", "best", "cosine")
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
 def act(args: Options) -> int:
     if args.limit < 1:
         raise BadInput("--limit: write a whole number of at least 1")
-    study = open_study(Registration(args.folder), sources.cache_home())
+    study = open_study(Registration(args.folder), files.cache_home())
     # Imported late: torch and scipy are slow, and --help and the refusals above do not need them.
     with phase("loading torch"):
         from protocol.instruments.proxies import measures

@@ -23,7 +23,7 @@ from protocol import command
 from protocol.evidence import late_randomness, ledger
 from protocol.evidence.external import git_history
 from protocol.evidence.registration import PROTOCOL, Registration
-from protocol.formats import terms
+from protocol.formats import files, terms
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
@@ -33,7 +33,6 @@ from protocol.lock.derive import derive_lock
 from protocol.lock.lock import Lock
 from protocol.lock.previously_opened import find_previously_opened
 from protocol.messages import slot_sizes
-from protocol.models import sources
 from protocol.plan import full_use
 from protocol.preflight import written_study
 from protocol.witnesses import registered
@@ -82,7 +81,7 @@ def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
 def act(args: Options, is_typed: bool) -> int:
     if is_typed:
         imports.refuse_uncovered()
-    locked = register(args.folder, sources.cache_home(), key=args.sign)
+    locked = register(args.folder, files.cache_home(), key=args.sign)
     # Imported late: scipy is slow, and --help and the refusals above do not need it.
     from analysis.simulation import confirm_power, expected_looks, power_text
     from analysis.stats.methods import resampling_problems

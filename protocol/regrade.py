@@ -28,8 +28,6 @@ from protocol.grading import Grade
 from protocol.recompute.verify_grades import TRANSIENT_GRADES, Graders
 from protocol.tasks import Task
 
-__all__ = ["Difference", "Regraded", "main", "regrade"]
-
 CHANGE_FIELDS = ("changed", "disagreed")
 
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.judgement import arm_text, eviction_counts, full_cache_use, same_retained_slots
 from protocol import command, register, tasks
 from protocol.evidence.registration import PROTOCOL, Registration
-from protocol.formats import progress_display
+from protocol.formats import files, progress_display
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.formats.terminal import line_width
@@ -38,7 +38,6 @@ from protocol.formats.vocabulary import CURRENT_JUDGING
 from protocol.instruments.planning import machines
 from protocol.lock import lock
 from protocol.lock.previously_opened import find_previously_opened
-from protocol.models import sources
 from protocol.plan.design import Design
 from protocol.preflight import development_results, written_study
 from protocol.workspace import imports
@@ -109,7 +108,7 @@ def estimate_on_machine(args: Options) -> int:
         from protocol.instruments.planning import estimate, workload
     inputs = workload.UserInputs(shapes, args.prompt_tokens, args.answer_tokens)
     result = estimate.estimate_study(
-        PlannedStudy(protocol, sources.cache_home(), folder=args.folder), args.on, inputs, args.price
+        PlannedStudy(protocol, files.cache_home(), folder=args.folder), args.on, inputs, args.price
     )
     command.print_result(args.json, estimate.format_estimate(result), estimate.json_values(result))
     return 0
@@ -128,7 +127,7 @@ def act(args: Options, is_typed: bool) -> int:
         protocol = read_decoded_protocol(args.folder)
     models = choose_stand_ins(protocol, args.stand_in)
     items = written_study.freeze_checked_items(
-        PlannedStudy(written_study.with_stand_ins(protocol, models), sources.cache_home(), folder=args.folder),
+        PlannedStudy(written_study.with_stand_ins(protocol, models), files.cache_home(), folder=args.folder),
         opens_held_out=False,
         is_older=Registration(args.folder).has(lock.NAME),  # locks older than gates keep their protocol
     )
@@ -140,7 +139,7 @@ def act(args: Options, is_typed: bool) -> int:
         from protocol.preflight import rehearsal
 
     design = rehearsal.fit_to_machine(protocol, args.tokens)
-    planned = PlannedStudy(design, sources.cache_home(), folder=args.folder)
+    planned = PlannedStudy(design, files.cache_home(), folder=args.folder)
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.out or Path(temporary)
         rehearsed = rehearsal.rehearse(planned, models, items, args.problems, folder)

@@ -39,14 +39,11 @@ from protocol.formats.progress_display import phase
 from protocol.formats.refusals import Drifted, Tampered
 from protocol.formats.runners import find_runner
 from protocol.lock import fresh_replication, lock
-from protocol.models import sources
 from protocol.recompute import study_files
 from protocol.run.executors import preflight as executors
 from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings
 from protocol.workspace import locked_tree
 from protocol.workspace.study import Study, open_study, refuse_drift
-
-__all__ = ["ReplicationResult", "main", "register_child", "replicate", "start_child"]
 
 
 class ReplicationResult(NamedTuple):
@@ -88,7 +85,7 @@ def act(args: Options, enter: bool) -> int:
         command.print_notice(f"{parent.folder}: {item} could not be told; going on")
     if runner is not None:
         return register_outside(parent, args)
-    parent_study = open_study(parent, sources.cache_home())
+    parent_study = open_study(parent, files.cache_home())
     with phase(f"registering the {name_kind(args.fresh)}"):
         child = start_child(parent_study, is_fresh=args.fresh)
         if enter:
@@ -122,7 +119,7 @@ def register_outside(parent: Registration, args: Options) -> int:
     """Register the child of a study that another harness runs, or find its unfinished one, and say how it goes on."""
     newest = list_children(parent, is_fresh=args.fresh)[-1:]
     children = [child for child in newest if child.has_entries and not ledger.closing_entry(child.entries)]
-    child = children[0] if children else write_child(parent, sources.cache_home(), is_fresh=args.fresh)
+    child = children[0] if children else write_child(parent, files.cache_home(), is_fresh=args.fresh)
     next_step = f"kv-prereg confirm {child.folder}"
     values = {"folder": str(child.folder), "parent": parent.lock.digest, "next": next_step}
     text = f"{child.folder} is a {name_kind(args.fresh)} of {parent.folder.name}, by other outputs; next: {next_step}"

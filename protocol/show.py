@@ -26,12 +26,11 @@ from typing import Literal
 from analysis.exploratory.changed_grades import ChangedProblem
 from protocol import command
 from protocol.evidence.registration import Registration
-from protocol.formats import runners
+from protocol.formats import files, runners
 from protocol.formats.refusals import BadInput
 from protocol.formats.terminal import supports_colour
 from protocol.instruments.show import problem_reader, rehearsal_folder
 from protocol.instruments.show.problem_reader import LaneFilter
-from protocol.models import sources
 
 MOST_LISTED = 20  # problems in the list
 
@@ -145,7 +144,7 @@ def format_table(args: Options, differing: list[ChangedProblem], problems: int, 
 def show_problem(args: Options, study: Registration, name: str, lane_filter: LaneFilter) -> int:
     from protocol.instruments.show import terminal_view as texts
 
-    view = problem_reader.read_problem(study, sources.cache_home(), name, lane_filter, command.print_notice)
+    view = problem_reader.read_problem(study, files.cache_home(), name, lane_filter, command.print_notice)
     if args.html is not None:
         from protocol.instruments.show import problem_page  # imports matplotlib
 

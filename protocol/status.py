@@ -39,8 +39,6 @@ from protocol.run import run_status
 from protocol.run.run_status import RunStatus
 from protocol.workspace import drift
 
-__all__ = ["Index", "IndexEntry", "format_running", "main", "read_index"]
-
 # Words of the output that the help explains.
 TERMS = (
     *(

@@ -3,8 +3,6 @@
 import hashlib
 from collections.abc import Sequence
 
-__all__ = ["BUCKETS", "CONFIRM", "DEV", "assign_bucket", "subsample"]
-
 BUCKETS = 5
 DEV = frozenset({0, 1})
 CONFIRM = frozenset({2, 3, 4})

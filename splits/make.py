@@ -14,8 +14,6 @@ from protocol.formats import canonical, strict_json
 from protocol.formats.command_line import format_refusal, make_parser
 from splits.manifest import FOLDER, OWN_UNITS, SplitError, build_content
 
-__all__ = ["read_ids", "write_split"]
-
 
 def write_split(
     name: str, ids: Iterable[str], source: str, folder: Path = FOLDER, units: Mapping[str, str] = OWN_UNITS

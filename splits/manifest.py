@@ -21,16 +21,6 @@ from typing import Any, NamedTuple
 from protocol.formats import canonical
 from splits.buckets import BUCKETS, CONFIRM, DEV, assign_bucket
 
-__all__ = [
-    "FOLDER",
-    "Manifest",
-    "SplitError",
-    "build_content",
-    "load",
-    "make_manifest",
-    "parse_manifest",
-]
-
 FOLDER = Path(__file__).resolve().parent
 OWN_UNITS: Mapping[str, str] = MappingProxyType({})  # every id is split by its own hash
 

@@ -26,8 +26,6 @@ from protocol.formats.escape import print_bytes, print_escaped
 from protocol.formats.json_text import dumps
 from protocol.formats.progress_display import phase
 
-__all__ = ["main"]
-
 TEMPLATE = Path(__file__).with_name("template.toml")
 
 

@@ -32,8 +32,6 @@ from analysis.claims.levels import Level, Word, computed_from, level_of
 from analysis.claims.quantity import Answer, Quantity, computed
 from analysis.claims.rounding import Range, rounding_range
 
-__all__ = ["Cells", "ExpressionError", "decide"]
-
 ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 COMPARISON = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 

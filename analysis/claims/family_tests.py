@@ -9,8 +9,6 @@ from statsmodels.stats.multitest import multipletests
 
 from analysis.stats import multiplicity
 
-__all__ = ["Best", "best_of", "count_passing"]
-
 
 class Best(NamedTuple):
     """chance: that the best of the candidates has at least this many right if none is better than the other

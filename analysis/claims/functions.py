@@ -14,8 +14,6 @@ from analysis.rules import branch
 from analysis.selection import choose
 from analysis.stats import interval
 
-__all__ = ["FUNCTIONS", "INFERENTIAL", "LOGIC"]
-
 INFERENTIAL = frozenset({"apart", "corrected", "correlated", "gap", "lucky", "paired", "passing", "unpaired"})
 LOGIC = frozenset({"all", "any", "unprinted"})  # their answers have the level of their arguments
 STEPS = 10_000  # a rate that takes longer counts as no decay

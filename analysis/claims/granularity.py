@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from analysis.claims.rounding import Range
 
-__all__ = ["Fit", "chance", "counts", "fit"]
-
 
 class Fit(NamedTuple):
     """impossible: indices of the values that no count gives. draws: the numbers of draws a problem, up to the

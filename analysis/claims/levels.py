@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any
 
-__all__ = ["Level", "Word", "computed_from", "level_of"]
-
 
 class Level(IntEnum):
     """The name in lower case is printed in every table and in JSON; LITERAL is refused there."""

@@ -15,8 +15,6 @@ from analysis.claims.verdicts import (
     judge_tables,
 )
 
-__all__ = ["format_document"]
-
 Result = tuple[Paper, list[TableFinding], list[Finding]]
 
 

@@ -13,8 +13,6 @@ from analysis.claims.quantity import Quantity
 from analysis.claims.rounding import Range, rounding_range
 from protocol.formats.suggestions import explain_os_error
 
-__all__ = ["Claim", "ClaimError", "Equation", "Paper", "Table", "read_paper"]
-
 KINDS = ("answers", "differences", "scores", "counts", "measures")
 SAMPLED = ("answers", "differences", "scores")
 UNITS = {"share": 1, "percent": 100}

@@ -7,8 +7,6 @@ from scipy import stats
 
 from analysis.claims.rounding import Range
 
-__all__ = ["FACTOR", "Agreement", "check_agreement", "correlation_p", "correlations_differ_p"]
-
 FACTOR = 2  # allowed ratio of a resampled p to the normal one; more is a disagreement
 
 

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from scipy import stats
 
-__all__ = ["Bounds", "boschloo", "fisher", "paired_bounds"]
-
 
 class Bounds(NamedTuple):
     """The smallest and largest p over all pairings, and the discordant problems at which they occur."""

@@ -12,19 +12,6 @@ from typing import NamedTuple
 from analysis.claims.levels import Level, computed_from, level_of
 from analysis.claims.rounding import Range
 
-__all__ = [
-    "Answer",
-    "ImpossibleCell",
-    "Quantity",
-    "absolute",
-    "combine",
-    "compare",
-    "computed",
-    "every",
-    "negate",
-    "some",
-]
-
 
 class ImpossibleCell(ValueError):
     """A printed number that no count of answers gives, where a test needs the count."""

@@ -4,8 +4,6 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-__all__ = ["Range", "rounding_range"]
-
 NUMBER = re.compile(r"[+-]?[0-9]+(\.([0-9]+))?")
 BELOW = re.compile(r"<([0-9]+(\.[0-9]+)?)")
 

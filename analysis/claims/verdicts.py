@@ -11,8 +11,6 @@ from analysis.claims.paper_file import UNITS, Claim, ClaimError, Paper, Table
 from analysis.claims.quantity import Answer, ImpossibleCell
 from analysis.claims.rounding import Range
 
-__all__ = ["CONTRADICTED", "UNCHECKED", "VERDICTS", "Finding", "TableFinding", "judge_claims", "judge_tables"]
-
 MAX_COMPARISONS = 3  # comparisons that are printed for a claim
 MAX_DRAWS = 64  # draws a problem up to which all are tried
 

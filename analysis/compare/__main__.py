@@ -25,8 +25,6 @@ from protocol.formats.json_text import dumps
 from protocol.formats.progress_display import phase
 from protocol.formats.text_tables import to_plain
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parse_args(argv)

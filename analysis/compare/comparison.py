@@ -12,8 +12,6 @@ from analysis.compare.csv_tables import QUESTION_COLUMNS, parse_number, read_que
 from analysis.compare.scored_answers import ResultError, ScoredAnswer
 from protocol.formats.text_tables import format_columns, format_points, wrap_paragraph
 
-__all__ = ["LABEL", "Comparison", "compare", "compare_frame", "format_text"]
-
 COLUMNS = "id", "arm", "score", "task", "seed", "cluster", *QUESTION_COLUMNS  # columns of a frame
 LABEL = "exploratory: nothing was registered"
 FEW_CLUSTERS = 40  # effective clusters below which intervals cover less often than their level

@@ -16,8 +16,6 @@ from analysis.stats.comparison import Comparison
 from analysis.stats.interval import DegenerateDifference
 from analysis.stats.methods import AS_PUBLISHED, METHODS, METHODS_FOR_SCORES, MIN_CLUSTERS, effective_clusters
 
-__all__ = ["Contrast", "FamilyResult", "compare_pairs"]
-
 LEVEL = 0.95  # coverage of the nominal interval
 MOST_DRAWS = 10_000_000
 # Problems or clusters below which the percentile bootstrap of scores covers 91 % or less of nominal 95 %

@@ -22,8 +22,6 @@ from analysis.compare.scored_answers import (
     read_cluster,
 )
 
-__all__ = ["QUESTION_COLUMNS", "parse_number", "read_question", "read_rows", "read_table"]
-
 KIND = "table"
 QUESTION_COLUMNS = "question", "input", "doc_hash"  # columns that tell what was asked
 

@@ -8,8 +8,6 @@ from matplotlib.figure import Figure
 from analysis.compare.comparison import Comparison
 from analysis.compare.scored_answers import ResultError
 
-__all__ = ["draw_forest", "write_forest"]
-
 INK, PALE = "#1a1a1a", "#6b6b6b"
 STYLE = {"font.family": "DejaVu Sans", "font.size": 8.5, "svg.fonttype": "path", "svg.hashsalt": "kv-prereg"}
 ROW, FRAME = 0.3, 1.45  # inches: of a contrast; of title and axis together

@@ -21,8 +21,6 @@ from analysis.compare.scored_answers import (
     read_cluster,
 )
 
-__all__ = ["read_json", "read_zip"]
-
 KIND = "inspect_ai log"
 HEADER = "header.json"
 # As in inspect_ai (scorer/_metric.py, value_to_float); any other text is refused as a score.

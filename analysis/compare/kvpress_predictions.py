@@ -24,8 +24,6 @@ from analysis.compare.scored_answers import (
     read_cluster,
 )
 
-__all__ = ["match_boxed", "match_letter", "match_strings", "parse_texts", "read_predictions"]
-
 KIND = "kvpress predictions"
 PREDICTED = "predicted_answer"
 _TEXT = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)

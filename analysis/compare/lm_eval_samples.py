@@ -22,8 +22,6 @@ from analysis.compare.scored_answers import (
     read_cluster,
 )
 
-__all__ = ["read_samples", "task_of"]
-
 KIND = "lm-eval samples"
 # The fields of a line that are no metrics.
 FIELDS = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics", "doc_hash"}

@@ -9,8 +9,6 @@ from analysis.judgement import contrasts
 from analysis.judgement.study_files import EXCLUDED, Study, read_study
 from protocol.formats.vocabulary import FULL
 
-__all__ = ["read_judged", "study_rows"]
-
 KIND = "registered study"
 
 

@@ -14,8 +14,6 @@ from analysis.compare import (
 )
 from analysis.compare.scored_answers import ReadOptions, ResultError, ResultFile, ScoredAnswer
 
-__all__ = ["Results", "read_file", "read_results"]
-
 KNOWN = (
     "samples_*.jsonl of lm-eval, a log of inspect_ai, predictions.csv of kvpress, a CSV with id and score, "
     "or a judged registration"

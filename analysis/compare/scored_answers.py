@@ -8,18 +8,6 @@ from typing import Any, NamedTuple
 
 from analysis.judgement.untrusted_files import RecordError
 
-__all__ = [
-    "ReadOptions",
-    "ResultError",
-    "ResultFile",
-    "ScoredAnswer",
-    "choose_name",
-    "digest_json",
-    "error_metric_notes",
-    "parse_score",
-    "read_cluster",
-]
-
 # Metrics for which less is better.
 ERROR_METRICS = {"wer", "cer", "ter", "mer", "brier", "perplexity", "word_perplexity", "byte_perplexity"}
 ERROR_METRICS |= {"bits_per_byte", "loss", "nll", "error", "error_rate", "ece", "edit_distance", "levenshtein"}

@@ -13,8 +13,6 @@ from protocol.formats import files, gzip_file
 from protocol.formats.findings import TooLarge
 from protocol.formats.refusals import Tampered
 
-__all__ = ["decode_text", "parse_json", "read_bytes", "zip_members"]
-
 ENTRIES = 1_000_000  # of a zip file
 ZSTD = 93  # the compression method of zip files that inspect_ai uses
 _HEADER_BYTES = 30  # bytes of a local header before the name

@@ -6,16 +6,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from protocol.formats.vocabulary import FULL
 
-__all__ = [
-    "Body",
-    "ChangedProblem",
-    "evicts",
-    "find_changed_grades",
-    "judged_score",
-    "reference_finder",
-    "reference_name",
-]
-
 Body: TypeAlias = Mapping[str, Any]  # the body of a record, see docs/records.md
 
 

@@ -16,8 +16,6 @@ from analysis.judgement.study_files import Study
 from analysis.rules.rule import arm_pairs
 from analysis.stats import resampled_units
 
-__all__ = ["METHODS", "contrasts_by_level", "order_levels", "read_levels"]
-
 LEVEL = 0.95
 METHODS = ("auto", "t")  # for independent right-or-wrong answers, and for scores and clusters
 DRAWS = 1  # neither method resamples

@@ -20,8 +20,6 @@ from analysis.stats.clusters import cluster_values
 from analysis.stats.random_effects import PooledEffect, pool_effects
 from protocol.formats.escape import is_one_line
 
-__all__ = ["PooledContrast", "PooledStudies", "StudyEffect", "find_replications", "pool_replications"]
-
 Z = 1.959964  # of a 95 % interval
 
 

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from protocol.formats.refusals import Refusal
 
-__all__ = ["Grid", "NoGrid", "build_grid"]
-
 Settings = Mapping[str, str]  # of a policy: the value of each path, as in locks
 
 

@@ -3,8 +3,6 @@
 import re
 from typing import NamedTuple
 
-__all__ = ["Divergence", "first_difference", "marked_length"]
-
 _WORD = re.compile(r"\S+")
 LONGEST = 40  # characters of a word that is marked as one; in a longer word only the character is
 

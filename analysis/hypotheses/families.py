@@ -17,22 +17,6 @@ from analysis.hypotheses.policy_hypotheses import (
 )
 from analysis.hypotheses.study_outcomes import FEW, SLOTS, PolicyRecord, canonical_name
 
-__all__ = [
-    "CLOSED",
-    "FAILED",
-    "NOT_TESTED",
-    "OPEN",
-    "SURVIVED",
-    "UNDECIDED",
-    "Family",
-    "exclusion_reason",
-    "failure_modes",
-    "judge_families",
-    "judge_gate",
-    "judge_gates",
-    "uninformative_reasons",
-]
-
 SURVIVED, FAILED, UNDECIDED, NOT_TESTED = "survived", "failed", "undecided", "not tested"
 OPEN, CLOSED = "open", "closed"
 STATE = "state"

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["FAILURE_MODES", "QUOTED_GATES", "QuotedGate", "quoted_gate"]
-
 
 class QuotedGate(NamedTuple):
     family: str

@@ -10,18 +10,6 @@ from types import MappingProxyType
 from analysis.hypotheses.paper_table import QUOTED_GATES
 from protocol.formats.policy_facts import PolicyFacts, read_policy_facts
 
-__all__ = [
-    "FAMILY_OF_COMPONENT",
-    "HYPOTHESES",
-    "ROOT",
-    "TRIATTENTION_MODES",
-    "family_of",
-    "gate_comparators",
-    "list_ancestors",
-    "list_gates",
-]
-
-
 FAMILY_OF_COMPONENT: Mapping[str, str] = MappingProxyType(
     {
         "state": "state",

@@ -16,18 +16,6 @@ from analysis.rules.sentences import uninformative_rows
 from analysis.rules.verdicts import CONFIRMED, REFUTED
 from protocol.formats.vocabulary import FULL
 
-__all__ = [
-    "FEW",
-    "SLOTS",
-    "Comparison",
-    "PolicyRecord",
-    "Study",
-    "canonical_name",
-    "list_registrations",
-    "read_records",
-    "select_compared",
-]
-
 FEW = 200  # problems; below, a study screens ("Minimal-Intervention KV Retention", section 6)
 COLLAPSE, WRONG = 0.44, 20  # of at least 20 wrong answers, the share without an answer that the paper reports
 DEADLY = ("iso-cache underperformance", "proxy-to-runtime drift")

@@ -7,22 +7,6 @@ from analysis.hypotheses import families, paper_table
 from analysis.hypotheses.policy_hypotheses import HYPOTHESES, family_of, list_gates
 from analysis.hypotheses.study_outcomes import Comparison, PolicyRecord, canonical_name, select_compared
 
-__all__ = [
-    "ATTEMPTS",
-    "EXPLANATIONS",
-    "FAMILIES",
-    "METHODS",
-    "MODES",
-    "QUOTED",
-    "REGISTERED",
-    "attempt_rows",
-    "family_rows",
-    "method_rows",
-    "quoted_rows",
-    "registered_rows",
-    "unjudged_sentences",
-]
-
 FAMILIES = ("family", "here", "attempts", "failed", "survived", "undecided", "not tested")
 ATTEMPTS = (
     "gate",

@@ -5,15 +5,6 @@ from typing import Any
 
 from analysis.rules.rule import AS_COMPUTED, arm_pairs
 
-__all__ = [
-    "altered_arms",
-    "describe_arm",
-    "differing_prompt_sentences",
-    "extra_prompt_sentences",
-    "policy_name",
-    "press_arms",
-]
-
 
 def policy_name(arm: Mapping[str, Any]) -> str:
     """Return the name of the arm's policy or press: "snapkv", "kvpress:SnapKVPress"."""

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from analysis.rules.verdict_line import SCREENED
 from analysis.rules.verdicts import INCONCLUSIVE
 
-__all__ = ["FieldDifference", "JudgementDifferences", "find_differences", "shorten_printable"]
-
 LOW, HIGH = ("low", "low_simultaneous"), ("high", "high_simultaneous")
 P_FIELDS = ("p", "p_bootstrap", "p_t", "p_sign_flip", "p_holm", "p_adjusted")
 LABEL, LIMITS = "label", "does_not_prove"  # top-level fields whose wording may differ

@@ -18,17 +18,6 @@ from analysis.judgement.arm_text import press_arms
 from protocol.formats import runners
 from protocol.formats.vocabulary import FULL
 
-__all__ = [
-    "OF_BUDGET",
-    "RATIOS",
-    "LaneMemory",
-    "count_arms",
-    "count_evictions",
-    "eviction_warnings",
-    "never_evicted",
-    "read_bodies",
-]
-
 CELL_FIELDS = ("model", "task", "budget", "arm")
 FAILED = "failed"  # the state of a lane
 MASKED = "it holds every slot, whether or not it masks some, so that nothing is shown at its budget"

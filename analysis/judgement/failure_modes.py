@@ -24,18 +24,6 @@ from analysis.stats.comparison import Comparison
 from analysis.stats.methods import draws_and_seed
 from analysis.stats.resampled_units import Clusters, count_units
 
-__all__ = [
-    "CANNOT_TELL",
-    "DETECTED",
-    "NOT_DETECTED",
-    "Diagnosis",
-    "extraction_collapse",
-    "iso_cache",
-    "proxies",
-    "single_model",
-    "small_sample",
-]
-
 DETECTED, NOT_DETECTED, CANNOT_TELL = "seen", "not seen", "cannot tell"
 SUBSAMPLE_SIZE = 50  # problems
 SUBSAMPLES = 2_000

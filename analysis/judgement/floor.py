@@ -17,8 +17,6 @@ from analysis.rules.rule import lead_share
 from analysis.stats.above_chance import p_above
 from protocol.formats.json_text import format_decimal
 
-__all__ = ["Floor", "floor_row", "read_floor"]
-
 
 class Floor(NamedTuple):
     """What a study requires of an informative contrast.

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["FIELD", "describe_full_use"]
-
 FIELD = "full_use"  # field of a lock
 
 

@@ -10,8 +10,6 @@ from analysis.rules import full_cache_gate
 from protocol.formats.json_text import format_decimal
 from protocol.formats.vocabulary import FULL
 
-__all__ = ["failed_gates", "judge_gate"]
-
 
 def judge_gate(study: Study) -> dict[str, Any] | None:
     """Return the gate's part of a judgement: `passed`, and the numbers of every model and task; None without

@@ -41,8 +41,6 @@ from analysis.stats.methods import AS_PUBLISHED, MIN_CONFIRMATORY, SOUND_METHOD
 from protocol.formats.json_text import format_decimal
 from protocol.formats.vocabulary import FULL
 
-__all__ = ["DEVIATED", "MIN_CONFIRMATORY", "judge", "judge_study", "selection_summary"]
-
 DEVIATED = "DEVIATED"  # the verdict of a study that was amended after its claim, or did not keep to its looks
 
 

@@ -7,8 +7,6 @@ same protocol that cites one of them. Every other study is judged by today's rul
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["is_judged_as_shipped", "read_judging"]
-
 
 def is_judged_as_shipped(lock: Mapping[str, Any]) -> bool:
     """Return whether the rules of judging are those of lock version 1. lock: its content, as written."""

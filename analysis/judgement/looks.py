@@ -18,8 +18,6 @@ from analysis.stats.methods import MIN_CONFIRMATORY
 from analysis.stats.sequential import ANYTIME, Look
 from protocol.formats.looks import GO_ON, STOP, read_looks
 
-__all__ = ["advise", "judge_looks", "list_deciding", "read_look"]
-
 REASONS = {CONFIRMED: "efficacy", REFUTED: "harm"}
 
 

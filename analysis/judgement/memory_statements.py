@@ -5,8 +5,6 @@ from typing import Any
 
 from analysis.rules.sentences import contrast_name, list_first
 
-__all__ = ["unbounded_within", "unequal_memory", "unsaved_memory"]
-
 NEGLIGIBLE = 0.001  # smaller relative differences of memory are not reported unless they decided
 MAX_DISTANCE = 2.0  # memory ratio to the nearest measurement of a slope above which it is reported
 MEASURE_NAMES = {  # names of the measures in a row

@@ -7,8 +7,6 @@ import pandas as pd
 
 from protocol.formats.looks import number_problems, open_items
 
-__all__ = ["DEVIATION", "FIELD", "OpenedLanes", "keep_looks", "keep_reached"]
-
 FIELD = "look"  # in the lock of a study whose later problems are left out: the number of its last look
 DEVIATION = "deviation"  # in the lock of a study that did not keep to its looks: how
 

@@ -7,8 +7,6 @@ from typing import Any
 from analysis.judgement.untrusted_files import RecordError
 from protocol.formats import runners
 
-__all__ = ["describe_outside", "describe_pools", "is_outside", "list_limits", "refuse_outside"]
-
 
 def is_outside(lock: Mapping[str, Any]) -> bool:
     return runners.TABLE in lock["protocol"]["content"]

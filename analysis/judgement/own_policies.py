@@ -5,8 +5,6 @@ from typing import Any
 
 from protocol.formats.policy_facts import is_own_policy
 
-__all__ = ["describe_own_policies", "own_arms"]
-
 
 def own_arms(lock: Mapping[str, Any]) -> dict[str, str]:
     """Return the policy of each arm that runs one of another distribution. lock: its content, as written."""

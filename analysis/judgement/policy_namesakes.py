@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["NAMESAKES", "describe_namesakes"]
-
 # Policy -> the method of this name in the CrystalCache paper (its Eq. 6, section 4.3 and section 2.2).
 _CHUNKS = "CrystalCache's ChunkKV sums a chunk's attention over all queries (its Eq. 6), not over the last 32"
 NAMESAKES: Mapping[str, str] = MappingProxyType(

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["describe_population", "describe_sample"]
-
 
 def describe_population(lock: Mapping[str, Any]) -> str:
     """Return a clause that names the population: of each task how many problems were held out, of what.

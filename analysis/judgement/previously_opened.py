@@ -7,15 +7,6 @@ from typing import Any, NamedTuple
 
 from analysis.judgement.judging_rules import is_judged_as_shipped
 
-__all__ = [
-    "OpenedProblems",
-    "describe_opened",
-    "describe_reproduction",
-    "describe_reuse",
-    "describe_shared_clusters",
-    "opened_problems",
-]
-
 
 class OpenedProblems(NamedTuple):
     """Previously opened problems of a task. opened: held-out problems that earlier registrations opened, each

@@ -19,8 +19,6 @@ from protocol.formats import canonical
 from protocol.formats.escape import is_one_line
 from protocol.formats.json_text import dumps
 
-__all__ = ["refuse_unsupported"]
-
 VERDICT = "verdict.json"
 
 

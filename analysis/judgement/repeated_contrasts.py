@@ -10,8 +10,6 @@ from analysis.judgement.contrasts import Pairing, problem_table
 from analysis.judgement.memory import Arms
 from protocol.formats.vocabulary import FULL
 
-__all__ = ["find_repeated"]
-
 
 class _Side(NamedTuple):
     """One arm of a contrast. policy: its settings; empty if the lock has none. answers: the grade and the number of

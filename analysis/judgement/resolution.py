@@ -6,8 +6,6 @@ from typing import Any
 from analysis.rules.judged_numbers import format_points
 from analysis.stats.methods import resampling_problems
 
-__all__ = ["describe_resolution"]
-
 
 def describe_resolution(rows: Sequence[Mapping[str, Any]], lock: Mapping[str, Any]) -> str:
     """Return one or two sentences; an empty text if nothing was estimated. rows: the contrasts of the judgement."""

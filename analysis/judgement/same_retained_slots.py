@@ -3,8 +3,6 @@
 from collections.abc import Container, Mapping
 from typing import Any
 
-__all__ = ["describe_pairs"]
-
 RANDOM = "a random network"
 
 

@@ -1,7 +1,5 @@
 """The verdicts that ship with this project, by their bytes: they need not be judged again to be printed."""
 
-__all__ = ["SHIPPED_VERDICTS"]
-
 SHIPPED_VERDICTS = frozenset(
     (
         "815c3f4bce2e2063cd397587087747d74b23366757893d295285d55013d7d597",

@@ -23,8 +23,6 @@ from analysis.rules.rule import arm_pairs, is_against_full, measures_memory
 from analysis.rules.sentences import contrast_name, describe_uninformative, list_first, strip_zeros
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
-__all__ = ["does_not_prove", "proves"]
-
 # Descriptions of late randomness, by its name in a protocol.
 SOURCES: Mapping[str, str] = MappingProxyType(
     {

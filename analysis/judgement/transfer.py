@@ -11,8 +11,6 @@ from analysis.stats.interval import DegenerateDifference
 from analysis.stats.paired_tests import student_t
 from analysis.stats.resampled_units import Clusters, resampling_units
 
-__all__ = ["TransferRow", "transfer_table"]
-
 
 class TransferRow(NamedTuple):
     """One cell (task, budget, comparator ...) on both models."""

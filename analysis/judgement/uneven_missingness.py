@@ -7,8 +7,6 @@ import pandas as pd
 from analysis.judgement.study_files import EXCLUDED, Study, is_ungraded
 from protocol.formats.vocabulary import FULL
 
-__all__ = ["uneven_rows"]
-
 
 def uneven_rows(study: Study) -> list[dict[str, Any]]:
     """Return one row for each (model, task, budget, arm) with such problems, in grid order: the number of

@@ -10,19 +10,6 @@ from protocol.formats import files, gzip_file, shards, strict_json
 from protocol.formats.command_line import SHAPE_ERRORS
 from protocol.formats.refusals import Refusal
 
-__all__ = [
-    "Fields",
-    "MissingField",
-    "RecordError",
-    "parse_object",
-    "read_bytes",
-    "read_gzip",
-    "read_lines",
-    "read_shards",
-    "refuse_special_files",
-    "refuse_wrong_shape",
-]
-
 DAMAGED = "; cut short or edited; kv-prereg audit says which files hold"
 
 

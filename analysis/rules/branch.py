@@ -35,8 +35,6 @@ from analysis.rules.sentences import (
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
-__all__ = ["RULE", "RoleCell", "branch_letter", "role_cells"]
-
 FIELDS = (
     Field("primary_model", "model", "The model on which it has to be better.", "chain-qwen2"),
     Field("transfer_model", "model", "The model that it must not harm.", "chain-llama"),

@@ -7,8 +7,6 @@ from analysis.rules.margin_rules import MarginText, margin_limits, margin_rule
 from analysis.rules.rule import Contrast, Decision
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
-__all__ = ["RULE"]
-
 
 def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     """Return the verdict of `non_inferior.verdict` on both sides: limits above the margin refute too, and

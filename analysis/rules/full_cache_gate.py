@@ -8,16 +8,6 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-__all__ = [
-    "AnswerCounts",
-    "GateRequirement",
-    "count_answers",
-    "describe_failure",
-    "describe_gate",
-    "gate_requirement",
-    "shortfalls",
-]
-
 
 class AnswerCounts(NamedTuple):
     """Counts of the lanes of one arm in one model and task, without excluded ones. A lane without a grade

@@ -4,18 +4,6 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-__all__ = [
-    "decisive_ends",
-    "decisive_p",
-    "format_decisive_interval",
-    "format_interval",
-    "format_level",
-    "format_p",
-    "format_points",
-    "format_share",
-    "has_decisive_numbers",
-]
-
 
 def format_points(decimal: str) -> str:
     """Format accuracy points as signed percentage points, one digit; zero has no sign."""

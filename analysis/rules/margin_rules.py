@@ -46,19 +46,6 @@ from analysis.stats.comparison import Margins
 from analysis.stats.methods import MARGIN_METHODS
 from protocol.formats.vocabulary import FULL
 
-__all__ = [
-    "LEAD_SHARE",
-    "MARGIN",
-    "UNSAVED_CASES",
-    "MarginText",
-    "beyond_margin",
-    "check_equal_answers",
-    "margin_limits",
-    "margin_rule",
-    "memory_clause",
-    "refusal",
-]
-
 MARGIN = Field(
     "margin",
     "decimal",

@@ -6,8 +6,6 @@ from analysis.rules.margin_rules import MarginText, margin_limits, margin_rule
 from analysis.rules.rule import Contrast, Decision, require_contrasts
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
-__all__ = ["RULE", "verdict"]
-
 
 def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     """Return the verdict of contrasts with margin limits.

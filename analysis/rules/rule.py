@@ -17,29 +17,6 @@ from analysis.rules.self_test_cases import Case, PlannedContrast, PlannedFamily
 from analysis.stats.comparison import Margins
 from protocol.formats.vocabulary import BYTES_OF, FULL, OF_FULL
 
-__all__ = [
-    "UNITS",
-    "Contrast",
-    "Decision",
-    "Field",
-    "PartialNull",
-    "Refusal",
-    "Rule",
-    "RuleText",
-    "arm_pairs",
-    "budget_amount",
-    "charged_gain",
-    "fewest_problems",
-    "harm_p",
-    "is_against_full",
-    "is_better",
-    "is_worse",
-    "lead_share",
-    "measures_memory",
-    "memory_condition",
-    "require_contrasts",
-]
-
 AS_COMPUTED = ("policies.state.Verbatim()", "protocol.presses.pressed.AsThePress()")
 """The states, as named in a lock, that store slots as the model computed them."""
 UNITS: Mapping[str, int] = MappingProxyType({"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30})

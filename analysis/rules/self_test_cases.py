@@ -5,26 +5,6 @@ from typing import Any, NamedTuple, Protocol
 
 from analysis.rules.verdicts import INCONCLUSIVE, REFUTED
 
-__all__ = [
-    "EVEN",
-    "LOST",
-    "WON",
-    "Case",
-    "EndedLanes",
-    "FailedGate",
-    "Outcome",
-    "PlannedContrast",
-    "PlannedFamily",
-    "Scenario",
-    "Vacuous",
-    "as_loss",
-    "cannot_confirm",
-    "lose_all",
-    "make_case",
-    "standard_cases",
-    "ungraded_cases",
-]
-
 WON, EVEN, LOST = "what the rule asks for is won", "nothing differs", "every contrast is lost"
 
 

@@ -13,26 +13,6 @@ from analysis.rules.judged_numbers import (
 from analysis.stats.methods import METHODS
 from protocol.formats.vocabulary import BYTES_OF
 
-__all__ = [
-    "Row",
-    "accuracy_clause",
-    "contrast_name",
-    "count_contrasts",
-    "describe_uninformative",
-    "difference_of",
-    "evidence_rows",
-    "format_comparator",
-    "format_contrast",
-    "format_estimate",
-    "format_limits",
-    "format_location",
-    "format_p_value",
-    "list_first",
-    "significance_sentences",
-    "strip_zeros",
-    "uninformative_rows",
-]
-
 Row: TypeAlias = Mapping[str, Any]  # a judgement, or a row of it
 PART_PHRASES = {"model": "on {}", "task": "on {}", "budget": "at budget {}", "against": "against {}"}
 

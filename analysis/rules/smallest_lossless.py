@@ -54,8 +54,6 @@ from analysis.rules.sentences import (
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from protocol.formats.vocabulary import BYTES_OF, OF_FULL
 
-__all__ = ["RULE", "BudgetTest", "fixed_sequence"]
-
 FIELDS = (
     MARGIN,
     LEAD_SHARE,

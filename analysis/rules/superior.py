@@ -48,8 +48,6 @@ from analysis.rules.sentences import (
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
-__all__ = ["RULE"]
-
 FIELDS = (Field("at_least", "whole", "Contrasts of the family that have to be better.", 4, 1, 10_000),)
 
 

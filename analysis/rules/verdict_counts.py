@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-__all__ = ["ALWAYS_COUNTED", "COUNTED_IF_ANY", "format_counts"]
-
 ALWAYS_COUNTED, COUNTED_IF_ANY = ("CONFIRMED", "REFUTED", "INCONCLUSIVE"), ("SCREENED", "DEVIATED", "RE-USED")
 # The states of registrations without a verdict, with their labels.
 WITHOUT_VERDICT = {

@@ -6,24 +6,6 @@ from typing import Any
 
 from analysis.rules.verdicts import REFUTED
 
-__all__ = [
-    "REUSED",
-    "SCREENED",
-    "UNWITNESSED",
-    "describe_stop",
-    "format_line",
-    "format_single_model",
-    "format_verdict",
-    "is_judged_as_shipped",
-    "list_remarks",
-    "printed_rule_verdict",
-    "rule_verdict",
-    "smallest_contrast",
-    "sound_word",
-    "verdict_word",
-    "witnessed",
-]
-
 SCREENED = "SCREENED"  # the verdict of a study with a contrast below 200 problems
 REUSED = "RE-USED"  # the verdict of a study that decides on held-out problems that were opened before
 UNWITNESSED = "UNWITNESSED"  # the qualifier of CONFIRMED without a verified witness that the lock came first

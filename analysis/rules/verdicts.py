@@ -1,5 +1,3 @@
 """The three verdicts of a rule."""
 
-__all__ = ["CONFIRMED", "INCONCLUSIVE", "REFUTED"]
-
 CONFIRMED, REFUTED, INCONCLUSIVE = "CONFIRMED", "REFUTED", "INCONCLUSIVE"

@@ -19,8 +19,6 @@ from analysis.simulation.type_one_error import LIMIT, TypeOneError
 from analysis.stats import betting, cluster_robust, power
 from analysis.stats.interval import clopper_pearson
 
-__all__ = ["ClusterSetting", "cluster_settings", "cluster_tails", "draw_cluster_means", "worst_error_of_clusters"]
-
 Floats = NDArray[np.float64]
 CORRELATIONS = (0.0, 0.3, 1.0)
 DISCORDANCES = (0.02, 0.05, 0.1, 0.2, 0.4)  # shares of answers that differ, of symmetric populations

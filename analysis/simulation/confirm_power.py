@@ -17,8 +17,6 @@ from analysis.simulation.error_rates import simulate_verdicts
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
 from protocol.formats.vocabulary import CURRENT_JUDGING
 
-__all__ = ["confirm_chance", "describe_confirmation", "discordance_of_lanes", "problems_needed"]
-
 DISCORDANCES = (0.05, 0.1, 0.2)  # shares of problems on which the arms differ
 TARGET = 0.1  # points by which the subject is better, of a rule without a margin
 POWER = 0.8

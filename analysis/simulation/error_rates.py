@@ -23,16 +23,6 @@ from analysis.stats.interval import clopper_pearson
 from analysis.stats.methods import METHODS
 from protocol.formats.json_text import format_decimal
 
-__all__ = [
-    "DecisionErrors",
-    "NullSetting",
-    "RateEstimate",
-    "decision_errors",
-    "errors_in_setting",
-    "format_errors",
-    "simulate_verdicts",
-]
-
 STUDIES, MOST_STUDIES = 2_000, 16_000  # simulated in the worst settings, and at most until an error is told
 FIRST_STUDIES = 200  # studies simulated in every setting before the worst ones are simulated further
 WORST_SETTINGS = 2  # settings that are simulated further

@@ -16,17 +16,6 @@ from analysis.simulation import null_populations
 from analysis.simulation.type_one_error import LIMIT, TypeOneError
 from analysis.stats.methods import EXACT_BELOW
 
-__all__ = [
-    "INDEXED_KINDS",
-    "MARGIN_TESTS",
-    "TABLE_PATH",
-    "TWO_SIDED",
-    "TableGrid",
-    "load_table",
-    "look_up",
-    "table_row",
-]
-
 TABLE_PATH = Path(__file__).with_suffix(".json")
 TWO_SIDED, MARGIN_TESTS = "two-sided", ("worse", "below")  # as in `margin_tests.MarginPValues`
 DIGITS, SHARE_DIGITS = 1_000, 10_000  # ratios and discordances are stored as integers

@@ -11,8 +11,6 @@ from analysis.judgement.looks import list_deciding
 from analysis.stats import betting
 from analysis.stats.sequential import ANYTIME, Look
 
-__all__ = ["LookPlan", "describe_looks", "expected_problems", "plan_looks"]
-
 STUDIES = 4_000  # simulated for a mean number of problems, whose standard error is then about 1 %
 DISCORDANCE = 0.2  # share of problems on which two arms differ, the smaller one for which power is printed
 

@@ -9,8 +9,6 @@ from scipy import stats
 from analysis.stats import betting, equivalence, restricted_likelihood
 from analysis.stats.methods import EXACT_BELOW
 
-__all__ = ["MarginPValues", "margin_p_values"]
-
 
 class MarginPValues(NamedTuple):
     """The p of four one-sided tests, [study] each."""

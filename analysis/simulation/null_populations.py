@@ -10,19 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-__all__ = [
-    "GAINS",
-    "LOSSES",
-    "SCORE_STEPS",
-    "SYMMETRIC",
-    "TOTAL",
-    "Setting",
-    "discordances",
-    "kinds",
-    "settings",
-    "shares",
-]
-
 DISCORDANCES = (0.005, 0.01, 0.02, 0.05, 0.10, 0.17, 0.25)  # where whole rules are simulated
 SYMMETRIC, GAINS, LOSSES = "symmetric", "gains one seed", "loses one seed"
 SMALL, TOTAL = "many small losses", "few total losses"

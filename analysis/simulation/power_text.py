@@ -5,8 +5,6 @@ from typing import Any
 
 from analysis.stats.sample_size import problems_needed
 
-__all__ = ["describe_power"]
-
 COARSE_EFFECT = 0.2  # points; a warning is printed if larger differences may stay undetected
 TARGET_EFFECT = 0.1  # points that an evaluation of eviction should detect (our choice; papers report 1 to 10)
 

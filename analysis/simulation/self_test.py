@@ -23,8 +23,6 @@ from analysis.stats import above_chance, multiplicity, power
 from analysis.stats.memory_charge import MIN_PRICE
 from analysis.stats.methods import draws_and_seed
 
-__all__ = ["Vacuous", "run_self_test"]
-
 MAX_DISCORDANT = 64  # discordant problems tried for a p close to a level; 2^-64 is below any level
 
 

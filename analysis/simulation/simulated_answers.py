@@ -8,8 +8,6 @@ from analysis.simulation.null_populations import SYMMETRIC, TOTAL, Setting
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
 from protocol.formats.vocabulary import FULL
 
-__all__ = ["simulate_gains"]
-
 STEPS = 1 << 16  # resolution of a probability; fine enough for 2,000 studies
 
 

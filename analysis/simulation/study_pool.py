@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-__all__ = ["RateLimits", "StudyPool", "make_pool"]
-
 Floats = NDArray[np.float64]
 SEARCH_STUDIES = 6_000  # drawn for all populations of a kind, where not all studies are enumerated
 ESTIMATE_STUDIES = 2_000  # drawn for one population

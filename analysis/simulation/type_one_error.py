@@ -15,18 +15,6 @@ from analysis.simulation.null_populations import GAINS, LOSSES, Setting
 from analysis.simulation.study_pool import StudyPool, make_pool
 from analysis.stats import power
 
-__all__ = [
-    "LIMIT",
-    "TABULATED",
-    "TypeOneError",
-    "errors_by_kind",
-    "margin_errors_by_kind",
-    "screened_p_values",
-    "worst_error_of_scores",
-    "worst_margin_error",
-    "worst_type_one_error",
-]
-
 LIMIT = 1.2  # times the nominal level; a method or rule that may be above it is refused
 REFINED = 8  # discordances tried between the neighbours of the worst one, twice
 SCREEN_ABOVE = 2_000  # above this many distinct studies, those that t finds clearly insignificant are skipped

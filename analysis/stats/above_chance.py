@@ -6,8 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-__all__ = ["fewest_above", "p_above"]
-
 ROUNDING = 1e-9
 
 

@@ -19,8 +19,6 @@ from scipy import optimize, special
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.interval import problem_means
 
-__all__ = ["compare", "log_capital", "p_of_counts", "tost"]
-
 Floats = NDArray[np.float64]
 # Shares of the capital that are staked: Gauss-Legendre nodes in the square root of u, so that most are small.
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(32)

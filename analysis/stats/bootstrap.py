@@ -14,8 +14,6 @@ from analysis.stats import exact_resampling
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import compare_constant, problem_means
 
-__all__ = ["StudyLimits", "exact", "exact_limits", "paired", "paired_at_levels", "resampled_means"]
-
 BLOCK = 1 << 20  # indices in memory at a time
 
 

@@ -17,8 +17,6 @@ from scipy import stats
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.interval import compare_constant
 
-__all__ = ["RobustMean", "compare", "effective_means", "robust_mean", "tost"]
-
 Floats = NDArray[np.float64]
 
 

@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats.interval import DegenerateDifference
 
-__all__ = ["ClusterMeans", "cluster_means", "cluster_values"]
-
 
 class ClusterMeans(NamedTuple):
     means: NDArray[np.float64]  # [cluster], of its problems, in order of first appearance

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-__all__ = ["Comparison", "Margins", "Position"]
-
 
 class Comparison(NamedTuple):
     """Mean difference in accuracy points (-1 to 1), its two-sided interval, and the two-sided p of the null

@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-__all__ = ["MIN_RESIDUAL_SHARE", "RowCorrelations", "correlate_rows", "fisher_interval", "pairs_needed", "weighted_rho"]
-
 Floats = NDArray[np.float64]
 MIN_RESIDUAL_SHARE = 1e-9  # a row has no residual if control rows explain all but this share of its spread
 

@@ -18,8 +18,6 @@ from analysis.stats.comparison import Margins
 from analysis.stats.interval import problem_means
 from analysis.stats.methods import EXACT_BELOW
 
-__all__ = ["METHODS", "exact_margin_p", "tost", "tost_of_studies"]
-
 METHODS = ("t", "bootstrap", "restricted-likelihood", "auto", "betting", "cr2")
 
 

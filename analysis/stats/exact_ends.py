@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from analysis.stats import exact_resampling, restricted_likelihood
 from analysis.stats.comparison import Comparison
 
-__all__ = ["StudyEnds", "widen_ends", "widen_to_exact"]
-
 GAP_TO_NULL = 1e-6  # distance to the null: the last digit that a judgement prints
 
 

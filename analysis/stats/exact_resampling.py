@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats.interval import DegenerateDifference, problem_means
 
-__all__ = ["complex_power", "convolve", "count_sums", "fft_width", "resampled_sum_pmf"]
-
 
 def count_sums(difference: ArrayLike) -> NDArray[np.int64]:
     """Return how many problems have the sums -k, ..., k over their seeds, [2k + 1].

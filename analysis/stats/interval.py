@@ -7,15 +7,6 @@ from statsmodels.stats.proportion import confint_proportions_2indep
 
 from analysis.stats.comparison import Comparison
 
-__all__ = [
-    "DegenerateDifference",
-    "check_count",
-    "clopper_pearson",
-    "compare_constant",
-    "newcombe",
-    "problem_means",
-]
-
 
 class DegenerateDifference(ValueError):
     """Differences from which no mean can be estimated: too few problems, or a value that is not finite."""

@@ -20,8 +20,6 @@ from analysis.stats.comparison import Comparison
 from analysis.stats.exact_ends import widen_to_exact
 from analysis.stats.interval import DegenerateDifference, compare_constant, problem_means
 
-__all__ = ["adjusted_p", "flipped_t", "max_t", "observed_t"]
-
 BLOCK = 1 << 21  # signs in memory at a time
 STUDIES_PER_BLOCK = 40  # simulated studies that share their flips
 

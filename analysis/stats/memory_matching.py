@@ -14,19 +14,6 @@ from analysis.stats.clusters import cluster_values
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import DegenerateDifference, compare_constant
 
-__all__ = [
-    "InterpolatedDifference",
-    "MemoryMatch",
-    "ProblemMatch",
-    "Reference",
-    "bootstrap_interpolated",
-    "interpolate_difference",
-    "match_means",
-    "match_memory",
-    "match_per_problem",
-    "match_savings",
-]
-
 BLOCK = 1 << 20  # numbers in memory at a time
 
 

@@ -8,25 +8,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-__all__ = [
-    "ANYTIME_METHOD",
-    "AS_PUBLISHED",
-    "EXACT_BELOW",
-    "LOOK_METHODS",
-    "MARGIN_METHODS",
-    "METHODS",
-    "METHODS_FOR_SCORES",
-    "MIN_CLUSTERS",
-    "MIN_CONFIRMATORY",
-    "SOUND_METHOD",
-    "SPENDING",
-    "Method",
-    "describe_clusters",
-    "draws_and_seed",
-    "effective_clusters",
-    "resampling_problems",
-]
-
 AS_PUBLISHED = "as-published"  # judges by a published method; SOUND_METHOD judges the same records beside it
 SOUND_METHOD = "restricted-likelihood"
 EXACT_BELOW = 500  # `auto` is exact below this many differing problems; simulated in benchmarks/validity

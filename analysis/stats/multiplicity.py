@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from statsmodels.stats.multitest import multipletests
 
-__all__ = ["AdjustedP", "adjust", "corrected_alpha"]
-
 
 class AdjustedP(NamedTuple):
     """Adjusted p in the order of the input; a contrast passes at alpha if its adjusted p is at most alpha.

@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-__all__ = ["MIN_REPETITIONS", "GeometricMean", "geometric_mean", "paired_ratio"]
-
 MIN_REPETITIONS = 3  # no interval is computed for fewer repetitions
 
 

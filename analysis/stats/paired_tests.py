@@ -14,8 +14,6 @@ from analysis.stats.exact_ends import widen_to_exact
 from analysis.stats.interval import compare_constant, problem_means
 from analysis.stats.methods import AS_PUBLISHED, EXACT_BELOW
 
-__all__ = ["COMPARE", "Compare", "auto", "compare_at_levels", "sign_flip", "sign_flip_at_levels", "student_t"]
-
 BLOCK = 1 << 20  # signs in memory at a time
 
 

@@ -13,15 +13,6 @@ from scipy import stats
 from analysis.stats import betting, exact_resampling, restricted_likelihood
 from analysis.stats.methods import EXACT_BELOW, METHODS
 
-__all__ = [
-    "check_method",
-    "count_sums",
-    "draws_needed",
-    "has_enough_draws",
-    "minimal_detectable_effect",
-    "p_values",
-]
-
 TAIL_DRAWS = 50  # draws expected in one tail at the level of a contrast
 BLOCK = 1 << 22  # numbers in memory at a time
 WITHOUT_DRAWS = ("t", "exact-bootstrap", "restricted-likelihood", "auto", "betting", "cr2")  # methods that draw nothing

@@ -9,8 +9,6 @@ from statsmodels.stats.meta_analysis import combine_effects
 
 from analysis.stats.interval import DegenerateDifference
 
-__all__ = ["Mean", "PooledEffect", "pool_effects"]
-
 MIN_FOR_PREDICTION = 3  # studies; two leave no degree of freedom for the spread between them
 
 

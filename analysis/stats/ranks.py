@@ -7,8 +7,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-__all__ = ["MIN_PAIRS", "RankCorrelation", "rank_correlation", "spearman"]
-
 MIN_PAIRS = 5  # no limits for fewer pairs: with four they span -1 to 1 unless the order is perfect
 
 

@@ -16,16 +16,6 @@ from analysis.stats.clusters import ClusterMeans, cluster_means, cluster_values
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.interval import problem_means
 
-__all__ = [
-    "Clusters",
-    "ResamplingUnits",
-    "compare_at_levels",
-    "compare_simultaneously",
-    "count_units",
-    "resampling_units",
-    "tost",
-]
-
 Clusters = Sequence[str] | None  # the cluster of each problem; None if problems are independent
 
 

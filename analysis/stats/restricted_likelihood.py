@@ -23,8 +23,6 @@ from analysis.stats import exact_resampling
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.interval import problem_means
 
-__all__ = ["cached_limits", "compare", "limits", "null_shares", "p_values", "tails", "tost"]
-
 HALVINGS = 54  # bisection steps for the tilt: to the last bit
 END_HALVINGS = 34  # bisection steps for the tilt at an interval end: 1e-9
 ROUNDING = 1e-15  # rounding error of a transform: smaller tails are not distinguished

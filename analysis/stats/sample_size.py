@@ -4,8 +4,6 @@ import math
 
 from scipy import optimize, stats
 
-__all__ = ["detectable_difference", "problems_needed"]
-
 POWER = 0.8
 
 

@@ -24,8 +24,6 @@ from scipy import optimize, stats
 
 from analysis.stats.comparison import Comparison, Margins, Position
 
-__all__ = ["ANYTIME", "SPENDING_FUNCTIONS", "Look", "boundary", "stopping_chances"]
-
 Floats = NDArray[np.float64]
 
 ANYTIME = "anytime"  # of p values that hold at every look as they are: those of `betting`, by Ville's inequality

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from scipy import stats
 
-__all__ = ["rank_sum_p"]
-
 
 def rank_sum_p(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the two-sided p of Mann and Whitney's test (1947), with the correction for ties; 1 if all values are

@@ -11,18 +11,6 @@ from figures.drawing import formatting
 from figures.drawing.page import FACE, INK, PALE
 from figures.drawing.table_rows import RowTable, draw_point, limits
 
-__all__ = [
-    "INTERVAL",
-    "axis_limits",
-    "cell_texts",
-    "draw_contrast",
-    "draw_marks",
-    "is_significant",
-    "label_axis",
-    "rule_margins",
-    "set_ticks",
-]
-
 INTERVAL = "interval"  # the name of its cell, whose heading is `formatting.interval_heading`
 
 

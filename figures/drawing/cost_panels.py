@@ -8,8 +8,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from figures.drawing.curves import Curves
 from figures.drawing.page import INK
 
-__all__ = ["draw_points", "set_cost_axis"]
-
 LOG_AXIS_RATIO = 4  # maximum over minimum cost above which the axis is logarithmic
 MARKER_GROWTH = 3.5  # points: marker width of the largest budget less that of the smallest
 

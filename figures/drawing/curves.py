@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from figures.drawing.shares import Share, compute_share
 
-__all__ = ["Curves", "Point", "build_curves"]
-
 
 class Point(NamedTuple):
     """One arm at one budget: the measured value, in the unit of the axis, and its accuracy."""

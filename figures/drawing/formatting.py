@@ -7,25 +7,6 @@ from typing import Any
 from analysis.rules import RULES, full_cache_gate, judged_numbers, verdict_line
 from analysis.stats.methods import METHODS
 
-__all__ = [
-    "GRADES",
-    "WITNESS",
-    "cache_ratio",
-    "format_correction",
-    "format_size",
-    "idle_text",
-    "interval_heading",
-    "memory_basis",
-    "memory_charge",
-    "outcome_text",
-    "rule_details",
-    "rule_line",
-    "sample_text",
-    "score_notes",
-    "verdict_text",
-]
-
-
 WITNESS = "UNANCHORED"  # in every verdict line until proofs of external witnesses are verified
 # prefix of a verdict's label -> sample sizes: some contrast has fewer than 200 problems, or none has
 GRADES: Mapping[str, str] = MappingProxyType(

@@ -6,8 +6,6 @@ from typing import Any
 
 from figures.drawing.page import INK
 
-__all__ = ["styles"]
-
 # Okabe & Ito, distinguishable for the colour-blind, without the yellow, which is too pale on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", INK)
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))

@@ -7,8 +7,6 @@ from typing import Any
 from figures.drawing.curves import Curves
 from figures.drawing.page import text_width
 
-__all__ = ["draw_memory_axis"]
-
 LOG_AXIS_RATIO = 4  # maximum over minimum memory above which the axis is logarithmic
 
 

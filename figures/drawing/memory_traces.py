@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from analysis.judgement import untrusted_files
 from analysis.judgement.untrusted_files import RecordError
 
-__all__ = ["BAND", "MomentStatistics", "Trace", "read_traces", "summarise"]
-
 BAND = 10, 90  # percentiles
 
 

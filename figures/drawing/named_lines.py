@@ -12,8 +12,6 @@ from figures.drawing.line_styles import DASHES, MARKERS
 from figures.drawing.page import INK, MARGIN, PALE, WIDEST, Sheet, new_sheet, text_width
 from figures.drawing.shares import axis_label
 
-__all__ = ["FULL", "PLOT", "PanelPage", "build_panels", "draw_panel", "scoring_families", "spread_positions", "styles"]
-
 FULL = "full cache"
 SUBJECT = "#0072b2"
 # Tol's "muted" scheme, distinguishable for the colour-blind, without colours that resemble the subject

@@ -21,29 +21,6 @@ from figures.drawing import formatting
 from figures.drawing.producer import producer_name
 from protocol.formats.refusals import Refusal
 
-__all__ = [
-    "BAND",
-    "FACE",
-    "INK",
-    "LINE",
-    "MARGIN",
-    "PALE",
-    "STYLE",
-    "WIDEST",
-    "NoVerdict",
-    "Sheet",
-    "compose_drawing",
-    "contrasting_ink",
-    "format_percent",
-    "new_sheet",
-    "read_judged",
-    "read_supported_judgement",
-    "study_status",
-    "text_width",
-    "wrap_text",
-    "write_drawing",
-]
-
 INK, PALE, BAND = "#1a1a1a", "#6b6b6b", "#f3f3f1"
 FACE = "#ffffff"  # background of every drawing: light even on a dark page
 WIDEST = 10.7  # inches: fits landscape A4 and the page of a report in full size

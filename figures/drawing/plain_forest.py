@@ -8,8 +8,6 @@ from analysis.rules.judged_numbers import decisive_ends
 from figures.drawing import formatting
 from figures.drawing.table_rows import cell_of
 
-__all__ = ["plain_forest"]
-
 COLUMNS = 41  # columns of the axis
 MAX_ROWS = 60  # rows: more contrasts are left to the table
 ZERO, LOW, HIGH, LINE, POINT = "│├┤─●"

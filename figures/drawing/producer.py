@@ -9,8 +9,6 @@ from pathlib import Path
 
 from matplotlib import ft2font
 
-__all__ = ["producer_name"]
-
 ROOT = Path(__file__).parents[2]
 SOURCES = ("analysis", "figures")
 SUFFIXES = (".py", ".html", ".css", ".js")

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Share", "axis_label", "compute_share", "mean_share"]
-
 
 class Share(NamedTuple):
     """`n_matching` of `n_total` answers, as a share (0 to 1) with its 95 % limits; NaN for no answers. For

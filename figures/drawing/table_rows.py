@@ -8,25 +8,6 @@ from matplotlib.transforms import blended_transform_factory
 
 from figures.drawing.page import BAND, FACE, INK, MARGIN, PALE, WIDEST, Sheet, new_sheet, text_width
 
-__all__ = [
-    "HEAD",
-    "ROW",
-    "Frame",
-    "RowGroup",
-    "RowTable",
-    "TableRow",
-    "cell_of",
-    "draw_point",
-    "draw_rows",
-    "draw_table",
-    "group_entries",
-    "layout_frame",
-    "limits",
-    "numbered_entries",
-    "row_groups",
-    "strip_axes",
-]
-
 ROW = 0.235  # inches
 INDENT, SPARE = 0.15, 0.3  # before the label of an entry, after a heading
 HEAD = 0.3  # above the rows

@@ -22,8 +22,6 @@ from figures.drawing.table_rows import (
 )
 from protocol.formats.settings_difference import differing_parts
 
-__all__ = ["ablation", "is_ablation"]
-
 COLUMNS = {"effect (pp)": 0.9, "simultaneous interval": 1.5, "p": 0.75, "n": 0.5, "discordant": 0.85}
 SHADES = {"dark": "#c4c4bf", "light": "#dededa"}  # smaller, larger share of discordant problems
 

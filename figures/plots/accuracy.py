@@ -16,8 +16,6 @@ from figures.drawing import page
 from figures.drawing.page import INK, PALE
 from figures.drawing.table_rows import cell_of, draw_point, draw_table, group_entries, numbered_entries, row_groups
 
-__all__ = ["ArmAccuracy", "accuracy", "arm_accuracy"]
-
 LABEL = 0.9  # inches, of the text at the end of a heading's row
 COLUMNS = {"accuracy, %": 0.85, "95 % interval": 1.05, "problems": 0.75}
 

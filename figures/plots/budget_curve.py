@@ -19,8 +19,6 @@ from figures.drawing.line_styles import styles
 from figures.drawing.memory_axis import draw_memory_axis
 from figures.drawing.page import INK, MARGIN, PALE, WIDEST, text_width
 
-__all__ = ["budget_curve", "budget_curves"]
-
 PLOT, LEAST, HIGH = 3.9, 2.6, 2.6  # inches, of a panel: its width at most and at least
 LEFT, TOP, BELOW = 0.62, 0.32, 0.66  # inches: left of a panel, above it, below it
 ENTRY = 0.75  # inches of the legend, in addition to a name

@@ -15,8 +15,6 @@ from figures.drawing.shares import Share, compute_share
 from figures.drawing.table_rows import draw_point, draw_table, group_entries, numbered_entries
 from protocol.formats.escape import escape_tags
 
-__all__ = ["Ending", "collapse", "count_endings", "format_markdown"]
-
 FEWEST = 5  # answers below which a share has no limits: those of one answer would be the longest bar
 LIMITS = (
     "95 % limits (Wilson), problems counted and not answers; left out of shares of fewer than "

@@ -15,8 +15,6 @@ from figures.drawing import cost_panels as costs_of
 from figures.drawing import named_lines, page
 from figures.drawing.curves import Curves, build_curves
 
-__all__ = ["cost_curve", "decoding_costs"]
-
 
 def decoding_costs(judged: Mapping[str, Any], lanes: Any) -> list[Curves]:
     """Return the curves in registered order; the budgets of an arm by measured memory, the smallest first.

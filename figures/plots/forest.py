@@ -33,8 +33,6 @@ from figures.plots.forest_parts import (
     split_parts,
 )
 
-__all__ = ["forest"]
-
 COLUMNS = {"Δ (pp)": 0.65, INTERVAL: 1.35, "p": 0.75, "n": 0.5, "cache": 0.65}
 LETTER, APART, BELOW = 0.26, 0.24, 0.72  # inches: of a panel's name, between panels, below the last
 

@@ -29,8 +29,6 @@ from figures.plots.forest_parts import (
     split_parts,
 )
 
-__all__ = ["WIDTH", "forest_narrow"]
-
 WIDTH = 358 / 96  # inches: the CSS pixels that a screen of 390 leaves for a plot
 PLOT = 1.6  # inches; the difference and its interval are printed to the right
 TEXT, SMALL, LINE, SPACE = 0.17, 0.15, 0.2, 0.06  # inches: a text line, a note, a mark, a gap

@@ -19,8 +19,6 @@ from figures.drawing.page import BAND, INK, MARGIN, PALE, WIDEST, text_width
 from figures.drawing.table_rows import strip_axes
 from figures.plots.forest_parts import MINUS, Part, draw_margin, list_contrasts, new_forest_sheet
 
-__all__ = ["draw_panels", "should_use_panels"]
-
 LONG = 24  # contrasts of a part, beyond which one line for each does not fit on a page
 ROW = 0.2  # inches
 NAME, HEAD, TICKS, APART, AXIS = 0.3, 0.34, 0.26, 0.14, 0.3  # inches: above and below a block of a part

@@ -11,21 +11,6 @@ from figures.drawing.contrasts import is_significant, rule_margins
 from figures.drawing.page import INK, PALE, Sheet, new_sheet
 from figures.drawing.table_rows import TableRow, cell_of, group_entries
 
-__all__ = [
-    "AUXILIARY",
-    "EQUAL",
-    "MINUS",
-    "Part",
-    "draw_margin",
-    "equal_memory_text",
-    "list_contrasts",
-    "memory_notes",
-    "new_forest_sheet",
-    "part_rows",
-    "side_names",
-    "split_parts",
-]
-
 AUXILIARY = 24  # auxiliary comparisons up to which they are drawn; the tables have all of them
 
 MINUS = "\N{MINUS SIGN}"

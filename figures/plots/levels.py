@@ -12,8 +12,6 @@ from figures.drawing.line_styles import styles
 from figures.drawing.page import INK, MARGIN, PALE, WIDEST, text_width
 from figures.drawing.shares import Share, axis_label, compute_share
 
-__all__ = ["Level", "accuracy_by_level", "levels"]
-
 PLOT, NARROW, HIGH = 3.6, 2.6, 2.2  # inches, of a panel: its width at most and at least
 LEFT, TOP, BELOW = 0.62, 0.32, 0.5  # inches: left of a panel, above it, below it
 TICKS = 12  # at most

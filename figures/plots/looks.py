@@ -10,8 +10,6 @@ from figures.drawing import page
 from figures.drawing.line_styles import styles
 from figures.drawing.page import INK, MARGIN
 
-__all__ = ["looks"]
-
 WIDTH, HEIGHT, LEFT, BELOW = 4.4, 2.6, 0.6, 0.55  # inches
 LEGEND = 0.2  # inches, of a line
 HIGHEST = 8.0  # of z that is drawn

@@ -10,8 +10,6 @@ from matplotlib.patches import Rectangle
 from figures.drawing import page
 from figures.drawing.page import INK, PALE, text_width
 
-__all__ = ["Cell", "needle", "needle_cells"]
-
 WIDE, HIGH = 0.56, 0.36  # inches, of a cell
 GAP, TIGHT = 0.14, 0.05  # inches between panels of several lengths, and of one
 

@@ -7,8 +7,6 @@ from matplotlib.patches import Polygon
 from analysis.exploratory.pooled_replications import PooledContrast, PooledStudies
 from analysis.stats.random_effects import Mean
 
-__all__ = ["pooled_forest"]
-
 INK, PALE = "#1a1a1a", "#6b6b6b"
 ROW, HEAD, FRAME = 0.24, 0.34, 1.3  # inches: of a row, of the name of a contrast, of title and axis together
 WIDTH, LEFT = 7.2, 2.4  # inches: of the figure, and of the names

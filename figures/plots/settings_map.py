@@ -18,8 +18,6 @@ from figures.drawing import page
 from figures.drawing.page import INK, MARGIN, PALE, text_width
 from figures.drawing.shares import Share, axis_label, compute_share
 
-__all__ = ["SettingsPanel", "settings_map", "settings_panels"]
-
 WIDE, HIGH = 0.5, 0.34  # inches, of a cell; wider if the value below it is
 TITLE, BELOW, APART = 0.42, 0.42, 0.3  # inches: above a panel, for the values below it, between two
 MOST = page.WIDEST - 2 * MARGIN  # inches across, before panels wrap into the next row

@@ -19,8 +19,6 @@ from figures.drawing import page
 from figures.drawing.memory_traces import BAND, MomentStatistics, Trace
 from figures.drawing.page import INK, MARGIN, PALE, WIDEST, text_width
 
-__all__ = ["trajectories"]
-
 POINTS = 1000  # of a line, at most
 MANY = 16  # strips; more of them are in two columns
 TALL, LOW, APART = 0.42, 0.32, 0.06  # inches: of a strip if they are few, if they are many, and between two

@@ -10,8 +10,6 @@ from analysis.rules.sentences import Row, count_contrasts, describe_uninformativ
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from figures.drawing import formatting
 
-__all__ = ["format_answer"]
-
 
 def format_answer(judged: Row, decision: Row | None = None) -> str:
     """Return one paragraph of text.

@@ -9,8 +9,6 @@ from analysis.judgement import contrasts, outside_runs
 from figures.report_page.judged_study import JudgedStudy
 from protocol.formats.vocabulary import FULL
 
-__all__ = ["DiscordantAnswer", "find_discordant"]
-
 
 class DiscordantAnswer(NamedTuple):
     """A problem and seed on which the two arms of a contrast are graded differently.

@@ -18,8 +18,6 @@ from figures.report_page.discordant_answers import DiscordantAnswer
 from figures.report_page.rendering import render
 from protocol.formats.escape import escape_control
 
-__all__ = ["render_forest"]
-
 Row: TypeAlias = Mapping[str, Any]
 CONTEXT_CHARACTERS, EXCERPT_CHARACTERS = 60, 240  # characters of a text before the first difference, and in all
 MAX_TICKS = 6  # at most

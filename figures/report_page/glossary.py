@@ -8,8 +8,6 @@ from protocol.formats.registry import load_attribute
 from protocol.formats.terms import TERMS
 from protocol.formats.vocabulary import VERDICT_WORDS
 
-__all__ = ["DRAWINGS", "GATE_PASSED", "GRADES", "PROVEN", "SECTION_NOTES", "SINGLE_MODEL", "UNPROVEN", "VERDICTS"]
-
 VERDICTS: Mapping[str, str] = MappingProxyType({word: TERMS[word] for word in VERDICT_WORDS})
 
 GRADES: Mapping[str, str] = MappingProxyType(

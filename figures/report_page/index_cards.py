@@ -9,8 +9,6 @@ from markupsafe import Markup
 from figures.drawing.contrasts import is_significant
 from figures.report_page.rendering import render
 
-__all__ = ["ContrastMark", "contrast_marks", "render_badge", "render_thumbnail"]
-
 FILLED, OUTLINED = {"fill": "currentColor"}, {"fill": "none", "stroke": "currentColor", "stroke-width": "2"}
 ON_FILLED = {"fill": "none", "stroke": "var(--paper)", "stroke-width": "2.4"}
 # Verdict or state -> the paths of its shape in a square of 20; shapes differ without colour.

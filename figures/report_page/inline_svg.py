@@ -3,8 +3,6 @@
 import re
 from urllib.parse import quote
 
-__all__ = ["compact", "data_url", "image_size"]
-
 # Removed, since it is not drawn: matplotlib's drawings begin with a prolog and metadata.
 _METADATA = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", re.DOTALL)
 _DIGITS = re.compile(r"-?[0-9]+\.[0-9]{3,}")

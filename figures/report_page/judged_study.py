@@ -17,8 +17,6 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.registry import load_attribute
 from protocol.formats.vocabulary import RERUN_SUFFIX, VERDICT_WORDS
 
-__all__ = ["JudgedStudy", "Lane", "RepeatedLanes", "Text", "list_proofs", "read_judged_study", "read_ledger"]
-
 
 class RepeatedLanes(NamedTuple):
     """How many of the lanes that a probe ran twice have different grades."""

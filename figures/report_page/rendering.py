@@ -16,19 +16,6 @@ from figures.drawing import producer
 from figures.report_page import inline_svg
 from protocol.formats.escape import escape_control
 
-__all__ = [
-    "NO_NUMBER",
-    "Cell",
-    "NumberCell",
-    "decimal_cell",
-    "drawing",
-    "format_value",
-    "percent_cell",
-    "render",
-    "table",
-    "write_atomically",
-]
-
 MAX_SHORT_NAME = 24  # characters of a name that stays on one line
 
 

@@ -22,8 +22,6 @@ from figures.report_page.answer import format_answer
 from figures.report_page.index_cards import ContrastMark
 from figures.report_page.rendering import Cell, NumberCell, render
 
-__all__ = ["Comparisons", "Entry", "read_comparisons", "read_entries", "render_index"]
-
 ENDING_EVENTS = {"withdraw": "withdrawn", "amended": "amended"}  # state by the event of the ledger's last line
 # the state of other studies by the latest document that exists
 STATES = {"verdict.json": "judged", "seal.json": "sealed", "claim.json": "claimed", "lock.json": "locked"}

@@ -8,8 +8,6 @@ from markupsafe import Markup
 from analysis.rules import judged_numbers
 from figures.report_page.rendering import NO_NUMBER, Cell, NumberCell, percent_cell, table
 
-__all__ = ["levels_table"]
-
 CONTRAST_FIELDS = ("model", "task", "budget", "subject", "against")
 
 

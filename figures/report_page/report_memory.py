@@ -9,8 +9,6 @@ from markupsafe import Markup
 from analysis.judgement import eviction_counts
 from figures.report_page.rendering import Cell, NumberCell, decimal_cell, table
 
-__all__ = ["evictions_table", "ratios_table"]
-
 ARM_FIELDS = ("model", "task", "budget", "arm")
 
 

@@ -13,16 +13,6 @@ from figures.report_page import glossary, report_levels, report_memory, report_t
 from figures.report_page.judged_study import JudgedStudy
 from figures.report_page.rendering import Cell, NumberCell, format_value, render, table
 
-__all__ = [
-    "render_cells",
-    "render_deviations",
-    "render_protocol",
-    "render_provenance",
-    "render_sensitivity",
-    "render_test",
-    "render_verdict_line",
-]
-
 
 def render_verdict_line(judged: Mapping[str, Any]) -> Markup:
     verdict_suffix = formatting.verdict_text(judged).removeprefix(judged["verdict"])

@@ -13,16 +13,6 @@ from figures.drawing.table_rows import cell_of
 from figures.plots.accuracy import arm_accuracy
 from figures.report_page.rendering import NO_NUMBER, Cell, NumberCell, decimal_cell, percent_cell, table
 
-__all__ = [
-    "arms_table",
-    "contrasts_table",
-    "count_passing",
-    "gate_table",
-    "isocache_table",
-    "methods_table",
-    "states_table",
-]
-
 CELL_FIELDS = ("model", "task", "budget")
 METHODS = ("bootstrap", "t", "sign-flip")
 # why a contrast has an interpolated difference or not

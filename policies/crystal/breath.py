@@ -11,8 +11,6 @@ from torch import Tensor
 
 from policies.signals import upcast
 
-__all__ = ["Breath", "InverseKeyNorms"]
-
 
 @dataclass(frozen=True)
 class InverseKeyNorms:

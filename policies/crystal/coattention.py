@@ -12,8 +12,6 @@ from torch.nn import functional
 from policies.contract import AttentionRows
 from policies.signals import BLOCK
 
-__all__ = ["CoAttention", "Edges", "FirstLayerResult", "FirstLayerState"]
-
 TOP_HEADS = 3  # Eq. 11, Table 14
 EPSILON = 1e-8  # Eq. 12; the paper gives its value for Eq. 27 only
 PART = 64  # columns per block whose maximum is computed first

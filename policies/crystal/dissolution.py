@@ -13,8 +13,6 @@ from torch import Tensor
 
 from policies.contract import BudgetError, Scores, Signal, Trunks, View
 
-__all__ = ["BranchDissolution", "Dissolution", "ExceedingDissolution", "Fusion"]
-
 EPSILON = 1e-8  # Eq. 28; the paper gives its value for Eq. 27 only
 
 Fusion: TypeAlias = Literal["maximum", "average", "product", "impact"]

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from policies.crystal.coattention import Edges
 
-__all__ = ["Links", "build_links", "crystallization", "join_links", "to_links", "to_matrix"]
-
 EPSILON = 1e-8  # Eq. 27
 
 

@@ -13,8 +13,6 @@ from typing import Literal, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = ["RARITY", "Impact", "ImpactEncoding", "Rarity", "Scaled", "Uniform", "top_members"]
-
 TOP_MEMBERS = 3  # Eq. 23, Table 14
 
 Rarity: TypeAlias = Literal["logarithmic", "inverse", "exponential", "document", "none"]

@@ -17,8 +17,6 @@ from policies.policy import Policy
 from policies.protect import Protect
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["CrystalConfig", "blog", "crystal", "variants"]
-
 FACTS = {
     "crystal": PolicyFacts(
         "crystalcache",

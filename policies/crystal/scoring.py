@@ -15,8 +15,6 @@ from policies.crystal.table import TrunkTable
 from policies.crystal.trunks import Adaptive
 from policies.signals import read_signal
 
-__all__ = ["TrunkScoring"]
-
 
 @dataclass(frozen=True)
 class TrunkScoring:

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from policies.crystal.graph import Links
 
-__all__ = ["TrunkTable"]
-
 
 class TrunkTable(NamedTuple):
     """The trunks of the slots, a trunk being a run of neighbouring slots. All tensors are on the host.

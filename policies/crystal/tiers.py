@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from policies.crystal.dissolution import BranchDissolution
 
-__all__ = ["TieredDissolution", "partial_count"]
-
 BISECTIONS = 40
 TOP_SHARE, MIDDLE_SHARE = 0.3, 0.4  # shares of the trunks in the top and the middle tier
 MOST_RETAINED, LEAST_RETAINED = 0.8, 0.5  # share of its slots that the best and the last trunk of the middle tier keep

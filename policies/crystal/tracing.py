@@ -12,8 +12,6 @@ from policies.crystal.policy import CrystalConfig
 from policies.policy import refuse_non_finite
 from policies.signals import BLOCK
 
-__all__ = ["CrystalTrace", "trace"]
-
 
 class CrystalTrace(NamedTuple):
     """The results of S1-S6 for one prompt, with the paper's equations."""

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from policies.crystal.coattention import Edges
 
-__all__ = ["Adaptive", "build_trunks", "interface_strength", "merge_sentences", "split_sentences", "split_trunk"]
-
 INTERFACE = 5  # Eq. 16
 
 

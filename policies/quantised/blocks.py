@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["BLOCK", "Eights", "Fives", "Fours"]
-
 BLOCK = 32
 """Numbers of a block."""
 SCALE_BYTES = 2

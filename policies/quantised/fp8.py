@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Float8"]
-
 LARGEST = 448.0
 NUMBERS = torch.arange(256, dtype=torch.uint8, device="cpu").view(torch.float8_e4m3fn).float()
 """The number of each byte: six times as fast to look up as torch's own cast on a CPU."""

@@ -23,12 +23,11 @@ from protocol import engine
 from protocol.formats import canonical
 from protocol.formats.fields import Fault
 from protocol.formats.files import cache_home
-from protocol.formats.refusals import BadInput, suggest
+from protocol.formats.refusals import BadInput
+from protocol.formats.suggestions import suggest
 from protocol.layers.layer_kinds import evictable
 from protocol.models.load import load
 from protocol.plan.budget import Budget, BudgetKind
-
-__all__ = ["LABEL", "EngineLM", "cut"]
 
 LABEL = "exploratory: nothing was registered"
 ARGUMENTS = ("model", "policy", "set", "budget", "query", "seed", "dtype", "log")

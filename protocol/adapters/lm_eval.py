@@ -23,8 +23,6 @@ from importlib.util import find_spec
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput, Refusal
 
-__all__ = ["NAME", "main", "register"]
-
 NAME = "kv-prereg"
 
 

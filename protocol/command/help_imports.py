@@ -7,8 +7,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["SLOW_LIBRARIES", "replace_slow_libraries"]
-
 SLOW_LIBRARIES = frozenset({"jinja2", "matplotlib", "numpy", "pandas", "scipy", "statsmodels", "torch", "transformers"})
 
 

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from protocol.formats.instruments import INSTRUMENTS
 
-__all__ = ["MENU", "PROGRAM", "STATUSES", "WORKFLOW", "Entry", "Status", "closest_command", "command_line"]
-
 PROGRAM = "kv-prereg"
 CUTOFF = 0.75  # for difflib; at 0.7 "validate" would match "calibrate", and "compute" "compare"
 PREFIX_LENGTH = 5  # common letters of "policy" and "policies", "registration" and "register"

@@ -8,17 +8,6 @@ from protocol.evidence.external.anchors import BRANCH, FOLDER, Witness
 from protocol.evidence.registration import Registration
 from protocol.formats import command_line, escape, files
 
-__all__ = [
-    "Options",
-    "Trust",
-    "add_folder",
-    "add_identity",
-    "add_trust",
-    "make_parser",
-    "read_folder",
-    "trusted_witnesses",
-]
-
 
 class Options(argparse.Namespace):
     """Parsed arguments of a command that takes `folder`; each command adds its own options."""

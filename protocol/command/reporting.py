@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 from protocol.formats import command_line, extras, progress_display
 from protocol.formats.escape import print_escaped
-from protocol.formats.refusals import BadInput, Refusal, explain_os_error
-
-__all__ = ["EXIT_STATUS", "execute", "print_notice", "print_result", "run"]
+from protocol.formats.refusals import BadInput, Refusal
+from protocol.formats.suggestions import explain_os_error
 
 Args = TypeVar("Args", bound=argparse.Namespace)
 # SCREENED and RE-USED decide as little as INCONCLUSIVE

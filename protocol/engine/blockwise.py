@@ -23,8 +23,6 @@ from protocol.engine.slots import Pool
 from protocol.engine.storage_formats import StorageFormat
 from protocol.presses.pressed import LanePrefill
 
-__all__ = ["fork_lanes"]
-
 
 def fork_lanes(
     model: Model,

@@ -9,8 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["DeviceNumbers", "Integers", "upload"]
-
 Integers = NDArray[np.int64]
 
 

@@ -16,8 +16,6 @@ from protocol.engine.slots import CachedSlots
 from protocol.formats.refusals import BadInput
 from protocol.layers.layer_kinds import layers_of
 
-__all__ = ["measure_extra_prompts"]
-
 
 def measure_extra_prompts(
     model: Model,

@@ -12,8 +12,6 @@ from policies import Merging, Rotation
 from policies.signals import upcast
 from protocol.engine.slots import CachedSlots
 
-__all__ = ["merge_layer", "merge_slots", "sum_merger"]
-
 
 class Groups(NamedTuple):
     """Groups of slots that merge into one slot, indexed through the flattened rows [..., n].

@@ -13,8 +13,6 @@ from protocol.engine.forward_step import LaneAttention, Step, WatchedAttention
 from protocol.engine.native.network import NativeNetwork, NativeRows
 from protocol.engine.slots import Pool
 
-__all__ = ["NativeStep", "feed_rows"]
-
 Member = TypeVar("Member")
 FLOAT = 4
 """Bytes of a number."""

@@ -14,8 +14,6 @@ from protocol.engine.run_types import Architecture, Model
 from protocol.formats.refusals import BadInput
 from protocol.layers.layer_kinds import head_width, layers_of
 
-__all__ = ["check_projection", "measure_output_signals", "projection_weight"]
-
 
 def measure_output_signals(
     model: Model,

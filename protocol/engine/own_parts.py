@@ -11,8 +11,6 @@ from torch import Tensor
 
 from policies import Policy, View
 
-__all__ = ["copy_for", "copy_view", "map_tensors"]
-
 T = TypeVar("T")
 
 

@@ -19,8 +19,6 @@ from protocol.layers.layer_kinds import FULL, head_width, layers_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["check_rotation", "depends_on_company", "rotates_halves", "rotation_of"]
-
 LENGTH_DEPENDENT = frozenset({"dynamic", "longrope"})
 """Types of rotary embeddings in transformers with frequencies that depend on the text length."""
 

@@ -13,8 +13,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from policies.signals import softmax_with_sink, upcast
 from protocol.engine.device_numbers import DeviceNumbers
 
-__all__ = ["SlidingForward", "Window", "Windows", "attend_grouped", "attend_sliding", "capacity_of"]
-
 ROWS = 512
 """Query rows of a prefill in one kernel call: the mask of a call is [ROWS, window + ROWS]."""
 QUANTUM = 16

@@ -36,21 +36,6 @@ from protocol.formats.refusals import BadInput, Tampered
 from protocol.lock import ssh
 from protocol.lock.lock import Lock
 
-__all__ = [
-    "FIELD",
-    "LATER_SOURCES",
-    "NAMESPACE",
-    "SOURCES",
-    "Block",
-    "claim_key",
-    "derive_key",
-    "draw_number",
-    "draw_seed",
-    "draw_value",
-    "shows_order",
-    "verify",
-]
-
 SOURCES = ("nonce", "beacon", "anchor", "local")
 LATER_SOURCES = ("nonce", "anchor")  # somebody else than the author makes the value, out of the lock's digest
 WITHOUT_FILE = ("anchor", "local")  # sources whose value nobody passes

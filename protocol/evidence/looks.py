@@ -11,8 +11,6 @@ from protocol.evidence.registration import Registration
 from protocol.formats.looks import STOP, number_problems, read_looks
 from protocol.formats.refusals import Tampered
 
-__all__ = ["check", "enter", "is_due", "next_problems"]
-
 
 def next_problems(study: Registration, task: str) -> tuple[str, ...]:
     """Return the held-out problems of the look that comes next, all of them without looks, in registered order."""

@@ -17,19 +17,6 @@ from protocol.formats.fields import DIGEST, Field, Table
 from protocol.formats.instruments import Instrument
 from protocol.formats.refusals import BadInput, Tampered
 
-__all__ = [
-    "Bodies",
-    "BodyWriter",
-    "FindFault",
-    "JournalFile",
-    "begin_attempt",
-    "chain_after",
-    "end_attempt",
-    "make_line_table",
-    "read_bodies",
-    "verify_attempts",
-]
-
 CLAIM_EVENT = CLAIM.removesuffix(".json")
 # Returns the fault of the body of a line, beginning with the field; the second argument is its index.
 FindFault = Callable[[Any, int], str | None]

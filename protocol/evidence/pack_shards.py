@@ -13,8 +13,6 @@ from protocol.formats import files, shards
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput, Refusal
 
-__all__ = ["pack"]
-
 
 def pack(path: Path) -> Path:
     """Replace a plain shard by its packed form; return the path of that.

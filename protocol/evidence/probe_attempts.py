@@ -13,8 +13,6 @@ from protocol.evidence.registration import Registration
 from protocol.formats import canonical
 from protocol.formats.refusals import Tampered
 
-__all__ = ["begin_attempt", "end_attempt", "verify"]
-
 
 def begin_attempt(study: Registration) -> int:
     """Enter an attempt to probe; return its number, from 1."""

@@ -19,25 +19,6 @@ from protocol.formats import canonical, files, journal, line_endings, shards
 from protocol.formats.record_fields import find_fault
 from protocol.formats.refusals import Tampered
 
-__all__ = [
-    "JoinedRecords",
-    "Key",
-    "LazyRecords",
-    "Record",
-    "RecordHead",
-    "ShardContent",
-    "body_key",
-    "format_line",
-    "iter_lines",
-    "lane_key",
-    "outcome_digest",
-    "parse_record",
-    "pause_gc",
-    "read_shard",
-    "record_heads",
-    "select_records",
-]
-
 MAX_PARSED_BYTES = 1 << 26  # largest shard whose records stay parsed in memory; all shipped ones are smaller
 DIGEST_BYTES = 32  # bytes of a SHA-256
 

@@ -9,19 +9,6 @@ from protocol.formats import document_fields, documents, files
 from protocol.formats.documents import Document
 from protocol.formats.refusals import BadInput, Tampered
 
-__all__ = [
-    "NAME",
-    "adopt",
-    "cite_parent",
-    "claim_fields",
-    "find_parent",
-    "inherited_digest",
-    "is_written",
-    "read",
-    "verify",
-    "write",
-]
-
 NAME = registration.SELECTION
 
 

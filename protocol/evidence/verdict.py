@@ -16,8 +16,6 @@ from protocol.formats.documents import Document
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.vocabulary import VERDICT_WORDS
 
-__all__ = ["NAME", "VERDICTS", "read_word", "write"]
-
 NAME = registration.VERDICT
 INVALID = "INVALID"
 VERDICTS = (*VERDICT_WORDS, INVALID)

@@ -17,8 +17,6 @@ from protocol.formats.refusals import Refusal
 from protocol.formats.suggestions import explain_os_error, unknown_message
 from protocol.formats.text_tables import to_plain
 
-__all__ = ["FAULT_STATUS", "SHAPE_ERRORS", "format_refusal", "make_parser", "report_fault", "run_command"]
-
 Result = TypeVar("Result")
 FAULT_STATUS = 70  # EX_SOFTWARE of sysexits.h
 # What a document of the wrong shape raises where nobody checked it. A fault of a program may look the same.

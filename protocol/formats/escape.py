@@ -11,16 +11,6 @@ from typing import TextIO
 
 from protocol.formats.terminal import style_verdicts, supports_colour
 
-__all__ = [
-    "escape_control",
-    "escape_tags",
-    "give_up",
-    "is_one_line",
-    "print_bytes",
-    "print_escaped",
-    "silence_broken_pipes",
-]
-
 # Control characters except the newline; characters that reorder, join or hide text; line separators;
 # lone surrogates.
 _CONTROL = re.compile(

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["EXTRAS", "install_hint"]
-
 # Imported packages by the extra of pyproject.toml that installs them; "" is every installation.
 EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

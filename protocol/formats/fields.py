@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, get_type_hints
 
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.refusals import NO_CORRECTIONS, nearest_names, unknown_message
+from protocol.formats.suggestions import NO_CORRECTIONS, nearest_names, unknown_message
 from protocol.formats.value_faults import Fault as Fault
 from protocol.formats.value_faults import format_toml, suggest_value, value_fault
 

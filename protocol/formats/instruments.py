@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from protocol.formats.registry import load_attribute
 
-__all__ = ["INSTRUMENTS", "Command", "Instrument", "event_loaders", "folder_patterns", "get_instrument"]
-
 
 class Command(NamedTuple):
     """A command of kv-prereg. is_drawing: it draws, so it is listed with the drawings."""

@@ -5,8 +5,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
-__all__ = ["dumps", "format_decimal"]
-
 
 def format_decimal(value: SupportsFloat) -> str | None:
     """Format a number with six digits, never -0; None for NaN."""

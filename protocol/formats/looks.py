@@ -10,8 +10,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["GO_ON", "STOP", "due_items", "number_problems", "open_items", "read_looks"]
-
 GO_ON, STOP = "go on", "stop"  # what the judge says after a look
 
 

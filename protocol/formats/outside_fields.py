@@ -3,8 +3,6 @@
 from protocol.formats.documents import declare_document
 from protocol.formats.fields import DIGEST, Field, Integer, ListOf, MapOf, Table, Text
 
-__all__ = ["OUTPUTS"]
-
 _PART = r"(?!\.{1,2}(?:/|$))[^/\0]+"  # of a path: it leads neither up nor to where it stands
 _FILE = Table(
     {

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from protocol.formats.refusals import Refusal
 
-__all__ = ["PluginGroup", "list_points"]
-
 
 class PluginGroup(NamedTuple):
     """An entry-point group. kind: what its entry points are. builtin: the names of this package, which no

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["PolicyFacts", "is_own_policy", "read_policy_facts"]
-
 
 class PolicyFacts(NamedTuple):
     """A file of the package `policies` has a literal FACTS: these by the policy's name in the catalogue."""

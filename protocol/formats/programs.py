@@ -4,8 +4,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["last_error_line", "run_program"]
-
 
 def run_program(
     command: Sequence[str | Path],

@@ -24,8 +24,6 @@ from typing import NamedTuple, TextIO, TypeAlias
 
 from protocol.formats.escape import escape_control
 
-__all__ = ["Display", "Progress", "ReportProgress", "format_duration", "note", "phase", "show_phases"]
-
 SHOWN_AFTER = 0.7  # seconds before a phase gets a line, so that a command prints something within one
 LINE_INTERVAL = 15.0  # seconds between two lines of one phase, at least
 LINE_SHARE = 0.02  # interval as a share of the phase's time: a run of a day has hundreds of lines, not thousands

@@ -8,8 +8,6 @@ from protocol.formats import fields
 from protocol.formats.fields import DIGEST, Choice, Field, Integer, ListOf, OrNull, Plain, Table, Text
 from protocol.formats.vocabulary import AS_RUN
 
-__all__ = ["BODY", "COSTS", "FOLDERS", "MEASURED", "OUTSIDE_BODY", "SCORE", "STATES", "TRAJECTORY", "find_fault"]
-
 FOLDERS = MappingProxyType({"probe": "probe", "confirm": "records"})  # of records, by phase
 STATES = ("ok", "failed", "excluded")
 MEASURED = ("stop", "grade", "cache")  # present if and only if a lane ended well

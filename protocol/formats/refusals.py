@@ -10,22 +10,6 @@
 The message is one line that names the field and the fix. A refusal has written nothing.
 """
 
-from protocol.formats.suggestions import NO_CORRECTIONS, explain_os_error, nearest_names, suggest, unknown_message
-
-__all__ = [
-    "NO_CORRECTIONS",
-    "AlreadyClaimed",
-    "BadInput",
-    "Drifted",
-    "Refusal",
-    "Tampered",
-    "Unanchored",
-    "explain_os_error",
-    "nearest_names",
-    "suggest",
-    "unknown_message",
-]
-
 
 class Refusal(Exception):
     """The protocol will not go on; the message says why and what to do, in one line."""

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Registry", "load_attribute", "loader"]
-
 Value = TypeVar("Value")
 
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from protocol.formats.registry import load_attribute
 
-__all__ = ["RUNNERS", "TABLE", "Runner", "describe_refusal", "find_design_table", "find_runner", "folder_patterns"]
-
 TABLE = "runner"  # of protocol.toml, and in the lock
 
 

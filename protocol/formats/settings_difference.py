@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-__all__ = ["differing_parts", "differing_settings"]
-
 
 def differing_settings(arm: Mapping[str, str], parent: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
     """Return the topmost settings in which two policies differ: {path: (in the parent, in the arm)}.

@@ -13,17 +13,6 @@ from typing import IO
 from protocol.formats import files, gzip_file
 from protocol.formats.refusals import Tampered
 
-__all__ = [
-    "MEMORY_SHARE",
-    "PACKED",
-    "count_lines",
-    "is_packed",
-    "list_shards",
-    "open_shard",
-    "plain_bytes",
-    "plain_name",
-]
-
 PACKED = ".gz"  # suffix of a packed shard
 MEMORY_SHARE = 2  # the lines of a shard may have half of this machine's memory
 

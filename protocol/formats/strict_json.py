@@ -3,8 +3,6 @@
 import json
 from typing import Any, NoReturn
 
-__all__ = ["JsonFault", "parse"]
-
 MAX_DIGITS = 16  # of an integer up to 2^53-1
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from types import MappingProxyType
 
-__all__ = ["NO_CORRECTIONS", "explain_os_error", "nearest_names", "suggest", "unknown_message"]
-
 MIN_SIMILARITY = 0.75  # least difflib ratio of a suggestion; gpu and cpu have two thirds
 TYPO_SIMILARITY = 0.9  # from this ratio on one letter is wrong, and names with the same prefix are not suggested
 MIN_LETTERS = 3  # fewest letters for which a prefix or a ratio is meaningful

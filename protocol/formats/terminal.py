@@ -14,8 +14,6 @@ from typing import TextIO
 
 from protocol.formats.vocabulary import VERDICT_WORDS
 
-__all__ = ["line_width", "shrink_columns", "style_verdicts", "supports_colour", "wrap_text"]
-
 PIPE_WIDTH, NARROWEST, WIDEST = 110, 60, 160  # columns
 GAP = 2  # columns between two cells
 GREEN, RED, YELLOW = "1;32", "1;31", "1;33"

@@ -8,8 +8,6 @@ from types import MappingProxyType
 
 from protocol.formats.terminal import line_width, wrap_text
 
-__all__ = ["GROUPS", "TERMS", "format_terms"]
-
 WIDTH = 100
 
 # heading -> term -> what it means

@@ -7,8 +7,6 @@ from typing import Any
 from protocol.formats.json_text import format_decimal
 from protocol.formats.terminal import line_width, shrink_columns, wrap_text
 
-__all__ = ["format_columns", "format_points", "to_plain", "wrap_paragraph"]
-
 
 def to_plain(value: Any) -> Any:
     """Return JSON values: decimals as text, named tuples as objects, None for a NaN."""

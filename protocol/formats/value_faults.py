@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["Fault", "format_toml", "suggest_value", "value_fault"]
-
 NUMBER = re.compile(r"[+-]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 MIN_PERCENT = 2  # a number from here on, given where a share is expected, is read as a percentage
 MAX_CHARACTERS = 60  # characters of a value that a message shows

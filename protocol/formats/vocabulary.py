@@ -1,18 +1,5 @@
 """Names that protocols, records and judgements share: arms and budgets with a meaning of their own, and verdicts."""
 
-__all__ = [
-    "AS_RUN",
-    "BLANKS",
-    "BYTES_OF",
-    "CURRENT_JUDGING",
-    "FULL",
-    "ISO_CACHE",
-    "OFFICIAL",
-    "OF_FULL",
-    "RERUN_SUFFIX",
-    "VERDICT_WORDS",
-]
-
 AS_RUN = "as run"  # the budget of cells that another harness runs: nothing here saw what they hold
 FULL = "full"  # the comparator that never evicts, and the budget of its cells
 OF_FULL = " of full"  # suffix of a budget that is a share of what the full cache holds

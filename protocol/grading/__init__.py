@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from protocol.formats.plugins import PluginGroup
-from protocol.formats.refusals import BadInput, unknown_message
+from protocol.formats.refusals import BadInput
 from protocol.formats.registry import Registry, load_attribute, loader
+from protocol.formats.suggestions import unknown_message
 from protocol.formats.vocabulary import OFFICIAL
 from protocol.grading.grade import Gold, Grade, Grader, best_grade, grade_safely, make_score
 

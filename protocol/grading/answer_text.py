@@ -5,18 +5,6 @@ where it states an answer.
 import re
 import unicodedata
 
-__all__ = [
-    "EXCERPT_CHARACTERS",
-    "MAX_CHARACTERS",
-    "excerpt",
-    "extract_answer",
-    "normalize",
-    "skip_thought",
-    "split_words",
-    "stated_answer",
-    "strip_special_tokens",
-]
-
 MAX_CHARACTERS = 20_000  # characters read, from the beginning of an answer
 EXCERPT_CHARACTERS = 200  # characters of it that a record shows next to the text
 THOUGHT_END = "</think>"

@@ -6,8 +6,6 @@ import unicodedata
 
 from protocol.grading.grade import Grade
 
-__all__ = ["LONGEST", "grade", "last_box", "normalize"]
-
 LONGEST = 20_000  # characters read from the end of the text, where the answer is
 OPENING = re.compile(r"\\boxed\s*\{")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a character of the answer

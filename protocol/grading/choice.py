@@ -7,8 +7,6 @@ from protocol.grading import boxed
 from protocol.grading.answer_text import excerpt, extract_answer, normalize, stated_answer
 from protocol.grading.grade import Grade
 
-__all__ = ["extract_letter", "find_last_class", "grade"]
-
 LETTER_ALONE = re.compile(r"[\s(\[*]*([A-Za-z])[\s)\].:,*]*")  # the whole part
 LINE_START = re.compile(r"[\s(\[*]*([A-Z])(?:[)\].:,*]|\s*\Z)")  # "B) since", "(B)", "B."
 # A single letter. "A" before a lower-case word is an article, "I" a pronoun, and "not B" is no choice.

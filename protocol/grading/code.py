@@ -6,8 +6,6 @@ from protocol.grading import common_subsequence
 from protocol.grading.answer_text import excerpt, extract_answer
 from protocol.grading.grade import Grade, make_score
 
-__all__ = ["MAX_CHARACTERS", "code_lines", "grade"]
-
 MAX_CHARACTERS = 2_000  # characters compared, from the beginning of the code
 FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.MULTILINE)
 # A comment line. "#include" is code, "#!" and "# " are not.

@@ -2,8 +2,6 @@
 
 from collections.abc import Hashable, Sequence
 
-__all__ = ["longest_common", "similarity"]
-
 
 def longest_common(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
     """Return the length of the longest common subsequence.

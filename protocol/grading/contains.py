@@ -7,8 +7,6 @@ from protocol.grading.answer_text import ARTICLES, excerpt, extract_answer
 from protocol.grading.grade import Grade
 from protocol.grading.short_answer import split_answer
 
-__all__ = ["grade"]
-
 VERBS = "is|was|seems|looks|fits|works|remains|because|since|as|and|but|or"  # a letter, and no word, stands before them
 A_OR_I = re.compile(rf"\b(?:[AI](?= +(?!(?:{VERBS})\b)[a-z])|[ai](?= +(?!(?:{VERBS})\b)[^\W\d_]))")
 

@@ -16,8 +16,6 @@ from protocol.grading.choice import find_last_class
 from protocol.grading.grade import Grade, best_grade, make_score
 from protocol.grading.number import extract_number
 
-__all__ = ["SCORERS", "CorrectedScorer", "get_scorer"]
-
 Row = Mapping[str, Any]
 
 

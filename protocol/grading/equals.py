@@ -4,8 +4,6 @@ from protocol.grading.answer_text import ARTICLES, excerpt, extract_answer
 from protocol.grading.grade import Grade
 from protocol.grading.short_answer import NO_GOLD, NO_WORD, split_answer
 
-__all__ = ["grade", "normalize_answer"]
-
 
 def grade(gold: str, text: str) -> Grade:
     """Correct if and only if the first line of the answer that has a word or a number is the gold, both normalized.

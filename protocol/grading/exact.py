@@ -4,8 +4,6 @@ import re
 
 from protocol.grading.grade import Grade
 
-__all__ = ["LONGEST", "grade"]
-
 LONGEST = 20_000  # characters read; generated text may have any length
 NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
 

@@ -6,8 +6,6 @@ from protocol.grading.answer_text import split_words
 from protocol.grading.grade import Grade
 from protocol.grading.word_grade import grade_words
 
-__all__ = ["grade"]
-
 
 def grade(gold: str, text: str) -> Grade:
     """Return 2 p r / (p + r) over the words of both as bags (arXiv:1606.05250, section 6.1).

@@ -7,8 +7,6 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from protocol.formats.record_fields import SCORE
 
-__all__ = ["Gold", "Grade", "Grader", "best_grade", "grade_safely", "make_score"]
-
 Gold: TypeAlias = str | tuple[str, ...]  # an answer, or several right answers
 STEP = Decimal("0.000001")
 MAX_REASON = 300  # characters of a reason from an untrusted grader

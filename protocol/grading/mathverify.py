@@ -14,8 +14,6 @@ from protocol.grading import boxed
 from protocol.grading.grade import Grade
 from protocol.harness import ChildOwner, ChildProcess
 
-__all__ = ["LONGEST", "MathVerify"]
-
 LONGEST = 500  # characters of an answer that math-verify gets
 DEADLINE_SECONDS = 10.0  # seconds for one comparison; the slowest of 500 golds of MATH-500 takes 0.2
 MEMORY_BYTES = 2 * 2**30  # bytes of address space

@@ -4,8 +4,6 @@ import re
 
 from protocol.grading.answer_text import stated_answer
 
-__all__ = ["extract_number"]
-
 NUMBER = re.compile(r"[0-9]+")
 FIRST = re.compile(r"[^\w]*(?:Paragraph\s+)?([0-9]+)(?![0-9]|\.[0-9])", re.IGNORECASE)
 PARAGRAPH = re.compile(r"\bparagraph\s+([0-9]+)", re.IGNORECASE)

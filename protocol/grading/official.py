@@ -6,8 +6,6 @@ from protocol import harness
 from protocol.grading.answer_text import excerpt, strip_special_tokens
 from protocol.grading.grade import Grade, make_score
 
-__all__ = ["OfficialScorer"]
-
 
 class OfficialScorer:
     """The first metric of the installed task, by its first filter; computed in a separate process.

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from protocol.grading.grade import Grade, Grader, grade_safely
 
-__all__ = ["PluginGrader"]
-
 
 @dataclass(frozen=True)
 class PluginGrader:

@@ -23,8 +23,6 @@ from protocol.grading.grade import Grade
 from protocol.sandbox import sandbox
 from protocol.sandbox.program_server import READY, STOP
 
-__all__ = ["PROGRAM_LIMITS", "ProgramGrader", "ProgramLimits", "ProgramTests", "extract_code"]
-
 SERVER = Path(__file__).resolve().parents[1] / "sandbox" / "program_server.py"
 # -S: the standard library alone, so that what is installed beside it changes no grade.
 COMMAND = (sys.executable, "-s", "-S", "-P", "-B", str(SERVER))

@@ -7,8 +7,6 @@ from protocol.grading import common_subsequence
 from protocol.grading.grade import Grade
 from protocol.grading.word_grade import grade_words
 
-__all__ = ["MAX_WORDS", "grade", "split_words"]
-
 MAX_WORDS = 4_000  # words compared, from the beginning of an answer
 WORD = re.compile(r"\w+")
 

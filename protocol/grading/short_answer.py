@@ -4,8 +4,6 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["NO_GOLD", "NO_WORD", "split_answer"]
-
 NO_GOLD, NO_WORD = "the gold answer has no word and no number", "the text has no word and no number"
 
 # Scripts that write no space between words, or append particles to them: each character is a word.

@@ -10,8 +10,6 @@ import re
 from protocol.grading import boxed
 from protocol.grading.grade import Grade
 
-__all__ = ["grade", "normalize_spelling"]
-
 NOTHING = re.compile(r"\\!|\\,|\\;|\\:|\\ |\\left(?![a-z])|\\right(?![a-z])|\\?\$|\\?%|\^\\circ|\^\{\\circ\}|~")
 WORDS = re.compile(r"\\(?:text|mathrm|textbf|mbox)\{([^{}]*)\}")
 UNIT = re.compile(r"(?<=[0-9}])\\(?:text|mathrm|mbox)\{\s*[A-Za-z .^0-9]*\}(?:\^\{?[0-9]\}?)?$")

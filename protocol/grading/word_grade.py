@@ -5,8 +5,6 @@ from collections.abc import Callable
 from protocol.grading.answer_text import excerpt, extract_answer
 from protocol.grading.grade import Grade, make_score
 
-__all__ = ["grade_words"]
-
 Words = list[str]
 
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
-__all__ = ["ChildOwner", "ChildProcess"]
-
 
 class ChildProcess:
     """A Python script that first prints {"ready": ...}, then answers each line of JSON with one line, or with

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from protocol.formats.refusals import BadInput, unknown_message
+from protocol.formats.refusals import BadInput
+from protocol.formats.suggestions import unknown_message
 from protocol.harness.child_process import ChildOwner, ChildProcess
-
-__all__ = ["Facts", "Harness", "Prompt", "Scores", "TookTooLong", "installed_version", "shared_harness"]
 
 WORKER = Path(__file__).with_name("worker.py")
 START_SECONDS = 240.0  # seconds for importing datasets and listing 14,000 task files on a slow machine

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from protocol import command
 from protocol.evidence import claim
 from protocol.evidence.registration import Registration
+from protocol.formats import files
 from protocol.formats.instruments import Instrument
 from protocol.formats.progress_display import phase
 from protocol.formats.registry import load_attribute
-from protocol.models import sources
 from protocol.preflight import verify_before_claim
 from protocol.recompute import study_files
 from protocol.workspace import locked_tree
 
 if TYPE_CHECKING:
     from protocol.workspace.study import Study
-
-__all__ = ["MeasuringCommand", "exclusive_attempt", "run_command"]
 
 
 class MeasuringCommand(NamedTuple):
@@ -55,7 +53,7 @@ def _act(measuring: MeasuringCommand, study: Registration, as_json: bool, enter:
         from protocol.workspace.study import open_study
 
         measure = load_attribute(measuring.measure)
-    measure(open_study(study, sources.cache_home()))
+    measure(open_study(study, files.cache_home()))
     return measuring.print_result(study.reopen(), as_json)
 
 

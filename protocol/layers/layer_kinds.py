@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-__all__ = ["FULL", "SLIDING", "LayerPosition", "Layers", "evictable", "head_width", "layer_position", "layers_of"]
-
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Kinds of decoder layers, with the names of `layer_types` in transformers."""
 CHUNKED = "chunked_attention"

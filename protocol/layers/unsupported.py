@@ -16,8 +16,6 @@ from protocol.layers.layer_kinds import FULL, SLIDING, head_width, layers_of
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-__all__ = ["PRESS_REASON", "REASONS", "refusal_reason", "refuse", "refuse_network"]
-
 STATE = "carry a state of fixed size, which is no KV cache"
 INDEX = "choose by an index of their own which slots a token sees"
 REASONS: Mapping[str, str] = MappingProxyType(

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from protocol.formats import files
 
-__all__ = ["NAME", "weight_digests"]
-
 NAME = "identities.json"
 SETTLED = 2.0  # seconds: a file that changed more recently may change again without a new timestamp
 

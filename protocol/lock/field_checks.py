@@ -12,8 +12,6 @@ from protocol.lock import closure
 from protocol.models import sources
 from protocol.workspace import differences
 
-__all__ = ["find_faults"]
-
 REQUIRED_PACKAGES = ("policies", "protocol", "splits", "analysis")
 TOKENIZER_PREFIXES = ("tokenizer", "vocab")
 

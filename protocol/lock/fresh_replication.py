@@ -20,8 +20,6 @@ from protocol.lock import version_1
 from protocol.lock.lock import Lock
 from protocol.plan.checks import TOLERANCE
 
-__all__ = ["complete_protocol", "find_differences"]
-
 Changes = Mapping[str, Mapping[str, Any]]
 """By table and field; None for a field that is left out."""
 

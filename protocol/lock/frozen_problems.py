@@ -12,13 +12,6 @@ from protocol.tasks.file_task import FileTask
 from protocol.tasks.lm_eval_task import LmEvalTask
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = [
-    "count_all_golds",
-    "freeze_items",
-    "refuse_wrong_golds",
-    "scored_tasks",
-]
-
 MAX_PROBLEM_BYTES = files.MAX_DOCUMENT_BYTES // 2  # of a lock
 
 

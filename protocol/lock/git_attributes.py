@@ -4,8 +4,6 @@ from pathlib import Path
 
 from protocol.formats import files
 
-__all__ = ["CONTENT", "NAME", "write"]
-
 NAME = ".gitattributes"
 CONTENT = b"# Evidence is hashed byte for byte: git must not rewrite line endings here.\n* -text\n"
 

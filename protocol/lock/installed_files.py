@@ -21,18 +21,6 @@ from typing import NamedTuple
 
 from protocol.formats import files
 
-__all__ = [
-    "NO_RELEASE",
-    "SELF",
-    "Installed",
-    "format_altered",
-    "hash_standard_library",
-    "release",
-    "scan_packages",
-    "site_folders",
-    "versions",
-]
-
 SELF = "kv-prereg"  # its modules are sources, which the closure covers
 NO_RELEASE = "not installed"
 MISSING = "missing"

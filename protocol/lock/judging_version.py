@@ -12,8 +12,6 @@ from typing import Any
 from protocol.formats.vocabulary import CURRENT_JUDGING
 from protocol.lock import version_1
 
-__all__ = ["SECOND", "choose_judging"]
-
 FRESH_PROTOCOL = "c44430b1f44d8cb78801640adcd48ffdafd4a8281aa63f7d180707f1fe768832"
 SECOND: Mapping[str, str] = MappingProxyType(
     {

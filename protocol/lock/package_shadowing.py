@@ -14,8 +14,6 @@ from pathlib import Path
 
 from protocol.lock.closure import PACKAGES
 
-__all__ = ["ROOT", "find_shadowing"]
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -25,8 +25,6 @@ from protocol.tasks import registry
 from protocol.tasks.registry import ChecksGolds, Task
 from protocol.workspace import drift
 
-__all__ = ["claimed_registrations", "find_previously_opened", "has_lost_file"]
-
 _CLAIM_EVENTS = ("claim", "attempt", "held-out")  # events of a ledger that are written only under a claim
 
 

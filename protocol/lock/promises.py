@@ -8,8 +8,6 @@ are listed here by class. A part of another distribution is not listed; what it 
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["PARTS", "derive_promises", "state_settings"]
-
 PARTS = ("scoring", "selection", "routing", "cadence", "state", "decoding", "protect")
 PLAIN_CADENCE = "policies.cadence.Cadence()"
 SCHEDULES = {PLAIN_CADENCE: "", "policies.blockwise.Blockwise()": "", "policies.epicache.Episodic()": ""} | {

@@ -19,8 +19,6 @@ from protocol.formats.findings import NotRun
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock, ssh
 
-__all__ = ["NAME", "NAMESPACE", "check", "sign", "usable_public_key"]
-
 NAME = f"{lock.NAME}.sig"
 NAMESPACE = "kv-prereg"
 MAX_BYTES = 1 << 16  # of a signature, which has some hundred to a few thousand

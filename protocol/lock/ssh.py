@@ -10,8 +10,6 @@ from protocol.formats.findings import CannotTell
 from protocol.formats.programs import run_program
 from protocol.formats.refusals import BadInput
 
-__all__ = ["Unable", "find_principal", "is_signed_by", "run_keygen"]
-
 _PROMPTS = {"DISPLAY", "WAYLAND_DISPLAY", "SSH_ASKPASS", "SSH_ASKPASS_REQUIRE"}
 
 

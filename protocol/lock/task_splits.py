@@ -8,8 +8,6 @@ from analysis.stats.methods import MIN_CONFIRMATORY
 from protocol.formats.refusals import BadInput, Drifted
 from protocol.tasks import Task, registry
 
-__all__ = ["checks_golds", "count_golds", "problem_facts", "read_split", "refuse_few_topics", "take_subset"]
-
 
 def take_subset(full_split: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a full split that the table of a task requests with `dev` and `confirm`, or all of

@@ -17,8 +17,6 @@ from protocol.lock import bundle, lock, task_splits
 from protocol.tasks import Task, registry
 from protocol.workspace import differences
 
-__all__ = ["ProblemFields", "derive_problem_fields"]
-
 
 class ProblemFields(NamedTuple):
     """The fields of a lock about problems, with the locked value where it cannot be told here."""

@@ -12,8 +12,6 @@ from typing import Any
 from protocol.formats.journal import START
 from protocol.lock.promises import derive_promises
 
-__all__ = ["PROTOCOLS", "complete", "is_replicated", "restore"]
-
 SHIPPED = (
     (  # alpha-chain
         "4021e9b8e27ec3ecc76024f2bd3501d026e9a0ee4a03ca415ca6f62fa7448676",

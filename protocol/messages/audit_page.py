@@ -11,8 +11,6 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import Refusal
 from protocol.formats.terminal import line_width, wrap_text
 
-__all__ = ["format_details", "format_page", "list_unproven"]
-
 MARGIN = 13  # columns
 
 

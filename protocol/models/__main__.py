@@ -10,7 +10,7 @@ Files are kept below $KV_PREREG_HOME, or ~/.cache/kv-prereg. Exit status: 0 done
 
 import sys
 
-from protocol.formats import command_line, extras
+from protocol.formats import command_line, extras, files
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput, Refusal
 from protocol.formats.suggestions import explain_os_error
@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     subcommands.add_parser("list", help="the models by name, and which are here")
     subcommands.add_parser("fetch", help="download one model, or verify it").add_argument("source")
     args = parser.parse_args(argv)
-    home = sources.cache_home()
+    home = files.cache_home()
     if args.act == "list":
         for name, model in sources.MODELS.items():
             status = "fetched" if sources.model_folder(name, home).is_dir() else "not fetched"

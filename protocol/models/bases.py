@@ -20,8 +20,6 @@ from protocol.layers.layer_kinds import evictable, head_width
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["BasesFit", "Moments", "explain_misfit", "fit_bases", "pack", "unpack"]
-
 
 class Moments(NamedTuple):
     """Sums over tokens, float64."""

@@ -18,24 +18,10 @@ from protocol.formats import canonical, files
 from protocol.formats.refusals import BadInput
 from protocol.lock import closure
 from protocol.models import bases, calibration_paths, query_statistics, routes, sources, thresholds
-from protocol.models.calibration_paths import NAMES, statistics_paths
+from protocol.models.calibration_paths import statistics_paths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-__all__ = [
-    "CLASS_BY_NAME",
-    "NAMES",
-    "digest",
-    "load_calibrated",
-    "measured_problems",
-    "prompt_digests",
-    "read_metadata",
-    "read_value",
-    "statistics_paths",
-    "weights_digest",
-    "write_value",
-]
 
 METADATA_KEY = "kv-prereg statistics"
 

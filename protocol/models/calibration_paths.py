@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 from protocol.models import sources
 
-__all__ = ["MEASURED_ON_ANSWERS", "NAMES", "VALUE_CLASSES", "locked_name", "statistics_paths"]
-
 VALUE_CLASSES: Mapping[str, str] = MappingProxyType(
     {
         "text": "Statistics",

@@ -9,8 +9,6 @@ from pathlib import Path
 from protocol.formats.files import sha256
 from protocol.formats.refusals import Drifted
 
-__all__ = ["SUMS_FILE", "verify", "write_sums"]
-
 SUMS_FILE = "SHA256SUMS"
 LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>[^/]+)")
 

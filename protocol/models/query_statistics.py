@@ -16,8 +16,6 @@ from protocol.layers.layer_kinds import FULL, evictable, head_width, layers_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["explain_misfit", "measure", "pack", "unpack"]
-
 TENSORS = ("query_mean_real", "query_mean_imag", "query_magnitude", "value_direction", "frequencies")
 
 

@@ -9,8 +9,6 @@ from protocol.layers.layer_kinds import FULL, SLIDING, layers_of
 from protocol.models import load, sources
 from protocol.models.load import LoadedModel
 
-__all__ = ["build_random_model"]
-
 SMALL_CONFIG = {
     "hidden_size": 64,
     "intermediate_size": 64,

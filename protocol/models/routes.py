@@ -25,18 +25,6 @@ from protocol.layers.layer_kinds import evictable
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = [
-    "CapturedAttention",
-    "capture_attention",
-    "check_queries",
-    "choose_routes",
-    "cuts",
-    "explain_misfit",
-    "pack",
-    "retained_attention",
-    "unpack",
-]
-
 BUDGETS = (64, 128)
 """Slots of a head: those of the paper."""
 STEP = 32

@@ -12,25 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from protocol.formats.files import cache_home
-from protocol.formats.refusals import BadInput, suggest
-
-__all__ = [
-    "CALIBRATED",
-    "MODELS",
-    "PATTERNS",
-    "Embedded",
-    "Folder",
-    "Hub",
-    "Packaged",
-    "cache_home",
-    "is_embedded",
-    "locate",
-    "model_files",
-    "model_folder",
-    "parse",
-    "repair_hint",
-]
+from protocol.formats.refusals import BadInput
+from protocol.formats.suggestions import suggest
 
 # Files of a model folder. Pickled weights and code are never included.
 PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")

@@ -22,8 +22,6 @@ from protocol.layers.layer_kinds import evictable
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["ThresholdFit", "Valleys", "density", "explain_misfit", "find_valleys", "fit_thresholds", "pack", "unpack"]
-
 MAX_LAYERS = 4
 """The maximum number of layers used, as in ThinKV."""
 MIN_SEGMENTS = 30

@@ -14,8 +14,6 @@ from protocol.outside import derive, lanes, output_files, released
 from protocol.workspace import drift
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
-__all__ = ["RELEASED", "confirm_outside"]
-
 RELEASED = f"{output_files.FOLDER}/released.json"
 
 

@@ -11,8 +11,6 @@ from protocol.preflight import rule_checks
 from protocol.workspace import differences
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["derive_outside", "refuse_edited_lock"]
-
 NOT_RUN = "not run: outputs are made by another harness"
 
 

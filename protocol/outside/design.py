@@ -20,8 +20,6 @@ from protocol.plan.design import Design, Randomness
 from protocol.plan.field_kinds import NAME, Number, TableArray, TablesByName, VisibleLine, VisibleText
 from protocol.plan.task import FILE, RESERVED_FILES
 
-__all__ = ["DESIGN", "OutsideDesign"]
-
 TRUE = Plain(lambda value: value is True, {"const": True}, "true, or leave it out")
 RULES = ("superior", "non_inferior", "equivalent")  # the rules that are not about budgets
 MEMORY_FIELDS = ("cache_tolerance", "memory", "unmatched")  # of [decision]

@@ -16,8 +16,6 @@ from protocol.outside import output_files, released
 from protocol.outside.output_files import Answers, ArmAnswer, ArmFiles, ArmRun
 from protocol.tasks.outside_task import OutsideTask
 
-__all__ = ["make_bodies", "simulate_lane"]
-
 MAX_IDS = 3  # ids in a refusal
 CLOCK_SKEW = timedelta(minutes=5)  # by which the clocks of two machines may differ
 Place: TypeAlias = tuple[str, str, str]  # arm, what the files call the task, id in its pool

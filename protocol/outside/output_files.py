@@ -17,20 +17,6 @@ from protocol.formats.outside_fields import OUTPUTS
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.runners import TABLE
 
-__all__ = [
-    "FILES",
-    "FOLDER",
-    "LIST",
-    "ArmFiles",
-    "OutputFile",
-    "find_files",
-    "read_answers",
-    "read_list",
-    "read_stored",
-    "store",
-    "stored_names",
-]
-
 FOLDER = "outside"
 LIST, FILES = f"{FOLDER}/outputs.json", f"{FOLDER}/files"
 SUFFIXES = (".jsonl", ".json", ".eval", ".csv")

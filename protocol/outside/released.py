@@ -10,8 +10,6 @@ from protocol.formats import canonical
 from protocol.tasks import make_tasks
 from protocol.tasks.outside_task import OutsideTask
 
-__all__ = ["claimed_tasks", "format_released", "list_ids", "write_id"]
-
 
 def claimed_tasks(study: Registration) -> dict[str, OutsideTask]:
     """Return the tasks of a claimed study by name, with the problems that its claim drew."""

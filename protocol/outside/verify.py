@@ -11,8 +11,6 @@ from protocol.formats.refusals import Tampered
 from protocol.outside import lanes, output_files, released
 from protocol.outside.confirm import RELEASED
 
-__all__ = ["check_outputs", "make_checks"]
-
 
 def make_checks(study: Registration) -> Mapping[str, Callable[[], str]]:
     """Return the checks that only such a study has, by the item of an audit."""

@@ -3,18 +3,6 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = [
-    "ARM",
-    "DECISION",
-    "DESIGN",
-    "DEVICES",
-    "DTYPES",
-    "GENERATION",
-    "METHODS",
-    "TASK",
-    "TASKS",
-]
-
 PROBLEMS = "write dev and confirm in [[tasks]]: how many problems the probe and the confirmation take"
 SETTING = 'settings of a policy stand in set, e.g. set = { "scoring.window" = 64 }'
 BUDGET = "budgets stand at the top of the file and are those of every arm; leave it out"

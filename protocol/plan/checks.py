@@ -14,8 +14,9 @@ from analysis.stats.methods import ANYTIME_METHOD, LOOK_METHODS, SPENDING
 from protocol import tasks
 from protocol.formats.fields import Fault
 from protocol.formats.instruments import INSTRUMENTS
-from protocol.formats.refusals import BadInput, unknown_message
+from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
+from protocol.formats.suggestions import unknown_message
 from protocol.formats.vocabulary import FULL
 from protocol.plan.design import Arm, Decision, Design
 from protocol.plan.gate import GateException

@@ -13,8 +13,6 @@ from protocol.formats.vocabulary import ISO_CACHE
 from protocol.plan import aliases, rule_fields
 from protocol.plan.field_kinds import Number, VisibleText
 
-__all__ = ["DECISION", "Decision"]
-
 ARMS = ListOf(VisibleText(), 1)
 MAX_LOOKS, MAX_PROBLEMS = 12, 1_000_000
 DRAWN = tuple(name for name, method in METHODS.items() if method.draws)

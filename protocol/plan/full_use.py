@@ -14,8 +14,6 @@ from typing import Any, TypeAlias
 from protocol.formats.vocabulary import OF_FULL
 from protocol.plan.budget import slots_of_full_share
 
-__all__ = ["FIELD", "FullUse", "full_shares", "lock_entry", "read_means"]
-
 FIELD = "full_use"  # the field of a lock
 
 FullUse: TypeAlias = Mapping[tuple[str, str], Fraction]  # mean slots per KV head and layer, by model and task

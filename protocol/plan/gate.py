@@ -10,8 +10,6 @@ from typing import Annotated, NamedTuple
 from protocol.formats.fields import Field, table_of
 from protocol.plan.field_kinds import Number, TableArray, VisibleText
 
-__all__ = ["Gate", "GateException"]
-
 # The bounds exclude a gate that everything passes.
 ACCURACY, TRUNCATED = Number("0.05", "1"), Number("0", "0.5")
 

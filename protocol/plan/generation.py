@@ -7,8 +7,6 @@ from protocol.formats.fields import FLAG, Choice, Field, Integer, Plain, table_o
 from protocol.plan import aliases
 from protocol.plan.field_kinds import Number, Recency, VisibleText
 
-__all__ = ["Generation", "Preservation"]
-
 TRUE = Plain(lambda value: value is True, {"const": True}, "true, or leave it out")
 
 

@@ -7,8 +7,6 @@ from typing import Any
 from protocol.formats.fields import Fault
 from protocol.plan.field_kinds import CatalogueName
 
-__all__ = ["POLICY"]
-
 PRESS = re.compile(r"(?:kvpress:)?([A-Za-z]+Press)")
 
 

@@ -6,8 +6,6 @@ from analysis.rules import RULES, rule
 from protocol.formats.fields import Choice, Fault, Field, Integer, Kind, ListOf
 from protocol.plan.field_kinds import Number, VisibleText
 
-__all__ = ["RuleName", "all_rule_fields", "fields_of_rule"]
-
 
 class RuleName(Choice):
     """The name of a rule. All rules are loaded for the fix of a name that is none, as each has its aliases."""

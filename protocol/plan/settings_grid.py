@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from protocol.formats.fields import Fault
-from protocol.formats.refusals import unknown_message
+from protocol.formats.suggestions import unknown_message
 from protocol.plan.design import Arm, Design
 from protocol.plan.field_kinds import NAME, format_setting
-
-__all__ = ["expand_grids", "setting_location"]
 
 MOST = 500  # candidates of one grid; all are probed, and the best of too many is best by luck
 

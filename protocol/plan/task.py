@@ -12,8 +12,6 @@ from protocol.formats.fields import Choice, Fault, Field, Integer, ListOf, Schem
 from protocol.plan import aliases
 from protocol.plan.field_kinds import NAME, CatalogueName, Number, VisibleText
 
-__all__ = ["TASK", "Longest", "Task", "task_chance"]
-
 FILE = VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.jsonl", "the name of a file beside protocol.toml, NAME.jsonl")
 RESERVED_FILES = ("ledger.jsonl",)  # files of a registration itself
 LISTING = "kv-prereg tasks list"

@@ -10,8 +10,6 @@ from typing import Any
 from protocol.formats.fields import Fault, ListOf, Table
 from protocol.plan.field_kinds import TablesByName
 
-__all__ = ["explain_syntax_error", "find_line", "suggest_table"]
-
 MOST_LINES = 1000  # of a file to search for a line; a protocol has about forty
 TOP = "the top of the file, above all tables"
 Keys = tuple["str | int", ...]

@@ -15,8 +15,6 @@ from protocol.plan import checks, settings_grid
 from protocol.plan.design import DESIGN, Design
 from protocol.plan.toml_locations import explain_syntax_error, find_line, suggest_table
 
-__all__ = ["parse", "parse_unchecked"]
-
 
 def parse(data: bytes, source: str) -> Design:
     """Return the protocol in `data`. Raises BadInput, one line with the field and the fix."""

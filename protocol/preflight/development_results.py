@@ -10,8 +10,6 @@ from protocol.evidence.records import Record
 from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
 from protocol.plan.design import Design
 
-__all__ = ["AlikeArms", "count_answers", "find_alike_arms", "format_shares", "gate_warnings", "summarize_cells"]
-
 LANES_THRESHOLD = 0.95  # arms are alike if this share of recorded lanes has the same text and memory
 
 LaneKey: TypeAlias = tuple[str, ...]  # model, task, problem, budget, seed

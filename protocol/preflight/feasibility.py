@@ -22,7 +22,7 @@ from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
 from protocol.lock import frozen_problems
-from protocol.models import calibration, load, sources
+from protocol.models import calibration, calibration_paths, load, sources
 from protocol.plan import grid
 from protocol.plan.budget import MOST, Budget, Slot
 from protocol.plan.design import Design, Task
@@ -99,7 +99,7 @@ def refuse_other_weights(planned: PlannedStudy, locked_weights: dict[str, dict[s
     """Refuse statistics that an arm needs and that were measured on another model or on other weights."""
     for model in planned.protocol.models:
         for name in planned.required_statistics():
-            path = calibration.statistics_paths(model, planned.home)[name]
+            path = calibration_paths.statistics_paths(model, planned.home)[name]
             if calibration.read_metadata(path).get("weights") != calibration.digest(locked_weights[model]):
                 raise BadInput(
                     f"{path}: was measured on other weights than those of {model}; move it away and run: "

@@ -20,8 +20,6 @@ from protocol.preflight.model_trial import UNSUPPORTED_CALL
 from protocol.run.captured_queries import are_captured
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["read_layers", "refuse_unfit_layers", "refuse_unsupported"]
-
 # Errors of transformers for a broken configuration or for a model that needs custom code.
 UNREADABLE_CONFIG = (*UNSUPPORTED_CALL, OSError, ArithmeticError)
 

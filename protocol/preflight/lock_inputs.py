@@ -10,8 +10,6 @@ from protocol.lock import closure, frozen_problems
 from protocol.preflight import layer_support, same_slots, slot_sizes
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["read_checks", "read_inputs"]
-
 
 def read_inputs(planned: PlannedStudy, data: bytes, items: Mapping[str, Any]) -> dict[str, Any]:
     """Return these inputs of `derive_lock`. data: protocol.toml; items: from `freeze_items`."""

@@ -26,8 +26,6 @@ from protocol.layers.layer_kinds import head_width, layers_of
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-__all__ = ["UNSUPPORTED_CALL", "find_fault", "refuse_unlike", "small_network"]
-
 # Errors of an architecture that is built or called in an unknown way.
 UNSUPPORTED_CALL = (
     ValueError,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analysis.rules import RULES
+from analysis.rules.self_test_cases import Vacuous
 from analysis.simulation import (
     cluster_populations,
     error_rates,
@@ -36,16 +37,6 @@ from protocol.formats.vocabulary import CURRENT_JUDGING
 from protocol.plan import grid
 from protocol.plan.design import Design
 from protocol.plan.task import task_chance
-
-__all__ = [
-    "check_rule",
-    "describe_units",
-    "detectable_effects",
-    "look_up_type_one",
-    "refuse_counting_method",
-    "refuse_few_clusters",
-    "refuse_looks",
-]
 
 QUICK_PROBLEMS = 300  # up to so many problems a simulation takes a few seconds
 USUAL_SETTING = Setting(SYMMETRIC, 0.17)
@@ -153,7 +144,7 @@ def check_rule(
     )
     try:
         rule = self_test.run_self_test(plan)
-    except self_test.Vacuous as vacuous:
+    except Vacuous as vacuous:
         raise BadInput(f"decision.rule: {vacuous}") from None
     _, seed = draws_and_seed(plan.content["decision"])
     errors = error_rates.decision_errors(

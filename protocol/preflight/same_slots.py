@@ -33,8 +33,6 @@ from protocol.tasks import held_out_guard, prompting
 from protocol.tasks.problem import Problem
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["find_same_slots"]
-
 # Two arms count as one if both drop this share of the slots that either drops. Arms
 # that order units alike and differ within the one unit that the budget cuts share 0.98; of the catalogue's
 # other pairs, on SmolLM2-135M and on random networks, none shares more than 0.96.

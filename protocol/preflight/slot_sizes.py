@@ -10,7 +10,7 @@ from policies import Calibrated
 from protocol.engine import max_concurrent
 from protocol.formats.refusals import BadInput
 from protocol.layers.layer_kinds import evictable
-from protocol.models import calibration, load, sources
+from protocol.models import calibration, calibration_paths, load, sources
 from protocol.plan import slot_bytes
 from protocol.plan.design import Design
 from protocol.plan.slot_bytes import Widths
@@ -44,7 +44,7 @@ def refuse_unfit_states(planned: PlannedStudy) -> None:
     high.
     """
     for model, widths in (planned.widths or {}).items():
-        paths = calibration.statistics_paths(model, planned.home)
+        paths = calibration_paths.statistics_paths(model, planned.home)
         for arm in planned.protocol.arms:
             policy = planned.protocol.policy(arm.name)
             calibrated = [signal for signal in policy.state.needs if isinstance(signal, Calibrated)]

@@ -9,8 +9,6 @@ from protocol.formats.refusals import BadInput, Tampered
 from protocol.plan.design import Design
 from protocol.workspace.study import Study
 
-__all__ = ["confirmed_design", "select_winner"]
-
 
 def select_winner(study: Study) -> dict[str, Any]:
     """Select the winner and write it, once; safe to repeat. Raises BadInput when a probed lane has no grade."""

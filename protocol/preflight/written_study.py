@@ -18,8 +18,6 @@ from protocol.tasks.registry import PLUGINS
 from protocol.workspace import imports
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["freeze_checked_items", "refuse_unlocked_plugins", "with_stand_ins"]
-
 
 def freeze_checked_items(
     planned: PlannedStudy, *, opens_held_out: bool, is_replication: bool = False, is_older: bool = False

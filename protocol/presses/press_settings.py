@@ -13,10 +13,8 @@ from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from policies.settings import change_settings, setting_paths
-from protocol.formats.refusals import suggest
+from protocol.formats.suggestions import suggest
 from protocol.presses.supported_presses import PREFIX, refuse_unrunnable
-
-__all__ = ["RATIO_FIELD", "build_press", "describe_press", "import_kvpress", "inner_paths", "kvpress_version"]
 
 INNER_FIELD = "press"
 RATIO_FIELD = "compression_ratio"

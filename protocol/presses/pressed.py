@@ -17,8 +17,6 @@ from protocol.presses import press_settings, supported_presses
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["AsThePress", "LanePrefill", "Pressed", "build_press_policy"]
-
 
 class LanePrefill(NamedTuple):
     """The slots that a press leaves, unchanged and in its order.

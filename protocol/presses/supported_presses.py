@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from protocol.formats.refusals import unknown_message
-
-__all__ = ["EAGER", "MASKING", "PREFIX", "REFUSED", "RENUMBERING", "RUNNABLE", "refuse_unrunnable"]
+from protocol.formats.suggestions import unknown_message
 
 PREFIX = "kvpress:"
 

@@ -13,8 +13,6 @@ from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import BadInput
 from protocol.lock import lock
 
-__all__ = ["ChangedRegistrations", "changed_since", "find_registrations"]
-
 
 class ChangedRegistrations(NamedTuple):
     registered: list[Path]  # folders to audit

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
-__all__ = ["have_same_content"]
-
 Token = str | float  # text; a coordinate
 GEOMETRY = frozenset({"d", "height", "points", "transform", "viewbox", "width", "x", "y"})  # attributes in points
 REFERENCES = frozenset({"clip-path", "href", "id", "xlink:href"})  # matplotlib derives names from coordinates

@@ -37,17 +37,6 @@ if TYPE_CHECKING:
     from protocol.plan.grid import Cell
     from protocol.run import redecode
 
-__all__ = [
-    "NONCE_PATTERN",
-    "Engine",
-    "check",
-    "compare_engine",
-    "confirmed_design",
-    "draw_lanes",
-    "open_decoder",
-    "refuse_options",
-]
-
 NONCE_PATTERN = re.compile("(?:[0-9a-f]{2}){8,64}")
 # The code that turns a problem into an answer, and the libraries that it uses.
 DECODING_SOURCES = (

@@ -26,8 +26,6 @@ from protocol.recompute.verify_judgement import differing_packages
 from protocol.sandbox import sandbox
 from protocol.sandbox.sandbox import LIMITS, Limits, Mechanism, SandboxResult
 
-__all__ = ["check_locked"]
-
 MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)[.\w]*'$")
 
 

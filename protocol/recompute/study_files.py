@@ -15,15 +15,6 @@ from protocol.recompute import verify_lock
 from protocol.tasks import held_out_guard, registry
 from protocol.workspace import drift
 
-__all__ = [
-    "check_confirm",
-    "check_instrument",
-    "check_probe",
-    "check_replicate",
-    "has_selection",
-    "refuse_claimed",
-]
-
 
 def check_confirm(
     study: Registration,

@@ -27,8 +27,6 @@ from protocol.formats.findings import CannotTell
 from protocol.formats.vocabulary import FULL
 from protocol.recompute import verify_judgement
 
-__all__ = ["ODDS", "Draw", "DrawnRoute", "Route", "draw_lanes", "find_routes", "find_study_routes", "meeting_odds"]
-
 ODDS = 0.95  # with which a default draw meets the fewest lanes that turn the verdict, on every route
 UNROUTED = 59  # lanes of a default draw where nothing turns the verdict: they meet one changed lane in twenty with ODDS
 UNIFORM_SHARE = 10  # one drawn lane in so many is of all lanes alike

@@ -10,8 +10,6 @@ from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Tampered
 from protocol.recompute.drawing_content import have_same_content
 
-__all__ = ["check"]
-
 
 def check(study: Registration) -> str:
     """Draw the study into a temporary folder and compare the result with figures/ and report.html.

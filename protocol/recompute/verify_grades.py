@@ -16,8 +16,6 @@ from protocol.grading import Grade
 from protocol.tasks import Task, held_out_guard
 from protocol.workspace import drift
 
-__all__ = ["MAX_SECONDS", "TRANSIENT_GRADES", "Graders", "check_grades", "refuse_other_grades"]
-
 TRANSIENT_GRADES = ("timeout", "error")  # may be the fault of this machine and this moment
 PROGRAM = "program"  # the grader that runs what a model wrote
 MORE_RUNS = 3  # of a program whose grade is not that of the records

@@ -17,19 +17,6 @@ from protocol.formats.refusals import Tampered
 from protocol.lock import installed_files, lock, version_1
 from protocol.workspace import drift
 
-__all__ = [
-    "InstalledAnalysis",
-    "check",
-    "compare_installed",
-    "differing_packages",
-    "judge_again",
-    "judge_study",
-    "name_records",
-    "read_for_judgement",
-    "refuse_costly",
-    "through_json",
-]
-
 ALIKE_TEXT = "judged alike by today's analysis"
 PACKAGE = "analysis"
 COMPUTING = ("numpy", "pandas", "scipy", "statsmodels")

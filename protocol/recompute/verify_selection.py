@@ -9,8 +9,6 @@ from protocol.evidence.registration import SELECTION, Registration
 from protocol.formats.findings import NotRun
 from protocol.recompute import verify_judgement
 
-__all__ = ["check_selection"]
-
 
 def check_selection(study: Registration) -> str:
     """Check that the installed analysis gives the selection in a sweep's selection.json.

@@ -14,8 +14,6 @@ from protocol.models import query_statistics
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["are_captured"]
-
 TOKEN_IDS = (3, 1, 4, 1, 5)
 
 

@@ -9,8 +9,6 @@ lane that does not change has no near-tie there.
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Classification", "Difference", "classify_lane", "find_difference"]
-
 Body = Mapping[str, Any]
 
 PROMPT_FIELDS = ("prompt", "prompt_tokens", "slots")  # do not depend on weights

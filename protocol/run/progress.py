@@ -18,8 +18,6 @@ from protocol.run.executors.settings import Settings
 from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.workspace.study import Study
 
-__all__ = ["format_continuation", "format_start", "make_reporter", "run_displayed"]
-
 Report = Callable[[runner.RunUpdate], None]
 
 

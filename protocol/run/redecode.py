@@ -26,8 +26,6 @@ from protocol.workspace import drift
 from protocol.workspace.planned_study import PlannedStudy
 from protocol.workspace.study import Study
 
-__all__ = ["Decoder", "Perturbation", "draw_perturbations", "list_weight_differences"]
-
 NOISE_PAIRS = 3
 NOISE_SCALE = {torch.float32: 8}  # noise in units of the dtype's epsilon, 1 for others
 

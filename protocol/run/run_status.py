@@ -18,8 +18,6 @@ from protocol.formats import shards
 from protocol.lock import lock
 from protocol.run.executors import spool
 
-__all__ = ["RunStatus", "find_lock_holder", "read_run_status"]
-
 PROC_LOCKS = Path("/proc/locks")
 PHASES = {"probe": "probe", "attempt": "confirm"}  # by the event that begins an attempt
 

@@ -24,17 +24,6 @@ from protocol.run.executors.settings import LOCAL, Settings
 from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.workspace.study import Study
 
-__all__ = [
-    "Progress",
-    "ProgressTracker",
-    "RunUpdate",
-    "Unit",
-    "count_lanes",
-    "record_units",
-    "run_phase",
-    "split_into_units",
-]
-
 
 class Unit(NamedTuple):
     """Every cell of one (model, task), for some problems."""

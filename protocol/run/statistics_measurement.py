@@ -18,15 +18,23 @@ from policies.thinkv import SEGMENT, Sparsity, segment_means
 from protocol import engine, tasks
 from protocol.engine import observation, prefill, rotation
 from protocol.engine.prefill import Prefilled
+from protocol.formats import files
 from protocol.formats.progress_display import Progress, ReportProgress, phase
 from protocol.formats.refusals import BadInput
-from protocol.models import bases, calibration, checksums, query_statistics, routes, sources, thresholds
+from protocol.models import (
+    bases,
+    calibration,
+    calibration_paths,
+    checksums,
+    query_statistics,
+    routes,
+    sources,
+    thresholds,
+)
 from protocol.models.load import LoadedModel, load
 from protocol.run import captured_queries
 from protocol.tasks import prompting
 from protocol.tasks.problem import Problem
-
-__all__ = ["Calibrated", "Source", "calibrate"]
 
 BATCH_SIZE = 16
 """Number of problems that are answered in one batch."""
@@ -72,8 +80,8 @@ def calibrate(
     """
     refuse_device(device)
     transformers.utils.logging.disable_progress_bar()
-    home = sources.cache_home()
-    path = calibration.statistics_paths(model, home)[name]
+    home = files.cache_home()
+    path = calibration_paths.statistics_paths(model, home)[name]
     with phase(f"loading {model}"):
         loaded = load(model, home, dtype=dtype, device=device)
     if calibration.CLASS_BY_NAME[name] in (policies.Statistics, policies.Routes):

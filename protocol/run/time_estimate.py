@@ -14,8 +14,6 @@ from typing import NamedTuple
 from protocol.plan.grid import Cell
 from protocol.run.executors import JobResult
 
-__all__ = ["Batch", "Speed", "count_forwards", "fit_speed", "predict_seconds", "summarize_batch"]
-
 
 class Batch(NamedTuple):
     """The measurements of one batch. forwards: of the batch; lane_steps: summed over its lanes."""

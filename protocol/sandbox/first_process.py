@@ -16,8 +16,6 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["main"]
-
 UNREADY = 125
 # Flags of mount(2) and prctl(2), equal on all architectures of Linux.
 BIND, MOVE, RECURSIVE, REMOUNT, READ_ONLY = 4096, 8192, 16384, 32, 1

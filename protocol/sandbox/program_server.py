@@ -32,8 +32,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 if TYPE_CHECKING:
     from io import BufferedReader, BufferedRWPair
 
-__all__ = ["READY", "STOP", "main"]
-
 READY, STOP = b"ready", b"stop"
 Stream: TypeAlias = "BufferedReader | BufferedRWPair[Any, Any]"
 MAX_MESSAGE = 1 << 23  # bytes of a value or of arguments, encoded

@@ -27,18 +27,6 @@ from typing import Any, Literal, NamedTuple
 
 from protocol.formats.findings import CannotTell
 
-__all__ = [
-    "LIMITS",
-    "MECHANISMS",
-    "Limits",
-    "Mechanism",
-    "SandboxResult",
-    "find_mechanism",
-    "is_usable",
-    "open_server",
-    "run",
-]
-
 Mechanism = Literal["bubblewrap", "unshare"]
 MECHANISMS: tuple[Mechanism, ...] = ("bubblewrap", "unshare")
 FIRST_PROCESS = Path(__file__).resolve().parent / "first_process.py"

@@ -10,8 +10,6 @@ from protocol.tasks import draws, filler
 from protocol.tasks.problem import Fact, Problem
 from protocol.tasks.prompt_length import fill_to_length
 
-__all__ = ["FRAMING", "TOPICS", "Association", "MovedAssociation"]
-
 FRAMING = "The following is a report about recent events."  # the paper requires a brief sentence and gives none
 
 

@@ -11,8 +11,6 @@ from protocol.formats.refusals import BadInput
 from protocol.tasks import file_rows
 from protocol.tasks.problem import Problem
 
-__all__ = ["DIGITS", "MOST_DISTRACTORS", "OPERATORS", "VARIABLES", "Chain", "Puzzle", "apply", "puzzle"]
-
 VARIABLES = tuple(consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aeio")
 DIGITS = tuple(str(digit) for digit in range(10))
 # Every operator permutes the ten digits, so that a wrong operand gives a wrong result.

@@ -15,23 +15,11 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import splits
 from protocol.formats import canonical, files
-from protocol.formats.refusals import BadInput, Drifted, explain_os_error
+from protocol.formats.refusals import BadInput, Drifted
+from protocol.formats.suggestions import explain_os_error
 from protocol.lock import closure
 from protocol.tasks import encryption, file_rows
 from protocol.tasks.problem import THINK, Problem
-
-__all__ = [
-    "AIME24",
-    "GSM8K",
-    "INSTRUCTION",
-    "MATH500",
-    "Dataset",
-    "SealedFiles",
-    "aime24",
-    "data_folder",
-    "gsm8k",
-    "math500",
-]
 
 # The suffix that DeepSeek-R1's model cards recommend for mathematical problems, without a system prompt.
 INSTRUCTION = "\n\nPlease reason step by step, and put your final answer within \\boxed{}."

@@ -3,8 +3,6 @@
 import hashlib
 from collections.abc import Sequence
 
-__all__ = ["pick", "shuffled", "value"]
-
 
 def pick(below: int, seed: int, problem_id: str, purpose: str) -> int:
     """Draw an integer from 0 to `below` - 1, uniform up to 2**-200."""

@@ -13,8 +13,6 @@ from typing import Any
 
 from protocol.formats.refusals import BadInput, Drifted
 
-__all__ = ["decrypt", "encrypt", "pyrage", "refuse_other_key"]
-
 NONCE = 16  # bytes between the header of an age file and its content
 OTHER_KEY = "No matching keys"
 

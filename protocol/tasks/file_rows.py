@@ -16,25 +16,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from protocol.formats import canonical, files, strict_json
-from protocol.formats.refusals import BadInput, Tampered, unknown_message
+from protocol.formats.refusals import BadInput, Tampered
+from protocol.formats.suggestions import unknown_message
 from protocol.formats.vocabulary import BLANKS
 from protocol.grading.grade import Gold
-
-__all__ = [
-    "LineError",
-    "ReadLine",
-    "Row",
-    "RowFault",
-    "digest_text",
-    "file_identity",
-    "find_faults",
-    "load_rows",
-    "parse_name",
-    "parse_rows",
-    "parse_text",
-    "read_file",
-    "read_problem",
-]
 
 MAX_BYTES = 1 << 28  # bytes of a file: parsing takes six times as much memory
 MAX_LINE_BYTES = 1 << 24  # bytes: 30 times the longest document of LongBench

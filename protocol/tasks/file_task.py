@@ -19,8 +19,6 @@ from protocol.tasks.file_rows import ReadLine, Row, RowFault
 from protocol.tasks.middle_cut import MaxLength, cut_middle
 from protocol.tasks.problem import Problem
 
-__all__ = ["FileTask", "find_confusable_golds", "find_wrong_golds", "reader_of"]
-
 # Graders that accept an answer anywhere in the text, and the function that finds it.
 SEARCHING_GRADERS: Mapping[str, Callable[[str, str], Grade]] = MappingProxyType(
     {"exact": exact.grade, "contains": contains.grade, "boxed": boxed.grade, "math": boxed.grade}

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from itertools import cycle, islice
 
-__all__ = ["ORGANISATION", "TOWN", "sentences"]
-
 # The generic organisational paragraph of Delayed Association (CrystalCache, appendix B.2), in our words.
 ORGANISATION = (
     "The organisation continued its regular operations throughout the period.",

@@ -23,8 +23,6 @@ from protocol.tasks import file_rows
 from protocol.tasks.middle_cut import MaxLength, cut_middle
 from protocol.tasks.problem import Problem
 
-__all__ = ["CRYSTALCACHE", "LmEvalTask"]
-
 # The subsets of LongBench that CrystalCache reports (section 4.2 and table 15), by lm-eval's names; the list
 # in its section 4.2 misspells two.
 CRYSTALCACHE = tuple(

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from protocol.formats.refusals import BadInput
 
-__all__ = ["MaxLength", "cut_middle"]
-
 WORD = re.compile(r"\S+")
 
 

@@ -10,8 +10,6 @@ from protocol.tasks import draws, filler
 from protocol.tasks.problem import Fact, Problem
 from protocol.tasks.prompt_length import fill_to_length
 
-__all__ = ["TEMPLATES", "Needle"]
-
 TEMPLATES = (
     Fact("The special magic number is", ".", "What is the special magic number?"),
     Fact("The secret code for Project Aurora is", ".", "What is the secret code for Project Aurora?"),

@@ -12,8 +12,6 @@ from protocol.formats.refusals import BadInput
 from protocol.lock import closure
 from protocol.tasks import file_rows
 
-__all__ = ["IDENTITY_FIELDS", "OutsideTask"]
-
 IDENTITY_FIELDS = ("doc_hash", "question", "input")  # what was asked, as the readers of result files digest it
 FIELDS = ("id", "cluster", *IDENTITY_FIELDS)
 

@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from protocol.grading.grade import Gold
 
-__all__ = ["THINK", "Fact", "Problem"]
-
 THINK = "<think>\n"  # the prefix that asks a model to reason before it answers
 
 

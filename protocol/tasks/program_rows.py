@@ -16,8 +16,6 @@ from typing import Any
 from protocol.grading.program import ProgramTests
 from protocol.tasks.file_rows import LineError, Row, parse_name, parse_text
 
-__all__ = ["FORMATS", "read_program"]
-
 DEFINED = re.compile(r"^(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
 CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\s*\(")
 MAX_CPU = 60  # seconds that a line may ask for

@@ -13,8 +13,6 @@ from protocol.tasks.chain import draw_below
 from protocol.tasks.problem import Problem
 from protocol.tasks.straight_line import Worked
 
-__all__ = ["Programs"]
-
 INPUTS = ((0, 0), (1, 0), (0, 1), (7, 4), (3, 9), (8, 8))  # of a function that is to be written
 FACTS, FEWEST_COMMENTS, MOST_COMMENTS = 6, 12, 36
 

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from protocol.formats.refusals import BadInput
 from protocol.tasks.problem import Problem
 
-__all__ = ["TEMPLATE_TOKENS", "fill_to_length", "prompt_size"]
-
 # Reserved for the chat template around the text: 31 tokens for SmolLM2's with its system prompt.
 TEMPLATE_TOKENS = 48
 

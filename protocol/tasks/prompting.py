@@ -11,8 +11,6 @@ from protocol.tasks.problem import THINK, Problem
 if TYPE_CHECKING:  # a protocol file is checked without transformers
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["counter", "digest", "render"]
-
 
 def counter(tokenizer: "PreTrainedTokenizerBase") -> Callable[[str], int]:
     """Return a function that counts a text's tokens under this tokenizer, without special tokens: tasks

@@ -10,8 +10,6 @@ from protocol.tasks import draws, filler
 from protocol.tasks.problem import Problem
 from protocol.tasks.prompt_length import fill_to_length
 
-__all__ = ["HEADING", "OBJECTS", "QUESTION", "Recital"]
-
 HEADING = "This is the register of the museum."
 QUESTION = "Copy the register of the museum, line by line."
 

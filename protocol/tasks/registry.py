@@ -11,8 +11,9 @@ from typing import Any, Protocol, runtime_checkable
 import splits
 from protocol import grading
 from protocol.formats.plugins import PluginGroup
-from protocol.formats.refusals import BadInput, suggest
+from protocol.formats.refusals import BadInput
 from protocol.formats.registry import Registry, loader
+from protocol.formats.suggestions import suggest
 from protocol.grading.grade import Gold
 from protocol.tasks.problem import Problem
 

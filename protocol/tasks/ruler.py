@@ -9,8 +9,6 @@ from protocol.formats.refusals import BadInput
 from protocol.formats.vocabulary import OFFICIAL
 from protocol.tasks.problem import Problem
 
-__all__ = ["GENERATED", "REPETITIONS", "Ruler"]
-
 # Tasks that need only word lists; the others need essays or question sets from the hub.
 GENERATED = (
     *("niah_single_1", "niah_multikey_2", "niah_multikey_3"),

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from protocol.tasks.chain import draw_below, shuffled
 
-__all__ = ["NAMES", "REMARKS", "Worked", "call", "executed", "looked_up", "words", "written"]
-
 NAMES = tuple(consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aeio")
 ARGUMENTS = ("a", "b")
 MOST_LINES = 24

@@ -10,8 +10,6 @@ from protocol.tasks.association import Association, MovedAssociation
 from protocol.tasks.needle import Needle
 from protocol.tasks.problem import Problem
 
-__all__ = ["TaskUnion", "unite"]
-
 
 @dataclass(frozen=True)
 class TaskUnion:

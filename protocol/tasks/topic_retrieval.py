@@ -17,8 +17,6 @@ from protocol.tasks.problem import Fact, Problem
 from protocol.tasks.prompt_length import fill_to_length
 from protocol.tasks.topic_texts import GENERAL, MENTIONS, TEMPLATES, TOPICS
 
-__all__ = ["DEPTHS", "MENTIONS_BY_DENSITY", "TopicRetrieval"]
-
 DEPTHS = ("0", "0.25", "0.5", "0.75", "1")
 # How many mentions of the topic an association has, and among which sentences they are drawn, as in `association`.
 MENTIONS_BY_DENSITY: Mapping[str, tuple[int, tuple[str, ...]]] = {"high": (4, MENTIONS), "low": (2, GENERAL)}

@@ -6,8 +6,6 @@ topics share no name; the kinds occur in no filler. Sentences with {topic} fit e
 
 from protocol.tasks.problem import Fact
 
-__all__ = ["GENERAL", "MENTIONS", "TEMPLATES", "TOPICS"]
-
 _NAMES_BY_KIND = {
     "archive": "Abbott Alden Amory Anson Archer Arden Ashby Atwood Avery Aylmer Baines Balfour Barlow Barrow Bartlett "
     "Baxter",

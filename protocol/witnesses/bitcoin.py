@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from protocol.formats.refusals import Tampered
 
-__all__ = ["MAX_TARGET", "Header", "parse_header"]
-
 MAX_TARGET = 0xFFFF << 208  # the target of difficulty 1
 
 

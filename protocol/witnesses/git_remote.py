@@ -17,8 +17,6 @@ from protocol.formats import canonical
 from protocol.formats.programs import last_error_line, run_program
 from protocol.formats.refusals import Tampered
 
-__all__ = ["GitRemote"]
-
 MAX_PUSHES = 3  # attempts, in case others push at the same time
 
 _MESSAGE = "Anchor a digest"

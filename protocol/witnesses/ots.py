@@ -18,8 +18,6 @@ from protocol.formats.refusals import Tampered
 
 from . import bitcoin
 
-__all__ = ["CALENDARS", "MIN_DIFFICULTY", "Block", "OpenTimestamps"]
-
 MAX_HEADER_BYTES = 1 << 10  # it has 80 bytes, in hex
 TIMEOUT = 30  # for one answer of a calendar
 

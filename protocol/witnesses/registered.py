@@ -16,8 +16,6 @@ from protocol.witnesses.git_remote import GitRemote
 from protocol.witnesses.ots import OpenTimestamps
 from protocol.witnesses.rfc3161 import Authority
 
-__all__ = ["FIELD", "find_remote", "stamp_lock"]
-
 FIELD = "witness"  # the table of protocol.toml
 
 

@@ -15,8 +15,6 @@ from protocol.evidence.external.anchors import Attestation, Unproven
 from protocol.formats.programs import run_program
 from protocol.formats.refusals import Tampered
 
-__all__ = ["Authority"]
-
 TIMEOUT = 60  # for one answer of the authority, or one run of openssl
 MAX_ANSWER_BYTES = 1 << 20  # of an answer; a time stamp with its certificates has some thousands
 

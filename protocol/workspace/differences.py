@@ -6,8 +6,6 @@ from typing import Any
 from protocol.formats.refusals import Tampered
 from protocol.lock import lock
 
-__all__ = ["diff_values", "format_value", "refuse_differences"]
-
 MOST_NAMED = 3  # differences named in a refusal
 MOST_CHARACTERS = 60  # characters of a printed value
 MOST_ENTRIES = 8  # entries of a printed list

@@ -12,20 +12,6 @@ from protocol.formats.refusals import BadInput, Drifted, Refusal
 from protocol.lock import closure, digest_cache, installed_files, lock
 from protocol.models import calibration_paths, sources
 
-__all__ = [
-    "ROOT",
-    "compare_data",
-    "compare_locked_sources",
-    "compare_sources",
-    "differing_sources",
-    "list_drift",
-    "model_files",
-    "other_code",
-    "refuse",
-    "refuse_edited",
-    "summarize_packages",
-]
-
 ROOT = Path(__file__).resolve().parents[2]  # the tree whose sources get locked
 NEEDS_TORCH = "torch"  # build and device, unknown without importing torch
 

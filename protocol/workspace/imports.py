@@ -17,15 +17,6 @@ from protocol.formats.refusals import BadInput
 from protocol.lock import closure, installed_files
 from protocol.workspace.drift import ROOT
 
-__all__ = [
-    "refuse_elsewhere",
-    "refuse_loaded",
-    "refuse_uncovered",
-    "uncovered_entries",
-    "uncovered_mappings",
-    "uncovered_modules",
-]
-
 FIX = "unset PYTHONPATH, and install what is there without --editable"
 SITES = {"site-packages", "dist-packages"}  # below Python's library, but not part of it
 

@@ -27,8 +27,6 @@ from protocol.lock import bundle, lock
 from protocol.workspace import drift, imports
 from protocol.workspace.drift import ROOT
 
-__all__ = ["Main", "enter", "is_unpacked", "locked_digest", "phase_label", "run", "select_environment"]
-
 ENVIRONMENT_NAMES = (
     "PATH",  # git and ssh-keygen
     "HOME",  # ~/.cache/kv-prereg

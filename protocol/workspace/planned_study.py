@@ -18,8 +18,6 @@ from protocol.plan.full_use import FullUse
 from protocol.plan.slot_bytes import Widths, slot_of
 from protocol.workspace import drift
 
-__all__ = ["PlannedStudy", "read_decoded_protocol", "read_protocol"]
-
 
 def read_protocol(folder: Path) -> tuple[bytes, Design]:
     """Return the bytes of protocol.toml and the parsed protocol. Raises BadInput."""

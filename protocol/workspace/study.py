@@ -13,8 +13,6 @@ from protocol.plan.design import Design
 from protocol.workspace import drift, imports, locked_tree
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["Study", "open_study", "refuse_drift"]
-
 
 @dataclass(frozen=True)
 class Study:

@@ -18,11 +18,10 @@ from attacking import Repository, assert_refused, rewrite, rewrite_ledger
 from protocol import audit
 from protocol.evidence import ledger
 from protocol.evidence.registration import Registration
-from protocol.formats import documents, fields
+from protocol.formats import documents, fields, files
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import Refusal, Tampered
 from protocol.lock import bundle, closure, frozen_problems, lock, previously_opened
-from protocol.models import sources
 from protocol.preflight import verify_before_claim
 from protocol.recompute import verify_lock
 from protocol.workspace.study import Study, open_study, refuse_drift
@@ -63,7 +62,7 @@ def study(registered, tmp_path_factory, same_environment) -> Iterator[Study]:
     """The registered study, with what is simulated known."""
     folder = shutil.copytree(registered, tmp_path_factory.mktemp("registrations") / "study")
     with studies.remembering("confirm"):
-        opened = open_study(Registration(folder), sources.cache_home())
+        opened = open_study(Registration(folder), files.cache_home())
         verify_before_claim.refuse_edited_lock(opened)
         yield opened
 

@@ -67,13 +67,12 @@ def plain(name: str) -> str:
 
 
 def things_of_ours() -> set[str]:
-    """Every name that is here: policies, their aliases, tasks, graders, rules, methods, files, what files export."""
+    """Every name that is here: policies, their aliases, tasks, graders, rules, methods, files, functions and classes."""
     facts = read_policy_facts()
     names = {*KNOWN, *(alias for name in CATALOGUE for alias in facts[name].aliases)}
     for package in ("policies", "protocol", "analysis"):
         for path in (ROOT / package).rglob("*.py"):
-            exported = re.search(r"^__all__ = \[(.*?)\]", path.read_text(), re.DOTALL | re.MULTILINE)
-            names |= {path.stem, *(re.findall(r'"(\w+)"', exported[1]) if exported else ())}
+            names |= {path.stem, *re.findall(r"^(?:class|def) ([a-zA-Z]\w*)", path.read_text(), re.MULTILINE)}
     return {plain(name) for name in names}
 
 

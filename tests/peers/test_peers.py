@@ -119,8 +119,8 @@ def test_what_was_held_stands_in_the_results(runs):
 
 
 def prompt_tokens() -> list[int]:
+    from protocol.formats.files import cache_home
     from protocol.models.load import tokenizer
-    from protocol.models.sources import cache_home
 
     words = tokenizer(made_here.MODEL, cache_home())
     texts = (

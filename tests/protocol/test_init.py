@@ -16,8 +16,8 @@ import studies
 from protocol import init
 from protocol import init as command
 from protocol.evidence.registration import Registration
+from protocol.formats import files
 from protocol.lock import frozen_problems, lock
-from protocol.models import sources
 from protocol.preflight import feasibility
 from protocol.tasks import registry
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
@@ -69,7 +69,7 @@ def test_templates_go_into_the_package_that_is_installed():
 )
 def test_a_template_passes_the_checks_of_registering(tmp_path, like):
     folder = init.create_registration(tmp_path / "study", like).paths[0].parent
-    planned = PlannedStudy(read_protocol(folder)[1], sources.cache_home(), folder=folder)
+    planned = PlannedStudy(read_protocol(folder)[1], files.cache_home(), folder=folder)
     items = frozen_problems.freeze_items(planned)
     assert min(len(item["confirm"]) for item in items.values()) >= ENOUGH
     checks = feasibility.check_feasibility(planned, items).checks

@@ -17,7 +17,7 @@ from protocol.formats import canonical
 from protocol.formats.refusals import BadInput, Drifted
 from protocol.lock import task_splits
 from protocol.models import __main__ as fetch_models
-from protocol.models import calibration, load
+from protocol.models import calibration, calibration_paths, load
 from protocol.tasks import __main__ as fetch_tasks
 from protocol.tasks import prompting, registry
 from protocol.tasks.dataset import Dataset
@@ -105,7 +105,7 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
         found = others.get(name, queries)
         about = {"weights": calibration.weights_digest(source, home), "problems": "{}", **about}
         if there:
-            calibration.write_value(calibration.statistics_paths(source, home)[name], found, about)
+            calibration.write_value(calibration_paths.statistics_paths(source, home)[name], found, about)
         policy = {"traces": "q_stats", "thoughts": "thinkv"}[name]
         changes = {**studies.ONE_TASK, 'policy = "crystal-token-level"': f'policy = "{policy}"'}
         return studies.write(tmp_path / "study", tiny_model, changes)

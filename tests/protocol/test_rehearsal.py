@@ -8,9 +8,9 @@ import studies
 import splits
 from protocol import init
 from protocol.evidence import records
+from protocol.formats import files
 from protocol.formats.refusals import BadInput
 from protocol.lock import frozen_problems
-from protocol.models import sources
 from protocol.plan import checks
 from protocol.preflight import rehearsal, rule_checks, written_study
 from protocol.tasks import registry
@@ -211,6 +211,6 @@ def test_the_rules_of_studies_that_wait_for_a_gpu_pass_what_registering_asks(nam
     _, protocol = planned_study.read_protocol(folder)
     checks.require_gate(protocol, folder)
     checks.require_memory(protocol, folder)
-    planned = planned_study.PlannedStudy(protocol, sources.cache_home(), folder=folder)
+    planned = planned_study.PlannedStudy(protocol, files.cache_home(), folder=folder)
     found = rule_checks.check_rule(protocol, frozen_problems.freeze_items(planned))
     assert {*found["rule"]["verdicts"].values()} == {"CONFIRMED", "REFUTED", "INCONCLUSIVE"}

@@ -8,8 +8,8 @@ import torch
 import policies
 import splits
 from protocol import engine, tasks
+from protocol.formats import files
 from protocol.formats.refusals import BadInput
-from protocol.models import sources
 from protocol.models.load import load
 from protocol.tasks import prompting
 
@@ -23,7 +23,7 @@ CALIBRATED = tuple(
 @pytest.fixture(scope="module")
 def smollm2():
     try:
-        return load("smollm2-135m", sources.cache_home())
+        return load("smollm2-135m", files.cache_home())
     except BadInput as missing:
         pytest.skip(str(missing))
 

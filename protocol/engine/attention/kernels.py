@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from torch.nn.attention.varlen import AuxRequest
     from transformers import PreTrainedModel
 
-__all__ = ["ATTENTION_NAMES", "MAX_HEAD_DIM", "PADDED", "Attention", "Kernel", "choose_attention"]
-
 ATTENTION_NAMES = ("padded", "varlen")
 MAX_HEAD_DIM = 256
 """The largest head dimension, a multiple of 8, that FlashAttention 2 supports."""

@@ -13,8 +13,6 @@ from torch.nn.functional import pad
 from policies.signals import upcast
 from protocol.engine.attention.kernels import MAX_HEAD_DIM, Kernel
 
-__all__ = ["EXTRA_DIMS", "attend_with_lse", "can_sum_columns", "column_sums", "weights_from_lse"]
-
 EXTRA_DIMS = 8
 """Dimensions by which `column_sums` widens a head, since kernels need multiples of it."""
 

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from protocol.engine.attention.kernels import Kernel
 
-__all__ = ["Packing", "attend_packed", "pack_layers"]
-
 
 class Packing(NamedTuple):
     """The arguments of a variable-length kernel for one layer; a sequence is number lane x KV heads + head."""

@@ -18,8 +18,6 @@ import torch
 from protocol.formats import files
 from protocol.formats.refusals import BadInput
 
-__all__ = ["INSTRUCTIONS", "build", "load"]
-
 SOURCE = Path(__file__).with_name("step.cpp")
 FLAGS = ("-O3", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC")
 INSTRUCTIONS = {"AVX512": ("-mavx512f", "-mavx512dq", "-mavx2", "-mfma"), "AVX2": ("-mavx2", "-mfma"), "ARM": ()}

@@ -21,8 +21,6 @@ from protocol.layers.layer_kinds import head_width, layers_of
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-__all__ = ["THREADS", "NativeNetwork", "NativeOutput", "NativeRows", "obstacle_to_native"]
-
 THREADS = "native kernel"  # what the names of its threads begin with
 FAMILIES = ("llama", "qwen2", "qwen3")
 WIDTHS = (32, 64, 128)

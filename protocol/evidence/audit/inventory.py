@@ -21,20 +21,6 @@ from protocol.formats.instruments import INSTRUMENTS, folder_patterns
 from protocol.formats.refusals import Refusal, Tampered
 from protocol.lock import bundle, git_attributes, lock, signing
 
-__all__ = [
-    "DRAWINGS",
-    "FIGURES",
-    "PROOFS",
-    "REPORT",
-    "Kind",
-    "check",
-    "classify",
-    "format_file_count",
-    "format_names",
-    "is_leftover",
-    "printable_name",
-]
-
 Kind = Literal["evidence", "derived", "unknown"]
 
 FIGURES, REPORT = "figures", "report.html"

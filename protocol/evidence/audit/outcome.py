@@ -5,8 +5,6 @@ from collections.abc import Callable
 from protocol.formats.findings import CannotTell, Finding, NotRun, Unfinished, find_remedy, one_line
 from protocol.formats.refusals import Tampered
 
-__all__ = ["run_check"]
-
 
 def run_check(item: str, check: Callable[[], str]) -> Finding:
     """Return the finding on one item.

@@ -19,8 +19,6 @@ from protocol.formats.registry import load_attribute
 from protocol.formats.runners import TABLE
 from protocol.lock import lock
 
-__all__ = ["Exposure", "StudyStatus", "read_exposure", "read_status", "unreadable_status"]
-
 State = Literal[
     "written",  # protocol.toml and nothing else
     "locking",  # a crash came between the lock and the first line of the ledger

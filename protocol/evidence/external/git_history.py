@@ -22,16 +22,6 @@ from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle, lock
 
-__all__ = [
-    "COMMIT_ID",
-    "MissingRegistrations",
-    "SourceCommit",
-    "check",
-    "check_commit",
-    "describe_commit",
-    "find_missing",
-]
-
 _EDITABLE_UNTIL_LOCK = (PROTOCOL, bundle.NAME)  # may change until there is a lock
 _DOCUMENTS = (
     lock.NAME,

@@ -10,8 +10,6 @@ from protocol.evidence.invariants.invariant import Invariant, Violations
 from protocol.evidence.invariants.planned_lanes import Plan
 from protocol.evidence.invariants.recorded_lanes import Lane, Unit, group_by_problem
 
-__all__ = ["INVARIANTS"]
-
 
 class LaneStay(NamedTuple):
     """When a lane was in its batch. joined: forwards of the batch before the lane's first. left: decoding

@@ -5,17 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = [
-    "Invariant",
-    "Subject",
-    "Violation",
-    "Violations",
-    "describe_order",
-    "describe_violations",
-    "find_violations",
-    "ordered_attempts",
-]
-
 MAX_REPORTED = 3  # invariants that a failure names
 MAX_CHARACTERS = 200  # characters of a message: the fields of a record may have any length
 # Each violation of an invariant: the lane, line or file, and the field with both values.

@@ -5,8 +5,6 @@ from protocol.evidence.invariants.planned_lanes import Plan, budget_slots
 from protocol.evidence.invariants.recorded_lanes import Lane, SlotBounds
 from protocol.evidence.invariants.vocabulary import BOXED, THINK
 
-__all__ = ["INVARIANTS"]
-
 
 def check_lock(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     if lane.body["registration"] != plan.registration:

@@ -15,18 +15,6 @@ from protocol.formats import fields
 from protocol.formats.record_fields import TRAJECTORY
 from protocol.formats.refusals import Tampered
 
-__all__ = [
-    "VERSION_FIELDS",
-    "Lane",
-    "LaneSummary",
-    "Phase",
-    "SlotBounds",
-    "Trajectory",
-    "Unit",
-    "group_by_problem",
-    "read_units",
-]
-
 
 class SlotBounds(NamedTuple):
     """What all lanes of a model share. heads: layers times KV heads. min_bytes, max_bytes: bounds of the

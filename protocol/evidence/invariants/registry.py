@@ -6,8 +6,6 @@ from types import MappingProxyType
 from protocol.evidence.invariants import batch_invariants, memory_invariants, record_invariants, study_invariants
 from protocol.evidence.invariants.invariant import Invariant
 
-__all__ = ["INVARIANTS", "UNCHECKED_FIELDS"]
-
 INVARIANTS: tuple[Invariant, ...] = (
     *record_invariants.INVARIANTS,
     *memory_invariants.INVARIANTS,

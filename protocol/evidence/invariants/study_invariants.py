@@ -8,8 +8,6 @@ from decimal import Decimal
 from protocol.evidence.invariants.invariant import Invariant, Violations
 from protocol.evidence.invariants.recorded_lanes import VERSION_FIELDS, LaneSummary, Phase
 
-__all__ = ["INVARIANTS"]
-
 MIN_UNSURE = 30  # incorrect answers in which two seeds agree: more than chance or a very confident model gives
 REPLAY = "kv-prereg audit FOLDER --replay decodes lanes again"
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle
 
-__all__ = ["BOXED", "THINK", "Vocabulary", "find_answer_marks", "read_vocabularies"]
-
 FOLDER = "protocol/embedded"
 THINK = "</think>"
 BOXED = "\\boxed"

@@ -22,31 +22,6 @@ from protocol.formats.refusals import BadInput, Tampered
 from protocol.instruments.anatomy import fields
 from protocol.instruments.anatomy.fields import HALVES
 
-__all__ = [
-    "CHOSEN",
-    "EVENTS",
-    "TRACES",
-    "VALUES",
-    "VERDICT",
-    "ExpectedTrace",
-    "TraceWriter",
-    "assign_half",
-    "begin_attempt",
-    "end_attempt",
-    "expected_traces",
-    "format_progress",
-    "half_of",
-    "read_chosen",
-    "read_traces",
-    "read_values",
-    "read_verdict",
-    "uncited_files",
-    "unpack_values",
-    "verify",
-    "write_chosen",
-    "write_verdict",
-]
-
 INSTRUMENT = get_instrument("anatomy")
 ANATOMY = INSTRUMENT.name
 TRACES, VALUES = "traces.jsonl", "values"

@@ -14,17 +14,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from protocol.instruments.anatomy.fields import CORRECT
 
-__all__ = [
-    "Occlude",
-    "Reading",
-    "Span",
-    "count_flips",
-    "needed_labels",
-    "oracle_priorities",
-    "span_of",
-    "windows",
-]
-
 Reading: TypeAlias = Literal["padded", "dropped"]
 """padded: the tokens are replaced by the padding token and the text is fed again. dropped: their slots are
 removed from all layers of full attention, and everything computed from them stays.

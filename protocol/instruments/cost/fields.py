@@ -7,8 +7,6 @@ from typing import Any
 from protocol.formats import fields
 from protocol.formats.fields import DIGEST, TIME, Choice, Field, Integer, Kind, OrNull, Table, Text
 
-__all__ = ["BODIES", "EVENTS", "MACHINE", "MEASURED", "STATES", "find_fault"]
-
 STATES = ("ok", "out of memory", "failed")
 _SECONDS = Text(r"[0-9]+\.[0-9]{9}", 'seconds with nine places, such as "0.250000000"')
 _RATE = Text(r"[0-9]+\.[0-9]{3}", 'a number with three places, such as "1200.500"')

@@ -11,8 +11,6 @@ from protocol.evidence.invariants.invariant import Invariant, Subject, Violation
 from protocol.formats.vocabulary import FULL, OF_FULL
 from protocol.instruments.cost.measurement_file import ExpectedLine, Measurement, Point
 
-__all__ = ["INVARIANTS", "find_violations"]
-
 Body = Mapping[str, Any]
 CLOCK_TOLERANCE = Decimal("0.05")  # seconds by which the two clocks of a phase may disagree, in addition to a tenth
 PHASES = ("prefill", "decode")

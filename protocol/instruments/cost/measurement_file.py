@@ -19,20 +19,6 @@ from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.vocabulary import FULL
 from protocol.instruments.cost import fields
 
-__all__ = [
-    "ExpectedLine",
-    "Measurement",
-    "MeasurementWriter",
-    "Point",
-    "begin_attempt",
-    "count_repetitions",
-    "end_attempt",
-    "expected_lines",
-    "file_name",
-    "read_measurements",
-    "verify",
-]
-
 INSTRUMENT = get_instrument("cost")
 FOLDER = INSTRUMENT.name
 NAME_DIGITS = 12  # digits of the digest in a file's name

@@ -18,20 +18,6 @@ from analysis.stats.paired_ratios import MIN_REPETITIONS, GeometricMean, geometr
 from protocol.formats.text_tables import format_columns
 from protocol.formats.vocabulary import FULL
 
-__all__ = [
-    "DECODE",
-    "PREFILL",
-    "CostPoint",
-    "CostRow",
-    "LargestBatch",
-    "MachineCosts",
-    "format_costs",
-    "memory_peak",
-    "read_costs",
-    "read_protocol",
-    "was_busy",
-]
-
 FOLDER = "cost"
 BUSY = 0.5  # load average above the threads of the study that means that something else ran
 PREFILL, DECODE = "prefill", "decode"

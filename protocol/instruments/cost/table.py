@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.fields import Field, Integer, ListOf, table_of
-from protocol.formats.refusals import unknown_message
+from protocol.formats.suggestions import unknown_message
 from protocol.plan.budget import Budget, BudgetKind
 from protocol.plan.field_kinds import VisibleText
 
 if TYPE_CHECKING:
     from protocol.plan.design import Design
-
-__all__ = ["TABLE", "Cost", "faults"]
 
 MOST = 2**24  # tokens in a prompt or an answer
 

@@ -7,8 +7,6 @@ from protocol.formats.refusals import Tampered
 from protocol.instruments.cost import invariants, measurement_file
 from protocol.instruments.cost.measurement_file import Measurement
 
-__all__ = ["check"]
-
 
 def check(study: Registration, is_claimed: bool, has_ended: bool = False) -> str:
     """Return how many of the registered repetitions each machine measured.

@@ -17,8 +17,6 @@ from protocol.formats import files, record_fields, shards
 from protocol.formats.fields import DIGEST, Field, OrNull, Table
 from protocol.formats.refusals import BadInput
 
-__all__ = ["LIST_FIELDS", "NUMBER_TYPES", "describe_dataset"]
-
 CONFORMS = "http://mlcommons.org/croissant/1.0"
 # The @context that the specification prescribes, verbatim.
 CONTEXT: Mapping[str, Any] = MappingProxyType(

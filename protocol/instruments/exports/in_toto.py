@@ -17,8 +17,6 @@ from protocol.formats import files
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.lock import lock
 
-__all__ = ["PREDICATE", "STATEMENT", "build_statement"]
-
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://kv-prereg.dev/verdict/v1"
 SUBJECTS = (lock.NAME, CLAIM, SEAL, VERDICT, ledger.NAME)

@@ -10,8 +10,6 @@ from protocol.formats.escape import escape_tags
 from protocol.instruments.exports import lock_sentences as say
 from protocol.lock.lock import Lock
 
-__all__ = ["format_as_predicted", "format_osf"]
-
 _Part = tuple[str, Iterable[str]]
 
 _NOT_YET = "No, no data have been collected for this study yet."

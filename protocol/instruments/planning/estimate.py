@@ -24,8 +24,6 @@ from protocol.lock import frozen_problems, lock
 from protocol.plan.generation import Generation
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["USABLE_SHARE", "Estimate", "Part", "estimate_study", "format_estimate", "json_values"]
-
 USABLE_SHARE = 0.9
 """The usable share of the memory of a device; the rest is for driver, libraries and fragmentation."""
 

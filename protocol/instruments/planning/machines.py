@@ -11,10 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from protocol.formats.refusals import BadInput, suggest
+from protocol.formats.refusals import BadInput
+from protocol.formats.suggestions import suggest
 from protocol.instruments.planning.roofline import Rates
-
-__all__ = ["Machine", "find_machine", "machine_rates"]
 
 DATA = Path(__file__).with_name("machines.toml")
 COUNTED_NAME = re.compile(r"\s*(?:([0-9]{1,6})\s*[xX\N{MULTIPLICATION SIGN}*]\s*)?(\S.*?)\s*")

@@ -9,19 +9,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-__all__ = [
-    "QUANTUM",
-    "LaneKind",
-    "MemoryNeed",
-    "Rates",
-    "Shape",
-    "TimeSpent",
-    "decoding_seconds",
-    "lanes_that_fit",
-    "memory_need",
-    "prefill_seconds",
-]
-
 QUANTUM = 16  # capacities are multiples of this many slots: protocol.engine.slots
 BLOCK = 128  # attention rows that a signal reads at once: policies.signals
 PADDING = 2  # bytes read for a byte of slots: pools are padded and masked

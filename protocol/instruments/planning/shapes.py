@@ -17,8 +17,6 @@ from protocol.layers.layer_kinds import head_width
 from protocol.models import sources
 from protocol.models.load import DTYPES
 
-__all__ = ["ModelConfig", "find_config", "shape_of"]
-
 DATA = Path(__file__).with_name("shapes.toml")
 NEEDED = (
     "num_hidden_layers",

@@ -26,8 +26,6 @@ from protocol.presses.pressed import Pressed
 from protocol.tasks import held_out_guard, prompting
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["Load", "UserInputs", "list_loads"]
-
 CHARACTERS = 4  # per token, without a tokenizer
 AROUND = 32  # tokens of a chat template
 SPLIT = {"probe": "dev", "confirm": "confirm"}

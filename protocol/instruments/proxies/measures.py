@@ -37,22 +37,6 @@ from protocol.preflight import development_results
 from protocol.tasks import held_out_guard, prompting
 from protocol.workspace.study import Study
 
-__all__ = [
-    "DEVELOPMENT",
-    "HELD_OUT",
-    "PROXIES",
-    "Proxies",
-    "agreement",
-    "captured_share",
-    "correlate_with_accuracy",
-    "mean_rows",
-    "measure_proxies",
-    "overlap",
-    "read_accuracies",
-    "select_oracle",
-    "value_cosine",
-]
-
 DEVELOPMENT, HELD_OUT = "development", "held out"
 
 

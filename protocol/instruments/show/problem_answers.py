@@ -9,16 +9,6 @@ from typing import Any, NamedTuple
 
 from analysis.exploratory.text_difference import Divergence
 
-__all__ = [
-    "LEVELS",
-    "Answer",
-    "Piece",
-    "ProblemAnswers",
-    "RetainedTokens",
-    "merge_levels",
-    "share_level",
-]
-
 LEVELS = ("none", "up to a third", "up to two thirds", "more", "all")  # of heads that retain a token
 
 

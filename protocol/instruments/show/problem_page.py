@@ -14,8 +14,6 @@ from protocol.formats.escape import escape_control
 from protocol.instruments.show import problem_answers
 from protocol.instruments.show.problem_answers import LEVELS, Answer, ProblemAnswers
 
-__all__ = ["render_page", "write_page"]
-
 GRADE_MARKS = {"correct": "\u2713", "wrong": "\u2717"}  # symbols of grades; others have a dash
 WIDTH, HEIGHT, LEFT_MARGIN, BOTTOM_MARGIN = 480, 150, 34, 20  # of a drawing of slots, in its own units
 

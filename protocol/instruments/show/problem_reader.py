@@ -18,7 +18,8 @@ from protocol.evidence import records
 from protocol.evidence.held_out_guard import JudgedHeldOut
 from protocol.evidence.registration import SEAL, VERDICT, Registration
 from protocol.formats.findings import CannotTell
-from protocol.formats.refusals import BadInput, Refusal, Tampered, suggest
+from protocol.formats.refusals import BadInput, Refusal, Tampered
+from protocol.formats.suggestions import suggest
 from protocol.formats.vocabulary import FULL
 from protocol.instruments.show.problem_answers import Answer, ProblemAnswers
 from protocol.tasks import held_out_guard

@@ -14,8 +14,6 @@ from protocol.formats.documents import Document
 from protocol.formats.fields import Field, ListOf, MapOf, Table, Text
 from protocol.lock import lock
 
-__all__ = ["NAME", "PLACEHOLDER_LOCK", "open_rehearsal", "write"]
-
 NAME = "rehearsal.json"
 PLACEHOLDER_LOCK = "0" * 64  # the records cite it in place of a lock
 _ITEM = Table({name: Field(ListOf(Text()), f"Problems for {name}.") for name in ("dev", "confirm")})

@@ -26,8 +26,6 @@ from protocol.recompute import replay
 from protocol.run import lane_comparison
 from protocol.run.redecode import Decoder
 
-__all__ = ["Retention", "decode_retained", "decode_tokens", "record_retention", "unobservable_reason"]
-
 # Fields of a record, and of its `cache`, that must agree if a lane is decoded again.
 LANE_FIELDS = ("prompt", "text", "tokens", "stop")
 CACHE_FIELDS = ("mean", "peak", "events", "granted")

@@ -15,8 +15,6 @@ from protocol.formats.terminal import line_width, wrap_text
 from protocol.instruments.show import problem_answers
 from protocol.instruments.show.problem_answers import LEVELS, Answer, ProblemAnswers, RetainedTokens
 
-__all__ = ["Line", "Part", "format_problem", "write_lines"]
-
 WIDTH = 100  # most columns of a text that is read
 INDENT = "    "
 CONTEXT_WORDS = 6  # shared words before the point of divergence

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["Confined", "Rules", "get_guard", "list_code_files", "list_readable_folders"]
-
 TASK_MODULES = ("protocol.tasks.", "protocol.grading.", "lm_eval")  # not imported by a policy: they have answers
 # What an import raises, besides.
 LOADING_EVENTS = frozenset({"sys._getframe", "object.__getattr__", "object.__setattr__", "object.__delattr__"})

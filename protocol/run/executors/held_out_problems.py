@@ -14,8 +14,6 @@ from protocol.workspace.planned_study import PlannedStudy
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["UnbuiltProblems", "list_exposed_prompts"]
-
 
 class ExposedPrompts(NamedTuple):
     """What a model has seen. calibration: digests of prompts that its statistics were measured on. probed: development

@@ -9,8 +9,6 @@ from protocol.run.executors import ray_launcher, slurm_launcher
 from protocol.run.executors.settings import Settings
 from protocol.run.executors.spool_driver import Launcher
 
-__all__ = ["LAUNCHERS", "LauncherKind"]
-
 
 class LauncherKind(NamedTuple):
     """start: (folder of the spool, settings, workers, CPUs and GPUs of each) -> the launcher. refuse_missing:

@@ -29,8 +29,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Keeps", "ReachableState", "read_state"]
-
 MAX_OBJECTS = 200_000  # of the modules of an own policy
 HEADER = 2 * struct.calcsize("P")
 POINTER = struct.calcsize("P")

@@ -4,8 +4,6 @@ from protocol.formats.refusals import BadInput
 from protocol.run.executors.launchers import LAUNCHERS
 from protocol.run.executors.settings import Settings
 
-__all__ = ["refuse_unavailable"]
-
 
 def refuse_unavailable(settings: Settings, device: str) -> None:
     """Raise BadInput for a device of another kind than the registered `device`, and as `refuse_missing` of the

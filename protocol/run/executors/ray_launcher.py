@@ -19,8 +19,6 @@ from protocol.formats.refusals import Refusal
 from protocol.run.executors.settings import Settings
 from protocol.run.executors.spool_driver import WorkerExit
 
-__all__ = ["WAIT_SECONDS", "RayLauncher", "refuse_missing"]
-
 TRIES = 3  # to start a cluster here: Ray gives its processes 30 s, and a busy machine needs more
 WAIT_SECONDS = 600.0  # seconds; other jobs may hold all CPUs of a cluster for ever
 

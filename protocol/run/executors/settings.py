@@ -6,18 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from protocol.formats.refusals import BadInput, suggest
-
-__all__ = [
-    "EXECUTORS",
-    "LOCAL",
-    "SLURM_OPTIONS",
-    "ExecutorOptions",
-    "Settings",
-    "add_options",
-    "device_environment",
-    "parse_settings",
-]
+from protocol.formats.refusals import BadInput
+from protocol.formats.suggestions import suggest
 
 EXECUTORS = ("local", "slurm", "ray")
 # Keys of `--slurm` and submitit's names for them; the key `cluster` selects submitit's executor.

@@ -17,8 +17,6 @@ from protocol.formats.refusals import BadInput, Refusal
 from protocol.run.executors.settings import INTEGER_OPTIONS, SLURM_OPTIONS, Settings
 from protocol.run.executors.spool_driver import WorkerExit
 
-__all__ = ["WAIT_SECONDS", "SlurmLauncher", "refuse_missing"]
-
 WAIT_SECONDS = 24 * 3600.0  # seconds; queues of clusters are long
 DEFAULT_MINUTES = 240  # time limit of a worker unless --slurm time is set: a worker that reaches it is replaced
 EXIT_SECONDS = 10.0  # seconds that processes of this machine get to exit by themselves

@@ -29,8 +29,8 @@ from protocol.evidence import selection
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, files
 from protocol.formats.escape import print_escaped
-from protocol.formats.refusals import Refusal, Tampered, explain_os_error
-from protocol.models import sources
+from protocol.formats.refusals import Refusal, Tampered
+from protocol.formats.suggestions import explain_os_error
 from protocol.run.executors import Execute, spool
 from protocol.run.executors.problem_handover import Receiver
 from protocol.run.executors.spool import Spool, TakenJob
@@ -130,7 +130,7 @@ def _prepare(
     from protocol.tasks.held_out_guard import HeldOutProblems, LazyHeldOutProblems
     from protocol.workspace.study import open_study
 
-    study = open_study(registration, sources.cache_home())
+    study = open_study(registration, files.cache_home())
     verify_bytes(study)
     planned = plan_phase(study, args.phase)
     device = device_name(planned.protocol.generation.device)

@@ -8,7 +8,7 @@ import torch
 
 from policies import Bases
 from protocol.formats.refusals import BadInput
-from protocol.models import bases, calibration
+from protocol.models import bases, calibration, calibration_paths
 from protocol.models.load import load
 from protocol.run import statistics_measurement as measuring
 
@@ -80,7 +80,7 @@ def test_a_file_gives_back_what_was_written(tmp_path):
 
 def test_bases_of_another_shape_are_refused(tiny_model, tmp_path):
     source = f"path:{tiny_model}"
-    place = calibration.statistics_paths(source, tmp_path)["bases"]
+    place = calibration_paths.statistics_paths(source, tmp_path)["bases"]
     calibration.write_value(place, Bases(torch.zeros(2, 2, 8), torch.zeros(2, 2, 8, 8)), {})
     assert load(source, tmp_path).statistics["bases"].mean.shape == (2, 2, 8)
     calibration.write_value(place, Bases(torch.zeros(2, 2, 4), torch.zeros(2, 2, 4, 4)), {})
@@ -90,7 +90,7 @@ def test_bases_of_another_shape_are_refused(tiny_model, tmp_path):
 
 @pytest.mark.parametrize("model", ["chain-llama", "chain-qwen2"])
 def test_bases_of_embedded_models_are_orthonormal_and_of_calibration_problems(model, tmp_path):
-    path = calibration.statistics_paths(model, tmp_path)["bases"]
+    path = calibration_paths.statistics_paths(model, tmp_path)["bases"]
     about, own = calibration.read_metadata(path), calibration.read_value(path, Bases)
     assert (about["split"], about["task"], about["tokens"]) == ("calibration", "chain", "8192")
     assert len({problem.split("/")[1] for problem in json.loads(about["problems"])}) == 10

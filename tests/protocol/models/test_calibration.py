@@ -11,7 +11,7 @@ import splits
 from protocol import calibrate, command, tasks
 from protocol.formats import canonical
 from protocol.formats.refusals import Drifted
-from protocol.models import calibration, checksums, query_statistics, sources
+from protocol.models import calibration, calibration_paths, checksums, query_statistics, sources
 from protocol.models.load import load
 from protocol.run import statistics_measurement as measuring
 from protocol.tasks import prompting
@@ -55,7 +55,7 @@ def prompt_digest(model, problem):
 
 def test_traces_are_prompts_with_the_greedy_answers_of_the_model(run, model, tiny_model, tmp_path, capsys):
     assert run("traces", "--task", TASK, "--split", "dev", "--tokens", 700, "--max-new-tokens", 6) == 0
-    path = calibration.statistics_paths(f"path:{tiny_model}", tmp_path)["traces"]
+    path = calibration_paths.statistics_paths(f"path:{tiny_model}", tmp_path)["traces"]
     assert capsys.readouterr().out.startswith(f"{path}: 700 tokens, ")
     about = calibration.read_metadata(path)
     used = json.loads(about["problems"])
@@ -85,7 +85,7 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
     text = tmp_path / "some.txt"
     text.write_text("0 1 2 3.\n4 5 6 7 8 9.")
     assert run("text", "--text", text) == 0
-    found = calibration.read_value(calibration.statistics_paths(f"path:{tiny_model}", tmp_path)["text"])
+    found = calibration.read_value(calibration_paths.statistics_paths(f"path:{tiny_model}", tmp_path)["text"])
     ids = model.tokenizer(text.read_text(), add_special_tokens=False)["input_ids"]
     expected, counted = query_statistics.measure(model.network, [ids], 1000)
     assert counted == len(ids)
@@ -185,7 +185,7 @@ def test_statistics_are_written_once_and_anew_when_they_were_moved_away(run, tin
     text = tmp_path / "some.txt"
     text.write_text("0 1 2 3.")
     assert run("text", "--text", text) == 0
-    path = calibration.statistics_paths(f"path:{tiny_model}", tmp_path)["text"]
+    path = calibration_paths.statistics_paths(f"path:{tiny_model}", tmp_path)["text"]
     written = path.read_bytes()
     text.write_text("4 5 6 7.")
     assert run("text", "--text", text) == 2
@@ -225,7 +225,7 @@ def test_embedded_statistics_whose_sum_was_never_written_are_told_of_and_the_lin
 def test_statistics_that_another_process_wrote_meanwhile_are_not_replaced(run, tiny_model, tmp_path, capsys):
     text = tmp_path / "some.txt"
     text.write_text("0 1 2 3.")
-    path = calibration.statistics_paths(f"path:{tiny_model}", tmp_path)["text"]
+    path = calibration_paths.statistics_paths(f"path:{tiny_model}", tmp_path)["text"]
     measure = measuring.measure
 
     def slow(*arguments):

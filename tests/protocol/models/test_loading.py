@@ -8,9 +8,9 @@ import torch
 
 import splits
 from protocol import tasks
+from protocol.formats import files
 from protocol.formats.refusals import BadInput
 from protocol.grading import exact
-from protocol.models import sources
 from protocol.models.load import answer_marks, load
 from protocol.tasks import prompting
 
@@ -76,7 +76,7 @@ def test_weights_can_be_held_in_half_precision_and_in_nothing_unknown(tiny_model
 @pytest.fixture(scope="module")
 def smollm():
     try:
-        return load("smollm2-135m", sources.cache_home())
+        return load("smollm2-135m", files.cache_home())
     except BadInput as refusal:
         pytest.skip(str(refusal))
 

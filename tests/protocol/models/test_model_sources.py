@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.formats import files
 from protocol.formats.refusals import BadInput
 from protocol.models import sources
 
@@ -114,10 +115,10 @@ def test_files_lists_what_can_change_an_output_and_nothing_else(tmp_path):
 
 def test_the_home_folder_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path))
-    assert sources.cache_home() == tmp_path
+    assert files.cache_home() == tmp_path
     monkeypatch.delenv("KV_PREREG_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert sources.cache_home() == tmp_path / ".cache" / "kv-prereg"
+    assert files.cache_home() == tmp_path / ".cache" / "kv-prereg"
 
 
 def test_naming_listing_and_help_need_no_torch():

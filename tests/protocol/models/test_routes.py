@@ -9,7 +9,7 @@ import policies
 from policies import Calibrated, Routes, Statistics, View
 from policies.signals import Keys
 from protocol.formats.refusals import BadInput
-from protocol.models import calibration, routes
+from protocol.models import calibration, calibration_paths, routes
 from protocol.models.load import load
 from protocol.run import statistics_measurement as measuring
 
@@ -104,7 +104,7 @@ def test_a_file_gives_back_what_was_written_and_says_no_other_kind(tmp_path):
 
 def test_routes_of_another_model_are_refused(tiny_model, tmp_path):
     source = f"path:{tiny_model}"
-    place = calibration.statistics_paths(source, tmp_path)["routes"]
+    place = calibration_paths.statistics_paths(source, tmp_path)["routes"]
     config = load(source, tmp_path).network.config
     heads = config.num_hidden_layers, config.num_key_value_heads
     calibration.write_value(place, Routes(torch.zeros(heads) > 0), {})
@@ -117,7 +117,7 @@ def test_routes_of_another_model_are_refused(tiny_model, tmp_path):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_routes_of_embedded_models_are_what_was_captured_on_calibration_problems(model, tmp_path):
-    path = calibration.statistics_paths(model, tmp_path)["routes"]
+    path = calibration_paths.statistics_paths(model, tmp_path)["routes"]
     about, own = calibration.read_metadata(path), calibration.read_value(path, Routes)
     assert (about["split"], about["task"], about["tokens"]) == ("calibration", "chain", "32768")
     captured = [torch.tensor(json.loads(about[way])) for way in ("by_score", "evenly")]

@@ -9,9 +9,10 @@ import transformers
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from policies import Statistics
+from protocol.formats import files
 from protocol.formats.refusals import BadInput
 from protocol.lock import closure, lock
-from protocol.models import calibration, query_statistics, sources
+from protocol.models import calibration, calibration_paths, query_statistics, sources
 from protocol.models.load import load
 from protocol.workspace import drift
 
@@ -180,8 +181,8 @@ def test_a_file_of_something_else_is_refused_by_name(tmp_path):
 
 @pytest.mark.parametrize("model", ["chain-llama", "chain-qwen2"])
 def test_the_statistics_of_embedded_models_are_of_the_weights_beside_them(model):
-    expected = calibration.weights_digest(model, sources.cache_home())
-    for path in calibration.statistics_paths(model, sources.cache_home()).values():
+    expected = calibration.weights_digest(model, files.cache_home())
+    for path in calibration_paths.statistics_paths(model, files.cache_home()).values():
         assert calibration.read_metadata(path)["weights"] == expected
 
 
@@ -197,20 +198,20 @@ def test_weights_are_other_weights_once_a_file_that_changes_outputs_is_another(t
 
 
 def test_statistics_lie_beside_the_weights_of_an_embedded_model_and_below_home_for_others(tmp_path):
-    embedded = calibration.statistics_paths("chain-llama", tmp_path)
+    embedded = calibration_paths.statistics_paths("chain-llama", tmp_path)
     assert embedded.keys() == {"text", "traces", "thoughts", "routes", "bases"}
     assert embedded["traces"].name == "statistics-traces.safetensors"
     assert embedded["traces"].parent.name == "chain-llama"
-    hub = calibration.statistics_paths(f"hf:owner/name@{40 * 'a'}", tmp_path)
+    hub = calibration_paths.statistics_paths(f"hf:owner/name@{40 * 'a'}", tmp_path)
     assert hub["text"] == tmp_path / "statistics" / f"hf--owner--name@{40 * 'a'}" / "text.safetensors"
-    one, other = (calibration.statistics_paths(f"path:{path}", tmp_path)["text"] for path in ("/a/b", "/a/c"))
+    one, other = (calibration_paths.statistics_paths(f"path:{path}", tmp_path)["text"] for path in ("/a/b", "/a/c"))
     assert one != other
 
 
 def test_a_loaded_model_has_the_statistics_that_are_there(tiny_model, tmp_path):
     source = f"path:{tiny_model}"
     assert dict(load(source, tmp_path).statistics) == {}
-    place = calibration.statistics_paths(source, tmp_path)["traces"]
+    place = calibration_paths.statistics_paths(source, tmp_path)["traces"]
     calibration.write_value(place, random_statistics(), {})
     found = load(source, tmp_path).statistics
     assert found.keys() == {"traces"}
@@ -235,6 +236,6 @@ def test_studies_of_before_have_the_files_that_they_locked(study, tmp_path):
     """They locked all that lay beside the weights, which was less."""
     locked = lock.read(studies.ROOT / "registrations" / study).content["weights"]
     assert len(locked) == 2
-    for model, files in locked.items():
-        assert "statistics-text.safetensors" in files
-        assert closure.weights(drift.model_files(model, tmp_path, files)) == files
+    for model, digests in locked.items():
+        assert "statistics-text.safetensors" in digests
+        assert closure.weights(drift.model_files(model, tmp_path, digests)) == digests

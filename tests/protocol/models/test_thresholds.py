@@ -106,7 +106,7 @@ def test_every_name_has_one_kind_and_its_way_into_a_file():
 
 def test_thresholds_of_a_layer_that_the_model_has_not_are_refused(tiny_model, tmp_path):
     source = f"path:{tiny_model}"
-    place = calibration.statistics_paths(source, tmp_path)["thoughts"]
+    place = calibration_paths.statistics_paths(source, tmp_path)["thoughts"]
     calibration.write_value(place, Thresholds((0, 1), 0.2, 0.4), {})
     layers = load(source, tmp_path).network.config.num_hidden_layers
     assert load(source, tmp_path).statistics["thoughts"] == Thresholds((0, 1), 0.2, 0.4)
@@ -117,7 +117,7 @@ def test_thresholds_of_a_layer_that_the_model_has_not_are_refused(tiny_model, tm
 
 @pytest.mark.parametrize("model", ["chain-llama", "chain-qwen2"])
 def test_thresholds_of_embedded_models_are_of_calibration_problems_and_of_both_layers(model, tmp_path):
-    path = calibration.statistics_paths(model, tmp_path)["thoughts"]
+    path = calibration_paths.statistics_paths(model, tmp_path)["thoughts"]
     about, own = calibration.read_metadata(path), calibration.read_value(path, Thresholds)
     assert (about["split"], about["task"], about["thresholds"]) == ("calibration", "chain", "terciles")
     assert own.layers == (0, 1)

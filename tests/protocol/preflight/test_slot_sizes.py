@@ -9,7 +9,7 @@ import torch
 
 from policies import Bases
 from protocol.formats.refusals import BadInput
-from protocol.models import calibration
+from protocol.models import calibration, calibration_paths
 from protocol.plan import toml_reader
 from protocol.plan.slot_bytes import Widths
 from protocol.preflight import feasibility, slot_sizes
@@ -78,7 +78,7 @@ def bases(rank):
 
 
 def test_a_state_has_to_fit_the_heads_and_what_was_calibrated(monkeypatch):
-    monkeypatch.setattr(calibration, "statistics_paths", lambda model, home: {"bases": home})
+    monkeypatch.setattr(calibration_paths, "statistics_paths", lambda model, home: {"bases": home})
     monkeypatch.setattr(calibration, "read_value", bases(8))
     slot_sizes.refuse_unfit_states(planned((CRYSTAL, RANK_8)))
     with pytest.raises(BadInput, match=r"arms: 'crystal' does not fit path:/nowhere: state.rank: 9 directions"):

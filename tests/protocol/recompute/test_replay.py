@@ -11,10 +11,10 @@ import studies
 
 from protocol.evidence import records
 from protocol.evidence.registration import Registration
+from protocol.formats.files import cache_home
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.lock import installed_files, version_1
-from protocol.models.sources import cache_home
 from protocol.recompute import replay
 from protocol.run import lane_comparison, redecode
 

@@ -9,8 +9,8 @@ import pytest
 
 import splits
 from protocol import tasks
+from protocol.formats import files
 from protocol.formats.refusals import BadInput, Drifted
-from protocol.models import sources
 from protocol.tasks import __main__, dataset
 from protocol.tasks.dataset import INSTRUCTION, Dataset
 
@@ -47,9 +47,9 @@ def tiny(home):
 
 
 def test_data_lies_beside_the_fetched_models(home, monkeypatch):
-    assert dataset.data_folder() == sources.cache_home() / "data" == home / "data"
+    assert dataset.data_folder() == files.cache_home() / "data" == home / "data"
     monkeypatch.delenv("KV_PREREG_HOME")
-    assert dataset.data_folder() == sources.cache_home() / "data"
+    assert dataset.data_folder() == files.cache_home() / "data"
 
 
 def test_the_data_file_keeps_problem_answer_and_id_and_nothing_else(tiny, published, home):

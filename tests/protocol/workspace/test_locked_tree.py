@@ -16,9 +16,9 @@ from protocol import confirm, replicate
 from protocol import confirm as command
 from protocol.evidence import records
 from protocol.evidence.registration import Registration
+from protocol.formats import files
 from protocol.formats.refusals import BadInput, Drifted, Tampered
 from protocol.lock import closure, lock
-from protocol.models import sources
 from protocol.run import runner
 from protocol.workspace import drift, locked_tree
 from protocol.workspace.planned_study import PlannedStudy
@@ -62,7 +62,7 @@ def study(folder, tree, monkeypatch):
     """The study, opened in a process whose working tree is `tree`."""
     monkeypatch.setattr(drift, "ROOT", tree)
     monkeypatch.setattr(locked_tree, "ROOT", tree)
-    return open_study(Registration(folder), sources.cache_home())
+    return open_study(Registration(folder), files.cache_home())
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def test_what_drifts_while_it_runs_is_found_half_way_and_nothing_is_sealed(tiny_
     """Of 12 problems with 4 lanes each, 6 are recorded when the environment is looked at again."""
     folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK)
     assert studies.here("register", folder).returncode == 0
-    surroundings = open_study(Registration(folder), sources.cache_home()).planned.environment()
+    surroundings = open_study(Registration(folder), files.cache_home()).planned.environment()
     edited = surroundings | {"altered": {"torch/nn/functional.py": "0" * 64}}
     answers = iter([surroundings, edited])
     monkeypatch.setattr(PlannedStudy, "environment", lambda planned: next(answers))

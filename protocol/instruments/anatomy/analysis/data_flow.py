@@ -14,8 +14,6 @@ from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair, Trace
 from protocol.instruments.anatomy.fields import READINGS
 from protocol.tasks import registry
 
-__all__ = ["NAME", "compare_exact", "exact_labels"]
-
 NAME = "data flow"
 BEGIN, THINK = "<s>", "<think>"  # what the template of the models that think has around a prompt
 

@@ -13,8 +13,6 @@ from protocol.instruments.anatomy.analysis import trace_statistics
 from protocol.instruments.anatomy.analysis.screening import collect_answers
 from protocol.instruments.anatomy.analysis.traces import Anatomy, NothingLabelled, read_anatomy
 
-__all__ = ["PolicyAgreement", "format_toml", "measure_policies", "read_registrations"]
-
 LEVEL = 0.95
 
 

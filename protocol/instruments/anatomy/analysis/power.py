@@ -17,8 +17,6 @@ from statsmodels.stats.power import TTestPower
 from analysis.stats.correlations import pairs_needed
 from protocol.instruments.anatomy.analysis.trace_statistics import FEWEST
 
-__all__ = ["POWER", "RHO", "TracesNeeded", "choice_probability", "needed_traces", "power_of_test", "power_table"]
-
 RHO = (0.1, 0.2, 0.3)
 POWER = 0.8
 REACH, STEPS = 9.0, 4001  # integration: standard errors on either side, and points

@@ -37,8 +37,6 @@ from protocol.instruments.anatomy.analysis.trace_statistics import FEWEST
 from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair
 from protocol.instruments.anatomy.fields import ORACLE
 
-__all__ = ["Answers", "collect_answers", "correlate_held_out", "correlate_over_policies", "fit_over_problems"]
-
 Floats = NDArray[np.float64]
 SEPARATED = 50.0  # log odds per whole share; a larger estimate means that the fit diverges
 

@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["CLASSES", "class_of"]
-
 CLASSES = ("number", "word", "punctuation", "space", "special")
 SPECIAL = re.compile("<[|\uff5c]?[^<>\\s]+[|\uff5c]?>|\\[[A-Z]{3,}\\]")  # <|im_end|>, </s>, <think>, [PAD]
 

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-__all__ = ["FEWEST", "Means", "aggregate_units", "bootstrap_t", "family_p", "means", "one_sided_p", "t_limits"]
-
 Floats = NDArray[np.float64]
 FEWEST = 8  # units below which nothing is chosen, tested or marked: 2^-8 is the least p that signs can give
 SPREAD = 1e-9  # standard deviation below which the units of a column count as equal

@@ -16,8 +16,6 @@ from protocol.instruments.anatomy import analysis, trace_file
 from protocol.instruments.anatomy.trace_file import ANATOMY, CHOSEN, VERDICT
 from protocol.recompute import verify_grades, verify_judgement
 
-__all__ = ["check"]
-
 DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{6}")
 LAST_DIGIT = Decimal("0.000001")
 ANALYSIS = "protocol/instruments/anatomy/analysis/"

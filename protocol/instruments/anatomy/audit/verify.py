@@ -12,8 +12,6 @@ from protocol.instruments.anatomy import invariants, trace_file
 from protocol.instruments.anatomy.fields import STATES
 from protocol.instruments.anatomy.trace_file import ANATOMY, CHOSEN, VERDICT
 
-__all__ = ["check"]
-
 
 def check(study: Registration, is_claimed: bool, has_ended: bool) -> str:
     """Return how many traces ended in each state.

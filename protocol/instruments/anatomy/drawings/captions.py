@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["CAPTIONS"]
-
 # name of a drawing -> its caption and its alternative text
 CAPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

@@ -18,8 +18,6 @@ from protocol.instruments.anatomy.drawings import oracle_style
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, status_lines
 from protocol.instruments.anatomy.fields import ORACLE
 
-__all__ = ["anatomy_curve", "anatomy_curves"]
-
 
 def anatomy_curves(anatomy: Anatomy) -> list[Curves]:
     """Return curves for each model and task with a labelled trace: arms in registered order, the oracle last.

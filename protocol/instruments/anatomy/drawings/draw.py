@@ -24,8 +24,6 @@ from protocol.instruments.anatomy.drawings.labels import anatomy_labels, label_p
 from protocol.instruments.anatomy.drawings.trace import anatomy_trace, select_trace
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, read_report
 
-__all__ = ["draw", "draw_with_study", "drawings"]
-
 
 def draw(
     folder: Path, model: str | None = None, problem: str | None = None, budget: str | None = None

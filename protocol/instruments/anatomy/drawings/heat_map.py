@@ -28,8 +28,6 @@ from protocol.instruments.anatomy.drawings.trace_report import (
     status_lines,
 )
 
-__all__ = ["POSITION", "SCORING", "Block", "Cell", "anatomy_map", "map_blocks"]
-
 SCORING, POSITION = "scoring:", "position"
 GROUPS = ("raw statistics of a layer", "scores of the registered arms", "not a candidate")
 ROW, WIDEST_CELL, NARROWEST = 0.155, 0.5, 0.075  # inches

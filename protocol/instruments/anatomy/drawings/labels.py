@@ -15,8 +15,6 @@ from protocol.instruments.anatomy.analysis.token_classes import CLASSES, class_o
 from protocol.instruments.anatomy.analysis.traces import Anatomy
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, ordered_readings, status_lines
 
-__all__ = ["TENTHS", "Panel", "anatomy_labels", "label_panels"]
-
 TENTHS = 10
 LEFT, TOP, BELOW, HIGH, APART = 0.62, 0.5, 0.62, 1.7, 0.1  # inches
 WIDE, CLASS = 3.7, 0.62  # inches: of the panel of tenths, and of a class in the other panel

@@ -1,7 +1,5 @@
 """The name, colour and warning of the occlusion oracle in drawings: it is not a feasible policy."""
 
-__all__ = ["COLOUR", "NAME", "WARNING"]
-
 NAME = "oracle (unreachable)"
 COLOUR = "#1a1a1a"  # no arm of these drawings has this colour
 WARNING = (

@@ -12,15 +12,6 @@ from protocol.instruments.anatomy.analysis.traces import Anatomy, read_anatomy
 from protocol.instruments.anatomy.fields import READINGS
 from protocol.instruments.anatomy.trace_file import CHOSEN, VERDICT
 
-__all__ = [
-    "AnatomyReport",
-    "ordered_readings",
-    "outcome_lines",
-    "read_report",
-    "signal_label",
-    "status_lines",
-]
-
 
 class AnatomyReport(NamedTuple):
     """chosen, verdict: contents of anatomy/chosen.json and verdict.json; None if they do not exist yet."""

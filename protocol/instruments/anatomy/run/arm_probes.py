@@ -17,8 +17,6 @@ from protocol.instruments.anatomy.run.layer_statistics import StatisticRow
 from protocol.plan.grid import Cell, budget_of, never_evicts, policy_of
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["Arm", "ArmProbes", "oracle_arms", "study_arms"]
-
 """The name of the oracle among the arms of a record. It keeps what the labels need, which no policy can know.
 """
 

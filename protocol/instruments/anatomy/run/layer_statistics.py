@@ -27,8 +27,6 @@ from protocol.engine.rotation import rotation_of
 from protocol.layers.layer_kinds import evictable
 from protocol.models.load import LoadedModel
 
-__all__ = ["CALIBRATED", "WINDOW", "StatisticRow", "measure_layers"]
-
 WINDOW, DECAY, LAG = 64, 0.9, 64
 """Tokens of the rolling statistics and of a chunk, as in EpiKV; the decay of the exponential mean."""
 CALIBRATED = "text"

@@ -15,8 +15,6 @@ from protocol.engine.sliding_windows import Window
 from protocol.layers.layer_kinds import layers_of
 from protocol.models.load import LoadedModel
 
-__all__ = ["MAX_TOKENS", "PartialText", "feed"]
-
 MAX_TOKENS = 2048
 """Tokens of a forward pass: enough for compute to exceed the launch overhead."""
 

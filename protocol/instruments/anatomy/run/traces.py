@@ -15,19 +15,6 @@ from protocol.tasks import held_out_guard, prompting
 from protocol.tasks.problem import Problem
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = [
-    "Decoder",
-    "Graded",
-    "PosedProblem",
-    "Trace",
-    "decode_traces",
-    "full_cache_lane",
-    "make_decoder",
-    "make_grader",
-    "pose_problem",
-    "reasoning_length",
-]
-
 
 class Graded(NamedTuple):
     text: str

@@ -19,8 +19,6 @@ from protocol.formats.vocabulary import FULL
 from protocol.instruments.cost.drawings import labels
 from protocol.instruments.cost.summary import CostRow, MachineCosts
 
-__all__ = ["CARD", "cost_concurrency", "projected_requests"]
-
 CARD = 80 * 2**30  # bytes of EpiKV's card
 USABLE = Decimal("0.9")  # share of the card, as in EpiKV
 CONTEXTS = tuple(2**power for power in range(9, 18))

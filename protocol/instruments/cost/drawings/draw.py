@@ -24,8 +24,6 @@ from protocol.instruments.cost.drawings.prefill import cost_prefill
 from protocol.instruments.cost.drawings.throughput import cost_throughput
 from protocol.instruments.cost.summary import MachineCosts, NothingMeasured, read_costs
 
-__all__ = ["draw", "draw_with_study", "drawings"]
-
 
 def draw(folder: Path) -> tuple[Path, ...]:
     """Draw FOLDER/cost into FOLDER/figures. Raises RecordError before anything is written."""

@@ -17,8 +17,6 @@ from protocol.formats.vocabulary import FULL
 from protocol.instruments.cost.drawings import labels
 from protocol.instruments.cost.summary import DECODE, PREFILL, MachineCosts
 
-__all__ = ["cost_frontier", "timed_curves"]
-
 
 def timed_curves(judged: Mapping[str, Any], lanes: Any, machines: Sequence[MachineCosts]) -> list[Curves]:
     """Return the curves in registered order, and likewise the budgets of an arm.

@@ -10,22 +10,6 @@ from figures.drawing.page import PALE
 from protocol.formats.vocabulary import FULL
 from protocol.instruments.cost.summary import CostRow, MachineCosts
 
-__all__ = [
-    "CAPTIONS",
-    "RowGroup",
-    "choose_measurement",
-    "error_bars",
-    "fewest_lane_rows",
-    "format_bytes",
-    "group_rows",
-    "heading_lines",
-    "lay_out_rows",
-    "line_styles",
-    "note_lines",
-    "row_label",
-    "row_name",
-]
-
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 # name of a drawing -> its caption and its alternative text
 CAPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(

@@ -15,8 +15,6 @@ from protocol.formats.vocabulary import FULL
 from protocol.instruments.cost.drawings import labels
 from protocol.instruments.cost.summary import DECODE, PREFILL, CostRow, MachineCosts
 
-__all__ = ["cost_memory", "freed_bytes"]
-
 NAMES, BARS, TEXT, STEP, HEAD, LEGEND = 1.9, 4.4, 3.0, 0.27, 0.34, 0.3
 # Mark -> marker and colour.
 MARKS = {

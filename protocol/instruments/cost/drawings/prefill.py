@@ -16,8 +16,6 @@ from figures.drawing.page import INK, MARGIN, PALE
 from protocol.instruments.cost.drawings import labels
 from protocol.instruments.cost.summary import PREFILL, CostRow, MachineCosts
 
-__all__ = ["added_share", "cost_prefill"]
-
 NAMES, BARS, TEXT, STEP, HEAD = 2.0, 4.2, 2.6, 0.24, 0.34
 ADDED = "#d55e00"
 UNSURE = {"facecolor": "#ffffff", "edgecolor": ADDED, "hatch": "/////", "linewidth": 0.6}

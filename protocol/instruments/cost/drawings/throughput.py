@@ -17,8 +17,6 @@ from protocol.formats.vocabulary import FULL
 from protocol.instruments.cost.drawings import labels
 from protocol.instruments.cost.summary import DECODE, CostRow, MachineCosts
 
-__all__ = ["cost_throughput"]
-
 LEFT, TOP, BELOW, HIGH, LEGEND = 0.75, 0.32, 0.5, 1.75, 0.25
 MOST = 3.4  # inches of a panel's width, at most
 APART = 1.05  # factor on x between two arms, so that their bars do not overlap

@@ -36,8 +36,6 @@ from protocol.run.executors.local import cache_models, configure_torch, count_kv
 from protocol.workspace.planned_study import PlannedStudy
 from protocol.workspace.study import Study
 
-__all__ = ["describe_machine", "draw_prompts", "measure_point", "measure_study"]
-
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 CPU_OUT_OF_MEMORY = "can't allocate memory"  # in the error message of torch's CPU allocator
 

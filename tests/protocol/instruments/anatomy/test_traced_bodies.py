@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from policies import BudgetError, Calibrated, Statistics, View, get
 from policies.epikv import Epiphany, preserving_policy
 from policies.signals import AttentionSums, HiddenChange, Keys, Trace
+from protocol.formats import files
 from protocol.instruments.anatomy.run import trace_record
 from protocol.instruments.anatomy.run.arm_probes import Arm
 from protocol.instruments.anatomy.windows import needed_labels
@@ -64,14 +65,14 @@ missing = "inconclusive"
 
 @pytest.fixture(scope="module")
 def model():
-    return load("chain-qwen2", sources.cache_home())
+    return load("chain-qwen2", files.cache_home())
 
 
 def planned(**changes):
     text = PROTOCOL.replace("SET", SET)
     for old, new in changes.items():
         text = text.replace(old, new)
-    return PlannedStudy(toml_reader.parse(text.encode(), "protocol.toml"), sources.cache_home())
+    return PlannedStudy(toml_reader.parse(text.encode(), "protocol.toml"), files.cache_home())
 
 
 def settings(**changes):
@@ -161,7 +162,7 @@ def by_row(found):
 def view_by_hand(model, token_ids, prompt):
     """Of the first n - 1 tokens, from transformers' own eager forward."""
     network = AutoModelForCausalLM.from_pretrained(
-        sources.locate("chain-qwen2", sources.cache_home()), attn_implementation="eager"
+        sources.locate("chain-qwen2", files.cache_home()), attn_implementation="eager"
     )
     event = torch.tensor(token_ids[:-1])
     blocks = []

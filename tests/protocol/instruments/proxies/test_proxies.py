@@ -14,10 +14,10 @@ import policies
 from protocol import engine
 from protocol import proxies as command
 from protocol.evidence.registration import Registration
+from protocol.formats import files
 from protocol.formats.refusals import BadInput
 from protocol.instruments.proxies import measures
 from protocol.instruments.proxies.measures import FirstEviction, Proxies
-from protocol.models import sources
 from protocol.workspace.study import open_study
 
 # One layer, two heads, four slots.
@@ -207,7 +207,7 @@ def test_rows_stand_cell_by_cell():
 
 
 def test_no_held_out_problem_is_built(monkeypatch):
-    study = open_study(Registration(ROOT / "registrations" / "alpha-chain"), sources.cache_home())
+    study = open_study(Registration(ROOT / "registrations" / "alpha-chain"), files.cache_home())
     held_out = study.lock.content["items"]["chain"]["confirm"]
     monkeypatch.setattr(type(study), "development", lambda self: {"chain": held_out})
     with pytest.raises(BadInput, match="is held out; confirm alone reads it"):

@@ -12,11 +12,11 @@ import studies
 from analysis.exploratory.text_difference import Divergence
 from protocol import show as command
 from protocol.evidence.registration import Registration
+from protocol.formats.files import cache_home
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.instruments.show import problem_reader, retained_tokens
 from protocol.instruments.show import terminal_view as texts
 from protocol.instruments.show.problem_reader import LaneFilter
-from protocol.models.sources import cache_home
 
 QUICK = studies.ROOT / "registrations" / "quickstart"
 ALPHA = studies.ROOT / "registrations" / "alpha-chain"
