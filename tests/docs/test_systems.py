@@ -67,7 +67,7 @@ def plain(name: str) -> str:
 
 
 def things_of_ours() -> set[str]:
-    """Every name that is here: policies, their aliases, tasks, graders, rules, methods, files, functions and classes."""
+    """Every name that is here: policies, aliases, tasks, graders, rules, methods, files, functions and classes."""
     facts = read_policy_facts()
     names = {*KNOWN, *(alias for name in CATALOGUE for alias in facts[name].aliases)}
     for package in ("policies", "protocol", "analysis"):
