@@ -1,10 +1,8 @@
 """Plot of accuracy against measured memory: a line for each arm over its budgets, the full cache as a band.
 
-With few arms each has limits. With more, only the subject has limits, and each arm has its name at the end of
-its line.
+Each arm has its name at the end of its line. With few arms each has limits, with more only the subject.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -13,15 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
 from analysis.rules import RULES, judged_numbers
-from figures.drawing import named_lines, page, shares
+from figures.drawing import named_lines, page
 from figures.drawing.curves import Curves, Point, build_curves
-from figures.drawing.line_styles import styles
 from figures.drawing.memory_axis import draw_memory_axis
-from figures.drawing.page import INK, MARGIN, PALE, WIDEST, text_width
+from figures.drawing.page import INK, PALE
 
-PLOT, LEAST, HIGH = 3.9, 2.6, 2.6  # inches, of a panel: its width at most and at least
-LEFT, TOP, BELOW = 0.62, 0.32, 0.66  # inches: left of a panel, above it, below it
-ENTRY = 0.75  # inches of the legend, in addition to a name
 FEW = 5  # arms up to which each has limits that can be distinguished
 APART = 2.5  # points between the limits of arms with the same memory
 # What a protocol matches -> the label of the axis, and the size of its unit in the judged number.
@@ -62,103 +56,29 @@ def budget_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], panels: Seq
     title = "Accuracy against the memory that was held" + ("" if smallest else " (exploratory)")
     label, _ = AXES[_matched_memory(lock)]
     arms = list(dict.fromkeys(arm for panel in panels for arm in panel.arms))
-    if len(arms) <= FEW:
-        return _side_by_side(panels, arms, smallest, margin, title, subtitle, label)
     subject = judged["contrasts"][0]["subject"]
+    limited = arms if len(arms) <= FEW else [subject]
     style = named_lines.styles(subject, named_lines.scoring_families(lock, arms))
-    drawn = named_lines.build_panels(panels, title, subtitle, _notes(margin, subject), label)
+    notes = _notes(margin, subject, has_all_limits=limited == arms)
+    drawn = named_lines.build_panels(panels, title, subtitle, notes, label)
     for axes, panel in drawn.panels:
-        name = f"{panel.model}/{panel.task}"
         draw_memory_axis(axes, panel)
         named_lines.draw_panel(axes, panel, style, drawn.size)
         _draw_margin(axes, panel, margin)
+        for number, arm in enumerate(limited):
+            _draw_limits(axes, panel, arm, style[arm]["color"], APART * (number - (len(limited) - 1) / 2))
         for arm, points in panel.arms.items():
-            _draw_ring(axes, f"{name}/{arm}", points, smallest.get(arm))
-        if points := panel.arms.get(subject, []):
-            low, high = ([100 * entry.accuracy[end] for entry in points] for end in (1, 2))
-            band = {"color": style[subject]["color"], "alpha": 0.16, "linewidth": 0, "zorder": 1}
-            axes.fill_between([entry.value for entry in points], low, high, gid=f"limits-{name}/{subject}", **band)
+            _draw_ring(axes, f"{panel.model}/{panel.task}/{arm}", points, smallest.get(arm))
     return drawn.sheet.figure
 
 
-def _side_by_side(
-    panels: Sequence[Curves],
-    arms: Sequence[str],
-    smallest: Mapping[str, str | None],
-    margin: float | None,
-    title: str,
-    subtitle: Sequence[str],
-    label: str,
-) -> Figure:
-    """Draw few arms with the limits of each, shifted sideways, and a legend."""
-    style = styles(arms)
-    columns = max(len(list(group)) for _, group in itertools.groupby(panels, lambda panel: panel.model))
-    rows = [list(group) for _, group in itertools.groupby(panels, lambda panel: panel.model)]
-    names = [text_width(arm) + ENTRY for arm in (*arms, "full cache")]
-    titles = (text_width(f"{panel.model} · {panel.task}", weight="bold") for panel in panels)
-    plot = max(LEAST, min(PLOT, (WIDEST - 2 * MARGIN) / columns - LEFT), *titles)
-    room = columns * (LEFT + plot)
-    entries = len(names) if sum(names) < room else max(1, int(room / max(names)))
-    legend = 0.2 * -(-len(names) // entries) + 0.1
-    block = TOP + HIGH + BELOW
-    paper = page.new_sheet(
-        2 * MARGIN + room,
-        block * len(rows) + legend,
-        title,
-        subtitle,
-        _notes(margin, None),
-    )
-    handles: list[Any] = []
-    accuracy = shares.axis_label(itertools.chain.from_iterable(panel.shares for panel in panels))
-    for row, across in enumerate(rows):
-        for column, panel in enumerate(across):
-            left, up = MARGIN + LEFT + column * (LEFT + plot), block * (len(rows) - 1 - row)
-            axes = paper.add_axes(left, legend + up + BELOW, plot, HIGH)
-            axes.set_title(f"{panel.model} · {panel.task}", loc="left", size=8.5, weight="bold")
-            handles = _draw_panel(axes, panel, style, smallest, margin)
-            axes.set_xlabel(label if row == len(rows) - 1 else "")
-            axes.set_ylabel(accuracy if column == 0 else "")
-    handles += [axes.plot([], [], markersize=5, label=arm, **style[arm])[0] for arm in arms]
-    paper.figure.legend(
-        handles=handles,
-        ncols=entries,
-        loc="lower left",
-        bbox_to_anchor=(MARGIN / paper.width, paper.floor / paper.height),
-        borderaxespad=0,
-        frameon=False,
-    )
-    return paper.figure
-
-
-def _draw_panel(
-    axes: Any,
-    panel: Curves,
-    style: Mapping[str, Mapping[str, Any]],
-    smallest: Mapping[str, str | None],
-    margin: float | None,
-) -> list[Any]:
-    """Draw a panel. Returns the handle of the full cache for the legend, if there is one."""
-    name = f"{panel.model}/{panel.task}"
-    handles = []
-    if panel.full is not None:
-        mean, low, high = (100 * value for value in panel.full.accuracy[:3])
-        band = {"color": PALE, "alpha": 0.22, "linewidth": 0, "zorder": 0}
-        handles = [axes.axhspan(low, high, label="full cache", gid=f"full-{name}", **band)]
-        axes.axhline(mean, color=PALE, linewidth=1, zorder=0.5)
-        _draw_margin(axes, panel, margin)
-    for number, (arm, points) in enumerate(panel.arms.items()):
-        x, y = [point.value for point in points], [100 * point.accuracy.share for point in points]
-        aside = ScaledTranslation(APART * (number - (len(panel.arms) - 1) / 2) / 72, 0, axes.figure.dpi_scale_trans)
-        offset = {"transform": axes.transData + aside}
+def _draw_limits(axes: Any, panel: Curves, arm: str, color: str, aside: float) -> None:
+    """Draw the limits of an arm as vertical lines, `aside` of its points, in points of the page."""
+    if points := panel.arms.get(arm, []):
         ends = [[100 * point.accuracy[end] for point in points] for end in (1, 2)]
-        axes.vlines(x, *ends, color=style[arm]["color"], linewidth=0.8, gid=f"limits-{name}/{arm}", **offset)
-        axes.plot(x, y, linewidth=1.3, markersize=4, gid=f"line-{name}/{arm}", **style[arm], **offset)
-        _draw_ring(axes, f"{name}/{arm}", points, smallest.get(arm), **offset)
-    draw_memory_axis(axes, panel)
-    axes.set_ylim(-3, 103)
-    axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)
-    axes.spines[["right", "top"]].set_visible(False)
-    return handles
+        shifted = axes.transData + ScaledTranslation(aside / 72, 0, axes.figure.dpi_scale_trans)
+        x, gid = [point.value for point in points], f"limits-{panel.model}/{panel.task}/{arm}"
+        axes.vlines(x, *ends, color=color, linewidth=0.8, zorder=2, gid=gid, transform=shifted)
 
 
 def _draw_margin(axes: Any, panel: Curves, margin: float | None) -> None:
@@ -169,13 +89,13 @@ def _draw_margin(axes: Any, panel: Curves, margin: float | None) -> None:
         axes.axhline(level, gid=f"margin-{panel.model}/{panel.task}", **below)
 
 
-def _draw_ring(axes: Any, name: str, points: Sequence[Point], smallest: str | None, **style: Any) -> None:
+def _draw_ring(axes: Any, name: str, points: Sequence[Point], smallest: str | None) -> None:
     """Draw a ring around the smallest lossless budget of an arm."""
     for point in points:
         if point.budget == smallest:
             ring = {"markeredgecolor": INK, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
             position = point.value, 100 * point.accuracy.share
-            axes.plot(*position, "o", markersize=10, gid=f"smallest-{name}", **ring, **style)
+            axes.plot(*position, "o", markersize=10, gid=f"smallest-{name}", **ring)
 
 
 def _matched_memory(lock: Mapping[str, Any]) -> str:
@@ -202,15 +122,13 @@ def _subtitle(smallest: Mapping[str, str | None], margin: float | None) -> list[
     return [f"Smallest budget shown within {points} pp of the full cache: {budgets}."]
 
 
-def _notes(margin: float | None, subject: str | None) -> list[str]:
-    """Return the notes. subject: the only arm with limits; None if all have them."""
-    counted = "95 % intervals (Wilson), problems counted and not answers; not corrected."
-    ticks = "Ticks: memory held, mean of the arms, and in brackets the budget."
+def _notes(margin: float | None, subject: str, *, has_all_limits: bool) -> list[str]:
+    """Return the notes. has_all_limits: whether each arm has limits, or the subject alone."""
+    whose = "side by side" if has_all_limits else f"of {subject} alone"
     notes = [
-        f"Vertical lines and the band: {counted} {ticks} Arms stand a little side by side."
-        if subject is None
-        else f"Bands, of {subject} and of the full cache: {counted} {ticks} Arms that "
-        "score by one formula share a colour; where formulas are many, colours come again."
+        f"Vertical lines, {whose}, and the band: 95 % intervals (Wilson), problems counted and not answers; not "
+        "corrected. Ticks: memory held, mean of the arms, and in brackets the budget. Arms that score by one formula "
+        "share a colour; where formulas are many, colours come again."
     ]
     if margin is not None:
         notes.append(

@@ -199,10 +199,10 @@ def test_of_many_arms_the_subject_alone_has_limits_and_the_full_cache_its_band(m
     _, rows = study()
     own = rows[(rows["arm"] == "crystal") & (rows["budget"] == "64")]
     expected = compute_share(own, own["correct"] == 1, own["correct"].notna())
-    (path,) = found["limits-tiny/chain/crystal"][0].get_paths()
-    at = sorted({round(y, 6) for x, y in path.vertices if x == 63.5})
-    assert at == pytest.approx([100 * expected.low, 100 * expected.high], abs=1e-5)
+    (limits,) = found["limits-tiny/chain/crystal"]
+    (_, low), (_, high) = limits.get_segments()[1]
+    assert (low, high) == pytest.approx((100 * expected.low, 100 * expected.high))
     assert {"full-tiny/chain", "full-other/chain", "margin-tiny/chain", "smallest-tiny/chain/crystal"} <= {*found}
     (line,) = found["line-other/chain/method-03"]
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([32, 128], [0, pytest.approx(30)])
-    assert "Bands, of crystal and of the full cache" in drawing_checks.said(many)
+    assert "Vertical lines, of crystal alone" in drawing_checks.said(many)
