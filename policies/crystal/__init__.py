@@ -10,6 +10,5 @@ May import: policies, protocol.formats; torch.
 
 from policies.crystal.dissolution import BranchDissolution
 from policies.crystal.policy import CrystalConfig, crystal
-from policies.crystal.tracing import CrystalTrace, trace
 
-__all__ = ["BranchDissolution", "CrystalConfig", "CrystalTrace", "crystal", "trace"]
+__all__ = ["BranchDissolution", "CrystalConfig", "crystal"]

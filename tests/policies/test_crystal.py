@@ -6,11 +6,12 @@ from dataclasses import replace
 import crystal_by_hand as paper
 import pytest
 import torch
+from crystal_tracing import trace
 from policy_prompts import a_prompt, a_view, measured, plain_attention
 
 import policies
 from policies import AttentionRows, BudgetError, Trunks, View
-from policies.crystal import BranchDissolution, CrystalConfig, crystal, graph, impact, trace, trunks
+from policies.crystal import BranchDissolution, CrystalConfig, crystal, graph, impact, trunks
 from policies.crystal.coattention import CoAttention, Edges
 
 SMALL = CrystalConfig(chunk=32, intra_k=3, max_trunk=12, sinks=2, recent=10)
