@@ -154,7 +154,7 @@ def _mark_notes(judged: Mapping[str, Any], parts: Sequence[Part]) -> list[str]:
     if bound:
         size = judged_numbers.format_points(str(bound[0] / 100)).lstrip(MINUS)
         sentences.append(f"Dashed: the registered margin, {size} pp.")
-    sentences.append("Arrowhead: it goes on.")
+    sentences.append("Arrowhead: the interval continues beyond the axis.")
     saves = any("saves" in contrast for contrast in contrasts)
     reason = "no memory was saved" if saves else "memory was not matched"
     marks = (

@@ -148,10 +148,9 @@ def _legend_notes(judged: Row) -> list[str]:
         "what a row says are of a difference from zero, and decide nothing here."
         if bounds
         else "",
-        f"Thick line: 95 % interval of the contrast alone, uncorrected. Thin line: {thin}. Arrowhead: it goes on. "
-        f"◆ passes the correction of its family, ○ does not.{hollow}{unfair} cache: mean "
-        f"{memory_units[formatting.memory_basis(contrasts)]} held, subject over comparator. A row opens onto "
-        "answers that only one of the two got right.",
+        f"Thick line: 95 % interval of the contrast alone, uncorrected. Thin line: {thin}. Arrowhead: the interval "
+        f"continues beyond the axis. ◆ passes the correction of its family, ○ does not.{hollow}{unfair} cache: mean "
+        f"{memory_units[formatting.memory_basis(contrasts)]} held, subject over comparator.",
         *formatting.score_notes(contrasts),
     ]
 

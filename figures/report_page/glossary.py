@@ -35,7 +35,8 @@ SECTION_NOTES: Mapping[str, str] = MappingProxyType(
         "contrasts": (
             "Δ is the accuracy of the subject minus that of the comparator, on the same problems. The 95 % "
             "interval is for one contrast, the simultaneous one for the family. Gains and losses count the "
-            "answers that only one of the two got right: gains are the subject's."
+            "answers that only one of the two got right: gains are the subject's. Click a row to read those "
+            "answers."
         ),
         "cells": (
             "No rule reads these. Slots are per KV head and layer; truncated: stopped by the limit of "

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from analysis.judgement import arm_text, eviction_counts, outside_runs, policy_namesakes, previously_opened
 from analysis.rules import RULES, full_cache_gate, verdict_line
 from figures.drawing import formatting
-from figures.report_page import glossary, report_levels, report_memory, report_tables
+from figures.report_page import glossary, index_cards, report_levels, report_memory, report_tables
 from figures.report_page.judged_study import JudgedStudy
 from figures.report_page.rendering import Cell, NumberCell, format_value, render, table
 
@@ -18,7 +18,10 @@ def render_verdict_line(judged: Mapping[str, Any]) -> Markup:
     verdict_suffix = formatting.verdict_text(judged).removeprefix(judged["verdict"])
     rest = f"{verdict_suffix} · {formatting.sample_text(judged)} · {judged['witness']}"
     remarks = verdict_line.list_remarks(judged)
-    return render("verdict_line.html", verdict=judged["verdict"], rest=rest, remarks=remarks)
+    badge = index_cards.render_badge(judged["verdict"])
+    # A colour would say more than a word with a reservation does.
+    colour = judged["verdict"].lower() if verdict_line.verdict_word(judged) == judged["verdict"] else "reserved"
+    return render("verdict_line.html", badge=badge, colour=colour, rest=rest, remarks=remarks)
 
 
 def render_test(files: JudgedStudy) -> Markup:

@@ -45,6 +45,7 @@ __all__ = ["Confined", "Confinement", "confine", "is_run"]
 PROTECTED = ("protocol.engine", "protocol.run", "policies", "protocol.models.load")
 LAZY_NAMES = ("__warningregistry__", "__abstractmethods__", "__annotations__", "__path__")  # set when first read
 LIBRARIES = ("builtins", "torch", "torch.nn.functional", "os", "sys", "time", "math", "threading", "gc")
+HOOK_COUNTERS = frozenset({"torch.utils.hooks.RemovableHandle"})
 CHECK_SHARE = 50  # of the time that passes between two checks, one takes one part
 # What to do in place of what is refused, by how the refusal begins.
 INSTEAD = {
@@ -70,16 +71,20 @@ def confine(design: Design) -> Iterator["Confinement | None"]:
         yield None
         return
     sys.dont_write_bytecode = True  # of what an own policy imports
-    confinement = Confinement(names)
+    confinement = Confinement(names, beside_press=any(arm.press is not None for arm in design.arms))
     with confinement.apply(is_loading=True):
         yield confinement
 
 
 class Confinement:
-    """The confinement of the policies of these names."""
+    """The confinement of the policies of these names.
 
-    def __init__(self, names: Iterable[str]) -> None:
+    beside_press: a press sets hooks, which torch counts; then the policies could count in them too.
+    """
+
+    def __init__(self, names: Iterable[str], *, beside_press: bool = False) -> None:
         self._label = ", ".join(names)
+        self._counted = HOOK_COUNTERS if beside_press else frozenset[str]()
         points = [catalogue.PLUGINS.points()[name] for name in names]
         self._modules = frozenset[str]().union(*map(_list_modules, points))
         self._code, self._readable = tuple(list_code_files(self._modules)), list_readable_folders()
@@ -162,7 +167,7 @@ class Confinement:
             if now != before and not has_ended_threads:
                 raise self._tampered(f"changed {where}")
         for where, (owner, names, is_guarded) in self._surroundings.items():
-            if name := _first_change(vars(owner), names, is_guarded):
+            if where not in self._counted and (name := _first_change(vars(owner), names, is_guarded)):
                 raise self._tampered(f"changed {where}.{name}")
         if self._own_state is None:
             return

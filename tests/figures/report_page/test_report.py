@@ -55,7 +55,7 @@ def test_answer_verdict_contrasts_and_curve_come_first_and_all_else_is_folded(pa
         "Accuracy against the memory that was held",
         "How it was tested, and what it proves",
     ]
-    assert header.all("p")[2].text.startswith("Not shown: crystal was to be significantly better in at least 9")
+    assert header.all("p")[2].text.startswith("Not shown: the rule required crystal significantly better in at least 9")
     assert [one.attributes.get("class") for one in header.all("p")] == [*("pale", "question", "answer", "verdict")]
     folds = [one for one in page.all("details") if one.attributes.get("class") == "section"]
     assert [one.attributes["id"] for one in folds] == [
@@ -304,7 +304,7 @@ def test_text_from_files_never_becomes_markup(tmp_path, monkeypatch):
     ledger.write_text(ledger.read_text().replace('"needle-768"', json.dumps(HOSTILE)))
     page = parsed(report.report(folder, witness=HOSTILE).read_text())
     tags = [[len(one.all(tag)) for tag in ("script", "img", "b", "style", "svg")] for one in (plain, page)]
-    assert tags == [[1, 0, 6 * 16, 1, 16 + 3]] * 2
+    assert tags == [[1, 0, 6 * 16, 1, 16 + 3 + 1]] * 2  # rows, axis and symbols, and the icon of the verdict
     texts = [one.text for tag in ("title", "h1", "li", "td", "pre") for one in page.all(tag)]
     assert texts.count(HOSTILE) > 5
     assert any(toml in text for text in texts)
