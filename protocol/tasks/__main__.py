@@ -22,6 +22,7 @@ Exit status: 0 done, 2 refused, 3 not the pinned problems.
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import splits
@@ -89,8 +90,14 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _format_lines(lines: Sequence[int]) -> str:
+    """Return "line 4", or "lines 4, 5, 6 and 57 more"."""
+    more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
+    return f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:3]))}{more}"
+
+
 def check(path: Path, grader: str | None) -> int:
-    """Print the faulty lines, the first MAX_FAULTS of them, or the split of the file."""
+    """Print what is wrong, the first MAX_FAULTS kinds of fault with their lines, or the split of the file."""
     rows_by_line, faults = file_rows.parse_rows(file_rows.read_file(path), reader_of(grader))
     if grader is not None:
         faults = tuple(
@@ -101,12 +108,16 @@ def check(path: Path, grader: str | None) -> int:
                 }.values()
             )
         )
-    for fault in faults[:MAX_FAULTS]:
-        print_escaped(f"{path}: line {fault.line}: {fault.message}", sys.stderr)
+    alike: dict[str, list[int]] = {}
+    for fault in faults:
+        alike.setdefault(fault.message, []).append(fault.line)
+    for message, lines in list(alike.items())[:MAX_FAULTS]:
+        print_escaped(f"{path}: {_format_lines(lines)}: {message}", sys.stderr)
     if faults:
-        more = f" and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
-        lines = "line is" if len(faults) == 1 else "lines are"
-        print_escaped(f"{path}: {len(faults)} {lines} wrong{': those above' if more else ''}{more}", sys.stderr)
+        hidden = sum(map(len, list(alike.values())[MAX_FAULTS:]))
+        more = f" and {hidden} more" if hidden else ""
+        verb = "line is" if len(faults) == 1 else "lines are"
+        print_escaped(f"{path}: {len(faults)} {verb} wrong{': those above' if more else ''}{more}", sys.stderr)
         return Refusal.exit_status
     ids = [row.id for row in rows_by_line.values()]
     split = splits.make_manifest(path.stem, ids, closure.sha256_hex(file_rows.read_file(path)))

@@ -176,6 +176,17 @@ def test_check_says_every_wrong_line_up_to_twenty(written, capsys):
         file_rows.load_rows(path, file_rows.read_problem)
 
 
+def test_check_says_what_is_wrong_with_many_lines_once(written, capsys):
+    rows = [line(id=f"p/{number}", context=f"Fox {number} ") for number in range(60)]
+    path = written(b"\n".join([line(), *rows]))
+    assert command.main(["check", str(path)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [one.removeprefix(f"{path}: ") for one in said] == [
+        "lines 2, 3, 4 and 57 more: context: has white space around it, which a chat template may drop; strip it",
+        "60 lines are wrong",
+    ]
+
+
 def test_check_says_how_the_problems_are_split(written, capsys):
     ids = [f"p/{number}" for number in range(12)]
     rows = [line(id=item, context=f"Fox {item}", cluster=f"c{place // 2}") for place, item in enumerate(ids)]
