@@ -148,8 +148,8 @@ def format_errors(checks: dict[str, Any]) -> list[str]:
     shares = checks["decision_errors"]
     confirmed, refuted = (float(shares[outcome]["share"]) for outcome in ("confirmed", "refuted"))
     return [
-        f"where nothing differs the rule says CONFIRMED in {confirmed:.1%} and REFUTED in {refuted:.1%} of "
-        f"studies, at worst (where {shares['setting']})"
+        f"errors if no arms differ, by simulation: CONFIRMED {confirmed:.1%}, REFUTED {refuted:.1%} of studies, in the "
+        f"worst case ({shares['setting']})"
     ]
 
 

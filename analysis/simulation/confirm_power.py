@@ -77,8 +77,8 @@ def describe_confirmation(
         truth = "nothing differs on average" if not effect else f"the subject is better by {100 * effect:g} points"
         measured = " (as measured here)" if discordance not in DISCORDANCES else ""
         lines.append(
-            f"where arms differ on {100 * discordance:.3g} % of problems{measured} and {truth}, the rule says "
-            f"CONFIRMED in {100 * confirm_chance(plan, discordance, rng):.0f} % of studies; 80 % needs about "
+            f"P(CONFIRMED) if {truth} and arms disagree on {100 * discordance:.3g} % of problems{measured}: "
+            f"{100 * confirm_chance(plan, discordance, rng):.0f} %; 80 % needs about "
             f"{problems_needed(plan, discordance):,} problems a task"
         )
     return lines

@@ -15,32 +15,33 @@ def describe_power(checks: Mapping[str, Any], method: str) -> list[str]:
     problems on which two arms differ.
     """
     tests, level = checks["tests"], float(checks["corrected_alpha"])
-    scope = "the one contrast" if tests == 1 else f"one of {tests} contrasts"
     lines = []
     for problems, check in checks["problems"].items():
         effects = check["minimal_detectable_effect"]
-        effects_clause = ", ".join(
-            f"{_format_effect(effect)} where arms differ on {_format_percent(share)}"
+        clauses = [
+            f"{_format_effect(effect)} where arms disagree on {_format_percent(share)} of problems"
             for share, effect in effects.items()
-        )
+        ]
+        correction = f", corrected for {tests} contrasts" if tests > 1 else ""
         lines.append(
-            f"with {problems} problems and {method} you can detect, in {scope} (level {level:g}) and 4 of 5 "
-            f"studies, {effects_clause} of the problems"
+            f"detectable with 80 % power per contrast, by {problems} problems and {method} at level "
+            f"{level:g}{correction}: {'; '.join(clauses)}"
         )
         if all(effect != "none" and float(effect) <= COARSE_EFFECT for effect in effects.values()):
             continue
         sizes_clause = ", ".join(
-            f"{_problems_for_target(float(share), level)} where on {_format_percent(share)}" for share in effects
+            f"{_problems_for_target(float(share), level)} where arms disagree on {_format_percent(share)}"
+            for share in effects
         )
         lines.append(
             f"WARNING: {problems} problems are few: differences above {100 * COARSE_EFFECT:.0f} points can stay "
-            f"unseen; {100 * TARGET_EFFECT:.0f} points would be seen with about {sizes_clause}"
+            f"undetected; {100 * TARGET_EFFECT:.0f} points need about {sizes_clause}"
         )
     return lines
 
 
 def _format_effect(effect: str) -> str:
-    return "nothing" if effect == "none" else f"nothing smaller than {100 * float(effect):.1f} points"
+    return "no difference" if effect == "none" else f"{100 * float(effect):.1f} points"
 
 
 def _format_percent(share: str) -> str:

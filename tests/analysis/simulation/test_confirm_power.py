@@ -62,5 +62,7 @@ def test_a_sentence_for_each_discordance_says_what_is_supposed():
     said = confirm_power.describe_confirmation(
         plan(60, method="t", **NON_INFERIOR).content, {"needle": 60, "association": 60}, [0.033]
     )
-    assert [line.split(" %")[0].rsplit(" ", 1)[1] for line in said] == ["3.3", "5", "10", "20"]
-    assert "(as measured here) and nothing differs on average, the rule says CONFIRMED in " in said[0]
+    assert [line.split("disagree on ")[1].split(" %")[0] for line in said] == ["3.3", "5", "10", "20"]
+    assert said[0].startswith(
+        "P(CONFIRMED) if nothing differs on average and arms disagree on 3.3 % of problems (as mea"
+    )

@@ -25,22 +25,22 @@ def checks(tests=4, level="0.012500", **effects):
 
 def test_a_study_that_can_see_twenty_points_is_told_in_one_line():
     assert power_text.describe_power(checks(n200=("0.107", "0.188")), "sign-flip") == [
-        "with 200 problems and sign-flip you can detect, in one of 4 contrasts (level 0.0125) and 4 of 5 "
-        "studies, nothing smaller than 10.7 points where arms differ on 20 %, nothing smaller than 18.8 "
-        "points where arms differ on 60 % of the problems"
+        "detectable with 80 % power per contrast, by 200 problems and sign-flip at level 0.0125, corrected for 4 "
+        "contrasts: 10.7 points where arms disagree on 20 % of problems; 18.8 points where arms disagree on 60 % of "
+        "problems"
     ]
 
 
 @pytest.mark.parametrize("effects", [("none", "0.403"), ("0.197", "0.201"), ("none", "none")])
 def test_one_that_cannot_is_warned_of_with_the_number_that_would_see_ten(effects):
     _, said = power_text.describe_power(checks(n40=effects), "t")
-    assert said.startswith("WARNING: 40 problems are few: differences above 20 points can stay unseen;")
-    assert said.endswith("10 points would be seen with about 212 where on 20 %, 658 where on 60 %")
+    assert said.startswith("WARNING: 40 problems are few: differences above 20 points can stay undetected;")
+    assert said.endswith("10 points need about 212 where arms disagree on 20 %, 658 where arms disagree on 60 %")
 
 
 def test_no_difference_at_all_is_said_where_none_can_be_seen():
     said, _ = power_text.describe_power(checks(tests=1, n40=("none", "0.403")), "t")
-    assert "in the one contrast (level 0.0125) and 4 of 5 studies, nothing where arms differ on 20 %" in said
+    assert "at level 0.0125: no difference where arms disagree on 20 % of problems" in said
 
 
 @pytest.mark.parametrize(("discordance", "problems"), [(0.2, 212), pytest.param(0.6, 658, marks=pytest.mark.soak)])
