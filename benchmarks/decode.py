@@ -35,7 +35,7 @@ INTERVAL = 64
 EVENTS = 2
 LANES = 12
 BUDGET = 256
-PACKED = ("verbatim", "q8_0", "q5_0", "q4_0", "fp8")
+PACKED = ("verbatim", "f16", "q8_0", "q5_0", "q4_0", "fp8", "kivi-4", "kivi-2")
 EVENTFUL = ("streaming", "snapkv", "ada-snapkv", "h2o")
 
 

@@ -98,14 +98,14 @@ PACKS = """
 import torch
 import policies
 
-state = policies.get("1d", {"state": "float16"}).state
+state = policies.get("1d", {"state": "bf16"}).state
 packed = state.codec({}).keys.encode(torch.tensor([[1.5, -0.1]]))
 print(state.slot_bytes(32, 4), packed.tolist(), state.codec({}).keys.decode(packed)[0, 0].item())
 """
 
 
 def test_a_format_is_the_state_of_any_policy_by_its_name(tree):
-    assert run(tree, "-c", PACKS) == "128 [[0, 62, 102, 174]] 1.5\n"  # 0x3e00, and -0.1 as 0xae66
+    assert run(tree, "-c", PACKS) == "128 [[192, 63, 205, 189]] 1.5\n"  # 0x3fc0, and -0.1 as 0xbdcd
 
 
 BUILDS = """

@@ -11,6 +11,7 @@ from analysis.hypotheses.policy_hypotheses import HYPOTHESES
 from analysis.rules import RULES
 from analysis.stats.methods import METHODS
 from policies.catalogue import CATALOGUE
+from policies.quantised.states import STATES
 from protocol import tasks
 from protocol.formats.policy_facts import read_policy_facts
 from protocol.grading import GRADERS
@@ -34,7 +35,7 @@ FIELDS = {
     "fits_in",
     "[cost]",
 }  # of a protocol
-KNOWN = {*HYPOTHESES, *CATALOGUE, *tasks.names(), *GRADERS, *RULES, *METHODS, *FIELDS, *commands()}
+KNOWN = {*HYPOTHESES, *CATALOGUE, *tasks.names(), *GRADERS, *RULES, *METHODS, *STATES, *FIELDS, *commands()}
 
 
 def named(cell: str) -> list[str]:
@@ -60,6 +61,16 @@ def test_a_system_has_one_row():
     systems = [system for system, *_ in ROWS]
     assert len(systems) == len(set(systems))
     assert len(systems) > 100
+
+
+QUANTISERS = ("KIVI", "KVQuant", "KVTuner", "MiniKV", "QAQ, Oaken", "ThinKV")  # those that the papers name
+
+
+@pytest.mark.parametrize("quantiser", QUANTISERS)
+def test_a_quantiser_is_a_state_or_the_page_says_why_not(quantiser):
+    (here,) = (here for system, _, here, _ in ROWS if system == quantiser)
+    assert STATES.keys() & {*named(here)} or "not here: " in here
+    assert {name for name in STATES if name.startswith(quantiser.lower())} <= {*named(here)}
 
 
 def plain(name: str) -> str:
