@@ -153,10 +153,10 @@ class ForwardStep(Step[Member]):
         flat = pool.shape[layer].flat
         stored = pool.keys[layer][self.pool_slice], pool.values[layer][self.pool_slice]
         if storage.in_groups:
-            used_keys, used_values = append_slots(pool, layer, self.pool_slice, keys, values, plan)
+            used_keys, used_values = append_slots(pool, layer, self.pool_slice, keys, values, plan.targets, plan.end)
         else:
             for rows, coded in zip(stored, storage.encode(layer, keys, values), strict=True):
-                write_rows(rows, coded, plan)
+                write_rows(rows, coded, plan.targets, plan.end)
             used_keys, used_values = (rows[:, :, : plan.end] for rows in stored)
             used_keys, used_values = storage.unpack(used_keys, used_values, keys.dtype)
 

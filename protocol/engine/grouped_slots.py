@@ -8,7 +8,7 @@ has let it go.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,24 +16,37 @@ from torch.nn.functional import pad
 
 from policies import Packing
 from policies.quantised.blocks import BLOCK
-
-if TYPE_CHECKING:
-    from protocol.engine.slots import Plan, Pool
+from protocol.engine.storage_formats import StorageFormat
 
 __all__ = ["append_slots", "read_slots", "store_slots", "write_rows"]
 
 
-def packing_of(pool: Pool[Any]) -> Packing:
+class Rows(Protocol):
+    """What a pool of grouped slots has, in the words of `slots.Pool`."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    rings: list[Tensor]
+    like: list[Tensor]
+    starts: Tensor
+    lengths: Tensor
+    storage: StorageFormat
+
+    @property
+    def shape(self) -> Sequence[Any]: ...
+
+
+def packing_of(pool: Rows) -> Packing:
     assert pool.storage.packing is not None
     return pool.storage.packing
 
 
-def head_slots(pool: Pool[Any], layer: int, lanes: slice, n: int) -> Tensor:
+def head_slots(pool: Rows, layer: int, lanes: slice, n: int) -> Tensor:
     """Return the index [lane, kv_head, n] of the first n slots of each head, in its row of a flat shape."""
     return (pool.starts[layer, lanes, :, None] + torch.arange(n)).to(pool.like[layer].device, non_blocking=True)
 
 
-def read_slots(pool: Pool[Any], layer: int, lanes: slice, n: int) -> tuple[Tensor, Tensor]:
+def read_slots(pool: Rows, layer: int, lanes: slice, n: int) -> tuple[Tensor, Tensor]:
     """Return keys and values [lane, kv_head, n, d] of the first n slots, as attention reads them; zeros or slots of
     other heads beyond those in use.
     """
@@ -57,10 +70,10 @@ def read_slots(pool: Pool[Any], layer: int, lanes: slice, n: int) -> tuple[Tenso
 
 
 def append_slots(
-    pool: Pool[Any], layer: int, lanes: slice, keys: Tensor, values: Tensor, plan: Plan
+    pool: Rows, layer: int, lanes: slice, keys: Tensor, values: Tensor, targets: Tensor | None, end: int
 ) -> tuple[Tensor, Tensor]:
     """Store keys and values [lane, kv_head, t, d] of new tokens. Return those that the tokens attend to, in the rows
-    [lane, row, end, d] of the pool: older ones as they were stored before, new ones in float16.
+    [lane, row, end, d] of the pool, as a plan says them: older ones as they were stored before, new ones in float16.
     """
     packing, before, new = packing_of(pool), pool.lengths[layer, lanes], keys.shape[2]
     after, recent, flat = before + new, packing.recent, pool.shape[layer].flat
@@ -71,7 +84,7 @@ def append_slots(
     used_keys.scatter_(2, place, keys.to(used_keys.dtype))
     used_values.scatter_(2, place, values.to(used_values.dtype))
 
-    write_rows(pool.values[layer][lanes], packing.values.encode(values), plan)
+    write_rows(pool.values[layer][lanes], packing.values.encode(values), targets, end)
     latest = torch.cat([keys, values], -1)[:, :, -recent:]
     place = (place[:, :, -recent:, :1] % recent).expand(latest.shape)
     pool.rings[layer][lanes].scatter_(2, place, latest)
@@ -84,26 +97,26 @@ def append_slots(
         return used_keys, used_values
     index = head_slots(pool, layer, lanes, used_keys.shape[2])
     in_use = torch.arange(used_keys.shape[2]) < after[..., None]
-    index = torch.where(in_use.to(index.device), index, plan.end).flatten(1)[..., None]
-    by_row = (part.new_zeros(len(part), plan.end + 1, part.shape[-1]) for part in (used_keys, used_values))
+    index = torch.where(in_use.to(index.device), index, end).flatten(1)[..., None]
+    by_row = (part.new_zeros(len(part), end + 1, part.shape[-1]) for part in (used_keys, used_values))
     used_keys, used_values = (
-        rows.scatter_(1, index.expand(-1, -1, rows.shape[-1]), part.flatten(1, 2))[:, None, : plan.end]
+        rows.scatter_(1, index.expand(-1, -1, rows.shape[-1]), part.flatten(1, 2))[:, None, :end]
         for rows, part in zip(by_row, (used_keys, used_values), strict=True)
     )
     return used_keys, used_values
 
 
-def write_rows(rows: Tensor, coded: Tensor, plan: Plan) -> None:
-    """Store new slots [lane, kv_head, t, _] in rows [lane, row, capacity, _], in place."""
+def write_rows(rows: Tensor, coded: Tensor, targets: Tensor | None, end: int) -> None:
+    """Store new slots [lane, kv_head, t, _] in rows [lane, row, capacity, _], in place, as a plan says."""
     width = rows.shape[-1]
-    if plan.targets is None:
-        rows[:, :, plan.end - coded.shape[2] : plan.end] = coded
+    if targets is None:
+        rows[:, :, end - coded.shape[2] : end] = coded
     else:
-        rows.view(-1, width).index_copy_(0, plan.targets, coded.reshape(-1, width))
+        rows.view(-1, width).index_copy_(0, targets, coded.reshape(-1, width))
 
 
 def store_slots(
-    pool: Pool[Any], index: int, layer: int, keys: Sequence[Tensor], values: Sequence[Tensor], starts: Sequence[int]
+    pool: Rows, index: int, layer: int, keys: Sequence[Tensor], values: Sequence[Tensor], starts: Sequence[int]
 ) -> None:
     """Pack the slots of a lane anew. keys, values: by head, [n, d], as read; starts: of the heads in their rows."""
     packing = packing_of(pool)
