@@ -31,7 +31,7 @@ from analysis.judgement import arm_text, eviction_counts
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import verdict_line
 from protocol import command, witnesses
-from protocol.evidence import claim, late_randomness, looks, seal, verdict
+from protocol.evidence import citations, claim, late_randomness, looks, seal, verdict
 from protocol.evidence.external import anchors
 from protocol.evidence.held_out_guard import HeldOutGuard
 from protocol.evidence.registration import SEAL, Registration
@@ -176,8 +176,10 @@ def confirm(
         study = replace(study, registration=study.registration.reopen())
         planned = study.planned._replace(protocol=sweep_selection.confirmed_design(study))
         attempt = claim.take(study.registration, value, block)
+        cells = [cell for cell in study.cells() if cell.arm not in (study.protocol.cite or ())]
         held_out = HeldOutGuard(study.lock, study.folder, identity)
         while not looks.has_stopped(study.registration):
+            citations.copy_due(study.registration)
             problems = {}
             for name, task in planned.tasks.items():
                 purpose = "confirm, decrypted" if held_out_guard.is_encrypted(task) else "confirm"
@@ -191,7 +193,7 @@ def confirm(
             progress.run_displayed(
                 study,
                 planned.protocol,
-                study.cells(),
+                cells,
                 problems,
                 phase="confirm",
                 attempt=attempt,
@@ -208,6 +210,8 @@ def confirm(
         with phase("hashing again before the seal"):
             refuse_drift(study, with_weights=True)
         with phase("sealing"):
+            if study.protocol.cite:
+                citations.check(study.registration.reopen())
             return seal.write(study.registration)
 
 

@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 
 from analysis.judgement import arm_text, full_cache_use, previously_opened, same_retained_slots
 from protocol import command
-from protocol.evidence import late_randomness, ledger
+from protocol.evidence import citations, late_randomness, ledger
 from protocol.evidence.external import git_history
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import files, terms
+from protocol.formats.citations import CITES
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
@@ -196,6 +197,7 @@ def register(
         is_replication=reproduced is not None,
         is_older=version_1.is_replicated(reference, closure.sha256_hex(data)),
     )
+    cited = {} if reference else citations.open_cited(folder, protocol.content())
     signer = signing.usable_public_key(key) if key else None
     moment = {
         "kind": "kv-prereg lock",
@@ -217,6 +219,8 @@ def register(
                 "environment": closure.environment(),
             }
             content = load_attribute(runner.derive)(planned, data, frozen_items, observed)
+    if cites := reproduced[CITES] if reproduced and CITES in reproduced else citations.cite(cited, content):
+        content[CITES] = cites
     if parent is None:
         # Imported late: it loads what judges and draws.
         from protocol.preflight import simulated_study

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.judgement import arm_text, eviction_counts, full_cache_use, same_retained_slots
 from protocol import command, register, tasks
+from protocol.evidence import citations
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import files, progress_display
 from protocol.formats.progress_display import phase
@@ -125,6 +126,7 @@ def act(args: Options, is_typed: bool) -> int:
         imports.refuse_uncovered()
     with phase(f"reading {PROTOCOL} and its policies"):
         protocol = read_decoded_protocol(args.folder)
+    citations.open_cited(args.folder, protocol.content())
     models = choose_stand_ins(protocol, args.stand_in)
     items = written_study.freeze_checked_items(
         PlannedStudy(written_study.with_stand_ins(protocol, models), files.cache_home(), folder=args.folder),

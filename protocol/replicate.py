@@ -299,8 +299,7 @@ def compare_verdicts(parent: Registration, child: Registration, judged: dict[str
     if not child.reproduces:
         return comparison
     parent_lanes, child_lanes = (
-        {records.body_key(record["body"]): record["body"] for record in study.confirm_records}
-        for study in (parent, child)
+        {records.body_key(record["body"]): record["body"] for record in study.own_records} for study in (parent, child)
     )
     return comparison | {
         "lanes": len(parent_lanes),

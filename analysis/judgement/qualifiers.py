@@ -8,6 +8,7 @@ from analysis.judgement.judging_rules import read_judging
 from analysis.rules import sentences, verdict_line
 from analysis.rules.verdict_line import REUSED, UNWITNESSED
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
+from protocol.formats.citations import CITES
 
 __all__ = ["REPRODUCTION", "UNINFORMATIVE", "Qualifier", "list_qualifiers"]
 
@@ -15,6 +16,7 @@ REPRODUCTION, UNINFORMATIVE = "REPRODUCTION", "UNINFORMATIVE"
 AS_PUBLISHED_WORD = "AS PUBLISHED"
 OWN_POLICY = "OWN POLICY"
 OUTSIDE = "OUTPUTS OF OTHERS"
+CITED = "CITED"
 
 
 class Qualifier(NamedTuple):
@@ -37,6 +39,7 @@ def list_qualifiers(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[
         Qualifier(UNWITNESSED, _describe_unwitnessed(judged, lock)),
         Qualifier(OWN_POLICY, own_policies.describe_own_policies(lock) if read_judging(lock) >= 3 else ""),
         Qualifier(OUTSIDE, outside_runs.describe_outside(lock)),
+        Qualifier(CITED, _describe_cited(lock)),
     ]
     return [qualifier for qualifier in candidates if qualifier.text]
 
@@ -46,6 +49,15 @@ def _describe_uninformative(judged: Mapping[str, Any]) -> str:
     if verdict_line.rule_verdict(judged) != INCONCLUSIVE:
         return ""
     return sentences.describe_uninformative(judged["contrasts"])
+
+
+def _describe_cited(lock: Mapping[str, Any]) -> str:
+    """Say which arms were not decoded, and from which study their records are."""
+    studies: dict[str, list[str]] = {}
+    for arm, entry in lock.get(CITES, {}).items():
+        other = f", decoded with {entry['other_code']} other files of code" if entry["other_code"] else ""
+        studies.setdefault(f"{entry['name']} (lock {entry['lock'][:12]}){other}", []).append(arm)
+    return "; ".join(f"the lanes of {', '.join(arms)} are records of {study}" for study, arms in studies.items())
 
 
 def _describe_unwitnessed(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from analysis.judgement import opened_lanes, untrusted_files
 from analysis.judgement.eviction_counts import count_evictions
 from analysis.judgement.untrusted_files import RecordError
 from protocol.formats import runners
+from protocol.formats.citations import record_lock
 from protocol.formats.looks import read_looks
 from protocol.formats.record_fields import FOLDERS, SCORE, STATES
 from protocol.formats.vocabulary import RERUN_SUFFIX
@@ -186,8 +187,8 @@ def _lane_frame(
             body = record["body"]
             if body["phase"] != phase:
                 continue
-            if body["registration"] != registration:
-                raise RecordError(f"{where}: registration: is not this lock, {registration[:12]}")
+            if body["registration"] != (locked := record_lock(lock, registration, body["cell"]["arm"])):
+                raise RecordError(f"{where}: registration: is not the lock of its lanes, {locked[:12]}")
             lane = (*(body["cell"][name] for name in LANE_COLUMNS[:-1]), body["problem"])
             position = table.position(lane)
             if lane in unregistered or (position is not None and table.filled[position]):

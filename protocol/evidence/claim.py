@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from protocol.evidence import late_randomness, ledger, registration, selection
+from protocol.evidence import citations, late_randomness, ledger, registration, selection
 from protocol.evidence.registration import Registration
 from protocol.formats import document_fields, documents, files, journal
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
@@ -49,10 +49,11 @@ def take(
     if [entry.body for entry in current.entries[:1]] != [{"lock": current.lock.digest}]:
         raise Tampered(f"{ledger.NAME}: does not begin with the registration of this lock")
     selected = selection.claim_fields(current)
-    count = len(current.confirm_records)
+    count = len(current.own_records)
     if not current.has(NAME):
         if count or current.count_events("claim"):
             raise Tampered(f"{NAME}: missing, and the claim was taken before")
+        cited = citations.claim_fields(current)
         late_value = late_randomness.draw_value(current.lock, value, block)
         content = {
             "kind": "kv-prereg claim",
@@ -60,6 +61,7 @@ def take(
             "lock": current.lock.digest,
             "ledger": ledger.read_head(folder),
             **selected,
+            **cited,
             **({} if late_value is None else {late_randomness.FIELD: late_value}),
             **({WITNESS: proofs} if (proofs := lock_proofs(study)) else {}),
         }

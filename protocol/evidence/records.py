@@ -55,11 +55,11 @@ class ShardWriter:
     does not verify, AlreadyClaimed while another process appends and for a shard that was packed.
     """
 
-    def __init__(self, folder: Path):
-        self._folder = folder
+    def __init__(self, folder: Path, name: str = "shard-0.jsonl"):
+        self._folder, self._name = folder, name
 
     def __enter__(self) -> Self:
-        path = self._folder / "shard-0.jsonl"
+        path = self._folder / self._name
         if files.exists(packed := path.with_name(path.name + shards.PACKED)):
             raise AlreadyClaimed(f"{packed} is packed: its study is finished and records nothing more")
         with ExitStack() as stack:

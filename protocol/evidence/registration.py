@@ -17,6 +17,7 @@ from protocol.evidence import ledger, records
 from protocol.evidence.ledger import Entry
 from protocol.evidence.records import Record
 from protocol.formats import document_fields, documents, files, looks
+from protocol.formats.citations import CITED_SHARD
 from protocol.formats.documents import Document
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput, Refusal, Tampered
@@ -177,6 +178,16 @@ class Registration:
     def confirm_records(self) -> Sequence[Record]:
         """The records of held-out problems."""
         return records.join_shards(self.shards)
+
+    @property
+    def own_shards(self) -> list[Sequence[Record]]:
+        """The records of each shard that this study decoded itself."""
+        return [content.records for name, content in self.shards.items() if name != CITED_SHARD]
+
+    @property
+    def own_records(self) -> Sequence[Record]:
+        """The records of held-out problems that this study decoded itself."""
+        return records.JoinedRecords(self.own_shards)
 
     @cached_property
     def side_digests(self) -> dict[str, str]:

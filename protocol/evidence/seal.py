@@ -8,6 +8,7 @@ from protocol.evidence import ledger, records, registration
 from protocol.evidence.records import Key, Record
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, document_fields, documents
+from protocol.formats.citations import record_lock
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock
 from protocol.lock.lock import Lock
@@ -60,7 +61,7 @@ def missing_lanes(locked: Lock, items: Mapping[str, Mapping[str, Any]], recorded
         bitmap, position = bitmaps.get(lane[:-1]), positions.get(lane.task, {}).get(lane.problem)
         if bitmap is None or position is None:
             raise Tampered(f"{lane}: has a record and is not registered")
-        if (head.registration, head.phase) != (locked.digest, "confirm"):
+        if (head.registration, head.phase) != (record_lock(locked.content, locked.digest, lane.arm), "confirm"):
             raise Tampered(f"{lane}: its record is of another registration or phase")
         bitmap[position] = True
     return sorted(

@@ -1,7 +1,8 @@
 """The fields of selection, claim, seal and verdict, from which their JSON Schemas in docs/ are generated."""
 
+from protocol.formats import citations
 from protocol.formats.documents import declare_document
-from protocol.formats.fields import DIGEST, Field, Integer, MapOf, Table, Text
+from protocol.formats.fields import DIGEST, Field, Integer, ListOf, MapOf, Table, Text
 from protocol.formats.journal import HEAD
 from protocol.formats.record_fields import STATES
 
@@ -51,6 +52,12 @@ CLAIM = declare_document(
         "ledger": Field(HEAD, "The ledger before the claim."),
         "selection": _SELECTION,
         "randomness": Field(_DRAWN, "The late value.", if_absent="seeds and problems as registered"),
+        citations.CITES: Field(
+            MapOf(DIGEST, min_length=1, expected="seals by lock"), "Seals of cited studies, by lock.", if_absent="none"
+        ),
+        citations.CITED_BY: Field(
+            ListOf(DIGEST, 1), "Locks of the studies beside it that cite this one, and so came first.", if_absent="none"
+        ),
         "witness": Field(
             MapOf(DIGEST, min_length=1, expected="the proofs of the lock"),
             "SHA-256 of the proofs of the lock, by file name.",

@@ -11,6 +11,7 @@ from analysis.rules import RULES
 from analysis.stats.methods import resampling_problems
 from protocol.evidence import ledger
 from protocol.formats import canonical
+from protocol.formats.citations import CITES
 from protocol.formats.json_text import format_decimal
 from protocol.lock import lock
 from protocol.lock.judging_version import choose_judging
@@ -50,6 +51,7 @@ def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -
     judging = choose_judging(inputs["parent"], inputs["protocol"]["sha256"])
     content = {
         **{name: inputs[name] for name in (*OBSERVED, *OBSERVED_CONTENT)},
+        **({CITES: inputs[CITES]} if inputs.get(CITES) else {}),
         "judging": judging,
         "chance": {} if judging == 1 else _chances(design),
         "ledger": ledger.head_of([]),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from protocol.formats.citations import CITES, FIELD
 from protocol.lock import closure
 from protocol.models import sources
 from protocol.workspace import differences
@@ -27,6 +28,8 @@ def find_faults(locked: Mapping[str, Any]) -> Iterator[str]:
         if name not in locked["sources"]:
             yield f"git.differs: {differences.format_value(name)} is no locked source"
     yield from _opened_faults(locked["opened"], locked["items"])
+    cited = {arm: entry["name"] for arm, entry in locked.get(CITES, {}).items()}
+    yield from differences.diff_values(cited, locked["protocol"]["content"].get(FIELD, {}), CITES)
     yield from _check_faults(locked["checks"], locked["protocol"]["content"])
     yield from _full_use_faults(locked)
     yield from _weight_faults(locked["weights"], locked["sources"])

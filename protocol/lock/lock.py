@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from protocol.formats import documents, files, runners
+from protocol.formats import citations, documents, files, runners
 from protocol.formats.documents import Document as Lock
 from protocol.formats.fields import (
     ANYTHING,
@@ -71,6 +71,7 @@ PROTOCOL = Table(
         "witness": Field(OBJECT, "Who is asked to stamp the lock.", if_absent="nobody"),
         "exclude": Field(OBJECT, "Problems that are not run.", if_absent="none"),
         "claims": Field(MapOf(OBJECT), "Claims of arms, outside the rule.", if_absent="none"),
+        citations.FIELD: Field(MapOf(FOLDER_NAME), "Studies whose records arms take.", if_absent="all are decoded"),
         runners.TABLE: Field(OBJECT, "Who decodes.", if_absent="this project"),
         **{
             instrument.name: Field(OBJECT, instrument.description, if_absent=instrument.if_absent)
@@ -128,6 +129,14 @@ _PREVIOUSLY_OPENED = Table(
         "name": Field(FOLDER_NAME, "The folder of a registration that was claimed before this lock."),
         "lock": Field(OrNull(DIGEST), "Its lock; null where that, or its own file of problems, cannot be read."),
         "problems": Field(MapOf(ListOf(Text(), 1)), "Ids of the held-out problems that both have, by task."),
+    }
+)
+_CITED = Table(
+    {
+        "name": Field(FOLDER_NAME, "The folder of the study whose records the arm takes."),
+        "lock": Field(DIGEST, "Its lock."),
+        "seal": Field(OrNull(DIGEST), "Its seal; null if it had none when this was locked."),
+        "other_code": Field(Integer(), "Files that decode and that its lock has otherwise."),
     }
 )
 _FULL_USE = Table(
@@ -270,6 +279,9 @@ FIELDS = documents.declare_document(
         "opened": Field(
             ListOf(_PREVIOUSLY_OPENED),
             "Who in the repository had opened held-out problems of it; of a reproduction, those of its parent's lock.",
+        ),
+        citations.CITES: Field(
+            MapOf(_CITED, min_length=1), "Whose records arms take, by arm.", if_absent="every arm is decoded"
         ),
         "judging": Field(
             Integer(1, 3),

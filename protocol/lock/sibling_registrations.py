@@ -13,6 +13,7 @@ from protocol.evidence.audit import amendment
 from protocol.evidence.external import git_history
 from protocol.evidence.external.git_repository import Repository
 from protocol.evidence.registration import CLAIM, Registration
+from protocol.formats.citations import CITED_BY, list_cited_locks
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import Refusal
 from protocol.lock import fresh_replication, previously_opened, version_1
@@ -86,8 +87,10 @@ def check_opened(study: Registration) -> OpenedFindings:
 
 
 def _lists(study: Registration, digest: str) -> bool:
-    """Whether it names a lock with this digest as an earlier one."""
-    return digest in {entry["lock"] for entry in study.lock.content["opened"]}
+    """Whether it names a lock with this digest as an earlier one, also by citing it or in its claim."""
+    content = study.lock.content
+    named = {entry["lock"] for entry in content["opened"]} | list_cited_locks(content)
+    return digest in named or digest in study.claim.content.get(CITED_BY, ())
 
 
 def _is_beside(other: Registration, folder: Path) -> bool:

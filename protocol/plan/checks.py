@@ -47,7 +47,7 @@ def faults(design: Design, evicts: Evicts) -> Iterator[str]:
     if design.decodes:
         yield from _fields(design)
     yield from _repeated(design)
-    for wrong in (_sweep, _arms, _claims, _gate):
+    for wrong in (_sweep, _arms, _cite, _claims, _gate):
         yield from wrong(design, evicts)
     for instrument in INSTRUMENTS:
         if (table := design.instruments.get(instrument.name)) is not None:
@@ -330,6 +330,19 @@ def _arms(design: Design, evicts: Evicts) -> Iterator[str]:
         yield f"decision.against: {decision.subject} is the subject; compare it with others"
     if compared := {decision.subject, *decision.against, *itertools.chain(*others.values())} & set(further_arms):
         yield f"decision.beside: {min(compared)} is in the family already; name arms that are not"
+
+
+def _cite(design: Design, evicts: Evicts) -> Iterator[str]:
+    """Yield faults of cited arms: those that confirm runs, but never all of them."""
+    if not design.cite:
+        return
+    candidates = design.sweep.candidates if design.sweep else ()
+    citable = [arm.name for arm in design.arms if arm.name not in candidates]
+    yield from (f"cite.{name}: " + unknown_message("arm", name, citable) for name in design.cite if name not in citable)
+    if not design.sweep and not {*citable} - design.cite.keys():
+        yield "cite: leaves nothing to decode; leave an arm out, or compare the records with: kv-prereg compare"
+    if design.randomness is not None:
+        yield "cite: [randomness] draws problems and seeds that no earlier study can have; leave one of the two out"
 
 
 def _claims(design: Design, evicts: Evicts) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from analysis.rules.rule import arm_pairs
 from protocol.evidence import late_randomness
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Choice, ExtendedTable, Field, Integer, ListOf, table_of
+from protocol.formats.fields import Choice, ExtendedTable, Field, Integer, ListOf, MapOf, table_of
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.registry import load_attribute
 from protocol.formats.vocabulary import RERUN_SUFFIX
@@ -68,6 +68,7 @@ AUDITOR = VisibleText(
 ADDRESS = VisibleText(r"(?!\w+://[^/@]*:[^/@]*@)\S+", "an address without a password, which the lock would publish")
 SEEDS = ListOf(Integer(0, MAX_INTEGER), 1)
 ARMS = ListOf(VisibleText(), 1)
+STUDY = VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*", "the name of a folder beside this one, without a path")
 MARGIN = Number("0.001", "0.5")  # accuracy points
 
 
@@ -253,6 +254,16 @@ class Design:
         Field(table_of(Witness), "Who stamps the lock.", if_absent="nobody: CONFIRMED (UNWITNESSED)"),
     ] = None
     exclude: Annotated[Exclude | None, Field(table_of(Exclude), "Problems that are not run.", if_absent="none")] = None
+    cite: Annotated[
+        Mapping[str, str] | None,
+        Field(
+            MapOf(STUDY, 1, "arms with the name of a study"),
+            "Arms that are not decoded again: by arm the folder beside this one of a study whose sealed records are "
+            "taken, where all on which a lane depends is equal (docs/decisions/69-baselines-run-once.md).",
+            {"1d": "001-baselines"},
+            if_absent="all arms are decoded",
+        ),
+    ] = None
     claims: Annotated[
         tuple[Claim, ...],
         Field(TablesByName(table_of(Claim), "claim"), "Claims of arms, outside the rule.", if_absent="none"),

@@ -28,6 +28,7 @@ from figures.plots.forest_narrow import forest_narrow
 from figures.study import list_drawings
 from protocol.evidence import claim, ledger, looks, records, seal, selection, verdict
 from protocol.evidence.registration import Registration
+from protocol.formats.citations import CITES
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
 from protocol.formats.runners import find_runner
@@ -154,7 +155,7 @@ def _simulated_lock(content: Mapping[str, Any]) -> dict[str, Any]:
     decision |= {"looks": [count // 2, count]} if "looks" in decision else {}
     protocol = {name: value for name, value in protocol.items() if name != "randomness"} | {"decision": decision}
     return {
-        **content,
+        **{name: value for name, value in content.items() if name != CITES},
         "parent": None,
         "signer": None,
         "bundle": content["bundle"] or "0" * 64,

@@ -14,6 +14,7 @@ from protocol.evidence.audit import amendment
 from protocol.evidence.external import git_history
 from protocol.evidence.registration import PROTOCOL, Registration
 from protocol.formats import files
+from protocol.formats.citations import CITES
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
@@ -57,6 +58,7 @@ def derive_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
     items = frozen_problems.freeze_items(planned)
     batch: dict[str, Any] = {"lanes": study.lanes()}
     inputs = {name: locked[name] for name in (*CHECKED_ELSEWHERE, *MOMENT_FIELDS, full_use.FIELD, "checks")}
+    inputs[CITES] = locked.get(CITES)
     inputs["parent"] = None
     if parent is not None:
         inputs["parent"] = selection.cite_parent(parent, is_fresh=reproduced is None)

@@ -5,9 +5,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from protocol import grading, tasks
-from protocol.evidence import claim, late_randomness, ledger, selection, verdict
-from protocol.evidence.audit import amendment
+from protocol.evidence import citations, claim, late_randomness, ledger, selection, verdict
+from protocol.evidence.audit import amendment, auditor
 from protocol.evidence.registration import CLAIM, SEAL, Registration
+from protocol.formats.citations import FIELD
 from protocol.formats.findings import CannotTell
 from protocol.formats.instruments import Instrument
 from protocol.formats.refusals import AlreadyClaimed, BadInput
@@ -23,9 +24,9 @@ def check_confirm(
     identity: Path | None = None,
 ) -> None:
     """Raise AlreadyClaimed for a study that is closed, or that another process runs; BadInput without a lock,
-    while an amendment is unfinished, for a sweep without a selection, for a grader that does not work here,
-    and for a late value or a key that is missing or not needed; Drifted when protocol.toml was edited; Tampered
-    when the lock was, and as `selection.read` does.
+    while an amendment is unfinished, for a cited study that is not sealed, for a sweep without a selection, for a
+    grader that does not work here, and for a late value or a key that is missing or not needed; Drifted when
+    protocol.toml was edited; Tampered when the lock was, and as `selection.read` does.
     """
     _ = study.lock  # BadInput without one
     ledger.refuse_closed(study.folder)
@@ -34,6 +35,7 @@ def check_confirm(
     refuse_other_lock(study)
     if study.has(SEAL):
         return
+    citations.refuse_unusable(study, auditor.list_failures)
     if study.has_sweep:
         selection.read(study)
     if not study.has(CLAIM):
@@ -121,6 +123,11 @@ def check_replicate(parent: Registration, *, is_fresh: bool) -> None:
         name: registry.is_generated(task)
         for name, task in registry.make_tasks(parent.protocol["tasks"], parent.folder).items()
     }
+    if is_fresh and FIELD in parent.protocol:
+        raise BadInput(
+            f"{parent.folder}: cites records of its problems ([{FIELD}]), and fresh ones have none; register its "
+            "question in a study of your own that decodes every arm"
+        )
     if is_fresh and not all(generated.values()):
         name = next(name for name, is_drawn in generated.items() if not is_drawn)
         raise BadInput(

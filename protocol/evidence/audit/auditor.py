@@ -11,20 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from protocol.evidence import late_randomness
+from protocol.evidence import citations, late_randomness
 from protocol.evidence.audit import amendment, consistency, inventory, outcome
 from protocol.evidence.audit.checks import Checks
 from protocol.evidence.audit.items import EXTERNAL_ITEMS, ITEMS
 from protocol.evidence.external import git_history
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.registration import Registration
-from protocol.formats.findings import Finding
+from protocol.formats.citations import CITES
+from protocol.formats.findings import Finding, NotRun
 from protocol.formats.instruments import Instrument
 from protocol.formats.refusals import Tampered
 from protocol.formats.registry import load_attribute
 from protocol.lock import signing
 
-__all__ = ["Check", "audit", "failed_items", "undetermined_items", "unfinished_items"]
+__all__ = ["Check", "audit", "failed_items", "list_failures", "undetermined_items", "unfinished_items"]
 
 Check: TypeAlias = Callable[[], str]  # returns a summary; raises Tampered, CannotTell or NotRun
 RANDOMNESS_PATH = ("protocol", "content", late_randomness.FIELD)
@@ -76,6 +77,7 @@ def audit(
         ),
         "records": study_checks.check_records,
         "trajectories": study_checks.check_trajectories,
+        **({"cited": lambda: _check_cited(study, study_checks)} if study_checks.has(CITES) else {}),
         "grid": study_checks.check_grid,
         "sense": lambda: consistency.check(study),
         "seal": study_checks.check_seal,
@@ -103,6 +105,20 @@ def _check_instrument(study_checks: Checks, instrument: Instrument) -> str:
         raise Tampered(f"the ledger has attempts to {instrument.verb}, and no [{instrument.name}] is registered")
     check = load_attribute(instrument.check)
     return str(check(study_checks.study, study_checks.is_claimed, study_checks.has_ended))
+
+
+def _check_cited(study: Registration, study_checks: Checks) -> str:
+    """Audit the evidence of the cited studies, and compare their records with those that were copied."""
+    if not study_checks.is_claimed:
+        raise NotRun
+    summary = citations.check(study)
+    citations.refuse_unusable(study, list_failures)
+    return summary
+
+
+def list_failures(study: Registration) -> list[str]:
+    """Return the items of the evidence that fail in a folder, as an audit names them."""
+    return failed_items(audit(study))
 
 
 def failed_items(findings: Iterable[Finding]) -> list[str]:

@@ -166,7 +166,7 @@ class Checks:
         self._check_witness(document.content.get(claim.WITNESS, {}))
         self._check_cited("claim", document.digest, "claim", "claim")
         self._check_ledger_head(document)
-        return f"names the lock; {self._count_attempts('attempt', self.study.confirm_records)} attempts"
+        return f"names the lock; {self._count_attempts('attempt', self.study.own_records)} attempts"
 
     def _check_witness(self, cited: Mapping[str, str]) -> None:
         """Raise Tampered unless the proofs of the lock that the claim cites are there, as they were but for the

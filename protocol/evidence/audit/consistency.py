@@ -81,7 +81,7 @@ def _iter_subjects(plan: Plan, phase: Phase, folder: Path, measures: dict[str, S
 
 def _shards(study: Registration, phase: str) -> list[Sequence[Record]]:
     if phase == "confirm":
-        return [content.records for content in study.shards.values()]
+        return study.own_shards
     return [study.probe_records] if study.probe_records else []
 
 

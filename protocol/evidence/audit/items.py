@@ -44,6 +44,7 @@ ITEMS = (
     Item("records", "consistent"),
     Item("outputs", "follows"),
     Item("trajectories", "consistent"),
+    Item("cited", "follows"),
     Item("grid", "follows"),
     Item("sense", "consistent"),
     Item("grades", "consistent"),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from protocol.evidence.invariants.vocabulary import Vocabulary
 from protocol.formats import looks
+from protocol.formats.citations import CITES
 from protocol.formats.refusals import Tampered
 
 __all__ = ["AGAIN_SUFFIX", "FULL", "Arm", "Cell", "Plan", "Task", "UnitPlan", "budget_slots", "derive_plan"]
@@ -168,8 +169,10 @@ def _derive_plan(content: Mapping[str, Any], digest: str, phase: str, winner: st
     problems_per_unit = generation.get("problems_per_batch", 1)
     ids = {task: item["dev" if phase == "probe" else "confirm"] for task, item in content["items"].items()}
     grid_cells: dict[tuple[str, str], list[Cell]] = {}
+    cited = content.get(CITES, {}) if phase == "confirm" else ()
     for model, task, *cell in content["grid"]:
-        grid_cells.setdefault((model, task), []).append(Cell(*cell))
+        if cell[1] not in cited:
+            grid_cells.setdefault((model, task), []).append(Cell(*cell))
     if any(not isinstance(item, str) for unit_cells in ids.values() for item in unit_cells):
         raise TypeError("an id that is no text")
     if {task for _, task in grid_cells} - {task["name"] for task in registered["tasks"]}:

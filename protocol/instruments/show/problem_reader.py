@@ -17,6 +17,7 @@ from protocol import tasks
 from protocol.evidence import records
 from protocol.evidence.held_out_guard import JudgedHeldOut
 from protocol.evidence.registration import SEAL, VERDICT, Registration
+from protocol.formats.citations import record_lock
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import BadInput, Refusal, Tampered
 from protocol.formats.suggestions import suggest
@@ -161,7 +162,9 @@ def _read_bodies(study: Registration, phase: str, name: str) -> list[Body]:
     """Return the bodies of all lanes of a problem. Raises BadInput without any."""
     bodies: dict[records.Key, Body] = {}
     for body in (record["body"] for record in records.read_problem(study.phase_folder(phase), name)):
-        if body["registration"] != study.lock.digest or body["phase"] != phase:
+        own, arm = study.lock.digest, body["cell"]["arm"]
+        locked = own if phase == "probe" else record_lock(study.lock.content, own, arm)
+        if body["registration"] != locked or body["phase"] != phase:
             raise Tampered(f"{study.phase_folder(phase)}: a record of {name!a} is of another study or phase")
         if bodies.setdefault(records.body_key(body), body) is not body:
             raise Tampered(f"{study.phase_folder(phase)}: {str(records.body_key(body))!a} is recorded twice")

@@ -1,0 +1,333 @@
+"""Baselines run once: an arm takes the sealed records of an earlier study, by digest, where all is equal."""
+
+import copy
+import json
+import re
+import shutil
+
+import pytest
+import studies
+
+from analysis.judgement import qualifiers
+from protocol.evidence import citations, ledger, record_lines, records, seal
+from protocol.evidence.registration import Registration
+from protocol.formats import canonical, journal
+from protocol.formats.refusals import BadInput, Tampered
+from protocol.workspace.planned_study import read_protocol
+
+SMALL = studies.ONE_TASK | {
+    'name = "needle-256"\n': 'name = "needle-256"\ndev = 2\nconfirm = 6\n',
+    "max_new_tokens = 24": "max_new_tokens = 6",
+    'against = ["random", "streaming"]': 'against = ["random"]',
+    "seeds = [0]": "seeds = [0, 1]",
+}
+CITING = SMALL | {
+    'crystal = { policy = "crystal-token-level" }': 'snapkv = { policy = "snapkv" }',
+    'streaming = { policy = "streaming" }\n': "",
+    'subject = "crystal"': 'subject = "snapkv"',
+    "[generation]": '[cite]\nfull = "earlier"\nrandom = "earlier"\n[generation]',
+    "seeds = [0]": "seeds = [1]",
+}
+
+
+def run(name, folder, *arguments):
+    done = studies.here(name, folder, *arguments)
+    assert done.returncode in (0, 11), done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory, tiny_model):
+    """`earlier`; `first`, which cites it and was locked before its claim; `second`, locked after its seal."""
+    shelf = tmp_path_factory.mktemp("registrations")
+    run("register", studies.write(shelf / "earlier", tiny_model, SMALL))
+    run("register", studies.write(shelf / "first", tiny_model, CITING))
+    refused = studies.here("confirm", shelf / "first")
+    assert (refused.returncode, len(refused.stderr.strip().splitlines())) == (2, 1)
+    assert "cites earlier, which is not sealed; first: kv-prereg confirm" in refused.stderr
+    assert not (shelf / "first" / "claim.json").exists()
+    run("confirm", shelf / "earlier")
+    run("register", studies.write(shelf / "second", tiny_model, CITING))
+    for name in ("first", "second"):
+        run("confirm", shelf / name)
+    return shelf
+
+
+@pytest.fixture
+def copied(shelf, tmp_path):
+    return shutil.copytree(shelf, tmp_path / "shelf")
+
+
+def lanes(study):
+    return {records.body_key(record["body"]): record for record in study.confirm_records}
+
+
+def audit(folder):
+    done = studies.here("audit", folder, "--json")
+    found = json.loads(done.stdout)
+    return done.returncode, {item["item"]: (item["status"], item["detail"]) for item in found["findings"]}
+
+
+def test_cited_arms_are_not_decoded_and_their_records_are_those_of_the_earlier_study(shelf):
+    earlier, first = lanes(Registration(shelf / "earlier")), lanes(Registration(shelf / "first"))
+    assert len(first) == 3 * 6
+    cited = {lane: record for lane, record in first.items() if lane.arm != "snapkv"}
+    assert len(cited) == 2 * 6
+    for lane, record in cited.items():
+        assert {name: record[name] for name in ("body", "costs", "sha256")} == {
+            name: earlier[lane][name] for name in ("body", "costs", "sha256")
+        }
+    own = [json.loads(line)["body"]["cell"]["arm"] for line in studies.shard_text(shelf / "first").splitlines()]
+    assert own == 6 * ["snapkv"]
+
+
+def test_the_lanes_are_those_that_the_study_would_have_decoded(shelf, tmp_path, tiny_model):
+    alone = {old: new for old, new in CITING.items() if old != "[generation]"}
+    folder = studies.write(tmp_path / "registrations" / "alone", tiny_model, alone)
+    run("register", folder)
+    run("confirm", folder)
+    decoded, cited = lanes(Registration(folder)), lanes(Registration(shelf / "second"))
+    assert decoded.keys() == cited.keys()
+    for lane, record in decoded.items():
+        for name in ("text", "grade", "tokens", "slots", "prompt", "cache"):
+            assert cited[lane]["body"][name] == record["body"][name], (lane, name)
+
+
+def test_the_verdict_says_which_arms_were_cited_and_from_where(shelf):
+    lock = Registration(shelf / "earlier").lock.digest[:12]
+    judged = Registration(shelf / "first").verdict.content["judged"]
+    assert [entry for entry in judged["qualifiers"] if entry["word"] == "CITED"] == [
+        {"word": "CITED", "text": f"the lanes of full, random are records of earlier (lock {lock})"}
+    ]
+
+
+def test_a_study_that_was_locked_first_is_named_by_the_claim_that_it_cites_and_a_later_one_is_on_known_problems(shelf):
+    first, second = Registration(shelf / "first"), Registration(shelf / "second")
+    assert Registration(shelf / "earlier").claim.content["cited_by"] == [first.lock.digest]
+    assert first.lock.content["opened"] == []
+    assert [entry["name"] for entry in second.lock.content["opened"]] == ["earlier"]
+    assert first.lock.content["cites"]["full"]["seal"] is None
+    assert second.lock.content["cites"]["full"]["seal"] == Registration(shelf / "earlier").seal.digest
+
+
+@pytest.mark.parametrize("name", ["earlier", "first", "second"])
+def test_all_audit(shelf, name):
+    status, found = audit(shelf / name)
+    assert {item: told for item, told in found.items() if told[0] == "failed"} == {}
+    if name != "earlier":
+        assert found["cited"][0] == "held"
+        assert found["cited"][1].startswith("12 records are those of earlier, sealed as ")
+    assert status in (0, 7), found  # 7 where git is not there, for what cites nothing
+
+
+def test_a_folder_that_is_not_here_leaves_it_untold(copied):
+    shutil.rmtree(copied / "earlier")
+    status, found = audit(copied / "first")
+    assert status == 7
+    assert found["cited"][0] == "cannot tell"
+    assert "earlier, of which records are cited, is not beside first; bring it back" in found["cited"][1]
+
+
+def test_another_study_under_the_name_fails(copied, shelf):
+    shutil.rmtree(copied / "earlier")
+    shutil.copytree(copied / "second", copied / "earlier")
+    assert audit(copied / "first")[1]["cited"] == (
+        "failed",
+        f"earlier: has another lock than the one that is cited, {Registration(shelf / 'earlier').lock.digest[:12]}",
+    )
+
+
+@pytest.fixture
+def cited(shelf):
+    """The study that is cited, by arm, and the content of the lock that cites it."""
+    earlier = Registration(shelf / "earlier")
+    return {"full": earlier, "random": earlier}, copy.deepcopy(Registration(shelf / "second").lock.content)
+
+
+def protocol_of(content):
+    return content["protocol"]["content"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda lock: protocol_of(lock)["generation"].update(temperature="0.6"), "generation/temperature: changed"),
+        (lambda lock: protocol_of(lock)["generation"].update(kernel="native"), "generation/kernel: new"),
+        (lambda lock: protocol_of(lock)["generation"].update(interval=4), "generation/interval: new"),
+        (
+            lambda lock: protocol_of(lock)["tasks"][0].update(max_new_tokens=7),
+            "tasks/needle-256/max_new_tokens: changed",
+        ),
+        (lambda lock: protocol_of(lock)["tasks"][0].update(query="outside"), "tasks/needle-256/query: changed"),
+        (lambda lock: protocol_of(lock).update(exclude={"prompt_tokens_above": 9}), "exclude: changed"),
+        (lambda lock: lock["items"]["needle-256"].update(manifest="0" * 64), "items/needle-256/manifest: changed"),
+        (
+            lambda lock: lock["items"]["needle-256"]["confirm"].append("other"),
+            "items/needle-256/confirm/other: missing",
+        ),
+        (lambda lock: lock["policies"]["random"].update(protect="other"), "policies/protect: changed"),
+        (lambda lock: lock["promises"]["random"].update(interval=3), "promises/interval: changed"),
+        (lambda lock: lock["asked"].update(random="Think."), "asked: changed"),
+        (lambda lock: lock["batch"].update(first_event=3), "first_event: changed"),
+        (lambda lock: lock["environment"]["torch"].update(device="NVIDIA H200"), "device: changed"),
+        (lambda lock: lock["data"].update({"needle-256": "0" * 64}), "data/needle-256: changed"),
+    ],
+    ids=lambda value: value.partition(":")[0].replace("/", ".") if isinstance(value, str) else "",
+)
+def test_every_fact_on_which_a_lane_depends_has_to_be_equal_and_is_named(cited, change, said):
+    studies_by_arm, content = cited
+    change(content)
+    with pytest.raises(BadInput, match=rf"cite\.(full|random): earlier decoded otherwise: .*{re.escape(said)}"):
+        citations.cite(studies_by_arm, content)
+
+
+def test_other_weights_seeds_and_budgets_are_refused_by_name(cited):
+    studies_by_arm, content = cited
+    (model,) = content["weights"]
+    for place, value, said in (
+        (content["weights"][model], {"model.safetensors": "0" * 64}, f"weights/{model}/model.safetensors: changed"),
+        (content["weights"][model], {"adapter.json": "0" * 64}, f"weights/{model}/adapter.json: new"),
+    ):
+        kept = dict(place)
+        place.update(value)
+        with pytest.raises(BadInput, match=re.escape(said)):
+            citations.cite(studies_by_arm, content)
+        place.clear()
+        place.update(kept)
+    for index, value in ((4, 2), (2, "0.9")):
+        changed = copy.deepcopy(content)
+        cell = next(cell for cell in changed["grid"] if cell[3] == "random")
+        cell[index] = value
+        with pytest.raises(BadInput, match=re.escape(f"grid/{'/'.join(map(str, cell))}: missing")):
+            citations.cite(studies_by_arm, changed)
+
+
+def test_batches_sizes_of_splits_and_what_other_arms_calibrate_may_differ(cited):
+    studies_by_arm, content = cited
+    protocol_of(content)["generation"].update(problems_per_batch=3, lanes_per_batch=9)
+    protocol_of(content)["tasks"][0].update(dev=1, confirm=5)
+    content["items"]["needle-256"]["confirm"].pop()
+    (files,) = content["weights"].values()
+    files["statistics-text.safetensors"] = "0" * 64
+    content["sources"]["policies/new.py"] = content["sources"]["analysis/new.py"] = "0" * 64
+    entry = citations.cite(studies_by_arm, content)["random"]
+    assert entry["other_code"] == 1
+    assert (
+        "decoded with 1 other files of code"
+        in qualifiers.list_qualifiers(
+            {"verdict": "SCREENED", "contrasts": []}, {**content, "cites": {"random": entry}}
+        )[-1].text
+    )
+
+
+def test_code_of_others_is_decoded_anew(cited):
+    studies_by_arm, content = cited
+    content["policies"]["random"]["distribution"] = "theirs 1.0"
+    with pytest.raises(BadInput, match=r"cite\.random: runs code of others"):
+        citations.cite(studies_by_arm, content)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "name", "said"),
+    [
+        (lambda shelf: None, "absent", "is not in"),
+        (lambda shelf: (shelf / "link").symlink_to(shelf / "earlier"), "link", "is a link"),
+        (lambda shelf: None, "second", "cites records itself; cite the study that decoded them"),
+        (lambda shelf: None, "mine", "is this study"),
+        (lambda shelf: (shelf / "bare").mkdir(), "bare", "is not locked"),
+        (lambda shelf: withdraw(shelf / "earlier"), "earlier", "was withdrawn; cite a study that stands"),
+    ],
+    ids=["absent", "a link", "one that cites", "itself", "not locked", "withdrawn"],
+)
+def test_only_a_study_that_decoded_and_stands_is_cited(copied, prepare, name, said):
+    prepare(copied)
+    with pytest.raises(BadInput, match=said):
+        citations.open_cited(copied / "mine", {"cite": {"random": name}})
+
+
+def withdraw(folder):
+    path = folder / "ledger.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:1]))
+    ledger.append(folder, "withdraw", {"reason": "a fault", "held_out": False})
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('random = "../earlier"', "cite.random"),
+        ('random = "/tmp/earlier"', "cite.random"),
+        ('random = "."', "cite.random"),
+        ('other = "earlier"', "cite.other: unknown arm"),
+        ('random = "earlier"\nfull = "earlier"\nsnapkv = "earlier"', "cite: leaves nothing to decode"),
+    ],
+)
+def test_a_protocol_names_arms_and_folders_beside_it(tmp_path, line, said):
+    folder = studies.write(tmp_path, "tiny", CITING | {"[generation]": f"[cite]\n{line}\n[generation]"})
+    with pytest.raises(BadInput, match=said):
+        read_protocol(folder)
+
+
+def test_late_randomness_and_citations_exclude_each_other(tmp_path):
+    late = {"[generation]": '[randomness]\nsource = "local"\n[cite]\nrandom = "earlier"\n[generation]'}
+    with pytest.raises(BadInput, match=r"cite: \[randomness\] draws"):
+        read_protocol(studies.write(tmp_path, "tiny", CITING | late))
+
+
+def forge(folder, shard, arm, change):
+    """Edit one record of an arm, chain its shard again, and seal and enter all anew, as whoever has the folder can."""
+    path, chain, lines, is_open = folder / "records" / shard, journal.START, [], True
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        if is_open and record["body"]["cell"]["arm"] == arm:
+            change(record)
+            is_open = False
+        data, chain = record_lines.format_line(*map(canonical.dumps, (record["body"], record["costs"])), chain)
+        lines.append(data.decode() + "\n")
+    path.write_text("".join(lines))
+    entries = [entry for entry in Registration(folder).entries if entry.event not in ("seal", "verdict")]
+    for name in ("ledger.jsonl", "seal.json", "verdict.json"):
+        (folder / name).unlink()
+    for entry in entries:
+        ledger.append(folder, entry.event, entry.body)
+    seal.write(Registration(folder))
+
+
+def flip(record):
+    record["body"]["grade"] = "correct" if record["body"]["grade"] != "correct" else "wrong"
+
+
+def test_a_copy_that_was_edited_fails_even_with_a_new_seal(copied):
+    forge(copied / "first", "shard-cited.jsonl", "random", flip)
+    with pytest.raises(Tampered, match="is not the record of earlier, which is cited for it"):
+        citations.check(Registration(copied / "first"))
+
+
+def test_seconds_of_a_copy_are_those_of_the_cited_record(copied):
+    forge(
+        copied / "first", "shard-cited.jsonl", "random", lambda record: record["costs"].update(decode_seconds="9.000")
+    )
+    with pytest.raises(Tampered, match="is not the record of earlier"):
+        citations.check(Registration(copied / "first"))
+
+
+def test_a_cited_study_that_was_edited_and_sealed_anew_fails(copied):
+    forge(copied / "earlier", "shard-0.jsonl", "random", flip)
+    with pytest.raises(Tampered, match=r"earlier: has another seal than claim\.json and lock\.json cite"):
+        citations.check(Registration(copied / "first"))
+
+
+def test_the_evidence_of_a_cited_study_is_audited_too(copied):
+    path = copied / "earlier" / "records" / "shard-0.jsonl"
+    path.write_text(path.read_text().replace('"grade":"', '"grade": "', 1))
+    assert audit(copied / "first")[1]["cited"][0] == "failed"
+
+
+def test_a_study_that_says_it_came_first_and_is_not_named_by_the_claim_is_refused(copied, shelf):
+    """`second` with an empty `opened` would be on fresh problems; the claim of `earlier` does not name its lock."""
+    second = Registration(copied / "second")
+    second.lock.content["opened"].clear()
+    with pytest.raises(BadInput, match="whose claim does not name this lock"):
+        citations.refuse_unusable(second, lambda study: [])
+    citations.refuse_unusable(Registration(copied / "second"), lambda study: [])
+    with pytest.raises(Tampered, match="whose audit fails: seal"):
+        citations.refuse_unusable(Registration(copied / "first"), lambda study: ["seal"])
