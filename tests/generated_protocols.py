@@ -16,7 +16,9 @@ from protocol.presses import pressed
 
 MODELS = ("chain-qwen2", "chain-llama", "hf:a/b@" + 40 * "0")
 OWN_TASK = {"name": "own", "file": "own.jsonl", "grader": "choice", "chance": Decimal("0.25"), "population": "exams"}
-TASKS = ("own", "needle-256", "association-256", "needle-topics-1024", "chain", "math500")
+EVEN_TASK = OWN_TASK | {"name": "even", "file": "even.jsonl", "chance": Decimal("0.5")}  # yes or no
+OWN_TASKS = {"own": OWN_TASK, "even": EVEN_TASK}
+TASKS = ("own", "even", "needle-256", "association-256", "needle-topics-1024", "chain", "math500")
 POLICIES = ("snapkv", "h2o", "streaming", "random", "tova", "knorm", "keydiff", "1d", "1d_div", "crystal-token-level")
 SETTINGS = {"snapkv": ("scoring.window", (4, 8, 16)), "crystal": ("scoring.max_trunk", (16, 24, 32))}
 BUDGETS = (
@@ -96,7 +98,12 @@ def _arm(rng: random.Random) -> dict[str, Any]:
         return {"policy": policy, "set": {path: rng.choice(values)}}
     if kind < 0.35:
         return {"policy": rng.choice(list(CATALOGUE))}
-    if kind < 0.38:
+    if kind < 0.4:
+        return {
+            "policy": rng.choice(("snapkv", "streaming")),
+            "set": {"state": rng.choice(("q8_0", "q4_0", "token-4"))},
+        }
+    if kind < 0.43:
         return {"press": "kvpress:" + rng.choice(("SnapKVPress", "KnormPress"))}
     return {"policy": rng.choice(POLICIES)}
 
@@ -123,7 +130,7 @@ def _document(rng: random.Random) -> dict[str, Any]:
         "budgets": budgets,
         "tasks": [
             {"query": rng.choice(("inside", "outside")), "max_new_tokens": rng.choice((1, 8))}
-            | (OWN_TASK if name == "own" else {"name": name})
+            | OWN_TASKS.get(name, {"name": name})
             for name in tasks
         ],
         "arms": arms,
@@ -184,6 +191,8 @@ def _generation(rng: random.Random) -> dict[str, Any]:
     lines = {"lines": "State:"} if "interval" in generation else {}
     preserve = {"preserve": {"prompt": True, "recent": rng.choice((4, "K/4"))} | rng.choice(({}, lines))}
     generation |= rng.choice(({}, {}, {"prompt": "pinned"}, preserve))
+    if generation["dtype"] == "float32" and rng.random() < 0.3:
+        generation["kernel"] = "native"
     return generation
 
 
@@ -217,5 +226,8 @@ def _decision(
         "transfer_model": models[-1],
         "others": rest[-1:],
     }
+    if rng.random() < 0.3:
+        decision["looks"] = rng.choice(([50, 100], [30, 60, 200], [200, 400, 800]))
+        decision |= {} if method == "betting" else {"spending": rng.choice(("pocock", "obrien-fleming"))}
     named = [field for field in RULES[rule].fields if field.without is None or rng.random() < 0.5]
     return decision | {field.name: values[field.name] for field in named}

@@ -19,8 +19,6 @@ from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import BadInput, Refusal, Tampered
 from protocol.lock import closure, lock
 
-__all__ = ["check", "cite", "claim_fields", "copy_due", "find_citing", "open_cited", "refuse_unusable"]
-
 NOT_OF_TEXT = ("problems_per_batch", "lanes_per_batch", "workers")  # of [generation]: who decodes together
 CALIBRATED = "statistics-"  # how the files of a model begin that arms calibrate, each study those that its arms need
 DECODING = ("policies/", "splits/", *(f"protocol/{room}/" for room in ("engine", "grading", "models", "plan", "tasks")))

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["CITED_BY", "CITED_SHARD", "CITES", "FIELD", "list_cited_locks", "record_lock"]
-
 FIELD = "cite"  # the table of protocol.toml: by arm the name of a study beside this one
 CITES = "cites"  # the field of a lock: by arm the name, lock and seal of a study; of a claim: seals by lock
 CITED_BY = "cited_by"  # the field of a claim: locks of studies that cited this one before it was claimed

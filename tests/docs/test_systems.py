@@ -34,6 +34,7 @@ FIELDS = {
     "hf:",
     "fits_in",
     "[cost]",
+    "[cite]",
 }  # of a protocol
 KNOWN = {*HYPOTHESES, *CATALOGUE, *tasks.names(), *GRADERS, *RULES, *METHODS, *STATES, *FIELDS, *commands()}
 
@@ -78,9 +79,12 @@ def plain(name: str) -> str:
 
 
 def things_of_ours() -> set[str]:
-    """Every name that is here: policies, aliases, tasks, graders, rules, methods, files, functions and classes."""
+    """Every name that is here: policies, aliases, tasks, graders, rules, methods, files, functions and classes, and what
+    the name of a variant begins with.
+    """
     facts = read_policy_facts()
     names = {*KNOWN, *(alias for name in CATALOGUE for alias in facts[name].aliases)}
+    names |= {name.partition("-")[0] for name in names}
     for package in ("policies", "protocol", "analysis"):
         for path in (ROOT / package).rglob("*.py"):
             names |= {path.stem, *re.findall(r"^(?:class|def) ([a-zA-Z]\w*)", path.read_text(), re.MULTILINE)}
@@ -88,17 +92,20 @@ def things_of_ours() -> set[str]:
 
 
 def traces(row: tuple[str, ...], ours: set[str]) -> set[str]:
-    """The systems of a row that has them as not here, of which something here has the name."""
-    return {plain(name) for name in re.split(r",| and |\(.*\)", row[0])} & ours
+    """What a row has as not here, its systems or what follows these words, of which something here has the name."""
+    here, _, rest = row[2].partition("not here: ")
+    return {plain(name) for name in re.split(r",| and |\(.*\)", rest if here else row[0])} & ours
 
 
 def test_what_is_not_here_has_the_name_of_nothing_that_is():
     ours = things_of_ours()
-    assert {row[0]: found for row in ROWS if row[2].startswith("not here: ") and (found := traces(row, ours))} == {}
+    assert {row[0]: found for row in ROWS if "not here: " in row[2] and (found := traces(row, ours))} == {}
     assert traces(("Delayed Association, KVzip and Branch (a rule)", "C", "not here: x", ""), ours) == {
         "kvzip",
         "branch",
     }
+    assert traces(("ThinKV", "E", "`thinkv`; not here: its kernel and KVzip", ""), ours) == {"kvzip"}
+    assert traces(("Syn_mem-5 and Pyramid", "M", "not here: x", ""), ours) == {"pyramid"}
 
 
 def test_a_row_says_which_studies_that_ship_have_its_policies():

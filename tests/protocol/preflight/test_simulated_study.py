@@ -64,6 +64,16 @@ def test_registering_judges_a_simulated_study_first(tiny_model, tmp_path, monkey
     assert sorted(path.name for path in folder.iterdir()) == ["protocol.toml"]
 
 
+EARLIER = {"name": "earlier", "lock": "0" * 64}
+AMENDS = {"reason": "a fault", "diff": [], "seen": {}, "after_claim": True}
+HISTORIES = (
+    *({}, {}, {}, {}),
+    {"opened": [EARLIER | {"problems": {"chain": ["easy/0"]}}]},
+    {"opened": [EARLIER | {"lock": None, "problems": {}}]},
+    {"amends": EARLIER | AMENDS},
+)  # of a lock: what was opened before it, and what it amends
+
+
 OUTCOMES = (
     simulated_study.Outcome(),
     simulated_study.Outcome(failed=1),
@@ -87,7 +97,7 @@ def drawn_protocols(count):
 
 def check_verdict(seed, drawn, folder, *, has_drawings):
     with generated_protocols.any_press():
-        content = simulated_locks.lock_content(drawn.design, drawn.items, scored=drawn.scored)
+        content = simulated_locks.lock_content(drawn.design, drawn.items, scored=drawn.scored) | HISTORIES[seed % 7]
     simulated_study.write_simulated(folder, content, OUTCOMES[seed % len(OUTCOMES)])
     judged = simulated_study.judge_simulated(folder, has_drawings=has_drawings)
     assert judged["family"] == len(judged["contrasts"]) == content["checks"]["tests"]
