@@ -79,7 +79,7 @@ def plain(name: str) -> str:
 
 
 def things_of_ours() -> set[str]:
-    """Every name that is here: policies, aliases, tasks, graders, rules, methods, files, functions and classes, and what
+    """Every name that is here: policies, aliases, tasks, graders, rules, methods, files, functions, classes, and what
     the name of a variant begins with.
     """
     facts = read_policy_facts()
