@@ -55,7 +55,7 @@ def _describe_cited(lock: Mapping[str, Any]) -> str:
     """Say which arms were not decoded, and from which study their records are."""
     studies: dict[str, list[str]] = {}
     for arm, entry in lock.get(CITES, {}).items():
-        other = f", decoded with {entry['other_code']} other files of code" if entry["other_code"] else ""
+        other = f", decoded with {entry['other_code']} other files or libraries" if entry["other_code"] else ""
         studies.setdefault(f"{entry['name']} (lock {entry['lock'][:12]}){other}", []).append(arm)
     return "; ".join(f"the lanes of {', '.join(arms)} are records of {study}" for study, arms in studies.items())
 

@@ -22,11 +22,12 @@ from protocol.lock import closure, lock
 NOT_OF_TEXT = ("problems_per_batch", "lanes_per_batch", "workers")  # of [generation]: who decodes together
 CALIBRATED = "statistics-"  # how the files of a model begin that arms calibrate, each study those that its arms need
 DECODING = ("policies/", "splits/", *(f"protocol/{room}/" for room in ("engine", "grading", "models", "plan", "tasks")))
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
 NOT_OF_PROBLEMS = ("dev", "confirm")  # of a task: how many of its problems
 
 
-class Absent(BadInput, CannotTell):
-    """A cited study is not on this machine; the evidence is not at fault."""
+class Unusable(BadInput, CannotTell):
+    """A cited study is not on this machine, or was ended; the evidence of the study that cites it is not at fault."""
 
 
 def open_cited(folder: Path, protocol: Mapping[str, Any]) -> dict[str, Registration]:
@@ -101,7 +102,8 @@ def find_citing(study: Registration) -> list[str]:
     for folder in study.folder.resolve().parent.glob("*/"):
         try:
             other = Registration(folder)
-            if other.has(lock.NAME) and digest in list_cited_locks(other.lock.content):
+            is_named = other.has(lock.NAME) and digest.encode() in files.read(folder / lock.NAME)
+            if is_named and digest in list_cited_locks(other.lock.content):
                 found.add(other.lock.digest)
         except (Refusal, OSError):  # of somebody else, or damaged, which its own audit reports
             continue
@@ -181,10 +183,10 @@ def _open_sibling(folder: Path, arm: str, name: str) -> Registration:
 
 
 def _refuse_ended(cited: Registration, where: str) -> None:
-    """Raise BadInput for a study that was withdrawn, or amended by another one."""
+    """Raise Unusable for a study that was withdrawn, or amended by another one."""
     if ended := {"withdraw", "amended"} & {entry.event for entry in cited.entries}:
         word = "withdrawn" if "withdraw" in ended else "amended"
-        raise BadInput(f"{where}: was {word}; cite a study that stands")
+        raise Unusable(f"{where}: was {word}; cite a study that stands")
 
 
 def _list_unequal(content: Mapping[str, Any], cited: Mapping[str, Any], arm: str) -> list[str]:
@@ -250,9 +252,10 @@ def _facts(
 
 
 def _count_other_code(content: Mapping[str, Any], cited: Mapping[str, Any]) -> int:
-    """Return how many files that turn a problem into an answer two locks have otherwise."""
+    """Return how many files and libraries that turn a problem into an answer two locks have otherwise."""
     ours, theirs = (
         {name: digest for name, digest in locked["sources"].items() if name.startswith(DECODING)}
+        | {name: locked["environment"]["distributions"].get(name) for name in LIBRARIES}
         for locked in (content, cited)
     )
     return len(closure.differences(ours, theirs))
@@ -275,7 +278,7 @@ def _find(study: Registration, entry: Mapping[str, Any]) -> Registration:
     candidates = [Registration(folder / entry["name"]) for folder in (shelf, *sorted(shelf.parent.glob("*/")))]
     present = [candidate for candidate in candidates if candidate.has(lock.NAME)]
     if not present:
-        raise Absent(f"{entry['name']}, of which records are cited, is not beside {study.folder.name}; bring it back")
+        raise Unusable(f"{entry['name']}, of which records are cited, is not beside {study.folder.name}; bring it back")
     for candidate in present:
         if candidate.has_lock(entry["lock"]):
             return candidate

@@ -136,7 +136,7 @@ _CITED = Table(
         "name": Field(FOLDER_NAME, "The folder of the study whose records the arm takes."),
         "lock": Field(DIGEST, "Its lock."),
         "seal": Field(OrNull(DIGEST), "Its seal; null if it had none when this was locked."),
-        "other_code": Field(Integer(), "Files that decode and that its lock has otherwise."),
+        "other_code": Field(Integer(), "Files and libraries that decode and that its lock has otherwise."),
     }
 )
 _FULL_USE = Table(

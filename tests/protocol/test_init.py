@@ -196,3 +196,21 @@ def test_it_needs_no_torch_and_no_statistics(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=studies.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "new" / "protocol.toml").exists()
+
+
+@pytest.mark.soak
+def test_the_papers_protocol_goes_from_init_to_its_verdict(tmp_path):
+    """Sweep, branch table, the published method and a sound one, two models, three seeds: only problems are fewer."""
+    folder = tmp_path / "registrations" / "001-mine"
+    assert run(folder, "--like", "paper")[0] == 0
+    text = (folder / "protocol.toml").read_text()
+    (folder / "protocol.toml").write_text(text.replace('name = "chain" ', 'dev = 4\nconfirm = 12\nname = "chain" '))
+    for name, expected in (("register", 0), ("probe", 0), ("confirm", 11), ("audit", 0)):
+        done = studies.here(name, folder)
+        assert done.returncode == expected, f"{name}: {done.stdout}{done.stderr}"
+    judged = Registration(folder).verdict.content["judged"]
+    assert judged["verdict"] == "SCREENED"
+    assert judged["selected"]["arm"] in {"1d_div-0.5", "1d_div-1.0", "1d_div-1.5"}
+    assert [(row["budget"], row["n"]) for row in judged["contrasts"]] == 2 * [("96", 12), ("128", 12)]
+    assert "A SOUND METHOD SAYS" in " ".join(qualifier["word"] for qualifier in judged["qualifiers"])
+    assert len(judged["beside"]["contrasts"]) == 4

@@ -205,6 +205,19 @@ def test_the_study_on_math_500_rehearses_with_stand_ins_as_it_is_written(tmp_pat
 
 
 @pytest.mark.soak
+def test_the_retrieval_study_of_three_models_rehearses_with_stand_ins_as_it_is_written():
+    folder = studies.ROOT / "registrations" / "crystal-retrieval-8b"
+    _, protocol = planned_study.read_protocol(folder)
+    players = ("chain-qwen2", "chain-llama", "programs-qwen3")
+    stand_ins = [part for pair in zip(protocol.models, players, strict=True) for part in ("--stand-in", "=".join(pair))]
+    done = rehearse(folder, "--problems", 1, "--tokens", 4, "--json", *stand_ins)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    # Of 3 models and 3 tasks: 13 arms at 2 budgets, and the full cache once.
+    assert (told["failed"], told["lanes"]) == (0, 9 * (13 * 2 + 1 + 2))
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["alpha-math500", "crystal-retrieval-8b"])
 def test_the_rules_of_studies_that_wait_for_a_gpu_pass_what_registering_asks(name):
     folder = studies.ROOT / "registrations" / name
