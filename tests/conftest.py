@@ -256,17 +256,18 @@ def save_tiny_model(folder: Path, head_dim: int | None = None) -> None:
     tokenizer.save_pretrained(folder)
 
 
-@pytest.fixture
-def forked_workers(monkeypatch):
+@pytest.fixture(scope="module")
+def forked_workers():
     """The processes of a pool are forked from one that has torch: spawned ones take seconds to import it."""
 
-    def context(how: str):
-        assert how == "spawn"
-        return studies.FORKING
+    get_context = multiprocessing.get_context
 
-    from protocol.run.executors import process_pool
+    def context(how: str | None = None):
+        return studies.FORKING if how == "spawn" else get_context(how)
 
-    monkeypatch.setattr(process_pool.multiprocessing, "get_context", context)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multiprocessing, "get_context", context)
+        yield
 
 
 @pytest.fixture(scope="module")

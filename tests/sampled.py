@@ -1,7 +1,8 @@
-"""Of a grid of cases `make test` runs a sample, `make soak` the others."""
+"""Of a grid of cases, or of the shipped studies, `make test` runs a sample, `make soak` the others."""
 
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -16,3 +17,15 @@ def sampled(*axes: Sequence[object], of: int) -> list[object]:
         marks = () if sum(places) % of == 0 else pytest.mark.soak
         cases.append(pytest.param(*values, marks=marks))
     return cases
+
+
+BY_JUDGING = ("quickstart", "crystal-retrieval-3", "control-effect")
+"""A small study that ships of each version of the rules of judging."""
+
+
+def shipped(folders: Sequence[Path]) -> list[object]:
+    """Every folder; `make test` runs those of `BY_JUDGING`."""
+    return [
+        pytest.param(folder, marks=() if folder.name in BY_JUDGING else pytest.mark.soak, id=folder.name)
+        for folder in folders
+    ]

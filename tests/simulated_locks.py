@@ -1,7 +1,6 @@
 """Locks of protocols that no model has run: what follows from the design, beside made-up observations."""
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import finished_study
@@ -53,9 +52,3 @@ def plain_items(design: Design, problems: int, clusters: int = 0) -> dict[str, A
         | ({"clusters": {f"p{number}": f"c{number % clusters}" for number in range(problems)}} if clusters else {})
         for task in design.tasks
     }
-
-
-def read_design(folder: Path) -> Design:
-    from protocol.workspace.planned_study import read_protocol
-
-    return read_protocol(folder)[1]

@@ -356,6 +356,7 @@ HARMLESS = {
     "writes into the rotation": "view.rotation.frequencies.zero_()",
     "replaces its signals": "view.signals.clear()",
 }
+EVERYTHING = "does all of these"
 
 
 @pytest.fixture
@@ -413,6 +414,7 @@ def site(tmp_path_factory):
     (site / "cheats-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: cheats\nVersion: 1\n")
     sources = {cheat: (setup, body) for cheat, (setup, body, _) in STOPPED.items()}
     sources |= {cheat: ("", body) for cheat, body in HARMLESS.items()} | HONEST | {"honest": ("", "pass")}
+    sources[EVERYTHING] = ("", "; ".join(HARMLESS.values()))
     for cheat, (setup, body) in sources.items():
         (site / f"{module_name(cheat)}.py").write_text(MODULE.format(setup=setup, body=body))
     points = "".join(f"{module_name(cheat)} = {module_name(cheat)}:small\n" for cheat in sources)
@@ -519,7 +521,7 @@ def test_what_an_honest_policy_may_do(name, call_policy):
     call_policy(name)
 
 
-@pytest.mark.parametrize("cheat", HARMLESS)
+@pytest.mark.parametrize("cheat", [EVERYTHING, *(pytest.param(cheat, marks=pytest.mark.soak) for cheat in HARMLESS)])
 def test_what_a_policy_writes_changes_nothing(cheat, run_policy):
     """Its view is a copy: neither its own lane nor that of another arm reads what it wrote."""
     assert run_policy(cheat) == run_policy("honest")

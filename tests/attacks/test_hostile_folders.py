@@ -11,7 +11,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 import tracemalloc
 import unicodedata
 import zipfile
@@ -409,10 +408,3 @@ def test_a_judgement_without_a_word_is_named(folder):
     rewriting.forge(folder, speechless)
     assert findings(folder)["verdict"]["status"] == "failed"
     look(folder)
-
-
-def test_reading_takes_no_longer_for_being_careful(folder):
-    started = time.process_time()
-    for _ in range(200):
-        files.read(folder / "ledger.jsonl")
-    assert time.process_time() - started < 0.5

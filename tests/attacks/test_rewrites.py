@@ -75,7 +75,7 @@ def test_a_rewrite_that_edits_nothing_is_the_same_folder(study, confirmed, swept
     assert {one.status for one in audited(tmp_path / "study").values()} <= {"held", "not run", "cannot tell"}
 
 
-@pytest.mark.parametrize("case", sampled(REWRITES, of=5), ids=lambda case: f"{case.of}-{case.name}")
+@pytest.mark.parametrize("case", sampled(REWRITES, of=8), ids=lambda case: f"{case.of}-{case.name}")
 def test_a_rewrite_is_named(case, opened, tmp_path):
     rewrite = opened(case)
     case.edit(rewrite)

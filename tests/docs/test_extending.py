@@ -128,34 +128,34 @@ def test_a_task_is_frozen_listed_and_built(tree):
 
 
 PROTOCOL = """
-title = "Heads of their own against one set for all"
-question = "At equal memory, do sets of each head keep more answers right than one set for all heads?"
-models = ["chain-llama"]
+title = "What the last token attends to against random slots"
+question = "At equal memory, does TOVA keep more answers right than random slots?"
+models = ["programs-llama"]
 seeds = [0]
-budgets = [96]
+budgets = [16]
 [[tasks]]
-name = "chain-16"
+name = "facts"
 query = "inside"
-max_new_tokens = 200
+max_new_tokens = 64
 [arms]
 full = { policy = "full" }
-heads = { policy = "1d-per-head" }
-shared = { policy = "1d" }
+tova = { policy = "tova" }
+random = { policy = "random", set = { "protect.sinks" = 0, "protect.recent" = 0 } }
 [generation]
 temperature = 0
 dtype = "float32"
 device = "cpu"
 threads = 1
-interval = 16
+interval = 1
 prompt = "competes"
 [gate]
 accuracy = 0.5
 truncated = 0.1
 [decision]
 rule = "everywhere"
-subject = "heads"
+subject = "tova"
 reviewer = "B. Reader"
-against = ["shared"]
+against = ["random"]
 alpha = 0.05
 method = "sign-flip"
 draws = 10000
@@ -165,10 +165,12 @@ memory = "slots"
 missing = "inconclusive"
 """
 # The sentences of the rule, wherever they are printed.
-ANSWER = "Yes, as registered, for chain-llama alone [UNWITNESSED]: heads was better in all 1 contrasts; the lowest is +"
-LINE = "everywhere: heads better in all 1 contrasts"
+ANSWER = (
+    "Yes, as registered, for programs-llama alone [UNWITNESSED]: tova was better in all 1 contrasts; the lowest is +"
+)
+LINE = "everywhere: tova better in all 1 contrasts"
 MEANING = "CONFIRMED asks that every contrast is better. REFUTED: one is worse."
-HYPOTHESIS = "Hypothesis: heads is more accurate in all 1 contrasts."
+HYPOTHESIS = "Hypothesis: tova is more accurate in all 1 contrasts."
 
 
 def kv_prereg(tree: Path, *arguments: object) -> str:

@@ -30,11 +30,11 @@ def test_what_is_ones_own_takes_ten_lines(name):
 
 
 @pytest.fixture(scope="module")
-def followed(tmp_path_factory):
+def followed(tmp_path_factory, forked_workers):
     """What each command of the page printed, in its order."""
     here = tmp_path_factory.mktemp("clone")
     (here / "protocol" / "embedded").mkdir(parents=True)
-    shutil.copytree(ROOT / "protocol/embedded/chain-llama", here / "protocol/embedded/chain-llama")
+    shutil.copytree(ROOT / "protocol/embedded/programs-llama", here / "protocol/embedded/programs-llama")
     for name, text in FILES.items():
         path = here / name
         if path.parent.name != "mine":  # a script of the page makes that folder

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 import studies
 from pages import Element, parsed
 
@@ -16,11 +15,6 @@ from figures import report
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "registrations"
 JUDGED = sorted(path.parent for path in SHIPPED.glob("*/verdict.json"))
-# The largest shipped studies, of 10,000 lanes and more, are of `make soak`.
-DEAR = dict.fromkeys(
-    ("alpha-chain", "gates-chain", "lossless-chain", "reasoning-field", "crystal-retrieval"), pytest.mark.soak
-)
-SAMPLED = [pytest.param(path, marks=DEAR.get(path.name, ()), id=path.name) for path in JUDGED]
 HOSTILE = """<script>alert("1")</script>'><img src=x onerror='alert(2)'>&lt;"""
 
 

@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 import studies
+from sampled import shipped
 
 from protocol import register, replicate
 from protocol.evidence import records
@@ -122,15 +123,9 @@ def test_what_runs_has_the_first_event_of_its_lock(tiny_model, tmp_path, monkeyp
 
 
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/seal.json"))
-# Of 10,000 lanes and more.
-DEAR = dict.fromkeys(
-    ("alpha-chain", "gates-chain", "lossless-chain", "reasoning-field", "crystal-retrieval"), pytest.mark.soak
-)
 
 
-@pytest.mark.parametrize(
-    "folder", [pytest.param(path, marks=DEAR.get(path.name, ()), id=path.name) for path in SHIPPED]
-)
+@pytest.mark.parametrize("folder", shipped(SHIPPED))
 def test_no_shipped_lane_had_an_event_between_its_prompt_and_its_answer(folder):
     """Of two events at step 0 the second would be one right after a question that stands outside."""
     seen = 0

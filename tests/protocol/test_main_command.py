@@ -248,7 +248,9 @@ def test_a_reader_that_has_gone_is_no_error(monkeypatch, put):
         put("more\n", stream)  # and closing it, as Python does in the end, is none either
 
 
-@pytest.mark.parametrize("typed", ["", "policies", "policies --help", "tasks list", f"table {QUICKSTART}"])
+@pytest.mark.parametrize(
+    "typed", ["", "tasks list", "tasks list --help", pytest.param(f"table {QUICKSTART}", marks=pytest.mark.soak)]
+)
 def test_a_full_output_is_one_line_and_a_closed_one_changes_no_status(typed):
     program = f"{shlex.quote(sys.executable)} -m protocol {typed}"
     run = f"{program} > /dev/full; echo $? >&2; {program} >&-; echo $? >&2"

@@ -280,7 +280,7 @@ SUPERIOR_WITHOUT = [
 ]
 
 
-@pytest.mark.parametrize("case", sampled(SUPERIOR_WITHOUT, of=3), ids=lambda case: case[1])
+@pytest.mark.parametrize("case", sampled(SUPERIOR_WITHOUT, of=5), ids=lambda case: case[1])
 def test_superior_without_one_condition_is_refused_by_name(monkeypatch, case):
     rule, says = case
     commit(monkeypatch, "superior", rule)
@@ -312,7 +312,7 @@ BRANCH_WITHOUT = [
 ]
 
 
-@pytest.mark.parametrize("case", sampled(BRANCH_WITHOUT, of=3), ids=lambda case: case[1])
+@pytest.mark.parametrize("case", sampled(BRANCH_WITHOUT, of=5), ids=lambda case: case[1])
 def test_branch_without_one_condition_is_refused_by_name(monkeypatch, case):
     rule, says = case
     commit(monkeypatch, "branch", rule)

@@ -1,5 +1,6 @@
 """What every generated retrieval problem must be, whichever task it comes from. Tokens are words here."""
 
+import functools
 import hashlib
 import json
 import re
@@ -22,6 +23,7 @@ def words(text: str) -> int:
     return len(text.split())
 
 
+@functools.cache
 def problems(name: str) -> list[tasks.Problem]:
     task = tasks.get(name)
     count = (4 if "topics" in name else 12) if is_long(name) else 60  # long ones take their time
