@@ -270,6 +270,18 @@ def forked_workers():
         yield
 
 
+@pytest.fixture(scope="session")
+def contained():
+    """A sandbox for programs works on this machine."""
+    from protocol.formats.findings import CannotTell
+    from protocol.sandbox import sandbox
+
+    try:
+        sandbox.find_mechanism()
+    except CannotTell as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.fixture(scope="module")
 def same_environment():
     """What is installed stays as it is while these tests run; hashing all of it takes seconds each time."""

@@ -46,15 +46,15 @@ def tree(tmp_path_factory) -> Path:
     return tree
 
 
-def run(tree: Path, *arguments: object) -> str:
+def run(tree: Path, *arguments: object, status: int = 0, also: Path | str = "") -> str:
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=tree,
-        env={"PYTHONPATH": str(tree), "PATH": "", "OMP_NUM_THREADS": "1"},
+        env={"PYTHONPATH": f"{tree}:{also}", "PATH": "", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    assert done.returncode == status, f"{done.stdout}{done.stderr}"
     return done.stdout
 
 
@@ -128,34 +128,34 @@ def test_a_task_is_frozen_listed_and_built(tree):
 
 
 PROTOCOL = """
-title = "What the last token attends to against random slots"
-question = "At equal memory, does TOVA keep more answers right than random slots?"
+title = "Heavy hitters against the newest tokens"
+question = "At equal memory, does H2O keep more answers right than the newest tokens?"
 models = ["programs-llama"]
 seeds = [0]
-budgets = [16]
+budgets = [32]
 [[tasks]]
 name = "facts"
 query = "inside"
-max_new_tokens = 64
+max_new_tokens = 32
+dev = 4
+confirm = 12
 [arms]
 full = { policy = "full" }
-tova = { policy = "tova" }
-random = { policy = "random", set = { "protect.sinks" = 0, "protect.recent" = 0 } }
+h2o = { policy = "h2o" }
+streaming = { policy = "streaming" }
 [generation]
 temperature = 0
 dtype = "float32"
 device = "cpu"
 threads = 1
-interval = 1
-prompt = "competes"
 [gate]
 accuracy = 0.5
 truncated = 0.1
 [decision]
 rule = "everywhere"
-subject = "tova"
+subject = "h2o"
 reviewer = "B. Reader"
-against = ["random"]
+against = ["streaming"]
 alpha = 0.05
 method = "sign-flip"
 draws = 10000
@@ -165,16 +165,13 @@ memory = "slots"
 missing = "inconclusive"
 """
 # The sentences of the rule, wherever they are printed.
-ANSWER = (
-    "Yes, as registered, for programs-llama alone [UNWITNESSED]: tova was better in all 1 contrasts; the lowest is +"
-)
-LINE = "everywhere: tova better in all 1 contrasts"
+LINE = "everywhere: h2o better in all 1 contrasts"
 MEANING = "CONFIRMED asks that every contrast is better. REFUTED: one is worse."
-HYPOTHESIS = "Hypothesis: tova is more accurate in all 1 contrasts."
+HYPOTHESIS = "Hypothesis: h2o is more accurate in all 1 contrasts."
 
 
-def kv_prereg(tree: Path, *arguments: object) -> str:
-    return run(tree, "-m", "protocol", *arguments)
+def kv_prereg(tree: Path, *arguments: object, status: int = 0) -> str:
+    return run(tree, "-m", "protocol", *arguments, status=status)
 
 
 @pytest.fixture(scope="module")
@@ -208,25 +205,45 @@ def test_a_rule_is_registered_confirmed_sealed_and_reported(tree, registered):
     assert lock["rule"]["source"] == "analysis/rules/everywhere.py"
     assert sorted(lock["checks"]["rule"]["verdicts"].values()) == ["CONFIRMED", "INCONCLUSIVE", "REFUTED"]
     assert "a win too few" in lock["checks"]["rule"]["gates"]
-    printed = kv_prereg(tree, "confirm", folder)
+    printed = kv_prereg(tree, "confirm", folder, status=11)
     assert (folder / "seal.json").exists()
-    assert ANSWER in (folder / "report.html").read_text()  # drawn from the templates that the lock has
+    assert LINE in (folder / "report.html").read_text()  # drawn from the templates that the lock has
     assert "figures/report_page/templates/report.html" in lock["sources"]
     judged = json.loads((folder / "verdict.json").read_text())["judged"]
-    assert (judged["verdict"], judged["rule"]) == ("CONFIRMED", "everywhere")
-    table = kv_prereg(tree, "table", folder)
-    for text in (printed, table):
-        assert ANSWER in " ".join(text.split())
+    assert (judged["verdict"], judged["rule"]) == ("SCREENED", "everywhere")
+    for text in (printed, kv_prereg(tree, "table", folder)):
         assert LINE in " ".join(text.split())
     kv_prereg(tree, "report", folder)
     page = (folder / "report.html").read_text()
-    for sentence in (ANSWER, LINE, MEANING):
-        assert sentence in page
+    assert LINE in page
+    assert MEANING in page
     for name in ("osf", "aspredicted"):
         text = kv_prereg(tree, "export", folder, "--format", name)
         assert HYPOTHESIS in text
         assert "CONFIRMED: every p is at most 0.05" in text
     kv_prereg(tree, "audit", folder)
+
+
+# Twelve problems only screen; what is said of as many as decide needs no model.
+DECIDES = """
+import judgements
+from figures.report_page.answer import format_answer
+from figures.table import verdict_table
+
+for word, difference in (("CONFIRMED", "snapkv"), ("REFUTED", "lacache")):
+    rows = [judgements.contrast("h2o", *judgements.FIVE[difference]) | {"n": 240}]
+    judged = judgements.judgement(rows, rule="everywhere", at_least=None, verdict=word, label="confirmatory-grade")
+    print(format_answer(judged))
+    assert "".join(format_answer(judged).split()) in "".join(verdict_table(judged).split())
+"""
+
+
+def test_a_rule_answers_yes_and_no(tree):
+    yes, no = run(tree, "-c", DECIDES, also=ROOT / "tests" / "figures").splitlines()
+    assert yes.startswith("Yes, as registered")
+    assert "crystal was better in all 1 contrasts; the lowest is +12.5 points" in yes
+    assert no.startswith("No, not as registered")
+    assert "it is not shown that crystal was better in all 1 contrasts" in no
 
 
 DRAWS = """

@@ -298,3 +298,17 @@ def plain_attention(queries: Tensor, keys: Tensor, scale: float) -> Tensor:
             logits = scale * (keys[head // group, : row + 1].double() @ queries[head, row].double())
             attention[head, row, : row + 1] = logits.softmax(0)
     return attention
+
+
+class MadeTensors(torch.overrides.TorchFunctionMode):
+    """Within it, the numbers of all tensors that are made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor):
+            self.sizes.append(made.numel())
+        return made

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from plain_selector import plain_diverse
-from policy_prompts import a_prompt, a_view
+from policy_prompts import MadeTensors, a_prompt, a_view
 
 import policies
 from policies import Diverse, PerHead, Protect, TopK
@@ -119,19 +119,10 @@ def test_no_matrix_of_all_slots_is_formed(monkeypatch):
     """The largest tensor that the selector makes has WINDOW rows, not n."""
     n, k = 4 * WINDOW, WINDOW
     scores, signatures = drawn(n, 4, "random", seed=6)
-    sizes = []
-
-    class Watching(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            made = function(*args, **(kwargs or {}))
-            if isinstance(made, torch.Tensor):
-                sizes.append(made.numel())
-            return made
-
-    with Watching():
+    with MadeTensors() as made:
         found = select_diverse(scores, signatures, k, 0.5)
     assert torch.equal(found, plain_diverse(scores, signatures, k, 0.5))
-    assert max(sizes) <= WINDOW * n < n * n / 3
+    assert max(made.sizes) <= WINDOW * n < n * n / 3
 
 
 def test_a_signature_is_the_direction_of_the_mean_value_over_layers_and_heads():

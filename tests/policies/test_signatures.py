@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from plain_selector import plain_diverse
-from policy_prompts import a_prompt, a_view
+from policy_prompts import MadeTensors, a_prompt, a_view
 from torch.nn.functional import cosine_similarity
 
 import policies
@@ -97,18 +97,9 @@ def test_no_matrix_of_all_slots_of_a_head_is_formed():
     n = 4 * WINDOW
     prompt = a_prompt(n, layers=1, q_heads=2, kv_heads=2, dim=4)
     view = a_view(prompt, [policies.get("ada-1d_div")])
-    sizes = []
-
-    class Watching(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            made = function(*args, **(kwargs or {}))
-            if isinstance(made, torch.Tensor):
-                sizes.append(made.numel())
-            return made
-
-    with Watching():
+    with MadeTensors() as made:
         policies.get("ada-1d_div").keep(view, WINDOW // 4)
-    assert max(sizes) <= WINDOW * n < n * n / 3
+    assert max(made.sizes) <= WINDOW * n < n * n / 3
 
 
 @pytest.mark.parametrize(("selection", "by"), [(DiverseByLayer(), "layer"), (DiverseByHead(), "head")])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampled import sampled
 from tiny_networks import DEPTH, answer, competing, lane, noted, outside, tiny
 
 import policies
@@ -110,8 +111,7 @@ def of_catalogue(cadence):
             yield name, competing(replace(policy, cadence=own))
 
 
-@pytest.mark.parametrize("cadence", [SLACK, EXACT], ids=str)
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize(("part", "cadence"), sampled(range(2), [SLACK, EXACT], of=2))
 def test_every_policy_finds_together_what_each_lane_finds_alone(monkeypatch, part, cadence):
     """Seeds of one text, texts of one length and of another: budgets above every window."""
     model, named = tiny("Qwen2", torch.float32, num_hidden_layers=DEPTH), list(of_catalogue(cadence))[part::2]

@@ -314,11 +314,6 @@ def test_a_mistake_is_refused_by_field_with_the_fix(right, changes, said):
     assert "\n" not in str(refusal.value)
 
 
-def test_bytes_that_are_not_utf8_are_refused():
-    with pytest.raises(BadInput, match="not UTF-8"):
-        toml_reader.parse(b"title = '\xff'", "protocol.toml")
-
-
 @pytest.mark.parametrize("right", [PLAIN, SWEPT], ids=["plain", "swept"])
 def test_what_these_mistakes_are_made_in_is_right(right):
     assert toml_reader.parse(right.encode(), "protocol.toml").title == "A study for the test suite"

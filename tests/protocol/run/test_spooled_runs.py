@@ -8,15 +8,13 @@ from collections import Counter
 from contextlib import suppress
 from types import SimpleNamespace
 
-import finished_study as toy
 import pytest
+from toy_run import CELLS, produced
 
-from protocol.evidence import records
 from protocol.formats import canonical, files
 from protocol.formats.refusals import BadInput, Drifted, Refusal
-from protocol.plan.grid import Cell
 from protocol.run import progress, runner
-from protocol.run.executors import Job, JobResult, PoolStatus, problem_handover, settings, spool, spool_driver, worker
+from protocol.run.executors import Job, PoolStatus, problem_handover, settings, spool, spool_driver, worker
 from protocol.run.executors.settings import LOCAL, Settings, device_environment
 from protocol.run.executors.spool import DamagedResult, Spool
 from protocol.run.executors.spool_driver import WorkerExit
@@ -24,7 +22,6 @@ from protocol.tasks.problem import Problem
 
 LOCK = "a" * 64
 PROBLEMS = [f"p{number}" for number in range(8)]
-CELLS = tuple(Cell("tiny", "toy", "full" if arm == "full" else "0.5", arm, 0) for arm in toy.ARMS)
 JOBS = [Job("tiny", "toy", (problem,), CELLS) for problem in PROBLEMS]
 
 
@@ -35,19 +32,6 @@ def fast(monkeypatch):
     for name, seconds in {"POLL_SECONDS": 0.005, "CHECK_SECONDS": 0.02, "EXIT_SECONDS": 2.0}.items():
         monkeypatch.setattr(spool_driver, name, seconds)
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.005)
-
-
-def produced(job):
-    """What a lane of the toy study leaves, whoever runs it."""
-    sides = tuple({"held": toy.held(arm), "allocated": 4 * [toy.ROOM], "heads": 4} for arm in toy.ARMS)
-    name = canonical.digest(list(sides))
-    found = {}
-    for problem in job.problems:
-        for place, cell in enumerate(job.cells):
-            body = toy.body("", cell.arm, problem, trajectory=records.make_citation(name, place))
-            del body["registration"], body["phase"]
-            found[cell, problem] = (body, {"prefill_seconds": "0.1", "decode_seconds": "0.2"})
-    return JobResult(found, sides, 0.25)
 
 
 class Threads:

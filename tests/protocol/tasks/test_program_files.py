@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.formats.findings import CannotTell
 from protocol.grading.program import ProgramTests, complete_program, extract_code
-from protocol.sandbox import sandbox
 from protocol.tasks import __main__ as tasks_command
 from protocol.tasks.file_rows import LineError, parse_rows
 from protocol.tasks.file_task import FileTask, find_wrong_golds
@@ -58,14 +56,6 @@ CODEFORCES = {
     "generated_checker": None,
     "rating": 1000,
 }
-
-
-@pytest.fixture(scope="module")
-def _contained():
-    try:
-        sandbox.find_mechanism()
-    except CannotTell as reason:
-        pytest.skip(str(reason))
 
 
 def hidden(line: dict) -> ProgramTests:
@@ -145,7 +135,7 @@ def test_a_line_that_cannot_be_graded_is_refused_by_field(line, said):
     assert said in str(refusal.value)
 
 
-@pytest.mark.usefixtures("_contained")
+@pytest.mark.usefixtures("contained")
 def test_solutions_are_run_and_those_that_fail_are_named():
     lines = [
         HUMAN_EVAL,
@@ -167,7 +157,7 @@ def test_solutions_are_run_and_those_that_fail_are_named():
     assert "a program that does nothing is right" in faults[9]
 
 
-@pytest.mark.usefixtures("_contained")
+@pytest.mark.usefixtures("contained")
 def test_the_file_of_this_project_passes_and_a_broken_one_is_named(tmp_path, capsys):
     lines = FUNCTIONS.read_text().splitlines()
     assert len(lines) == 60
