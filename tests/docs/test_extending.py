@@ -165,7 +165,7 @@ memory = "slots"
 missing = "inconclusive"
 """
 # The sentences of the rule, wherever they are printed.
-LINE = "everywhere: h2o better in all 1 contrasts"
+LINE = "h2o better in all 1 contrasts"
 MEANING = "CONFIRMED asks that every contrast is better. REFUTED: one is worse."
 HYPOTHESIS = "Hypothesis: h2o is more accurate in all 1 contrasts."
 

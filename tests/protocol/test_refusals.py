@@ -49,7 +49,6 @@ def refused(status, said, *arguments, tree=None, folder):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({'policy = "crystal-token-level"': 'policy = "cristal"'}, "did you mean 'crystal'?"),
         ({'models = ["path:': 'models = ["smolm2-135m", "path:'}, "did you mean 'smollm2-135m'?"),
         ({'models = ["path:': 'models = ["path:/no/such'}, "/no/such"),
         ({"budgets = [0.8]": "budgets = [0.1]"}, "the 132 that arm 'crystal' protects"),
@@ -62,7 +61,6 @@ def refused(status, said, *arguments, tree=None, folder):
             {"threads = 1": "threads = 1\ninterval = 4\nthink_only = true"},
             "has no token </think> and none that begins with \\boxed, so that nothing ends its thinking;",
         ),
-        ({"threads = 1": "threads = 1\ntop_p = 0.9"}, "generation.top_p: needs a temperature above 0"),
         ({"draws = 10000": "draws = 1000", '"sign-flip"': '"bootstrap"'}, "decision.draws: 1000 draws"),
         (
             {'"sign-flip"': '"bootstrap"', '["random", "streaming"]': '["random"]'},
