@@ -5,6 +5,7 @@ python docs/generate.py --check   exits 1, naming each tracked page that the cod
 """
 
 import ast
+import inspect
 import json
 import re
 import sys
@@ -16,9 +17,10 @@ from types import MappingProxyType
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks")
+PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "kv_prereg", "benchmarks")
 sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is installed
 
+import kv_prereg  # noqa: E402
 from analysis.claims import markdown  # noqa: E402
 from analysis.claims.paper_file import read_paper  # noqa: E402
 from analysis.hypotheses import study_outcomes, tables  # noqa: E402
@@ -282,6 +284,32 @@ def files() -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
+def library() -> str:
+    """docs/library.md: what `import kv_prereg` gives, from its docstrings."""
+    first, *rest, _ = re.split(r"\n\n(?=\S)|(?<=\.)\n\n", kv_prereg.__doc__ or "")
+    parts = ["# The library", "Generated from docstrings: `python docs/generate.py`.", first]
+    parts += [f"```python\n{textwrap.dedent(part)}\n```" if part[0] == " " else part for part in rest]
+    for name in kv_prereg.__all__:
+        value = getattr(kv_prereg, name)
+        parts += [f"## {name}", *_described(name, value)]
+        if isinstance(value, type) and not issubclass(value, Exception):
+            parts += [
+                part for each, member in vars(value).items() if each[0] != "_" for part in _described(each, member)
+            ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _described(name: str, member: object) -> list[str]:
+    """The signature of a function, class or property, and its docstring."""
+    of = member.fget if isinstance(member, property) else member
+    assert callable(of)
+    signature = re.sub(r"'|\b(?:typing|collections\.abc|pathlib)\.", "", str(inspect.signature(of)))
+    signature = signature.replace("(self, ", "(").replace("(self)", "()")
+    if isinstance(member, property):
+        signature = signature.removeprefix("()")
+    return [f"`{name}{signature}`", inspect.getdoc(of) or ""]
+
+
 def gates() -> str:
     """docs/gates.md: every policy of the catalogue, and what this repository's registrations said of it."""
     folders = study_outcomes.list_registrations(ROOT / "registrations")
@@ -357,6 +385,7 @@ FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "commands.md": commands_page,
         "gates.md": gates,
         "glossary.md": glossary,
+        "library.md": library,
         "protocol.md": protocol,
         "protocol.schema.json": partial(schema, "protocol.toml of a registration", DESIGN),
         "record.schema.json": record,

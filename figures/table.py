@@ -1,8 +1,10 @@
 """Print the verdict of a study as plain text, as wide as the terminal, or 110 columns.
 
     kv-prereg table registrations/quickstart
+    kv-prereg table registrations/quickstart --latex > table.tex    # or --markdown, or numbers with --json
 
-The records are judged again: a verdict that they do not support is not printed.
+The records are judged again: a verdict that they do not support is not printed. What is pasted elsewhere has the
+verdict and what qualifies it beside its contrasts.
 Exit status: 0 printed; 2 there is no verdict to print.
 """
 
@@ -12,8 +14,9 @@ from itertools import zip_longest
 from typing import Any
 
 from analysis.rules import full_cache_gate, judged_numbers, verdict_line
-from figures.drawing import formatting, page
+from figures.drawing import formatting, page, verdict_formats
 from figures.drawing.table_rows import cell_of
+from figures.drawing.verdict_formats import Summary
 from figures.report_page.answer import format_answer
 from protocol.formats import terms
 from protocol.formats.command_line import run_command
@@ -36,6 +39,27 @@ def verdict_table(judged: Mapping[str, Any], witness: str = formatting.WITNESS) 
 
     witness: the external witness of the study, from `protocol.evidence.external.anchors` after verification.
     """
+    summary = summarize(judged, witness)
+    parts = [
+        *summary.lines,
+        "",
+        format_answer({**judged, "witness": witness}),
+        "",
+        *_align_columns(summary.headings, summary.rows),
+        *summary.notes,
+        "",
+        *_align_columns(ARM_HEADINGS, [_arm_cells(entry) for entry in judged["arms"]]),
+    ]
+    missing = judged["missing"]
+    if missing["lanes"]:
+        parts += ["", f"{missing['lanes']} of {missing['registered']} lanes have no grade"]
+    for heading, key in (("Proves", "proves"), ("Does not prove", "does_not_prove")):
+        parts += ["", heading, *(f"- {sentence}" for sentence in judged[key] or ["nothing"])]
+    return "\n".join(line for part in parts for line in _wrap_line(part))
+
+
+def summarize(judged: Mapping[str, Any], witness: str = formatting.WITNESS) -> Summary:
+    """Return the first lines of the table and its contrasts, as every format prints them."""
     has_one_subject = len({entry["subject"] for entry in judged["contrasts"]}) == 1
     heads = [head if has_one_subject or head != "against" else "arms" for head in CONTRAST_HEADINGS]
     heads = [formatting.interval_heading(judged["contrasts"]) if head == "95 % interval" else head for head in heads]
@@ -46,25 +70,13 @@ def verdict_table(judged: Mapping[str, Any], witness: str = formatting.WITNESS) 
     if any(charges):
         heads.insert(-1, "charge")
         rows = [(*row[:-1], charge, row[-1]) for row, charge in zip(rows, charges, strict=True)]
-    parts = [
+    lines = [
         f"{formatting.verdict_text(judged)}  {formatting.sample_text(judged)}  {witness}  {judged['title']}",
         *verdict_line.list_remarks(judged),
         formatting.rule_line(judged),
         *filter(None, [full_cache_gate.describe_gate(judged)]),
-        "",
-        format_answer({**judged, "witness": witness}),
-        "",
-        *_align_columns(heads, rows),
-        *formatting.score_notes(judged["contrasts"]),
-        "",
-        *_align_columns(ARM_HEADINGS, [_arm_cells(entry) for entry in judged["arms"]]),
     ]
-    missing = judged["missing"]
-    if missing["lanes"]:
-        parts += ["", f"{missing['lanes']} of {missing['registered']} lanes have no grade"]
-    for heading, key in (("Proves", "proves"), ("Does not prove", "does_not_prove")):
-        parts += ["", heading, *(f"- {sentence}" for sentence in judged[key] or ["nothing"])]
-    return "\n".join(line for part in parts for line in _wrap_line(part))
+    return Summary(lines, heads, rows, formatting.score_notes(judged["contrasts"]))
 
 
 CONTRAST_HEADINGS = ("model", "task", "budget", "against", "n", "pp", "95 % interval", "p", "cache", "")
@@ -162,7 +174,19 @@ def _wrap_line(line: str) -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
     doc = f"{__doc__}\n{terms.format_terms(*EXPLAINED_TERMS)}"
-    return run_command("table", doc, folder, page.read_supported_judgement, argv, show=verdict_table)
+    return run_command(
+        "table",
+        doc,
+        folder,
+        page.read_supported_judgement,
+        argv,
+        show=verdict_table,
+        formats={
+            "markdown": lambda judged: verdict_formats.format_markdown(summarize(judged)),
+            "latex": lambda judged: verdict_formats.format_latex(summarize(judged)),
+            "json": lambda judged: verdict_formats.format_json(summarize(judged), judged),
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 from studies import BLOCK_TORCH
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks")
+PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "kv_prereg", "benchmarks")
 LEAF = "protocol.formats"  # the ground of every package: standard library only
 RULE = re.compile(r"May import: (.+)\.$")
 PARTS = {

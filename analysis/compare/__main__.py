@@ -6,7 +6,7 @@
 
 Reads samples of lm-eval (a file, or the folder of a run), logs of inspect_ai (.eval or .json), predictions of
 kvpress's evaluation, CSV files with id, arm and score (task, cluster and seed too), and judged registrations.
-An arm is a path, or NAME=PATH. In Python analysis.compare(frame) does the same with a data frame.
+An arm is a path, or NAME=PATH. In Python kv_prereg.compare(frame) does the same with a data frame.
 Exit status: 0 compared; 2 a file cannot be read, or what is in the files cannot be paired: one line says why.
 """
 

@@ -97,11 +97,13 @@ def run_command(
     show: Callable[[Result], str] = _join_lines,
     text: Callable[[Mapping[str, Any]], Iterable[str]] | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
+    formats: Mapping[str, Callable[[Result], str]] = MappingProxyType({}),
 ) -> int:
     """Run `kv-prereg <name> PATH...`: print the result of read(**paths, **options), formatted by `show`.
 
     paths, options: the help of each, by name; an option that is not given is None. text: formats the result
-    of `to_plain` as lines for people; with --json it is printed as canonical JSON. Exit status: 0 printed; 2
+    of `to_plain` as lines for people; with --json it is printed as canonical JSON. formats: what prints the result in
+    place of `show`, by the name of its option. Exit status: 0 printed; 2
     for a refusal and for an error of the system, in one line; FAULT_STATUS for a fault of this program. What `read`
     gets was never checked as an audit does, so that of its errors the line says both that it may be.
     Control characters are escaped.
@@ -113,8 +115,11 @@ def run_command(
         parser.add_argument(f"--{option}", help=meaning)
     if text is not None:
         parser.add_argument("--json", action="store_true", help="print canonical JSON")
+    choice = parser.add_mutually_exclusive_group() if formats else parser
+    for form in formats:
+        choice.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=f"print {form}")
     arguments = vars(parser.parse_args(argv))
-    as_json = arguments.pop("json", False)
+    as_json, show = arguments.pop("json", False), formats.get(arguments.pop("form", None), show)
     try:
         with (
             progress_display.show_phases(),

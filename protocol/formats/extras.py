@@ -20,7 +20,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "parity": ("kvpress",),
     }
 )
-PROJECT_PACKAGES = ("protocol", "policies", "splits", "analysis", "figures")
+PROJECT_PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "kv_prereg")
 
 
 def install_hint(module: str | None) -> str:

@@ -1,6 +1,5 @@
 """Finished files compared: the same scores give what a study's own analysis gives, whoever wrote them."""
 
-import importlib
 import json
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import pandas as pd
 import pytest
 import result_files as files
 
-import analysis
+import kv_prereg as kvp
 from analysis.compare.__main__ import main
 from analysis.compare.comparison import LABEL
 from analysis.judgement.judgement import judge
@@ -49,7 +48,7 @@ def test_every_kind_of_file_has_the_intervals_of_the_studys_own_analysis(tmp_pat
     for paths in ([table], [tmp_path / f"{arm}.json" for arm in files.SCORES], logs.values()):
         found = compared(capsys, *paths, *options)
         assert [{name: row[name] for name in SAME} for row in found["contrasts"]] == expected
-    frame = analysis.compare(pd.read_csv(table), method=method, draws=2_000, seed=7)
+    frame = kvp.compare(pd.read_csv(table), method=method, draws=2_000, seed=7)
     assert [[f"{row[name]:.6f}" for name in SAME] for row in frame.contrasts.to_dict("records")] == [
         [row[name].removeprefix("-") if float(row[name]) == 0 else row[name] for name in SAME] for row in expected
     ]
@@ -86,7 +85,7 @@ def test_the_label_comes_first(tmp_path, capsys):
     assert main([str(table), "--plot", str(tmp_path / "forest.svg")]) == 0
     assert capsys.readouterr().out.splitlines()[0] == LABEL == "exploratory: nothing was registered"
     assert compared(capsys, table)["label"] == LABEL
-    assert repr(analysis.compare(pd.read_csv(table))).splitlines()[0] == LABEL
+    assert repr(kvp.compare(pd.read_csv(table))).splitlines()[0] == LABEL
     drawn = (tmp_path / "forest.svg").read_bytes()
     assert b"<svg" in drawn
     main([str(table), "--plot", str(tmp_path / "again.svg")])
@@ -119,7 +118,7 @@ def test_clusters_of_unequal_size_have_the_robust_error(tmp_path, capsys):
     own = [1.0] * 12 + [0.0] * 48
     other = [0.0] * 36 + [1.0] * 24
     names = ["big"] * 12 + [f"c{i // 4}" for i in range(48)]
-    row = analysis.compare(
+    row = kvp.compare(
         pd.DataFrame(
             [
                 {"id": i, "arm": arm, "score": scores[i], "cluster": names[i]}
@@ -163,59 +162,31 @@ def test_words_of_inspect_ai_are_the_numbers_that_it_makes_of_them(tmp_path, cap
 def test_a_frame_has_missing_scores_refused_by_row():
     frame = pd.DataFrame({"id": [1, 2] * 2, "arm": list("aabb"), "score": [1, 0, None, 1]})
     with pytest.raises(RecordError, match="score: 1 problems of b have none: '1'"):
-        analysis.compare(frame)
+        kvp.compare(frame)
     with pytest.raises(RecordError, match="arm: is no column"):
-        analysis.compare(frame.drop(columns="arm"))
+        kvp.compare(frame.drop(columns="arm"))
     for column in ("id", "arm"):
         with pytest.raises(RecordError, match=f"frame: row 1: {column}: is missing"):
-            analysis.compare(frame.assign(score=1, **{column: [1, None, 2, 3]}))
+            kvp.compare(frame.assign(score=1, **{column: [1, None, 2, 3]}))
     with pytest.raises(RecordError, match="two columns have one name"):
-        analysis.compare(pd.concat([frame, frame[["score"]]], axis=1))
+        kvp.compare(pd.concat([frame, frame[["score"]]], axis=1))
     with pytest.raises(RecordError, match=r"is no pandas\.DataFrame but list"):
-        analysis.compare(frame.to_dict("records"))
+        kvp.compare(frame.to_dict("records"))
     with pytest.raises(RecordError, match=r"frame: row 0: score: 71 lies outside \[0, 1\]"):
-        analysis.compare(frame.assign(score=71))
+        kvp.compare(frame.assign(score=71))
 
 
 def test_a_judged_study_is_a_data_frame(tmp_path):
     own = files.finished(tmp_path / "study", files.SCORES)
-    lanes = analysis.study(own).lanes
+    lanes = kvp.Study(own).records
     assert len(lanes) == 60 * 2 * 4
     assert lanes.query("arm == 'h2o'")["correct"].mean() == pytest.approx(sum(map(sum, files.SCORES["h2o"])) / 120)
     (own / "verdict.json").unlink()
     with pytest.raises(RecordError, match="has no verdict"):
-        analysis.study(str(own))
-
-
-ORDERS = """
-import analysis; f = analysis.compare; import analysis.compare as module
-import analysis.compare as module; import analysis; f = analysis.compare
-from analysis import compare as f; import analysis.compare as module
-from analysis.compare import comparison; import analysis; f = analysis.compare; import analysis.compare as module
-"""
-
-
-def test_compare_is_one_thing_in_whatever_order_it_is_imported():
-    """A submodule shadows a function of its name as soon as it is imported: here it is that function."""
-    code = f"""
-import sys, pandas
-frame = pandas.DataFrame({{"id": [1, 2, 3] * 2, "arm": list("aaabbb"), "score": [1, 0, 1, 0, 0, 1]}})
-for order in {ORDERS!r}.split("\\n")[1:-1]:
-    for name in [one for one in sys.modules if one in ("analysis", "analysis.compare")]:
-        del sys.modules[name]
-    names = {{}}
-    exec(order, names)
-    f, module = names["f"], names["module"]
-    print(f is module, f(frame).contrast_list[0].n, callable(module))
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout == "True 3 True\n" * 4, done.stderr
+        _ = kvp.Study(str(own)).records
 
 
 def test_naming_the_package_loads_nothing_of_statistics():
     code = "import analysis, sys; print({'numpy', 'pandas', 'scipy', 'analysis.compare'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
-    assert importlib.import_module("analysis").__all__ == ["compare", "study"]
-    with pytest.raises(AttributeError, match="has no attribute 'comparison'"):
-        _ = analysis.comparison

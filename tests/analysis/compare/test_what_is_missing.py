@@ -8,7 +8,7 @@ import pytest
 import result_files as files
 from test_compare import compared, refused
 
-import analysis
+import kv_prereg as kvp
 
 
 def scores_file(path, rows, columns=("id", "score")):
@@ -70,7 +70,7 @@ def test_scores_between_zero_and_one_and_single_seeds_are_weighed_too():
     rows += [("a", 2, 0, 0.5), ("a", 2, 1, 0.5)]
     rows += [("b", problem, seed, 0.5) for problem in range(3) for seed in range(2)]
     frame = pd.DataFrame(rows, columns=["arm", "id", "seed", "score"])
-    (found,) = analysis.compare(frame, common=True).contrast_list
+    (found,) = kvp.compare(frame, common=True).contrast_list
     # Problem 0: (0.5 + 0 to 1) / 2 - 0.5; the others 0.
     assert (found.low_bound, found.high_bound) == pytest.approx((-0.25 / 3, 0.25 / 3))
 
@@ -103,7 +103,7 @@ def test_tables_and_frames_that_tell_the_question_are_paired_by_it(tmp_path, cap
     found = compared(capsys, *paths)
     assert (found["contrasts"][0]["gains"], found["contrasts"][0]["losses"]) == (0, 0)
     frame = pd.concat([pd.read_csv(path).assign(arm=path.stem) for path in paths])
-    assert analysis.compare(frame).contrast_list[0].difference == 0
+    assert kvp.compare(frame).contrast_list[0].difference == 0
     # Twice the same question: nothing tells which is which.
     twice = [(number, score, "one") for number, score, _ in other]
     assert "is another question" in refused(capsys, paths[0], scores_file(tmp_path / "c.csv", twice, columns))
