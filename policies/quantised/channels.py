@@ -34,7 +34,7 @@ class ByChannel(Codes):
         """[..., slot, width], of whole groups -> uint8 [..., slot, row_bytes(width)]."""
         head, codes = self.quantise(cut_groups(numbers.float()), -2)
         shared = head.view(torch.uint8).flatten(-3)
-        parts = shared.view(*shared.shape[:-1], BLOCK, -1)
+        parts = shared.view(*shared.shape[:-1], BLOCK, shared.shape[-1] // BLOCK)
         return torch.cat([self.pack(codes), parts], -1).flatten(-3, -2)
 
     def decode(self, rows: Tensor) -> Tensor:
