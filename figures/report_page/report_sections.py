@@ -9,7 +9,7 @@ from markupsafe import Markup
 from analysis.judgement import arm_text, eviction_counts, outside_runs, policy_namesakes, previously_opened
 from analysis.rules import RULES, full_cache_gate, verdict_line
 from figures.drawing import formatting
-from figures.report_page import glossary, index_cards, report_levels, report_memory, report_tables
+from figures.report_page import glossary, index_cards, report_tables
 from figures.report_page.judged_study import JudgedStudy
 from figures.report_page.rendering import Cell, NumberCell, format_value, render, table
 
@@ -55,8 +55,8 @@ def render_cells(files: JudgedStudy) -> Markup:
         gate_table=report_tables.gate_table(judged["gate"]) if judged.get("gate") else "",
         arms_table=report_tables.arms_table(judged, lanes),
         warnings=eviction_counts.eviction_warnings(rows),
-        evictions_table=report_memory.evictions_table(rows),
-        ratios_table=report_memory.ratios_table(rows),
+        evictions_table=report_tables.evictions_table(rows),
+        ratios_table=report_tables.ratios_table(rows),
         ratios=[f"{name}: {ratio.text}." for name, ratio in eviction_counts.RATIOS.items()],
         states_table=report_tables.states_table(lanes, attempts),
     )
@@ -85,7 +85,7 @@ def render_sensitivity(files: JudgedStudy) -> Markup:
         graded_twice=int(lanes["disagrees"].notna().sum()),
         disagreements=int(lanes["disagrees"].sum()),
         repeats=files.repeats,
-        levels_table=report_levels.levels_table(files.levels),
+        levels_table=report_tables.levels_table(files.levels),
     )
 
 

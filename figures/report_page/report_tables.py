@@ -1,11 +1,13 @@
-"""The tables of a report: contrasts, accuracy and cost of each arm, how its lanes ended, and other tests."""
+"""The tables of a report: contrasts, also by level, accuracy, cost and evictions of each arm, and other tests."""
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from markupsafe import Markup
 
+from analysis.judgement import eviction_counts
 from analysis.judgement.study_files import EXCLUDED, NOT_RUN
 from analysis.rules import judged_numbers
 from figures.drawing import formatting
@@ -14,6 +16,8 @@ from figures.plots.accuracy import arm_accuracy
 from figures.report_page.rendering import NO_NUMBER, Cell, NumberCell, decimal_cell, percent_cell, table
 
 CELL_FIELDS = ("model", "task", "budget")
+CONTRAST_FIELDS = ("model", "task", "budget", "subject", "against")
+ARM_FIELDS = ("model", "task", "budget", "arm")
 METHODS = ("bootstrap", "t", "sign-flip")
 # why a contrast has an interpolated difference or not
 INTERPOLATION_REASONS = {
@@ -210,3 +214,59 @@ def _points_cell(contrast: Mapping[str, Any], name: str) -> NumberCell:
 def _interval_cell(contrast: Mapping[str, Any], kind: str) -> NumberCell:
     low, high = contrast[f"low{kind}"], contrast[f"high{kind}"]
     return NumberCell(judged_numbers.format_interval(low, high), float(low))
+
+
+def evictions_table(rows: Sequence[Mapping[str, Any]]) -> Markup:
+    heads = [
+        *ARM_FIELDS,
+        "lanes",
+        "never evicted",
+        "of lanes, %",
+        "events, mean",
+        "least",
+        "most",
+        "budget, slots",
+    ]
+    heads += [f"{ratio.text}, %" for ratio in eviction_counts.OF_BUDGET.values()]
+    cells: list[list[Cell]] = [
+        [
+            *(row[name] for name in ARM_FIELDS),
+            NumberCell.of_count(row["lanes"]),
+            NumberCell.of_count(row["never"]),
+            decimal_cell(100 * Fraction(row["never"], row["lanes"]), 1),
+            decimal_cell(row["events"]["mean"], 1),
+            *(NumberCell.of_count(row["events"][name]) for name in ("least", "most")),
+            decimal_cell(row["slots"], 1),
+            *(decimal_cell(None if share is None else 100 * share, 1) for share in row["of_budget"].values()),
+        ]
+        for row in rows
+    ]
+    return table("What was evicted, and what was held (exploratory)", heads, cells)
+
+
+def ratios_table(rows: Sequence[Mapping[str, Any]]) -> Markup:
+    cells = [
+        [*(row[name] for name in ARM_FIELDS), *(decimal_cell(ratio, 3) for ratio in row["ratios"].values())]
+        for row in rows
+    ]
+    return table("One cache, by every ratio in use (exploratory)", [*ARM_FIELDS, *eviction_counts.RATIOS], cells)
+
+
+def levels_table(rows: Sequence[Mapping[str, Any]]) -> Markup:
+    """Render the table. rows: of `analysis.exploratory.level_contrasts`; empty without any."""
+    if not rows:
+        return Markup("")
+    heads = [*CONTRAST_FIELDS, "level", "problems", "gains", "losses", "subject, %", "comparator, %", "Δ (pp)"]
+    cells = [_level_cells(row) for row in rows]
+    return table("Contrasts by level (exploratory)", [*heads, "95 % interval"], cells)
+
+
+def _level_cells(row: Mapping[str, Any]) -> list[Cell]:
+    cells: list[Cell] = [*(row[name] for name in CONTRAST_FIELDS), row["level"]]
+    cells += [NumberCell.of_count(row[name]) for name in ("n", "gains", "losses")]
+    cells += [percent_cell(row[name]) for name in ("own", "other")]
+    if row["difference"] is None:
+        return [*cells, NO_NUMBER, NO_NUMBER]
+    difference, low, high = (f"{row[name]:.6f}" for name in ("difference", "low", "high"))
+    interval = NumberCell(judged_numbers.format_interval(low, high), row["low"])
+    return [*cells, NumberCell(judged_numbers.format_points(difference), row["difference"]), interval]

@@ -12,10 +12,29 @@ from analysis.compare import result_files, untrusted_files
 from analysis.compare.scored_answers import ReadOptions, ResultError, ScoredAnswer
 from protocol.evidence.registration import Registration
 from protocol.formats import documents, files
-from protocol.formats.documents import Document
-from protocol.formats.outside_fields import OUTPUTS
+from protocol.formats.documents import Document, declare_document
+from protocol.formats.fields import DIGEST, Field, Integer, ListOf, MapOf, Table, Text
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.runners import TABLE
+
+_PART = r"(?!\.{1,2}(?:/|$))[^/\0]+"  # of a path: it leads neither up nor to where it stands
+_FILE = Table(
+    {
+        "name": Field(
+            Text(f"{_PART}(?:/{_PART})*", "a path below the folder"), "Its name below the folder of outputs."
+        ),
+        "sha256": Field(DIGEST, "Of its bytes, which are in outside/files."),
+        "bytes": Field(Integer(), "Its size."),
+    }
+)
+OUTPUTS = declare_document(
+    "outputs",
+    {
+        "lock": Field(DIGEST, "The lock."),
+        "claim": Field(DIGEST, "The claim."),
+        "files": Field(MapOf(ListOf(_FILE, 1)), "The files that were read, by arm."),
+    },
+)
 
 FOLDER = "outside"
 LIST, FILES = f"{FOLDER}/outputs.json", f"{FOLDER}/files"

@@ -11,7 +11,7 @@ from analysis import by_level as command
 from analysis import judge
 from analysis.exploratory.level_contrasts import contrasts_by_level, order_levels
 from analysis.judgement.study_files import read_study
-from figures.report_page import report_levels
+from figures.report_page import report_tables
 
 LEVELS = {f"p{i:03d}": str((4096, 512, 16384)[i % 3]) for i in range(30)}
 NONE = ["difference", "low", "high"]
@@ -122,8 +122,8 @@ def test_the_command_and_the_report_say_the_same(tmp_path, capsysbinary):
     assert rows[0]["difference"] == "0.500000"
     line = next(line for line in said if line.split()[3:6] == ["crystal", "snapkv", "512"])
     assert line.split()[-3] == "+50.0"
-    assert report_levels.levels_table(contrasts_by_level(read_study(folder))).count("<tr>") == 1 + 6
-    assert report_levels.levels_table([]) == ""
+    assert report_tables.levels_table(contrasts_by_level(read_study(folder))).count("<tr>") == 1 + 6
+    assert report_tables.levels_table([]) == ""
 
 
 def test_a_study_without_levels_or_verdict_is_refused_in_one_line(tmp_path, capsys):
