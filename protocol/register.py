@@ -35,7 +35,7 @@ from protocol.lock.lock import Lock
 from protocol.lock.previously_opened import find_previously_opened
 from protocol.messages import slot_sizes
 from protocol.plan import full_use
-from protocol.preflight import written_study
+from protocol.preflight import neighbours, written_study
 from protocol.witnesses import registered
 from protocol.workspace import imports
 from protocol.workspace.drift import ROOT
@@ -106,6 +106,7 @@ def act(args: Options, is_typed: bool) -> int:
         *arm_text.differing_prompt_sentences(locked.content),
         *full_cache_use.describe_full_use(locked.content.get(full_cache_use.FIELD, {})),
         *slot_sizes.describe_slots(locked.content),
+        *neighbours.describe_charge(locked.content["protocol"]["content"]),
         *format_opened(locked.content),
         *previously_opened.describe_shared_clusters(locked.content),
         *same_retained_slots.describe_pairs(results["same_kept"]),
@@ -282,7 +283,7 @@ def _derive_decoded(
         planned = planned._replace(full_use=full_use.read_means(full_use_field))
         if reproduced is None:
             feasibility.refuse_small_budgets(planned, lengths, share_budgets)
-            feasibility.refuse_duplicate_budgets(planned, lengths, protocol.budgets)
+            feasibility.refuse_duplicate_budgets(planned, lengths, protocol.all_budgets)
     tree = _observe_tree(planned, frozen_items, reproduced)
     with phase("looking for arms that keep the same slots"):
         checks_field = lock_inputs.read_checks(planned, frozen_items, rule_results)

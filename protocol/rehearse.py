@@ -40,7 +40,7 @@ from protocol.instruments.planning import machines
 from protocol.lock import lock
 from protocol.lock.previously_opened import find_previously_opened
 from protocol.plan.design import Design
-from protocol.preflight import development_results, written_study
+from protocol.preflight import development_results, neighbours, written_study
 from protocol.workspace import imports
 from protocol.workspace.planned_study import PlannedStudy, read_decoded_protocol
 
@@ -172,6 +172,7 @@ def act(args: Options, is_typed: bool) -> int:
         "opened": register.format_opened(fresh_lock),
         "power": power_text.describe_power(rehearsed.detectable, protocol.decision.method)
         + confirm_power.describe_confirmation(content, sizes, measured),
+        "charge": neighbours.describe_charge(content),
         "never_evicted": eviction_counts.eviction_warnings(eviction_counts.count_arms(confirm_bodies, content), unlike),
     }
     next_step = f"next: kv-prereg show {args.out}" if args.out else "--out FOLDER keeps every answer, to be shown"
@@ -281,7 +282,7 @@ def format_rehearsal(
         lines.append("these answers are the stand-ins': they say nothing of what the registered models reach")
     if tokens is not None:
         lines.append(f"lanes were stopped after {tokens} tokens: more are truncated than would be")
-    lines += values["opened"] + values["gate"] + values["never_evicted"]
+    lines += values["opened"] + values["gate"] + values["never_evicted"] + values["charge"]
     speed = values["tokens"] / values["seconds"] if values["seconds"] else 0.0
     lines += [
         "",

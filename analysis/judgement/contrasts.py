@@ -28,6 +28,7 @@ __all__ = [
     "credit_comparators",
     "lane_memory",
     "pair_arms",
+    "pair_cells",
     "problem_clusters",
     "problem_table",
     "read_judged",
@@ -131,37 +132,43 @@ def pair_arms(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
     arms = study.columns_by_arm()
 
     def pair(model: str, task: str, budget: str, side: tuple[str, str]) -> Pairing:
-        subject_lanes, comparator_lanes = (arms.get((model, task, budget, arm)) for arm in side)
-        full = comparator_lanes is None
-        if full:
-            comparator_lanes = arms.get((model, task, FULL, side[1]))
-        if subject_lanes is None or comparator_lanes is None:
-            raise RecordError(f"lock: grid: {model} {task} {budget} lacks {' or '.join(side)}")
-        problems = study.lock["items"][task]["confirm"]
-        correct = [problem_table(arm, "correct", problems) for arm in (subject_lanes, comparator_lanes)]
-        memory = [
-            lane_memory(lanes, study.lock, model, arm, problems)
-            for arm, lanes in zip(side, (subject_lanes, comparator_lanes), strict=True)
-        ]
-        is_complete = ~np.isnan(correct).any(axis=(0, 2))
-        subject_correct, comparator_correct, subject_memory, comparator_memory = (
-            values[is_complete] for values in (*correct, *memory)
-        )
-        paired_problems = tuple(problems[position] for position in np.flatnonzero(is_complete))
-        measured = subject_correct, comparator_correct, subject_memory, comparator_memory
-        return Pairing(
-            model,
-            task,
-            budget,
-            *side,
-            paired_problems,
-            *measured,
-            full,
-            problem_clusters(study.lock, task, paired_problems),
-        )
+        full = (model, task, budget, side[1]) not in arms
+        return pair_cells(arms, study.lock, (model, task, budget, side[0]), (FULL if full else budget, side[1]))
 
     tasks = [task["name"] for task in content["tasks"]]
     return [pair(*cell) for cell in itertools.product(content["models"], tasks, content["budgets"], sides)]
+
+
+def pair_cells(
+    arms: Mapping[tuple[str, ...], Lanes], lock: Mapping[str, Any], cell: tuple[str, ...], other: tuple[str, str]
+) -> Pairing:
+    """Return the pair of the arm in `cell` (model, task, budget, arm) and that in `other` (budget, arm). Raises
+    RecordError if the grid lacks either.
+    """
+    model, task, budget, subject = cell
+    sides = cell, (model, task, *other)
+    if any(side not in arms for side in sides):
+        raise RecordError(f"lock: grid: {model} {task} {budget} lacks {subject} or {other[1]}")
+    problems = lock["items"][task]["confirm"]
+    correct = [problem_table(arms[side], "correct", problems) for side in sides]
+    memory = [lane_memory(arms[side], lock, model, side[3], problems) for side in sides]
+    is_complete = ~np.isnan(correct).any(axis=(0, 2))
+    paired = tuple(problems[position] for position in np.flatnonzero(is_complete))
+    own, others, own_memory, other_memory = (values[is_complete] for values in (*correct, *memory))
+    return Pairing(
+        model,
+        task,
+        budget,
+        subject,
+        other[1],
+        paired,
+        own,
+        others,
+        own_memory,
+        other_memory,
+        full=other[0] == FULL,
+        clusters=problem_clusters(lock, task, paired),
+    )
 
 
 def problem_clusters(lock: Mapping[str, Any], task: str, problems: Sequence[str]) -> tuple[str, ...] | None:

@@ -43,11 +43,15 @@ class Estimate(NamedTuple):
     uncharged_p: float
     has_moved_limit: bool  # whether the memory charge moved a limit across a margin
     position: Position | None = None  # at a look of a sequential design
+    neighbour: Comparison | None = None  # as `uncharged`, against the comparator with as much memory
 
     @property
     def simultaneous(self) -> Comparison:
         """The simultaneous comparison at equal memory."""
-        return memory_charge.widen_interval(self.uncharged, self.memory.points)
+        if self.neighbour is None:
+            return memory_charge.widen_interval(self.uncharged, self.memory.null)
+        low, high = min(self.uncharged.low, self.neighbour.low), max(self.uncharged.high, self.neighbour.high)
+        return self.uncharged._replace(low=low, high=high)
 
     @property
     def is_decided_by_charge(self) -> bool:
@@ -65,6 +69,35 @@ class PairingEstimate(NamedTuple):
     adjusted: float
     is_informative: bool = True
     repeats: Pairing | None = None  # the same contrast before this one
+
+    def hold_against(self, neighbour: "PairingEstimate", margin: float) -> "PairingEstimate":
+        """Return the estimate in which a win or a loss holds against the comparator at its budget and at its neighbour
+        with as much memory. Each test has the level of the contrast: both have to reject (Berger 1982), and the
+        difference at equal memory lies between the two, since accuracy does not rise and fall again in between.
+        """
+        own, other = self.estimate, neighbour.estimate
+        if own is None or other is None or own.memory.neighbour is None:
+            return self
+        is_agreed = own.nominal.mean * other.nominal.mean > 0
+
+        def larger(first: float, second: float) -> float:
+            return max(first, second) if is_agreed else 1.0
+
+        margins, position, has_moved_limit = own.margins, own.position, False
+        if own.margins is not None and other.margins is not None:
+            margins = memory_charge.widen_margins([own.margins, other.margins])
+            has_moved_limit = _limit_sides(margins, margin) != _limit_sides(own.margins, margin)
+        if position is not None and other.position is not None:
+            position = min(position, other.position, key=lambda each: abs(each.z))
+        both = own._replace(
+            nominal=own.nominal._replace(p=larger(own.nominal.p, other.nominal.p)),
+            reported_p={name: larger(p, other.reported_p[name]) for name, p in own.reported_p.items()},
+            margins=margins,
+            has_moved_limit=has_moved_limit,
+            position=position,
+            neighbour=other.uncharged,
+        )
+        return self._replace(estimate=both, adjusted=larger(self.adjusted, neighbour.adjusted))
 
     def contrast(self) -> Contrast | None:
         """Return the contrast for the rule."""
@@ -124,19 +157,32 @@ def compare_family(
     _check_counting(pairings, decision["method"])
     level = multiplicity.corrected_alpha(alpha, len(pairings) if corrected else 1)
     arms, items = study.columns_by_arm(), study.lock["items"]
-    look = _read_look(study)
-    estimates = [
-        _estimate(pairing, first + index, decision, level, look, _match_memory(pairing, arms, study.lock, level))
-        for index, pairing in enumerate(pairings)
-    ]
-    p = [1.0 if estimate is None else estimate.nominal.p for estimate in estimates]
-    adjusted = multiplicity.adjust(p)
-    bonferroni, holm = (adjusted.bonferroni, adjusted.holm) if corrected else (p, p)
-    family = list(map(PairingEstimate, pairings, estimates, bonferroni))
-    is_family_method = METHODS[decision["method"]].family
-    if is_family_method and corrected:
+    memories = [_match_memory(pairing, arms, study.lock, level) for pairing in pairings]
+    is_family_method, look = METHODS[decision["method"]].family, _read_look(study)
+
+    def estimate_family(pairings: Sequence[Pairing]) -> list[PairingEstimate]:
+        estimates = [
+            _estimate(pairing, first + index, decision, level, look, of_memory)
+            for index, (pairing, of_memory) in enumerate(zip(pairings, memories, strict=True))
+        ]
+        p = list(map(_nominal_p, estimates))
+        family = list(map(PairingEstimate, pairings, estimates, multiplicity.adjust(p).bonferroni if corrected else p))
+        if not (is_family_method and corrected):
+            return family
         times, seed = draws_and_seed(decision)
-        family = _apply_max_t(family, np.random.default_rng([seed, first]), times, alpha)
+        return _apply_max_t(family, np.random.default_rng([seed, first]), times, alpha)
+
+    family = estimate_family(pairings)
+    if any(of_memory is not None and of_memory.neighbour is not None for of_memory in memories):
+        others = [
+            pairing if of_memory is None or of_memory.neighbour is None else of_memory.neighbour.pairing
+            for pairing, of_memory in zip(pairings, memories, strict=True)
+        ]
+        margin = float(decision.get("margin", 0))
+        against = estimate_family(others)
+        family = [member.hold_against(other, margin) for member, other in zip(family, against, strict=True)]
+    p = [_nominal_p(member.estimate) for member in family]
+    holm = multiplicity.adjust(p).holm if corrected else p
     floors: list[dict[str, Any]] = []
     if required_floor is not None:
         floors = [floor.floor_row(pairing, required_floor) for pairing in pairings]
@@ -166,6 +212,10 @@ def compare_family(
         if "memory" in decision and not member.pairing.full:
             row["isocache"] = _isocache_row(study.lock, arms, member.pairing, member.estimate, first + index)
     return FamilyComparison(level, rule_contrasts, rows)
+
+
+def _nominal_p(estimate: Estimate | None) -> float:
+    return 1.0 if estimate is None else estimate.nominal.p
 
 
 def _check_counting(pairings: Sequence[Pairing], method: str) -> None:
@@ -231,7 +281,7 @@ def _apply_max_t(
 def _tested_null(member: PairingEstimate) -> float | None:
     """Return the null mean difference; None if memory may explain the observed one."""
     assert member.estimate is not None
-    return memory_charge.nearest_null(member.estimate.nominal.mean, member.estimate.memory.points)
+    return memory_charge.nearest_null(member.estimate.nominal.mean, member.estimate.memory.null)
 
 
 def _isocache_row(
@@ -296,7 +346,7 @@ def _estimate(
     difference, method, margins, has_moved_limit = pairing.difference, decision["method"], None, False
     difference_and_clusters = difference, pairing.clusters
     reported = [name for name in REPORTED_METHODS if METHODS[method].draws or name == "t"]
-    null = memory_charge.nearest_null(float(difference.mean()), contrast_memory.points)
+    null = memory_charge.nearest_null(float(difference.mean()), contrast_memory.null)
     levels = [LEVEL, 1 - corrected] if look is None else [look.coverage(LEVEL), look.coverage(1 - corrected)]
     observed, corrected_comparison = _compare(*difference_and_clusters, index, decision, method, levels, null)
     nominal = {
@@ -310,7 +360,7 @@ def _estimate(
     if "margin" in decision:
         margin, level = float(decision["margin"]), corrected if look is None else look.level(corrected)
         margins = resampled_units.tost(
-            *difference_and_clusters, margin, contrast_memory.points, alpha=level, method=method
+            *difference_and_clusters, margin, contrast_memory.null, alpha=level, method=method
         )
         alone = resampled_units.tost(*difference_and_clusters, margin, 0.0, alpha=level, method=method)
         has_moved_limit = _limit_sides(margins, margin) != _limit_sides(alone, margin)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.judgement import contrasts
 from analysis.judgement.contrasts import Lanes, Pairing, lane_memory, problem_clusters, problem_table
 from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.rules.rule import measures_memory
@@ -30,15 +31,29 @@ MEASURES: Mapping[str, str] = MappingProxyType(
 
 
 class ContrastMemory(NamedTuple):
-    """The memory of a contrast. charge: None for arms that do not match, and against the full cache."""
+    """The memory of a contrast. charge: None for arms that do not match, and against the full cache. neighbour: the
+    subject against its comparator at the nearest neighbour with as much memory, against which it is tested too; None
+    where a charge is tested instead.
+    """
 
     match: memory_matching.MemoryMatch
     charge: Charge | SwingCharge | None
+    neighbour: "NeighbourPairing | None" = None
 
     @property
     def points(self) -> float:
         """The charge in accuracy points; below 0 if the subject uses less memory."""
         return 0.0 if self.charge is None or not self.match.is_matched else self.charge.points
+
+    @property
+    def null(self) -> float:
+        """What a test of the difference at the budget leaves to memory: nothing if the neighbour is tested too."""
+        return 0.0 if self.neighbour is not None else self.points
+
+
+class NeighbourPairing(NamedTuple):
+    budget: str
+    pairing: Pairing
 
 
 def contrast_memory(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], level: float) -> ContrastMemory:
@@ -53,9 +68,29 @@ def contrast_memory(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], level
         match = memory_matching.match_memory(*memory, tolerance=tolerance)
         return ContrastMemory(match, charge_contrast(pairing, arms, lock, problems) if match.is_matched else None)
     match = memory_matching.match_means(*memory, tolerance=tolerance)
-    charge = bound_contrast(pairing, arms, lock, problems, level)
+    neighbour = find_neighbour(pairing, arms, lock, match.ratio - 1)
+    charge = (
+        bound_contrast(pairing, arms, lock, problems, level)
+        if neighbour is None
+        else memory_charge.measure_charge(match.ratio - 1, pairing.difference, neighbour.pairing.difference)
+    )
     is_allowed = match.is_matched or decision.get("unmatched") == ISO_CACHE
-    return ContrastMemory(match._replace(is_matched=is_allowed and charge.swing is not None), charge)
+    return ContrastMemory(match._replace(is_matched=is_allowed and charge.swing is not None), charge, neighbour)
+
+
+def find_neighbour(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], excess: float) -> NeighbourPairing | None:
+    """Return the comparator's nearest registered neighbour that holds, on the same problems, at least as much as a
+    subject with an excess, or at most as much as one with a shortfall; None without one.
+    """
+    cell, side = (*_cell(pairing), pairing.subject), np.sign(excess)
+    reached = []
+    for budget in lock["protocol"]["content"].get("neighbours", ()):
+        if abs(excess) > memory_charge.NOISE and (*cell[:2], budget, pairing.against) in arms:
+            paired = contrasts.pair_cells(arms, lock, cell, (budget, pairing.against))
+            subject, comparator = (values.mean() for values in paired.measured_memory())
+            if paired.problems == pairing.problems and side * comparator >= side * subject:
+                reached.append((abs(comparator - subject), NeighbourPairing(budget, paired)))
+    return min(reached, key=lambda item: item[0])[1] if reached else None
 
 
 def bound_contrast(
@@ -185,6 +220,8 @@ def memory_row(
     explained: dict[str, str | None] = {"slope": None, "nearest": None}
     if isinstance(charge, SwingCharge):
         explained = {"swing": None if charge.swing is None else format_decimal(charge.swing)}
+        if match.neighbour is not None:
+            explained["neighbour"] = match.neighbour.budget
     elif charge is not None:
         explained["slope"] = None if charge.slope is None else f"{charge.slope:.3e}"
         explained["nearest"] = None if charge.nearest is None else format_decimal(charge.nearest)

@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.judgement.family import LIMIT_FIELDS, P_FIELDS, FamilyComparison
 from analysis.judgement.study_files import NOT_RUN, Study
 from analysis.rules.rule import Contrast, is_better, is_worse
-from analysis.stats.comparison import Margins
+from analysis.stats import memory_charge
 
 __all__ = ["extreme_studies", "widen_family"]
 
@@ -67,17 +67,8 @@ def _merge(members: Sequence[Contrast]) -> Contrast:
         high=max(member.high for member in members),
         adjusted=max(weakest.adjusted, *(member.adjusted for member in members)),
         uncharged_p=max(uncharged) if uncharged else None,
-        margins=_merge_limits(limits) if limits else None,
+        margins=memory_charge.widen_margins(limits) if limits else None,
         informative=all(member.informative for member in members),
-    )
-
-
-def _merge_limits(limits: Sequence[Margins]) -> Margins:
-    return limits[0]._replace(
-        low=min(each.low for each in limits),
-        high=max(each.high for each in limits),
-        p_worse=max(each.p_worse for each in limits),
-        p_better=max(each.p_better for each in limits),
     )
 
 

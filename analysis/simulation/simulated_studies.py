@@ -50,8 +50,8 @@ def planned_contrasts(plan: StudyPlan) -> list[PlannedContrast]:
 
 def simulate_study(plan: StudyPlan, scenario: Scenario) -> Study:
     """Return the study whose records show `scenario`. Its protocol omits everything outside the rule, and its
-    lanes omit arms outside the family except the full cache, which is correct in as many lanes as the gate
-    requires. Raises Vacuous for a gate that no number of answers passes.
+    lanes omit neighbours, and arms outside the family except the full cache, which is correct in as many lanes as
+    the gate requires. Raises Vacuous for a gate that no number of answers passes.
 
     Contrasts of one (model, task, budget) share the subject's answers: it is wrong in as many problems as the
     largest `lost` among them, and no other contrast gains there. Against the full cache, contrasts of one
@@ -59,11 +59,14 @@ def simulate_study(plan: StudyPlan, scenario: Scenario) -> Study:
     omitted unless the full cache is `unable`, since that many wins would make it fail.
     """
     decision = plan.content["decision"]
-    excluded = {"sweep", "beside", "memory", "unmatched"} | (set() if _has_passing_gate(plan, scenario) else {"gate"})
+    excluded = {"sweep", "beside", "memory", "unmatched", "neighbours"} | (
+        set() if _has_passing_gate(plan, scenario) else {"gate"}
+    )
     content = {key: value for key, value in plan.content.items() if key not in excluded}
     content["decision"] = {key: value for key, value in decision.items() if key not in excluded}
     compared = set(itertools.chain(*arm_pairs(decision)))
-    grid = [cell for cell in plan.grid if cell[2] == FULL or cell[3] in compared]
+    budgets = plan.content["budgets"]
+    grid = [cell for cell in plan.grid if cell[2] == FULL or (cell[2] in budgets and cell[3] in compared)]
     cells = _CellTables(plan, scenario)
     tables = [cells.table(*cell) for cell in grid]
     lanes = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}

@@ -7,7 +7,7 @@ the opposite direction memory explains nothing, and nothing is charged.
 `bound_charge` charges what the comparator's own accuracy changes up to its next measurement: no slope is
 assumed, and a cliff between two budgets is covered wherever it lies. `charge_memory`, of studies that ship,
 takes twice the steepest chord instead, which holds where accuracy rises by at most 1.5 points per slot between
-64 and 256 slots. Both were tried on curves of many shapes (benchmarks/memory_matching.py).
+64 and 256 slots. Both were tried on curves of many shapes (benchmarks/memory_charge.py).
 """
 
 import math
@@ -29,9 +29,11 @@ __all__ = [
     "SwingCharge",
     "bound_charge",
     "charge_memory",
+    "measure_charge",
     "nearest_null",
     "tost",
     "widen_interval",
+    "widen_margins",
 ]
 
 SLOPE_FACTOR = 2.0  # the curve may be this much steeper than the measured chords
@@ -135,6 +137,26 @@ def bound_charge(memory: float, comparator_memory: float, neighbours: Sequence[N
     swing = max(point.high if side > 0 else -point.low for point in between)
     share, least = min(1.0, abs(excess) / CLIFF), MIN_PRICE * min(abs(excess), PRICED)
     return SwingCharge(excess, max(0.0, swing), side * max(least, share * swing))
+
+
+def measure_charge(excess: float, here: NDArray[np.float64], neighbour: NDArray[np.float64]) -> SwingCharge:
+    """Return the charge of a subject that is also tested against its comparator at a neighbour with as much memory:
+    what the comparator gains (loses) up to there, as measured. here, neighbour: the subject's differences, [problem,
+    seed]. No test uses it.
+    """
+    gain = float(here.mean() - neighbour.mean())
+    swing = max(0.0, math.copysign(gain, gain * excess))
+    return SwingCharge(excess, swing, math.copysign(swing, excess))
+
+
+def widen_margins(limits: Sequence[Margins]) -> Margins:
+    """Return the limits and p that hold for every member (an intersection-union test: Berger 1982)."""
+    return limits[0]._replace(
+        low=min(each.low for each in limits),
+        high=max(each.high for each in limits),
+        p_worse=max(each.p_worse for each in limits),
+        p_better=max(each.p_better for each in limits),
+    )
 
 
 def nearest_null(mean: float, points: float) -> float | None:

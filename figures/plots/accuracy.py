@@ -37,8 +37,8 @@ def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
     group).
     """
     accuracies = {key: arm_accuracy(group) for key, group in lanes.groupby(["model", "task", "budget", "arm"])}
-    places = list(dict.fromkeys(cell_of(entry) for entry in judged["contrasts"]))
     evicting = [entry for entry in judged["arms"] if entry["budget"] != "full"]
+    places = list(dict.fromkeys(cell_of(entry) for entry in [*judged["contrasts"], *evicting]))  # neighbours last
     evicting.sort(key=lambda entry: places.index(cell_of(entry)))
     rows = group_entries(evicting, lambda entry: str(entry["arm"]))
     subject = judged["contrasts"][0]["subject"]

@@ -106,7 +106,7 @@ def never_evicts(design: Design, promises: Promises) -> Any:
 
 def _full_use(design: Design, measured: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the field `full_use` by model: means and slots follow from what the full cache held."""
-    budgets = [str(budget) for budget in design.budgets]
+    budgets = [str(budget) for budget in design.all_budgets]
     if not full_use.full_shares(budgets):
         return
     for model in design.models:
@@ -119,7 +119,7 @@ def _full_use(design: Design, measured: Mapping[str, Any]) -> Iterator[tuple[str
 
 def _slot_bytes(design: Design, promises: Promises, measured: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the field `slot_bytes` by model: slots and intervals follow from the bytes of a slot."""
-    budgets = [str(budget) for budget in design.budgets]
+    budgets = [str(budget) for budget in design.all_budgets]
     if not slot_bytes.is_needed(budgets, promises, design.decision.memory):
         return
     for model in design.models:

@@ -72,6 +72,7 @@ PROTOCOL = Table(
         "exclude": Field(OBJECT, "Problems that are not run.", if_absent="none"),
         "claims": Field(MapOf(OBJECT), "Claims of arms, outside the rule.", if_absent="none"),
         citations.FIELD: Field(MapOf(FOLDER_NAME), "Studies whose records arms take.", if_absent="all are decoded"),
+        "neighbours": Field(TEXT_LIST, "Budgets at which comparators alone run, as text.", if_absent="none"),
         runners.TABLE: Field(OBJECT, "Who decodes.", if_absent="this project"),
         **{
             instrument.name: Field(OBJECT, instrument.description, if_absent=instrument.if_absent)

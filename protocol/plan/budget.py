@@ -5,7 +5,7 @@ depends on the form in which an arm stores them.
 
 import math
 import re
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -15,10 +15,11 @@ from protocol.formats.fields import Fault, Kind, Schema
 from protocol.formats.value_faults import format_toml
 from protocol.formats.vocabulary import BYTES_OF, OF_FULL
 
-__all__ = ["DECIMALS", "MOST", "Budget", "BudgetKind", "Slot", "parse_bytes", "slots_of_full_share"]
+__all__ = ["DECIMALS", "MOST", "Budget", "BudgetKind", "Slot", "parse_budget", "parse_bytes", "slots_of_full_share"]
 
 DECIMALS = 6  # decimal places of a share
 MOST = 2**24  # slots
+STEP = Decimal("1.03")  # from a budget to its neighbour: more than arms that match may differ
 TEXT = re.compile(rf"0\.(?=[0-9]*[1-9])[0-9]{{1,{DECIMALS}}}{OF_FULL}")
 BYTES = re.compile(rf"([1-9][0-9]{{0,15}}) ({'|'.join(UNITS)})")
 AS_MANY = re.compile(rf"{BYTES_OF}([1-9][0-9]{{0,7}})")
@@ -79,6 +80,15 @@ class Budget(NamedTuple):
     def kind(self) -> str:
         """The field that is set. Budgets of one kind can be ordered without measurements."""
         return next(name for name, value in self._asdict().items() if value is not None)
+
+    def next_above(self) -> "Budget":
+        """Return the neighbour to register beside this budget: 3 % more, and at least one unit more."""
+        value: Any = getattr(self, self.kind)
+        above: Any = max(value + 1, math.ceil(value * STEP))
+        if isinstance(value, Decimal):
+            unit = Decimal(10) ** -DECIMALS
+            above = min((value * STEP).quantize(unit, ROUND_CEILING), 1 - unit)
+        return self._replace(**{self.kind: above})
 
     def count_slots(self, tokens: int, use: Fraction | None = None, slot: Slot | None = None) -> int:
         """Return slots for a prompt of `tokens`: ceil(share x tokens) (CrystalCache, Eq. 30), in decimals, or
@@ -149,6 +159,12 @@ class BudgetKind(Kind):
         if value != round(value, DECIMALS):
             raise Fault.from_message(f"{at}: {value} has more than {DECIMALS} decimals; write fewer")
         return Budget(value, None)
+
+
+def parse_budget(text: str) -> Budget:
+    """Return the budget that a lock has as this text."""
+    is_number = text.replace(".", "", 1).isdecimal()
+    return BudgetKind().read((Decimal if "." in text else int)(text) if is_number else text, "budgets")
 
 
 def parse_bytes(text: str) -> Budget | None:

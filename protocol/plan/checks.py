@@ -47,7 +47,7 @@ def faults(design: Design, evicts: Evicts) -> Iterator[str]:
     if design.decodes:
         yield from _fields(design)
     yield from _repeated(design)
-    for wrong in (_sweep, _arms, _cite, _claims, _gate):
+    for wrong in (_sweep, _arms, _neighbours, _cite, _claims, _gate):
         yield from wrong(design, evicts)
     for instrument in INSTRUMENTS:
         if (table := design.instruments.get(instrument.name)) is not None:
@@ -109,7 +109,7 @@ def _refuse_low_gate(design: Design, path: Path, model: str, task: str, chance: 
 
 def require_memory(design: Design, path: Path) -> None:
     """Raise BadInput for a protocol that does not say what counts as memory, or whose tolerance is larger
-    than the charge for excess memory was tested for (benchmarks/memory_matching.py).
+    than the charge for excess memory was tested for (benchmarks/memory_charge.py).
     """
     decision = design.decision
     if not design.decodes:
@@ -147,6 +147,7 @@ def _repeated(design: Design) -> Iterator[str]:
         "models": design.models,
         "seeds": design.seeds,
         "budgets": [str(budget) for budget in design.budgets],
+        "neighbours": [str(budget) for budget in (design.all_budgets if design.neighbours else ())],
         "tasks": [task.name for task in design.tasks],
         "decision.against": decision.against,
         "decision.beside": decision.beside or (),
@@ -343,6 +344,11 @@ def _cite(design: Design, evicts: Evicts) -> Iterator[str]:
         yield "cite: leaves nothing to decode; leave an arm out, or compare the records with: kv-prereg compare"
     if design.randomness is not None:
         yield "cite: [randomness] draws problems and seeds that no earlier study can have; leave one of the two out"
+
+
+def _neighbours(design: Design, evicts: Evicts) -> Iterator[str]:
+    if design.neighbours and not set(design.decision.against) & set(_evicting_arms(design, evicts)):
+        yield "neighbours: no arm in decision.against evicts, so that none runs at them; leave it out"
 
 
 def _claims(design: Design, evicts: Evicts) -> Iterator[str]:

@@ -268,7 +268,22 @@ class Design:
         tuple[Claim, ...],
         Field(TablesByName(table_of(Claim), "claim"), "Claims of arms, outside the rule.", if_absent="none"),
     ] = ()
+    neighbours: Annotated[
+        tuple[Budget, ...],
+        Field(
+            ListOf(BudgetKind(), 1),
+            "Budgets beside those of the study, at which its comparators alone are decoded. A subject that holds more "
+            "than its comparator has to win against the nearest of them that holds as much, too; else it is charged "
+            "with all that the comparator gains up to its next budget.",
+            [132],
+            if_absent="none",
+        ),
+    ] = ()
     instruments: Mapping[str, Any] = dataclass_field(default_factory=dict)  # the tables of instruments by name
+
+    @property
+    def all_budgets(self) -> tuple[Budget, ...]:
+        return (*self.budgets, *self.neighbours)
 
     @property
     def decodes(self) -> bool:
@@ -346,7 +361,7 @@ class Design:
         base = self.arm(self.sweep.baseline)
         candidates = (self.arm(name) for name in self.sweep.candidates)
         arms = (*candidates, base, base._replace(name=base.name + RERUN_SUFFIX))
-        return replace(self, arms=arms, seeds=self.sweep.seeds, sweep=None)
+        return replace(self, arms=arms, seeds=self.sweep.seeds, sweep=None, neighbours=())
 
     def confirm_design(self, winner: str) -> Design:
         """Return the design that confirms a sweep: `winner`, named as the sweep, replaces all candidates."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.formats.refusals import BadInput
-from protocol.formats.vocabulary import FULL
+from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
 from protocol.plan.budget import Budget, Slot
 from protocol.plan.design import Design
 from protocol.plan.slot_bytes import scale_interval
@@ -16,7 +16,7 @@ from protocol.plan.slot_bytes import scale_interval
 if TYPE_CHECKING:
     from policies import Policy
 
-__all__ = ["FULL", "Cell", "budget_of", "cells", "never_evicts", "policy_of"]
+__all__ = ["FULL", "Cell", "arm_budgets", "budget_of", "cells", "never_evicts", "policy_of"]
 
 MAX_CELLS = 100_000  # of a lock; one of 4 MiB holds no more
 
@@ -32,14 +32,15 @@ class Cell(NamedTuple):
 
 
 def cells(protocol: Design, is_full: Callable[[Design, str], bool] | None = None) -> list[Cell]:
-    """Return every cell in running order. An arm that never evicts has one cell per seed, for all budgets.
+    """Return every cell in running order. An arm that never evicts has one cell per seed, for all budgets; the
+    comparators alone run at neighbours.
 
     With a sweep: the cells that confirm runs, which are the same for every winner. is_full: whether an arm of
     a protocol never evicts; by default its policy decides, which needs torch.
 
     Raises BadInput for more than a lock can hold, before any is made.
     """
-    sizes = (protocol.models, protocol.tasks, protocol.arms, protocol.budgets, protocol.seeds)
+    sizes = (protocol.models, protocol.tasks, protocol.arms, protocol.all_budgets, protocol.seeds)
     if (most := math.prod(map(len, sizes))) > MAX_CELLS:
         raise BadInput(f"protocol.toml: budgets: {most:,} cells, over {MAX_CELLS:,}; register fewer, or fewer seeds")
     is_full = never_evicts if is_full is None else is_full
@@ -50,9 +51,15 @@ def cells(protocol: Design, is_full: Callable[[Design, str], bool] | None = None
         for model in protocol.models
         for task in protocol.tasks
         for arm in protocol.arms
-        for budget in ([FULL] if is_full(protocol, arm.name) else map(str, protocol.budgets))
+        for budget in ([FULL] if is_full(protocol, arm.name) else map(str, arm_budgets(protocol, arm.name)))
         for seed in protocol.seeds
     ]
+
+
+def arm_budgets(protocol: Design, arm: str) -> Sequence[Budget]:
+    """Return the budgets of an arm that evicts: a comparator, run again or not, has the neighbours too."""
+    is_comparator = arm.removesuffix(RERUN_SUFFIX) in protocol.decision.against
+    return protocol.all_budgets if is_comparator else protocol.budgets
 
 
 def budget_of(
@@ -79,7 +86,7 @@ def policy_of(protocol: Design, cell: Cell, slot: Slot | None = None) -> Policy:
 
 
 def _cell_budget(protocol: Design, cell: Cell) -> Budget | None:
-    budgets = {str(budget): budget for budget in protocol.budgets}
+    budgets = {str(budget): budget for budget in protocol.all_budgets}
     return None if cell.budget == FULL else budgets[cell.budget]
 
 

@@ -79,7 +79,7 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
         lengths = _measure_lengths(planned, items)
     _refuse_long_prompts(planned, lengths)
     if not is_replication:
-        known_budgets = [budget for budget in planned.protocol.budgets if budget.of_full is None]
+        known_budgets = [budget for budget in planned.protocol.all_budgets if budget.of_full is None]
         refuse_small_budgets(planned, lengths, known_budgets)
         refuse_duplicate_budgets(planned, lengths, known_budgets)
     return Feasibility(lengths, rule_results)

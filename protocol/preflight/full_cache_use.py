@@ -22,7 +22,7 @@ __all__ = ["measure_full_cache", "share_budgets"]
 
 def share_budgets(protocol: Design) -> list[Budget]:
     """Return the budgets that are shares of the full cache's use."""
-    return [budget for budget in protocol.budgets if budget.of_full is not None]
+    return [budget for budget in protocol.all_budgets if budget.of_full is not None]
 
 
 def measure_full_cache(planned: PlannedStudy, problems: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def measure_full_cache(planned: PlannedStudy, problems: Mapping[str, Sequence[st
                 report(position.advance(unit, produced.seconds))
     return {
         model: {
-            task: full_use.lock_entry(problem_slots, [str(budget) for budget in protocol.budgets])
+            task: full_use.lock_entry(problem_slots, [str(budget) for budget in protocol.all_budgets])
             for task, problem_slots in tasks.items()
         }
         for model, tasks in slots.items()

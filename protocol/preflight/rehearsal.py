@@ -111,7 +111,7 @@ def rehearse(
         planned = planned._replace(full_use=full_use.read_means(full_use_field))
         stand_in_plan = stand_in_plan._replace(full_use=full_use.read_means(stand_in_use))
         feasibility.refuse_small_budgets(stand_in_plan, lengths, full_cache_use.share_budgets(protocol))
-        feasibility.refuse_duplicate_budgets(stand_in_plan, lengths, protocol.budgets)
+        feasibility.refuse_duplicate_budgets(stand_in_plan, lengths, protocol.all_budgets)
     if all(model == stand_in for model, stand_in in models.items()):
         with phase("hashing the weights"):
             weights = planned.weights()

@@ -233,7 +233,8 @@ def _simulate_lane(
     model, task, budget, arm, seed = cell
     is_full = budget == FULL
     is_subject = arm == protocol["decision"]["subject"]
-    slots = 4 * PROMPT if is_full else PROMPT + protocol["budgets"].index(budget) + outcome.excess * is_subject
+    budgets = [*protocol["budgets"], *protocol.get("neighbours", ())]
+    slots = 4 * PROMPT if is_full else PROMPT + budgets.index(budget) + outcome.excess * is_subject
     moments = [HEADS * (slots + step + int(rng.integers(2))) for step in range(3)]
     grade: dict[str, str | None] = {"answer": "1", "grade": "correct" if rng.random() < outcome.accuracy else "wrong"}
     if task in locked.content["checks"]["scored"]:

@@ -22,7 +22,7 @@ __all__ = ["measure_slots", "refuse_unequal_slots", "refuse_unfit_states", "with
 def with_widths(planned: PlannedStudy) -> PlannedStudy:
     """Return the study with the widths of its models, if its lock needs the bytes of a slot."""
     protocol = planned.protocol
-    if not slot_bytes.is_needed(map(str, protocol.budgets), protocol.promises(), protocol.decision.memory):
+    if not slot_bytes.is_needed(map(str, protocol.all_budgets), protocol.promises(), protocol.decision.memory):
         return planned._replace(widths=None)
     return planned._replace(widths={model: _read_widths(planned, model) for model in protocol.models})
 

@@ -88,9 +88,13 @@ def cells(content: Mapping[str, Any]) -> list[list[Any]]:
         for model in content["models"]
         for task in content["tasks"]
         for arm in content["arms"]
-        for budget in (["full"] if arm == "full" else content["budgets"])
+        for budget in (["full"] if arm == "full" else [*content["budgets"], *neighbours(content, arm)])
         for seed in content["seeds"]
     ]
+
+
+def neighbours(content: Mapping[str, Any], arm: str) -> list[str]:
+    return content.get("neighbours", []) if arm in content["decision"]["against"] else []
 
 
 def items(content: Mapping[str, Any], ids: list[str]) -> dict[str, Any]:

@@ -248,7 +248,8 @@ def _probe_cells(registered: Mapping[str, Any], cells: list[Cell]) -> Iterator[C
         return
     budgets: dict[str, dict[str, None]] = {}
     for cell in cells:
-        budgets.setdefault(cell.arm, {})[cell.budget] = None
+        if cell.budget not in registered.get("neighbours", ()):
+            budgets.setdefault(cell.arm, {})[cell.budget] = None
     subject_budgets, baseline = budgets[sweep["name"]], sweep["baseline"]
     for arm in (*sweep["candidates"], baseline, baseline + AGAIN_SUFFIX):
         arm_budgets = (

@@ -10,7 +10,7 @@ import study
 from analysis.judge import judge
 
 PROBLEMS = 300
-SLOTS = {"64": 64.0, "128": 128.0, "full": 180.0}
+SLOTS = {"64": 64.0, "124": 124.0, "128": 128.0, "132": 132.0, "full": 180.0}
 ARMS = ("full", "crystal", "snapkv")
 
 
@@ -27,8 +27,9 @@ def lane(place, held, rights):
     return {"grade": grade, "cache": study.cache(slots)}
 
 
-def judged(folder, held, rights, *, budgets=("64", "128"), arms=ARMS, lock=None, **decision):
+def judged(folder, held, rights, *, budgets=("64", "128"), arms=ARMS, lock=None, neighbours=(), **decision):
     content = study.content(**{"against": ["snapkv"], "at_least": 1, "method": "t"} | decision)
+    content |= {"neighbours": list(neighbours)} if neighbours else {}
     content |= {"seeds": [0], "budgets": list(budgets), "arms": {arm: {"policy": arm} for arm in arms}}
     record = partial(lane, held=held, rights=rights)
     return judge(study.write(folder / "study", content, PROBLEMS, record, **{"judging": 2} | (lock or {})))
@@ -160,3 +161,87 @@ def test_beyond_the_tolerance_iso_cache_lets_a_win_exceed_the_next_budget(tmp_pa
 def test_beyond_the_grid_iso_cache_decides_nothing(tmp_path):
     found = judged(tmp_path, {("crystal", "128"): 190.0}, CLIFF | {("crystal", "128"): (0, 300)}, unmatched="iso-cache")
     assert (found["verdict"], row_at(found, "128")["matched"]) == ("INCONCLUSIVE", False)
+
+
+# Neighbours: right of 300 at 64, 128 and full: 12, 50 and 88 %; at 124 and 132 as at 128, unless a test says else.
+NEAR = CLIFF | {"124": (0, 150), "132": (0, 150)}
+WON = {("crystal", "128"): (0, 210)}  # 20 points over 128
+NUMBERS = ("p", "p_t", "p_holm", "low_simultaneous", "high_simultaneous", "better", "worse")
+
+
+def test_a_win_that_the_next_budget_would_take_stands_where_a_near_neighbour_gains_nothing(tmp_path):
+    more = {("crystal", "128"): 1.01 * 128}
+    assert judged(tmp_path / "charged", more, NEAR | WON)["verdict"] == "INCONCLUSIVE"
+    found = judged(tmp_path / "tested", more, NEAR | WON, neighbours=["132"])
+    row = row_at(found, "128")
+    assert (found["verdict"], row["memory"]["neighbour"], row["memory"]["decided"]) == ("CONFIRMED", "132", False)
+    equal = row_at(judged(tmp_path / "equal", {}, NEAR | WON), "128")
+    assert {name: row[name] for name in NUMBERS} == {name: equal[name] for name in NUMBERS}
+
+
+@pytest.mark.parametrize("excess", [0.0005, 0.004, 0.02])
+def test_a_cliff_between_a_budget_and_its_neighbour_buys_no_win(tmp_path, excess):
+    """The subject is the comparator with a little more memory: it stands on the cliff, as the neighbour does."""
+    steep = NEAR | {"132": (0, 264), ("crystal", "128"): (0, 264)}
+    found = judged(tmp_path, {("crystal", "128"): (1 + excess) * 128}, steep, neighbours=["132"])
+    row = row_at(found, "128")
+    assert (found["verdict"], row["better"], row["p"]) == ("INCONCLUSIVE", False, "1.000000")
+    assert (row["memory"]["swing"], row["memory"]["charge"], row["memory"]["decided"]) == ("0.380000", "0.380000", True)
+    assert (float(row["low_simultaneous"]) <= 0, row["difference"]) == (True, "0.380000")
+    assert sentences(found, "A difference at equal memory in 1 of 2 contrasts")
+
+
+def test_what_is_printed_holds_against_both(tmp_path):
+    """p, and the ends of the simultaneous interval: those of two studies at equal memory, whichever is worse."""
+    rights = NEAR | {"132": (0, 180), ("crystal", "128"): (0, 210)}
+    row = row_at(judged(tmp_path / "both", {("crystal", "128"): 129.0}, rights, neighbours=["132"]), "128")
+    low, high = (
+        row_at(judged(tmp_path / name, {}, rights | {"128": (0, right)}), "128")
+        for name, right in (("here", 150), ("there", 180))
+    )
+    assert (row["p"], row["difference"], row["low"]) == (high["p"], low["difference"], low["low"])
+    assert (row["low_simultaneous"], row["high_simultaneous"]) == (high["low_simultaneous"], low["high_simultaneous"])
+
+
+def test_a_loss_with_less_memory_has_to_hold_against_a_neighbour_below(tmp_path):
+    less, lost = {("crystal", "128"): 127.0}, {("crystal", "128"): (0, 90)}
+    assert judged(tmp_path / "charged", less, NEAR | lost)["verdict"] == "INCONCLUSIVE"
+    found = judged(tmp_path / "tested", less, NEAR | lost, neighbours=["124", "132"])
+    assert (found["verdict"], row_at(found, "128")["memory"]["neighbour"]) == ("REFUTED", "124")
+    cliff = NEAR | lost | {"124": (0, 90)}
+    found = judged(tmp_path / "cliff", less, cliff, neighbours=["124", "132"])
+    assert (found["verdict"], row_at(found, "128")["worse"]) == ("INCONCLUSIVE", False)
+
+
+def test_a_neighbour_that_holds_too_little_leaves_the_charge(tmp_path):
+    more = {("crystal", "128"): 1.02 * 128, ("snapkv", "132"): 130.0}
+    row = row_at(judged(tmp_path, more, NEAR | WON, neighbours=["132"]), "128")
+    assert ("neighbour" in row["memory"], row["better"], row["memory"]["decided"]) == (False, False, True)
+
+
+@pytest.mark.parametrize("method", ["restricted-likelihood", "bootstrap", "max-t", "sign-flip"])
+def test_every_method_has_to_win_twice(tmp_path, method):
+    more = {("crystal", "128"): 129.0}
+    drawn = {} if method == "restricted-likelihood" else {"draws": 1000, "seed": 1}
+    asked = {"neighbours": ["132"], "method": method, **drawn}
+    assert judged(tmp_path / "won", more, NEAR | WON, **asked)["verdict"] == "CONFIRMED"
+    steep = NEAR | WON | {"132": (0, 206)}
+    found = judged(tmp_path / "lost", more, steep, **asked)
+    row = row_at(found, "128")
+    assert (found["verdict"], row["better"]) == ("INCONCLUSIVE", False)
+    assert float(row["p_decisive"] if method == "max-t" else row["p"]) > 0.025
+    assert float(row["low_simultaneous"]) <= 0
+
+
+def test_no_inferiority_is_shown_against_a_neighbour_too(tmp_path):
+    near = NEAR | {("crystal", "128"): (0, 150)}
+    asked = {"neighbours": ["132"], "rule": "non_inferior", "margin": "0.05", "at_least": None, "budgets": ("128",)}
+    more = {("crystal", "128"): 129.0}
+    assert judged(tmp_path / "flat", more, near, **asked)["verdict"] == "CONFIRMED"
+    found = judged(tmp_path / "steep", more, near | {"132": (0, 165)}, **asked)
+    row = row_at(found, "128")
+    assert (found["verdict"], row["memory"]["decided"], float(row["low_margin"]) < -0.05) == (
+        "INCONCLUSIVE",
+        True,
+        True,
+    )

@@ -6,9 +6,12 @@ import pytest
 import studies
 
 from analysis.judgement.contrasts import MEMORY
+from protocol.evidence.invariants import planned_lanes
 from protocol.formats.refusals import BadInput
-from protocol.plan import checks, toml_reader
+from protocol.plan import checks, grid, toml_reader
+from protocol.plan.budget import parse_budget
 from protocol.plan.decision import DECISION
+from protocol.preflight.neighbours import describe_charge
 from protocol.register import register
 
 TEXT = studies.PROTOCOL.format(model="x")
@@ -61,3 +64,84 @@ def test_registering_refuses_both_and_writes_nothing(tmp_path, replace, said):
     with pytest.raises(BadInput, match=said):
         register(folder, tmp_path)
     assert [path.name for path in folder.iterdir()] == ["protocol.toml"]
+
+
+# Neighbours: budgets at which comparators alone are decoded.
+NEAR = TEXT.replace("budgets = [0.8]", "budgets = [0.6, 0.8]\nneighbours = [0.618, 0.824]")
+SWEPT = f"""{NEAR.replace('subject = "crystal"', 'subject = "chosen"').replace('["random", "streaming"]', '["random"]')}
+[sweep]
+name = "chosen"
+candidates = ["crystal", "streaming"]
+baseline = "random"
+seeds = [3]
+tolerance = 0.005
+"""
+
+
+def test_comparators_alone_run_at_neighbours():
+    design = parse(NEAR)
+    cells = grid.cells(design, lambda _, arm: arm == "full")
+    by_arm = {arm: {cell.budget for cell in cells if cell.arm == arm} for arm in ("full", "crystal", "random")}
+    assert by_arm == {"full": {"full"}, "crystal": {"0.6", "0.8"}, "random": {"0.6", "0.618", "0.8", "0.824"}}
+    assert design.content()["neighbours"] == ["0.618", "0.824"]
+    assert "neighbours" not in parse(TEXT).content()
+
+
+def test_a_sweep_chooses_at_budgets_and_confirms_at_neighbours_too():
+    design = parse(SWEPT)
+    budgets = {
+        phase: {cell.budget for cell in grid.cells(plan, lambda _, arm: arm == "full") if cell.arm == "random"}
+        for phase, plan in design.designs_by_phase().items()
+    }
+    assert budgets == {"probe": {"0.6", "0.8"}, "confirm": {"0.6", "0.618", "0.8", "0.824"}}
+    cells = [planned_lanes.Cell(budget, arm, 0) for arm in ("random", "chosen") for budget in budgets["confirm"]]
+    probed = planned_lanes._probe_cells(design.content(), cells)
+    assert {cell.budget for cell in probed} == budgets["probe"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("neighbours = [0.618, 0.824]", "neighbours = [0.8]"), "neighbours: 0.8 stands twice; name each once"),
+        (("neighbours = [0.618, 0.824]", "neighbours = []"), "neighbours: "),
+        (('against = ["random", "streaming"]', 'against = ["full"]'), "neighbours: no arm in decision.against evicts"),
+    ],
+)
+def test_what_neighbours_cannot_be(change, said):
+    text = NEAR.replace(*change).replace('rule = "superior"', 'rule = "non_inferior"\nmargin = 0.05')
+    with pytest.raises(BadInput, match=said):
+        raise_faults(text.replace("at_least = 1\n", ""))
+
+
+def raise_faults(text):
+    raise BadInput("; ".join(checks.faults(parse(text), lambda arm: arm != "full")))
+
+
+@pytest.mark.parametrize(
+    ("budget", "above"),
+    [
+        ("32", "33"),
+        ("200", "206"),
+        ("0.3", "0.309"),
+        ("0.999999", "0.999999"),
+        ("0.1 of full", "0.103 of full"),
+        ("100 B", "103 B"),
+        ("bytes of 64", "bytes of 66"),
+    ],
+)
+def test_a_neighbour_that_is_suggested_lies_three_percent_above(budget, above):
+    assert str(parse_budget(budget)) == budget
+    assert str(parse_budget(budget).next_above()) == above
+
+
+def test_registering_says_what_an_excess_may_cost_and_which_neighbours_would_free_it():
+    def lines(neighbours, **decision):
+        content = {"budgets": ["128", "0.3", "100 B"], "neighbours": neighbours}
+        return describe_charge(content | {"decision": {"memory": "slots", "against": ["random"]} | decision})
+
+    (line,) = lines([])
+    assert line.startswith("memory at 128, 0.3, 100 B: ")
+    assert 'neighbours = [132, 0.309, "103 B"]' in line
+    (line,) = lines(["132", "0.5"])
+    assert line.startswith("memory at 0.3, 100 B: ")
+    assert lines(["132", "0.309", "103 B"]) == lines([], against=["full"]) == []

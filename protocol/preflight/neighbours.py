@@ -1,0 +1,45 @@
+"""Budgets beside which no neighbour is registered, so that an excess of memory is charged and not tested."""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from protocol.formats.value_faults import format_toml
+from protocol.formats.vocabulary import FULL
+from protocol.plan.budget import Budget, parse_budget
+
+__all__ = ["describe_charge"]
+
+NEAR = Fraction(11, 10)  # a neighbour that is further away gains much of what the next budget does
+
+
+def describe_charge(content: Mapping[str, Any]) -> list[str]:
+    """Return a line about what an excess of memory would cost, and which neighbours test it instead; none where every
+    budget has one, where memory is not measured, and where no comparator evicts. content: of a protocol.
+    """
+    decision = content["decision"]
+    if "memory" not in decision or not {*decision["against"]} - {FULL}:
+        return []
+    neighbours = list(map(parse_budget, content.get("neighbours", ())))
+    alone = [
+        budget for budget in map(parse_budget, content["budgets"]) if not any(_is_near(budget, at) for at in neighbours)
+    ]
+    if not alone:
+        return []
+    suggested = ", ".join(_format_toml(budget.next_above()) for budget in alone)
+    return [
+        f"memory at {', '.join(map(str, alone))}: a subject that holds more than its comparator, by however little, "
+        "may be charged with all that the comparator gains up to its next budget or the full cache; with "
+        f"neighbours = [{suggested}] comparators are decoded there too, and a win has to hold against both instead"
+    ]
+
+
+def _is_near(budget: Budget, neighbour: Budget) -> bool:
+    if budget.kind != neighbour.kind:
+        return False
+    here, there = (Fraction(getattr(each, each.kind)) for each in (budget, neighbour))
+    return here < there <= NEAR * here or there == here + 1
+
+
+def _format_toml(budget: Budget) -> str:
+    return str(budget) if budget.share is not None or budget.slots is not None else format_toml(str(budget))
