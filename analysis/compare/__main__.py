@@ -47,6 +47,7 @@ def _compare_files(args: argparse.Namespace) -> int:
                 seed=args.seed,
                 common=args.common,
                 prompts_differ=args.prompts_differ,
+                margin=args.margin,
                 notes=loaded.notes,
             )
         if args.plot:
@@ -79,6 +80,7 @@ def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=0, metavar="N", help="of methods that draw (0)")
     add("--common", action="store_true", help="leave out, and count, what not every arm has")
     add("--prompts-differ", action="store_true", help="the arms may have been given different texts")
+    add("--margin", type=float, metavar="POINTS", help="say which arms differ by less, as 0.02; exploratory")
     add("--plot", type=Path, metavar="FILE", help="a forest plot, .svg or .png")
     add("--json", action="store_true", help="print canonical JSON")
     return parser.parse_args(argv)

@@ -19,7 +19,9 @@ SCREENED = 200  # problems below which a registered study only screens
 
 
 class Comparison(NamedTuple):
-    """notes: what was left out, and what could not be checked. alpha: of the whole family."""
+    """notes: what was left out, and what could not be checked. alpha: of the whole family. margin: of equivalence, in
+    points, or None.
+    """
 
     label: str
     method: str
@@ -27,6 +29,8 @@ class Comparison(NamedTuple):
     contrast_list: list[contrasts.Contrast]
     arm_list: list[pairs.Arm]
     notes: list[str]
+    rank_list: list[contrasts.ArmRank]
+    margin: float | None = None
 
     @property
     def contrasts(self) -> pd.DataFrame:
@@ -38,12 +42,17 @@ class Comparison(NamedTuple):
         """One row for each arm in a task."""
         return pd.DataFrame(self.arm_list, columns=pairs.Arm._fields)
 
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """One row for each arm in a task with three or more; `contrasts.ArmRank` documents the columns."""
+        return pd.DataFrame(self.rank_list, columns=contrasts.ArmRank._fields)
+
     def __repr__(self) -> str:
         return "\n".join(format_text(self))
 
     def data(self) -> dict[str, Any]:
         """Return the JSON values."""
-        tables = {"contrasts": self.contrast_list, "arms": self.arm_list}
+        tables = {"contrasts": self.contrast_list, "arms": self.arm_list, "ranks": self.rank_list}
         return {"label": self.label, "method": self.method, "alpha": self.alpha, "said": self.notes} | tables
 
 
@@ -57,13 +66,16 @@ def compare(
     seed: int = 0,
     common: bool = False,
     prompts_differ: bool = False,
+    margin: float | None = None,
     notes: Sequence[str] = (),
 ) -> Comparison:
     """Compare the subject, by default the first arm, with every other arm in every task.
 
-    Raises ResultError for rows that cannot be paired or compared: see `pairs.pair_arms` and
-    `contrasts.compare_pairs`.
+    margin: accuracy points within which two arms count as equivalent. Raises ResultError for rows that cannot be
+    paired or compared: see `pairs.pair_arms` and `contrasts.compare_pairs`.
     """
+    if margin is not None and not 0 < margin < 1:
+        raise ResultError(f"margin: {margin} is no difference of scores; write points between 0 and 1, as 0.02")
     paired = pairs.pair_arms(rows, subject, common=common, prompts=prompts_differ)
     result = contrasts.compare_pairs(paired.pairs, method, alpha=alpha, draws=draws, seed=seed)
     return Comparison(
@@ -73,6 +85,8 @@ def compare(
         contrast_list=result.contrasts,
         arm_list=paired.arms,
         notes=[*notes, *paired.notes, _correction_note(len(paired.pairs))],
+        rank_list=contrasts.rank_pairs(paired.pairs, alpha=alpha, draws=draws, seed=seed),
+        margin=margin,
     )
 
 
@@ -135,17 +149,38 @@ def format_text(comparison: Comparison) -> list[str]:
     arm_head = ["task", "arm", "problems", "seeds", "mean score, %", "without a score"]
     lines += format_columns(arm_head, [_arm_cells(item) for item in comparison.arm_list])
     lines += ["", *format_columns(head, [_contrast_cells(item) for item in comparison.contrast_list]), ""]
+    if comparison.rank_list:
+        rank_head = ["task", "arm", "mean score, %", f"rank, together at {100 * (1 - comparison.alpha):g} %"]
+        lines += [*format_columns(rank_head, [_rank_cells(item) for item in comparison.rank_list]), ""]
     family = len(comparison.contrast_list)
     for sentence in [
         f"Method: {comparison.method}. Differences are the first arm minus the second, in percentage points.",
         f"Simultaneous: together at {100 * (1 - comparison.alpha):g} %. "
         "detectable: the smallest true difference that so many problems with this spread find with a power "
         f"of 80 % at {comparison.alpha:g}/{family}.",
+        *_equivalence_notes(comparison),
         *_size_notes(comparison.contrast_list),
         *comparison.notes,
     ]:
         lines += wrap_paragraph(sentence)
     return lines
+
+
+def _equivalence_notes(comparison: Comparison) -> list[str]:
+    """Name the contrasts whose simultaneous interval lies within the margin: two one-sided tests, and stricter."""
+    if comparison.margin is None:
+        return []
+    within = [
+        _single_line(f"{contrast.task} {contrast.subject} - {contrast.against}".strip())
+        for contrast in comparison.contrast_list
+        if -comparison.margin < contrast.low_simultaneous and contrast.high_simultaneous < comparison.margin
+    ]
+    names = f": {'; '.join(within)}" if within else ""
+    return [
+        f"Exploratory: {len(within)} of {len(comparison.contrast_list)} contrasts are within a margin of "
+        f"{100 * comparison.margin:g} points{names}. Of the others no difference is shown to be small; a margin that "
+        "was chosen after the results were seen shows nothing."
+    ]
 
 
 def _size_notes(all_contrasts: Sequence[contrasts.Contrast]) -> list[str]:
@@ -179,6 +214,11 @@ def _arm_cells(arm: pairs.Arm) -> list[str]:
         mean,
         str(arm.missing),
     ]
+
+
+def _rank_cells(item: contrasts.ArmRank) -> list[str]:
+    place = str(item.first) if item.first == item.last else f"{item.first} to {item.last}"
+    return [_single_line(item.task) or "-", _single_line(item.arm), f"{100 * item.score:.1f}", place]
 
 
 def _contrast_cells(contrast: contrasts.Contrast) -> list[str]:

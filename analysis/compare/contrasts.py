@@ -15,6 +15,7 @@ from analysis.stats import multiplicity, resampled_units, sample_size
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import DegenerateDifference
 from analysis.stats.methods import AS_PUBLISHED, METHODS, METHODS_FOR_SCORES, MIN_CLUSTERS, effective_clusters
+from analysis.stats.rank_intervals import RankedArms, rank_arms
 
 LEVEL = 0.95  # coverage of the nominal interval
 MOST_DRAWS = 10_000_000
@@ -116,6 +117,41 @@ def compare_pairs(
             for pair, (nominal, wide), joint, adjusted in zip(pairs, intervals, family, holm, strict=True)
         ],
     )
+
+
+class ArmRank(NamedTuple):
+    """The rank of an arm among those of a task, 1 for the highest mean. first, last: the ranks that it may have,
+    together for all arms and tasks at 1 - alpha.
+    """
+
+    task: str
+    arm: str
+    score: float
+    first: int
+    last: int
+
+
+def rank_pairs(pairs: Sequence[Pair], *, alpha: float, draws: int, seed: int) -> list[ArmRank]:
+    """Rank the arms of every task that has three or more on the same problems, best first; pairs share a subject."""
+    groups: dict[tuple[object, ...], list[Pair]] = {}
+    for pair in pairs:
+        groups.setdefault((pair.task, pair.problems, pair.clusters, pair.subject_scores.shape), []).append(pair)
+    members = [group for group in groups.values() if len(group) > 1]
+    if not members:
+        return []
+    scores = [
+        RankedArms([group[0].subject_scores, *(pair.comparator_scores for pair in group)], group[0].clusters)
+        for group in members
+    ]
+    ranks = rank_arms(scores, level=1 - alpha, draws=draws, rng=np.random.default_rng([seed, 1]))
+    return [
+        ArmRank(group[0].task, arm, *rank)
+        for group, intervals in zip(members, ranks, strict=True)
+        for arm, rank in sorted(
+            zip([group[0].subject, *(pair.against for pair in group)], intervals, strict=True),
+            key=lambda ranked: -ranked[1].mean,
+        )
+    ]
 
 
 def _stream(seed: int, index: int) -> Callable[[], np.random.Generator]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from matplotlib import style
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from analysis.compare.comparison import Comparison
 from analysis.compare.scored_answers import ResultError
@@ -15,12 +16,39 @@ LONGEST = 60  # characters of a label
 
 
 def write_forest(path: Path, comparison: Comparison) -> None:
-    """Write the plot. Raises ResultError for a name that does not end in .svg or .png."""
+    """Write the plot, and beside it NAME-ranks where three arms or more are ranked. Raises ResultError for a name that
+    does not end in .svg or .png.
+    """
     if path.suffix not in (".svg", ".png"):
         raise ResultError(f"--plot: {path}: ends neither in .svg nor in .png; name one of these")
     metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
     with style.context(["default", STYLE, {"text.parse_math": False}]):  # ignores the user's matplotlibrc
         draw_forest(comparison).savefig(path, metadata=metadata, dpi=200)
+        if comparison.rank_list:
+            draw_ranks(comparison).savefig(path.with_stem(f"{path.stem}-ranks"), metadata=metadata, dpi=200)
+
+
+def draw_ranks(comparison: Comparison) -> Figure:
+    """Draw one line for each arm, in the order of means: from the first rank that it may have to the last. Arms whose
+    lines share a rank are tied.
+    """
+    rows = comparison.rank_list
+    labels = [_shorten(f"{row.task}  {row.arm}  {100 * row.score:.1f} %".strip()) for row in rows]
+    height, width = FRAME + ROW * len(rows), 5.2 + 0.075 * max(map(len, labels))
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((1 - 4.9 / width, 0.75 / height, 4.6 / width, ROW * len(rows) / height))
+    for index, row in enumerate(rows):
+        axes.plot((row.first, row.last), (index, index), "o-", color=INK, markersize=4, gid=f"rank-{index}")
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(range(len(rows)), labels)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("rank by mean score")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    figure.text(0.12 / width, 1 - 0.12 / height, comparison.label, va="top", weight="bold", color=INK)
+    subtitle = f"max-t of all pairs; all ranks together at {100 * (1 - comparison.alpha):g} %"
+    figure.text(0.12 / width, 1 - 0.34 / height, subtitle, va="top", color=PALE)
+    return figure
 
 
 def draw_forest(comparison: Comparison) -> Figure:

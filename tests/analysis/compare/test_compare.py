@@ -1,6 +1,7 @@
 """Finished files compared: the same scores give what a study's own analysis gives, whoever wrote them."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import result_files as files
 
 import kv_prereg as kvp
+from analysis.compare import forest
 from analysis.compare.__main__ import main
 from analysis.compare.comparison import LABEL
 from analysis.judgement.judgement import judge
@@ -190,3 +192,34 @@ def test_naming_the_package_loads_nothing_of_statistics():
     code = "import analysis, sys; print({'numpy', 'pandas', 'scipy', 'analysis.compare'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
+
+
+def of_arms(**right: int) -> pd.DataFrame:
+    """Arms that solve the first so many of 60 problems."""
+    rows = [(arm, item, int(item < count)) for arm, count in right.items() for item in range(60)]
+    return pd.DataFrame(rows, columns=["arm", "id", "score"])
+
+
+def test_three_arms_are_ranked_and_two_are_not(tmp_path):
+    ranked = kvp.compare(of_arms(low=10, best=58, better=57), draws=999)
+    assert [tuple(row) for row in ranked.rank_list] == [
+        ("", "best", pytest.approx(58 / 60), 1, 2),
+        ("", "better", pytest.approx(57 / 60), 1, 2),
+        ("", "low", pytest.approx(10 / 60), 3, 3),
+    ]
+    assert re.search(r"best +96\.7 +1 to 2\n", repr(ranked))
+    forest.write_forest(tmp_path / "forest.svg", ranked)
+    assert 'id="rank-2"' in (tmp_path / "forest-ranks.svg").read_text()
+    assert kvp.compare(of_arms(low=10, best=58)).rank_list == []
+
+
+def test_a_margin_names_the_contrasts_that_lie_within_it_and_is_exploratory():
+    frame = of_arms(subject=60, same=60, far=40)
+    text = " ".join(repr(kvp.compare(frame, margin=0.1)).split())
+    assert "Exploratory: 1 of 2 contrasts are within a margin of 10 points: subject - same." in text
+    assert "within a margin" not in repr(kvp.compare(frame))
+    assert "Exploratory: 0 of 2 contrasts are within a margin of 1 points." in " ".join(
+        repr(kvp.compare(frame, margin=0.01)).split()
+    )
+    with pytest.raises(ValueError, match="margin: 2 is no difference of scores"):
+        kvp.compare(frame, margin=2)
