@@ -9,111 +9,24 @@ from policies import Policy, Protect, TopK, UnknownPolicy
 from policies.catalogue import CATALOGUE
 from policies.structure import ORIGINAL_CLASS_PATHS, structure
 
-NAMES = (
-    "full",
-    "random",
-    "streaming",
-    "h2o",
-    "snapkv",
-    "crystal",
-    "tova",
-    "knorm",
-    "keydiff",
-    "pyramidkv",
-    "chunkkv",
-    "chunkkv-20",
-    "ada-snapkv",
-    "scissorhands",
-    "crystal-uniform",
-    "crystal-no-rarity",
-    "crystal-token-level",
-    "crystal-static-graph",
-    "crystal-still",
-    "crystal-adaptive-merge",
-    "crystal-rarity-inverse",
-    "crystal-rarity-exponential",
-    "crystal-rarity-document",
-    "crystal-chunk-128",
-    "crystal-steepness-2",
-    "crystal-d-only",
-    "crystal-impact-only",
-    "crystal-average",
-    "crystal-product",
-    "crystal-coverage",
-    "crystal-tiers",
-    "crystal-over-budget",
-    "crystal-blog",
-    "1d",
-    "1d_div",
-    "1d_div-1.0",
-    "1d_div-1.5",
-    "variant_b",
-    "q_stats",
-    "schedule-front",
-    "schedule-back",
-    "schedule-inverted",
-    "state_ask",
-    "state_emit",
-    "snapkv_with_window",
-    "r-kv",
-    "snapkv-rkv",
-    "streamingllm-rkv",
-    "raas",
-    "longflow",
-    "lagkv",
-    "ahakv",
-    "epikv",
-    "hs-variance",
-    "band-adaptive",
-    "attn-x-hs",
-    "kv-key",
-    "kv-val",
-    "lagkv-causal",
-    "crystal-kv-lite",
-    "crystal-kv",
-    "thinkv",
-    "segment-hs",
-    "thinkv-annealed",
-    "subspace",
-    "full-subspace",
-    "syn_mem",
-    "syn_mem-1",
-    "syn_mem-2",
-    "syn_mem-3",
-    "syn_mem-4",
-    "syn_mem-attention",
-    "syn_mem-massless",
-    "syn_mem-attention-massless",
-    "chunkkv-cumulative",
-    "pyramidkv-cumulative",
-    "h2o-window",
-    "caote",
-    "expected-attention",
-    "defensivekv",
-    "layer-defensivekv",
-    "keydiff-blocks",
-    "lagkv-blocks",
-    "caote-blocks",
-    "kvzip",
-    "epicache",
-    "epicache-shared-budget",
-    "1d-per-layer",
-    "1d-per-head",
-    "1d-per-head_div",
-    "ada-1d",
-    "ada-1d_div",
-    "pyramid-1d",
-    "pyramid-1d_div",
-    "1d_div-per-layer",
-    "1d_div-per-head",
-    "1d_div-scheduled",
-    "static_route",
-    "random-twin",
-)
+NAMES = """
+full random streaming h2o snapkv crystal tova knorm keydiff pyramidkv chunkkv chunkkv-20 ada-snapkv scissorhands
+crystal-uniform crystal-no-rarity crystal-token-level crystal-static-graph crystal-still crystal-adaptive-merge
+crystal-rarity-inverse crystal-rarity-exponential crystal-rarity-document crystal-chunk-128 crystal-steepness-2
+crystal-d-only crystal-impact-only crystal-average crystal-product crystal-coverage crystal-tiers
+crystal-over-budget crystal-blog 1d 1d_div 1d_div-1.0 1d_div-1.5 variant_b q_stats schedule-front schedule-back
+schedule-inverted state_ask state_emit snapkv_with_window r-kv snapkv-rkv streamingllm-rkv raas longflow lagkv
+ahakv epikv hs-variance band-adaptive attn-x-hs kv-key kv-val lagkv-causal crystal-kv-lite crystal-kv thinkv
+segment-hs thinkv-annealed subspace full-subspace syn_mem syn_mem-1 syn_mem-2 syn_mem-3 syn_mem-4
+syn_mem-attention syn_mem-massless syn_mem-attention-massless chunkkv-cumulative pyramidkv-cumulative h2o-window
+caote expected-attention defensivekv layer-defensivekv keydiff-blocks lagkv-blocks caote-blocks kvzip epicache
+epicache-shared-budget 1d-per-layer 1d-per-head 1d-per-head_div ada-1d ada-1d_div pyramid-1d pyramid-1d_div
+1d_div-per-layer 1d_div-per-head 1d_div-scheduled static_route random-twin
+"""
 
 
 def test_the_catalogue_names_its_policies_in_order():
-    assert policies.names() == NAMES
+    assert " ".join(policies.names()) == " ".join(NAMES.split())
 
 
 def test_the_catalogue_is_read_only():
@@ -211,7 +124,7 @@ def third_party(tmp_path, monkeypatch):
 
 def test_another_distribution_can_add_a_policy(third_party):
     third_party("newest = elsewhere:newest")
-    assert policies.names() == (*NAMES, "newest")
+    assert policies.names() == (*CATALOGUE, "newest")
     assert policies.get("newest").protect == Protect(0, 0)
     with pytest.raises(UnknownPolicy, match="did you mean 'newest'"):
         policies.get("newst")
