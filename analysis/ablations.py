@@ -38,7 +38,8 @@ from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms,
 from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.judgement.memory import Arms
 from analysis.judgement.outside_runs import refuse_outside
-from analysis.judgement.study_files import RecordError, Study, read_study
+from analysis.judgement.study_files import Study, read_study
+from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import full_cache_gate, verdict_line
 from analysis.stats import equivalence, memory_charge, multiplicity, resampled_units
 from analysis.stats.comparison import Comparison

@@ -16,7 +16,8 @@ from typing import Any
 
 from analysis.exploratory.level_contrasts import contrasts_by_level
 from analysis.judgement.contrasts import read_judged
-from analysis.judgement.study_files import RecordError, read_study
+from analysis.judgement.study_files import read_study
+from analysis.judgement.untrusted_files import RecordError
 from protocol.formats import text_tables
 from protocol.formats.command_line import run_command
 from protocol.formats.text_tables import format_points

@@ -26,7 +26,8 @@ from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms,
 from analysis.judgement.failure_modes import Development
 from analysis.judgement.judging_rules import read_judging
 from analysis.judgement.outside_runs import refuse_outside
-from analysis.judgement.study_files import LANE_COLUMNS, RecordError, read_document, read_study
+from analysis.judgement.study_files import LANE_COLUMNS, read_document, read_study
+from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import full_cache_gate, verdict_line
 from analysis.rules.rule import arm_pairs
 from analysis.stats.methods import draws_and_seed

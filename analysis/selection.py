@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.judgement.contrasts import MILLION, problem_clusters
-from analysis.judgement.study_files import EXCLUDED, RecordError, Study, read_probe
+from analysis.judgement.study_files import EXCLUDED, Study, read_probe
+from analysis.judgement.untrusted_files import RecordError
 from analysis.stats import bootstrap, resampled_units
 from analysis.stats.methods import draws_and_seed
 from protocol.formats.command_line import run_command

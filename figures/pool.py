@@ -19,7 +19,7 @@ from typing import Any
 from matplotlib import style
 
 from analysis.exploratory.pooled_replications import PooledStudies, pool_replications
-from analysis.judgement.study_files import RecordError
+from analysis.judgement.untrusted_files import RecordError
 from figures.drawing.table_rows import cell_of
 from figures.plots.pooled import pooled_forest
 from protocol.formats.command_line import run_command

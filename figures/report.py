@@ -17,7 +17,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from analysis.judgement.study_files import RecordError
+from analysis.judgement.untrusted_files import RecordError
 from figures import study
 from figures.drawing import formatting, page
 from figures.drawing.page import NoVerdict
@@ -65,7 +65,7 @@ def report(folder: Path, *, witness: str = formatting.WITNESS, to: Path | None =
 
     to: a folder to write both to instead of FOLDER. witness: the external witness of the study, as for
     `page.judged`.
-    Raises NoVerdict and `analysis.judgement.study_files.RecordError`; no report is written then.
+    Raises NoVerdict and `analysis.judgement.untrusted_files.RecordError`; no report is written then.
     """
     folder = Path(folder)
     files, sections = _read_sections(folder, witness)

@@ -46,7 +46,7 @@ def draw(folder: Path, witness: str = formatting.WITNESS, to: Path | None = None
 
     witness: as for `page.judged`.
 
-    Raises NoVerdict and `analysis.judgement.study_files.RecordError`, before anything is written.
+    Raises NoVerdict and `analysis.judgement.untrusted_files.RecordError`, before anything is written.
     """
     folder = Path(folder)
     judged, study = page.read_judged(folder, witness), read_study(folder)

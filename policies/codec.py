@@ -6,8 +6,6 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-__all__ = ["Codec", "Format", "Merging", "Packing"]
-
 
 class Merging(NamedTuple):
     """The slots that a state merges into others. All tensors are [layer, kv_head, n]."""

@@ -41,8 +41,6 @@ from policies.selection import TopK
 from policies.signal_protocols import Additive
 from policies.state import CompressedState, RecentState, Verbatim
 
-__all__ = ["Eviction", "Policy", "Promises", "pin_prompt", "refuse_non_finite"]
-
 
 class Promises(NamedTuple):
     """What a policy promises of its eviction steps, by the declarations of its parts. A lock has it for each

@@ -11,8 +11,6 @@ from torch import Tensor
 from policies.cached_protocol import CachedProtocol
 from policies.contract import Codec, Merging, Packing, Scores, Signal, View
 
-__all__ = ["CompressedState", "RecentState", "Verbatim"]
-
 
 @runtime_checkable
 class CompressedState(Protocol, metaclass=CachedProtocol):

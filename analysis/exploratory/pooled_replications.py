@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms, read_judged
-from analysis.judgement.study_files import RecordError, Study, read_document, read_study
+from analysis.judgement.study_files import Study, read_document, read_study
+from analysis.judgement.untrusted_files import RecordError
 from analysis.rules.rule import arm_pairs
 from analysis.stats.clusters import cluster_values
 from analysis.stats.random_effects import PooledEffect, pool_effects

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from analysis.judgement import untrusted_files
 from analysis.judgement.judging_rules import is_judged_as_shipped
-from analysis.judgement.study_files import NOT_RUN, RecordError, Study, read_document
+from analysis.judgement.study_files import NOT_RUN, Study, read_document
+from analysis.judgement.untrusted_files import RecordError
 from analysis.stats import resampled_units
 from analysis.stats.memory_matching import Reference
 from protocol.formats.vocabulary import FULL

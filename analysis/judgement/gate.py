@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from analysis.judgement.study_files import EXCLUDED, RecordError, Study
+from analysis.judgement.study_files import EXCLUDED, Study
+from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import full_cache_gate
 from protocol.formats.json_text import format_decimal
 from protocol.formats.vocabulary import FULL

@@ -10,8 +10,6 @@ from analysis.rules.verdict_line import REUSED, UNWITNESSED
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
 from protocol.formats.citations import CITES
 
-__all__ = ["REPRODUCTION", "UNINFORMATIVE", "Qualifier", "list_qualifiers"]
-
 REPRODUCTION, UNINFORMATIVE = "REPRODUCTION", "UNINFORMATIVE"
 AS_PUBLISHED_WORD = "AS PUBLISHED"
 OWN_POLICY = "OWN POLICY"

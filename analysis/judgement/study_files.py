@@ -20,25 +20,6 @@ from protocol.formats.looks import read_looks
 from protocol.formats.record_fields import FOLDERS, SCORE, STATES
 from protocol.formats.vocabulary import RERUN_SUFFIX
 
-__all__ = [
-    "EXCLUDED",
-    "LANE_COLUMNS",
-    "MEASURED_COLUMNS",
-    "NOT_RUN",
-    "OPTIONAL_COLUMNS",
-    "LocatedRecords",
-    "RecordError",
-    "Study",
-    "build_probe",
-    "build_study",
-    "has_scores",
-    "is_ungraded",
-    "read_development",
-    "read_document",
-    "read_probe",
-    "read_study",
-]
-
 LANE_COLUMNS = ["model", "task", "budget", "arm", "seed", "problem"]
 EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second means that it has no record
 SCORED = "scored"  # the grade of an answer with a score from 0 to 1

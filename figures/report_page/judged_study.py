@@ -10,7 +10,8 @@ from markupsafe import Markup
 
 from analysis.exploratory.level_contrasts import contrasts_by_level
 from analysis.judgement import eviction_counts, untrusted_files
-from analysis.judgement.study_files import RecordError, Study, read_document, read_study
+from analysis.judgement.study_files import Study, read_document, read_study
+from analysis.judgement.untrusted_files import RecordError
 from figures.drawing import formatting, page
 from protocol.formats import files
 from protocol.formats.instruments import INSTRUMENTS
@@ -53,7 +54,7 @@ class JudgedStudy(NamedTuple):
 def read_judged_study(folder: Path, witness: str = formatting.WITNESS) -> JudgedStudy:
     """Read a judged registration. witness: as `page.judged` takes it.
 
-    Raises NoVerdict if it has no verdict, `study_files.RecordError` for files that are missing, that are not
+    Raises NoVerdict if it has no verdict, `untrusted_files.RecordError` for files that are missing, that are not
     in the documented format, or that cite other ones.
     """
     judged, study = page.read_judged(folder, witness), read_study(folder)

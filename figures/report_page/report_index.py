@@ -14,7 +14,8 @@ from analysis.hypotheses import study_outcomes, tables
 from analysis.hypotheses.study_outcomes import PolicyRecord
 from analysis.judgement import policy_namesakes, untrusted_files
 from analysis.judgement.previously_opened import opened_problems
-from analysis.judgement.study_files import RecordError, read_document
+from analysis.judgement.study_files import read_document
+from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import verdict_counts, verdict_line
 from figures.drawing import formatting, page
 from figures.report_page import index_cards, judged_study, rendering

@@ -15,8 +15,6 @@ from torch import Tensor
 from policies.quantised.blocks import BLOCK, cut
 from policies.quantised.tokens import Codes
 
-__all__ = ["ByChannel"]
-
 PARTS = 8
 """Least number and step of the channels of a head, 4 bytes each, are cut into 32 parts of whole bytes."""
 

@@ -11,8 +11,6 @@ from policies.quantised.fp8 import Float8
 from policies.quantised.half import Half
 from policies.quantised.tokens import ByToken
 
-__all__ = ["FORMATS"]
-
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         "f16": Half(),

@@ -16,8 +16,6 @@ from policies.quantised.tokens import ByToken
 from policies.state import Verbatim
 from protocol.formats.suggestions import suggest
 
-__all__ = ["STATES", "Kivi", "Quantised"]
-
 
 @dataclass(frozen=True)
 class Quantised(Verbatim):

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from policies.quantised.blocks import BLOCK, count_blocks, cut
 
-__all__ = ["ByToken", "Codes"]
-
 HEAD_BYTES = 4
 
 

@@ -44,8 +44,6 @@ from protocol.engine.slots import CachedSlots, SlotPools, lane_shapes
 from protocol.engine.storage_formats import VERBATIM
 from protocol.layers.layer_kinds import layers_of as kinds_of
 
-__all__ = ["EvictingBatch"]
-
 COPY_BYTES = 2**26
 """Bytes of slots that are copied for one batched operation; at least one lane is."""
 

@@ -16,9 +16,6 @@ from protocol.formats.refusals import BadInput
 from protocol.layers.layer_kinds import head_width
 from protocol.presses.pressed import Pressed
 
-__all__ = ["EQUAL_SIZES", "VERBATIM", "SlotSizes", "StorageFormat", "build_storage_formats"]
-
-
 WEIGHT_BYTES = 4
 """Bytes of a slot's weight, the number of tokens that it represents, in float32."""
 

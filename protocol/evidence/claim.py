@@ -10,8 +10,6 @@ from protocol.formats import document_fields, documents, files, journal
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock
 
-__all__ = ["NAME", "WITNESS", "exclusive_run", "lock_proofs", "take"]
-
 NAME = registration.CLAIM
 WITNESS = "witness"  # the field with the proofs of the lock
 

@@ -24,19 +24,6 @@ from protocol.formats.refusals import BadInput, Refusal, Tampered
 from protocol.lock import bundle, lock
 from protocol.lock.lock import Lock
 
-__all__ = [
-    "ANCHORS",
-    "CITED",
-    "CLAIM",
-    "PROTOCOL",
-    "REGISTRATION_FOLDERS",
-    "SEAL",
-    "SELECTION",
-    "TASK_FILES",
-    "VERDICT",
-    "Registration",
-]
-
 PROTOCOL = "protocol.toml"
 SELECTION = "selection.json"
 CLAIM = "claim.json"

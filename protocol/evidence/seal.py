@@ -13,8 +13,6 @@ from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock
 from protocol.lock.lock import Lock
 
-__all__ = ["NAME", "make_content", "missing_lanes", "write"]
-
 NAME = registration.SEAL
 MAX_LANES = 100_000_000  # a year of a large machine; each takes a byte here
 

@@ -6,8 +6,6 @@ from protocol.formats.fields import DIGEST, Field, Integer, ListOf, MapOf, Table
 from protocol.formats.journal import HEAD
 from protocol.formats.record_fields import STATES
 
-__all__ = ["CLAIM", "SEAL", "SELECTION", "VERDICT"]
-
 _LOCK = Field(DIGEST, "The lock.")
 _SELECTION = Field(DIGEST, "The selection.", if_absent="no sweep")
 _DRAWN = Table(

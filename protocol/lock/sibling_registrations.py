@@ -21,8 +21,6 @@ from protocol.plan import full_use
 from protocol.tasks import registry
 from protocol.workspace import differences
 
-__all__ = ["OpenedFindings", "check_opened", "find_contradictions", "find_parent", "list_missing_opened"]
-
 
 def find_contradictions(study: Registration) -> Iterator[str]:
     """Yield one message for each contradiction between a lock and the registration that it replicates or

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["FIELD", "describe_byte_budgets", "describe_slots"]
-
 FIELD = "slot_bytes"  # the field of a lock
 QUANTISED = "policies.quantised.states."  # a state of packed keys and values, as a lock names it
 

@@ -16,17 +16,6 @@ from protocol.plan.design import Design
 if TYPE_CHECKING:
     from policies import Policy
 
-__all__ = [
-    "FIELD",
-    "Widths",
-    "is_needed",
-    "lock_entry",
-    "parse_byte_budgets",
-    "read_widths",
-    "scale_interval",
-    "slot_of",
-]
-
 FIELD = "slot_bytes"  # the field of a lock
 ITEM_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}  # bytes per number, by registered dtype
 

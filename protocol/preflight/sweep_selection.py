@@ -3,7 +3,7 @@
 from typing import Any
 
 from analysis import selection as rule
-from analysis.judgement.study_files import RecordError
+from analysis.judgement.untrusted_files import RecordError
 from protocol.evidence import selection
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.plan.design import Design

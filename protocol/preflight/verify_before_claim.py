@@ -25,8 +25,6 @@ from protocol.preflight import feasibility, full_cache_use, lock_inputs, rule_ch
 from protocol.workspace import differences
 from protocol.workspace.study import Study
 
-__all__ = ["derive_again", "find_contradictions", "refuse_edited_lock"]
-
 CHECKED_ELSEWHERE = ("kind", "version", "release", "name", "sources", "bundle", "weights", "environment")
 """Taken from the lock: checked by the reader of documents and by `refuse_drift`. A folder may have been renamed."""
 MOMENT_FIELDS = ("amends", "opened", "git", "signer")

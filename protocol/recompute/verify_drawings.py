@@ -51,7 +51,7 @@ def _draw(folder: Path, target: Path) -> str:
     """Draw FOLDER into `target` and return the name of the drawing code. Raises CannotTell if nothing can be
     drawn.
     """
-    from analysis.judgement.study_files import RecordError  # with numpy and matplotlib
+    from analysis.judgement.untrusted_files import RecordError
     from figures import report
     from figures.drawing import page, producer
 

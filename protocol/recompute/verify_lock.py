@@ -46,8 +46,6 @@ from protocol.plan.design import Arm, Design
 from protocol.tasks import registry
 from protocol.workspace import differences, drift
 
-__all__ = ["check", "check_policies", "check_simulated"]
-
 LOADED_FILES = (
     "chat_template.jinja",
     "config.json",

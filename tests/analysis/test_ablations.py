@@ -10,7 +10,7 @@ from statsmodels.stats.power import zt_ind_solve_power
 
 from analysis import ablations, judge
 from analysis.ablations import Claim, claim_outcome, judge_claims
-from analysis.judgement.study_files import RecordError
+from analysis.judgement.untrusted_files import RecordError
 from analysis.stats.comparison import Comparison
 from analysis.stats.sample_size import problems_needed
 from protocol.formats.settings_difference import differing_settings

@@ -10,7 +10,7 @@ from scipy import stats
 from analysis import diagnostics, judge
 from analysis.diagnostics import diagnose
 from analysis.judgement.failure_modes import proxies
-from analysis.judgement.study_files import RecordError
+from analysis.judgement.untrusted_files import RecordError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "registrations"
 

@@ -13,7 +13,8 @@ from scipy import stats
 
 from analysis import judge as judging
 from analysis.judge import judge
-from analysis.judgement.study_files import RecordError, read_study
+from analysis.judgement.study_files import read_study
+from analysis.judgement.untrusted_files import RecordError
 from analysis.stats.paired_tests import COMPARE
 from protocol.formats.json_text import dumps
 

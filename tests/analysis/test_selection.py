@@ -9,7 +9,7 @@ import pytest
 import study
 
 from analysis import selection
-from analysis.judgement.study_files import RecordError
+from analysis.judgement.untrusted_files import RecordError
 from analysis.selection import choose, select
 from protocol.formats.vocabulary import RERUN_SUFFIX
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.judge import judge
-from analysis.judgement.study_files import RecordError
+from analysis.judgement.untrusted_files import RecordError
 from analysis.selection import select
 from protocol.formats.json_text import dumps
 

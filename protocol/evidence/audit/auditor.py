@@ -25,8 +25,6 @@ from protocol.formats.refusals import Tampered
 from protocol.formats.registry import load_attribute
 from protocol.lock import signing
 
-__all__ = ["Check", "audit", "failed_items", "list_failures", "undetermined_items", "unfinished_items"]
-
 Check: TypeAlias = Callable[[], str]  # returns a summary; raises Tampered, CannotTell or NotRun
 RANDOMNESS_PATH = ("protocol", "content", late_randomness.FIELD)
 

@@ -15,8 +15,6 @@ from protocol.evidence.registration import Registration
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Refusal, Tampered
 
-__all__ = ["check", "find_violations"]
-
 UNKNOWN_MEASURE = SlotBounds(0, 1, 1)  # for a model of which no lane ran
 
 

@@ -4,8 +4,6 @@ from typing import Literal, NamedTuple
 
 from protocol.formats.instruments import INSTRUMENTS
 
-__all__ = ["EXTERNAL_ITEMS", "ITEMS", "QUESTIONS", "Item"]
-
 Question = Literal["follows", "consistent", "outside", "again"]
 # Text for reviewers; the report lists after each the items that passed.
 QUESTIONS: dict[Question, str] = {

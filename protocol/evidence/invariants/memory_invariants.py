@@ -7,8 +7,6 @@ from protocol.evidence.invariants.invariant import Invariant
 from protocol.evidence.invariants.planned_lanes import QUANTUM, ArmSlots, Plan
 from protocol.evidence.invariants.recorded_lanes import Lane, SlotBounds
 
-__all__ = ["INVARIANTS", "narrow_slot_bounds"]
-
 UNBOUNDED = 1 << 62  # stands for no upper bound
 POSITION_BYTES = 8  # bytes of a slot's position, which a lane that evicts while decoding stores
 

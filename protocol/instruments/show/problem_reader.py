@@ -26,8 +26,6 @@ from protocol.instruments.show.problem_answers import Answer, ProblemAnswers
 from protocol.tasks import held_out_guard
 from protocol.tasks.problem import Problem
 
-__all__ = ["ChangedProblem", "LaneFilter", "find_differing", "read_problem"]
-
 SPLITS: Mapping[str, str] = {"confirm": "confirm", "probe": "dev"}  # the names in a lock, by phase
 CELL_FIELDS = ("model", "task", "budget", "arm", "seed")
 

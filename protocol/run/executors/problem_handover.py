@@ -12,8 +12,6 @@ from typing import Any
 from protocol.formats import canonical, files
 from protocol.tasks import encryption
 
-__all__ = ["SUFFIX", "Receiver", "hand_over"]
-
 SUFFIX = ".age"  # replaces the suffix of the job's file
 
 

@@ -15,7 +15,7 @@ from analysis.compare import forest
 from analysis.compare.__main__ import main
 from analysis.compare.comparison import LABEL
 from analysis.judgement.judgement import judge
-from analysis.judgement.study_files import RecordError
+from analysis.judgement.untrusted_files import RecordError
 
 ROOT = Path(__file__).resolve().parents[3]
 SAME = ["difference", "low", "high", "low_simultaneous", "high_simultaneous", "p", "p_holm"]

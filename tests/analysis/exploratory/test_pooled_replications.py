@@ -11,7 +11,7 @@ from scipy import stats
 from statsmodels.stats.meta_analysis import combine_effects
 
 from analysis.exploratory.pooled_replications import pool_replications
-from analysis.judgement.study_files import RecordError
+from analysis.judgement.untrusted_files import RecordError
 from analysis.stats.interval import DegenerateDifference
 from analysis.stats.random_effects import pool_effects
 from figures import pool

@@ -4,7 +4,8 @@ import pytest
 import study
 
 from analysis.judge import judge
-from analysis.judgement.study_files import RecordError, read_probe
+from analysis.judgement.study_files import read_probe
+from analysis.judgement.untrusted_files import RecordError
 from analysis.selection import select
 
 LONG = ("p000", "p004", "p011")  # problems whose prompts have 900 tokens; all others have 512

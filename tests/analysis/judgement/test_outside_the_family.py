@@ -9,7 +9,7 @@ import study
 
 from analysis.judge import judge
 from analysis.judgement import statements
-from analysis.judgement.study_files import RecordError
+from analysis.judgement.untrusted_files import RecordError
 
 # arm, budget -> problems of twelve that both seeds solve
 SOLVED = {

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import studies
 
-from analysis.judgement.study_files import RecordError, read_study
+from analysis.judgement.study_files import read_study
+from analysis.judgement.untrusted_files import RecordError
 from figures.drawing import memory_traces
 from figures.drawing.memory_traces import Trace
 

@@ -8,7 +8,7 @@ import simulated_locks
 import studies
 
 from analysis.judgement.judgement import judge
-from analysis.judgement.study_files import RecordError
+from analysis.judgement.untrusted_files import RecordError
 from protocol.formats.refusals import BadInput
 from protocol.preflight import simulated_study
 from protocol.workspace.planned_study import read_protocol
