@@ -168,7 +168,9 @@ def _lane_frame(
             body = record["body"]
             if body["phase"] != phase:
                 continue
-            if body["registration"] != (locked := record_lock(lock, registration, body["cell"]["arm"])):
+            is_held_out, arm = phase == "confirm", body["cell"]["arm"]
+            locked = record_lock(lock, registration, arm) if is_held_out else registration
+            if body["registration"] != locked:
                 raise RecordError(f"{where}: registration: is not the lock of its lanes, {locked[:12]}")
             lane = (*(body["cell"][name] for name in LANE_COLUMNS[:-1]), body["problem"])
             position = table.position(lane)

@@ -255,7 +255,7 @@ def _count_other_code(content: Mapping[str, Any], cited: Mapping[str, Any]) -> i
     """Return how many files and libraries that turn a problem into an answer two locks have otherwise."""
     ours, theirs = (
         {name: digest for name, digest in locked["sources"].items() if name.startswith(DECODING)}
-        | {name: locked["environment"]["distributions"].get(name) for name in LIBRARIES}
+        | {name: locked["environment"]["distributions"].get(name, {}).get("version") for name in LIBRARIES}
         for locked in (content, cited)
     )
     return len(closure.differences(ours, theirs))

@@ -3,7 +3,7 @@
 A missing sibling is no contradiction: a folder may have been sent alone.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,6 +76,8 @@ def check_opened(study: Registration) -> OpenedFindings:
             continue
         elif digest in version_1.PROTOCOLS:
             findings.faults.append(f"opened: does not list {other.name}, which was claimed before this release")
+        elif _cite_one_study(study, other, others):
+            continue
         elif locked["git"] is None and not _lists(other, study.lock.digest):
             findings.undetermined.append(
                 f"opened: whether {other.name}, which has the same held-out problems, was claimed before this was "
@@ -89,6 +91,13 @@ def _lists(study: Registration, digest: str) -> bool:
     content = study.lock.content
     named = {entry["lock"] for entry in content["opened"]} | list_cited_locks(content)
     return digest in named or digest in study.claim.content.get(CITED_BY, ())
+
+
+def _cite_one_study(study: Registration, other: Registration, claimed: Iterable[Registration]) -> bool:
+    """Whether both cite a study whose claim names both: they were locked before it, and claimed after its seal."""
+    shared = list_cited_locks(study.lock.content) & list_cited_locks(other.lock.content)
+    locks = {study.lock.digest, other.lock.digest}
+    return any(locks <= {*cited.claim.content.get(CITED_BY, ())} for cited in claimed if cited.lock.digest in shared)
 
 
 def _is_beside(other: Registration, folder: Path) -> bool:

@@ -32,10 +32,14 @@ def fill_to_length(make: Callable[[int], Problem], length: int, count: Callable[
         # Double n, or extrapolate from the tokens of a sentence so far, whichever is more.
         tokens_per_sentence = max(1, (high_size - low_size) // (high - low))
         low, low_size, high = high, high_size, max(2 * high, high + (length - high_size) // tokens_per_sentence)
+    interpolates = True
     while high - low > 1:
-        # Interpolate by the tokens of a sentence, clamped to the bracket.
+        # Interpolate by the tokens of a sentence, clamped to the bracket; then halve it, since interpolating alone may
+        # approach the end from one side sentence by sentence.
         tokens_per_sentence = max(1, (high_size - low_size) // (high - low))
-        middle = min(max(low + (length - low_size) // tokens_per_sentence, low + 1), high - 1)
+        interpolated = min(max(low + (length - low_size) // tokens_per_sentence, low + 1), high - 1)
+        middle = interpolated if interpolates else (low + high) // 2
+        interpolates = not interpolates
         middle_size = prompt_size(make(middle), count)
         if middle_size <= length:
             low, low_size = middle, middle_size

@@ -28,6 +28,11 @@ CITING = SMALL | {
     "[generation]": '[cite]\nfull = "earlier"\nrandom = "earlier"\n[generation]',
     "seeds = [0]": "seeds = [1]",
 }
+SWEPT = {
+    **studies.SWEEP,
+    **{old: new for old, new in SMALL.items() if old not in studies.ONE_TASK and "against" not in old},
+    "[generation]": '[cite]\nstreaming = "earlier"\nfull = "earlier"\n[generation]',
+}
 
 
 def run(name, folder, *arguments):
@@ -42,13 +47,16 @@ def shelf(tmp_path_factory, tiny_model):
     shelf = tmp_path_factory.mktemp("registrations")
     run("register", studies.write(shelf / "earlier", tiny_model, SMALL))
     run("register", studies.write(shelf / "first", tiny_model, CITING))
+    run("register", studies.write(shelf / "swept", tiny_model, SWEPT))
     refused = studies.here("confirm", shelf / "first")
     assert (refused.returncode, len(refused.stderr.strip().splitlines())) == (2, 1)
     assert "cites earlier, which is not sealed; first: kv-prereg confirm" in refused.stderr
     assert not (shelf / "first" / "claim.json").exists()
     run("confirm", shelf / "earlier")
     run("register", studies.write(shelf / "second", tiny_model, CITING))
-    run("confirm", shelf / "first")
+    for name, commands in {"first": ["confirm"], "swept": ["probe", "confirm"]}.items():
+        for command in commands:
+            run(command, shelf / name)
     return shelf
 
 
@@ -95,19 +103,30 @@ def test_the_verdict_says_which_arms_were_cited_and_from_where(shelf):
 
 def test_a_study_that_was_locked_first_is_named_by_the_claim_that_it_cites_and_a_later_one_is_on_known_problems(shelf):
     first, second = Registration(shelf / "first"), Registration(shelf / "second")
-    assert Registration(shelf / "earlier").claim.content["cited_by"] == [first.lock.digest]
+    assert Registration(shelf / "earlier").claim.content["cited_by"] == sorted(
+        Registration(shelf / name).lock.digest for name in ("first", "swept")
+    )
     assert first.lock.content["opened"] == []
     assert [entry["name"] for entry in second.lock.content["opened"]] == ["earlier"]
     assert first.lock.content["cites"]["full"]["seal"] is None
     assert second.lock.content["cites"]["full"]["seal"] == Registration(shelf / "earlier").seal.digest
 
 
-def test_both_audit(shelf):
+def test_all_audit(shelf):
+    """Without git too: the claim of what two cite says that both were locked before it."""
     assert audit(shelf / "earlier")[0] == 0
-    status, found = audit(shelf / "first")
-    assert status == 0, found
-    assert found["cited"][0] == "held"
-    assert found["cited"][1].startswith("12 records are those of earlier, sealed as ")
+    for name, count in (("first", 12), ("swept", 24)):
+        status, found = audit(shelf / name)
+        assert status == 0, found
+        assert found["cited"][0] == "held"
+        assert found["cited"][1].startswith(f"{count} records are those of earlier, sealed as ")
+
+
+def test_a_sweep_probes_its_cited_baseline_and_does_not_confirm_it(shelf):
+    probed = {record["body"]["cell"]["arm"] for record in Registration(shelf / "swept").probe_records}
+    own = [record["body"]["cell"]["arm"] for record in Registration(shelf / "swept").own_records]
+    assert "streaming" in probed
+    assert {*own} == {"chosen", "snapkv"}
 
 
 def test_a_folder_that_is_not_here_leaves_it_untold(copied):

@@ -1,6 +1,7 @@
 """A rehearsal runs every cell of a written protocol on development problems, and leaves nothing behind."""
 
 import json
+import shutil
 
 import pytest
 import studies
@@ -204,16 +205,30 @@ def test_the_study_on_math_500_rehearses_with_stand_ins_as_it_is_written(tmp_pat
     assert (told["failed"], told["lanes"]) == (0, 62)
 
 
+def long_model(tiny_model, folder, number):
+    """The tiny model with positions for the longest prompt, and weights of its own."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(tiny_model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 65_536}))
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] += number / 8
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return f"path:{folder}"
+
+
 @pytest.mark.soak
-def test_the_retrieval_study_of_three_models_rehearses_with_stand_ins_as_it_is_written():
+def test_the_retrieval_study_of_three_models_rehearses_with_stand_ins_as_it_is_written(tiny_model, tmp_path):
+    """At its lengths of 4K to 32K, on models that know nothing."""
     folder = studies.ROOT / "registrations" / "crystal-retrieval-8b"
     _, protocol = planned_study.read_protocol(folder)
-    players = ("chain-qwen2", "chain-llama", "programs-qwen3")
+    players = [long_model(tiny_model, tmp_path / f"player-{number}", number) for number in range(len(protocol.models))]
     stand_ins = [part for pair in zip(protocol.models, players, strict=True) for part in ("--stand-in", "=".join(pair))]
     done = rehearse(folder, "--problems", 1, "--tokens", 4, "--json", *stand_ins)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    # Of 3 models and 3 tasks: 13 arms at 2 budgets, and the full cache once.
+    # Of 3 models and 3 tasks: 13 arms at 2 budgets and the full cache; the first comparator is decoded again.
     assert (told["failed"], told["lanes"]) == (0, 9 * (13 * 2 + 1 + 2))
 
 

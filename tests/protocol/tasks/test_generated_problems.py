@@ -11,7 +11,7 @@ import pytest
 import splits
 from protocol import tasks
 from protocol.formats.refusals import BadInput
-from protocol.tasks import association, filler, needle, prompting, recital
+from protocol.tasks import association, filler, needle, prompt_length, prompting, recital
 from protocol.tasks.task_union import TaskUnion
 
 EVERY = [name for name in tasks.names() if tasks.get(name).grader == "exact"]
@@ -318,3 +318,22 @@ def test_an_id_of_another_task_is_refused(item):
 def test_a_length_too_short_for_the_bare_problem_is_refused():
     with pytest.raises(BadInput, match="without filler, more than its length 256"):
         tasks.get("association-256").build("association/256/high/000", len)
+
+
+def test_the_largest_filler_that_fits_is_found_in_few_counts():
+    """The first sentences are a little shorter than the others: each guess from them is too far, by less each time."""
+    texts = ["a " * 14] * 8 + [*["b " * 15] * 19, "c " * 14] * 200
+
+    def make(n):
+        return tasks.Problem("p", " ".join(texts[:n]), "", "", "x")
+
+    for length in (48, 160, 5_000, 32_640):
+        expected, size = 0, prompt_length.TEMPLATE_TOKENS
+        while (size := size + words(texts[expected])) <= length:
+            expected += 1
+        counts = []
+        found = prompt_length.fill_to_length(
+            make, length, lambda text, counts=counts: counts.append(text) or words(text)
+        )
+        assert found == make(expected)
+        assert len(counts) <= 3 * 30  # context, question and prefix of each trial
