@@ -8,36 +8,33 @@ it went) and the digests of all of them. Where look-up does not form in time, th
 status: 0 done, 2 refused.
 """
 
-import argparse
-import json
 import math
 import random
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerFast as Words
 
+from benchmarks.embedded import training
+from benchmarks.embedded.training import NOT_SCORED, build
 from benchmarks.embedded.vocabulary import tokenizer
-from protocol.models import checksums
 from protocol.tasks.chain import MOST_DISTRACTORS, OPERATORS, VARIABLES, puzzle
 
-__all__ = ["FAMILIES", "Recipe", "build", "train"]
+__all__ = ["FAMILIES", "Recipe", "train"]
 
-FAMILIES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
+FAMILIES = ("llama", "qwen2")
 QUERIES = 32  # look-ups asked for in a drill
 LOOKED_UP = 0.1  # loss of a drill that is learned
 PASSING, LATELY = 0.9, 10
 SEEDS = 10  # tried in turn
-NOT_SCORED = -100  # the label that cross_entropy leaves out
 
 
 @dataclass(frozen=True)
@@ -75,28 +72,6 @@ class Learned(NamedTuple):
 
     loss: float
     right: float
-
-
-def build(recipe: Recipe, words: Words) -> PreTrainedModel:
-    config, network = FAMILIES[recipe.family]
-    torch.manual_seed(recipe.seed)
-    made = network(
-        config(
-            vocab_size=len(words),
-            hidden_size=recipe.width,
-            intermediate_size=4 * recipe.width,
-            num_hidden_layers=recipe.layers,
-            num_attention_heads=recipe.heads,
-            num_key_value_heads=recipe.kv_heads,
-            max_position_embeddings=1024,
-            bos_token_id=words.bos_token_id,
-            eos_token_id=words.eos_token_id,
-            pad_token_id=words.pad_token_id,
-            tie_word_embeddings=False,
-        )
-    )
-    assert isinstance(made, PreTrainedModel)
-    return made
 
 
 def drill(size: int, count: int, words: Words, source: random.Random) -> tuple[Tensor, Tensor]:
@@ -198,21 +173,11 @@ def train(recipe: Recipe, say: Callable[[str], None]) -> tuple[PreTrainedModel, 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.embedded.train",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("family", choices=sorted(FAMILIES))
-    parser.add_argument("folder", type=Path, help="must not exist yet")
-    for field in fields(Recipe)[1:]:
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
-    given = vars(parser.parse_args(argv))
+    given = training.read_arguments(training.make_parser("train", __doc__, Recipe, FAMILIES), argv)
+    if given is None:
+        return 2
     folder = given.pop("folder")
     recipe = Recipe(**given)
-    if folder.exists():
-        print(f"{folder}: exists; name a new folder", file=sys.stderr)
-        return 2
     for seed in range(recipe.seed, recipe.seed + SEEDS):
         try:
             recipe = replace(recipe, seed=seed)
@@ -223,11 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         print(f"patience: no look-up with any of {SEEDS} seeds; raise it", file=sys.stderr)
         return 2
-    network.save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
-    told = {"recipe": asdict(recipe), "torch": str(torch.__version__), "history": history}
-    (folder / "training.json").write_text(json.dumps(told, indent=1) + "\n")
-    checksums.write_sums(folder)
+    training.save(network, tokenizer(), recipe, history, folder)
     return 0
 
 

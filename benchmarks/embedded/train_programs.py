@@ -10,15 +10,13 @@ weights where the device computes the same twice; an accelerator's attention doe
 Exit status: 0 done, 2 refused, 75 stopped before the end (--stop-after).
 """
 
-import argparse
-import contextlib
 import json
 import os
 import random
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,17 +24,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedModel
 
-from benchmarks.embedded import vocabulary
-from protocol.models import checksums
+from benchmarks.embedded import training, vocabulary
+from benchmarks.embedded.training import NOT_SCORED
 from protocol.tasks.chain import draw_below
 from protocol.tasks.straight_line import Worked, executed, looked_up, written
 
-__all__ = ["FAMILIES", "Recipe", "build", "train"]
+__all__ = ["FAMILIES", "Recipe", "train"]
 
-FAMILIES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
-NOT_SCORED = -100  # the label that cross_entropy leaves out
+FAMILIES = ("llama", "qwen3")
 STOPPED = 75  # EX_TEMPFAIL: run the command again
 LENGTHS = {256: (1, 5), 512: (4, 12), 832: (9, 20)}  # tokens of a row, and the lines of its programs
 SHORT = min(LENGTHS)
@@ -57,6 +54,10 @@ class Recipe:
     """After a warm-up of 200 updates; over the last quarter it falls to zero in a line."""
     short: int = 800
     """The first updates, of the shortest rows alone; later two of ten are of these, and five of the longest."""
+
+
+class OtherRecipe(Exception):
+    """A checkpoint is of another recipe; the message says of which."""
 
 
 class Rows(NamedTuple):
@@ -106,30 +107,6 @@ def rows(length: int, count: int, words: dict[str, int], source: random.Random) 
     return Rows(ids, labels)
 
 
-def build(recipe: Recipe) -> PreTrainedModel:
-    config, network = FAMILIES[recipe.family]
-    torch.manual_seed(recipe.seed)
-    words = vocabulary.programs_words()
-    made = network(
-        config(
-            vocab_size=len(words),
-            hidden_size=recipe.width,
-            intermediate_size=4 * recipe.width,
-            num_hidden_layers=recipe.layers,
-            num_attention_heads=recipe.heads,
-            num_key_value_heads=recipe.kv_heads,
-            head_dim=recipe.width // recipe.heads,
-            max_position_embeddings=2048,
-            bos_token_id=words["<s>"],
-            eos_token_id=words["</s>"],
-            pad_token_id=words["<pad>"],
-            tie_word_embeddings=False,
-        )
-    )
-    assert isinstance(made, PreTrainedModel)
-    return made
-
-
 def rate_at(recipe: Recipe, update: int) -> float:
     left = (recipe.updates - update) / (0.25 * recipe.updates)
     return recipe.rate * min(1.0, (update + 1) / 200, left)
@@ -147,16 +124,20 @@ def losses(network: Any, batch: Rows, device: str) -> tuple[Tensor, Tensor]:
 
 
 def train(recipe: Recipe, folder: Path, stop_after: float, workers: int) -> tuple[PreTrainedModel, list[Any]] | None:
-    """The network and its history; None where the time is over, after which a second call goes on."""
+    """The network and its history; None where the time is over, after which a second call goes on. Raises OtherRecipe
+    for the checkpoint of another recipe.
+    """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     checkpoint = folder.with_suffix(".checkpoint")
-    network = build(recipe).to(device)
+    network = training.build(recipe, vocabulary.programs_tokenizer()).to(device)
     optimiser = torch.optim.AdamW(
         network.parameters(), lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0.05, fused=device == "cuda"
     )
     first, history = 0, list[dict[str, Any]]()
     if checkpoint.exists():
         kept = torch.load(checkpoint, map_location=device, weights_only=True)
+        if (other := kept.get("recipe")) != asdict(recipe):
+            raise OtherRecipe(f"{checkpoint}: is of another recipe, {other}; give that one, or remove the file")
         network.load_state_dict(kept["network"])
         optimiser.load_state_dict(kept["optimiser"])
         first, history = kept["updates"], kept["history"]
@@ -183,50 +164,36 @@ def train(recipe: Recipe, folder: Path, stop_after: float, workers: int) -> tupl
         return network, history
     state = {"network": network.state_dict(), "optimiser": optimiser.state_dict()}
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(state | {"updates": update, "history": history}, checkpoint)
+    torch.save(state | {"recipe": asdict(recipe), "updates": update, "history": history}, checkpoint)
     print(f"{recipe.family}: {update} of {recipe.updates} updates; run again to go on", flush=True)
     return None
 
 
-def save(network: PreTrainedModel, recipe: Recipe, history: list[Any], folder: Path) -> None:
-    network.to("cpu", torch.float16).save_pretrained(folder)
-    vocabulary.programs_tokenizer().save_pretrained(folder)
-    told = {"recipe": asdict(recipe), "torch": str(torch.__version__), "history": history}
-    if torch.cuda.is_available():
-        told["device"] = torch.cuda.get_device_name()
-    (folder / "training.json").write_text(json.dumps(told, indent=1) + "\n")
-    with contextlib.suppress(FileNotFoundError):
-        folder.with_suffix(".checkpoint").unlink()
-    checksums.write_sums(folder)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.embedded.train_programs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("family", choices=sorted(FAMILIES))
-    parser.add_argument("folder", type=Path, help="must not exist yet")
-    for field in fields(Recipe)[1:]:
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
+    parser = training.make_parser("train_programs", __doc__, Recipe, FAMILIES)
     parser.add_argument("--stop-after", type=float, default=float("inf"), help="seconds, then a checkpoint")
     parser.add_argument("--workers", type=int, default=2, help="processes that draw programs")
-    given = vars(parser.parse_args(argv))
-    folder, stop_after, workers = (given.pop(name) for name in ("folder", "stop_after", "workers"))
-    if folder.exists():
-        print(f"{folder}: exists; name a new folder", file=sys.stderr)
+    given = training.read_arguments(parser, argv)
+    if given is None:
         return 2
+    folder, stop_after, workers = (given.pop(name) for name in ("folder", "stop_after", "workers"))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)  # an accelerator's attention has none backwards
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.set_float32_matmul_precision("high")
     recipe = Recipe(**given)
-    trained = train(recipe, folder, stop_after, workers)
+    try:
+        trained = train(recipe, folder, stop_after, workers)
+    except OtherRecipe as refusal:
+        print(refusal, file=sys.stderr)
+        return 2
     if trained is None:
         return STOPPED
     network, history = trained
-    save(network, recipe, history, folder)
+    device = {"device": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    network.to("cpu", torch.float16)
+    training.save(network, vocabulary.programs_tokenizer(), recipe, history, folder, **device)
+    folder.with_suffix(".checkpoint").unlink(missing_ok=True)
     return 0
 
 

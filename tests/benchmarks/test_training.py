@@ -107,6 +107,8 @@ def test_a_stopped_training_of_programs_goes_on_to_the_same_weights(tmp_path, ca
         assert train_programs.main(["llama", str(twice), *tiny, "--stop-after", "1.5"]) == train_programs.STOPPED
     assert "1 of 2 updates" in capsys.readouterr().out
     assert not twice.exists()
+    assert train_programs.main(["llama", str(twice), *tiny, "--rate", "0.5"]) == 2
+    assert "is of another recipe, {'family': 'llama'" in capsys.readouterr().err
     assert train_programs.main(["llama", str(twice), *tiny]) == 0
     assert (once / "model.safetensors").read_bytes() == (twice / "model.safetensors").read_bytes()
     assert not twice.with_suffix(".checkpoint").exists()
