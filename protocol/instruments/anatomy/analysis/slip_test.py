@@ -60,9 +60,9 @@ def _signal(trace: Trace, name: str) -> NDArray[np.float64]:
 def compare_slip(anatomy: Anatomy, pair: Pair) -> dict[str, Any] | None:
     """Return what CrystalKV and SlipKV are, over the tokens of the thoughts of all right traces; None without any.
 
-    traces; sets: of top, bottom and, if there is any, rest: share (of the attention of the answer), gap and last: means of the signals
-    attention_gap and attention_last; needed: by reading of occlusion and by the flow of data, in the traces that have
-    exact labels: of the needed tokens of the thought the share in the set; None without any.
+    traces; sets: of top, bottom and, if there is any, rest: share (of the attention of the answer), gap and last: means
+    of the signals attention_gap and attention_last; needed: by reading of occlusion and by the flow of data, in the
+    traces that have exact labels: of the needed tokens of the thought the share in the set; None without any.
     """
     traces = [trace for trace in anatomy.traces_of(pair) if trace.slip and trace.windows]
     if not traces:
