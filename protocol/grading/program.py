@@ -31,6 +31,9 @@ START_SECONDS = 60.0
 MAX_CHARACTERS = 50_000  # of a program
 MAX_OUTPUT = 1 << 20  # bytes that a script may print
 CPU_SHARE = 0.9  # of its processor time, with which a killed program is taken to have run out of it
+UNIT = "    "  # of indentation, where a prompt has none
+INDENTED = re.compile(r"([ \t]+)\S")
+FUTURE = re.compile(r"^from[ \t]+__future__[ \t]+import[ \t][^\n]*$", re.MULTILINE)
 FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.MULTILINE)
 
 
@@ -261,17 +264,35 @@ def defines(code: str, names: tuple[str, ...]) -> bool:
 
 def complete_program(code: str, tests: ProgramTests) -> str:
     """Return what runs: code that defines the function, after the prompt; or the prompt with the code as the body of
-    its function, up to the first line without indentation.
+    its function, up to the first line without indentation, or all of it where its first two lines have none.
     """
     if not tests.prompt:
         return code
     if defines(code, tests.names):
-        return f"{tests.prompt}{' pass' * tests.prompt.endswith(':')}\n\n{code}"
+        first = "".join(f"{line}\n" for line in FUTURE.findall(code))  # Python wants them before all else
+        return f"{first}{tests.prompt}{' pass' * tests.prompt.endswith(':')}\n\n{FUTURE.sub('', code)}"
     lines = code.strip("\n").split("\n")
+    indentation = _body_indentation(tests.prompt)
     if not lines[0][:1].isspace():
-        lines[0] = f"    {lines[0]}"
+        second = next((line for line in lines[1:] if line.strip()), "")
+        if second[:1].isspace():  # the first line alone has lost its indentation
+            lines[0] = ("\t" if second[0] == "\t" else indentation) + lines[0]
+        else:
+            lines = [f"{indentation}{line}" for line in lines]
+    if lines[0][0] == "\t" != indentation[0]:
+        lines = [re.sub(r"^\t+", lambda tabs: indentation * len(tabs[0]), line) for line in lines]
     end = next((number for number, line in enumerate(lines) if line.strip() and not line[0].isspace()), len(lines))
     return "\n".join([tests.prompt, *lines[:end], ""])
+
+
+def _body_indentation(prompt: str) -> str:
+    """Return how the first line after the last one without indentation is indented; UNIT without such a line."""
+    indentation = UNIT
+    for line in reversed(prompt.split("\n")):
+        if line.strip() and not line[0].isspace():
+            break
+        indentation = found[1] if (found := INDENTED.match(line)) else indentation
+    return indentation
 
 
 def _request(server: socket.socket, role: str, limits: ProgramLimits, sockets: list[socket.socket]) -> None:

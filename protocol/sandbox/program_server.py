@@ -26,6 +26,8 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from decimal import Decimal
+from fractions import Fraction
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -236,21 +238,32 @@ def answer_calls(request: Mapping[str, Any], link: socket.socket) -> int:
 
 
 def compile_program(task: Mapping[str, Any]) -> CodeType:
-    """Compile a program; of an open one without the last lines that are no Python. Raises SyntaxError."""
+    """Compile a program; of an open one without the last lines that are no Python: those from the first error on, which
+    no longer beginning of it is without. Raises SyntaxError.
+    """
     lines = task["program"].split("\n")
     while True:
         try:
             return compile("\n".join(lines), "<program>", "exec", dont_inherit=True)
-        except SyntaxError:
+        except SyntaxError as error:
             if not task["is_open"]:
                 raise
-            lines.pop()
+            del lines[max(0, min(error.lineno or len(lines), len(lines)) - 1) :]
+
+
+class Undefined(BaseException):
+    """A function that no program defines; no test may expect this."""
 
 
 def find_function(namespace: Mapping[str, Any], name: str) -> Callable[..., Any]:
-    """Return what the program calls so, or the method of its class Solution."""
-    function: Callable[..., Any] = namespace[name] if name in namespace else getattr(namespace["Solution"](), name)
-    return function
+    """Return what the program calls so, or the method of its class Solution. Raises Undefined."""
+    function = namespace.get(name)
+    if function is None and "Solution" in namespace:
+        function = getattr(namespace["Solution"](), name, None)
+    if function is None:
+        raise Undefined
+    call: Callable[..., Any] = function
+    return call
 
 
 def attempt(act: Callable[[], Any]) -> dict[str, Any]:
@@ -278,6 +291,8 @@ def encode(value: Any, depth: int = 0) -> Any:
     for kind, write in SCALARS.items():
         if isinstance(value, kind):
             return [kind.__name__, write(value)]
+    if isinstance(value, Fraction):
+        return ["Fraction", [hex(int(value.numerator)), hex(int(value.denominator))]]
     if isinstance(value, dict):
         return ["dict", [[encode(key, depth + 1), encode(dict.get(value, key), depth + 1)] for key in dict.keys(value)]]
     if isinstance(value, range):
@@ -295,6 +310,7 @@ SCALARS: Mapping[type, Callable[[Any], Any]] = {
     float: lambda number: float(number).hex(),
     complex: lambda number: [number.real.hex(), number.imag.hex()],
     bytes: lambda data: bytes(data).hex(),
+    Decimal: Decimal.__str__,
 }
 
 
@@ -316,6 +332,8 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "bytes": bytes.fromhex,
     "dict": lambda pairs: {decode(key): decode(value) for key, value in pairs},
     "iterator": lambda items: iter([decode(item) for item in items]),
+    "Decimal": lambda text: Decimal(text),
+    "Fraction": lambda ends: Fraction(*(int(end, 16) for end in ends)),
     "range": lambda ends: range(*(int(end, 16) for end in ends)),
     "list": lambda items: [decode(item) for item in items],
     "tuple": lambda items: tuple(decode(item) for item in items),
@@ -368,7 +386,7 @@ class Program:
                         update(argument, changed)
                 if "raised" not in reply:
                     return decode(reply["value"])
-            except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+            except (ValueError, TypeError, KeyError, RecursionError, ArithmeticError):
                 self._end("fault", f"{name} gives a value that is not plain: {read_name(reply.get('class'))}")
             kind = find_exception(reply.get("kinds"))
             if not issubclass(kind, Exception):

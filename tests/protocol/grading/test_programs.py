@@ -85,6 +85,12 @@ def test_what_no_encoding_gives_is_refused(message):
         ("return hash('a') + hash(x)", ("assert f('b') == f('b')",), "correct"),
         ("import random; return random.random()", ("assert f(1) == 0.8444218515250481",), "correct"),
         ("import numpy", ("f(1)",), "wrong"),
+        (
+            "import decimal; return decimal.Decimal(x)",
+            ("assert f('0.10') == __import__('decimal').Decimal('0.1')",),
+            "correct",
+        ),
+        ("import fractions; return fractions.Fraction(x, 4)", ("assert f(2) * 2 == 1", "assert f(1) != 1"), "correct"),
         ("while True: pass", ("f(1)",), "timeout"),
         ("return bytes(1 << 23)", ("assert f(1)",), "wrong"),
     ],
@@ -120,6 +126,41 @@ def test_the_prompt_is_there_for_the_program_and_for_the_tests(grader):
 )
 def test_what_follows_code_that_no_fence_ends_is_left_out(grader, text, status):
     assert grader.grade(gold("assert f(1) == 2"), text).status == status
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "\tif x:\n\t\treturn x + 1\n\treturn 1",
+        "if x:\n\t\treturn x + 1\n\treturn 1",
+        "if x:\n        return x + 1\n    return 1",
+        "y = x\nif y:\n    y += 1\nreturn y",
+        "    return x + 1\n\nprint(f(",
+        "from __future__ import annotations\n\ndef f(x: unknown):\n    return x + 1",
+    ],
+)
+@pytest.mark.parametrize("prompt", ["def f(x):", 'def f(x):\n    """Add.\n\n        1\n    """'])
+def test_a_body_continues_its_prompt_however_it_is_indented(grader, prompt, body):
+    assert grader.grade(gold("assert f(1) == 2", prompt=prompt), body).status == "correct"
+
+
+def test_ten_thousand_lines_of_prose_after_the_code_take_no_time(grader):
+    text = "def f(x):\n    return x + 1\n" + "and so\n" * 7000
+    assert grader.grade(gold("assert f(1) == 2"), text).status == "correct"
+
+
+@pytest.mark.parametrize("program", ["x = 1", "class Solution:\n    pass"])
+@pytest.mark.parametrize("expected", ["KeyError", "NameError", "AttributeError", "Exception", "BaseException"])
+def test_a_function_that_is_not_there_raises_nothing_that_a_test_may_expect(grader, program, expected):
+    test = f"try:\n    f(1)\nexcept {expected}:\n    pass\nelse:\n    assert False"
+    result = grader.grade(gold(test), program)
+    assert (result.status, result.reason) == ("wrong", "f raises Undefined")
+
+
+def test_numbers_that_no_program_can_give_are_refused(grader):
+    for sent in (["Fraction", ["1", "0"]], ["Decimal", "x"]):
+        code = f"def f(x):\n    import __main__\n    __main__.encode = lambda value: {sent}\n    return 1"
+        assert grader.grade(gold("f(1)"), code).reason.startswith("f gives a value that is not plain")
 
 
 @pytest.mark.parametrize(
