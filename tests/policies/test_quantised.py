@@ -13,6 +13,8 @@ import policies
 from policies.quantised.channels import ByChannel
 from policies.quantised.formats import FORMATS
 from policies.quantised.states import STATES, Quantised
+from policies.structure import structure
+from protocol.lock.promises import state_settings
 
 BLOCKS = {"q8_0": 34, "q5_0": 22, "q4_0": 18}  # bytes of 32 numbers
 
@@ -171,6 +173,13 @@ def test_the_state_of_any_policy_is_set_by_its_name(state, size):
     assert child.promises == parent.promises._replace(stores_as_computed=False)
     assert child.state.slot_bytes(64, 4) == child.state.slot_bytes(64, 2) == size
     assert policies.get("1d", {"state": "verbatim"}) == parent
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_an_audit_without_torch_knows_the_settings_of_a_state(state):
+    settings = structure(policies.get("1d", {"state": state}))
+    locked = {path: text.strip("'") for path, text in settings.items() if path.partition(".")[0] == "state"}
+    assert state_settings(state) == locked
 
 
 def test_keys_and_values_may_have_a_format_each():

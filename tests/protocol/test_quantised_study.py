@@ -75,6 +75,7 @@ def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wi
         ('state = "q4_0"', 'state = "q4"', "arms.both.set.state: no state is named 'q4'"),
         ('"state.keys" = "q4_0"', '"state.keys" = "q3_0"', "keys has no format 'q3_0'; write one of"),
         ('full = { policy = "full" }', 'full = { policy = "full", set = { state = "q8_0" } }', "keeps all that fits"),
+        ('"bytes of 48"', '"bytes of 16"', '16384 of them for its latest slots; write "bytes of 17" or more'),
         ('memory = "bytes"', 'memory = "slots"', "equal slots are no equal memory"),
     ],
 )
