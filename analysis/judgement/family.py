@@ -236,7 +236,7 @@ def _match_memory(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], level: 
     compared = pairing.measured_memory()[0] if measures_memory(decision) else pairing.problems
     if len(compared) < 2 or pairing.units < 2:
         return None
-    return memory.contrast_memory(pairing, arms, lock, level)
+    return memory.contrast_memory(pairing, arms, lock, level, has_neighbours=True)
 
 
 def _apply_max_t(

@@ -56,8 +56,12 @@ class NeighbourPairing(NamedTuple):
     pairing: Pairing
 
 
-def contrast_memory(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], level: float) -> ContrastMemory:
-    """Match the memory of a contrast and charge it. level: two-sided, of the contrast."""
+def contrast_memory(
+    pairing: Pairing, arms: Arms, lock: Mapping[str, Any], level: float, *, has_neighbours: bool = False
+) -> ContrastMemory:
+    """Match the memory of a contrast and charge it. level: two-sided, of the contrast. has_neighbours: the caller tests
+    the neighbour, if one is found, in place of the charge.
+    """
     decision, problems = lock["protocol"]["content"]["decision"], lock["items"][pairing.task]["confirm"]
     if not measures_memory(decision):  # then no memory keeps a contrast from being won, and nothing is said of it
         return ContrastMemory(memory_matching.MemoryMatch(np.nan, np.nan, np.nan, True), None)
@@ -68,7 +72,7 @@ def contrast_memory(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], level
         match = memory_matching.match_memory(*memory, tolerance=tolerance)
         return ContrastMemory(match, charge_contrast(pairing, arms, lock, problems) if match.is_matched else None)
     match = memory_matching.match_means(*memory, tolerance=tolerance)
-    neighbour = find_neighbour(pairing, arms, lock, match.ratio - 1)
+    neighbour = find_neighbour(pairing, arms, lock, match.ratio - 1) if has_neighbours else None
     charge = (
         bound_contrast(pairing, arms, lock, problems, level)
         if neighbour is None

@@ -8,6 +8,7 @@ import pytest
 import study
 
 from analysis.judge import judge
+from analysis.judgement import contrasts, memory, study_files
 
 PROBLEMS = 300
 SLOTS = {"64": 64.0, "124": 124.0, "128": 128.0, "132": 132.0, "full": 180.0}
@@ -217,6 +218,18 @@ def test_a_neighbour_that_holds_too_little_leaves_the_charge(tmp_path):
     more = {("crystal", "128"): 1.02 * 128, ("snapkv", "132"): 130.0}
     row = row_at(judged(tmp_path, more, NEAR | WON, neighbours=["132"]), "128")
     assert ("neighbour" in row["memory"], row["better"], row["memory"]["decided"]) == (False, False, True)
+
+
+def test_who_does_not_test_the_neighbour_gets_the_charge(tmp_path):
+    """A claim about an arm tests no neighbour: what that gains as measured has no error, and would be too little."""
+    judged(tmp_path, {("crystal", "128"): 129.0}, NEAR | WON, neighbours=["132"])
+    read = study_files.read_study(tmp_path / "study")
+    (pairing,) = (each for each in contrasts.pair_arms(read, [("crystal", "snapkv")]) if each.budget == "128")
+    charged, tested = (
+        memory.contrast_memory(pairing, read.columns_by_arm(), read.lock, 0.05, has_neighbours=has_neighbours)
+        for has_neighbours in (False, True)
+    )
+    assert (charged.neighbour, charged.null > 0.01, tested.neighbour.budget, tested.null) == (None, True, "132", 0.0)
 
 
 @pytest.mark.parametrize("method", ["restricted-likelihood", "bootstrap", "max-t", "sign-flip"])
