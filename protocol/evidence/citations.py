@@ -41,8 +41,8 @@ def open_cited(folder: Path, protocol: Mapping[str, Any]) -> dict[str, Registrat
 def cite(cited: Mapping[str, Registration], content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the field `cites` of the lock with this content: name, lock and seal of each arm's study.
 
-    Raises BadInput with the fields in which an arm's lanes would not be those that this study would decode, and for a
-    study whose evidence does not hold.
+    Raises BadInput with the fields in which an arm's lanes would not be those that this study would decode. Whether the
+    evidence of the other study holds is asked before the claim: `refuse_unusable`.
     """
     for arm, study in cited.items():
         if content["promises"][arm]["is_press"] or "distribution" in content["policies"][arm]:
