@@ -163,7 +163,7 @@ def confirm(
     with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
         from protocol.preflight import sweep_selection, verify_before_claim
         from protocol.run import progress
-        from protocol.run.executors import held_out_problems, local, own_code
+        from protocol.run.executors import answers, held_out_problems, local, own_code
         from protocol.run.executors.held_out_problems import UnbuiltProblems
 
     executors.refuse_unavailable(settings, study.protocol.generation.device)
@@ -187,7 +187,7 @@ def confirm(
             with phase("building the held-out problems"):
                 probed = (record["body"] for record in study.registration.probe_records)
                 exposed = held_out_problems.list_exposed_prompts(planned, probed)
-                unbuilt = UnbuiltProblems(held_out, problems, exposed, local.list_extra_prompts(planned))
+                unbuilt = UnbuiltProblems(held_out, problems, exposed, answers.list_extra_prompts(planned))
                 # Where an arm runs code of its own, the process that runs none builds them.
                 opened = unbuilt if own_code.is_run(planned.protocol) else local.build_problems(planned, unbuilt)
             progress.run_displayed(

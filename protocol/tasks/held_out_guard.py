@@ -1,6 +1,6 @@
 """The guard of held-out problems: they are built under an open claim or, again, after the verdict."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from splits import CONFIRM, assign_bucket
 
 __all__ = [
     "HeldOutProblems",
-    "LazyHeldOutProblems",
     "build",
     "gold",
     "is_encrypted",
@@ -38,36 +37,6 @@ class HeldOutProblems:
         if self.held_out.admit(task, problem_id) != self.key:
             raise Tampered(f"{self.held_out.folder}: its claim changed while it ran; its problems are others")
         return self.problems[model, task, problem_id]
-
-
-class LazyHeldOutProblems(Mapping[tuple[str, str, str], Problem]):
-    """Held-out problems for `HeldOutProblems`, each built at its first use, for a process that runs few of
-    them.
-
-    tasks: by their names in the study. counts: returns the token counter of a model, by its name. received:
-    problems that another process decrypted, by task and id; those are not built.
-    """
-
-    def __init__(
-        self,
-        held_out: HeldOutGuard,
-        tasks: Mapping[str, Task],
-        counts: Callable[[str], Callable[[str], int]],
-    ) -> None:
-        self._held_out, self._tasks, self._counts = held_out, tasks, counts
-        self.received: Mapping[tuple[str, str], Problem] = {}
-
-    def __getitem__(self, key: tuple[str, str, str]) -> Problem:
-        model, task, problem = key
-        if (task, problem) in self.received:
-            return self.received[task, problem]
-        return build(self._tasks[task], task, problem, self._counts(model), self._held_out)
-
-    def __iter__(self) -> Iterator[tuple[str, str, str]]:
-        return iter(())  # nothing is built in advance
-
-    def __len__(self) -> int:
-        return 0
 
 
 def build(

@@ -24,7 +24,7 @@ from protocol.preflight import rehearsal as rehearse
 from protocol.run import runner
 from protocol.run.executors import Job, local, process_pool
 from protocol.tasks import prompting, registry
-from protocol.tasks.held_out_guard import HeldOutProblems, LazyHeldOutProblems
+from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.tasks.task_union import TaskUnion
 from protocol.workspace import study
 from protocol.workspace.planned_study import PlannedStudy
@@ -205,27 +205,6 @@ def test_a_batch_with_a_held_out_problem_is_refused_without_the_door(written, tm
         local.make_executor(PlannedStudy(written, tmp_path), {})(job)
 
 
-def test_a_worker_builds_what_it_is_asked_for_and_nothing_before_the_claim(written, tmp_path):
-    """It is given ids, and looks at the folder of the study each time."""
-    folder = locked(tmp_path / "study", LATE)
-    early = HeldOutGuard(lock.read(folder), folder)
-    reached = LazyHeldOutProblems(early, {TASK: tasks.get(TASK)}, lambda model: words)
-    with pytest.raises(BadInput, match="no claim"):
-        reached["any model", TASK, CONFIRM[0]]
-    held_out = door(folder, block=Block)
-    with pytest.raises(BadInput, match="were not opened"):
-        reached["any model", TASK, CONFIRM[0]]
-    held_out.ids(TASK, "a test")
-    assert reached["any model", TASK, CONFIRM[0]] == tasks.build(TASK, CONFIRM[0], words, held_out)
-    opened = HeldOutProblems(held_out, held_out.key(), reached)
-    sealed = tasks.build(TASK, CONFIRM[1], words, held_out)._replace(context="decrypted elsewhere")
-    reached.received = {(TASK, CONFIRM[1]): sealed}
-    assert opened.problem("any model", TASK, CONFIRM[1]) == sealed
-    (folder / seal.NAME).write_text("{}\n")
-    with pytest.raises(AlreadyClaimed, match="is sealed"):
-        opened.problem("any model", TASK, CONFIRM[1])
-
-
 @pytest.mark.usefixtures("forked_workers")
 def test_processes_that_run_batches_go_through_the_door_and_ask_again_whether_it_is_open(written, tmp_path):
     folder = locked(tmp_path / "study", LATE)
@@ -350,11 +329,10 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
             "init.py",
         },
         "with_identity": {"tasks/held_out_guard.py"},
-        # A worker decrypts with a key of its own what the driver, under the claim, encrypted to it.
-        "decrypt": {"tasks/dataset.py", "tasks/encryption.py", "run/executors/problem_handover.py"},
+        # A worker decrypts with a key of its own the prompts that the driver, under the claim, encrypted to it.
+        "decrypt": {"tasks/dataset.py", "tasks/encryption.py", "run/executors/prompt_handover.py"},
         "puzzle": {"tasks/chain.py"},
-        # A worker of a claimed run builds for itself; the claim is asked for where ids and key are.
-        "HeldOutGuard": {"confirm.py", "outside/confirm.py", "run/executors/worker.py"},
+        "HeldOutGuard": {"confirm.py", "outside/confirm.py"},
         "JudgedHeldOut": {"recompute/replay.py", "instruments/show/problem_reader.py"},
         "gold": {
             "recompute/verify_traces.py",  # of development problems, whose traces are graded again

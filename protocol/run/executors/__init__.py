@@ -15,7 +15,17 @@ from protocol.plan.grid import Cell
 if TYPE_CHECKING:  # with torch
     from protocol.engine import Progress
 
-__all__ = ["Execute", "Executor", "Job", "JobResult", "JobUpdate", "Loading", "PoolStatus"]
+__all__ = [
+    "Execute",
+    "Executor",
+    "Job",
+    "JobPrompts",
+    "JobResult",
+    "JobUpdate",
+    "Loading",
+    "PoolStatus",
+    "RenderedPrompt",
+]
 
 
 class Job(NamedTuple):
@@ -25,8 +35,26 @@ class Job(NamedTuple):
     cells: tuple[Cell, ...]
 
 
+class RenderedPrompt(NamedTuple):
+    """The tokens of a problem with the extra prompt of some arms, and their digest."""
+
+    problem: str
+    extra_prompt: str
+    context: tuple[int, ...]
+    query: tuple[int, ...]
+    digest: str
+
+
+class JobPrompts(NamedTuple):
+    """What decodes a job is given of its problems. seeds: by the registered seed."""
+
+    prompts: tuple[RenderedPrompt, ...]
+    seeds: Mapping[int, int]
+
+
 class JobResult(NamedTuple):
-    """The result of a job. records: (cell, problem) -> (body without registration and phase, costs).
+    """The result of a job. records: (cell, problem) -> (body without registration and phase, costs); a worker leaves
+    the grades of its texts out.
     trajectories: the content of the one side file that the bodies cite, empty if none does. seconds: run time
     of the job without loading its model. where: the machine that ran it, as cost fields; set by the executor
     that returns the result.

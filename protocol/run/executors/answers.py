@@ -1,7 +1,7 @@
 """Who knows the answers of a job: it builds the problems, renders their prompts and grades texts, and runs no policy.
 
-Where an arm runs code that is not of this project, this happens in a process of its own, which imports none of
-that code (docs/decisions/57-own-code.md).
+Workers get prompts and give back texts. Where an arm runs code that is not of this project, the answers are in a
+process of their own, which imports none of that code (docs/decisions/57-own-code.md).
 """
 
 import multiprocessing
@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from protocol import grading
 from protocol.evidence import late_randomness
 from protocol.formats.refusals import Refusal
 from protocol.models.load import tokenizer as load_tokenizer
-from protocol.run.executors import Job, JobResult
+from protocol.run.executors import Job, JobPrompts, JobResult, RenderedPrompt, own_code
 from protocol.run.executors.held_out_problems import UnbuiltProblems
 from protocol.tasks import held_out_guard, prompting
 from protocol.tasks.held_out_guard import HeldOutProblems
@@ -25,31 +25,11 @@ from protocol.workspace.planned_study import PlannedStudy
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["AnswerKeeper", "JobPrompts", "RenderedPrompt", "grade_fields", "open_keeper"]
-
-
-class RenderedPrompt(NamedTuple):
-    """The tokens of a problem with the extra prompt of some arms, and their digest."""
-
-    problem: str
-    extra_prompt: str
-    context: tuple[int, ...]
-    query: tuple[int, ...]
-    digest: str
-
-
-class JobPrompts(NamedTuple):
-    """What decodes a job is given of its problems. seeds: by the registered seed."""
-
-    prompts: tuple[RenderedPrompt, ...]
-    seeds: Mapping[int, int]
+__all__ = ["AnswerKeeper", "RemoteKeeper", "grade_fields", "list_extra_prompts", "open_keeper"]
 
 
 class AnswerKeeper:
-    """Renders the prompts of jobs, and grades their texts.
-
-    extra_prompts: by arm. tokenizer_of: returns the tokenizer of a model by its name.
-    """
+    """Renders the prompts of jobs, and grades their texts. extra_prompts: by arm. tokenizer_of: by model."""
 
     def __init__(
         self,
@@ -135,16 +115,25 @@ class RemoteKeeper:
         return answer
 
 
+def list_extra_prompts(planned: PlannedStudy) -> dict[str, str]:
+    """Return the extra prompt of each arm."""
+    return {arm.name: planned.protocol.extra_prompt(arm.name) for arm in planned.protocol.arms}
+
+
 @contextmanager
 def open_keeper(
-    planned: PlannedStudy,
-    extra_prompts: Mapping[str, str],
-    held_out_problems: HeldOutProblems | UnbuiltProblems | None,
-) -> Iterator[RemoteKeeper]:
-    """Open a keeper in a process that imports no code of an arm. Its refusals are raised here."""
+    planned: PlannedStudy, held_out_problems: HeldOutProblems | UnbuiltProblems | None
+) -> Iterator[AnswerKeeper | RemoteKeeper]:
+    """Open the keeper of workers: in this process, or in one that imports no code of an arm where some arm runs code
+    that is not of this project. Its refusals are raised here.
+    """
+    prepared = planned, list_extra_prompts(planned), held_out_problems
+    if not own_code.is_run(planned.protocol):
+        yield make_keeper(*prepared)
+        return
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=serve_answers, args=(theirs, planned, extra_prompts, held_out_problems))
+    process = context.Process(target=serve_answers, args=(theirs, *prepared))
     process.start()
     theirs.close()
     try:
@@ -155,23 +144,26 @@ def open_keeper(
         process.join()
 
 
-def serve_answers(
-    requests: Connection,
+def make_keeper(
     planned: PlannedStudy,
     extra_prompts: Mapping[str, str],
     held_out_problems: HeldOutProblems | UnbuiltProblems | None,
-) -> None:
-    """Answer a `RemoteKeeper` until its end of `requests` closes."""
+) -> AnswerKeeper:
+    """Return a keeper in this process."""
+    tokenizer_of = cache(lambda model: load_tokenizer(model, planned.home))
+    if isinstance(held_out_problems, UnbuiltProblems):
+        held_out_problems = held_out_problems.open_all(planned, tokenizer_of)
+    return AnswerKeeper(planned, extra_prompts, held_out_problems, tokenizer_of)
+
+
+def serve_answers(requests: Connection, *prepared: Any) -> None:
+    """Answer a `RemoteKeeper` until its end of `requests` closes. prepared: arguments of `make_keeper`."""
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         keeper = None
         while True:
             operation, *arguments = requests.recv()
             try:
-                if keeper is None:
-                    tokenizer_of = cache(lambda model: load_tokenizer(model, planned.home))
-                    if isinstance(held_out_problems, UnbuiltProblems):
-                        held_out_problems = held_out_problems.open_all(planned, tokenizer_of)
-                    keeper = AnswerKeeper(planned, extra_prompts, held_out_problems, tokenizer_of)
+                keeper = keeper or make_keeper(*prepared)
                 requests.send(getattr(keeper, operation)(*arguments))
             except Refusal as refusal:
                 requests.send(refusal)

@@ -20,13 +20,13 @@ from protocol.layers.layer_kinds import evictable
 from protocol.models.load import LoadedModel, load, tokenizer
 from protocol.plan.generation import Generation
 from protocol.plan.grid import Cell, budget_of, policy_of
-from protocol.run.executors import Execute, Job, JobResult, JobUpdate, Loading, own_code
-from protocol.run.executors.answers import AnswerKeeper, JobPrompts, RenderedPrompt
+from protocol.run.executors import Execute, Job, JobPrompts, JobResult, JobUpdate, Loading, RenderedPrompt, own_code
+from protocol.run.executors.answers import AnswerKeeper, list_extra_prompts
 from protocol.run.executors.held_out_problems import UnbuiltProblems
 from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["build_problems", "cache_models", "device_name", "list_extra_prompts", "make_decoder", "make_executor"]
+__all__ = ["build_problems", "cache_models", "device_name", "make_decoder", "make_executor"]
 
 
 class PromptGroup(NamedTuple):
@@ -75,11 +75,6 @@ def make_executor(
 def build_problems(planned: PlannedStudy, unbuilt: UnbuiltProblems) -> HeldOutProblems:
     """Build held-out problems in this process. Raises as `UnbuiltProblems.open_all` does."""
     return unbuilt.open_all(planned, lambda model: tokenizer(model, planned.home))
-
-
-def list_extra_prompts(planned: PlannedStudy) -> dict[str, str]:
-    """Return the extra prompt of each arm."""
-    return {arm.name: planned.protocol.extra_prompt(arm.name) for arm in planned.protocol.arms}
 
 
 def make_decoder(

@@ -17,9 +17,9 @@ from multiprocessing.connection import Connection
 
 from protocol.formats.refusals import Refusal
 from protocol.run.executors import Executor, Job, JobResult, JobUpdate, own_code
-from protocol.run.executors.answers import JobPrompts, open_keeper
+from protocol.run.executors.answers import AnswerKeeper, RemoteKeeper, open_keeper
 from protocol.run.executors.held_out_problems import UnbuiltProblems
-from protocol.run.executors.local import device_name, list_extra_prompts, make_decoder, make_executor
+from protocol.run.executors.local import device_name, make_decoder, make_executor
 from protocol.run.executors.settings import LOCAL, Settings, device_environment
 from protocol.run.executors.worker import verify_bytes
 from protocol.tasks.held_out_guard import HeldOutProblems
@@ -48,8 +48,7 @@ def open_executor(
     in this process.
     """
     workers = settings.count(planned.protocol.generation.workers)
-    isolates = own_code.is_run(planned.protocol)
-    if workers == 1 and not settings.devices and not isolates:
+    if workers == 1 and not settings.devices and not own_code.is_run(planned.protocol):
         assert not isinstance(held_out_problems, UnbuiltProblems)
         execute = make_executor(planned, lanes, held_out_problems, report=report)
         machine_fields = _machine_fields(planned, "")
@@ -61,9 +60,7 @@ def open_executor(
     context = multiprocessing.get_context("spawn")
     ours, theirs = zip(*(context.Pipe() for _ in range(workers)), strict=True)
     processes = [
-        context.Process(
-            target=serve_jobs, args=(end, planned, lanes, None if isolates else held_out_problems, device, study)
-        )
+        context.Process(target=serve_jobs, args=(end, planned, lanes, device, study))
         for end, device in zip(theirs, devices, strict=True)
     ]
     with _block_interrupts():
@@ -73,11 +70,8 @@ def open_executor(
     for end in theirs:
         end.close()  # otherwise reading would not end when a process dies
     try:
-        if isolates:
-            with open_keeper(planned, list_extra_prompts(planned), held_out_problems) as keeper:
-                yield partial(deal_jobs, ours, render=keeper.render, grade=keeper.grade)
-        else:
-            yield partial(deal_jobs, ours)
+        with open_keeper(planned, held_out_problems) as keeper:
+            yield partial(deal_jobs, ours, keeper)
     finally:
         for end, process in zip(ours, processes, strict=True):
             end.close()
@@ -125,27 +119,21 @@ def _block_interrupts() -> Iterator[None]:
 
 
 def deal_jobs(
-    workers: Sequence[Connection],
-    jobs: Iterable[Job],
-    render: Callable[[Job], JobPrompts | None] = lambda job: None,
-    grade: Callable[[Job, JobResult], JobResult] = lambda job, result: result,
+    workers: Sequence[Connection], keeper: AnswerKeeper | RemoteKeeper, jobs: Iterable[Job]
 ) -> Iterator[JobResult]:
-    """Yield results in order; jobs are dealt out round-robin, so results are awaited round-robin.
-
-    render, grade: of a keeper, if the workers do not build problems and grade texts themselves.
-    """
+    """Yield results in order; jobs are dealt out round-robin, so results are awaited round-robin."""
     busy_workers: deque[tuple[Connection, Job]] = deque()
     try:
         for number, job in enumerate(jobs):
             worker = workers[number % len(workers)]
-            worker.send((job, render(job)))
+            worker.send((job, keeper.render(job)))
             busy_workers.append((worker, job))
             if len(busy_workers) == JOBS_PER_PROCESS * len(workers):
                 worker, oldest = busy_workers.popleft()
-                yield grade(oldest, receive_result(worker))
+                yield keeper.grade(oldest, receive_result(worker))
         while busy_workers:
             worker, oldest = busy_workers.popleft()
-            yield grade(oldest, receive_result(worker))
+            yield keeper.grade(oldest, receive_result(worker))
     except (EOFError, ConnectionError):
         raise Refusal("executor: a process that ran a batch was killed; run the command again") from None
 
@@ -158,23 +146,14 @@ def receive_result(worker: Connection) -> JobResult:
 
 
 def serve_jobs(
-    jobs: Connection,
-    planned: PlannedStudy,
-    lanes: Mapping[str, int],
-    held_out_problems: HeldOutProblems | None,
-    device: str = "",
-    study: Study | None = None,
+    jobs: Connection, planned: PlannedStudy, lanes: Mapping[str, int], device: str = "", study: Study | None = None
 ) -> None:
-    """Run jobs in a child process until the other end of `jobs` closes."""
+    """Decode jobs in a child process until the other end of `jobs` closes."""
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         try:
             if study is not None:
                 verify_bytes(study)
-            if own_code.is_run(planned.protocol):
-                decode: Callable[..., JobResult] = make_decoder(planned, lanes)
-            else:
-                execute = make_executor(planned, lanes, held_out_problems)
-                decode = lambda job, _: execute(job)  # noqa: E731
+            decode = make_decoder(planned, lanes)
             machine_fields = _machine_fields(planned, device)
             while True:
                 jobs.send(decode(*jobs.recv())._replace(where=machine_fields))

@@ -3,12 +3,13 @@
     driver.json            the driver; rewritten while it lives (always inside the study)
     workers/<id>.json      a worker, its machine and its state; rewritten while it lives
     jobs/<n>-<name>.json   jobs to take
-    taken/<id>/<n>-...     jobs taken, by a rename, so by one worker alone; next to problems handed to it
+    taken/<id>/<n>-...     jobs taken, by a rename, so by one worker alone; next to prompts handed to it
     done/<name>.json       a result: a temporary name, fsync, os.replace
 
-`name` is the SHA-256 of the lock, the phase and the job, so that a result is found by its content, whichever
-attempt requested it. Nothing here is evidence: a result is checked against its digest and its job, recorded
-by the driver, and removed. Clocks of two machines are not compared: a heartbeat is a number that changes.
+A job has the prompts of its problems, and no answer: the driver grades the texts. `name` is the SHA-256 of the lock,
+the phase, the job and its prompts, so that a result is found by its content, whichever attempt requested it. Nothing
+here is evidence: a result is checked against its digest and its job, graded and recorded by the driver, and removed.
+Clocks of two machines are not compared: a heartbeat is a number that changes.
 """
 
 import json
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 from protocol.formats import canonical, files, record_fields
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Drifted, Refusal, Tampered
 from protocol.plan.grid import Cell
-from protocol.run.executors import Job, JobResult, problem_handover
+from protocol.run.executors import Job, JobPrompts, JobResult, RenderedPrompt, prompt_handover
 
 __all__ = [
     "FOLDER",
@@ -35,13 +36,16 @@ __all__ = [
     "TakenJob",
     "delete_job",
     "describe_status",
+    "dump_prompts",
     "keep_heartbeat",
     "read_json",
+    "restore_prompts",
     "restore_refusal",
 ]
 
 FOLDER = "spool"  # below a registration
 HEARTBEAT_SECONDS = 1.0  # seconds between two heartbeats
+UNGRADED = {"answer": None, "grade": "wrong", "grade_reason": ""}  # fields of which a worker's texts have none
 _REFUSALS = {kind.__name__: kind for kind in (Refusal, BadInput, Drifted, Tampered, AlreadyClaimed)}
 
 
@@ -50,14 +54,12 @@ class DamagedResult(Exception):
 
 
 class TakenJob(NamedTuple):
-    """A job as a worker takes it. needs_problems: whether its problems are handed over, since only the driver
-    can decrypt them.
-    """
+    """A job as a worker takes it. prompts: None if they are handed over, since only the driver can decrypt them."""
 
     path: Path  # of the job file while the worker has it
     name: str
     job: Job
-    needs_problems: bool = False
+    prompts: JobPrompts | None
 
 
 class Spool(NamedTuple):
@@ -107,7 +109,7 @@ class Spool(NamedTuple):
         """Remove jobs of an earlier driver and keep its results; return the number of results."""
         for folder in (self.folder, self.driver.parent):
             folder.mkdir(parents=True, exist_ok=True)
-        self.folder.chmod(0o700)  # held-out problems are readable by this user alone
+        self.folder.chmod(0o700)  # prompts of held-out problems are readable by this user alone
         for folder in (self.jobs, self.taken_jobs, self.workers):
             shutil.rmtree(folder, ignore_errors=True)
         for folder in (self.jobs, self.taken_jobs, self.workers, self.results):
@@ -122,15 +124,13 @@ class Spool(NamedTuple):
             with suppress(OSError):  # another phase or study has its spool there
                 folder.rmdir()
 
-    def job_name(self, job: Job) -> str:
-        content = {"lock": self.lock, "phase": self.phase, "job": _job_content(job)}
+    def job_name(self, job: Job, prompts: JobPrompts) -> str:
+        content = {"lock": self.lock, "phase": self.phase, "job": _job_content(job), "prompts": dump_prompts(prompts)}
         return canonical.digest(content)
 
-    def enqueue(self, number: int, name: str, job: Job, needs_problems: bool = False) -> None:
-        """Add a job for some worker to take. number: workers take the lowest first. needs_problems: as in
-        TakenJob.
-        """
-        content = {"job": _job_content(job), "handed": needs_problems}
+    def enqueue(self, number: int, name: str, job: Job, prompts: JobPrompts | None) -> None:
+        """Add a job for some worker to take. number: workers take the lowest first. prompts: as in TakenJob."""
+        content = {"job": _job_content(job), "prompts": None if prompts is None else dump_prompts(prompts)}
         files.replace(self.jobs / f"{number:08d}-{name}.json", canonical.dumps(content))
 
     def waiting_files(self) -> list[str]:
@@ -153,8 +153,11 @@ class Spool(NamedTuple):
                 content = canonical.loads(path.read_bytes(), file)
                 model, task, problems, cells = content["job"]
                 job = Job(model, task, tuple(problems), tuple(Cell(*cell) for cell in cells))
-                if self.job_name(job) == name:
-                    return TakenJob(path, name, job, content["handed"])
+                if content["prompts"] is None:
+                    return TakenJob(path, name, job, None)
+                prompts = restore_prompts(content["prompts"])
+                if self.job_name(job, prompts) == name:
+                    return TakenJob(path, name, job, prompts)
             except (Tampered, FileNotFoundError, KeyError, TypeError, ValueError):
                 pass
             path.unlink(missing_ok=True)  # truncated or edited: the driver adds it again
@@ -217,9 +220,10 @@ class Spool(NamedTuple):
             raise DamagedResult(f"{path}: has other lanes than its job")
         side_file = canonical.digest(content["trajectories"])
         for (cell, problem), (body, costs) in lane_records.items():
-            fault = record_fields.find_fault(
-                {"registration": self.lock, "phase": self.phase, **body}, {"attempt": 1, **costs}
-            )
+            if body["state"] == "ok" and body.keys() & UNGRADED.keys():
+                raise DamagedResult(f"{path}: has grades, which the driver gives")
+            fields = UNGRADED | {"registration": self.lock, "phase": self.phase} | body
+            fault = record_fields.find_fault(fields, {"attempt": 1, **costs})
             cited = (body.get("trajectory") or side_file).partition("#")[0]
             if fault or body["cell"] != cell._asdict() or body["problem"] != problem or cited != side_file:
                 raise DamagedResult(f"{path}: {fault or 'has a record of another lane, or cites another file'}")
@@ -243,8 +247,8 @@ def describe_status(study: Path, lock: str, phase: str) -> str:
 
 
 def delete_job(job_path: Path) -> None:
-    """Remove a job and the problems handed over with it."""
-    for path in (job_path, job_path.with_suffix(problem_handover.SUFFIX)):
+    """Remove a job and the prompts handed over with it."""
+    for path in (job_path, job_path.with_suffix(prompt_handover.SUFFIX)):
         path.unlink(missing_ok=True)
 
 
@@ -288,6 +292,20 @@ def keep_heartbeat(path: Path, get_status: Callable[[], Mapping[str, Any]]) -> I
         stopped.set()
         thread.join(timeout=5)
         path.unlink(missing_ok=True)
+
+
+def dump_prompts(prompts: JobPrompts) -> list[Any]:
+    """Return prompts as JSON has them; seeds are texts, since they may be above 2**53."""
+    return [list(map(list, prompts.prompts)), [[label, str(seed)] for label, seed in prompts.seeds.items()]]
+
+
+def restore_prompts(content: Any) -> JobPrompts:
+    rendered, seeds = content
+    prompts = (
+        RenderedPrompt(problem, extra_prompt, tuple(context), tuple(query), digest)
+        for problem, extra_prompt, context, query, digest in rendered
+    )
+    return JobPrompts(tuple(prompts), {label: int(seed) for label, seed in seeds})
 
 
 def _job_content(job: Job) -> list[Any]:

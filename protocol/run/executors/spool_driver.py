@@ -2,7 +2,8 @@
 
 A worker that ends, or stops its heartbeat, is replaced and its job given to another, a bounded number of
 times. A result is removed when the next one is requested, since then it has been recorded. A driver that
-restarts after a kill uses the spooled results and does not queue those jobs again.
+restarts after a kill uses the spooled results and does not queue those jobs again. Prompts and grades are of a keeper
+(`answers`); of encrypted problems no prompt is written in plain text.
 """
 
 import secrets
@@ -11,21 +12,29 @@ import socket
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import getpid
 from typing import Any, NamedTuple, Protocol
 
 from protocol.formats import canonical, files
 from protocol.formats.refusals import Refusal
-from protocol.run.executors import Executor, Job, JobResult, JobUpdate, PoolStatus, problem_handover
+from protocol.run.executors import Executor, Job, JobPrompts, JobResult, JobUpdate, PoolStatus, prompt_handover
 from protocol.run.executors.settings import Settings
-from protocol.run.executors.spool import DamagedResult, Spool, delete_job, keep_heartbeat, read_json, restore_refusal
+from protocol.run.executors.spool import (
+    DamagedResult,
+    Spool,
+    delete_job,
+    dump_prompts,
+    keep_heartbeat,
+    read_json,
+    restore_refusal,
+)
 from protocol.workspace import locked_tree
 from protocol.workspace.drift import ROOT
 from protocol.workspace.study import Study
 
-__all__ = ["JOBS_AHEAD", "MAX_LOSSES", "Launcher", "WorkerExit", "drive_workers", "worker_command"]
+__all__ = ["JOBS_AHEAD", "MAX_LOSSES", "Keeper", "Launcher", "WorkerExit", "drive_workers", "worker_command"]
 
 JOBS_AHEAD = 32  # jobs queued at once, or four a worker, so that no worker idles during a slow first job
 POLL_SECONDS, CHECK_SECONDS = 0.1, 1.0  # seconds
@@ -55,6 +64,14 @@ class Launcher(Protocol):
     def stop(self) -> None: ...
 
 
+class Keeper(Protocol):
+    """Renders prompts and grades texts, as `answers.AnswerKeeper` does."""
+
+    def render(self, job: Job) -> JobPrompts: ...
+
+    def grade(self, job: Job, result: JobResult) -> JobResult: ...
+
+
 @contextmanager
 def drive_workers(
     study: Study,
@@ -63,17 +80,18 @@ def drive_workers(
     launcher: Launcher,
     phase: str,
     wait: float,
-    get_problems: Callable[[Job], Mapping[str, Any]],
+    keeper: Keeper,
+    encrypted_tasks: Collection[str],
     report: Callable[[JobUpdate], object],
 ) -> Iterator[Executor]:
-    """Open an executor with `count` workers that `launcher` starts. get_problems: returns problems that only
-    this process can decrypt. The spool is removed after all requested results arrived, and kept otherwise.
+    """Open an executor with `count` workers that `launcher` starts. The spool is removed after all requested results
+    arrived, and kept otherwise.
     """
     shared = Spool.for_phase(study.folder, study.lock.digest, phase, settings.spool)
     shared.prepare()
     session = secrets.token_hex(8)
     commands = {slot: worker_command(study, shared, settings, session, slot) for slot in range(count)}
-    driver = _Driver(shared, session, launcher, commands, wait, get_problems, report)
+    driver = _Driver(shared, session, launcher, commands, wait, keeper, encrypted_tasks, report)
     driver_fields = {"session": session, "host": socket.gethostname(), "pid": getpid(), "executor": settings.kind}
     try:
         with keep_heartbeat(shared.driver, lambda: {**driver_fields, **driver.status}):
@@ -121,6 +139,13 @@ class _Heartbeat(NamedTuple):
     status: Mapping[str, Any]
 
 
+class _QueuedJob(NamedTuple):
+    number: int
+    name: str
+    job: Job
+    prompts: JobPrompts
+
+
 class _Driver:
     def __init__(
         self,
@@ -129,14 +154,14 @@ class _Driver:
         launcher: Launcher,
         commands: Mapping[int, Sequence[str]],
         wait: float,
-        get_problems: Callable[[Job], Mapping[str, Any]],
+        keeper: Keeper,
+        encrypted_tasks: Collection[str],
         report: Callable[[JobUpdate], object],
     ) -> None:
         self._shared, self._session, self._launcher, self._commands = shared, session, launcher, commands
-        self._wait, self._get_problems, self._report = wait, get_problems, report
-        self._window: deque[tuple[int, str, Job]] = deque()
+        self._wait, self._keeper, self._encrypted_tasks, self._report = wait, keeper, encrypted_tasks, report
+        self._window: deque[_QueuedJob] = deque()
         self._heartbeats: dict[str, _Heartbeat] = {}
-        self._problems_by_job: dict[str, Mapping[str, Any]] = {}  # by job
         self._suspected: set[str] = set()
         self._missing: set[str] = set()  # jobs that no worker had at the last check
         self._refused: dict[int, Refusal] = {}
@@ -151,53 +176,50 @@ class _Driver:
         while True:
             ready = self._shared.result_names()
             while len(self._window) < window_size and (job := next(remaining_jobs, None)) is not None:
-                name = self._shared.job_name(job)
-                self._window.append((number, name, job))
-                if name not in ready:
-                    self._enqueue(number, name, job)
+                prompts = self._keeper.render(job)
+                self._window.append(_QueuedJob(number, self._shared.job_name(job, prompts), job, prompts))
+                if self._window[-1].name not in ready:
+                    self._enqueue(self._window[-1])
                 number += 1
             if not self._window:
                 return
             job_result = self._await_first()
-            name = self._window.popleft()[1]
-            yield job_result
-            self._shared.delete_result(name)
+            first = self._window.popleft()
+            yield self._keeper.grade(first.job, job_result)
+            self._shared.delete_result(first.name)
 
     @property
     def is_complete(self) -> bool:
         """Whether all requested results were returned; the file of the last result still exists."""
         return not self._window
 
-    def _enqueue(self, number: int, name: str, job: Job) -> None:
-        problems = self._get_problems(job)
-        if problems:
-            self._problems_by_job[name] = problems
-        self._shared.enqueue(number, name, job, bool(problems))
+    def _enqueue(self, queued: _QueuedJob) -> None:
+        is_encrypted = queued.job.task in self._encrypted_tasks
+        self._shared.enqueue(queued.number, queued.name, queued.job, None if is_encrypted else queued.prompts)
 
     def _hand_over(self) -> None:
-        """Encrypt problems that only this process can open to each worker that has their job."""
-        for name in self._problems_by_job.keys() - {name for _, name, _ in self._window}:
-            del self._problems_by_job[name]
-        for job_path in self._shared.taken_jobs.glob("*/[0-9]*.json") if self._problems_by_job else ():
-            heartbeat, problems = (
-                self._heartbeats.get(job_path.parent.name),
-                self._problems_by_job.get(job_path.stem.partition("-")[2]),
-            )
-            if heartbeat is None or problems is None or "recipient" not in heartbeat.status:
+        """Encrypt prompts of encrypted problems to each worker that has their job."""
+        waiting = {queued.name: queued for queued in self._window if queued.job.task in self._encrypted_tasks}
+        for job_path in self._shared.taken_jobs.glob("*/[0-9]*.json") if waiting else ():
+            heartbeat = self._heartbeats.get(job_path.parent.name)
+            queued = waiting.get(job_path.stem.partition("-")[2])
+            if heartbeat is None or queued is None or "recipient" not in heartbeat.status:
                 continue
-            if not job_path.with_suffix(problem_handover.SUFFIX).exists():
-                problem_handover.hand_over(job_path, problems, heartbeat.status["recipient"])
+            if not job_path.with_suffix(prompt_handover.SUFFIX).exists():
+                prompts = canonical.dumps(dump_prompts(queued.prompts))
+                prompt_handover.hand_over(job_path, prompts, heartbeat.status["recipient"])
 
     def _await_first(self) -> JobResult:
         """Wait for and return the result of the first job in the window. Raises its refusal."""
-        number, name, job = self._window[0]
+        first = self._window[0]
+        name, job = first.name, first.job
         while True:
             if name in self._shared.result_names():
                 try:
                     result = self._shared.read_result(name, job)
                 except DamagedResult as damaged:
                     self._shared.delete_result(name)
-                    self._requeue(number, name, job, str(damaged))
+                    self._requeue(first, str(damaged))
                     continue
                 self._replaced = 0
                 if isinstance(result, Refusal):
@@ -209,14 +231,15 @@ class _Driver:
             self._hand_over()
             time.sleep(POLL_SECONDS)
 
-    def _requeue(self, number: int, name: str, job: Job, why: str) -> None:
-        self._losses[name] += 1
-        if self._losses[name] > MAX_LOSSES:
+    def _requeue(self, queued: _QueuedJob, why: str) -> None:
+        job = queued.job
+        self._losses[queued.name] += 1
+        if self._losses[queued.name] > MAX_LOSSES:
             raise Refusal(
                 f"executor: a batch of {job.model} on {job.task} ({job.problems[0]}, ...) was given to "
                 f"{MAX_LOSSES + 1} workers, and none brought its result: {why}; run the command again"
             )
-        self._enqueue(number, name, job)
+        self._enqueue(queued)
 
     def _check_workers(self) -> None:
         """Check the workers: requeue lost jobs, replace ended workers, and refuse when no progress is
@@ -250,7 +273,7 @@ class _Driver:
             running,
             len(self._commands) - len(started_slots),
             len(self._shared.waiting_files()),
-            len({name for _, name, _ in self._window} & self._shared.result_names()),
+            len({queued.name for queued in self._window} & self._shared.result_names()),
             str(next(iter(self._refused.values()), "")),
         )
         self.status = {"look": self._launcher.status_command(), "workers": len(self._commands), **pool_status._asdict()}
@@ -280,15 +303,15 @@ class _Driver:
         """
         holding = {path.name for path in self._shared.taken_jobs.iterdir() if any(path.iterdir())} - living.keys()
         lost_workers, self._suspected = holding & self._suspected, holding
-        jobs_by_name = {name: (number, job) for number, name, job in self._window}
+        queued_by_name = {queued.name: queued for queued in self._window}
         for worker in lost_workers:
             slot = int(worker.partition("-")[0])
             why = ended[slot].message if slot in ended else f"{worker} is silent"
             for path in (self._shared.taken_jobs / worker).glob("[0-9]*.json"):
                 name = path.stem.partition("-")[2]
                 delete_job(path)
-                if name in jobs_by_name and not self._shared.has_result(name):
-                    self._requeue(jobs_by_name[name][0], name, jobs_by_name[name][1], why)
+                if name in queued_by_name and not self._shared.has_result(name):
+                    self._requeue(queued_by_name[name], why)
 
     def _requeue_missing(self) -> None:
         """Requeue jobs that are not waiting, taken or done in two successive checks: their file was
@@ -297,13 +320,13 @@ class _Driver:
         known_names = {file.removesuffix(".json").partition("-")[2] for file in self._shared.waiting_files()}
         known_names |= {path.stem.partition("-")[2] for path in self._shared.taken_jobs.glob("*/[0-9]*.json")}
         known_names |= self._shared.result_names()
-        missing_entries = [entry for entry in self._window if entry[1] not in known_names]
-        lost_entries, self._missing = (
-            [entry for entry in missing_entries if entry[1] in self._missing],
-            {entry[1] for entry in missing_entries},
+        missing = [queued for queued in self._window if queued.name not in known_names]
+        lost, self._missing = (
+            [queued for queued in missing if queued.name in self._missing],
+            {queued.name for queued in missing},
         )
-        for number, name, job in lost_entries:
-            self._requeue(number, name, job, "its file was not as it was written")
+        for queued in lost:
+            self._requeue(queued, "its file was not as it was written")
 
     def _refuse_hopeless(self, now: float, unknown: bool) -> None:
         if len(self._refused) == len(self._commands):

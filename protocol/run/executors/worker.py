@@ -4,8 +4,8 @@
 
 An executor starts it; nobody types this command. Like confirm, it unpacks the locked sources on its own
 machine and continues there, and runs nothing unless sources, installed files, data and weights on that
-machine match the lock. It receives problem ids and builds held-out problems itself, through the guard that
-checks the claim. It ends when the driver says so or is gone, and when its parent process is gone.
+machine match the lock. It receives prompts and returns texts: no answer reaches it. It ends when the driver says so
+or is gone, and when its parent process is gone.
 
 Exit status: 0 done, or the driver is gone; 2 bad input; 3 drifted or tampered.
 """
@@ -17,13 +17,12 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from protocol.evidence import selection
 from protocol.evidence.registration import Registration
@@ -31,13 +30,12 @@ from protocol.formats import canonical, files
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import Refusal, Tampered
 from protocol.formats.suggestions import explain_os_error
-from protocol.run.executors import Execute, spool
-from protocol.run.executors.problem_handover import Receiver
+from protocol.run.executors import Job, JobPrompts, JobResult, spool
+from protocol.run.executors.prompt_handover import Receiver
 from protocol.run.executors.spool import Spool, TakenJob
 from protocol.workspace import locked_tree
 
 if TYPE_CHECKING:  # with torch
-    from protocol.tasks.held_out_guard import LazyHeldOutProblems
     from protocol.workspace.planned_study import PlannedStudy
     from protocol.workspace.study import Study
 
@@ -47,6 +45,7 @@ POLL_SECONDS = 0.2
 ORPHANED_SECONDS = 300.0  # seconds without a heartbeat of the driver after which it counts as gone
 TERMINATED = 143
 MODULE = "protocol.run.executors.worker"
+Decode: TypeAlias = Callable[[Job, JobPrompts], JobResult]
 
 
 class Options(argparse.Namespace):
@@ -105,8 +104,8 @@ def run_worker(args: Options) -> int:
                 locked_tree.enter(study, MODULE)
             stack.enter_context(_terminate_with_parent())
             stack.enter_context(spool.keep_heartbeat(shared.workers / f"{worker}.json", lambda: status))
-            execute, lazy_problems, receiver = _prepare(study, args, status)
-            serve_jobs(shared, worker, execute, lazy_problems, status, args.session, receiver)
+            decode, receiver = _prepare(study, args, status)
+            serve_jobs(shared, worker, decode, status, args.session, receiver)
     except Refusal as refusal:
         # Not in the heartbeat file, which is removed with this process.
         refusal_status = {**status, "state": "refused", "refused": type(refusal).__name__, "why": str(refusal)}
@@ -117,17 +116,10 @@ def run_worker(args: Options) -> int:
     return 0
 
 
-def _prepare(
-    registration: Registration, args: Options, status: dict[str, Any]
-) -> "tuple[Execute, LazyHeldOutProblems | None, Receiver | None]":
-    """Verify this machine and return what runs a job, the lazily built held-out problems, and the receiver of
-    encrypted problems.
-    """
-    from protocol.evidence.held_out_guard import HeldOutGuard  # the following imports load torch
-    from protocol.models import load
-    from protocol.run.executors.local import device_name, make_executor
-    from protocol.tasks import held_out_guard, prompting
-    from protocol.tasks.held_out_guard import HeldOutProblems, LazyHeldOutProblems
+def _prepare(registration: Registration, args: Options, status: dict[str, Any]) -> tuple[Decode, Receiver | None]:
+    """Verify this machine and return what decodes a job, and the receiver of prompts of encrypted problems."""
+    from protocol.run.executors.local import device_name, make_decoder  # with torch
+    from protocol.tasks import held_out_guard
     from protocol.workspace.study import open_study
 
     study = open_study(registration, files.cache_home())
@@ -135,18 +127,13 @@ def _prepare(
     planned = plan_phase(study, args.phase)
     device = device_name(planned.protocol.generation.device)
     status["device"] = f"{args.device} {device}".strip() if device != args.device else device
-    held_out_problems = lazy_problems = receiver = None
-    if args.phase == "confirm":
-        held_out = HeldOutGuard(study.lock, study.folder)
-        counter_of = cache(lambda model: prompting.counter(load.tokenizer(model, planned.home)))
-        lazy_problems = LazyHeldOutProblems(held_out, planned.tasks, counter_of)
-        held_out_problems = HeldOutProblems(held_out, held_out.key(), lazy_problems)
-        if any(map(held_out_guard.is_encrypted, planned.tasks.values())):
-            receiver = Receiver()
-            status["recipient"] = receiver.recipient
+    receiver = None
+    if args.phase == "confirm" and any(map(held_out_guard.is_encrypted, planned.tasks.values())):
+        receiver = Receiver()
+        status["recipient"] = receiver.recipient
     machine_fields = {"executor": args.executor, "host": status["host"], "device": status["device"]}
-    execute = make_executor(planned, study.lanes(), held_out_problems)
-    return lambda job: execute(job)._replace(where=machine_fields), lazy_problems, receiver
+    decode = make_decoder(planned, study.lanes())
+    return lambda job, prompts: decode(job, prompts)._replace(where=machine_fields), receiver
 
 
 def verify_bytes(study: "Study") -> None:
@@ -170,8 +157,7 @@ def plan_phase(study: "Study", phase: str) -> "PlannedStudy":
 def serve_jobs(
     shared: Spool,
     worker: str,
-    execute: Execute,
-    lazy_problems: "LazyHeldOutProblems | None",
+    decode: Decode,
     status: dict[str, Any],
     session: str,
     receiver: Receiver | None = None,
@@ -190,20 +176,25 @@ def serve_jobs(
         if shared.has_result(taken_job.name):
             spool.delete_job(taken_job.path)
             continue
-        problems: Mapping[str, Any] | None = {}
-        if taken_job.needs_problems and receiver is not None:
-            status["state"] = "waiting for its problems"
-            while (problems := receiver.receive(taken_job.path)) is None and taken_job.path.exists():
-                driver_watch.raise_if_gone()
-                time.sleep(POLL_SECONDS)
-        if problems is None:  # the driver gave this job to another worker
-            continue
-        if lazy_problems is not None:
-            lazy_problems.received = {
-                (taken_job.job.task, name): _restore_problem(fields) for name, fields in problems.items()
-            }
-        status["state"] = "running"
-        _run_job(shared, taken_job, execute)
+        while taken_job.prompts is None and taken_job.path.exists():  # else the driver gave it to another worker
+            status["state"] = "waiting for its prompts"
+            driver_watch.raise_if_gone()
+            taken_job = _receive_prompts(shared, taken_job, receiver)
+        if taken_job.prompts is not None:
+            status["state"] = "running"
+            _run_job(shared, taken_job, taken_job.prompts, decode)
+
+
+def _receive_prompts(shared: Spool, taken_job: TakenJob, receiver: Receiver | None) -> TakenJob:
+    """Return the job with the prompts that the driver handed over; after a moment without them if there are none."""
+    data = receiver.receive(taken_job.path) if receiver else None
+    if data is not None:
+        prompts = spool.restore_prompts(canonical.loads(data, taken_job.path.name))
+        if shared.job_name(taken_job.job, prompts) == taken_job.name:
+            return taken_job._replace(prompts=prompts)
+        spool.delete_job(taken_job.path)  # the driver adds it again
+    time.sleep(POLL_SECONDS)
+    return taken_job
 
 
 class _DriverWatch:
@@ -227,9 +218,9 @@ class _DriverWatch:
             raise Orphaned
 
 
-def _run_job(shared: Spool, taken_job: TakenJob, execute: Execute) -> None:
+def _run_job(shared: Spool, taken_job: TakenJob, prompts: JobPrompts, decode: Decode) -> None:
     try:
-        job_result = execute(taken_job.job)
+        job_result = decode(taken_job.job, prompts)
     except Refusal as refusal:
         shared.write_refusal(taken_job, refusal)
         return
@@ -238,13 +229,6 @@ def _run_job(shared: Spool, taken_job: TakenJob, execute: Execute) -> None:
         shared.write_refusal(taken_job, Refusal(f"a batch failed: {error!r}"))
         return
     shared.write_result(taken_job, job_result)
-
-
-def _restore_problem(fields: Mapping[str, Any]) -> Any:
-    from protocol.tasks.problem import Problem
-
-    gold = fields["gold"]
-    return Problem(**{**fields, "gold": tuple(gold) if isinstance(gold, list) else gold})
 
 
 def _write_refusal(path: Path, status: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ from protocol.evidence.registration import Registration
 from protocol.lock import lock
 from protocol.plan.grid import Cell
 from protocol.run import runner
-from protocol.run.executors import Job, spool
+from protocol.run.executors import Job, JobPrompts, RenderedPrompt, spool
 from protocol.run.executors.spool import Spool
 
 pytestmark = pytest.mark.soak
@@ -162,7 +162,9 @@ def test_a_worker_alone_of_one_other_byte_runs_nothing(what, locked, tree, tmp_p
     ((model, task, *_), *_) = held.content["grid"]
     cells = tuple(Cell(*cell) for cell in held.content["grid"])
     job = Job(model, task, (held.content["items"][task]["dev"][0],), cells)
-    own.enqueue(0, own.job_name(job), job)
+    prompts = JobPrompts((RenderedPrompt(job.problems[0], "", (1, 2, 3, 4) * 16, (), "0" * 64),), {0: 0})
+    name = own.job_name(job, prompts)
+    own.enqueue(0, name, job, prompts)
     own.driver.write_text(json.dumps({"session": "a test", "beat": 1}))
     command = [sys.executable, "-P", "-m", "protocol.run.executors.worker", str(folder)]
     command += ["--lock", held.digest, "--phase", "probe", "--session", "a test", "--slot", "0"]
@@ -178,8 +180,8 @@ def test_a_worker_alone_of_one_other_byte_runs_nothing(what, locked, tree, tmp_p
         said = process.communicate(timeout=600)[1]
     if what is None:
         assert process.returncode == 0, said
-        assert own.result_names() == {own.job_name(job)}
-        assert own.read_result(own.job_name(job), job).where["executor"] == "slurm"
+        assert own.result_names() == {name}
+        assert own.read_result(name, job).where["executor"] == "slurm"
         return
     assert process.returncode == 3, said
     assert re.search(r"^Drifted: study: .*: (changed|new) since the lock", said, re.MULTILINE), said

@@ -22,13 +22,13 @@ from splits import load
 WORKERS = """
 import sys
 from pathlib import Path
-from protocol.workspace.planned_study import Planned
-from protocol.plan import reading
-from protocol.run.executors import pool
+from protocol.workspace.planned_study import PlannedStudy
+from protocol.plan import toml_reader
+from protocol.run.executors import process_pool
 
 if __name__ == "__main__":
-    protocol = reading.parse(Path(sys.argv[1]).read_bytes(), "p")
-    with pool.opened(Planned(protocol, Path(".")), {}):
+    protocol = toml_reader.parse(Path(sys.argv[1]).read_bytes(), "p")
+    with process_pool.open_executor(PlannedStudy(protocol, Path(".")), {}):
         print("ready", flush=True)
         sys.stdin.read()
 """
@@ -122,9 +122,9 @@ def test_what_a_process_refuses_is_refused_here(tiny_model, tmp_path):
 def test_a_job_that_fails_is_named(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
     job = jobs(registered, 1)[0]
-    cells = (job.cells[0]._replace(arm="nobody"),)
+    cells = (job.cells[-1]._replace(budget="much"),)
     with (
-        pytest.raises(Refusal, match=r"a batch failed: KeyError\('nobody'\)"),
+        pytest.raises(Refusal, match=r"a batch failed: KeyError\('much'\)"),
         process_pool.open_executor(PlannedStudy(registered, tmp_path), {}) as execute,
     ):
         list(execute([job._replace(cells=cells)]))
@@ -155,7 +155,7 @@ def test_processes_end_with_a_parent_that_was_killed(tiny_model, tmp_path):
     )
     with parent:
         assert parent.stdout.readline() == b"ready\n"
-        children = psutil.Process(parent.pid).list_children(recursive=True)
+        children = psutil.Process(parent.pid).children(recursive=True)
         assert len(children) >= 2
         parent.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 60

@@ -9,16 +9,15 @@ from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
-from toy_run import CELLS, produced
+from toy_run import CELLS, Keeper, produced
 
 from protocol.formats import canonical, files
 from protocol.formats.refusals import BadInput, Drifted, Refusal
 from protocol.run import progress, runner
-from protocol.run.executors import Job, PoolStatus, problem_handover, settings, spool, spool_driver, worker
+from protocol.run.executors import Job, PoolStatus, prompt_handover, settings, spool, spool_driver, worker
 from protocol.run.executors.settings import LOCAL, Settings, device_environment
 from protocol.run.executors.spool import DamagedResult, Spool
 from protocol.run.executors.spool_driver import WorkerExit
-from protocol.tasks.problem import Problem
 
 LOCK = "a" * 64
 PROBLEMS = [f"p{number}" for number in range(8)]
@@ -32,6 +31,22 @@ def fast(monkeypatch):
     for name, seconds in {"POLL_SECONDS": 0.005, "CHECK_SECONDS": 0.02, "EXIT_SECONDS": 2.0}.items():
         monkeypatch.setattr(spool_driver, name, seconds)
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.005)
+
+
+KEEPER = Keeper()
+
+
+def graded(job):
+    """What is recorded of a job."""
+    return KEEPER.grade(job, produced(job))
+
+
+def named(own, job):
+    return own.job_name(job, KEEPER.render(job))
+
+
+def queued(own, number, job):
+    own.enqueue(number, named(own, job), job, KEEPER.render(job))
 
 
 class Threads:
@@ -66,7 +81,7 @@ class Threads:
                 self.why[slot] = "OSError: No space left on device"
                 return None
             try:
-                self.serve(self.shared, name, self.execute, None, says, session)
+                self.serve(self.shared, name, lambda job, prompts: self.execute(job), says, session)
             except worker.Orphaned:
                 return None
             except OSError as full:
@@ -100,8 +115,8 @@ def shared(study, given=None):
     return Spool.for_phase(study.folder, LOCK, "confirm", given)
 
 
-def driven(study, launcher, count=2, wait=60.0, given=lambda job: {}, report=lambda told: None, chosen=LOCAL):
-    return spool_driver.drive_workers(study, chosen, count, launcher, "confirm", wait, given, report)
+def driven(study, launcher, count=2, wait=60.0, keeper=KEEPER, sealed=(), report=lambda told: None, chosen=LOCAL):
+    return spool_driver.drive_workers(study, chosen, count, launcher, "confirm", wait, keeper, sealed, report)
 
 
 def shard(folder):
@@ -129,7 +144,7 @@ def ran(study, launcher, **how):
 @pytest.fixture
 def alone(tmp_path):
     """What one process records."""
-    record(tmp_path / "alone", lambda jobs: map(produced, jobs))
+    record(tmp_path / "alone", lambda jobs: map(graded, jobs))
     return shard(tmp_path / "alone")
 
 
@@ -191,15 +206,15 @@ def test_a_driver_that_was_killed_asks_for_nothing_again_of_what_is_spooled(stud
         lambda data: data[:-40],
         lambda data: b"",
         lambda data: data.replace(b"7492", b"7493", 1),
-        lambda data: data.replace(b"correct", b"wrong", 1),
+        lambda data: data.replace(b"correct", b"wrong", 1).replace(b'"stop":"eos"', b'"stop":"length"', 1),
     ],
 )
 def test_a_result_that_was_cut_or_edited_is_run_again_and_not_believed(study, alone, damage):
     own, first = shared(study), Counter()
     own.prepare()
-    own.enqueue(0, own.job_name(JOBS[0]), JOBS[0])
+    queued(own, 0, JOBS[0])
     own.write_result(own.take("earlier"), produced(JOBS[0]))
-    path = own.results / f"{own.job_name(JOBS[0])}.json"
+    path = own.results / f"{named(own, JOBS[0])}.json"
     path.write_bytes(damage(path.read_bytes()))
     launcher = Threads(own, lambda job: first.update(job.problems) or produced(job))
     assert ran(study, launcher) == alone
@@ -213,6 +228,8 @@ def test_a_result_that_was_cut_or_edited_is_run_again_and_not_believed(study, al
         lambda path: path.write_bytes(path.read_bytes()[:-9]),
         lambda path: path.write_bytes(b"{}"),
         lambda path: path.write_bytes(path.read_bytes().replace(b'"p5"', b'"p6"')),
+        lambda path: path.write_bytes(path.read_bytes().replace(b"[112,53]", b"[112,54]")),  # a token
+        lambda path: path.write_bytes(path.read_bytes().replace(b"9223372036854775808", b"1")),  # a seed
     ],
 )
 def test_a_job_whose_file_was_removed_cut_or_edited_is_asked_for_again_and_not_run_so(
@@ -222,13 +239,13 @@ def test_a_job_whose_file_was_removed_cut_or_edited_is_asked_for_again_and_not_r
     launcher = Threads(own, lambda job: ran_ids.append(job.problems) or produced(job))
     ask, left = Spool.enqueue, ["p5"]
 
-    def asking(shared, number, name, job, handed=False):
+    def asking(shared, number, name, job, prompts):
         if job.problems != ("p5",) or not left:
-            return ask(shared, number, name, job, handed)
+            return ask(shared, number, name, job, prompts)
         left.clear()
         with monkeypatch.context() as only:  # no worker sees the file before it is damaged
             only.setattr(Spool, "waiting_files", lambda self: [])
-            ask(shared, number, name, job, handed)
+            ask(shared, number, name, job, prompts)
             damage(shared.jobs / f"{number:08d}-{name}.json")
 
     monkeypatch.setattr(Spool, "enqueue", asking)
@@ -260,16 +277,16 @@ def test_where_the_disk_is_full_workers_are_stopped_all_the_same(study, monkeypa
 def spooled_as(own, job, content):
     """A result of `job` that says `content`, with a digest of its own."""
     whole = {"content": content, "sha256": canonical.digest(content)}
-    (own.results / f"{own.job_name(job)}.json").write_bytes(canonical.dumps(whole))
+    (own.results / f"{named(own, job)}.json").write_bytes(canonical.dumps(whole))
 
 
 def test_a_result_of_other_lanes_another_lock_or_another_form_is_damaged_whatever_its_digest(study):
     own = shared(study)
     own.prepare()
-    own.enqueue(0, own.job_name(JOBS[0]), JOBS[0])
+    queued(own, 0, JOBS[0])
     own.write_result(own.take("earlier"), produced(JOBS[0]))
-    whole = json.loads((own.results / f"{own.job_name(JOBS[0])}.json").read_bytes())["content"]
-    assert own.read_result(own.job_name(JOBS[0]), JOBS[0]).records == produced(JOBS[0]).records
+    whole = json.loads((own.results / f"{named(own, JOBS[0])}.json").read_bytes())["content"]
+    assert own.read_result(named(own, JOBS[0]), JOBS[0]).records == produced(JOBS[0]).records
     lanes = whole["records"]
     swapped = [[*lanes[0][:2], *lanes[1][2:]], [*lanes[1][:2], *lanes[0][2:]]]
     edited = [[*lanes[0][:2], {**lanes[0][2], "tokens": "three"}, lanes[0][3]], *lanes[1:]]
@@ -281,12 +298,13 @@ def test_a_result_of_other_lanes_another_lock_or_another_form_is_damaged_whateve
         {"records": [*lanes, lanes[0]]},
         {"records": swapped},
         {"records": edited},
+        {"records": [[*lanes[0][:2], {**lanes[0][2], "grade": "correct"}, lanes[0][3]], *lanes[1:]]},
         {"trajectories": []},
         {"seconds": "soon"},
     ):
         spooled_as(own, JOBS[0], whole | other)
         with pytest.raises(DamagedResult):
-            own.read_result(own.job_name(JOBS[0]), JOBS[0])
+            own.read_result(named(own, JOBS[0]), JOBS[0])
 
 
 def test_what_a_job_refuses_is_refused_here(study):
@@ -379,7 +397,7 @@ def test_one_worker_alone_takes_a_job(tmp_path):
     own = Spool.for_phase(tmp_path, LOCK, "probe")
     own.prepare()
     for number, job in enumerate(JOBS):
-        own.enqueue(number, own.job_name(job), job)
+        queued(own, number, job)
     taken, start = [], threading.Barrier(4)
 
     def take(worker):
@@ -395,57 +413,54 @@ def test_one_worker_alone_takes_a_job(tmp_path):
     assert sorted(taken) == JOBS
 
 
-SECRET = "the vault opens with 7492"
-
-
-def secret(job):
-    """A problem that only the driver can open, as its fields."""
-    return {each: Problem(each, SECRET, "?", "", ("7492",))._asdict() for each in job.problems}
+SECRET = Keeper(b"the vault opens with 7492")
+TOKENS = ",".join(map(str, SECRET.text)).encode()  # as JSON has them
 
 
 class Receiving(Threads):
-    """Workers that can be handed problems. received: their contexts, by problem; kept: every byte that the
-    folders had on disk when a batch ran.
+    """Workers that can be handed prompts. received: those of each problem; kept: every byte that the folders had on
+    disk when a batch ran.
     """
 
     def __init__(self, shared, folder):
         super().__init__(shared)
         self.folder, self.received, self.kept = folder, {}, []
 
-    def serve(self, shared, name, execute, reached, says, session):
-        receiver, reached = problem_handover.Receiver(), SimpleNamespace(received={})
+    def serve(self, shared, name, execute, says, session):
+        receiver = prompt_handover.Receiver()
         says["recipient"] = receiver.recipient
 
-        def run(job):
-            self.received |= {of[1]: problem.context for of, problem in reached.received.items()}
+        def run(job, prompts):
+            self.received |= {prompt.problem: prompt for prompt in prompts.prompts}
             for path in self.folder.rglob("*.*"):
                 with suppress(OSError):  # others rename and remove
                     self.kept.append(path.read_bytes())
             return produced(job)
 
-        worker.serve_jobs(shared, name, run, reached, says, session, receiver)
+        worker.serve_jobs(shared, name, run, says, session, receiver)
 
 
-def test_what_only_the_driver_can_open_reaches_its_worker_and_no_disk(study, alone):
+@pytest.mark.parametrize("sealed", [(), ("toy",)])
+def test_workers_get_the_prompts_of_their_batch_and_no_disk_has_those_of_sealed_problems(study, alone, sealed):
     receiving = Receiving(shared(study), study.folder)
-    assert ran(study, receiving, given=secret) == alone
-    assert receiving.received == dict.fromkeys(PROBLEMS, SECRET)
-    assert SECRET.encode() not in b"".join(receiving.kept)
-    assert any(data.startswith(b"age-encryption.org/v1") for data in receiving.kept)
+    assert ran(study, receiving, keeper=SECRET, sealed=sealed) == alone
+    assert receiving.received == {job.problems[0]: SECRET.render(job).prompts[0] for job in JOBS}
+    assert (TOKENS in b"".join(receiving.kept)) == (not sealed)
+    assert any(data.startswith(b"age-encryption.org/v1") for data in receiving.kept) == bool(sealed)
 
 
 def test_what_was_handed_to_a_worker_opens_for_no_other_and_is_handed_again_where_it_is_cut(tmp_path):
     own = Spool.for_phase(tmp_path, LOCK, "confirm")
     own.prepare()
     assert own.folder.stat().st_mode & 0o777 == 0o700
-    own.enqueue(0, own.job_name(JOBS[0]), JOBS[0], needs_problems=True)
-    asked, mine, others = own.take("me"), problem_handover.Receiver(), problem_handover.Receiver()
-    assert asked.needs_problems
+    own.enqueue(0, named(own, JOBS[0]), JOBS[0], None)
+    asked, mine, others = own.take("me"), prompt_handover.Receiver(), prompt_handover.Receiver()
+    assert asked.prompts is None
     assert mine.receive(asked.path) is None
-    problem_handover.hand_over(asked.path, secret(JOBS[0]), mine.recipient)
+    prompt_handover.hand_over(asked.path, TOKENS, mine.recipient)
     beside = asked.path.with_suffix(".age")
     whole = beside.read_bytes()
-    assert mine.receive(asked.path)["p0"]["context"] == SECRET
+    assert mine.receive(asked.path) == TOKENS
     assert others.receive(asked.path) is None
     assert not beside.exists()
     for cut in (whole[:-1], whole[:40], b""):
@@ -457,23 +472,39 @@ def test_what_was_handed_to_a_worker_opens_for_no_other_and_is_handed_again_wher
     assert list(own.taken_jobs.rglob("*.*")) == []
 
 
-def test_a_worker_that_waits_for_its_problems_ends_with_its_driver_and_runs_nothing(study):
+def test_prompts_that_somebody_else_handed_over_are_not_run(study, alone):
+    """Whoever can write into the folder can encrypt to a worker's public key."""
+    receiving, hand_over = Receiving(shared(study), study.folder), prompt_handover.hand_over
+    forged = [canonical.dumps(spool.dump_prompts(Keeper(b"another question").render(JOBS[2])))]
+
+    def handing(path, prompts, recipient):
+        hand_over(path, forged.pop() if forged and named_of(path) == sealed_name else prompts, recipient)
+
+    named_of = lambda path: path.stem.partition("-")[2]  # noqa: E731
+    sealed_name = shared(study).job_name(JOBS[2], SECRET.render(JOBS[2]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prompt_handover, "hand_over", handing)
+        assert ran(study, receiving, keeper=SECRET, sealed=("toy",)) == alone
+    assert not forged
+    assert receiving.received["p2"] == SECRET.render(JOBS[2]).prompts[0]
+
+
+def test_a_worker_that_waits_for_its_prompts_ends_with_its_driver_and_runs_nothing(study):
     own = shared(study)
     own.prepare()
-    own.enqueue(0, own.job_name(JOBS[0]), JOBS[0], needs_problems=True)
+    own.enqueue(0, named(own, JOBS[0]), JOBS[0], None)
     own.driver.write_text(json.dumps({"session": "mine", "beat": 1}))
     says, ended = {"state": ""}, []
 
     def serve():
         try:
-            received = SimpleNamespace(received={})
-            worker.serve_jobs(own, "me", produced, received, says, "mine", problem_handover.Receiver())
+            worker.serve_jobs(own, "me", produced, says, "mine", prompt_handover.Receiver())
         except worker.Orphaned:
             ended.append("orphaned")
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    while says["state"] != "waiting for its problems":
+    while says["state"] != "waiting for its prompts":
         time.sleep(0.005)
     own.driver.write_text(json.dumps({"session": "over", "beat": 2}))
     thread.join(10)
@@ -487,14 +518,14 @@ def test_workers_end_with_their_driver(study, monkeypatch):
     says = {"state": ""}
     own.driver.write_text(json.dumps({"session": "another", "beat": 1}))
     with pytest.raises(worker.Orphaned):
-        worker.serve_jobs(own, "me", produced, None, says, "mine")
+        worker.serve_jobs(own, "me", produced, says, "mine")
     own.driver.write_text(json.dumps({"session": "mine", "beat": 1}))
     monkeypatch.setattr(worker, "ORPHANED_SECONDS", 0.05)
     with pytest.raises(worker.Orphaned):
-        worker.serve_jobs(own, "me", produced, None, says, "mine")
+        worker.serve_jobs(own, "me", produced, says, "mine")
     own.driver.unlink()
     with pytest.raises(worker.Orphaned):
-        worker.serve_jobs(own, "me", produced, None, says, "mine")
+        worker.serve_jobs(own, "me", produced, says, "mine")
 
 
 def test_the_display_and_the_status_say_who_runs_and_who_waits(study):

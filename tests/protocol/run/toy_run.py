@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,17 @@ from protocol.evidence.registration import Registration
 from protocol.formats import canonical
 from protocol.lock import lock
 from protocol.plan.grid import Cell
-from protocol.run.executors import Job, JobResult, ray_launcher, slurm_launcher, spool, spool_driver, worker
+from protocol.run.executors import (
+    Job,
+    JobPrompts,
+    JobResult,
+    RenderedPrompt,
+    ray_launcher,
+    slurm_launcher,
+    spool,
+    spool_driver,
+    worker,
+)
 from protocol.run.executors.settings import Settings
 from protocol.run.executors.spool import Spool
 
@@ -31,20 +42,41 @@ TAKES = 0.3  # seconds, of a batch
 WORKERS = 2
 
 
-def produced(job):
-    """What a lane of the toy study leaves, whoever runs it."""
+GRADES = ("answer", "grade", "grade_reason")
+
+
+class Keeper:
+    """What the driver knows of the toy's problems. Their tokens are the bytes of `text`."""
+
+    def __init__(self, text=b""):
+        self.text = text
+
+    def render(self, job):
+        prompts = [RenderedPrompt(each, "", (*each.encode(), *self.text), (), each[1] * 64) for each in job.problems]
+        return JobPrompts(tuple(prompts), {0: 2**63})
+
+    def grade(self, job, result):
+        for (cell, problem), (body, _) in result.records.items():
+            assert not body.keys() & set(GRADES)
+            body |= {name: toy.body("", cell.arm, problem)[name] for name in GRADES}
+        return result
+
+
+def produced(job, prompts=None):
+    """What a lane of the toy study leaves, whoever runs it; nobody has graded it."""
     sides = tuple({"held": toy.held(arm), "allocated": 4 * [toy.ROOM], "heads": 4} for arm in toy.ARMS)
     name = canonical.digest(list(sides))
     found = {}
     for problem in job.problems:
         for place, cell in enumerate(job.cells):
             body = toy.body("", cell.arm, problem, trajectory=records.make_citation(name, place))
-            del body["registration"], body["phase"]
+            for field in ("registration", "phase", *GRADES):
+                del body[field]
             found[cell, problem] = (body, {"prefill_seconds": "0.1", "decode_seconds": "0.2"})
     return JobResult(found, sides, 0.25)
 
 
-def slowly(job):
+def slowly(job, prompts):
     time.sleep(TAKES)
     return produced(job)
 
@@ -80,7 +112,7 @@ def drive(folder, kind):
 
         def opened():
             starting = launcher(kind, place)
-            silent = (lambda job: {}, lambda told: None)
+            silent = (Keeper(), (), lambda told: None)
             return spool_driver.drive_workers(study, settings, count, starting, "confirm", 120, *silent)
 
     with claim.exclusive_run(Registration(folder)):
@@ -104,16 +136,17 @@ def pooled():
     from protocol.run.executors import process_pool
 
     process_pool.serve_jobs = piped
+    process_pool.open_keeper = lambda *given: nullcontext(Keeper())
     planned = SimpleNamespace(protocol=SimpleNamespace(generation=SimpleNamespace(workers=WORKERS), arms=()))
     return lambda: process_pool.open_executor(planned, {})
 
 
-def piped(jobs, planned, lanes, problems, device="", study=None):
+def piped(jobs, planned, lanes, device="", study=None):
     from protocol.run.executors import process_pool
 
-    process_pool.make_executor = lambda *given: slowly
+    process_pool.make_decoder = lambda *given: slowly
     process_pool._machine_fields = lambda planned, device: {"executor": "local"}
-    process_pool.serve_jobs(jobs, planned, lanes, problems)
+    process_pool.serve_jobs(jobs, planned, lanes)
 
 
 def work(words):
@@ -125,7 +158,7 @@ def work(words):
     says = {"host": host, "slot": slot, "session": given["--session"], "state": "", "device": "cpu"}
     with worker._terminate_with_parent(), spool.keep_heartbeat(own.workers / f"{name}.json", lambda: dict(says)):
         try:
-            worker.serve_jobs(own, name, slowly, None, says, given["--session"])
+            worker.serve_jobs(own, name, slowly, says, given["--session"])
         except worker.Orphaned:
             return
 

@@ -1,25 +1,21 @@
-"""Hand encrypted problems from the driver, which can decrypt them, to the worker that has their batch.
+"""Hand prompts of encrypted problems from the driver, which can decrypt them, to the worker that has their batch.
 
 They are encrypted to a key that only this worker has, in memory, while it lives. Nothing is written to disk
 in plain text, whichever process is killed.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from protocol.formats import canonical, files
+from protocol.formats import files
 from protocol.tasks import encryption
 
 SUFFIX = ".age"  # replaces the suffix of the job's file
 
 
-def hand_over(job_path: Path, problems: Mapping[str, Any], recipient: str) -> None:
-    """Write the problems next to the job at `job_path`. problems: fields by problem id. recipient: public key
-    of the worker that has the job.
-    """
-    files.replace(job_path.with_suffix(SUFFIX), encryption.encrypt(canonical.dumps(problems), [recipient]))
+def hand_over(job_path: Path, prompts: bytes, recipient: str) -> None:
+    """Write the prompts next to the job at `job_path`. recipient: public key of the worker that has the job."""
+    files.replace(job_path.with_suffix(SUFFIX), encryption.encrypt(prompts, [recipient]))
 
 
 class Receiver:
@@ -32,17 +28,15 @@ class Receiver:
         self._identity = self._age.x25519.Identity.generate()
         self.recipient = str(self._identity.to_public())
 
-    def receive(self, job_path: Path) -> Mapping[str, Any] | None:
-        """Return the problems handed over with the job at `job_path`; None while there are none. A file that
+    def receive(self, job_path: Path) -> bytes | None:
+        """Return the prompts handed over with the job at `job_path`; None while there are none. A file that
         cannot be decrypted is removed, so that the driver writes it again.
         """
         path = job_path.with_suffix(SUFFIX)
         with suppress(FileNotFoundError):
             try:
-                problems: dict[str, Any] = canonical.loads(
-                    self._age.decrypt(files.read(path), [self._identity]), path.name
-                )
-                return problems
+                prompts: bytes = self._age.decrypt(files.read(path), [self._identity])
+                return prompts
             except self._age.DecryptError:
                 path.unlink()
         return None
