@@ -190,11 +190,14 @@ def lanes() -> list[tuple[str, str]]:
     return [(arm, problem) for problem in CONFIRM for arm in ARMS]
 
 
+MACHINE = {"executor": "local", "host": "here", "device": "cpu"}
+
+
 def record(shard: records.ShardWriter, registration: str, arm: str, problem: str, attempt: int = 1) -> None:
     """The lane alone; the side file has the trajectories of both lanes of its problem, as a batch's has."""
     contents = [{"held": held(arm), "allocated": 4 * [ROOM], "heads": 4} for arm in ARMS]
     name = shard.keep_trajectories(contents)
-    costs = {"attempt": attempt, "prefill_seconds": "0.1", "decode_seconds": f"0.{attempt}"}
+    costs = {"attempt": attempt, "prefill_seconds": "0.1", "decode_seconds": f"0.{attempt}", **MACHINE}
     cited = records.make_citation(name, ARMS.index(arm))
     shard.append([(body(registration, arm, problem, trajectory=cited), costs)])
 

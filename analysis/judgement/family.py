@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -399,15 +400,28 @@ def _compare(
     null: float | None = 0.0,
 ) -> list[Comparison]:
     """Return one comparison per level. null: from `memory_charge.nearest_null`."""
-    (times, seed), tested = draws_and_seed(decision), null or 0.0
+    named_clusters = None if clusters is None else tuple(clusters)
+    differences = difference.shape, difference.tobytes(), named_clusters
+    comparisons = _compare_once(differences, index, draws_and_seed(decision), method, tuple(levels), null or 0.0)
+    return comparisons if null is not None else [comparison._replace(p=1.0) for comparison in comparisons]
+
+
+@lru_cache(maxsize=512)  # a judgement of other lanes changes few contrasts: `protocol.recompute.turning_lanes`
+def _compare_once(
+    differences: tuple[tuple[int, ...], bytes, tuple[str, ...] | None],
+    index: int,
+    draws_seed: tuple[int, int],
+    method: str,
+    levels: tuple[float, ...],
+    null: float,
+) -> list[Comparison]:
+    (shape, values, clusters), (draws, seed) = differences, draws_seed
 
     def rng() -> np.random.Generator:
         return np.random.default_rng([seed, index])
 
-    comparisons = resampled_units.compare_at_levels(
-        method, difference, clusters, levels, draws=times, rng=rng, null=tested
-    )
-    return comparisons if null is not None else [comparison._replace(p=1.0) for comparison in comparisons]
+    difference = np.frombuffer(values).reshape(shape)
+    return resampled_units.compare_at_levels(method, difference, clusters, levels, draws=draws, rng=rng, null=null)
 
 
 def _contrast_row(member: PairingEstimate, contrast: Contrast | None, holm: float, alpha: float) -> dict[str, Any]:

@@ -23,6 +23,15 @@ class Command(NamedTuple):
     is_drawing: bool = False
 
 
+class Remeasured(NamedTuple):
+    """A value of a line that was measured again. may_round: whether rounding may part it from the recorded one."""
+
+    where: str
+    recorded: Any
+    now: Any
+    may_round: bool = False
+
+
 class Instrument(NamedTuple):
     """An instrument. name: of its table in protocol.toml, its folder in a registration, its item in the audit,
     its command and the ledger event that begins an attempt. end_event: ends one. later_events: the other ones.
@@ -33,7 +42,7 @@ class Instrument(NamedTuple):
     events: the `Field` of each of these events by name.
     files: a pattern of the names of its evidence files, by subfolder; "" is the folder itself.
     check: (study, is_claimed, has_ended) -> summary of the audit; recompute: (study) -> summary of what the
-    audit computes again.
+    audit computes again; replay: (opened study, number of lines -> the drawn ones) -> each `Remeasured` value.
     progress: (study) -> how far it is, or "" if it is complete. Only an instrument that has it is the next step
     of a locked study.
     rehearsal: (stand-in plan, development problems by task, lanes by model) -> the values and the lines that it
@@ -61,6 +70,7 @@ class Instrument(NamedTuple):
     later_events: tuple[str, ...] = ()
     feasibility: str = ""
     recompute: str = ""
+    replay: str = ""
     progress: str = ""
     rehearsal: str = ""
     drawings: tuple[str, ...] = ()
@@ -86,6 +96,7 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         events="protocol.instruments.cost.fields:EVENTS",
         files=MappingProxyType({"": r"[0-9a-f]{12}\.jsonl"}),
         check="protocol.instruments.cost.verify:check",
+        replay="protocol.instruments.cost.run.measurement:measure_again",
         verb="measure",
         activity="time is measured",
         advice="or measure without evidence: python -m benchmarks.decode",
@@ -132,6 +143,7 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         later_events=("anatomy-chosen", "anatomy-judged"),
         feasibility="protocol.instruments.anatomy.table:refuse_infeasible",
         recompute="protocol.instruments.anatomy.audit.recompute:check",
+        replay="protocol.instruments.anatomy.run.labelling:label_again",
         progress="protocol.instruments.anatomy.trace_file:format_progress",
         rehearsal="protocol.instruments.anatomy.run.labelling:rehearse",
         drawings=("anatomy_curve", "anatomy_labels", "anatomy_map", "anatomy_trace"),

@@ -11,10 +11,11 @@ not explain is a failure. Where it names others, or ships with this project, a c
 reason, and the result is undetermined.
 """
 
+import hmac
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,9 +23,12 @@ from protocol.evidence import records
 from protocol.evidence.held_out_guard import JudgedHeldOut
 from protocol.evidence.records import Record
 from protocol.evidence.registration import SEAL, SELECTION, VERDICT, Registration
+from protocol.formats import files
 from protocol.formats.escape import print_escaped
 from protocol.formats.findings import CannotTell, NotRun
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput, Drifted, Tampered
+from protocol.formats.registry import load_attribute
 from protocol.plan.design import Design
 from protocol.recompute import turning_lanes
 from protocol.recompute.turning_lanes import Draw, Route
@@ -48,6 +52,7 @@ LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "math-verify", "sym
 MAX_EDGE_FRACTION = (
     4  # at most one lane in so many may diverge at a rounding edge; with more the result is undetermined
 )
+MEASURED_AGAIN = 3  # lines of each instrument
 PROGRESS_SECONDS = 5.0  # between progress reports
 
 
@@ -105,13 +110,44 @@ def check(
         decoder = open_decoder(study, home, identity, [*drawn_bodies, *excluded])
         excluded_text = _check_excluded(decoder, excluded, replay_engine)
         lanes = _decode_lanes(decoder, drawn_bodies, nonce, replay_engine, report)
+        lanes_text = _summarize(lanes, replay_engine, nonce, len(drawn_bodies))
+        measured_text = "".join(_replay_instruments(study, home, nonce, replay_engine))
     except (BadInput, Drifted) as missing:
         raise CannotTell(str(missing)) from None
     except (OSError, RuntimeError, MemoryError) as problem:  # torch raises nothing more specific
         message = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise CannotTell(f"decoding broke off on this machine: {message!a}; see that memory is free") from None
     odds_text = f"; {draw}" if routes else ""
-    return _summarize(lanes, replay_engine, nonce, len(drawn_bodies)) + odds_text + excluded_text
+    return lanes_text + odds_text + excluded_text + measured_text
+
+
+def _replay_instruments(study: Registration, home: Path, nonce: str, replay_engine: Engine) -> Iterator[str]:
+    """Measure some drawn lines of each instrument again; yield a text about each. Raises as `check` does."""
+    for instrument in INSTRUMENTS:
+        if not instrument.replay or not files.exists(study.folder / instrument.name):
+            continue
+        name, drawn = instrument.name, list[int]()
+
+        def draw(lines: int, name: str = name, drawn: list[int] = drawn) -> list[int]:
+            ranked = sorted(
+                range(lines), key=lambda line: hmac.digest(bytes.fromhex(nonce), f"{name} {line}".encode(), "sha256")
+            )
+            drawn[:] = sorted(ranked[:MEASURED_AGAIN])
+            return drawn
+
+        values = list(load_attribute(instrument.replay)(open_study(study, home), draw))
+        differing = [value for value in values if value.recorded != value.now]
+        if differing:
+            first = differing[0]
+            message = (
+                f"{name}: {len(differing)} of {len(values)} values of {len(drawn)} drawn lines came otherwise, first "
+                f"{first.where!a}: recorded {str(first.recorded)[:80]!a}, now {str(first.now)[:80]!a}; {replay_engine}"
+            )
+            may_round = all(value.may_round for value in differing)
+            if replay_engine.is_locked and not (may_round and len(differing) * MAX_EDGE_FRACTION <= len(values)):
+                raise Tampered(message)
+            raise CannotTell(f"{message}; audit on a machine like that of the lock, with the sources that were locked")
+        yield f"; {name}: {len(values)} values of {len(drawn)} drawn lines came again"
 
 
 def refuse_options(count: int | None, nonce: str) -> None:

@@ -85,7 +85,11 @@ def find_study_routes(study: Registration) -> list[Route]:
         confirmed, selected = verify_judgement.read_for_judgement(study)
     except CannotTell:
         return []
-    return find_routes(confirmed, lambda changed: judge_study(changed, selected))
+    content = confirmed.lock["protocol"]["content"]
+    decision = {name: value for name, value in content["decision"].items() if name != "beside"}  # no line depends on it
+    protocol = {**confirmed.lock["protocol"], "content": {**content, "decision": decision}}
+    alone = confirmed._replace(lock={**confirmed.lock, "protocol": protocol})
+    return find_routes(alone, lambda changed: judge_study(changed, selected))
 
 
 def find_routes(study: Study, judge: Judge) -> list[Route]:

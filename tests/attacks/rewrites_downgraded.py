@@ -190,6 +190,19 @@ def an_accelerator_ran_what_was_locked_for_a_processor(rewrite):
         lane.costs["device"] = "NVIDIA H100"
 
 
+@named("A6", "sense", "costs.device is missing")
+def nothing_says_what_ran_the_subject(rewrite):
+    """Records of older studies do not name a machine."""
+    for lane in rewrite.of("crystal"):
+        del lane.costs["device"]
+
+
+@named("A6", "sense", "costs.device is 'cpu', and the device of the lock is cuda")
+def an_accelerator_was_locked(rewrite):
+    """It ran on the machine of the paper."""
+    registered(rewrite, 'dtype = "float32"', 'dtype = "float32"\ndevice = "cuda"')["generation"]["device"] = "cuda"
+
+
 @named("A1", "registered", "judging: 2, it has to be 3")
 def it_is_judged_by_the_second_rules(rewrite):
     """CONFIRMED needs no witness."""

@@ -55,6 +55,17 @@ STOPPED = {
         "asked for open questions.jsonl",
     ),
     "looks at its memory in /proc": ("", "open('/proc/self/mem', 'rb')", "asked for open /proc/self/mem"),
+    "remembers in a register of codecs": (
+        "import codecs",
+        "codecs.register_error(f'kept{view.token_ids.shape[0]}', codecs.ignore_errors)",
+        "asked for codecs.register_error",
+    ),
+    "searches for codecs": ("", "__import__('_codecs').register(lambda name: None)", "asked for codecs.register"),
+    "remembers in the limit of csv": (
+        "from csv import field_size_limit",
+        "field_size_limit(7)",
+        "asked for csv.field_size_limit",
+    ),
     "lists processes": ("", "os.listdir('/proc')", "asked for os.listdir /proc"),
     "leaves a file for another lane": ("", "open('/tmp/kv', 'w').write('1')", "asked for open /tmp/kv"),
     "opens by a descriptor": ("", "os.open('lock.json', os.O_RDONLY)", "asked for open lock.json"),
@@ -335,6 +346,11 @@ HONEST = {
     "draws by the seed of its lane": ("", "torch.rand(3, generator=torch.Generator().manual_seed(view.seed))"),
     "has a constant that is no number": ("place = torch.full((3,), torch.nan)", "place.isnan()"),
     "loads a library late": ("", "import statistics, colorsys, numpy.polynomial"),
+    "loads a library late that registers its classes": (
+        "",
+        "import registering",  # of no distribution: a library
+    ),
+    "reads a limit of the interpreter": ("", "sys.getrecursionlimit()"),
     "compares with an abstract class": ("import collections.abc", "isinstance(slots, collections.abc.Sized)"),
     "has a table, a pattern and a layer": (
         "import re, decimal, datetime, pathlib, fractions, numpy as np\n"
@@ -363,6 +379,7 @@ EVERYTHING = "does all of these"
 def undone():
     """What a policy changed is as it was after the test."""
     import atexit
+    import csv
     import decimal
     import gc
     import os
@@ -389,6 +406,8 @@ def undone():
         torch.utils.deterministic.fill_uninitialized_memory = True
         decimal.setcontext(decimal.Context())
         sys.modules.pop("hidden", None)
+        sys.modules.pop("registering", None)
+        csv.field_size_limit(131072)
         for owner in (statistics, statistics.NormalDist):
             vars(owner).get("hidden") is None or delattr(owner, "hidden")
 
@@ -413,6 +432,9 @@ def site(tmp_path_factory):
     (site / "cheats-1.dist-info").mkdir(parents=True)
     (site / "cheats-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: cheats\nVersion: 1\n")
     sources = {cheat: (setup, body) for cheat, (setup, body, _) in STOPPED.items()}
+    (site / "registering.py").write_text(
+        "import collections.abc\nclass Late: pass\ncollections.abc.Sized.register(Late)\n"
+    )
     sources |= {cheat: ("", body) for cheat, body in HARMLESS.items()} | HONEST | {"honest": ("", "pass")}
     sources[EVERYTHING] = ("", "; ".join(HARMLESS.values()))
     for cheat, (setup, body) in sources.items():

@@ -97,8 +97,9 @@ class UnitPlan(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One phase of a study. lanes: how many decode at once, by model. has_batches, has_grants: whether
-    records say who decoded together, and what each eviction step was granted: all but some of version 1 do.
+    """One phase of a study. lanes: how many decode at once, by model. has_batches, has_machines, has_grants:
+    whether records say who decoded together, what ran them, and what each eviction step was granted: all but some of
+    version 1 do.
     think_only: whether evictions happen only while a lane thinks.
     """
 
@@ -111,6 +112,7 @@ class Plan(NamedTuple):
     max_prompt_tokens: int | None  # a problem with more prompt tokens is excluded
     first_event: int
     has_batches: bool
+    has_machines: bool
     has_grants: bool
     is_sampled: bool
     device: str
@@ -207,6 +209,7 @@ def _derive_plan(content: Mapping[str, Any], digest: str, phase: str, winner: st
         else None,
         first_event=_check_integer(batch["first_event"]),
         has_batches=records["batches"],
+        has_machines="records" not in content,  # some records of version 1 do not name theirs
         has_grants=records["grants"],
         is_sampled=Decimal(generation["temperature"]) > 0,
         device=generation.get("device", "cpu"),

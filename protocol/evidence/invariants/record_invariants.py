@@ -103,6 +103,9 @@ def check_costs(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     lanes = None if plan.has_batches else len(plan.units[lane.position[0]].cells)
     if costs.get("lanes") != lanes:
         return f"costs.lanes is {costs.get('lanes', 'missing')}, not {lanes or 'missing'}"
+    for name in ("executor", "host", "device") if plan.has_machines else ():
+        if name not in costs:
+            return f"costs.{name} is missing"
     if "device" in costs and costs["device"].endswith("cpu") != (plan.device == "cpu"):
         return f"costs.device is {costs['device']!a}, and the device of the lock is {plan.device}"
     return ""

@@ -27,6 +27,8 @@ CODE_EVENTS = frozenset({"exec", "compile", "marshal.loads", "code.__new__"})  #
 HARMLESS_ATTRIBUTES = frozenset({"__code__", "f_code", "__defaults__", "__kwdefaults__"})  # they lead to no frame
 HARMLESS_WRITES = frozenset({"__doc__", "__module__"})
 FOLDER_EVENTS = frozenset({"os.listdir", "os.scandir"})
+# They keep what they are given in the interpreter, where nothing can read it back, and raise no event by themselves.
+REGISTERS = ("codecs.register", "codecs.unregister", "codecs.register_error", "csv.field_size_limit")
 CODE_SUFFIXES = (".py", ".pyc", ".so")
 
 
@@ -65,6 +67,23 @@ class Rules(NamedTuple):
             module = sys.modules.get(frame.f_globals.get("__name__", ""))
             return not name.startswith("<frozen ") and (module is None or vars(module) is not frame.f_globals)
         return not name.startswith(self.readable)
+
+
+@cache
+def announce_registers() -> None:
+    """Make REGISTERS raise an event of their names, in all modules that have them."""
+    for name in REGISTERS:
+        module, function = name.split(".")
+        for owner in (sys.modules[module], sys.modules[f"_{module}"]):
+            setattr(owner, function, _announce(name, getattr(owner, function)))
+
+
+def _announce(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def announced(*arguments: Any) -> Any:
+        sys.audit(name)
+        return function(*arguments)
+
+    return announced
 
 
 @cache

@@ -13,6 +13,7 @@ import contextvars
 import decimal
 import faulthandler
 import gc
+import operator
 import os
 import random
 import signal
@@ -36,7 +37,14 @@ from protocol.engine.native.network import THREADS
 from protocol.formats.policy_facts import is_own_policy
 from protocol.formats.refusals import Tampered
 from protocol.plan.design import Design
-from protocol.run.executors.audit_hook import Confined, Rules, get_guard, list_code_files, list_readable_folders
+from protocol.run.executors.audit_hook import (
+    Confined,
+    Rules,
+    announce_registers,
+    get_guard,
+    list_code_files,
+    list_readable_folders,
+)
 from protocol.run.executors.own_state import Keeps, ReachableState, read_state
 from protocol.tasks import registry
 
@@ -46,6 +54,7 @@ PROTECTED = ("protocol.engine", "protocol.run", "policies", "protocol.models.loa
 LAZY_NAMES = ("__warningregistry__", "__abstractmethods__", "__annotations__", "__path__")  # set when first read
 LIBRARIES = ("builtins", "torch", "torch.nn.functional", "os", "sys", "time", "math", "threading", "gc")
 HOOK_COUNTERS = frozenset({"torch.utils.hooks.RemovableHandle"})
+REGISTRATIONS = "registrations of abstract classes"
 CHECK_SHARE = 50  # of the time that passes between two checks, one takes one part
 # What to do in place of what is refused, by how the refusal begins.
 INSTEAD = {
@@ -83,6 +92,7 @@ class Confinement:
     """
 
     def __init__(self, names: Iterable[str], *, beside_press: bool = False) -> None:
+        announce_registers()
         self._label = ", ".join(names)
         self._counted = HOOK_COUNTERS if beside_press else frozenset[str]()
         points = [catalogue.PLUGINS.points()[name] for name in names]
@@ -95,8 +105,8 @@ class Confinement:
         self._own_state: ReachableState | None = None
         self._policies: tuple[Any, ...] = ()
         self._own_modules: tuple[str, ...] = ()
-        self._surroundings = _read_surroundings(self._modules, is_wide=False)
-        self._process = _read_process()
+        self._surroundings, self._modules_read = _read_surroundings(self._modules, is_wide=False), 0
+        self._process, self._modules_loaded = _read_process(), len(sys.modules)
 
     @contextmanager
     def apply(self, *, is_loading: bool = False) -> Iterator[None]:
@@ -134,10 +144,9 @@ class Confinement:
             # A warning that is shown is remembered in the module that warns.
             warnings.filterwarnings("ignore", module=rf"({own_names})(\.|$)")
             start = perf_counter()
-            self._surroundings = _read_surroundings(self._modules)  # loading a model may have changed torch
-            owners = [each.owner for each in self._surroundings.values()]
-            self._foreign = {id(owner) for owner in owners} | {id(vars(each)) for each in owners if _is_module(each)}
-            self._process = _read_process()
+            if len(sys.modules) != self._modules_read or not _are_unchanged(self._surroundings):
+                self._read_wide_surroundings()  # loading a model may have changed torch
+            self._process, self._modules_loaded = _read_process(), len(sys.modules)
             with self.apply():
                 self._policies = tuple(build())
                 self._own_modules = self._list_own_modules()
@@ -161,12 +170,16 @@ class Confinement:
         """Raise Tampered if this code tried what it may not, changed what is not its own, or keeps anything."""
         self._refuse_attempts()
         now_process = _read_process()
+        if len(sys.modules) != self._modules_loaded:  # a library that is loaded late registers its classes
+            self._modules_loaded = len(sys.modules)
+            self._process[REGISTRATIONS] = now_process[REGISTRATIONS]
         for where, before in self._process.items():
             now = now_process[where]
             has_ended_threads = isinstance(now, frozenset) and isinstance(before, frozenset) and now < before
             if now != before and not has_ended_threads:
                 raise self._tampered(f"changed {where}")
-        for where, (owner, names, is_guarded) in self._surroundings.items():
+        changed = () if _are_unchanged(self._surroundings) else self._surroundings.items()
+        for where, (owner, names, is_guarded) in changed:
             if where not in self._counted and (name := _first_change(vars(owner), names, is_guarded)):
                 raise self._tampered(f"changed {where}.{name}")
         if self._own_state is None:
@@ -175,6 +188,11 @@ class Confinement:
             raise self._tampered(f"loads {late[0]} while it runs: import it at the top")
         if name := self._own_state.first_change(self._read_own_state()):
             raise self._tampered(f"keeps something between events, in {name}")
+
+    def _read_wide_surroundings(self) -> None:
+        self._surroundings, self._modules_read = _read_surroundings(self._modules), len(sys.modules)
+        owners = [each.owner for each in self._surroundings.values()]
+        self._foreign = {id(owner) for owner in owners} | {id(vars(each)) for each in owners if _is_module(each)}
 
     def _refuse_patches(self, network: nn.Module) -> None:
         """Raise Tampered if a function that this code defines stands in the engine, torch or the network's modules."""
@@ -257,6 +275,15 @@ def _first_change(now: Mapping[str, object], before: Mapping[str, object], is_gu
     )
 
 
+def _are_unchanged(surroundings: Mapping[str, Surroundings]) -> bool:
+    """Return whether every name has its value; False too where values cannot be compared."""
+    try:  # values are compared by identity first
+        names = [vars(each.owner) for each in surroundings.values()]
+        return all(map(operator.eq, names, [each.names for each in surroundings.values()]))
+    except Exception:
+        return False
+
+
 def _is_module(value: object) -> bool:
     return issubclass(type(value), ModuleType)
 
@@ -305,7 +332,7 @@ _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
             *(sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()),
             *(sys.dont_write_bytecode, faulthandler.is_enabled(), sys.get_asyncgen_hooks()),
         ),
-        "registrations of abstract classes": abc.get_cache_token,
+        REGISTRATIONS: abc.get_cache_token,
         "the path of imports": lambda: (*sys.path, *map(id, sys.meta_path), *map(id, sys.path_hooks)),
         "what is loaded": lambda: [name for name, module in sys.modules.items() if type(module) in _NOT_MODULES],
         "the decimal context": lambda: repr(decimal.getcontext()),  # which is made, in a variable, when first read

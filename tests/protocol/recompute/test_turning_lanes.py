@@ -8,10 +8,14 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
+from studies import ROOT
 
+from analysis.judgement import family
+from analysis.judgement.judgement import judge_study
 from analysis.judgement.study_files import LANE_COLUMNS, Study
 from protocol import audit
-from protocol.recompute import replay, turning_lanes
+from protocol.evidence.registration import Registration
+from protocol.recompute import replay, turning_lanes, verify_judgement
 from protocol.recompute.turning_lanes import ODDS, Route, draw_lanes, find_routes, meeting_odds
 
 ARMS = ("ours", "theirs")
@@ -204,3 +208,27 @@ def test_no_lane_at_all_cannot_be_asked_for(typed, confirmed):
     with pytest.raises(SystemExit) as refused:
         audit.main([str(confirmed), f"--replay={typed}"])
     assert refused.value.code == 2
+
+
+def test_a_judgement_with_another_lane_changed_compares_the_contrasts_of_that_arm_alone(monkeypatch):
+    """Of a shipped study: a search for lanes judges some ten times for each contrast and direction."""
+    confirmed, selected = verify_judgement.read_for_judgement(Registration(ROOT / "registrations" / "quickstart"))
+    compared, compare = [], family.resampled_units.compare_at_levels
+    monkeypatch.setattr(
+        family.resampled_units,
+        "compare_at_levels",
+        lambda method, difference, *rest, **how: (
+            compared.append(difference) or compare(method, difference, *rest, **how)
+        ),
+    )
+    family._compare_once.cache_clear()
+    judged = judge_study(confirmed, selected)
+    assert (first := len(compared)) >= len(judged["contrasts"]) > 1
+    assert judge_study(confirmed, selected) == judged
+    assert len(compared) == first
+    (lane,) = np.flatnonzero(confirmed.lanes["arm"] == judged["contrasts"][0]["against"])[:1]
+    correct = confirmed.lanes["correct"].astype(float)
+    correct.iloc[lane] = 1 - correct.iloc[lane]
+    changed = judge_study(confirmed._replace(lanes=confirmed.lanes.assign(correct=correct)), selected)
+    assert changed["contrasts"][0]["difference"] != judged["contrasts"][0]["difference"]
+    assert first < len(compared) < 2 * first

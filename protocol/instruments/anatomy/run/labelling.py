@@ -4,6 +4,7 @@ No statistics are loaded before a half is complete; no testing trace is labelled
 """
 
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -11,10 +12,12 @@ from functools import cache
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import transformers
 
 from analysis.judgement.untrusted_files import RecordError
 from protocol.formats import progress_display
+from protocol.formats.instruments import Remeasured
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.instruments.anatomy import analysis as analysed
@@ -35,6 +38,7 @@ __all__ = ["Workload", "anatomy", "estimate_workload", "rehearse"]
 CHOOSING_HALF, TESTING_HALF = HALVES
 CLOSING_EVENTS = {CHOOSING_HALF: "anatomy-chosen", TESTING_HALF: "anatomy-judged"}
 
+HEAD_FIELDS = ("registration", "attempt", "half", "time", "chosen")  # of a line, which no labelling gives
 LabelTraces: TypeAlias = Callable[[Sequence[ExpectedTrace]], Iterator[trace_record.TraceLine]]
 
 
@@ -196,6 +200,31 @@ def _make_labeller(study: Study) -> LabelTraces:
             yield from trace_record.occlude_traces(study.planned, loaded, task, problems, occlusion, lane_count)
 
     return label
+
+
+def label_again(study: Study, draw: Callable[[int], list[int]]) -> Iterator[Remeasured]:
+    """Label drawn traces again; yield their texts and grades, and whether the values of their tokens are close."""
+    bodies, expected = trace_file.read_traces(study.registration).bodies, trace_file.expected_traces(study.lock.content)
+    numbers = draw(len(bodies))
+    for number, line in zip(numbers, _make_labeller(study)([expected[number] for number in numbers]), strict=True):
+        body, where = bodies[number], f"trace {expected[number].task}/{expected[number].problem}"
+        now = line.body
+        for name in sorted(now.keys() - {"values", "windows", "kept", *HEAD_FIELDS}):
+            yield Remeasured(f"{where}: {name}", body.get(name), now[name], name in ("text", "control"))
+        for reading, rows in now.get("windows", {}).items():
+            for index, row in enumerate(rows):
+                recorded = body.get("windows", {}).get(reading, ())[index : index + 1]
+                yield Remeasured(f"{where}: windows.{reading}.{index}", recorded, [row], may_round=True)
+        for index, row in enumerate(now.get("kept", ())):
+            yield Remeasured(f"{where}: kept.{index}", body.get("kept", ())[index : index + 1], [row], may_round=True)
+        if "values" in now:
+            yield Remeasured(f"{where}: values", True, _are_close(study, body, line.values), may_round=True)
+
+
+def _are_close(study: Study, body: Mapping[str, Any], values: bytes) -> bool:
+    recorded = np.frombuffer(trace_file.read_values(study.registration, body), dtype="<f4")
+    now = np.frombuffer(zlib.decompress(values), dtype="<f4")
+    return recorded.shape == now.shape and bool(np.allclose(recorded, now, rtol=1e-3, atol=1e-4, equal_nan=True))
 
 
 def _run_analysis(analyze: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import os
 import platform
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -26,6 +26,7 @@ import torch
 from protocol import engine
 from protocol.engine.max_concurrent import slot_bytes
 from protocol.formats import canonical, progress_display
+from protocol.formats.instruments import Remeasured
 from protocol.formats.progress_display import phase
 from protocol.instruments.attempt import exclusive_attempt
 from protocol.instruments.cost import measurement_file
@@ -79,6 +80,29 @@ def _measure_points(study: Study, machine: dict[str, object], expected: list[mea
             )
             writer.append(measure_point(study.planned, model_of(repetition.point.model), repetition, number))
     measurement_file.end_attempt(study.registration, machine)
+
+
+def measure_again(study: Study, draw: Callable[[int], list[int]]) -> Iterator[Remeasured]:
+    """Measure drawn repetitions again; yield what is counted of them, and no time. Sets torch's threads and
+    deterministic mode for the process.
+    """
+    configure_torch(study.planned.protocol.generation)
+    model_of = cache_models(study.planned, lambda progress_event: None)
+    expected = measurement_file.expected_lines(study.lock.content)
+    lines = [
+        (measurement.name, line, body)
+        for measurement in measurement_file.read_measurements(study.registration)
+        for line, body in zip(expected, measurement.bodies, strict=False)
+        if body["state"] != "out of memory"
+    ]
+    for name, line, body in (lines[number] for number in draw(len(lines))):
+        now = measure_point(study.planned, model_of(line.point.model), line, 1)
+        for field in ("slots", "prompts", "state"):
+            yield Remeasured(f"{name}, {line.point.arm}: {field}", body[field], now[field])
+        for field in ("heads", "slot", "held", "room", "room_peak", "weights") if now["state"] == "ok" else ():
+            yield Remeasured(
+                f"{name}, {line.point.arm}: memory.{field}", body.get("memory", {}).get(field), now["memory"][field]
+            )
 
 
 def describe_machine(planned: PlannedStudy) -> dict[str, Any]:

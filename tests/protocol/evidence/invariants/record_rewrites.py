@@ -322,6 +322,8 @@ BREAKS = [
     (in_costs("prefill_seconds", None), ["costs"]),
     (in_costs("decode_seconds", None), ["costs"]),
     (in_costs("lanes", 5), ["costs"]),
+    (in_costs("device", None), ["costs"]),
+    (in_costs("host", None), ["costs"]),
     (
         in_body("tokens", lambda body: body["tokens"] + 1, "full", "full", lambda b: 1 < b["tokens"] < 20),
         ["moments"],

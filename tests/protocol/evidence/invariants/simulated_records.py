@@ -199,7 +199,7 @@ def run(content, phase="confirm", seed=0, fails=0.0, fewest=0):
         sides += [side] * bool(side)
         for lane in made:
             body = asked_of(lane, phase)
-            costs = {"attempt": 1}
+            costs = {"attempt": 1, "executor": "local", "host": "here", "device": "cpu"}
             if lane.problem in excluded:
                 body |= nothing("excluded", f"prompt_tokens: {lane.prompt_tokens}, above {limit}")
             else:

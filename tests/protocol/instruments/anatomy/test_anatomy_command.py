@@ -14,9 +14,11 @@ from protocol.evidence import claim, ledger
 from protocol.evidence.audit import study_status
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, journal
-from protocol.formats.refusals import BadInput
+from protocol.formats.findings import CannotTell
+from protocol.formats.refusals import BadInput, Tampered
 from protocol.instruments.anatomy import trace_file
 from protocol.instruments.anatomy.run import trace_record as occlusion
+from protocol.recompute import replay
 
 ANATOMY = """
 [anatomy]
@@ -394,3 +396,32 @@ def test_status_says_how_far_it_is_and_what_is_next(locked, labelled):
         at = study_status.read_status(Registration(folder))
         assert at.instruments == {"anatomy": left}
         assert status.next_step(at, []) == f"kv-prereg {following} {folder}"
+
+
+def with_windows(changed):
+    """As `made_up`, with so many windows in each reading that came otherwise."""
+
+    def label(*about):
+        body, values = made_up(*about)
+        windows = {
+            reading: [[*row[:2], "else", "wrong"] if index < changed else row for index, row in enumerate(rows)]
+            for reading, rows in body["windows"].items()
+        }
+        return occlusion.TraceLine(body | {"windows": windows}, values)
+
+    return label
+
+
+@pytest.mark.parametrize(
+    ("label", "refusal"), [(made_up, None), (with_windows(1), CannotTell), (with_windows(9), Tampered)]
+)
+def test_a_replay_labels_drawn_traces_again(study, tmp_path, monkeypatch, label, refusal):
+    """Rounding may part few windows, of which nothing is said; it does not part most of them."""
+    monkeypatch.setattr(occlusion, "occlude_traces", each(label))
+    texts = replay._replay_instruments(Registration(study), tmp_path, "ab" * 16, replay.Engine(0, 1, ()))
+    if refusal is None:
+        (text,) = texts
+        assert "of 3 drawn lines came again" in text
+        return
+    with pytest.raises(refusal, match=r"anatomy: .* of 3 drawn lines came otherwise, first .*windows"):
+        list(texts)

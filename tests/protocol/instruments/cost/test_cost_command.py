@@ -9,7 +9,9 @@ import studies
 from protocol.evidence import ledger
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, journal
+from protocol.formats.refusals import Tampered
 from protocol.instruments.cost import measurement_file
+from protocol.recompute import replay
 
 COST = """
 [cost]
@@ -182,3 +184,19 @@ def test_it_is_refused_without_a_cost_and_once_claimed(registered, study, tmp_pa
     assert "is claimed" in done.stderr
     assert not (study / "cost").exists()
     assert audited(study) == ("not run", "registered, and not measured before the claim")
+
+
+@pytest.mark.parametrize("field", ["", "held", "room_peak", "weights"])
+def test_a_replay_counts_drawn_repetitions_again(study, tmp_path, field):
+    def halve(bodies):
+        for body in bodies[1:] if field else ():
+            body["memory"][field] //= 2
+
+    rechained(the_file(study), halve)
+    engine = replay.Engine(0, 1, ())
+    texts = replay._replay_instruments(Registration(study), tmp_path, "ab" * 16, engine)
+    if not field:
+        assert list(texts) == ["; cost: 27 values of 3 drawn lines came again"]
+        return
+    with pytest.raises(Tampered, match=rf"cost: 3 of 27 values of 3 drawn lines came otherwise, .*memory\.{field}"):
+        list(texts)
