@@ -21,7 +21,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint
 from time import perf_counter
 from types import FunctionType, MappingProxyType, ModuleType
@@ -98,6 +98,8 @@ class Confinement:
         points = [catalogue.PLUGINS.points()[name] for name in names]
         self._modules = frozenset[str]().union(*map(_list_modules, points))
         self._code, self._readable = tuple(list_code_files(self._modules)), list_readable_folders()
+        # A warning that is shown is remembered in the module that warns.
+        warnings.filterwarnings("ignore", module=rf"({'|'.join(sorted(self._modules))})(\.|$)")
         self._attempts: list[str] = []
         self._answer_modules = _modules_with_answers()
         self._next_check = 0.0
@@ -138,21 +140,17 @@ class Confinement:
         if network is not self._network:
             self._refuse_patches(network)
             self._network = network
-        before = _network_state(network)
-        check, own_names = self.check_now_and_then, "|".join(sorted(self._modules))
-        with warnings.catch_warnings():
-            # A warning that is shown is remembered in the module that warns.
-            warnings.filterwarnings("ignore", module=rf"({own_names})(\.|$)")
-            start = perf_counter()
-            if len(sys.modules) != self._modules_read or not _are_unchanged(self._surroundings):
-                self._read_wide_surroundings()  # loading a model may have changed torch
-            self._process, self._modules_loaded = _read_process(), len(sys.modules)
-            with self.apply():
-                self._policies = tuple(build())
-                self._own_modules = self._list_own_modules()
-                self._own_state = self._read_own_state()
-                self._next_check = perf_counter() + CHECK_SHARE * (perf_counter() - start)
-                yield check
+        before, start = _network_state(network), perf_counter()
+        check = self.check_now_and_then  # as it is before their code could replace it
+        if len(sys.modules) != self._modules_read or any(_find_changes(self._surroundings)):
+            self._read_wide_surroundings()  # loading a model may have changed torch
+        self._process, self._modules_loaded = _read_process(), len(sys.modules)
+        with self.apply():
+            self._policies = tuple(build())
+            self._own_modules = self._list_own_modules()
+            self._own_state = self._read_own_state()
+            self._next_check = perf_counter() + CHECK_SHARE * (perf_counter() - start)
+            yield check
         self._own_state = None
         if _network_state(network) != before:
             raise self._tampered("changed the network")
@@ -178,9 +176,8 @@ class Confinement:
             has_ended_threads = isinstance(now, frozenset) and isinstance(before, frozenset) and now < before
             if now != before and not has_ended_threads:
                 raise self._tampered(f"changed {where}")
-        changed = () if _are_unchanged(self._surroundings) else self._surroundings.items()
-        for where, (owner, names, is_guarded) in changed:
-            if where not in self._counted and (name := _first_change(vars(owner), names, is_guarded)):
+        for where, name in _find_changes(self._surroundings):
+            if where not in self._counted:
                 raise self._tampered(f"changed {where}.{name}")
         if self._own_state is None:
             return
@@ -275,13 +272,15 @@ def _first_change(now: Mapping[str, object], before: Mapping[str, object], is_gu
     )
 
 
-def _are_unchanged(surroundings: Mapping[str, Surroundings]) -> bool:
-    """Return whether every name has its value; False too where values cannot be compared."""
-    try:  # values are compared by identity first
-        names = [vars(each.owner) for each in surroundings.values()]
-        return all(map(operator.eq, names, [each.names for each in surroundings.values()]))
-    except Exception:
-        return False
+def _find_changes(surroundings: Mapping[str, Surroundings]) -> Iterator[tuple[str, str]]:
+    """Yield each module or class that changed, with the first name at which another value stands."""
+    owners = list(surroundings.items())
+    names, before = [vars(each.owner) for _, each in owners], [each.names for _, each in owners]
+    with suppress(Exception):  # values that cannot be compared; those that are the same are not asked
+        owners = [owner for owner, is_same in zip(owners, map(operator.eq, names, before), strict=True) if not is_same]
+    for where, each in owners:
+        if name := _first_change(vars(each.owner), each.names, each.is_guarded):
+            yield where, name
 
 
 def _is_module(value: object) -> bool:
