@@ -111,8 +111,8 @@ def check(path: Path, grader: str | None) -> int:
     alike: dict[str, list[int]] = {}
     for fault in faults:
         alike.setdefault(fault.message, []).append(fault.line)
-    for message, lines in list(alike.items())[:MAX_FAULTS]:
-        print_escaped(f"{path}: {_format_lines(lines)}: {message}", sys.stderr)
+    for message, numbers in list(alike.items())[:MAX_FAULTS]:
+        print_escaped(f"{path}: {_format_lines(numbers)}: {message}", sys.stderr)
     if faults:
         hidden = sum(map(len, list(alike.values())[MAX_FAULTS:]))
         more = f" and {hidden} more" if hidden else ""
