@@ -41,6 +41,7 @@ REWRITES = cases(
     rewrites_refused,
     rewrites_downgraded,
 )
+UNDETECTABLE = cases(undetectable_rewrites)
 
 
 @pytest.fixture
@@ -149,20 +150,22 @@ def test_what_a_hostile_judge_would_do_was_not_done_and_no_escape_is_sent(opened
         assert studies.snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("case", cases(undetectable_rewrites), ids=lambda case: f"{case.of}-{case.name}")
-def test_what_no_folder_can_show_is_said_beforehand(case, opened, tmp_path):
-    """The audit holds, and the page on threats names it, and what would tell."""
+@pytest.mark.parametrize("case", sampled(UNDETECTABLE, of=4), ids=lambda case: f"{case.of}-{case.name}")
+def test_what_no_folder_can_show_passes_an_audit(case, opened, tmp_path):
     rewrite = opened(case)
     case.edit(rewrite)
     found = audited(rewriting.write_study(rewrite, tmp_path / "study"))
     outside = {"commit", "history"}  # which a folder outside a repository lacks
     assert {item: one for item, one in found.items() if one.status in TOLD and item not in outside} == {}
-    assert case.words in THREATS.read_text()
+
+
+def test_the_page_on_threats_names_what_no_folder_can_show():
+    assert [case.name for case in UNDETECTABLE if case.words not in THREATS.read_text()] == []
 
 
 @pytest.mark.parametrize("name", ["bad_problems_were_too_long", "the_prompts_were_longer"])
 def test_a_replay_of_one_lane_tells_prompts_that_are_not_those_of_the_problems(name, opened, tmp_path):
-    case = next(case for case in cases(undetectable_rewrites) if case.name == name)
+    case = next(case for case in UNDETECTABLE if case.name == name)
     rewrite = opened(case)
     case.edit(rewrite)
     folder = rewriting.write_study(rewrite, tmp_path / "study")
